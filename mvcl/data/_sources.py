@@ -1,0 +1,478 @@
+"""Where examples come from: each source opens as splits, and a split is labels and a function of a row number."""
+
+import dataclasses
+import difflib
+import fcntl
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+# A split whose decoded images all have one size and take no more than this is decoded once and kept.
+_IN_MEMORY_BYTES = 1 << 30
+_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
+
+
+class CorruptExample(RuntimeError):
+    """An example that cannot be decoded; the message names it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The examples of one split.
+
+    Attributes:
+      labels: (N,) int32 class numbers.
+      class_names: name of each class.
+      image_shape: (H, W, C) when all images have it, else None.
+      read: row number -> uint8 (H, W, C) image, or float32 in [0, 1]. Thread-safe.
+      images: all N images in memory, when they are.
+    """
+
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    image_shape: tuple[int, int, int] | None
+    read: Callable[[int], np.ndarray]
+    images: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The images of these rows, stacked; they must all have one size."""
+        if self.images is not None:
+            return self.images[rows]
+        return np.stack([self.read(int(row)) for row in rows])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Digits:
+    """scikit-learn's handwritten digits: 1,437 training and 360 test images, 8x8 grey; offline."""
+
+    directory: str | None = None
+    """Where the prepared data set lives; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train` and `test`."""
+        return _open_tfds(_digits_directory(self.directory), {"train": "train", "test": "test"}, ())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tfds:
+    """A tfds data set by name, prepared once as ArrayRecord by `mvcl data prepare NAME`."""
+
+    name: str = "cifar10"
+    """Name of the data set, with `/config` and `:version` where it has them."""
+    train_split: str = "train"
+    """tfds split that is trained on."""
+    test_split: str = "test"
+    """tfds split that is evaluated on; imagenet2012 calls it `validation`."""
+    classes: tuple[str, ...] = ()
+    """Keep these classes only: class names, or one name of a bundled list (imagenet100) or of a text file
+    with a class a line. Empty keeps all."""
+    directory: str | None = None
+    """Where prepared data sets live; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train` and `test`."""
+        prepared = _prepared_directory(self.name, self.directory)
+        return _open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Folder:
+    """A folder of images: PATH/train/CLASS/*.jpg and PATH/test/CLASS/*.jpg (or `val`), sizes may differ.
+
+    With class folders directly under PATH, every fifth image in name order, class by class, is the test split.
+    """
+
+    path: str = ""
+    """The folder."""
+    classes: tuple[str, ...] = ()
+    """Keep these classes only, as in the tfds source. Empty keeps all."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train` and `test`."""
+        root = Path(self.path)
+        if not self.path or not root.is_dir():
+            raise ValueError(f"data.path must be a folder of images, got {self.path!r}")
+        test = next((root / name for name in ("test", "val", "validation") if (root / name).is_dir()), None)
+        if (root / "train").is_dir() and test is not None:
+            parts = {"train": _image_files(root / "train"), "test": _image_files(test)}
+        elif (root / "train").is_dir():
+            raise ValueError(f"{root} has a train folder but no test or val folder beside it")
+        else:
+            files = _image_files(root)
+            parts = {
+                "train": {c: [f for i, f in enumerate(v) if i % 5 != 4] for c, v in files.items()},
+                "test": {c: v[4::5] for c, v in files.items()},
+            }
+        names = _keep(tuple(sorted(parts["train"])), self.classes)
+        extra = sorted(set(parts["test"]) - set(parts["train"]))
+        if extra:
+            raise ValueError(f"{test} has classes that {root / 'train'} lacks: {', '.join(extra[:5])}")
+        return {split: _folder_split(files, names, split) for split, files in parts.items()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arrays:
+    """Images in one .npz file.
+
+    Per split `train` and `test`: `train_images` (N, H, W) or (N, H, W, C), uint8 or floating in [0, 1], or the
+    encoded files end to end as `train_jpeg` (bytes, uint8) with `train_offsets` (N + 1,); and `train_labels`
+    (N,) integers. `x_train`, `y_train`, `x_test`, `y_test` are understood too. `class_names` is optional. With
+    only `images` and `labels`, every fifth row is the test split. Read without pickle.
+    """
+
+    path: str = ""
+    """The .npz file."""
+    classes: tuple[str, ...] = ()
+    """Keep these classes only, as in the tfds source. Empty keeps all."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train` and `test`."""
+        if not self.path or not Path(self.path).is_file():
+            raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
+        try:
+            with np.load(self.path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except (ValueError, OSError, EOFError, KeyError) as error:
+            raise ValueError(f"data.path {self.path} is not a readable .npz file: {error}") from error
+        aliases = {"x_train": "train_images", "y_train": "train_labels", "x_test": "test_images", "y_test": "test_labels"}
+        arrays = {aliases.get(name, name): value for name, value in arrays.items()}
+        if "images" in arrays and "labels" in arrays:
+            test = np.arange(len(arrays["images"])) % 5 == 4
+            for part, rows in (("train", ~test), ("test", test)):
+                arrays[f"{part}_images"] = arrays["images"][rows]
+                arrays[f"{part}_labels"] = arrays["labels"][rows]
+        return {part: _array_split(arrays, part, self.path, self.classes) for part in ("train", "test")}
+
+
+Source = Digits | Tfds | Folder | Arrays
+SOURCES: dict[str, type] = {"digits": Digits, "tfds": Tfds, "folder": Folder, "arrays": Arrays}
+
+
+def prepare(name: str, directory: str | None = None) -> Path:
+    """Prepare a data set once, as ArrayRecord, and return its folder.
+
+    Args:
+      name: `digits`, or a tfds name such as `cifar10` (its images need the `tensorflow` extra to be written).
+      directory: root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
+
+    Raises:
+      ValueError: the name is unknown, or TensorFlow is needed and not installed.
+    """
+    if name == "digits":
+        return _digits_directory(directory)
+    try:
+        return _prepared_directory(name, directory)
+    except ValueError:
+        pass
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder(name, data_dir=_data_root(directory), file_format="array_record")
+    except tfds.core.DatasetNotFoundError:
+        raise ValueError(_unknown_tfds(name)) from None
+    except ImportError as error:
+        raise ValueError(_needs_tensorflow(name, error)) from error
+    try:
+        import tensorflow  # noqa: F401
+    except ImportError as error:
+        raise ValueError(_needs_tensorflow(name, error)) from error
+    with _lock(Path(_data_root(directory)), name):
+        builder.download_and_prepare()
+    return Path(builder.data_dir)
+
+
+def class_list(classes: Sequence[str]) -> tuple[str, ...]:
+    """Class names from names, or from the one name of a bundled list or of a text file."""
+    if len(classes) != 1:
+        return tuple(classes)
+    bundled = resources.files("mvcl.data") / "classes" / f"{classes[0]}.txt"
+    if bundled.is_file():
+        text = bundled.read_text()
+    elif Path(classes[0]).is_file():
+        text = Path(classes[0]).read_text()
+    else:
+        return tuple(classes)
+    return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
+
+
+def _needs_tensorflow(name: str, error: ImportError) -> str:
+    return (
+        f"preparing {name} needs TensorFlow, once ({error}); install the extra: pip install 'mvcl[tensorflow]', "
+        f"then mvcl data prepare {name}"
+    )
+
+
+def _data_root(directory: str | None) -> str:
+    return os.path.expanduser(directory or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+
+
+@contextmanager
+def _lock(root: Path, name: str) -> Iterator[None]:
+    """One process prepares while the others wait."""
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / f".{name.replace('/', '_')}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _digits_directory(directory: str | None) -> Path:
+    from mvcl.data._digits import MvclDigits
+
+    root = Path(_data_root(directory))
+    folder = root / "mvcl_digits" / str(MvclDigits.VERSION)
+    if not folder.is_dir():
+        try:
+            with _lock(root, "mvcl_digits"):
+                if not folder.is_dir():
+                    _quietly(MvclDigits(data_dir=str(root), file_format="array_record").download_and_prepare)
+        except OSError as error:
+            raise ValueError(
+                f"cannot write the digits to {root} ({error}); name another folder with TFDS_DATA_DIR or "
+                "--data.directory"
+            ) from error
+    return folder
+
+
+def _quietly(function: Callable[[], Any]) -> None:
+    import tensorflow_datasets as tfds
+
+    tfds.disable_progress_bar()
+    with open(os.devnull, "w") as sink:
+        import contextlib
+
+        with contextlib.redirect_stdout(sink):
+            function()
+
+
+def _unknown_tfds(name: str) -> str:
+    import tensorflow_datasets as tfds
+
+    close = difflib.get_close_matches(name, tfds.list_builders(), n=3)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"data set {name!r} is not known to tfds{hint}"
+
+
+def _prepared_directory(name: str, directory: str | None) -> Path:
+    """Folder of a prepared tfds data set, found without importing its builder (which may need TensorFlow)."""
+    import tensorflow_datasets as tfds
+
+    base, _, version = name.partition(":")
+    root = Path(_data_root(directory)) / base
+    candidates = [root / version] if version else sorted(root.glob("*/"), reverse=True) if root.is_dir() else []
+    for folder in [*candidates, *(sorted(root.glob("*/*/"), reverse=True) if root.is_dir() else [])]:
+        if (folder / "dataset_info.json").is_file():
+            return folder
+    if base.split("/")[0] not in tfds.list_builders():
+        raise ValueError(_unknown_tfds(base.split("/")[0]))
+    raise ValueError(f"data set {name!r} is not prepared in {root.parent}; run: mvcl data prepare {name}")
+
+
+def _open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> dict[str, Split]:
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder_from_directory(str(folder))
+    image_key, label_key = builder.info.supervised_keys or ("image", "label")
+    names = tuple(builder.info.features[label_key].names)
+    kept = _keep(names, classes)
+    opened = {}
+    for part, name in splits.items():
+        if name.split("[")[0] not in builder.info.splits:
+            known = ", ".join(builder.info.splits)
+            raise ValueError(f"data set {builder.info.name} has no split {name!r}; it has {known}")
+        try:
+            source = builder.as_data_source(split=name)
+        except NotImplementedError as error:
+            raise ValueError(
+                f"{folder} is not in ArrayRecord format, which reading row by row needs; move it away and run: "
+                f"mvcl data prepare {builder.info.name}"
+            ) from error
+        image_feature = builder.info.features[image_key]
+        decoders = None
+        if isinstance(image_feature, tfds.features.Image):
+            decoders = {image_key: tfds.decode.SkipDecoding()}
+        labelled = builder.as_data_source(split=name, decoders=decoders) if decoders else source
+        labels = _labels(labelled, label_key)
+        rows, labels = _select(labels, names, kept)
+
+        def read(row: int, source: Any = source, rows: np.ndarray = rows, part: str = part) -> np.ndarray:
+            try:
+                return _three_axes(np.asarray(source[int(rows[row])][image_key]))
+            except Exception as error:
+                raise CorruptExample(f"record {int(rows[row])} of {folder} ({part}) cannot be read: {error}") from error
+
+        shape = image_feature.shape
+        fixed = shape if len(shape) == 3 and None not in shape else None
+        opened[part] = _maybe_in_memory(Split(labels, kept, fixed, read))
+    return opened
+
+
+def _labels(source: Any, key: str) -> np.ndarray:
+    step = 1024
+    chunks = []
+    for start in range(0, len(source), step):
+        rows = list(range(start, min(start + step, len(source))))
+        chunks.extend(int(record[key]) for record in source.__getitems__(rows))
+    return np.asarray(chunks, np.int32)
+
+
+def _keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
+    wanted = class_list(classes)
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], names, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(names[:10])}"
+        raise ValueError(f"data.classes: {unknown[0]!r} is not a class of the data{hint}")
+    return tuple(name for name in names if name in wanted) if wanted else names
+
+
+def _select(labels: np.ndarray, names: tuple[str, ...], kept: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the kept classes, and their labels numbered among these."""
+    number = {name: i for i, name in enumerate(kept)}
+    table = np.asarray([number.get(name, -1) for name in names], np.int32)
+    new = table[labels]
+    rows = np.flatnonzero(new >= 0)
+    return rows, new[rows]
+
+
+def _three_axes(image: np.ndarray) -> np.ndarray:
+    return image[..., None] if image.ndim == 2 else image
+
+
+def _maybe_in_memory(split: Split) -> Split:
+    shape = split.image_shape
+    if shape is None or len(split) * int(np.prod(shape)) > _IN_MEMORY_BYTES:
+        return split
+    # Decoding releases the interpreter's lock, so threads help.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        images = list(pool.map(split.read, range(len(split)), chunksize=256))
+    return dataclasses.replace(split, images=np.stack(images) if images else np.zeros((0, *shape), np.uint8))
+
+
+def _image_files(folder: Path) -> dict[str, list[Path]]:
+    files = {
+        d.name: sorted(f for f in d.rglob("*") if f.suffix.lower() in _IMAGE_SUFFIXES)
+        for d in sorted(folder.iterdir())
+        if d.is_dir()
+    }
+    files = {name: paths for name, paths in files.items() if paths}
+    if not files:
+        raise ValueError(f"{folder} holds no class folders with images ({', '.join(_IMAGE_SUFFIXES)})")
+    return files
+
+
+def _decode(data: str | Path | io.BytesIO, name: str, mode: str = "RGB") -> np.ndarray:
+    try:
+        with Image.open(data) as image:
+            return _three_axes(np.asarray(image.convert(mode)))
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise CorruptExample(f"image {name} cannot be decoded ({error}); mend or remove it") from error
+
+
+def _header(path: Path) -> tuple[int, int, str]:
+    try:
+        with Image.open(path) as image:
+            return (*image.size, image.mode)
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"image {path} cannot be opened ({error}); mend or remove it") from error
+
+
+def _folder_split(files: dict[str, list[Path]], names: tuple[str, ...], part: str) -> Split:
+    paths = [(path, label) for label, name in enumerate(names) for path in files.get(name, [])]
+    if not paths:
+        raise ValueError(f"the {part} split of the folder is empty")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        headers = list(pool.map(_header, [path for path, _ in paths], chunksize=64))
+    mode = "L" if all(header[2] in ("1", "L") for header in headers) else "RGB"
+    sizes = {header[:2] for header in headers}
+    width, height = next(iter(sizes))
+    shape = (height, width, 1 if mode == "L" else 3) if len(sizes) == 1 else None
+
+    def read(row: int) -> np.ndarray:
+        return _decode(paths[row][0], str(paths[row][0]), mode)
+
+    labels = np.asarray([label for _, label in paths], np.int32)
+    return _maybe_in_memory(Split(labels, names, shape, read))
+
+
+def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: Sequence[str]) -> Split:
+    def get(name: str) -> np.ndarray:
+        if f"{part}_{name}" not in arrays:
+            raise ValueError(f"{path} has no array {part}_{name}; it has {', '.join(sorted(arrays))}")
+        return arrays[f"{part}_{name}"]
+
+    labels = get("labels").reshape(-1)
+    if not np.issubdtype(labels.dtype, np.integer) or (len(labels) and labels.min() < 0):
+        raise ValueError(f"{path}: {part}_labels must be integers >= 0, got {labels.dtype}")
+    every = np.concatenate([arrays[k].reshape(-1) for k in ("train_labels", "test_labels") if k in arrays])
+    count = int(every.max()) + 1 if len(every) else 0
+    names = tuple(str(n) for n in arrays.get("class_names", np.arange(count)))
+    if len(names) < count:
+        raise ValueError(f"{path}: class_names has {len(names)} names for labels up to {count - 1}")
+    kept = _keep(names, classes)
+    rows, kept_labels = _select(labels.astype(np.int64), names, kept)
+    if f"{part}_jpeg" in arrays:
+        return _encoded_split(get("jpeg"), get("offsets"), rows, kept_labels, kept, f"{path} ({part})", len(labels))
+    images = get("images")
+    if images.ndim not in (3, 4):
+        raise ValueError(f"{path}: {part}_images must be (N, H, W) or (N, H, W, C), got {images.shape}")
+    if len(images) != len(labels):
+        raise ValueError(f"{path}: {part} has {len(images)} images and {len(labels)} labels")
+    images = images[..., None] if images.ndim == 3 else images
+    if images.dtype != np.uint8:
+        if not np.issubdtype(images.dtype, np.floating):
+            raise ValueError(f"{path}: {part}_images must be uint8 or floating in [0, 1], got {images.dtype}")
+        if len(images) and not (images.min() >= 0 and images.max() <= 1):  # NaN fails too
+            low, high = images.min(), images.max()
+            raise ValueError(f"{path}: floating {part}_images must lie in [0, 1], got {low} to {high}")
+        images = images.astype(np.float32)
+    images = images[rows]
+    shape = (images.shape[1], images.shape[2], images.shape[3])
+    return Split(kept_labels, kept, shape, images.__getitem__, images)
+
+
+def _encoded_split(
+    data: np.ndarray,
+    offsets: np.ndarray,
+    rows: np.ndarray,
+    labels: np.ndarray,
+    names: tuple[str, ...],
+    origin: str,
+    count: int,
+) -> Split:
+    sound = offsets.shape == (count + 1,) and offsets[-1] <= len(data) and (np.diff(offsets) >= 0).all()
+    if not sound:
+        raise ValueError(f"{origin}: offsets must be {count + 1} rising positions in {len(data)} bytes")
+
+    def image(row: int) -> io.BytesIO:
+        return io.BytesIO(data[offsets[rows[row]] : offsets[rows[row] + 1]].tobytes())
+
+    def header(row: int) -> tuple[int, int, str]:
+        try:
+            with Image.open(image(row)) as opened:
+                return (*opened.size, opened.mode)
+        except (UnidentifiedImageError, OSError) as error:
+            raise ValueError(f"{origin}: image {rows[row]} cannot be opened ({error})") from error
+
+    headers = [header(row) for row in range(len(rows))]
+    mode = "L" if all(h[2] in ("1", "L") for h in headers) else "RGB"
+    sizes = {h[:2] for h in headers}
+    shape = None
+    if len(sizes) == 1:
+        width, height = next(iter(sizes))
+        shape = (height, width, 1 if mode == "L" else 3)
+
+    def read(row: int) -> np.ndarray:
+        return _decode(image(row), f"{rows[row]} of {origin}", mode)
+
+    return _maybe_in_memory(Split(labels, names, shape, read))
