@@ -1,1 +1,43 @@
+"""Encoders and projection heads (flax nnx), a frozen config each.
 
+A config's `build` makes the module:
+`ResNet(depth=18).build((32, 32, 3), dtype=jnp.bfloat16, rngs=nnx.Rngs(0))`.
+An encoder maps (n, *input_shape) to (n, encoder.features) in float32; a head maps that to (n, head.features).
+`dtype` is what they compute in; parameters, normalisation and results are float32. A new module is in train
+mode; `eval_view` gives the same variables in evaluation.
+"""
+
+from mvcl.models._convnet import ConvNet, ConvNetEncoder
+from mvcl.models._export import export, load_exported
+from mvcl.models._heads import IdentityHead, IdentityHeadModule, MLPHead, MLPHeadModule
+from mvcl.models._layers import eval_view, parameter_count, train_view
+from mvcl.models._mlp import MLP, MLPEncoder
+from mvcl.models._registry import ENCODERS, HEADS, EncoderConfig, HeadConfig, encoder_config, head_config
+from mvcl.models._resnet import ResNet, ResNetEncoder
+from mvcl.models._vit import ViT, ViTEncoder
+
+__all__ = [
+    "ENCODERS",
+    "HEADS",
+    "MLP",
+    "ConvNet",
+    "ConvNetEncoder",
+    "EncoderConfig",
+    "HeadConfig",
+    "IdentityHead",
+    "IdentityHeadModule",
+    "MLPEncoder",
+    "MLPHead",
+    "MLPHeadModule",
+    "ResNet",
+    "ResNetEncoder",
+    "ViT",
+    "ViTEncoder",
+    "encoder_config",
+    "eval_view",
+    "export",
+    "head_config",
+    "load_exported",
+    "parameter_count",
+    "train_view",
+]

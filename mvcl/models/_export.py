@@ -1,0 +1,118 @@
+"""Encoder weights as safetensors files under the names that PyTorch users know."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from mvcl.models._registry import EncoderConfig
+from mvcl.models._resnet import ResNet
+from mvcl.models._vit import ViT
+
+_LEAVES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
+
+
+def _name(path: tuple[object, ...]) -> str:
+    *modules, leaf = map(str, path)
+    return ".".join([*modules, _LEAVES.get(leaf, leaf)])
+
+
+def _layout(path: tuple[object, ...]) -> tuple[Callable, Callable]:
+    """(to, from) PyTorch's layout: kernels HWIO -> OIHW and IO -> OI, all else unchanged."""
+    if path[-1] != "kernel":
+        return np.asarray, np.asarray
+
+    def to_torch(kernel: np.ndarray) -> np.ndarray:
+        return kernel.transpose(3, 2, 0, 1) if kernel.ndim == 4 else kernel.T
+
+    def from_torch(weight: np.ndarray) -> np.ndarray:
+        return weight.transpose(2, 3, 1, 0) if weight.ndim == 4 else weight.T
+
+    return to_torch, from_torch
+
+
+def _variables(encoder: nnx.Module) -> list[tuple[tuple[object, ...], nnx.Variable]]:
+    return list(nnx.to_flat_state(nnx.state(encoder, nnx.Any(nnx.Param, nnx.BatchStat))))
+
+
+def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[str]) -> None:
+    """Write an encoder's parameters and running statistics to a safetensors file, for PyTorch.
+
+    ResNet goes under torchvision's names (`layer1.0.conv1.weight`; with group norm the same names, without
+    running statistics), ViT under timm's (`blocks.0.attn.qkv.weight`), ConvNet and MLP under their own
+    (`convs.0.weight`, `norms.0.weight`; `linears.0.weight`, whose input is flattened in (height, width,
+    channels) order). Kernels are laid out as PyTorch's: (out, in, height, width) and (out, in). Every batch
+    norm also has the `num_batches_tracked` that a strict `load_state_dict` asks for: int64 zero, since
+    nothing here counts them. The config and the origin of the names are in the file's metadata.
+
+    The running variance is flax's, which is not multiplied by n/(n-1) as PyTorch's is.
+
+    The file appears whole or not at all. Raises OSError where it cannot be written.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for keys, variable in _variables(encoder):
+        to_torch, _ = _layout(keys)
+        name = _name(keys)
+        tensors[name] = np.ascontiguousarray(to_torch(np.asarray(variable[...])))
+        if keys[-1] == "mean":
+            tensors[name.removesuffix("running_mean") + "num_batches_tracked"] = np.zeros((), np.int64)
+    names = "torchvision" if isinstance(config, ResNet) else "timm" if isinstance(config, ViT) else "mvcl"
+    metadata = {
+        "format": "pt",  # what the readers for PyTorch look for
+        "names": names,
+        "encoder": type(config).__name__,
+        "config": json.dumps(asdict(config)),
+    }
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        save_file(tensors, partial, metadata)
+        partial.replace(path)
+    except SafetensorError as error:  # what its Rust core raises for a full disk or a missing folder
+        raise OSError(f"cannot write {path}: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
+    """Set an encoder's parameters and running statistics from a file that `export` wrote.
+
+    Files of torchvision's and timm's own weights load too: a classifier (`fc.*`, `head.*`) and
+    `num_batches_tracked` are passed over. Raises ValueError, and changes nothing, where a name is missing,
+    left over, or of another shape, or where the file is no safetensors file.
+    """
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"path must be a safetensors file; {path} is not: {error}") from error
+    variables = _variables(encoder)
+    wanted = {_name(keys) for keys, _ in variables}
+    given = {
+        name
+        for name in tensors
+        if not name.endswith("num_batches_tracked") and name.split(".")[0] not in ("fc", "head")
+    }
+    if wanted != given:
+        raise ValueError(
+            f"path must hold this encoder's weights; {path} lacks {sorted(wanted - given)[:5]} "
+            f"and has {sorted(given - wanted)[:5]} too"
+        )
+    loaded = []
+    for keys, variable in variables:
+        _, from_torch = _layout(keys)
+        value = from_torch(tensors[_name(keys)])
+        if value.shape != variable.shape:
+            raise ValueError(
+                f"{_name(keys)} in {path} must have the encoder's shape {variable.shape}; got {value.shape} "
+                f"(in flax's layout)"
+            )
+        loaded.append((variable, jnp.asarray(value, variable.dtype)))
+    for variable, value in loaded:  # only now that all of them fit
+        variable[...] = value

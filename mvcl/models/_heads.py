@@ -1,0 +1,141 @@
+"""Projection heads: features -> embeddings, in which the objective is computed and which evaluation drops."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from mvcl.models import _layers
+
+Activation = Literal["relu", "gelu"]
+HeadNorm = Literal["none", "batch"]
+OutputNorm = Literal["none", "batch", "batch_no_shift", "batch_plain"]
+
+
+class MLPHeadModule(nnx.Module):
+    """(n, features of the encoder) -> (n, features) float32."""
+
+    def __init__(self, config: "MLPHead", inputs: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        hidden = inputs if config.hidden is None else config.hidden
+        sizes = (inputs, *(hidden,) * (config.layers - 1), config.out)
+        self.dtype = dtype
+        self.features = config.out
+        self.activation = config.activation
+        linears, norms = [], []
+        for index, (before, after) in enumerate(pairwise(sizes), start=1):
+            kind = config.norm if index < config.layers else config.output_norm
+            linears.append(nnx.Linear(before, after, use_bias=kind == "none", dtype=dtype, rngs=rngs))
+            norms.append(
+                None
+                if kind == "none"
+                else _layers.batch_norm(
+                    after, use_scale=kind != "batch_plain", use_bias=kind == "batch", rngs=rngs
+                )
+            )
+        self.linears = nnx.List(linears)
+        self.norms = nnx.List(norms)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for index, (linear, norm) in enumerate(zip(self.linears, self.norms), start=1):
+            x = linear(x)
+            if norm is not None:
+                x = norm(x)
+            if index < len(self.linears):
+                x = nnx.relu(x) if self.activation == "relu" else nnx.gelu(x, approximate=False)
+                x = x.astype(self.dtype)
+        return x.astype(jnp.float32)
+
+
+class IdentityHeadModule(nnx.Module):
+    """(n, features) -> the same in float32."""
+
+    def __init__(self, features: int):
+        self.features = features
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x.astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class MLPHead:
+    """Linear layers with an activation between them. A layer that a norm follows has no bias."""
+
+    layers: int = 2
+    """Number of linear layers."""
+    hidden: int | None = None
+    """Width of the hidden layers; None: as wide as the encoder's features."""
+    out: int = 128
+    """Length of an embedding."""
+    activation: Activation = "relu"
+    """Between the layers: relu or (exact) gelu."""
+    norm: HeadNorm = "none"
+    """Before each activation: batch normalisation or none."""
+    output_norm: OutputNorm = "none"
+    """On the embedding: none, batch normalisation, the same without its shift (batch_no_shift), or without
+    shift and scale (batch_plain)."""
+
+    @property
+    def has_batch_statistics(self) -> bool:
+        """Whether an example's embedding depends on the others of its batch."""
+        return self.output_norm != "none" or (self.norm != "none" and self.layers > 1)
+
+    def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> MLPHeadModule:
+        """The head for an encoder of that many features, computing in `dtype`; parameters are float32."""
+        for name in ("layers", "out"):
+            _layers.check_positive(name, getattr(self, name))
+        if self.hidden is not None:
+            _layers.check_positive("hidden", self.hidden)
+        _layers.check_choice("activation", self.activation, get_args(Activation))
+        _layers.check_choice("norm", self.norm, get_args(HeadNorm))
+        _layers.check_choice("output_norm", self.output_norm, get_args(OutputNorm))
+        return MLPHeadModule(self, features, dtype=dtype, rngs=rngs)
+
+
+@dataclass(frozen=True)
+class IdentityHead:
+    """No head: the objective is computed on the encoder's features."""
+
+    @property
+    def has_batch_statistics(self) -> bool:
+        """Whether an example's embedding depends on the others of its batch: never."""
+        return False
+
+    def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> IdentityHeadModule:
+        """The head that returns its input; `dtype` and `rngs` are not used."""
+        return IdentityHeadModule(features)
+
+
+def koromilas() -> MLPHead:
+    """Linear-BN-ReLU-Linear-BN to 128, hidden layer as wide as the features (Koromilas 2025, after SimCLR).
+
+    The released code has no bias in the linear layers and no shift in the last BN.
+    """
+    return MLPHead(norm="batch", output_norm="batch_no_shift")
+
+
+def piran() -> MLPHead:
+    """Linear 4096 - GELU - Linear 256 (Piran 2024)."""
+    return MLPHead(hidden=4096, out=256, activation="gelu")
+
+
+def moco_v2() -> MLPHead:
+    """Linear-ReLU-Linear to 128, hidden layer as wide as the features (Chen 2020, arXiv 2003.04297)."""
+    return MLPHead()
+
+
+def moco_v3() -> MLPHead:
+    """Three linear layers, 4096 wide, each with BN, to 256; the last BN has no scale and no shift.
+
+    Chen 2021 (arXiv 2104.02057), for ViT. With `layers=2` it is the projector for ResNet-50, and
+    the predictor.
+    """
+    return MLPHead(layers=3, hidden=4096, out=256, norm="batch", output_norm="batch_plain")
+
+
+def byol() -> MLPHead:
+    """Linear 4096 - BN - ReLU - Linear 256 (Grill 2020); projector and predictor are alike."""
+    return MLPHead(hidden=4096, out=256, norm="batch")

@@ -1,0 +1,77 @@
+"""A multi-layer perceptron, for vectors and for anything that may be flattened."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from mvcl.models import _layers
+
+MlpNorm = Literal["none", "batch"]
+
+
+class MLPEncoder(nnx.Module):
+    """Arrays (n, ...) -> (n, features) float32; each example is flattened in row-major order."""
+
+    def __init__(self, config: "MLP", inputs: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.features = config.widths[-1]
+        normalised = config.norm == "batch"
+        sizes = (inputs, *config.widths)
+        self.linears = nnx.List(
+            [
+                nnx.Linear(
+                    before,
+                    after,
+                    use_bias=index == len(config.widths)
+                    or not normalised,  # else the norm's shift is the bias
+                    dtype=dtype,
+                    kernel_init=_layers.he_fan_in,
+                    rngs=rngs,
+                )
+                for index, (before, after) in enumerate(pairwise(sizes), start=1)
+            ]
+        )
+        self.norms = nnx.List(
+            [_layers.batch_norm(width, rngs=rngs) for width in config.widths[:-1]] if normalised else []
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x.reshape(x.shape[0], -1)
+        for index, linear in enumerate(self.linears):
+            x = linear(x)
+            if index < len(self.linears) - 1:
+                x = nnx.relu(self.norms[index](x) if self.norms else x).astype(self.dtype)
+        return x.astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class MLP:
+    """Linear layers with ReLU between them; the last is linear. Takes vectors, and flattens anything else."""
+
+    widths: tuple[int, ...] = (512, 512)
+    """Width of each layer; the last is the number of features."""
+    norm: MlpNorm = "none"
+    """batch: batch normalisation before each ReLU; none: no normalisation."""
+
+    @property
+    def has_batch_statistics(self) -> bool:
+        """Whether an example's features depend on the others of its batch."""
+        return self.norm == "batch" and len(self.widths) > 1
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> MLPEncoder:
+        """The encoder for examples of any `input_shape`, computing in `dtype`; parameters are float32.
+
+        Raises ValueError for an empty shape or an unknown option.
+        """
+        _layers.check_widths("widths", self.widths)
+        _layers.check_choice("norm", self.norm, get_args(MlpNorm))
+        if not input_shape or min(input_shape) < 1:
+            raise ValueError(f"input_shape of MLP must have at least one entry; got {tuple(input_shape)}")
+        return MLPEncoder(self, math.prod(input_shape), dtype=dtype, rngs=rngs)

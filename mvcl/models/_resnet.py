@@ -1,0 +1,138 @@
+"""Residual networks (He 2016) under torchvision's parameter names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from mvcl.models import _layers
+
+Depth = Literal[18, 34, 50, 101]
+Stem = Literal["imagenet", "cifar"]
+
+_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+
+
+class _Block(nnx.Module):
+    """Two 3x3 convolutions, or 1x1-3x3-1x1 where `bottleneck`; the stride is in the (first) 3x3."""
+
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        stride: int,
+        *,
+        bottleneck: bool,
+        norm: _layers.Norm,
+        zero_init: bool,
+        dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ):
+        conv = partial(_layers.conv, dtype=dtype, rngs=rngs)
+        normalise = partial(_layers.norm, norm, rngs=rngs)
+        self.dtype = dtype
+        self.bottleneck = bottleneck
+        self.features = 4 * width if bottleneck else width
+        if bottleneck:
+            self.conv1, self.bn1 = conv(channels, width, 1), normalise(width)
+            self.conv2, self.bn2 = conv(width, width, 3, stride), normalise(width)
+            self.conv3, self.bn3 = (
+                conv(width, self.features, 1),
+                normalise(self.features, zero_init=zero_init),
+            )
+        else:
+            self.conv1, self.bn1 = conv(channels, width, 3, stride), normalise(width)
+            self.conv2, self.bn2 = conv(width, width, 3), normalise(width, zero_init=zero_init)
+        resized = stride > 1 or channels != self.features
+        self.downsample = nnx.List(
+            [conv(channels, self.features, 1, stride), normalise(self.features)] if resized else []
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        h = nnx.relu(self.bn1(self.conv1(x))).astype(self.dtype)
+        h = self.bn2(self.conv2(h))
+        if self.bottleneck:
+            h = self.bn3(self.conv3(nnx.relu(h).astype(self.dtype)))
+        for layer in self.downsample:
+            x = layer(x)
+        return nnx.relu(h + x).astype(self.dtype)  # the sum is float32, as the norms are
+
+
+class ResNetEncoder(nnx.Module):
+    """Images (n, height, width, channels) -> the mean of the last stage over space, (n, features) float32."""
+
+    def __init__(self, config: "ResNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.pools = config.stem == "imagenet"
+        size, stride = (7, 2) if self.pools else (3, 1)
+        self.conv1 = _layers.conv(channels, config.width, size, stride, dtype=dtype, rngs=rngs)
+        self.bn1 = _layers.norm(config.norm, config.width, rngs=rngs)
+        stages, features = [], config.width
+        for stage, count in enumerate(_BLOCKS[config.depth]):
+            blocks = []
+            for index in range(count):
+                block = _Block(
+                    features,
+                    config.width * 2**stage,
+                    2 if stage > 0 and index == 0 else 1,
+                    bottleneck=config.depth >= 50,
+                    norm=config.norm,
+                    zero_init=config.zero_init_residual,
+                    dtype=dtype,
+                    rngs=rngs,
+                )
+                features = block.features
+                blocks.append(block)
+            stages.append(nnx.List(blocks))
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        self.features = features
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nnx.relu(self.bn1(self.conv1(x))).astype(self.dtype)
+        if self.pools:
+            x = nnx.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1)))
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            for block in stage:
+                x = block(x)
+        return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """Residual network (He 2016, v1.5: the stride of a bottleneck is in its 3x3 convolution).
+
+    Without classifier, on 3 channels with the ImageNet stem: 11,176,512 parameters at depth 18,
+    23,508,032 at depth 50.
+    """
+
+    depth: Depth = 18
+    """Number of layers; 50 and 101 have bottleneck blocks and four times as many features."""
+    stem: Stem = "imagenet"
+    """imagenet: 7x7 stride 2, then max-pooling; cifar: 3x3 stride 1, no pooling, for images up to 64."""
+    norm: _layers.Norm = "batch"
+    """batch: statistics of the global batch; group: none, as micro-batched training requires."""
+    width: int = 64
+    """Channels after the stem; the features are 8 times as many (32 times from depth 50 on)."""
+    zero_init_residual: bool = False
+    """Start each block's last norm at scale 0, so that blocks begin as the identity (SimCLR, BYOL)."""
+
+    @property
+    def has_batch_statistics(self) -> bool:
+        """Whether an example's features depend on the others of its batch."""
+        return self.norm == "batch"
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
+        """The encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
+
+        Parameters are float32. Raises ValueError for another shape or an unknown option.
+        """
+        _layers.check_choice("depth", self.depth, get_args(Depth))
+        _layers.check_choice("stem", self.stem, get_args(Stem))
+        _layers.check_positive("width", self.width)
+        _, _, channels = _layers.image_shape(input_shape, "ResNet")
+        return ResNetEncoder(self, channels, dtype=dtype, rngs=rngs)
