@@ -1,0 +1,135 @@
+"""All measures of one set of features, and the table that compares sets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mvcl.evaluation._probe import FEW_LABEL_PENALTY, few_label_probe, linear_probe
+from mvcl.metrics import weighted_knn
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measured number; `dataclasses.asdict` makes it JSON."""
+
+    name: str
+    """What was measured; the column of the table."""
+    value: float | None
+    """Test accuracy in [0, 1]; None where it could not be measured, and `protocol` says why."""
+    deviation: float | None
+    """Standard deviation over draws (n - 1 below the root), None for a single measurement."""
+    protocol: str
+    """How it was measured, in one line, the same for all rows of a table."""
+
+
+def evaluate_features(
+    features: Mapping[str, np.ndarray],
+    labels: Mapping[str, np.ndarray],
+    *,
+    num_classes: int,
+    seed: int = 0,
+    k: int = 200,
+    temperature: float = 0.07,
+    labels_per_class: Sequence[int] = (5, 10),
+    draws: int = 10,
+) -> list[Result]:
+    """Weighted k-NN, linear probe and few-label probes of one set of features, by one protocol.
+
+    Args:
+      features: "train" and "test" to (n, d) and (m, d) floating features.
+      labels: "train" and "test" to (n,) and (m,) integers in [0, num_classes).
+      num_classes: how many classes there are.
+      seed: fixes the held-out part and the drawn labels; the same for every row of a table.
+      k: voting neighbours, n if the training split is smaller.
+      temperature: of the neighbours' weights, no unit.
+      labels_per_class: one few-label probe each.
+      draws: draws of labels in each.
+
+    Returns:
+      Test accuracies named "k-NN", "linear" and "<c> labels/class".
+    """
+    for name, given in (("features", features), ("labels", labels)):
+        if not {"train", "test"} <= set(given):
+            raise ValueError(f'{name} must have the splits "train" and "test", got {sorted(given)}')
+    data = (features["train"], labels["train"], features["test"], labels["test"])
+    n, m = len(data[0]), len(data[2])
+    voted = weighted_knn(*data[:3], num_classes=num_classes, k=k, temperature=temperature)
+    accuracy = float(np.mean(np.asarray(voted) == np.asarray(data[3])))
+    results = [
+        Result(
+            "k-NN",
+            accuracy,
+            None,
+            f"test accuracy of a vote of the {min(k, n)} nearest of {n} training rows by cosine, "
+            f"weights exp(cos/{temperature:g}), {m} test rows",
+        )
+    ]
+    of_class = np.bincount(data[1], minlength=num_classes)
+    if of_class.max() < 5:
+        why = (
+            f"not measured: no class has the 5 rows that choosing the penalty takes, {of_class.max()} at most"
+        )
+        results.append(Result("linear", None, None, why))
+    else:
+        accuracy, _ = linear_probe(*data, num_classes=num_classes, seed=seed)
+        how = (
+            f"logistic regression on {n} labels, features standardised by the training split, "
+            f"L2 penalty chosen on a held-out fifth of it, {m} test rows"
+        )
+        results.append(Result("linear", accuracy, None, how))
+    for count in labels_per_class:
+        name = f"{count} labels/class"
+        if of_class.min() < count:
+            why = f"not measured: class {of_class.argmin()} has {of_class.min()} of the {count} labels needed"
+            results.append(Result(name, None, None, why))
+            continue
+        scores = few_label_probe(
+            *data, num_classes=num_classes, labels_per_class=count, draws=draws, seed=seed
+        )
+        how = (
+            f"logistic regression on {count} labels of each of {num_classes} classes, "
+            f"mean and standard deviation of {draws} draws (seed {seed}), "
+            f"features centred and divided by one scale, L2 penalty {FEW_LABEL_PENALTY:g}, {m} test rows"
+        )
+        spread = float(scores.std(ddof=1)) if draws > 1 else None
+        results.append(Result(name, float(scores.mean()), spread, how))
+    return results
+
+
+def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
+    """The rows side by side as text, and below them one line on how each column was measured.
+
+    Args:
+      rows: row name ("trained encoder", "untrained encoder", "raw input") to its results.
+
+    Returns:
+      Lines of text without a final newline. "-" stands for what was not measured.
+    """
+    columns = list(dict.fromkeys(result.name for results in rows.values() for result in results))
+    cells = [["", *columns]]
+    for row, results in rows.items():
+        by_name = {result.name: result for result in results}
+        cells.append([row, *(_cell(by_name.get(column)) for column in columns)])
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns) + 1)]
+    lines = [
+        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))]).rstrip()
+        for line in cells
+    ]
+    lines.append("")
+    for column in columns:
+        protocols: dict[str, list[str]] = {}
+        for row, results in rows.items():
+            for result in results:
+                if result.name == column:
+                    protocols.setdefault(result.protocol, []).append(row)
+        for protocol, where in protocols.items():
+            only = "" if len(protocols) == 1 else f" ({', '.join(where)})"
+            lines.append(f"{column}{only}: {protocol}.")
+    return "\n".join(lines)
+
+
+def _cell(result: Result | None) -> str:
+    if result is None or result.value is None:
+        return "-"
+    return f"{result.value:.3f}" + ("" if result.deviation is None else f" ± {result.deviation:.3f}")
