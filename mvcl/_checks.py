@@ -1,0 +1,97 @@
+"""Arguments to `ValueError`s that name the argument, what it must be and what came. No mathematics."""
+
+import numbers
+from collections.abc import Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+
+def array(name: str, value: ArrayLike, axes: str, minimum: Sequence[int] | None = None) -> jax.Array:
+    """Converts to a floating array of the named axes, for instance `axes="k n d"`, each at least `minimum`."""
+    names = axes.split()
+    least = [1] * len(names) if minimum is None else list(minimum)
+    wanted = f"({', '.join(names)})" if len(names) != 1 else f"({names[0]},)"
+    bounds = ", ".join(f"{a} >= {m}" for a, m in zip(names, least) if m > 1)
+    requirement = f"{name} must have shape {wanted}" + (f" with {bounds}" if bounds else "")
+    try:
+        out = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{requirement}, got {type(value).__name__}: {error}") from None
+    if out.ndim != len(names) or any(s < m for s, m in zip(out.shape, least)):
+        raise ValueError(f"{requirement}, got {out.shape}")
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise ValueError(f"{name} must have a floating dtype, got {out.dtype}")
+    return out
+
+
+def views(z: ArrayLike, axis_name: str | None = None, name: str = "z") -> jax.Array:
+    """`(k, n, d)` embeddings with k >= 2 and, over all devices of `axis_name`, n >= 2."""
+    return array(name, z, "k n d", (2, _least_rows(axis_name), 1))
+
+
+def pair(x: ArrayLike, y: ArrayLike, axis_name: str | None = None) -> jax.Array:
+    """Two sets of `(n, d)` embeddings of one shape and dtype, stacked to `(2, n, d)`."""
+    rows = _least_rows(axis_name)
+    a, b = array("x", x, "n d", (rows, 1)), array("y", y, "n d", (rows, 1))
+    same_shape("x", a, "y", b)
+    return jnp.stack([a, b])
+
+
+def same_shape(name: str, value: jax.Array, other: str, reference: jax.Array) -> None:
+    """Two arrays that belong together have one shape and one dtype."""
+    if value.shape != reference.shape:
+        raise ValueError(f"{other} must have the shape of {name}, {value.shape}, got {reference.shape}")
+    if value.dtype != reference.dtype:
+        raise ValueError(f"{other} must have the dtype of {name}, {value.dtype}, got {reference.dtype}")
+
+
+def mask(value: ArrayLike | None, shape: tuple[int, ...], name: str = "mask") -> jax.Array | None:
+    """A boolean array of exactly this shape, or None."""
+    if value is None:
+        return None
+    out = jnp.asarray(value)
+    if out.dtype != jnp.bool_:
+        raise ValueError(f"{name} must be boolean, got {out.dtype}")
+    if out.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {out.shape}")
+    return out
+
+
+def scalar(name: str, value: ArrayLike, dtype: jnp.dtype, *, positive: bool = False) -> jax.Array:
+    """A number or a traced scalar, in the dtype of the computation; a Python number is checked for its sign."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        raise ValueError(f"{name} must be a number or a scalar array, got {value!r}")
+    if isinstance(value, numbers.Real | np.number):
+        if positive and not float(value) > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
+        if not np.isfinite(float(value)):
+            raise ValueError(f"{name} must be finite, got {value}")
+    out = jnp.asarray(value)
+    if out.shape != ():
+        raise ValueError(f"{name} must be a scalar, got shape {out.shape}")
+    return out.astype(dtype)
+
+
+def option(name: str, value: str, options: Iterable[str]) -> str:
+    """One of the listed strings."""
+    listed = tuple(options)
+    if value not in listed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, listed))}, got {value!r}")
+    return value
+
+
+def block_size(value: int | None) -> int | None:
+    """A positive whole number of rows, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"block_size must be None or a whole number >= 1, got {value!r}")
+    return int(value)
+
+
+def _least_rows(axis_name: str | None) -> int:
+    # Two instances in the whole batch are enough: a device may hold one of them.
+    return 2 if axis_name is None or jax.lax.axis_size(axis_name) < 2 else 1

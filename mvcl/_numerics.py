@@ -1,0 +1,86 @@
+"""Unit vectors, inner products, log-sum-exp over what is there, and collectives. No losses."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+
+def widen(x: jax.Array) -> jax.Array:
+    """float32 for a narrower floating dtype; float32 and float64 stay."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """x / ||x|| along the last axis, in float32 or wider; a zero vector stays zero and has gradient zero.
+
+    Vectors of any representable length come out right: each is scaled by its largest entry before it is squared.
+    """
+    x = widen(x)
+    largest = lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
+    x = x / jnp.where(largest > 0, largest, 1)  # a constant factor: the result does not depend on it
+    square = jnp.sum(x * x, axis=-1, keepdims=True)
+    nonzero = square > 0
+    # Both branches of the inner `where` are finite, so that the gradient of the branch not taken is, too.
+    return x * jnp.where(nonzero, lax.rsqrt(jnp.where(nonzero, square, 1)), 0)
+
+
+def inner(subscripts: str, *operands: jax.Array) -> jax.Array:
+    """`einsum` that sums in float32 or wider, at full precision unless `jax.default_matmul_precision` says else.
+
+    Without it a float32 product is rounded to bfloat16 on TPU and to TF32 on some GPUs: at temperature 0.1 that is
+    an error of 0.02 in every exponent.
+    """
+    precision = lax.Precision.HIGHEST if jax.config.jax_default_matmul_precision is None else None
+    kind = jnp.promote_types(jnp.result_type(*operands), jnp.float32)
+    return jnp.einsum(subscripts, *operands, precision=precision, preferred_element_type=kind)
+
+
+def logsumexp(a: jax.Array, axis: int | tuple[int, ...], where: jax.Array | None = None) -> jax.Array:
+    """Log-sum-exp over the entries `where` holds; -inf, with gradient zero, where there are none."""
+    if where is not None:
+        a = jnp.where(where, a, -jnp.inf)
+    top = lax.stop_gradient(jnp.max(a, axis=axis, keepdims=True))
+    top = jnp.where(jnp.isfinite(top), top, 0)
+    here = a != -jnp.inf  # a NaN counts as there, so that it is seen
+    total = jnp.sum(jnp.where(here, jnp.exp(jnp.where(here, a, top) - top), 0), axis=axis)
+    some = total != 0
+    return jnp.where(some, jnp.log(jnp.where(some, total, 1)) + top.reshape(total.shape), -jnp.inf)
+
+
+def mean_where(
+    a: jax.Array, where: jax.Array | None, axis_name: str | None, axis: int | tuple[int, ...] | None = None
+) -> jax.Array:
+    """Mean over the entries that exist, on all devices of `axis_name`; entries that do not are never read.
+
+    Zero where none exist.
+    """
+    if where is None:
+        mean = jnp.mean(a, axis=axis)
+        return mean if axis_name is None else lax.pmean(mean, axis_name)
+    total = jnp.sum(jnp.where(where, a, 0), axis=axis)
+    count = jnp.sum(where, axis=axis, dtype=a.dtype)
+    if axis_name is not None:
+        total, count = lax.psum((total, count), axis_name)
+    return total / jnp.maximum(count, 1)
+
+
+def gather(x: jax.Array, axis_name: str | None, axis: int) -> jax.Array:
+    """The rows of all devices, in order, along `axis`."""
+    return x if axis_name is None else lax.all_gather(x, axis_name, axis=axis, tiled=True)
+
+
+def vary_as(x: ArrayLike, reference: jax.Array) -> jax.Array:
+    """x, marked inside `shard_map` as differing between devices wherever `reference` does.
+
+    The transpose of the mark sums the devices' gradients, which a value that all of them share needs.
+    """
+    x = jnp.asarray(x)
+    missing = _varying(reference) - _varying(x)
+    return lax.pcast(x, tuple(missing), to="varying") if missing else x
+
+
+def _varying(x: Any) -> frozenset[str]:
+    return frozenset(getattr(jax.typeof(x), "vma", frozenset()))

@@ -1,0 +1,546 @@
+"""Log-sum-exps of blocks of similarities: what the objectives spend their time on.
+
+A block is the matrix of inner products of the n vectors of one view with those of another. Every objective is a cheap
+function of the log-sum-exps of rows and columns of such blocks. Here each block is computed once and gives both: the
+block of views (m, l) is the transpose of (l, m). The rules that make it fast, all exact:
+
+- On the unit sphere an inner product is at most 1/temperature, so one fixed shift serves for every exponential and no
+  row maximum is needed, as long as exp(-2/temperature) does not underflow. Otherwise (small temperature, or vectors
+  that are not of unit length) rows and columns get their own. A traced temperature decides when it is known.
+- With the fixed shift the gradient is `E * (u_i + v_j)`, E the exponentials of the forward pass, u and v the
+  cotangents of the rows' and columns' sums: no exponential is taken twice.
+- A view's block with itself is symmetric: its gradient is one product with `W + W^T`.
+- In blocks of rows, E is recomputed tile by tile and never stored.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from mvcl import _numerics
+
+# exp(-2 * 33) = 2e-29 is a normal float32 with room for weights and sums; float64 reaches much further.
+_FIXED_SHIFT_LIMIT = {np.dtype("float32"): 33.0, np.dtype("float64"): 300.0}
+# Similarities kept for the backward pass: 2^26 float32 are 256 MB. Above, blocks.
+_DENSE_ENTRIES = 2**26
+_TILE_COLUMNS = 1024
+
+
+class Vectors(NamedTuple):
+    """Views scaled so that an inner product is a similarity: what every function here works on."""
+
+    z: jax.Array  # (k, n, d), already divided by sqrt(temperature)
+    keep: jax.Array | None  # (k, n) bool, None where all are there
+    bound: float | jax.Array  # no inner product is larger; a Python number where it is known before tracing
+
+
+class Tiles(NamedTuple):
+    """What to compute, known before tracing."""
+
+    pairs: tuple[tuple[int, int], ...]  # blocks (row view, column view)
+    diagonal: bool  # does j = i count?
+    upper: bool  # only j > i: half of a symmetric block
+    columns: bool  # are the columns' log-sum-exps asked for?
+    block: int | None  # rows of a tile; None keeps whole blocks
+    fixed: bool | None  # one shift for all? None: decided when the bound is known
+
+
+def concatenate(a: Vectors, b: Vectors) -> Vectors:
+    """The views of both, one after the other."""
+    keep = None
+    if a.keep is not None or b.keep is not None:
+        keep = jnp.concatenate([_kept(a), _kept(b)])
+    static = isinstance(a.bound, float) and isinstance(b.bound, float)
+    bound = max(a.bound, b.bound) if static else jnp.maximum(a.bound, b.bound)
+    return Vectors(jnp.concatenate([a.z, b.z]), keep, bound)
+
+
+def within(v: Vectors, *, axis_name: str | None = None, block_size: int | None = None) -> jax.Array:
+    """`(k, n)`: the log-sum-exp over j != i of <z_li, z_lj>; -inf where nothing is there."""
+    k, n, _ = v.z.shape
+    pairs = tuple((l, l) for l in range(k))
+    if axis_name is not None:
+        every, keep, offset = _everywhere(v, axis_name)
+        tiles = _tiles(v, pairs, n, every.shape[1], block_size, diagonal=False, columns=False)
+        return _sums(tiles, v.z, every, v.keep, keep, _bound(v, v.z), offset)[0]
+    block = _block(k, n, n, block_size)
+    if block is None:
+        return _within(_fixed(v), v.z, v.keep, _bound(v, v.z))
+    # Half of each symmetric block, then both its rows' and its columns' share of every sum.
+    tiles = Tiles(pairs, False, True, True, block, _fixed(v))
+    right, left = _sums(tiles, v.z, v.z, v.keep, v.keep, _bound(v, v.z), None)
+    return _numerics.logsumexp(jnp.stack([right, left]), axis=0)
+
+
+def across(
+    x: Vectors,
+    y: Vectors,
+    pairs: tuple[tuple[int, int], ...],
+    *,
+    diagonal: bool = True,
+    columns: bool = True,
+    axis_name: str | None = None,
+    gathered: bool = True,
+    block_size: int | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """For each pair (l, m) of a view of x and one of y, `(len(pairs), n)` each: rows, and columns.
+
+    Rows: log-sum-exp over j of <x_li, y_mj>, by i. Columns: over i, by j. `diagonal=False` leaves out j = i.
+    `gathered=False` leaves y as it is on each device: a queue that all of them hold.
+    """
+    n = x.z.shape[1]
+    bound = _joint_bound(x, y)
+    if axis_name is None:
+        tiles = _tiles(bound, pairs, n, y.z.shape[1], block_size, diagonal=diagonal, columns=columns)
+        return _sums(tiles, x.z, y.z, x.keep, y.keep, _bound(bound, x.z), None)
+    if not gathered:
+        tiles = _tiles(bound, pairs, n, y.z.shape[1], block_size, diagonal=diagonal, columns=False)
+        shared = _numerics.vary_as(y.z, x.z)
+        return _sums(tiles, x.z, shared, x.keep, y.keep, _bound(bound, x.z), None)
+    every, keep, offset = _everywhere(y, axis_name)
+    tiles = _tiles(bound, pairs, n, every.shape[1], block_size, diagonal=diagonal, columns=columns)
+    rows, part = _sums(tiles, x.z, every, x.keep, keep, _bound(bound, x.z), offset)
+    if not columns:
+        return rows, part
+    # Every device holds some rows of each column: add them up, then keep the columns that live here.
+    top = lax.pmax(lax.stop_gradient(part), axis_name)
+    top = jnp.where(top == -jnp.inf, 0, top)
+    there = part != -jnp.inf
+    total = lax.psum(jnp.where(there, jnp.exp(jnp.where(there, part, 0) - top), 0), axis_name)
+    some = total != 0
+    whole = jnp.where(some, jnp.log(jnp.where(some, total, 1)) + top, -jnp.inf)
+    return rows, lax.dynamic_slice_in_dim(_numerics.vary_as(whole, x.z), offset, n, axis=1)
+
+
+def _everywhere(v: Vectors, axis_name: str) -> tuple[jax.Array, jax.Array | None, jax.Array]:
+    """All devices' vectors and flags, and where this device's rows begin among them."""
+    every = _numerics.gather(v.z, axis_name, 1)
+    keep = None if v.keep is None else _numerics.gather(v.keep, axis_name, 1)
+    return every, keep, lax.axis_index(axis_name) * v.z.shape[1]
+
+
+def _kept(v: Vectors) -> jax.Array:
+    return jnp.ones(v.z.shape[:2], bool) if v.keep is None else v.keep
+
+
+def _joint_bound(x: Vectors, y: Vectors) -> Vectors:
+    if x.bound is y.bound or (isinstance(x.bound, float) and isinstance(y.bound, float)):
+        return x if isinstance(x.bound, jax.Array) or x.bound >= y.bound else y  # type: ignore[operator]
+    # |<u, v>| <= |u| |v| <= max(|u|^2, |v|^2)
+    return x._replace(bound=jnp.maximum(x.bound, y.bound))
+
+
+def _bound(v: Vectors, reference: jax.Array) -> jax.Array:
+    """The bound as an array; a constant to the derivative, on which the value does not depend."""
+    return _numerics.vary_as(lax.stop_gradient(jnp.asarray(v.bound, reference.dtype)), reference)
+
+
+def _fixed(v: Vectors) -> bool | None:
+    return v.bound <= _FIXED_SHIFT_LIMIT[v.z.dtype] if isinstance(v.bound, float) else None
+
+
+def _block(pairs: int, n: int, m: int, block_size: int | None) -> int | None:
+    if block_size is None:
+        return None if pairs * n * m <= _DENSE_ENTRIES else min(n, _TILE_COLUMNS)
+    return None if block_size >= n else block_size
+
+
+def _tiles(
+    v: Vectors, pairs: Any, n: int, m: int, block_size: int | None, *, diagonal: bool, columns: bool
+) -> Tiles:
+    return Tiles(pairs, diagonal, False, columns, _block(len(pairs), n, m, block_size), _fixed(v))
+
+
+# ------------------------------------------------------------------ one view with itself, whole blocks
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _within(fixed: bool | None, z: jax.Array, keep: jax.Array | None, bound: jax.Array) -> jax.Array:
+    return _within_forward(fixed, z, keep, bound)[0]
+
+
+def _within_forward(
+    fixed: bool | None, z: jax.Array, keep: jax.Array | None, bound: jax.Array
+) -> tuple[Any, Any]:
+    n = z.shape[1]
+    similarity = _numerics.inner("lid,ljd->lij", z, z)
+    here = ~jnp.eye(n, dtype=bool)[None]
+    if keep is not None:
+        here = here & keep[:, :, None] & keep[:, None, :]
+    kept, rows = _choose(fixed, bound, _shifted, _as_is, similarity, here, bound)
+    return rows, (z, kept, rows, bound)
+
+
+def _within_backward(fixed: bool | None, residual: Any, cotangent: jax.Array) -> tuple[Any, ...]:
+    z, kept, rows, bound = residual
+
+    def shifted(kept: jax.Array) -> jax.Array:
+        u = _per_sum(cotangent, rows, bound)
+        return kept * (u[:, :, None] + u[:, None, :])
+
+    def as_is(kept: jax.Array) -> jax.Array:
+        level = _level(rows)
+        share = jnp.exp(kept - level[:, :, None]) * cotangent[:, :, None]
+        return share + jnp.exp(kept - level[:, None, :]) * cotangent[:, None, :]
+
+    weight = _choose(fixed, bound, shifted, as_is, kept)
+    return _numerics.inner("lij,ljd->lid", weight, z), None, None
+
+
+_within.defvjp(_within_forward, _within_backward)
+
+
+def _shifted(similarity: jax.Array, here: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
+    exponential = jnp.where(here, jnp.exp(similarity - bound), 0)
+    return exponential, _log_sum(exponential.sum(2), bound)
+
+
+def _as_is(similarity: jax.Array, here: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
+    similarity = jnp.where(here, similarity, -jnp.inf)
+    return similarity, _numerics.logsumexp(similarity, axis=2)
+
+
+def _choose(fixed: bool | None, bound: jax.Array, if_fixed: Any, otherwise: Any, *operands: Any) -> Any:
+    if fixed is None:
+        limit = _FIXED_SHIFT_LIMIT[bound.dtype]
+        return lax.cond(bound <= limit, if_fixed, otherwise, *operands)
+    return (if_fixed if fixed else otherwise)(*operands)
+
+
+def _log_sum(total: jax.Array, shift: jax.Array) -> jax.Array:
+    some = total != 0
+    return jnp.where(some, jnp.log(jnp.where(some, total, 1)) + shift, -jnp.inf)
+
+
+def _level(rows: jax.Array) -> jax.Array:
+    """A finite number to subtract where the sum is empty: exp(-inf - 0) = 0 there."""
+    return jnp.where(rows == -jnp.inf, 0, rows)
+
+
+def _per_sum(cotangent: jax.Array, rows: jax.Array, bound: jax.Array) -> jax.Array:
+    """cotangent / (sum of shifted exponentials); zero for an empty sum."""
+    some = rows != -jnp.inf
+    return jnp.where(some, cotangent * jnp.exp(bound - jnp.where(some, rows, bound)), 0)
+
+
+# ------------------------------------------------------------------ two sets
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _sums(
+    tiles: Tiles,
+    x: jax.Array,
+    y: jax.Array,
+    keep_x: jax.Array | None,
+    keep_y: jax.Array | None,
+    bound: jax.Array,
+    offset: jax.Array | None,
+) -> tuple[jax.Array, jax.Array]:
+    """Row and column log-sum-exps; `offset` is the place of x's first row among y's."""
+    return _sums_forward(tiles, x, y, keep_x, keep_y, bound, offset)[0]
+
+
+def _sums_forward(
+    tiles: Tiles, x: Any, y: Any, keep_x: Any, keep_y: Any, bound: Any, offset: Any
+) -> tuple[Any, Any]:
+    if tiles.block is None:
+        kept, rows, columns = _dense(tiles, x, y, keep_x, keep_y, bound, offset)
+    else:
+        kept = None
+        rows, columns = _choose(
+            tiles.fixed,
+            bound,
+            partial(_streamed, tiles, True),
+            partial(_streamed, tiles, False),
+            *(x, y, keep_x, keep_y, bound, offset),
+        )
+    return (rows, columns), (x, y, keep_x, keep_y, bound, offset, kept, rows, columns)
+
+
+def _sums_backward(tiles: Tiles, residual: Any, cotangents: tuple[jax.Array, jax.Array]) -> tuple[Any, ...]:
+    x, y, keep_x, keep_y, bound, offset, kept, rows, columns = residual
+    if tiles.block is None:
+        dx, dy = _dense_gradient(tiles, x, y, kept, bound, rows, columns, *cotangents)
+    else:
+        dx, dy = _choose(
+            tiles.fixed,
+            bound,
+            partial(_streamed_gradient, tiles, True),
+            partial(_streamed_gradient, tiles, False),
+            *(x, y, keep_x, keep_y, bound, offset, rows, columns, *cotangents),
+        )
+    return dx, dy, None, None, None, None
+
+
+_sums.defvjp(_sums_forward, _sums_backward)
+
+
+def _here(
+    tiles: Tiles, i: Any, j: Any, keep_x: jax.Array | None, keep_y: jax.Array | None
+) -> jax.Array | None:
+    """Which entries count, broadcastable to (..., rows, columns); None: all. i, j: global positions."""
+    here = None
+    if tiles.upper:
+        here = j[None, :] > i[:, None]
+    elif not tiles.diagonal:
+        here = j[None, :] != i[:, None]
+    for keep in (
+        None if keep_x is None else keep_x[..., :, None],
+        None if keep_y is None else keep_y[..., None, :],
+    ):
+        if keep is None:
+            continue
+        if here is None:
+            here = keep
+        else:
+            shape = jnp.broadcast_shapes(here.shape, keep.shape)
+            here = jnp.broadcast_to(_rank(here, len(shape)), shape) & _rank(keep, len(shape))
+    return here
+
+
+def _rank(a: jax.Array, rank: int) -> jax.Array:
+    return a.reshape((1,) * (rank - a.ndim) + a.shape)
+
+
+def _dense(
+    tiles: Tiles, x: Any, y: Any, keep_x: Any, keep_y: Any, bound: Any, offset: Any
+) -> tuple[Any, Any, Any]:
+    left, right = _indices(tiles)
+    similarity = _numerics.inner("pid,pjd->pij", _take(x, left), _take(y, right))
+    i = jnp.arange(x.shape[1]) + (0 if offset is None else offset)
+    here = _here(
+        tiles,
+        i,
+        jnp.arange(y.shape[1]),
+        None if keep_x is None else keep_x[left],
+        None if keep_y is None else keep_y[right],
+    )
+    if here is not None:
+        here = _rank(here, 3)
+
+    def shifted(similarity: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        kept = jnp.exp(similarity - bound)
+        kept = kept if here is None else jnp.where(here, kept, 0)
+        rows = _log_sum(kept.sum(2), bound)
+        return kept, rows, _log_sum(kept.sum(1), bound) if tiles.columns else jnp.zeros_like(rows)
+
+    def as_is(similarity: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        kept = similarity if here is None else jnp.where(here, similarity, -jnp.inf)
+        rows = _numerics.logsumexp(kept, axis=2)
+        return kept, rows, _numerics.logsumexp(kept, axis=1) if tiles.columns else jnp.zeros_like(rows)
+
+    return _choose(tiles.fixed, bound, shifted, as_is, similarity)
+
+
+def _dense_gradient(
+    tiles: Tiles, x: Any, y: Any, kept: Any, bound: Any, rows: Any, columns: Any, by_row: Any, by_column: Any
+) -> tuple[jax.Array, jax.Array]:
+    left, right = _indices(tiles)
+
+    def shifted(kept: jax.Array) -> jax.Array:
+        factor = _per_sum(by_row, rows, bound)[:, :, None]
+        return kept * (factor + _per_sum(by_column, columns, bound)[:, None, :] if tiles.columns else factor)
+
+    def as_is(kept: jax.Array) -> jax.Array:
+        weight = jnp.exp(kept - _level(rows)[:, :, None]) * by_row[:, :, None]
+        if tiles.columns:
+            weight += jnp.exp(kept - _level(columns)[:, None, :]) * by_column[:, None, :]
+        return weight
+
+    weight = _choose(tiles.fixed, bound, shifted, as_is, kept)
+    dx = _numerics.inner("pij,pjd->pid", weight, _take(y, right))
+    dy = _transposed("pid,pij->pdj", _take(x, left), weight)
+    return _add_at(x, left, dx), _add_at(y, right, dy)
+
+
+def _indices(tiles: Tiles) -> tuple[np.ndarray, np.ndarray]:
+    pairs = np.asarray(tiles.pairs).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _take(x: jax.Array, views: np.ndarray) -> jax.Array:
+    """x[views], without a copy where that is x itself."""
+    return x if np.array_equal(views, np.arange(x.shape[0])) else x[views]
+
+
+def _add_at(like: jax.Array, views: np.ndarray, change: jax.Array) -> jax.Array:
+    if np.array_equal(views, np.arange(like.shape[0])):
+        return change
+    return _numerics.vary_as(jnp.zeros_like(like), change).at[views].add(change)
+
+
+def _transposed(subscripts: str, x: jax.Array, weight: jax.Array) -> jax.Array:
+    """The product with the large matrix's transpose, written so that the large matrix is read in its own order.
+
+    x^T W, then the small result transposed; the barrier keeps the compiler from turning it back into W^T x, which on
+    CPU takes twice as long.
+    """
+    return jnp.swapaxes(lax.optimization_barrier(_numerics.inner(subscripts, x, weight)), -1, -2)
+
+
+# ------------------------------------------------------------------ tile by tile
+
+
+class _Grid(NamedTuple):
+    """The tiles of all pairs, and padded arrays that they cut evenly."""
+
+    steps: tuple[jax.Array, ...]  # (tiles,) each: pair, row view, column view, first row, first column
+    x: jax.Array
+    y: jax.Array
+    keep_x: jax.Array | None
+    keep_y: jax.Array | None
+    rows: int  # of a tile
+    columns: int
+
+
+def _grid(tiles: Tiles, x: Any, y: Any, keep_x: Any, keep_y: Any) -> _Grid:
+    n, m = x.shape[1], y.shape[1]
+    rows = min(tiles.block or n, n)
+    columns = min(max(rows, _TILE_COLUMNS), m)
+    i, j = np.arange(0, n, rows), np.arange(0, m, columns)
+    steps = [
+        (p, l, r, a, b)
+        for p, (l, r) in enumerate(tiles.pairs)
+        for a in i
+        for b in j
+        if not tiles.upper or b + columns > a + 1
+    ]
+    pad_x, pad_y = -n % rows, -m % columns
+    if pad_x:
+        keep_x = jnp.ones(x.shape[:2], bool) if keep_x is None else keep_x
+        x, keep_x = _pad(x, pad_x), _pad(keep_x, pad_x)
+    if pad_y:
+        keep_y = jnp.ones(y.shape[:2], bool) if keep_y is None else keep_y
+        y, keep_y = _pad(y, pad_y), _pad(keep_y, pad_y)
+    columns_of_steps = tuple(jnp.asarray(c, jnp.int32) for c in np.asarray(steps).T)
+    return _Grid(columns_of_steps, x, y, keep_x, keep_y, rows, columns)
+
+
+def _pad(x: jax.Array, rows: int) -> jax.Array:
+    return jnp.pad(x, [(0, 0), (0, rows)] + [(0, 0)] * (x.ndim - 2))
+
+
+def _cut(x: jax.Array, view: Any, first: Any, size: int) -> jax.Array:
+    return lax.dynamic_slice(x, _start(x, view, first), (1, size) + x.shape[2:])[0]
+
+
+def _start(x: jax.Array, view: Any, first: Any) -> tuple[Any, ...]:
+    return (view, first) + (jnp.zeros((), jnp.int32),) * (x.ndim - 2)
+
+
+def _paste(x: jax.Array, view: Any, first: Any, value: jax.Array) -> jax.Array:
+    return lax.dynamic_update_slice(x, value[None], _start(x, view, first))
+
+
+def _add(x: jax.Array, view: Any, first: Any, value: jax.Array) -> jax.Array:
+    return _paste(x, view, first, _cut(x, view, first, value.shape[0]) + value)
+
+
+def _tile(
+    tiles: Tiles, g: _Grid, step: Any, offset: Any
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
+    _, l, r, a, b = step
+    xs, ys = _cut(g.x, l, a, g.rows), _cut(g.y, r, b, g.columns)
+    i = a + jnp.arange(g.rows) + (0 if offset is None else offset)
+    j = b + jnp.arange(g.columns)
+    keep_x = None if g.keep_x is None else _cut(g.keep_x, l, a, g.rows)
+    keep_y = None if g.keep_y is None else _cut(g.keep_y, r, b, g.columns)
+    return xs, ys, _numerics.inner("id,jd->ij", xs, ys), _here(tiles, i, j, keep_x, keep_y)
+
+
+def _streamed(
+    tiles: Tiles, fixed: bool, x: Any, y: Any, keep_x: Any, keep_y: Any, bound: Any, offset: Any
+) -> tuple[jax.Array, jax.Array]:
+    g = _grid(tiles, x, y, keep_x, keep_y)
+    count = len(tiles.pairs)
+
+    def start(size: int, value: float) -> jax.Array:
+        return _numerics.vary_as(jnp.full((count, size), value, x.dtype), x)
+
+    def add_shifted(carry: Any, step: Any) -> tuple[Any, None]:
+        rows, columns = carry
+        p, _, _, a, b = step
+        _, _, similarity, here = _tile(tiles, g, step, offset)
+        exponential = jnp.exp(similarity - bound)
+        exponential = exponential if here is None else jnp.where(here, exponential, 0)
+        rows = _add(rows, p, a, exponential.sum(1))
+        return (rows, _add(columns, p, b, exponential.sum(0)) if tiles.columns else columns), None
+
+    def add_as_is(carry: Any, step: Any) -> tuple[Any, None]:
+        rows, columns = carry
+        p, _, _, a, b = step
+        _, _, similarity, here = _tile(tiles, g, step, offset)
+        similarity = similarity if here is None else jnp.where(here, similarity, -jnp.inf)
+        rows = _merge(rows, p, a, _numerics.logsumexp(similarity, axis=1))
+        if tiles.columns:
+            columns = _merge(columns, p, b, _numerics.logsumexp(similarity, axis=0))
+        return (rows, columns), None
+
+    value = 0.0 if fixed else -jnp.inf
+    carry = start(g.x.shape[1], value), start(g.y.shape[1], value)
+    (rows, columns), _ = lax.scan(add_shifted if fixed else add_as_is, carry, g.steps)
+    rows, columns = rows[:, : x.shape[1]], columns[:, : y.shape[1]]
+    if fixed:
+        rows, columns = _log_sum(rows, bound), _log_sum(columns, bound)
+    return rows, columns if tiles.columns else jnp.zeros_like(rows)
+
+
+def _merge(levels: jax.Array, view: Any, first: Any, value: jax.Array) -> jax.Array:
+    both = jnp.stack([_cut(levels, view, first, value.shape[0]), value])
+    return _paste(levels, view, first, _numerics.logsumexp(both, axis=0))
+
+
+def _streamed_gradient(
+    tiles: Tiles,
+    fixed: bool,
+    x: Any,
+    y: Any,
+    keep_x: Any,
+    keep_y: Any,
+    bound: Any,
+    offset: Any,
+    rows: Any,
+    columns: Any,
+    by_row: Any,
+    by_column: Any,
+) -> tuple[jax.Array, jax.Array]:
+    g = _grid(tiles, x, y, keep_x, keep_y)
+    pad_x, pad_y = g.x.shape[1] - x.shape[1], g.y.shape[1] - y.shape[1]
+
+    def of_rows(a: jax.Array) -> jax.Array:
+        return _pad(a, pad_x) if pad_x else a
+
+    def of_columns(a: jax.Array) -> jax.Array:
+        return _pad(a, pad_y) if pad_y and tiles.columns else a
+
+    if fixed:
+        u, v = of_rows(_per_sum(by_row, rows, bound)), of_columns(_per_sum(by_column, columns, bound))
+    else:
+        u, v = of_rows(by_row), of_columns(by_column)
+        row_level, column_level = of_rows(_level(rows)), of_columns(_level(columns))
+
+    def step_back(carry: Any, step: Any) -> tuple[Any, None]:
+        dx, dy = carry
+        p, l, r, a, b = step
+        xs, ys, similarity, here = _tile(tiles, g, step, offset)
+        ui = _cut(u, p, a, g.rows)[:, None]
+        vj = _cut(v, p, b, g.columns)[None, :] if tiles.columns else None
+        if fixed:
+            weight = jnp.exp(similarity - bound) * (ui if vj is None else ui + vj)
+        else:
+            weight = jnp.exp(similarity - _cut(row_level, p, a, g.rows)[:, None]) * ui
+            if vj is not None:
+                weight += jnp.exp(similarity - _cut(column_level, p, b, g.columns)[None, :]) * vj
+        weight = weight if here is None else jnp.where(here, weight, 0)
+        dx = _add(dx, l, a, _numerics.inner("ij,jd->id", weight, ys))
+        dy = _add(dy, r, b, _transposed("id,ij->dj", xs, weight))
+        return (dx, dy), None
+
+    like = by_row
+    carry = tuple(_numerics.vary_as(jnp.zeros_like(a), like) for a in (g.x, g.y))
+    (dx, dy), _ = lax.scan(step_back, carry, g.steps)
+    return dx[:, : x.shape[1]], dy[:, : y.shape[1]]

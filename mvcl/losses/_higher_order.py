@@ -1,0 +1,244 @@
+"""From a loss of two views to a loss of many: functions of functions."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _views
+
+PairLoss = Callable[..., jax.Array]
+ViewLoss = Callable[..., jax.Array]
+GroupLoss = Callable[..., jax.Array]
+
+
+def all_pairs(
+    pair_loss: PairLoss,
+    weights: ArrayLike | None = None,
+    pairs: Literal["unordered", "ordered", "all"] = "unordered",
+    reduction: Literal["mean", "sum"] = "mean",
+) -> ViewLoss:
+    """A pair loss summed or averaged over the pairs of views.
+
+        unordered, mean:  2 / (k (k-1)) Σ_{l<m} W_lm L(z_l, z_m)
+
+    Koromilas 2025 Eq. 4, Piran 2024 Eq. 3; "ordered" is Shidani 2024 Eq. 1 (Multi-Crop). Losses of this package
+    compute every similarity once for all the pairs that need it; any other callable is called pair by pair.
+
+    Args:
+      pair_loss: `f(x, y) -> scalar`, for instance `nt_xent` or `functools.partial(info_nce, temperature=0.2)`.
+      weights: (k, k) factors W of the pairs, None for ones; "unordered" reads those above the diagonal.
+      pairs: "unordered" (l < m), "ordered" (l != m) or "all" (l = m too).
+      reduction: "mean" divides the sum by the number of pairs, whatever the weights; "sum" does not.
+
+    Returns:
+      `f(z, *, mask=None, **options)` of (k, n, d) views; the options go to the pair loss. With a mask the pairs are
+      those that some instance has.
+
+    Raises:
+      ValueError: for an unknown option, or weights that are not (k, k).
+    """
+    _checks.option("pairs", pairs, ("unordered", "ordered", "all"))
+    _checks.option("reduction", reduction, ("mean", "sum"))
+
+    def loss(z: ArrayLike, *, mask: ArrayLike | None = None, **options: Any) -> jax.Array:
+        z = _checks.views(z, options.get("axis_name"))
+        k = z.shape[0]
+        chosen = tuple(
+            (l, m)
+            for l in range(k)
+            for m in range(k)
+            if l < m or (l > m and pairs != "unordered") or (l == m and pairs == "all")
+        )
+        factors = None
+        if weights is not None:
+            factors = jnp.asarray(weights)
+            if factors.shape != (k, k):
+                raise ValueError(f"weights must have shape ({k}, {k}), got {factors.shape}")
+        return _over_pairs(pair_loss, z, chosen, factors, reduction, mask, options)
+
+    return loss
+
+
+def one_vs_rest(pair_loss: PairLoss, normalize_rest: bool = False) -> ViewLoss:
+    """A pair loss of each view with the mean of the others.
+
+        1/k Σ_l L(z_l, r_l),   r_l = mean_{m != l} z_m
+
+    Koromilas 2025 Eq. 5, Piran 2024 Eq. 4. The views are put on the unit sphere here and the pair loss is called with
+    `normalize=False` (where it has that option), so that the mean keeps its length.
+
+    Args:
+      pair_loss: `f(x, y, normalize=...) -> scalar`, for instance `nt_xent`.
+      normalize_rest: renormalise the mean. The released NT-Xent average does not, the released DHEL average does.
+
+    Returns:
+      `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss. With a mask
+      the mean is over the other views that are there.
+    """
+
+    def loss(
+        z: ArrayLike, *, normalize: bool = True, mask: ArrayLike | None = None, **options: Any
+    ) -> jax.Array:
+        z = _checks.views(z, options.get("axis_name"))
+        k = z.shape[0]
+        there = _checks.mask(mask, z.shape[:2])
+        z = _views.embeddings(z, normalize, there)
+        rest, rest_there = _rest(z, there)
+        if normalize_rest:
+            rest = _numerics.unit(rest)
+        both = jnp.concatenate([z, rest])
+        both_there = None if there is None or rest_there is None else jnp.concatenate([there, rest_there])
+        if _accepts(pair_loss, "normalize"):
+            options = options | {"normalize": False}
+        return _over_pairs(
+            pair_loss, both, tuple((l, k + l) for l in range(k)), None, "mean", both_there, options
+        )
+
+    return loss
+
+
+def cross_pairs(pair_loss: PairLoss) -> GroupLoss:
+    """A pair loss averaged over all pairs of a query view and a key view.
+
+        1 / (m m') Σ_{a, b} L(q_a, k_b)
+
+    Jeon 2025, the released code's `loss_avg`.
+
+    Args:
+      pair_loss: `f(x, y) -> scalar`.
+
+    Returns:
+      `f(queries, keys, *, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is (m + m', n), the
+      queries' first. The options go to the pair loss.
+    """
+
+    def loss(
+        queries: ArrayLike, keys: ArrayLike, *, mask: ArrayLike | None = None, **options: Any
+    ) -> jax.Array:
+        q, k = groups(queries, keys, options.get("axis_name"))
+        chosen = tuple((a, q.shape[0] + b) for a in range(q.shape[0]) for b in range(k.shape[0]))
+        return _over_pairs(pair_loss, jnp.concatenate([q, k]), chosen, None, "mean", mask, options)
+
+    return loss
+
+
+def mean_pair(pair_loss: PairLoss) -> GroupLoss:
+    """A pair loss of the mean query and the mean key, both renormalised.
+
+    Jeon 2025, the released code's `fea_avg`.
+
+    Args:
+      pair_loss: `f(x, y, normalize=...) -> scalar`.
+
+    Returns:
+      `f(queries, keys, *, normalize=True, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is
+      (m + m', n), the queries' first, and the means are over what is there. The options go to the pair loss.
+    """
+
+    def loss(
+        queries: ArrayLike,
+        keys: ArrayLike,
+        *,
+        normalize: bool = True,
+        mask: ArrayLike | None = None,
+        **options: Any,
+    ) -> jax.Array:
+        q, k = groups(queries, keys, options.get("axis_name"))
+        there = _checks.mask(mask, (q.shape[0] + k.shape[0], q.shape[1]))
+        z = _views.embeddings(jnp.concatenate([q, k]), normalize, there)
+        parts = jnp.split(z, [q.shape[0]])
+        flags = [None, None] if there is None else jnp.split(there, [q.shape[0]])
+        means = jnp.stack([_mean(part, flag) for part, flag in zip(parts, flags)])
+        exist = None if there is None else jnp.stack([jnp.any(flag, axis=0) for flag in flags])
+        if _accepts(pair_loss, "normalize"):
+            options = options | {"normalize": False}
+        return _over_pairs(pair_loss, _numerics.unit(means), ((0, 1),), None, "mean", exist, options)
+
+    return loss
+
+
+def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[jax.Array, jax.Array]:
+    """Two groups of at least one view each, of the same instances."""
+    rows = 2 if axis_name is None or lax.axis_size(axis_name) < 2 else 1
+    q = _checks.array("queries", queries, "m n d", (1, rows, 1))
+    k = _checks.array("keys", keys, "m n d", (1, rows, 1))
+    if q.shape[1:] != k.shape[1:] or q.dtype != k.dtype:
+        raise ValueError(
+            f"keys must have the instances, features and dtype of queries, (m, {q.shape[1]}, {q.shape[2]}) "
+            f"{q.dtype}, got {k.shape} {k.dtype}"
+        )
+    return q, k
+
+
+def _mean(z: jax.Array, there: jax.Array | None) -> jax.Array:
+    if there is None:
+        return z.mean(0)
+    return z.sum(0) / jnp.maximum(there.sum(0), 1).astype(z.dtype)[:, None]
+
+
+def _rest(z: jax.Array, there: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+    """(k, n, d) means of the other views that are there, and whether there are any."""
+    total = z.sum(0)[None]
+    if there is None:
+        return (total - z) / (z.shape[0] - 1), None
+    count = there.sum(0)[None] - there.astype(jnp.int32)
+    # A difference of sums would leave rounding errors where no other view is there.
+    rest = jnp.where(count[:, :, None] > 0, total - z, 0)
+    return rest / jnp.maximum(count, 1).astype(z.dtype)[:, :, None], count > 0
+
+
+def _over_pairs(
+    pair_loss: PairLoss,
+    z: jax.Array,
+    pairs: _views.Pairs,
+    weights: jax.Array | None,
+    reduction: str,
+    mask: ArrayLike | None,
+    options: dict[str, Any],
+) -> jax.Array:
+    there = _checks.mask(mask, z.shape[:2])
+    values = _values(pair_loss, z, pairs, there, options)
+    left, right = _views.columns_of(pairs)
+    if weights is not None:
+        values = values * weights.astype(values.dtype)[left, right]
+    if there is None:
+        return values.mean() if reduction == "mean" else values.sum()
+    count = jnp.sum(there[left] & there[right], axis=1)
+    if options.get("axis_name") is not None:
+        count = lax.psum(count, options["axis_name"])
+    exists = count > 0
+    total = jnp.sum(jnp.where(exists, values, 0))
+    return total / jnp.maximum(exists.sum(), 1).astype(total.dtype) if reduction == "mean" else total
+
+
+def _values(
+    pair_loss: PairLoss, z: jax.Array, pairs: _views.Pairs, mask: jax.Array | None, options: dict[str, Any]
+) -> jax.Array:
+    """(pairs,): the pair loss of each, at once where it knows how."""
+    function, bound = pair_loss, {}
+    if isinstance(pair_loss, functools.partial) and not pair_loss.args:
+        function, bound = pair_loss.func, dict(pair_loss.keywords)
+    if function in _views.OF_PAIRS:
+        arguments = {**bound, **options} | ({} if mask is None else {"mask": mask})
+        filled = inspect.signature(function).bind(None, None, **arguments)
+        filled.apply_defaults()
+        keywords = {name: value for name, value in filled.arguments.items() if name not in ("x", "y")}
+        return _views.OF_PAIRS[function](z, pairs, **keywords)
+    left, right = _views.columns_of(pairs)
+    call = functools.partial(pair_loss, **options)
+    if mask is None:
+        return jax.vmap(call)(z[left], z[right])
+    flags = jnp.stack([mask[left], mask[right]], axis=1)
+    return jax.vmap(lambda x, y, flag: call(x, y, mask=flag))(z[left], z[right], flags)
+
+
+def _accepts(function: Callable[..., Any], name: str) -> bool:
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

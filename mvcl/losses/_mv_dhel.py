@@ -1,0 +1,55 @@
+"""MV-DHEL."""
+
+import jax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _energy, _views
+
+
+def mv_dhel(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """MV-DHEL: align an instance's views jointly, spread each view on its own.
+
+        mean_i [ -LSE_{l != m} s(z_li, z_mi) + Σ_l LSE_{j != i} s(z_li, z_lj) ],   s(u, v) = <u, v> / temperature
+
+    over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and the
+    released code sums l < m only (log 2 more, same gradient); this is Eq. 12.
+
+    Args:
+      z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
+      temperature: positive divisor of the inner products, no unit.
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+      mask: (k, n) bool, False for a view that an instance lacks. Alignment is averaged over the instances with two
+        views or more; the energy, a sum over the views that the instance has, over those with one or more.
+      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map` every
+        device holds all of them.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      block_size: rows of similarities held at once; None decides.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding unit vectors:
+      (k-1) / temperature + k log(n-1) - log(k (k-1)).
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    z = _checks.views(z, axis_name)
+    mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
+    v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
+    queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
+    energy = _energy.within(v, axis_name=axis_name, block_size=block_size)  # (k, n)
+    if queue is not None:
+        energy = _views.join(energy, _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
+    alignment = _numerics.logsumexp(_views.alignment(v), axis=0)  # (n,)
+    return _views.mean_of_sums(energy, mask, axis_name) - _views.mean_existing(
+        alignment, axis_name, mask is not None
+    )

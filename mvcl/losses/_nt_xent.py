@@ -1,0 +1,95 @@
+"""The losses whose anchors are the 2n vectors of two views: NT-Xent, DCL and RINCE."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _energy, _views
+
+
+def _anchors(
+    z: jax.Array,
+    pairs: _views.Pairs,
+    *,
+    diagonal: bool,
+    temperature: ArrayLike,
+    normalize: bool,
+    mask: Any,
+    extra_negatives: ArrayLike | None,
+    axis_name: str | None,
+    block_size: int | None,
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Positives (pairs, 1, n), the anchors' log-sum-exps (pairs, 2, n), and whether both views are there."""
+    mask = _checks.mask(mask, z.shape[:2])
+    block_size = _checks.block_size(block_size)
+    v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
+    queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
+    same_view = _energy.within(v, axis_name=axis_name, block_size=block_size)
+    b = _views.blocks(v, pairs, diagonal=diagonal, axis_name=axis_name, block_size=block_size)
+    if queue is not None:
+        extra = _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size)
+        same_view = _views.join(same_view, extra)
+    left, right = _views.columns_of(pairs)
+    energies = [_views.join(same_view[left], b.forward), _views.join(same_view[right], b.backward)]
+    exists = None if b.exists is None else jnp.broadcast_to(b.exists[:, None], (len(pairs), 2, z.shape[1]))
+    return b.positive[:, None], jnp.stack(energies, axis=1), exists
+
+
+def _nt_xent_of_pairs(
+    z: jax.Array, pairs: _views.Pairs, *, axis_name: str | None, **options: Any
+) -> jax.Array:
+    positive, energy, exists = _anchors(z, pairs, diagonal=True, axis_name=axis_name, **options)
+    return _numerics.mean_where(energy - positive, exists, axis_name, axis=(1, 2))
+
+
+@_views.many_pairs(_nt_xent_of_pairs)
+def nt_xent(
+    x: ArrayLike,
+    y: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """NT-Xent, SimCLR's loss: each of the 2n vectors finds its partner among the 2n - 1 others.
+
+        mean over the 2n anchors a of [ -s(a, a+) + LSE_{b != a} s(a, b) ],   s(u, v) = <u, v> / temperature
+
+    Chen 2020 (SimCLR), Eq. 1. The released baselines of Koromilas 2025 use it; the paper's text has the self-pair in
+    the sum too, its Table I prints InfoNCE.
+
+    Args:
+      x: (n, d) floating, n >= 2: one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      temperature: positive divisor of the inner products, no unit.
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance. The mean runs over the anchors whose
+        partner is there; the others stay negatives.
+      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map` every
+        device holds all of them.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      block_size: rows of similarities held at once; None decides.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(2n - 1), the chance level.
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    z = _checks.pair(x, y, axis_name)
+    return _nt_xent_of_pairs(
+        z,
+        ((0, 1),),
+        temperature=temperature,
+        normalize=normalize,
+        mask=mask,
+        extra_negatives=extra_negatives,
+        axis_name=axis_name,
+        block_size=block_size,
+    )[0]

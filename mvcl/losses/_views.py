@@ -1,0 +1,190 @@
+"""From checked embeddings to what the formulas are written in: scaled vectors, their blocks, positives and queues."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _energy
+from mvcl.losses._energy import Vectors
+
+Pairs = tuple[tuple[int, int], ...]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# A pair loss -> the same loss of many pairs of views at once: f(z, pairs, **all of its options) -> (len(pairs),).
+OF_PAIRS: dict[Callable[..., Any], Callable[..., jax.Array]] = {}
+
+
+def many_pairs(of_pairs: Callable[..., jax.Array]) -> Callable[[Function], Function]:
+    """Records the form of a pair loss that shares its similarities between pairs of views.
+
+    `all_pairs` and its like use it; a pair loss without one is called pair by pair.
+    """
+
+    def record(pair_loss: Function) -> Function:
+        OF_PAIRS[pair_loss] = of_pairs
+        return pair_loss
+
+    return record
+
+
+def embeddings(z: jax.Array, normalize: bool, mask: jax.Array | None) -> jax.Array:
+    """float32 or wider, on the unit sphere if asked; what the mask hides is zero and never read."""
+    if mask is not None:
+        z = jnp.where(mask[:, :, None], z, 0)
+    return _numerics.unit(z) if normalize else _numerics.widen(z)
+
+
+def scaled(z: jax.Array, temperature: ArrayLike, unit: bool, mask: jax.Array | None) -> Vectors:
+    """Vectors whose inner products are similarities <u, v> / temperature."""
+    t = _checks.scalar("temperature", temperature, z.dtype, positive=True)
+    z = z * lax.rsqrt(t)
+    bound: float | jax.Array
+    if not unit:
+        bound = jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1))
+    elif isinstance(temperature, jax.Array):
+        bound = 1 / t
+    else:
+        bound = 1 / float(temperature)  # type: ignore[arg-type]
+    return Vectors(z, mask, bound)
+
+
+class Blocks(NamedTuple):
+    """By pair (l, m), `(pairs, n)` each."""
+
+    positive: jax.Array  # s(z_li, z_mi)
+    forward: jax.Array  # LSE_j s(z_li, z_mj)
+    backward: jax.Array  # LSE_j s(z_mi, z_lj)
+    exists: jax.Array | None  # does instance i have both views?
+
+
+def blocks(
+    v: Vectors,
+    pairs: Pairs,
+    *,
+    diagonal: bool = True,
+    backward: bool = True,
+    axis_name: str | None,
+    block_size: int | None,
+) -> Blocks:
+    """Each unordered block is computed once, whichever way round and however often its views are asked for."""
+    oriented = backward or len({frozenset(p) for p in pairs}) < len(pairs)
+    unique = tuple(sorted({(min(p), max(p)) for p in pairs})) if oriented else pairs
+    rows, columns = _energy.across(
+        v, v, unique, diagonal=diagonal, columns=oriented, axis_name=axis_name, block_size=block_size
+    )
+    place = {p: i for i, p in enumerate(unique)}
+    if unique != pairs:
+        both = jnp.concatenate([rows, columns])
+        forth = [place[p] if p in place else place[p[::-1]] + len(unique) for p in pairs]
+        back = [place[p[::-1]] if p[::-1] in place else place[p] + len(unique) for p in pairs]
+        rows, columns = both[np.asarray(forth)], both[np.asarray(back)]
+    return Blocks(positives(v.z, pairs), rows, columns, both_there(v.keep, pairs))
+
+
+def positives(z: jax.Array, pairs: Pairs) -> jax.Array:
+    """`(pairs, n)`: <z_li, z_mi>."""
+    left, right = columns_of(pairs)
+    return jnp.sum(z[left] * z[right], axis=-1)
+
+
+def both_there(keep: jax.Array | None, pairs: Pairs) -> jax.Array | None:
+    if keep is None:
+        return None
+    left, right = columns_of(pairs)
+    return keep[left] & keep[right]
+
+
+def columns_of(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs' first and second views."""
+    both = np.asarray(pairs).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+def queue_vectors(
+    extra_negatives: ArrayLike | None, v: Vectors, temperature: ArrayLike, normalize: bool
+) -> Vectors | None:
+    """`(q, d)` extra negatives, prepared as the embeddings are."""
+    if extra_negatives is None:
+        return None
+    q = _checks.array("extra_negatives", extra_negatives, "q d")
+    if q.shape[1] != v.z.shape[2]:
+        raise ValueError(f"extra_negatives must have shape (q, {v.z.shape[2]}), got {q.shape}")
+    return scaled(embeddings(q.astype(v.z.dtype)[None], normalize, None), temperature, normalize, None)
+
+
+def to_queue(v: Vectors, queue: Vectors, *, axis_name: str | None, block_size: int | None) -> jax.Array:
+    """`(k, n)`: the log-sum-exp of each vector's similarities with the queue."""
+    return _energy.across(
+        v,
+        queue,
+        tuple((l, 0) for l in range(v.z.shape[0])),
+        columns=False,
+        axis_name=axis_name,
+        gathered=False,
+        block_size=block_size,
+    )[0]
+
+
+class EveryBlock(NamedTuple):
+    """Of each vector z_li, over all views m != l, `(k, n)` each."""
+
+    alignment: jax.Array  # LSE_{m != l} s(z_li, z_mi)
+    energy: jax.Array  # LSE_{m != l, j} s(z_li, z_mj)
+
+
+def every_block(
+    v: Vectors, *, diagonal: bool = True, axis_name: str | None, block_size: int | None
+) -> EveryBlock:
+    """Each of the k(k-1)/2 blocks of two views serves both of them."""
+    k = v.z.shape[0]
+    pairs = unordered(k)
+    rows, columns = _energy.across(v, v, pairs, diagonal=diagonal, axis_name=axis_name, block_size=block_size)
+    return EveryBlock(alignment(v), both_ways(rows, columns, k))
+
+
+def unordered(k: int) -> Pairs:
+    return tuple((l, m) for l in range(k) for m in range(l + 1, k))
+
+
+def both_ways(rows: jax.Array, columns: jax.Array, k: int) -> jax.Array:
+    """`(k, n)`: by view l, the log-sum-exp over all other views, from the blocks of `unordered(k)`."""
+    place = {pair: i for i, pair in enumerate(unordered(k))}
+    index = [
+        [place[l, m] if l < m else place[m, l] + len(place) for m in range(k) if m != l] for l in range(k)
+    ]
+    return _numerics.logsumexp(jnp.concatenate([rows, columns])[np.asarray(index)], axis=1)
+
+
+def alignment(v: Vectors) -> jax.Array:
+    """`(k, n)`: LSE_{m != l} s(z_li, z_mi) over the views that are there."""
+    k = v.z.shape[0]
+    pairs = unordered(k)
+    same = positives(v.z, pairs)
+    exists = both_there(v.keep, pairs)
+    if exists is not None:
+        same = jnp.where(exists, same, -jnp.inf)
+    return both_ways(same, same, k)
+
+
+def join(*energies: jax.Array) -> jax.Array:
+    """log Σ exp of log-sum-exps over disjoint sets; an empty set's is -inf."""
+    return energies[0] if len(energies) == 1 else _numerics.logsumexp(jnp.stack(energies), axis=0)
+
+
+def mean_existing(energy: jax.Array, axis_name: str | None, masked: bool) -> jax.Array:
+    """Mean over the log-sum-exps of sets that are not empty."""
+    return _numerics.mean_where(energy, energy != -jnp.inf if masked else None, axis_name)
+
+
+def mean_of_sums(energy: jax.Array, mask: jax.Array | None, axis_name: str | None) -> jax.Array:
+    """mean_i Σ_l energy_li, over the views that i has and the instances that have one."""
+    if mask is None:
+        return _numerics.mean_where(energy.sum(0), None, axis_name)
+    there = mask & (energy != -jnp.inf)
+    return _numerics.mean_where(jnp.where(there, energy, 0).sum(0), there.any(0), axis_name)
