@@ -10,7 +10,9 @@ from jax.typing import ArrayLike
 
 
 def array(name: str, value: ArrayLike, axes: str, minimum: Sequence[int] | None = None) -> jax.Array:
-    """Converts to a floating array of the named axes, for instance `axes="k n d"`, each at least `minimum`."""
+    """Converts to a floating array of the named axes, for instance `axes="k n d"`, each at least
+    `minimum`.
+    """
     names = axes.split()
     least = [1] * len(names) if minimum is None else list(minimum)
     wanted = f"({', '.join(names)})" if len(names) != 1 else f"({names[0]},)"
@@ -61,7 +63,9 @@ def mask(value: ArrayLike | None, shape: tuple[int, ...], name: str = "mask") ->
 
 
 def scalar(name: str, value: ArrayLike, dtype: jnp.dtype, *, positive: bool = False) -> jax.Array:
-    """A number or a traced scalar, in the dtype of the computation; a Python number is checked for its sign."""
+    """A number or a traced scalar, in the dtype of the computation; a Python number is checked for its
+    sign.
+    """
     if isinstance(value, bool) or value is None or isinstance(value, str):
         raise ValueError(f"{name} must be a number or a scalar array, got {value!r}")
     if isinstance(value, numbers.Real | np.number):

@@ -16,7 +16,8 @@ def widen(x: jax.Array) -> jax.Array:
 def unit(x: jax.Array) -> jax.Array:
     """x / ||x|| along the last axis, in float32 or wider; a zero vector stays zero and has gradient zero.
 
-    Vectors of any representable length come out right: each is scaled by its largest entry before it is squared.
+    Vectors of any representable length come out right: each is scaled by its largest entry before it is
+    squared.
     """
     x = widen(x)
     largest = lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
@@ -28,12 +29,14 @@ def unit(x: jax.Array) -> jax.Array:
 
 
 def inner(subscripts: str, *operands: jax.Array) -> jax.Array:
-    """`einsum` that sums in float32 or wider, at full precision unless `jax.default_matmul_precision` says else.
+    """`einsum` that sums in float32 or wider, at full precision unless `jax.default_matmul_precision` says
+    else.
 
-    Without it a float32 product is rounded to bfloat16 on TPU and to TF32 on some GPUs: at temperature 0.1 that is
-    an error of 0.02 in every exponent.
+    Without it a float32 product is rounded to bfloat16 on TPU and to TF32 on some GPUs: at temperature 0.1
+    that is an error of 0.02 in every exponent.
     """
-    precision = lax.Precision.HIGHEST if jax.config.jax_default_matmul_precision is None else None
+    chosen = getattr(jax.config, "jax_default_matmul_precision", None)
+    precision = lax.Precision.HIGHEST if chosen is None else None
     kind = jnp.promote_types(jnp.result_type(*operands), jnp.float32)
     return jnp.einsum(subscripts, *operands, precision=precision, preferred_element_type=kind)
 

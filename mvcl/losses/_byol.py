@@ -36,7 +36,8 @@ def byol(
       x: (n, d) floating, n >= 2: predictions.
       y: (n, d), of the same dtype: targets.
       normalize: project vectors onto the unit sphere first; zero stays zero.
-      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance; the mean runs over those with both.
+      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance; the mean runs over those with
+        both.
       axis_name: mesh axis over which the instances are split, inside `shard_map`.
 
     Returns:

@@ -1,12 +1,13 @@
 """Log-sum-exps of blocks of similarities: what the objectives spend their time on.
 
-A block is the matrix of inner products of the n vectors of one view with those of another. Every objective is a cheap
-function of the log-sum-exps of rows and columns of such blocks. Here each block is computed once and gives both: the
-block of views (m, l) is the transpose of (l, m). The rules that make it fast, all exact:
+A block is the matrix of inner products of the n vectors of one view with those of another. Every objective is
+a cheap function of the log-sum-exps of rows and columns of such blocks. Here each block is computed once and
+gives both: the block of views (m, l) is the transpose of (l, m). The rules that make it fast, all exact:
 
-- On the unit sphere an inner product is at most 1/temperature, so one fixed shift serves for every exponential and no
-  row maximum is needed, as long as exp(-2/temperature) does not underflow. Otherwise (small temperature, or vectors
-  that are not of unit length) rows and columns get their own. A traced temperature decides when it is known.
+- On the unit sphere an inner product is at most 1/temperature, so one fixed shift serves for every
+  exponential and no row maximum is needed, as long as exp(-2/temperature) does not underflow. Otherwise
+  (small temperature, or vectors that are not of unit length) rows and columns get their own. A traced
+  temperature decides when it is known.
 - With the fixed shift the gradient is `E * (u_i + v_j)`, E the exponentials of the forward pass, u and v the
   cotangents of the rows' and columns' sums: no exponential is taken twice.
 - A view's block with itself is symmetric: its gradient is one product with `W + W^T`.
@@ -47,16 +48,6 @@ class Tiles(NamedTuple):
     columns: bool  # are the columns' log-sum-exps asked for?
     block: int | None  # rows of a tile; None keeps whole blocks
     fixed: bool | None  # one shift for all? None: decided when the bound is known
-
-
-def concatenate(a: Vectors, b: Vectors) -> Vectors:
-    """The views of both, one after the other."""
-    keep = None
-    if a.keep is not None or b.keep is not None:
-        keep = jnp.concatenate([_kept(a), _kept(b)])
-    static = isinstance(a.bound, float) and isinstance(b.bound, float)
-    bound = max(a.bound, b.bound) if static else jnp.maximum(a.bound, b.bound)
-    return Vectors(jnp.concatenate([a.z, b.z]), keep, bound)
 
 
 def within(v: Vectors, *, axis_name: str | None = None, block_size: int | None = None) -> jax.Array:
@@ -123,15 +114,11 @@ def _everywhere(v: Vectors, axis_name: str) -> tuple[jax.Array, jax.Array | None
     return every, keep, lax.axis_index(axis_name) * v.z.shape[1]
 
 
-def _kept(v: Vectors) -> jax.Array:
-    return jnp.ones(v.z.shape[:2], bool) if v.keep is None else v.keep
-
-
 def _joint_bound(x: Vectors, y: Vectors) -> Vectors:
-    if x.bound is y.bound or (isinstance(x.bound, float) and isinstance(y.bound, float)):
-        return x if isinstance(x.bound, jax.Array) or x.bound >= y.bound else y  # type: ignore[operator]
     # |<u, v>| <= |u| |v| <= max(|u|^2, |v|^2)
-    return x._replace(bound=jnp.maximum(x.bound, y.bound))
+    if isinstance(x.bound, float) and isinstance(y.bound, float):
+        return x._replace(bound=max(x.bound, y.bound))
+    return x if x.bound is y.bound else x._replace(bound=jnp.maximum(x.bound, y.bound))
 
 
 def _bound(v: Vectors, reference: jax.Array) -> jax.Array:
@@ -374,10 +361,11 @@ def _add_at(like: jax.Array, views: np.ndarray, change: jax.Array) -> jax.Array:
 
 
 def _transposed(subscripts: str, x: jax.Array, weight: jax.Array) -> jax.Array:
-    """The product with the large matrix's transpose, written so that the large matrix is read in its own order.
+    """The product with the large matrix's transpose, written so that the large matrix is read in its own
+    order.
 
-    x^T W, then the small result transposed; the barrier keeps the compiler from turning it back into W^T x, which on
-    CPU takes twice as long.
+    x^T W, then the small result transposed; the barrier keeps the compiler from turning it back into W^T x,
+    which on CPU takes twice as long.
     """
     return jnp.swapaxes(lax.optimization_barrier(_numerics.inner(subscripts, x, weight)), -1, -2)
 

@@ -28,18 +28,20 @@ def all_pairs(
 
         unordered, mean:  2 / (k (k-1)) Σ_{l<m} W_lm L(z_l, z_m)
 
-    Koromilas 2025 Eq. 4, Piran 2024 Eq. 3; "ordered" is Shidani 2024 Eq. 1 (Multi-Crop). Losses of this package
-    compute every similarity once for all the pairs that need it; any other callable is called pair by pair.
+    Koromilas 2025 Eq. 4, Piran 2024 Eq. 3; "ordered" is Shidani 2024 Eq. 1 (Multi-Crop). Losses of this
+    package compute every similarity once for all the pairs that need it; any other callable is called pair by
+    pair.
 
     Args:
-      pair_loss: `f(x, y) -> scalar`, for instance `nt_xent` or `functools.partial(info_nce, temperature=0.2)`.
+      pair_loss: `f(x, y) -> scalar`, for instance `nt_xent` or `functools.partial(info_nce,
+        temperature=0.2)`.
       weights: (k, k) factors W of the pairs, None for ones; "unordered" reads those above the diagonal.
       pairs: "unordered" (l < m), "ordered" (l != m) or "all" (l = m too).
       reduction: "mean" divides the sum by the number of pairs, whatever the weights; "sum" does not.
 
     Returns:
-      `f(z, *, mask=None, **options)` of (k, n, d) views; the options go to the pair loss. With a mask the pairs are
-      those that some instance has.
+      `f(z, *, mask=None, **options)` of (k, n, d) views; the options go to the pair loss. With a mask the
+      pairs are those that some instance has.
 
     Raises:
       ValueError: for an unknown option, or weights that are not (k, k).
@@ -71,16 +73,17 @@ def one_vs_rest(pair_loss: PairLoss, normalize_rest: bool = False) -> ViewLoss:
 
         1/k Σ_l L(z_l, r_l),   r_l = mean_{m != l} z_m
 
-    Koromilas 2025 Eq. 5, Piran 2024 Eq. 4. The views are put on the unit sphere here and the pair loss is called with
-    `normalize=False` (where it has that option), so that the mean keeps its length.
+    Koromilas 2025 Eq. 5, Piran 2024 Eq. 4. The views are put on the unit sphere here and the pair loss is
+    called with `normalize=False` (where it has that option), so that the mean keeps its length.
 
     Args:
       pair_loss: `f(x, y, normalize=...) -> scalar`, for instance `nt_xent`.
-      normalize_rest: renormalise the mean. The released NT-Xent average does not, the released DHEL average does.
+      normalize_rest: renormalise the mean. The released NT-Xent average does not, the released DHEL average
+        does.
 
     Returns:
-      `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss. With a mask
-      the mean is over the other views that are there.
+      `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
+      With a mask the mean is over the other views that are there.
     """
 
     def loss(
@@ -115,8 +118,8 @@ def cross_pairs(pair_loss: PairLoss) -> GroupLoss:
       pair_loss: `f(x, y) -> scalar`.
 
     Returns:
-      `f(queries, keys, *, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is (m + m', n), the
-      queries' first. The options go to the pair loss.
+      `f(queries, keys, *, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is (m + m', n),
+      the queries' first. The options go to the pair loss.
     """
 
     def loss(
@@ -153,10 +156,9 @@ def mean_pair(pair_loss: PairLoss) -> GroupLoss:
         q, k = groups(queries, keys, options.get("axis_name"))
         there = _checks.mask(mask, (q.shape[0] + k.shape[0], q.shape[1]))
         z = _views.embeddings(jnp.concatenate([q, k]), normalize, there)
-        parts = jnp.split(z, [q.shape[0]])
-        flags = [None, None] if there is None else jnp.split(there, [q.shape[0]])
-        means = jnp.stack([_mean(part, flag) for part, flag in zip(parts, flags)])
-        exist = None if there is None else jnp.stack([jnp.any(flag, axis=0) for flag in flags])
+        sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
+        means = jnp.stack([_mean(z[s], None if there is None else there[s]) for s in sides])
+        exist = None if there is None else jnp.stack([there[s].any(axis=0) for s in sides])
         if _accepts(pair_loss, "normalize"):
             options = options | {"normalize": False}
         return _over_pairs(pair_loss, _numerics.unit(means), ((0, 1),), None, "mean", exist, options)

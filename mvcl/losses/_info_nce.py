@@ -60,10 +60,10 @@ def info_nce(
       temperature: positive divisor of the inner products, no unit.
       symmetric: average with the loss whose anchors are y.
       normalize: project vectors onto the unit sphere first; zero stays zero.
-      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance. The mean runs over the instances that
-        have both; the others stay negatives.
-      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map` every
-        device holds all of them.
+      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance. The mean runs over the
+        instances that have both; the others stay negatives.
+      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map`
+        every device holds all of them.
       axis_name: mesh axis over which the instances are split, inside `shard_map`.
       block_size: rows of similarities held at once; None decides.
 

@@ -19,19 +19,21 @@ def mv_dhel(
 ) -> jax.Array:
     """MV-DHEL: align an instance's views jointly, spread each view on its own.
 
-        mean_i [ -LSE_{l != m} s(z_li, z_mi) + Σ_l LSE_{j != i} s(z_li, z_lj) ],   s(u, v) = <u, v> / temperature
+        mean_i [ -LSE_{l != m} s(z_li, z_mi) + Σ_l LSE_{j != i} s(z_li, z_lj) ],   s(u, v) = <u, v> /
+        temperature
 
-    over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and the
-    released code sums l < m only (log 2 more, same gradient); this is Eq. 12.
+    over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and
+    the released code sums l < m only (log 2 more, same gradient); this is Eq. 12.
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       temperature: positive divisor of the inner products, no unit.
       normalize: project vectors onto the unit sphere first; zero stays zero.
-      mask: (k, n) bool, False for a view that an instance lacks. Alignment is averaged over the instances with two
-        views or more; the energy, a sum over the views that the instance has, over those with one or more.
-      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map` every
-        device holds all of them.
+      mask: (k, n) bool, False for a view that an instance lacks. Alignment is averaged over the instances
+        with two views or more; the energy, a sum over the views that the instance has, over those with one or
+        more.
+      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map`
+        every device holds all of them.
       axis_name: mesh axis over which the instances are split, inside `shard_map`.
       block_size: rows of similarities held at once; None decides.
 

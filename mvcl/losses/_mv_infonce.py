@@ -23,21 +23,22 @@ def mv_infonce(
 ) -> jax.Array:
     """MV-InfoNCE: one term per instance, in which all its views are aligned and contrasted at once.
 
-        mean_i [ -LSE_{l != l'} s(z_li, z_l'i) + LSE_{l, m != l, j} s(z_li, z_mj) ],   s(u, v) = <u, v> / temperature
+        mean_i [ -LSE_{l != l'} s(z_li, z_l'i) + LSE_{l, m != l, j} s(z_li, z_mj) ],   s(u, v) = <u, v> /
+        temperature
 
-    over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eqs. 11 and 17. The
-    released code sums over every (m, j) != (l, i), the same view's other instances too: `negatives="all"`, with which
-    the published numbers were made.
+    over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eqs. 11 and 17.
+    The released code sums over every (m, j) != (l, i), the same view's other instances too:
+    `negatives="all"`, with which the published numbers were made.
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       temperature: positive divisor of the inner products, no unit.
       negatives: "cross_view", the printed formula, or "all", the released code.
       normalize: project vectors onto the unit sphere first; zero stays zero.
-      mask: (k, n) bool, False for a view that an instance lacks. Alignment is averaged over the instances with two
-        views or more, the energy over those with one or more.
-      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map` every
-        device holds all of them.
+      mask: (k, n) bool, False for a view that an instance lacks. Alignment is averaged over the instances
+        with two views or more, the energy over those with one or more.
+      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map`
+        every device holds all of them.
       axis_name: mesh axis over which the instances are split, inside `shard_map`.
       block_size: rows of similarities held at once; None decides.
 

@@ -61,18 +61,18 @@ def nt_xent(
 
         mean over the 2n anchors a of [ -s(a, a+) + LSE_{b != a} s(a, b) ],   s(u, v) = <u, v> / temperature
 
-    Chen 2020 (SimCLR), Eq. 1. The released baselines of Koromilas 2025 use it; the paper's text has the self-pair in
-    the sum too, its Table I prints InfoNCE.
+    Chen 2020 (SimCLR), Eq. 1. The released baselines of Koromilas 2025 use it; the paper's text has the
+    self-pair in the sum too, its Table I prints InfoNCE.
 
     Args:
       x: (n, d) floating, n >= 2: one view.
       y: (n, d), of the same dtype: the other view of the same instances.
       temperature: positive divisor of the inner products, no unit.
       normalize: project vectors onto the unit sphere first; zero stays zero.
-      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance. The mean runs over the anchors whose
-        partner is there; the others stay negatives.
-      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map` every
-        device holds all of them.
+      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance. The mean runs over the anchors
+        whose partner is there; the others stay negatives.
+      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map`
+        every device holds all of them.
       axis_name: mesh axis over which the instances are split, inside `shard_map`.
       block_size: rows of similarities held at once; None decides.
 

@@ -1,4 +1,6 @@
-"""Config names of the objectives. The signature is the schema: its keywords are the options, with their defaults."""
+"""Config names of the objectives. The signature is the schema: its keywords are the options, with their
+defaults.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,6 @@
-"""From checked embeddings to what the formulas are written in: scaled vectors, their blocks, positives and queues."""
+"""From checked embeddings to what the formulas are written in: scaled vectors, their blocks, positives and
+queues.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -16,7 +18,8 @@ from mvcl.losses._energy import Vectors
 Pairs = tuple[tuple[int, int], ...]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# A pair loss -> the same loss of many pairs of views at once: f(z, pairs, **all of its options) -> (len(pairs),).
+# A pair loss -> the same loss of many pairs of views at once: f(z, pairs, **all of its options) ->
+# (len(pairs),).
 OF_PAIRS: dict[Callable[..., Any], Callable[..., jax.Array]] = {}
 
 
@@ -72,7 +75,9 @@ def blocks(
     axis_name: str | None,
     block_size: int | None,
 ) -> Blocks:
-    """Each unordered block is computed once, whichever way round and however often its views are asked for."""
+    """Each unordered block is computed once, whichever way round and however often its views are asked
+    for.
+    """
     oriented = backward or len({frozenset(p) for p in pairs}) < len(pairs)
     unique = tuple(sorted({(min(p), max(p)) for p in pairs})) if oriented else pairs
     rows, columns = _energy.across(

@@ -1,0 +1,133 @@
+"""M3G, the multi-marginal matching gap."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from ott.geometry.epsilon_scheduler import Epsilon
+
+from mvcl import _checks, _numerics
+from mvcl.transport import SinkhornOutput, cost_of_tuples, multimarginal_sinkhorn
+
+Cost = Literal["circular_variance", "circular_standard_deviation"] | Callable[..., jax.Array]
+
+
+def m3g(
+    z: ArrayLike,
+    epsilon: ArrayLike = 0.2,
+    cost: Cost = "circular_variance",
+    tolerance: float = 1e-3,
+    max_iterations: int = 100,
+    *,
+    normalize: bool = True,
+    epsilon_init: float = 1.0,
+    epsilon_decay: float = 1.0,
+    mask: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+    max_operations: float = 1e14,
+) -> jax.Array:
+    """M3G: how much worse the true matching of the views is than the best entropic one.
+
+        h(J) - min_P h(P),   h(P) = <P, C> + ε <P, log P - 1>,   C[i_1..i_k] = c(z_1,i_1, ..., z_k,i_k)
+
+    over tensors P whose k marginals are 1/n; J is 1/n on the diagonal. At the optimal potentials f this is
+    `mean_i c(z_1i..z_ki) - ε log n - mean_i Σ_l f_li`. Piran 2024 (ICML), Eqs. 8 to 14. Eq. 14 as printed is
+    2 ε log n + ε larger for the h of Eq. 8, and the constants printed before Eq. 12 and in Algorithm 2 are not those of
+    `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`; this is the h of Eq. 8, which is >= 0 and 0 when J is the plan.
+
+    The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above it, so the loss
+    is >= 0 up to rounding, converged or not. The gradient is Danskin's: C's vector-Jacobian product with J - P.
+
+    Args:
+      z: (k, n, d) floating, k >= 2, n >= 2; half precision is computed in float32.
+      epsilon: positive weight of the entropy, in the unit of the cost.
+      cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²; an ott
+        `CostFn`, summed over the pairs of views; or a function of a (k, d) stack.
+      tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
+      max_iterations: sweeps over the views at most.
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+      epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
+      epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
+      mask: refused: a marginal over missing views is not defined.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`; the tuples are split over it too.
+      block_size: rows of n numbers that Sinkhorn holds at once; None decides.
+      max_operations: multiply-adds of one pass above which a problem is refused.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding vectors, which make every matching as good, (k-1) ε log n.
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these, and for a problem that is too large.
+    """
+    return m3g_with_status(
+        z,
+        epsilon,
+        cost,
+        tolerance,
+        max_iterations,
+        normalize=normalize,
+        epsilon_init=epsilon_init,
+        epsilon_decay=epsilon_decay,
+        mask=mask,
+        axis_name=axis_name,
+        block_size=block_size,
+        max_operations=max_operations,
+    )[0]
+
+
+def m3g_with_status(
+    z: ArrayLike,
+    epsilon: ArrayLike = 0.2,
+    cost: Cost = "circular_variance",
+    tolerance: float = 1e-3,
+    max_iterations: int = 100,
+    *,
+    normalize: bool = True,
+    epsilon_init: float = 1.0,
+    epsilon_decay: float = 1.0,
+    mask: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+    max_operations: float = 1e14,
+) -> tuple[jax.Array, SinkhornOutput]:
+    """`m3g` with what its Sinkhorn iteration ended with, for `jax.value_and_grad(..., has_aux=True)` and logs.
+
+    Args and errors are `m3g`'s.
+
+    Returns:
+      The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`, `potentials`.
+      No gradient flows through the second.
+    """
+    z = _checks.views(z, axis_name)
+    if mask is not None:
+        raise ValueError(
+            f"mask must be None: m3g is not defined for missing views, got {type(mask).__name__}"
+        )
+    if not (epsilon_init >= 1 and 0 < epsilon_decay <= 1):
+        raise ValueError(
+            "epsilon_init must be >= 1 and epsilon_decay in (0, 1], "
+            f"got epsilon_init={epsilon_init}, epsilon_decay={epsilon_decay}"
+        )
+    if epsilon_init > 1 and epsilon_decay == 1:
+        raise ValueError(
+            f"epsilon_decay must be < 1 for epsilon_init={epsilon_init}, which would never reach epsilon"
+        )
+    z = _numerics.unit(z) if normalize else _numerics.widen(z)
+    strength = _checks.scalar("epsilon", epsilon, z.dtype, positive=True)
+    out = multimarginal_sinkhorn(
+        _numerics.gather(z, axis_name, axis=1),
+        cost,  # type: ignore[arg-type]
+        epsilon=Epsilon(strength, epsilon_init, epsilon_decay),
+        threshold=tolerance,
+        max_iterations=max_iterations,
+        axis_name=axis_name,
+        block_size=block_size,
+        max_operations=max_operations,
+    )
+    n = out.potentials.shape[1]
+    matched = _numerics.mean_where(cost_of_tuples(z, cost), None, axis_name)  # type: ignore[arg-type]
+    loss = matched - strength * (jnp.log(n) + 1).astype(z.dtype) - out.value
+    return loss, jax.tree.map(jax.lax.stop_gradient, out)
