@@ -1,24 +1,24 @@
 """Features of a whole split."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 from jax.tree_util import Partial
-from jax.typing import ArrayLike
 
 
 def encode(
     apply: Callable[[jax.Array], jax.Array],
-    batches: Iterable[Mapping[str, ArrayLike]],
+    batches: Iterable[Mapping[str, Any]],
     *,
     batch_size: int,
-    mesh: Mesh | None = None,
-    axis: str = "data",
+    sharding: NamedSharding | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of a split, in the order of the data index.
+    """Features of every row of some batches, in the order of the data index.
 
     Every batch is padded to `batch_size` rows, so one program serves all; the padding is dropped again. A row
     that appears twice is kept once.
@@ -27,56 +27,53 @@ def encode(
       apply: pure function of images (b, ...) to features (b, d); it returns nothing else, so no statistics
         can move. `jax.tree_util.Partial(function, parameters)` makes the parameters arguments of the compiled
         program: a second call with other values does not compile again. A plain closure bakes them in.
-      batches: mappings with "image" (b, ...), "label" (b,) and "index" (b,), b <= batch_size, in any order.
-        In a run of several processes each passes its own rows and the same number of batches, empty ones
-        (b = 0) where it has fewer.
-      batch_size: rows per process, a multiple of this process's devices on `axis`.
-      mesh: devices to spread the rows of a batch over; None stays on one device.
-      axis: name of the mesh axis that the rows are split over.
+      batches: mappings with "images" (b, ...) and "index" (b,), on the host, in any order; other keys are not
+        read. In a run of several processes each passes its own rows and the same number of batches, empty
+        ones (b = 0) where it has fewer.
+      batch_size: rows of a batch over all processes and devices; b is at most this, divided by the processes.
+      sharding: how the rows of a batch lie on the devices of a mesh; None stays on one device.
 
     Returns:
-      (n, d) float32 features and (n,) labels.
+      (n, d) float32 features and the (n,) index of each row, ascending; every process gets all of them.
     """
-    if mesh is not None and axis not in mesh.shape:
-        raise ValueError(f"axis must be one of the mesh's {list(mesh.shape)}, got {axis!r}")
-    devices = 1 if mesh is None else max(1, mesh.shape[axis] // jax.process_count())
-    if batch_size < 1 or batch_size % devices:
-        raise ValueError(f"batch_size must be a positive multiple of {devices} devices, got {batch_size}")
+    shards = 1 if sharding is None else _shards(sharding)
+    if batch_size < 1 or batch_size % shards:
+        raise ValueError(f"batch_size must be a positive multiple of {shards} devices, got {batch_size}")
+    most = batch_size if sharding is None else batch_size // jax.process_count()
     function = apply if isinstance(apply, Partial) else Partial(apply)
-    features, labels, index = [], [], []
+    features, places = [], []
     for batch in batches:
-        image, label, place = (np.asarray(batch[key]) for key in ("image", "label", "index"))
-        rows = len(image)
-        if not rows == len(label) == len(place) <= batch_size:
+        images, index = np.asarray(batch["images"]), np.asarray(batch["index"])
+        if not len(images) == len(index) <= most:
             raise ValueError(
-                "batches must hold image, label and index of equally many rows, at most "
-                f"batch_size={batch_size}, got {rows}, {len(label)} and {len(place)}"
+                f'batches must hold as many "images" as "index", at most {most} for batch_size={batch_size}, '
+                f"got {len(images)} and {len(index)}"
             )
-        found = _features(function, _spread(_pad(image, batch_size), mesh, axis))
-        if found.ndim != 2 or found.shape[0] % batch_size:
-            raise ValueError(f"apply must map (b, ...) images to (b, d) features, got {found.shape}")
-        found, label, place, real = (
-            multihost_utils.process_allgather(a, tiled=True)
-            for a in (found, _pad(label, batch_size), _pad(place, batch_size), np.arange(batch_size) < rows)
-        )
+        real = np.arange(most) < len(images)
+        rows = [_pad(images, most), _pad(index, most), real]
+        if sharding is not None:
+            rows = [jax.make_array_from_process_local_data(sharding, a) for a in rows]
+        found = _features(function, rows[0])
+        if found.ndim != 2 or found.shape[0] != batch_size:
+            raise ValueError(f"apply must map {rows[0].shape} images to (b, d) features, got {found.shape}")
+        found, index, real = (multihost_utils.process_allgather(a, tiled=True) for a in (found, *rows[1:]))
         features.append(found[real].astype(np.float32))
-        labels.append(label[real])
-        index.append(place[real])
-    if not index:
+        places.append(index[real])
+    if not places:
         raise ValueError("batches must hold at least one batch, got none")
-    _, order = np.unique(np.concatenate(index), return_index=True)
-    return np.concatenate(features)[order], np.concatenate(labels)[order]
+    index, order = np.unique(np.concatenate(places), return_index=True)
+    return np.concatenate(features)[order], index
 
 
 # The function is an argument, so the parameters inside a Partial are too, and all calls share one cache.
 _features = jax.jit(lambda function, images: function(images))
 
 
+def _shards(sharding: NamedSharding) -> int:
+    names = sharding.spec[0] if len(sharding.spec) else None
+    names = (names,) if isinstance(names, str) else names or ()
+    return math.prod(sharding.mesh.shape[name] for name in names)
+
+
 def _pad(rows: np.ndarray, size: int) -> np.ndarray:
     return np.pad(rows, [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1))
-
-
-def _spread(images: np.ndarray, mesh: Mesh | None, axis: str) -> jax.Array | np.ndarray:
-    if mesh is None:
-        return images
-    return jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec(axis)), images)

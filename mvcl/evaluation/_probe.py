@@ -1,11 +1,13 @@
 """Linear classifiers on frozen features: all labels, or a few per class."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FEW_LABEL_PENALTY = 1e-4
@@ -163,14 +165,21 @@ def fit_logistic(
         return float(value), np.asarray(gradient, np.float64).ravel()
 
     first = np.zeros(shape) if start is None else start
-    found = minimize(
-        value_and_gradient,
-        first.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        options={"gtol": 1e-5, "ftol": 0.0, "maxiter": max_iterations, "maxfun": 2 * max_iterations},
-    )
+    # Its vectors are short: BLAS threads gain nothing, and where cores are shared they wait for each other.
+    with _blas().limit(limits=1):
+        found = minimize(
+            value_and_gradient,
+            first.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            options={"gtol": 1e-5, "ftol": 0.0, "maxiter": max_iterations, "maxfun": 2 * max_iterations},
+        )
     return found.x.reshape(shape)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 @jax.jit

@@ -1,0 +1,156 @@
+"""Probes against scikit-learn's logistic regression, and what the protocols promise."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+from mvcl.evaluation import draw_labels, few_label_probe, fit_logistic, linear_probe
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """The 1437/360 split of scikit-learn's digits: train and test pixels in [0, 1], train and test labels."""
+    x, y = load_digits(return_X_y=True)
+    x = (x / 16).astype(np.float32)
+    a, b, c, d = train_test_split(x, y, test_size=360, stratify=y, random_state=0)
+    return a, c, b, d
+
+
+@pytest.fixture(autouse=True)
+def one_blas_thread():
+    """With the cores busy, BLAS threads wait for each other for seconds in these small fits."""
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.mark.parametrize(("penalty", "atol"), [(1e-1, 1e-3), (1e-2, 1e-2), (1e-4, None)])
+def test_fit_is_the_minimum_that_scikit_learn_finds(digits, penalty, atol):
+    x, y = digits[0][:300], digits[1][:300]
+    reference = LogisticRegression(C=1 / (300 * penalty), tol=1e-8, max_iter=10000).fit(x.astype(float), y)
+    found = fit_logistic(x, y, penalty, num_classes=10)
+
+    def value(weights, intercept):
+        logits = x @ weights + intercept
+        logits -= logits.max(1, keepdims=True)
+        log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        return -log_p[np.arange(300), y].mean() + penalty / 2 * np.sum(weights**2)
+
+    least = value(reference.coef_.T, reference.intercept_)
+    assert least <= value(found[:-1], found[-1]) < least + 1e-5
+    if atol is not None:  # gradient entries of 1e-5 leave weights uncertain by up to 1e-5 / penalty each
+        np.testing.assert_allclose(found[:-1], reference.coef_.T, atol=atol)
+
+
+def test_fit_from_another_start_ends_at_the_same_place(digits, rng):
+    x, y = digits[0][:200], digits[1][:200]
+    cold = fit_logistic(x, y, 1e-2, num_classes=10)
+    warm = fit_logistic(x, y, 1e-2, num_classes=10, start=rng.normal(size=cold.shape))
+    np.testing.assert_allclose(warm[:-1], cold[:-1], atol=5e-3)
+
+
+def test_linear_probe_on_digits_pixels(digits):
+    """scikit-learn's answer at the penalty that was chosen, which is 1e-3 of the candidates."""
+    accuracy, penalty = linear_probe(*digits, num_classes=10)
+    x, y, test, answer = digits
+    scale = StandardScaler().fit(x)
+    reference = LogisticRegression(C=1 / (len(x) * penalty), max_iter=5000, tol=1e-6).fit(
+        scale.transform(x), y
+    )
+    assert abs(accuracy - reference.score(scale.transform(test), answer)) <= 1.01 / 360
+    assert 0.95 < accuracy < 0.99
+
+
+def test_linear_probe_chooses_the_penalty_on_the_training_split_alone(rng):
+    """Many noise features, few rows: the held-out rows choose, whatever the test labels are."""
+    y = np.repeat(np.arange(2), 30)
+    x = rng.normal(size=(60, 200)).astype(np.float32)
+    x[:, :20] += 0.5 * y[:, None]
+    test, answer = x[:10], 1 - y[:10]  # wrong on purpose
+    accuracy, penalty = linear_probe(x, y, test, answer, num_classes=2, penalties=(1.0, 1e-6))
+    _, again = linear_probe(x, y, test, 1 - answer, num_classes=2, penalties=(1.0, 1e-6))
+    assert penalty == again
+    assert accuracy < 0.2
+
+
+def test_linear_probe_ignores_scale_and_constant_features(digits):
+    x, y, test, answer = (a[:300] for a in digits)
+    plain = linear_probe(x, y, test, answer, num_classes=10)
+    scaled = linear_probe(1e3 * x + 5, y, 1e3 * test + 5, answer, num_classes=10)
+    assert abs(plain[0] - scaled[0]) <= 2.01 / 300
+    constant = np.full((300, 1), 1234.5678, np.float32)
+    with_constant = linear_probe(
+        np.hstack([x, constant]), y, np.hstack([test, constant]), answer, num_classes=10
+    )
+    assert abs(plain[0] - with_constant[0]) <= 1.01 / 300
+
+
+def test_draws_hold_the_right_labels_and_depend_on_seed_and_labels_only(rng):
+    y = rng.permutation(np.repeat(np.arange(4), 25))
+    rows = draw_labels(y, num_classes=4, labels_per_class=5, draws=6, seed=3)
+    assert rows.shape == (6, 20)
+    for drawn in rows:
+        np.testing.assert_array_equal(np.bincount(y[drawn]), [5, 5, 5, 5])
+        assert len(set(drawn)) == 20
+    assert len({tuple(drawn) for drawn in rows}) == 6
+    np.testing.assert_array_equal(rows, draw_labels(y, num_classes=4, labels_per_class=5, draws=6, seed=3))
+    assert (rows != draw_labels(y, num_classes=4, labels_per_class=5, draws=6, seed=4)).any()
+    more = draw_labels(y, num_classes=4, labels_per_class=10, draws=8, seed=3)
+    np.testing.assert_array_equal(more.reshape(8, 4, 10)[:6, :, :5].reshape(6, 20), rows)
+
+
+def test_few_label_probe_on_digits_pixels_equals_scikit_learn(digits):
+    x, y, test, answer = digits
+    found = few_label_probe(*digits, num_classes=10, labels_per_class=10, draws=3)
+    scale = np.sqrt(np.mean(np.sum((x - x.mean(0)) ** 2, 1)))
+    expected = []
+    for rows in draw_labels(y, num_classes=10, labels_per_class=10, draws=3, seed=0):
+        model = LogisticRegression(C=1 / (100 * 1e-4), max_iter=10000, tol=1e-7)
+        model.fit((x[rows] - x.mean(0)) / scale, y[rows])
+        expected.append(model.score((test - x.mean(0)) / scale, answer))
+    np.testing.assert_allclose(found, expected, atol=1.01 / 360)
+
+
+def test_few_label_probe_does_not_depend_on_the_basis_or_the_scale_of_features(digits, rng):
+    x, y, test, answer = digits
+    basis, _ = np.linalg.qr(rng.normal(size=(64, 64)))
+    options = {"num_classes": 10, "labels_per_class": 5, "draws": 2, "seed": 1}
+    plain = few_label_probe(x, y, test, answer, **options)
+    turned = few_label_probe(7 * x @ basis - 3, y, 7 * test @ basis - 3, answer, **options)
+    np.testing.assert_allclose(turned, plain, atol=2.01 / 360)
+
+
+def test_separated_classes_are_told_apart_and_shuffled_labels_are_not():
+    x, y = make_blobs(600, 8, centers=np.eye(3, 8) * 20, random_state=0)
+    options = {"num_classes": 3, "labels_per_class": 5}
+    assert few_label_probe(x[:300], y[:300], x[300:], y[300:], **options).min() == 1
+    assert linear_probe(x[:300], y[:300], x[300:], y[300:], num_classes=3)[0] == 1
+    mixed = np.random.default_rng(0).permutation(y[300:])
+    assert few_label_probe(x[:300], y[:300], x[300:], mixed, **options).mean() < 0.5
+
+
+def test_bad_input(digits):
+    x, y, test, answer = (a[:100] for a in digits)
+    with pytest.raises(ValueError, match=r"labels_per_class=50 of every class, got \d+ of class 0"):
+        few_label_probe(x, y, test, answer, num_classes=10, labels_per_class=50)
+    with pytest.raises(ValueError, match=r"train_labels must lie in \[0, 5\), got 0 to 9"):
+        linear_probe(x, y, test, answer, num_classes=5)
+    with pytest.raises(ValueError, match="test_features must be as wide as train_features, got 3 and 64"):
+        linear_probe(x, y, test[:, :3], answer, num_classes=10)
+    with pytest.raises(ValueError, match="test_labels must be 100 integers"):
+        linear_probe(x, y, test, answer[:7], num_classes=10)
+    with pytest.raises(ValueError, match="train_features must be finite, got 1 that are not"):
+        linear_probe(
+            np.where(np.arange(64) + 64 * np.arange(100)[:, None] == 7, np.nan, x),
+            y,
+            test,
+            answer,
+            num_classes=10,
+        )
+    with pytest.raises(ValueError, match="train_features must be a floating"):
+        few_label_probe(x.astype(int), y, test, answer, num_classes=10, labels_per_class=2)
+    with pytest.raises(ValueError, match="must hold 5 rows of some class"):
+        linear_probe(x[:4], np.arange(4), test, answer, num_classes=10)

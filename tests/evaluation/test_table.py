@@ -1,0 +1,90 @@
+"""One protocol for all rows, and a table that says so."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+
+from mvcl.evaluation import (
+    Result,
+    evaluate_features,
+    evaluation_table,
+    few_label_probe,
+    linear_probe,
+)
+from mvcl.metrics import weighted_knn
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    x, y = make_blobs(240, 6, centers=4, cluster_std=5.0, random_state=1)
+    x = x.astype(np.float32)
+    return {"train": x[:160], "test": x[160:]}, {"train": y[:160], "test": y[160:]}
+
+
+def test_the_numbers_are_those_of_the_functions(blobs):
+    features, labels = blobs
+    data = (features["train"], labels["train"], features["test"], labels["test"])
+    found = {r.name: r for r in evaluate_features(features, labels, num_classes=4, seed=5, draws=4)}
+    assert list(found) == ["k-NN", "linear", "5 labels/class", "10 labels/class"]
+    knn = np.asarray(weighted_knn(*data[:3], num_classes=4, k=160))
+    assert found["k-NN"].value == np.mean(knn == labels["test"])
+    assert found["linear"].value == linear_probe(*data, num_classes=4, seed=5)[0]
+    for count in (5, 10):
+        scores = few_label_probe(*data, num_classes=4, labels_per_class=count, draws=4, seed=5)
+        result = found[f"{count} labels/class"]
+        np.testing.assert_allclose(result.value, np.mean(scores))
+        np.testing.assert_allclose(result.deviation, np.sqrt(np.sum((scores - np.mean(scores)) ** 2) / 3))
+    assert "160 nearest of 160 training rows" in found["k-NN"].protocol  # k clipped, and it says so
+    assert "4 draws (seed 5)" in found["5 labels/class"].protocol
+    assert found["k-NN"].deviation is found["linear"].deviation is None
+    back = [Result(**r) for r in json.loads(json.dumps([asdict(r) for r in found.values()], allow_nan=False))]
+    assert back == list(found.values())
+
+
+def test_what_cannot_be_measured_says_why(blobs):
+    features, labels = blobs
+    few = {"train": features["train"][:24], "test": features["test"]}
+    names = {"train": np.repeat(np.arange(4), 6), "test": labels["test"]}
+    found = {r.name: r for r in evaluate_features(few, names, num_classes=4, draws=2)}
+    assert found["5 labels/class"].value is not None
+    assert found["10 labels/class"] == Result(
+        "10 labels/class", None, None, "not measured: class 0 has 6 of the 10 labels needed"
+    )
+    one_each = {"train": np.arange(4), "test": labels["test"]}
+    four = {"train": features["train"][:4], "test": features["test"]}
+    found = {r.name: r for r in evaluate_features(four, one_each, num_classes=4, draws=2)}
+    assert found["linear"].value is None
+    assert "not measured" in found["linear"].protocol
+
+
+def test_missing_split_is_refused(blobs):
+    features, labels = blobs
+    with pytest.raises(
+        ValueError, match=r'features must have the splits "train" and "test", got \[\'train\'\]'
+    ):
+        evaluate_features({"train": features["train"]}, labels, num_classes=4)
+
+
+def test_the_table_to_the_letter():
+    rows = {
+        "trained encoder": [
+            Result("k-NN", 0.97251, None, "of 9 rows"),
+            Result("5 labels/class", 0.92449, 0.0123, "10 draws"),
+        ],
+        "raw input": [
+            Result("k-NN", 0.5, None, "of 9 rows"),
+            Result("5 labels/class", None, None, "not measured: class 3 has 2 of the 5 labels needed"),
+        ],
+    }
+    assert evaluation_table(rows) == (
+        "                  k-NN  5 labels/class\n"
+        "trained encoder  0.973   0.924 ± 0.012\n"
+        "raw input        0.500               -\n"
+        "\n"
+        "k-NN: of 9 rows.\n"
+        "5 labels/class (trained encoder): 10 draws.\n"
+        "5 labels/class (raw input): not measured: class 3 has 2 of the 5 labels needed."
+    )
