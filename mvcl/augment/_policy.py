@@ -1,0 +1,208 @@
+"""What a view is: one frozen dataclass of plain parameters, and the published ones by name."""
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """How a view is drawn, in this order: crop, flip, RandAugment, jitter, grayscale, blur, solarise.
+
+    Probabilities are in [0, 1]; a probability or strength of 0 leaves the step out of the compiled program.
+    What acts on colours leaves images of one channel alone, but for brightness and contrast.
+    """
+
+    image_size: int = 224
+    """Side of the square view, pixels."""
+    random_crop: bool = True
+    """Crop at random (crop_scale, crop_ratio), else the central square (center_fraction)."""
+    crop_scale: tuple[float, float] = (0.08, 1.0)
+    """Smallest and largest area of a random crop, as a share of the image's."""
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Smallest and largest width / height of a random crop."""
+    center_fraction: float = 0.875
+    """Side of the central crop, as a share of the image's shorter side."""
+    flip_probability: float = 0.5
+    """Probability of mirroring left and right."""
+    rand_augment_ops: int = 0
+    """Number of RandAugment operations, one after another; 0 for none."""
+    rand_augment_magnitude: float = 9.0
+    """RandAugment magnitude, 0 to 30."""
+    jitter_probability: float = 0.8
+    """Probability of changing brightness, contrast, saturation and hue, in random order."""
+    brightness: float = 0.0
+    """Brightness is scaled by a factor in [1 - this, 1 + this], not below 0."""
+    contrast: float = 0.0
+    """Contrast is scaled by a factor in [1 - this, 1 + this], not below 0."""
+    saturation: float = 0.0
+    """Saturation is scaled by a factor in [1 - this, 1 + this], not below 0."""
+    hue: float = 0.0
+    """Hue is turned by [-this, this] of a full turn; at most 0.5."""
+    grayscale_probability: float = 0.0
+    """Probability of replacing the colours by their luma."""
+    blur_probability: float = 0.0
+    """Probability of a Gaussian blur."""
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    """Smallest and largest standard deviation of the blur, pixels."""
+    blur_kernel: int = 0
+    """Odd size of the blur's kernel, pixels; 0 for Pillow's GaussianBlur, whose size follows sigma."""
+    solarise_probability: float = 0.0
+    """Probability of inverting the pixels at or above solarise_threshold."""
+    solarise_threshold: float = 0.5
+    """Threshold of solarising, in [0, 1]."""
+    mean: tuple[float, ...] = (0.0,)
+    """Subtracted at the end; one number, or one per channel."""
+    std: tuple[float, ...] = (1.0,)
+    """Divided by at the end; one number, or one per channel."""
+
+    def __post_init__(self) -> None:
+        for name in ("flip", "jitter", "grayscale", "blur", "solarise"):
+            probability = getattr(self, f"{name}_probability")
+            if not 0 <= probability <= 1:
+                raise ValueError(f"{name}_probability must be in [0, 1], got {probability}")
+        for name in ("brightness", "contrast", "saturation", "rand_augment_ops"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name, low, high in (("crop_scale", 0, 1), ("crop_ratio", 0, None), ("blur_sigma", 0, None)):
+            pair = getattr(self, name)
+            if len(pair) != 2 or not low < pair[0] <= pair[1] or (high is not None and pair[1] > high):
+                bound = f", at most {high}" if high is not None else ""
+                raise ValueError(f"{name} must be a positive range, smallest first{bound}, got {pair}")
+        if self.image_size < 1:
+            raise ValueError(f"image_size must be at least 1 pixel, got {self.image_size}")
+        if not 0 < self.center_fraction <= 1:
+            raise ValueError(f"center_fraction must be in (0, 1], got {self.center_fraction}")
+        if not 0 <= self.hue <= 0.5:
+            raise ValueError(f"hue must be in [0, 0.5], got {self.hue}")
+        if self.blur_kernel < 0 or (self.blur_kernel and self.blur_kernel % 2 == 0):
+            raise ValueError(f"blur_kernel must be odd, or 0, got {self.blur_kernel}")
+        if not 0 <= self.rand_augment_magnitude <= 30:
+            raise ValueError(f"rand_augment_magnitude must be in [0, 30], got {self.rand_augment_magnitude}")
+        if not self.std or min(self.std) <= 0:
+            raise ValueError(f"std must be positive, got {self.std}")
+
+
+def _tenth(image_size: int) -> int:
+    """SimCLR's and BYOL's kernel: a tenth of the image, made odd; 23 of 224, 3 of 32."""
+    return 2 * (image_size // 10 // 2) + 1
+
+
+def _build(overrides: dict[str, Any], **published: Any) -> Policy:
+    return Policy(**{**published, **overrides})
+
+
+def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Policy:
+    """SimCLR (Chen 2020a, arXiv 2002.05709, Appendix A): `strength` scales the colour jitter.
+
+    Images stay in [0, 1], as in the authors' code. For CIFAR-10 the paper has strength 0.5 and no blur
+    (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
+    """
+    return _build(
+        overrides,
+        image_size=image_size,
+        brightness=0.8 * strength,
+        contrast=0.8 * strength,
+        saturation=0.8 * strength,
+        hue=min(0.2 * strength, 0.5),
+        grayscale_probability=0.2,
+        blur_probability=0.5,
+        blur_kernel=_tenth(image_size),
+    )
+
+
+def byol_global1(image_size: int = 224, **overrides: Any) -> Policy:
+    """BYOL's first view, T (Grill 2020, arXiv 2006.07733, Table 6): always blurred, never solarised.
+
+    The authors add an offset for brightness; here, as in the other policies, it is a factor.
+    """
+    return _build(
+        overrides,
+        image_size=image_size,
+        brightness=0.4,
+        contrast=0.4,
+        saturation=0.2,
+        hue=0.1,
+        grayscale_probability=0.2,
+        blur_probability=1.0,
+        blur_kernel=_tenth(image_size),
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+    )
+
+
+def byol_global2(image_size: int = 224, **overrides: Any) -> Policy:
+    """BYOL's second view, T' (Grill 2020, Table 6): blurred with probability 0.1, solarised with 0.2."""
+    return byol_global1(image_size, **{"blur_probability": 0.1, "solarise_probability": 0.2, **overrides})
+
+
+def moco_v2(image_size: int = 224, **overrides: Any) -> Policy:
+    """MoCo v2 (Chen 2020b, arXiv 2003.04297, and the authors' code, which blurs with Pillow)."""
+    return _build(
+        overrides,
+        image_size=image_size,
+        crop_scale=(0.2, 1.0),
+        brightness=0.4,
+        contrast=0.4,
+        saturation=0.4,
+        hue=0.1,
+        grayscale_probability=0.2,
+        blur_probability=0.5,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+    )
+
+
+def evaluation(image_size: int = 224, **overrides: Any) -> Policy:
+    """No chance: the central 7/8 of the shorter side, resized (224 of 256 in the papers). Named `eval`.
+
+    mean and std stay 0 and 1; give those of the policy trained with. For images already of `image_size`,
+    such as CIFAR's, center_fraction=1.0 keeps the whole.
+    """
+    return _build(
+        overrides, image_size=image_size, random_crop=False, flip_probability=0.0, jitter_probability=0.0
+    )
+
+
+def digits(image_size: int = 8, **overrides: Any) -> Policy:
+    """For 8x8 handwritten digits: crops of at least half the area, brightness and contrast; no flip."""
+    return _build(
+        overrides,
+        image_size=image_size,
+        crop_scale=(0.5, 1.0),
+        flip_probability=0.0,
+        brightness=0.4,
+        contrast=0.4,
+    )
+
+
+POLICIES: dict[str, Callable[..., Policy]] = {
+    "simclr": simclr,
+    "byol_global1": byol_global1,
+    "byol_global2": byol_global2,
+    "moco_v2": moco_v2,
+    "eval": evaluation,
+    "digits": digits,
+}
+
+
+def policy(name: str, **overrides: Any) -> Policy:
+    """The policy of that name, with fields (and simclr's `strength`) overridden by keyword.
+
+    policy("simclr", strength=0.5, image_size=32, blur_probability=0.0)
+    """
+    if name not in POLICIES:
+        near = difflib.get_close_matches(name, POLICIES, n=1, cutoff=0.0)[0]
+        raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {name!r} (nearest: {near})")
+    known = {field.name for field in dataclasses.fields(Policy)} | (
+        {"strength"} if name == "simclr" else set()
+    )
+    for key in overrides:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            raise ValueError(f"policy {name!r} has no parameter {key!r} (nearest: {near})")
+    return POLICIES[name](**overrides)

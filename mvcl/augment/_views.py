@@ -1,0 +1,122 @@
+"""k views of every image of a batch, each a function of (seed, epoch, example index, view) alone."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from mvcl.augment import _ops, _random
+from mvcl.augment._policy import Policy
+
+
+def view_key(seed: ArrayLike, epoch: ArrayLike, index: ArrayLike, view: ArrayLike) -> jax.Array:
+    """The key of one view: seed, epoch, example index and view folded one after another into a threefry key.
+
+    Whole numbers in [0, 2^32), scalars, traced or not. The generator is named, so that a process with another
+    default draws the same views.
+    """
+    key = jax.random.key(seed, impl="threefry2x32")
+    for part in (epoch, index, view):
+        key = jax.random.fold_in(key, part)
+    return key
+
+
+def center_box(height: int, width: int, fraction: float) -> tuple[float, float, float, float]:
+    """Left, upper, right, lower of the central square whose side is `fraction` of the shorter side."""
+    side = fraction * min(height, width)
+    left, upper = (width - side) / 2, (height - side) / 2
+    return left, upper, left + side, upper + side
+
+
+def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: bool = False) -> jax.Array:
+    """One view of one image.
+
+    Args:
+      policy: what to draw.
+      key: a jax PRNG key; each step folds in its own number, so that leaving one out moves no other.
+      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
+      cropped: the image is a crop of the right size already; the rest of the policy is applied.
+
+    Returns:
+      (image_size, image_size, channels) float32, (x - mean) / std of an image in [0, 1].
+    """
+    crop, flip, _rand, jitter, gray, blur, solarise = (jax.random.fold_in(key, step) for step in range(7))
+    height, width = jnp.shape(image)[:2]
+    mirror = jax.random.bernoulli(flip, policy.flip_probability) if policy.flip_probability else False
+    if cropped:
+        if (height, width) != (policy.image_size, policy.image_size):
+            raise ValueError(
+                f"images must be crops of image_size {policy.image_size}, got {height} x {width} pixels"
+            )
+        x = _ops.choose(mirror, _ops.horizontal_flip(image), image) if policy.flip_probability else image
+    else:
+        if policy.random_crop:
+            box = _random.random_box(crop, height, width, policy.crop_scale, policy.crop_ratio)
+        else:
+            box = jnp.asarray(center_box(height, width, policy.center_fraction), jnp.float32)
+        x = _ops.crop_and_resize(image, box, policy.image_size, mirror)
+    strengths = (policy.brightness, policy.contrast, policy.saturation, policy.hue)
+    if policy.jitter_probability and any(strengths):
+        x = _random.random_color_jitter(jitter, x, policy.jitter_probability, *strengths)
+    if policy.grayscale_probability:
+        x = _random.random_grayscale(gray, x, policy.grayscale_probability)
+    if policy.blur_probability:
+        kernel = policy.blur_kernel or None
+        x = _random.random_blur(blur, x, policy.blur_probability, policy.blur_sigma, kernel)
+    if policy.solarise_probability:
+        x = _random.random_solarise(solarise, x, policy.solarise_probability, policy.solarise_threshold)
+    return _ops.normalise(x, np.asarray(policy.mean), np.asarray(policy.std))
+
+
+def draw_views(
+    policies: Sequence[Policy], images: ArrayLike, seed: ArrayLike, epoch: ArrayLike, index: ArrayLike
+) -> jax.Array:
+    """Draw k views of each of n images, view v by `policies[v]`; call it under `jit`.
+
+    View v of example i depends on (seed, epoch[i], index[i], v) and the image, and on nothing else in the
+    batch. The batch is never laid out views first, so under jit over a batch sharded over n each device
+    computes its own rows.
+
+    Args:
+      policies: k of them, of one image_size; views of equal policies are vmapped as one.
+      images: (n, height, width, channels), channels 1 or 3, uint8 or floating in [0, 1]; or (n, k, size,
+        size, channels), crops made on the host by `host_crop`, to which the rest of the policy is applied.
+      seed: whole number.
+      epoch: (n,) whole numbers, the epoch in which each example is drawn.
+      index: (n,) whole numbers, each example's place in the data set.
+
+    Returns:
+      (n, k, image_size, image_size, channels) float32.
+    """
+    images, epoch, index = jnp.asarray(images), jnp.asarray(epoch), jnp.asarray(index)
+    k = len(policies)
+    if k == 0 or len({policy.image_size for policy in policies}) != 1:
+        sizes = [policy.image_size for policy in policies]
+        raise ValueError(f"policies must be at least one and share an image_size, got sizes {sizes}")
+    cropped = images.ndim == 5
+    if images.ndim not in (4, 5) or (cropped and images.shape[1] != k):
+        shapes = f"(n, height, width, channels) or (n, {k}, size, size, channels)"
+        raise ValueError(f"images must be {shapes}, got {images.shape}")
+    for name, array in (("epoch", epoch), ("index", index)):
+        if array.shape != images.shape[:1]:
+            raise ValueError(f"{name} must be ({images.shape[0]},), one for each image, got {array.shape}")
+
+    groups: dict[Policy, list[int]] = {}
+    for view, policy in enumerate(policies):
+        groups.setdefault(policy, []).append(view)
+
+    def example(image: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
+        drawn = []
+        for policy, views in groups.items():
+            keys = jax.vmap(lambda view: view_key(seed, epoch, index, view))(np.asarray(views))
+            source = image[np.asarray(views)] if cropped else image
+            one = lambda key, image, policy=policy: apply_policy(policy, key, image, cropped=cropped)  #
+            noqa: E731 drawn.append(jax.vmap(one, in_axes=(0, 0 if cropped else None))(keys, source))
+        if len(drawn) == 1:
+            return drawn[0]
+        place = np.argsort([view for views in groups.values() for view in views])
+        return jnp.concatenate(drawn)[place]
+
+    return jax.vmap(example)(images, epoch, index)
