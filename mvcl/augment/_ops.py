@@ -140,8 +140,9 @@ def contrast(image: ArrayLike, factor: ArrayLike) -> jax.Array:
 
 @jax.jit
 def saturation(image: ArrayLike, factor: ArrayLike) -> jax.Array:
-    """Scale about each pixel's luma: `ImageEnhance.Color`. 0 is greyscale; 1 keeps the image, one channel
-    too.""" x = _inner(image) return _outer(x if x.shape[1] == 1 else _blend(_luma(x), x, factor))
+    """Scale about each pixel's luma: `ImageEnhance.Color`. 0 is grayscale; 1, or one channel, keeps it."""
+    x = _inner(image)
+    return _outer(x if x.shape[1] == 1 else _blend(_luma(x), x, factor))
 
 
 def _hue(x: jax.Array, shift: ArrayLike) -> jax.Array:

@@ -1,6 +1,7 @@
 """k views of every image of a batch, each a function of (seed, epoch, example index, view) alone."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -110,10 +111,10 @@ def draw_views(
     def example(image: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
         drawn = []
         for policy, views in groups.items():
-            keys = jax.vmap(lambda view: view_key(seed, epoch, index, view))(np.asarray(views))
+            keys = jax.vmap(partial(view_key, seed, epoch, index))(np.asarray(views))
             source = image[np.asarray(views)] if cropped else image
-            one = lambda key, image, policy=policy: apply_policy(policy, key, image, cropped=cropped)  #
-            noqa: E731 drawn.append(jax.vmap(one, in_axes=(0, 0 if cropped else None))(keys, source))
+            draw = partial(apply_policy, policy, cropped=cropped)
+            drawn.append(jax.vmap(draw, in_axes=(0, 0 if cropped else None))(keys, source))
         if len(drawn) == 1:
             return drawn[0]
         place = np.argsort([view for views in groups.values() for view in views])
