@@ -1,15 +1,15 @@
 """M3G, the multi-marginal matching gap."""
 
+import inspect
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from ott.geometry.epsilon_scheduler import Epsilon
 
 from mvcl import _checks, _numerics
-from mvcl.transport import SinkhornOutput, cost_of_tuples, multimarginal_sinkhorn
+from mvcl.transport import Epsilon, SinkhornOutput, cost_of_tuples, multimarginal_sinkhorn
 
 Cost = Literal["circular_variance", "circular_standard_deviation"] | Callable[..., jax.Array]
 
@@ -35,24 +35,27 @@ def m3g(
 
     over tensors P whose k marginals are 1/n; J is 1/n on the diagonal. At the optimal potentials f this is
     `mean_i c(z_1i..z_ki) - ε log n - mean_i Σ_l f_li`. Piran 2024 (ICML), Eqs. 8 to 14. Eq. 14 as printed is
-    2 ε log n + ε larger for the h of Eq. 8, and the constants printed before Eq. 12 and in Algorithm 2 are not those of
-    `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`; this is the h of Eq. 8, which is >= 0 and 0 when J is the plan.
+    2 ε log n + ε larger for the h of Eq. 8, and the constants printed before Eq. 12 and in Algorithm 2 are
+    not those of `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`; this is the h of Eq. 8, which is >= 0 and 0 when J
+    is the plan.
 
-    The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above it, so the loss
-    is >= 0 up to rounding, converged or not. The gradient is Danskin's: C's vector-Jacobian product with J - P.
+    The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above
+    it, so the loss is >= 0 up to rounding, converged or not. The gradient is Danskin's: C's vector-Jacobian
+    product with J - P.
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is computed in float32.
       epsilon: positive weight of the entropy, in the unit of the cost.
-      cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²; an ott
-        `CostFn`, summed over the pairs of views; or a function of a (k, d) stack.
+      cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
+        an ott `CostFn`, summed over the pairs of views; or a function of a (k, d) stack.
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
       max_iterations: sweeps over the views at most.
       normalize: project vectors onto the unit sphere first; zero stays zero.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
       mask: refused: a marginal over missing views is not defined.
-      axis_name: mesh axis over which the instances are split, inside `shard_map`; the tuples are split over it too.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`; the tuples are split over
+        it too.
       block_size: rows of n numbers that Sinkhorn holds at once; None decides.
       max_operations: multiply-adds of one pass above which a problem is refused.
 
@@ -64,10 +67,10 @@ def m3g(
     """
     return m3g_with_status(
         z,
-        epsilon,
-        cost,
-        tolerance,
-        max_iterations,
+        epsilon=epsilon,
+        cost=cost,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
         normalize=normalize,
         epsilon_init=epsilon_init,
         epsilon_decay=epsilon_decay,
@@ -78,29 +81,36 @@ def m3g(
     )[0]
 
 
-def m3g_with_status(
-    z: ArrayLike,
-    epsilon: ArrayLike = 0.2,
-    cost: Cost = "circular_variance",
-    tolerance: float = 1e-3,
-    max_iterations: int = 100,
-    *,
-    normalize: bool = True,
-    epsilon_init: float = 1.0,
-    epsilon_decay: float = 1.0,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
-    max_operations: float = 1e14,
-) -> tuple[jax.Array, SinkhornOutput]:
-    """`m3g` with what its Sinkhorn iteration ended with, for `jax.value_and_grad(..., has_aux=True)` and logs.
+def m3g_with_status(z: ArrayLike, **options: Any) -> tuple[jax.Array, SinkhornOutput]:
+    """`m3g` and what its Sinkhorn iteration ended with, for `value_and_grad(..., has_aux=True)` and logs.
 
-    Args and errors are `m3g`'s.
+    Args:
+      z: (k, n, d) embeddings.
+      **options: those of `m3g`, by name, with its defaults.
 
     Returns:
-      The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`, `potentials`.
-      No gradient flows through the second.
+      The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`,
+      `potentials`. No gradient flows through the second.
     """
+    arguments = inspect.signature(m3g).bind(z, **options)
+    arguments.apply_defaults()
+    return _gap(**arguments.arguments)
+
+
+def _gap(
+    z: ArrayLike,
+    epsilon: ArrayLike,
+    cost: Cost,
+    tolerance: float,
+    max_iterations: int,
+    normalize: bool,
+    epsilon_init: float,
+    epsilon_decay: float,
+    mask: ArrayLike | None,
+    axis_name: str | None,
+    block_size: int | None,
+    max_operations: float,
+) -> tuple[jax.Array, SinkhornOutput]:
     z = _checks.views(z, axis_name)
     if mask is not None:
         raise ValueError(
@@ -119,7 +129,7 @@ def m3g_with_status(
     strength = _checks.scalar("epsilon", epsilon, z.dtype, positive=True)
     out = multimarginal_sinkhorn(
         _numerics.gather(z, axis_name, axis=1),
-        cost,  # type: ignore[arg-type]
+        cost,
         epsilon=Epsilon(strength, epsilon_init, epsilon_decay),
         threshold=tolerance,
         max_iterations=max_iterations,
@@ -128,6 +138,6 @@ def m3g_with_status(
         max_operations=max_operations,
     )
     n = out.potentials.shape[1]
-    matched = _numerics.mean_where(cost_of_tuples(z, cost), None, axis_name)  # type: ignore[arg-type]
+    matched = _numerics.mean_where(cost_of_tuples(z, cost), None, axis_name)
     loss = matched - strength * (jnp.log(n) + 1).astype(z.dtype) - out.value
     return loss, jax.tree.map(jax.lax.stop_gradient, out)

@@ -9,6 +9,7 @@ import jax
 from mvcl.losses._byol import byol
 from mvcl.losses._higher_order import all_pairs, cross_pairs, mean_pair, one_vs_rest
 from mvcl.losses._info_nce import info_nce
+from mvcl.losses._m3g import m3g
 from mvcl.losses._mv_dhel import mv_dhel
 from mvcl.losses._mv_infonce import mv_infonce
 from mvcl.losses._nt_xent import nt_xent
@@ -26,6 +27,7 @@ PAIR_LOSSES: dict[str, Loss] = {
 VIEW_LOSSES: dict[str, Loss] = {
     "mv_infonce": mv_infonce,
     "mv_dhel": mv_dhel,
+    "m3g": m3g,
 }
 
 # f(queries, keys) of two groups of views, (m, n, d) each

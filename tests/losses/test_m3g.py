@@ -1,0 +1,208 @@
+"""M3G against a plain float64 solver that holds the tensor, closed forms and finite differences."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mvcl.losses import m3g, m3g_with_status
+
+
+def unit(rng, k, n, d=3):
+    z = rng.normal(size=(k, n, d))
+    return z / np.linalg.norm(z, axis=-1, keepdims=True)
+
+
+def circular_variance(points):
+    return 1 - np.sum(np.mean(points, axis=0) ** 2)
+
+
+def circular_standard_deviation(points):
+    return -np.log(np.sum(np.mean(points, axis=0) ** 2))
+
+
+def by_hand(z, epsilon, cost):
+    """h(J) - h(P) with both h summed over all n^k entries, P by Sinkhorn to 1e-12; and P and the costs."""
+    k, n, _ = z.shape
+    c = np.empty((n,) * k)
+    for index in itertools.product(range(n), repeat=k):
+        c[index] = cost(np.stack([z[l, i] for l, i in enumerate(index)]))
+    f = np.zeros((k, n))
+
+    def plan():
+        exponent = -c
+        for l in range(k):
+            exponent = exponent + f[l].reshape([-1 if a == l else 1 for a in range(k)])
+        return np.exp(exponent / epsilon)
+
+    for _ in range(5000):
+        for l in range(k):
+            f[l] -= epsilon * np.log(n * plan().sum(axis=tuple(a for a in range(k) if a != l)))
+        p = plan()
+        gap = [np.abs(n * p.sum(axis=tuple(a for a in range(k) if a != l)) - 1).max() for l in range(k)]
+        if max(gap) < 1e-12:
+            break
+
+    def h(p):
+        positive = p[p > 0]
+        return np.sum(p * c) + epsilon * np.sum(positive * (np.log(positive) - 1))
+
+    truth = np.zeros_like(c)
+    truth[(np.arange(n),) * k] = 1 / n
+    return h(truth) - h(p), p, c
+
+
+COSTS = {
+    "circular_variance": circular_variance,
+    "circular_standard_deviation": circular_standard_deviation,
+}
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize(
+    ("k", "n", "epsilon"), [(2, 7, 0.1), (3, 5, 0.2), (4, 4, 0.5), (5, 3, 0.2), (6, 2, 1.0)]
+)
+def test_equals_eq_8_summed_over_the_tensor(x64, rng, k, n, epsilon, cost):
+    z = unit(rng, k, n)
+    expected, _, _ = by_hand(z, epsilon, COSTS[cost])
+    value = m3g(3 * z, epsilon, cost, 1e-12, 5000)  # 3 z: normalised by the loss
+    np.testing.assert_allclose(value, expected, rtol=1e-9)
+    assert expected > 0
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_gradient_is_that_of_the_truth_minus_the_plan(x64, rng, k):
+    n, epsilon = 4, 0.2
+    z = unit(rng, k, n)
+    _, plan, _ = by_hand(z, epsilon, circular_variance)
+    truth = np.zeros_like(plan)
+    truth[(np.arange(n),) * k] = 1 / n
+    expected = np.zeros_like(z)  # d(1 - ||mean||²)/dz_l = -(2/k) mean, entry by entry
+    for index in itertools.product(range(n), repeat=k):
+        mean = np.mean([z[l, i] for l, i in enumerate(index)], axis=0)
+        for l, i in enumerate(index):
+            expected[l, i] -= (truth - plan)[index] * 2 / k * mean
+    gradient = jax.grad(lambda z: m3g(z, epsilon, tolerance=1e-12, max_iterations=5000, normalize=False))(z)
+    np.testing.assert_allclose(gradient, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_gradient_in_embeddings_and_epsilon_is_that_of_finite_differences(x64, rng, cost):
+    z, direction = rng.normal(size=(2, 4, 3, 3))
+    direction = np.array(direction)
+
+    def loss(t, epsilon):
+        return m3g(z + t * direction, epsilon, cost, 1e-12, 5000)
+
+    step = 1e-5
+    dt, de = jax.grad(loss, argnums=(0, 1))(0.0, 0.2)
+    np.testing.assert_allclose(dt, (loss(step, 0.2) - loss(-step, 0.2)) / (2 * step), rtol=1e-6)
+    np.testing.assert_allclose(de, (loss(0.0, 0.2 + step) - loss(0.0, 0.2 - step)) / (2 * step), rtol=1e-6)
+
+
+def test_two_views_agree_with_otts_sinkhorn(x64, rng):
+    from ott.geometry import costs, pointcloud  # after mvcl, which silences what ott's import warns of
+    from ott.problems.linear import linear_problem
+    from ott.solvers.linear import sinkhorn
+
+    z, epsilon = unit(rng, 2, 12, 5), 0.05
+    geometry = pointcloud.PointCloud(z[0], z[1], cost_fn=costs.SqEuclidean(), epsilon=4 * epsilon)
+    with jax.numpy_rank_promotion("allow"):
+        problem = linear_problem.LinearProblem(geometry)
+        solved = sinkhorn.Sinkhorn(threshold=1e-12, max_iterations=20000)(problem)
+        plan = np.asarray(solved.matrix)
+    # ||x - y||² is k² = 4 times the circular variance; ott's value counts log P against the product measure
+    smallest = np.sum(plan * geometry.cost_matrix) / 4 + epsilon * np.sum(plan * (np.log(plan) - 1))
+    truth = np.mean([circular_variance(z[:, i]) for i in range(12)]) - epsilon * (np.log(12) + 1)
+    np.testing.assert_allclose(
+        m3g(z, epsilon, tolerance=1e-10, max_iterations=5000), truth - smallest, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5])
+def test_coinciding_vectors(k):
+    value = m3g(np.ones((k, 6, 3), np.float32), 0.3)
+    np.testing.assert_allclose(value, (k - 1) * 0.3 * np.log(6), rtol=1e-6)
+
+
+def test_vanishes_when_the_truth_is_the_plan(x64):
+    # orthogonal instances, aligned views: the smaller epsilon, the closer the plan is to the truth
+    z = np.broadcast_to(np.eye(5), (3, 5, 5))
+    values = [float(m3g(z, epsilon, tolerance=1e-10, max_iterations=3000)) for epsilon in (0.2, 0.05, 0.01)]
+    assert values[0] > values[1] > values[2]
+    assert 0 <= values[2] < 1e-9
+
+
+@pytest.mark.parametrize("max_iterations", [1, 3, 100])
+def test_is_not_negative_even_before_it_has_converged(rng, max_iterations):
+    for k, epsilon in ((2, 0.01), (3, 0.05), (4, 1.0)):
+        z = np.float32(unit(rng, 1, 8) + 0.1 * rng.normal(size=(k, 8, 3)))
+        assert m3g(z, epsilon, max_iterations=max_iterations) >= -1e-6
+
+
+def test_invariant_to_a_common_permutation_and_to_rotation(x64, rng):
+    z = unit(rng, 3, 6, 4)
+    rotation = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    options = {"tolerance": 1e-11, "max_iterations": 3000}
+    value = m3g(z, **options)
+    np.testing.assert_allclose(m3g(z[:, rng.permutation(6)], **options), value, rtol=1e-8)
+    np.testing.assert_allclose(m3g(z @ rotation, **options), value, rtol=1e-8)
+    assert (
+        abs(m3g(np.stack([z[0], z[1][::-1], z[2]]), **options) - value) > 1e-3
+    )  # not to one of a single view
+
+
+def test_status_comes_with_the_loss(rng):
+    z = np.float32(unit(rng, 3, 8))
+    loss, out = m3g_with_status(z, epsilon=0.01, max_iterations=2)
+    assert not out.converged
+    assert out.error > 1e-3
+    assert out.n_iters == 2
+    np.testing.assert_array_equal(loss, m3g(z, 0.01, max_iterations=2))
+    assert m3g_with_status(z, epsilon=0.5)[1].converged
+
+
+def test_epsilon_scaling_ends_at_epsilon(rng):
+    z = np.float32(unit(rng, 3, 8))
+    plain = m3g(z, 0.02, tolerance=1e-4, max_iterations=2000)
+    scaled, out = m3g_with_status(
+        z, epsilon=0.02, tolerance=1e-4, max_iterations=2000, epsilon_init=20.0, epsilon_decay=0.8
+    )
+    assert out.converged
+    np.testing.assert_allclose(scaled, plain, rtol=1e-4)
+
+
+def test_half_precision_is_computed_in_float32(rng):
+    z = jnp.asarray(unit(rng, 3, 6), jnp.bfloat16)
+    value, gradient = jax.value_and_grad(m3g)(z)
+    assert value.dtype == jnp.float32
+    assert gradient.dtype == jnp.bfloat16
+    np.testing.assert_allclose(value, m3g(np.asarray(z, np.float32)), rtol=1e-6)
+
+
+def test_gradient_is_finite_at_zero_vectors(rng):
+    z = np.float32(unit(rng, 3, 5))
+    z[0, 2] = 0
+    value, gradient = jax.value_and_grad(m3g)(z)
+    assert np.isfinite(value)
+    assert np.all(np.isfinite(gradient))
+
+
+def test_bad_arguments_are_refused():
+    z = np.ones((3, 4, 2), np.float32)
+    for options, message in [
+        ({"mask": np.ones((3, 4), bool)}, "mask must be None"),
+        ({"epsilon": 0.0}, "epsilon must be positive, got 0.0"),
+        ({"cost": "cosine"}, "cost must be one of 'circular_variance', 'circular_standard_deviation'"),
+        ({"max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
+        ({"epsilon_init": 0.5}, "epsilon_init must be >= 1"),
+        ({"epsilon_init": 5.0}, "epsilon_decay must be < 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            m3g(z, **options)
+    with pytest.raises(ValueError, match=r"k >= 2.*got \(1, 4, 2\)"):
+        m3g(z[:1])
+    with pytest.raises(ValueError, match=r"2.62e\+05 tuples.*5.24e\+05 operations.*n <= 46 with 3 views"):
+        m3g(np.ones((3, 64, 2), np.float32), max_operations=2e5)
