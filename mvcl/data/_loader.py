@@ -51,9 +51,13 @@ def batches(
       ValueError: batch_size is not a multiple of process_count, or larger than the split.
     """
     if batch_size % process_count:
-        raise ValueError(f"train.batch_size must be a multiple of {process_count} processes, got {batch_size}")
+        raise ValueError(
+            f"train.batch_size must be a multiple of {process_count} processes, got {batch_size}"
+        )
     if batch_size > len(split):
-        raise ValueError(f"train.batch_size must be at most the {len(split)} training examples, got {batch_size}")
+        raise ValueError(
+            f"train.batch_size must be at most the {len(split)} training examples, got {batch_size}"
+        )
     rows = batch_size // process_count
     steps_per_epoch = len(split) // batch_size
 

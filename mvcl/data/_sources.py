@@ -5,6 +5,8 @@ import difflib
 import fcntl
 import io
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -143,9 +145,14 @@ class Arrays:
         try:
             with np.load(self.path, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-        except (ValueError, OSError, EOFError, KeyError) as error:
+        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"data.path {self.path} is not a readable .npz file: {error}") from error
-        aliases = {"x_train": "train_images", "y_train": "train_labels", "x_test": "test_images", "y_test": "test_labels"}
+        aliases = {
+            "x_train": "train_images",
+            "y_train": "train_labels",
+            "x_test": "test_images",
+            "y_test": "test_labels",
+        }
         arrays = {aliases.get(name, name): value for name, value in arrays.items()}
         if "images" in arrays and "labels" in arrays:
             test = np.arange(len(arrays["images"])) % 5 == 4
@@ -269,7 +276,9 @@ def _prepared_directory(name: str, directory: str | None) -> Path:
 
     base, _, version = name.partition(":")
     root = Path(_data_root(directory)) / base
-    candidates = [root / version] if version else sorted(root.glob("*/"), reverse=True) if root.is_dir() else []
+    candidates = (
+        [root / version] if version else sorted(root.glob("*/"), reverse=True) if root.is_dir() else []
+    )
     for folder in [*candidates, *(sorted(root.glob("*/*/"), reverse=True) if root.is_dir() else [])]:
         if (folder / "dataset_info.json").is_file():
             return folder
@@ -309,7 +318,9 @@ def _open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> 
             try:
                 return _three_axes(np.asarray(source[int(rows[row])][image_key]))
             except Exception as error:
-                raise CorruptExample(f"record {int(rows[row])} of {folder} ({part}) cannot be read: {error}") from error
+                raise CorruptExample(
+                    f"record {int(rows[row])} of {folder} ({part}) cannot be read: {error}"
+                ) from error
 
         shape = image_feature.shape
         fixed = shape if len(shape) == 3 and None not in shape else None
@@ -336,7 +347,9 @@ def _keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in wanted) if wanted else names
 
 
-def _select(labels: np.ndarray, names: tuple[str, ...], kept: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _select(
+    labels: np.ndarray, names: tuple[str, ...], kept: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the kept classes, and their labels numbered among these."""
     number = {name: i for i, name in enumerate(kept)}
     table = np.asarray([number.get(name, -1) for name in names], np.int32)
@@ -422,7 +435,9 @@ def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: S
     kept = _keep(names, classes)
     rows, kept_labels = _select(labels.astype(np.int64), names, kept)
     if f"{part}_jpeg" in arrays:
-        return _encoded_split(get("jpeg"), get("offsets"), rows, kept_labels, kept, f"{path} ({part})", len(labels))
+        return _encoded_split(
+            get("jpeg"), get("offsets"), rows, kept_labels, kept, f"{path} ({part})", len(labels)
+        )
     images = get("images")
     if images.ndim not in (3, 4):
         raise ValueError(f"{path}: {part}_images must be (N, H, W) or (N, H, W, C), got {images.shape}")

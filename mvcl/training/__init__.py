@@ -1,1 +1,66 @@
+"""Configs, the training step and its loop, checkpoints."""
 
+from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints
+from mvcl.training._config import (
+    CHOICES,
+    Checkpoint,
+    Config,
+    Evaluation,
+    Mesh,
+    Train,
+    Views,
+    check,
+    choose,
+    from_json,
+    load,
+    to_json,
+)
+from mvcl.training._dry_run import dry_run
+from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
+from mvcl.training._program import Program, build
+from mvcl.training._train import (
+    Diverged,
+    Interrupted,
+    Run,
+    compilation_cache,
+    embed,
+    encode,
+    evaluate,
+    open_run,
+    prepare,
+    train,
+)
+
+__all__ = [
+    "CHOICES",
+    "AdamW",
+    "Checkpoint",
+    "Checkpoints",
+    "Config",
+    "DamagedCheckpoints",
+    "Diverged",
+    "Evaluation",
+    "Interrupted",
+    "Lars",
+    "Mesh",
+    "Optimizer",
+    "Program",
+    "Run",
+    "Sgd",
+    "Train",
+    "Views",
+    "build",
+    "check",
+    "choose",
+    "compilation_cache",
+    "dry_run",
+    "embed",
+    "encode",
+    "evaluate",
+    "from_json",
+    "load",
+    "open_run",
+    "prepare",
+    "to_json",
+    "train",
+]

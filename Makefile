@@ -1,0 +1,39 @@
+# Each target sets up what it needs in .venv; a second call finds it there.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: train test test-slow lint clean
+
+train: .venv/.run
+	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+# Minutes each: a browser, kill-and-resume trials, several processes.
+test-slow: .venv/.test
+	$(BIN)/python -m pytest -m slow
+
+lint: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "mvcl needs Python 3.11 or newer as '$(PYTHON)'; name another with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "'$(PYTHON)' has no venv; install it (on Debian and Ubuntu: apt install python3-venv)"; exit 2; }
+	$(PYTHON) -m venv .venv
+
+.venv/.run: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/.test: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install --constraint constraints.txt --editable '.[test]'
+	@touch $@ .venv/.run
+
+clean:
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache build *.egg-info

@@ -1,0 +1,327 @@
+"""The `mvcl` command: parse, call, print."""
+
+import ast
+import dataclasses
+import difflib
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+_ROOT = Path(__file__).resolve().parents[1]
+_OVERVIEW = """usage: mvcl COMMAND ...
+
+Multi-view contrastive representation learning.
+
+  mvcl train CONFIG [--workdir DIR] [FIELD:CHOICE ...] [--FIELD VALUE ...]
+                             train a config, or continue it; then evaluate and report
+  mvcl train CONFIG --help   every field of a config, explained
+  mvcl train CONFIG --dry-run
+                             what a step of it costs
+  mvcl evaluate RUN          the evaluation table of a trained run
+  mvcl embed RUN --split test --out z.npz
+                             features of a split
+  mvcl report RUN ...        report.html of a run, or of several side by side
+  mvcl export RUN --out encoder.safetensors
+                             the encoder's weights under torchvision's or timm's names
+  mvcl data prepare NAME     write a tfds data set as ArrayRecord, once
+  mvcl configs               the configs that come with the project
+
+Every command takes --help, and --debug for a full traceback of an error.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Measure a run's encoder beside the untrained one and raw input."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    checkpoint: str = "latest"
+    """`latest`, `best`, or a step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Embed:
+    """Write the features of a split: arrays features (n, d), labels (n,) and class_names."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    split: str = "test"
+    """`train` or `test`."""
+    out: Path = Path("embeddings.npz")
+    """File to write."""
+    checkpoint: str = "latest"
+    """`latest`, `best`, or a step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Write report.html: of one run into its folder, of several side by side."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of the runs."""
+    out: Path | None = None
+    """File to write; None is RUN/report.html, or ./report.html for several runs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """Write the encoder's weights as safetensors, under torchvision's (ResNet) or timm's (ViT) names."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    out: Path = Path("encoder.safetensors")
+    """File to write."""
+    checkpoint: str = "latest"
+    """`latest`, `best`, or a step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepare:
+    """Prepare a data set once, as ArrayRecord."""
+
+    name: tyro.conf.Positional[str]
+    """`digits`, or a tfds name such as cifar10 (these need the `tensorflow` extra)."""
+    directory: str | None = None
+    """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Configs:
+    """List the configs that come with the project."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 2 for input that cannot work, and 1 for a fault at run time."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    arguments = [a for a in arguments if a != "--debug"]
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        print("mvcl: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        print(f"mvcl: {_one_line(error)}", file=sys.stderr)
+        return _exit_code(error)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": _train,
+        "evaluate": lambda a: _evaluate(_parse(Evaluate, "evaluate", a)),
+        "embed": lambda a: _embed(_parse(Embed, "embed", a)),
+        "report": lambda a: _report(_parse(Report, "report", a)),
+        "export": lambda a: _export(_parse(Export, "export", a)),
+        "data": _data,
+        "configs": lambda a: _configs(_parse(Configs, "configs", a)),
+    }
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_OVERVIEW, end="")
+        return 0
+    if arguments[0] == "--version":
+        from mvcl import __version__
+
+        print(__version__)
+        return 0
+    if arguments[0] not in commands:
+        close = difflib.get_close_matches(arguments[0], commands, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ValueError(f"unknown command {arguments[0]!r}; {hint}Commands: {', '.join(commands)}")
+    return commands[arguments[0]](arguments[1:])
+
+
+def _parse(kind: type, command: str, arguments: list[str]) -> Any:
+    return tyro.cli(kind, args=arguments, prog=f"mvcl {command}")
+
+
+def _train(arguments: list[str]) -> int:
+    if not arguments or arguments[0].startswith("-"):
+        if set(arguments) & {"-h", "--help"}:
+            print(
+                "usage: mvcl train CONFIG [--workdir DIR] [--dry-run] [FIELD:CHOICE ...] [--FIELD VALUE ...]\n"
+            )
+            print(
+                "CONFIG is a Python file (see `mvcl configs`), a saved config.json, or the folder of a run."
+            )
+            print("`mvcl train CONFIG --help` explains every field of that config.")
+            return 0
+        raise ValueError(
+            "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
+        )
+    _start_jax()
+    from mvcl import training
+
+    path = _find_config(arguments[0])
+    chosen, rest = _choices(training.load(path), arguments[1:])
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Train:
+        workdir: Path = Path("runs") / _default_name(path)
+        """Folder of the run: config, checkpoints, logs, report. The same command again continues it."""
+        dry_run: bool = False
+        """Build the true-size step, print what it costs, and stop."""
+        config: Annotated[training.Config, tyro.conf.arg(name="")] = chosen
+
+    listing = "; ".join(f"{field}: {', '.join(table)}" for field, table in training.CHOICES.items())
+    parsed = tyro.cli(
+        Train,
+        args=rest,
+        prog=f"mvcl train {arguments[0]}",
+        description=f"Train this config. Chosen by name with FIELD:CHOICE, each with its own options: {listing}.",
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+    if parsed.dry_run:
+        print(training.dry_run(training.check(parsed.config)))
+        return 0
+    rows = training.train(parsed.config, parsed.workdir)
+    import jax
+
+    from mvcl import evaluation, report
+
+    if jax.process_index() == 0:
+        page = report.write_report([parsed.workdir], parsed.workdir / "report.html")
+        print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
+    return 0
+
+
+def _choices(config: Any, arguments: list[str]) -> tuple[Any, list[str]]:
+    """Apply the FIELD:CHOICE arguments, in order; the rest is options."""
+    from mvcl import training
+
+    rest: list[str] = []
+    for position, argument in enumerate(arguments):
+        field, colon, name = argument.partition(":")
+        is_value = position > 0 and arguments[position - 1].startswith("--") and field not in training.CHOICES
+        if argument.startswith("-") or not colon or is_value:
+            rest.append(argument)
+        else:
+            close = difflib.get_close_matches(field, training.CHOICES, n=1)
+            if field not in training.CHOICES and close:
+                raise ValueError(f"{argument} is not understood; did you mean {close[0]}:{name}?")
+            config = training.choose(config, field, name)
+    return config, rest
+
+
+def _evaluate(options: Evaluate) -> int:
+    _start_jax()
+    from mvcl import evaluation, training
+
+    run, state = training.open_run(options.run, options.checkpoint)
+    rows = training.evaluate(run, state, options.run if options.checkpoint == "latest" else None)
+    print(f"step {int(state['step'])} of {options.run}\n\n{evaluation.evaluation_table(rows)}")
+    return 0
+
+
+def _embed(options: Embed) -> int:
+    _start_jax()
+    from mvcl import training
+
+    run, state = training.open_run(options.run, options.checkpoint)
+    shape = training.embed(run, state, options.split, options.out)
+    print(
+        f"{options.out}: features {shape[0]} x {shape[1]} of split {options.split}, step {int(state['step'])}"
+    )
+    return 0
+
+
+def _report(options: Report) -> int:
+    from mvcl import report
+
+    if not options.runs:
+        raise ValueError("mvcl report needs the folder of a run: mvcl report RUN [RUN ...]")
+    for run in options.runs:
+        if not (run / "config.json").is_file():
+            raise ValueError(f"{run} is not the folder of a run: it has no config.json")
+    single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
+    print(report.write_report(list(options.runs), options.out or single))
+    return 0
+
+
+def _export(options: Export) -> int:
+    _start_jax()
+    from mvcl import models, training
+
+    run, state = training.open_run(options.run, options.checkpoint)
+    network = run.program.learner.network(*run.program.evaluated(state))
+    models.export(network.encoder, run.config.encoder, options.out)
+    print(
+        f"{options.out}: {models.parameter_count(network.encoder):,} parameters of step {int(state['step'])}"
+    )
+    return 0
+
+
+def _data(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: mvcl data prepare NAME [--directory DIR]\n\nPrepare a data set once, as ArrayRecord.")
+        return 0
+    if arguments[0] != "prepare":
+        raise ValueError(f"unknown command data {arguments[0]!r}; the one there is: mvcl data prepare NAME")
+    options = _parse(Prepare, "data prepare", arguments[1:])
+    from mvcl import data
+
+    print(data.prepare(options.name, options.directory))
+    return 0
+
+
+def _configs(_: Configs) -> int:
+    files = sorted((_ROOT / "configs").rglob("*.py"))
+    if not files:
+        raise ValueError(f"there are no configs in {_ROOT / 'configs'}; run from a checkout of the project")
+    names = [str(f.relative_to(_ROOT)) for f in files]
+    width = max(map(len, names))
+    for name, file in zip(names, files):
+        text = ast.get_docstring(ast.parse(file.read_text())) or ""
+        print(f"{name:<{width}}  {text.splitlines()[0] if text else ''}")
+    return 0
+
+
+def _find_config(name: str) -> Path:
+    """The path as given, or inside the checkout."""
+    path = Path(name)
+    return _ROOT / path if not path.exists() and (_ROOT / path).exists() else path
+
+
+def _default_name(config: Path) -> str:
+    return config.parent.name if config.name == "config.json" else config.stem
+
+
+def _start_jax() -> None:
+    """Join the other processes, if there are any, and keep compiled programs."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import jax
+
+    from mvcl import training
+
+    if "JAX_COORDINATOR_ADDRESS" in os.environ and not jax.distributed.is_initialized():
+        jax.distributed.initialize()
+    training.compilation_cache()
+
+
+def _exit_code(error: Exception) -> int:
+    if (number := getattr(error, "signal", None)) is not None:  # training.Interrupted
+        return 128 + number
+    return 2 if isinstance(error, ValueError) else 1
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"{text}: free some space, then the same command continues from the newest checkpoint"
+    if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES):
+        return f"{text}: choose a --workdir that can be written"
+    if isinstance(error, (ValueError, RuntimeError, OSError)):
+        return text
+    return f"{type(error).__name__}: {text} (a fault of mvcl; --debug shows where)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""Objectives as typed configs, generated from the signatures of the losses: the signature is the schema."""
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import tyro
+
+from mvcl import losses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairObjective:
+    """A loss of two views and its options."""
+
+    name: ClassVar[str] = ""
+    function: ClassVar[Callable[..., Any]]
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of the loss that this config sets."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def loss(self, x: jax.Array, y: jax.Array, **kwargs: Any) -> jax.Array:
+        """The loss of (n, d) and (n, d)."""
+        return type(self).function(x, y, **self.options(), **kwargs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objective:
+    """A loss of k views and its options."""
+
+    scope: Literal["global", "device"] = "global"
+    """`global` is the loss of the global batch; `device` the mean over devices of the loss of each one's rows, as
+    Piran 2024 trains M3G."""
+
+    name: ClassVar[str] = ""
+    function: ClassVar[Callable[..., Any]]
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of the loss that this config sets."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "scope"}
+
+    def loss(self, z: jax.Array, **kwargs: Any) -> jax.Array:
+        """The loss of (k, n, d) embeddings; `axis_name` as in `mvcl.losses`."""
+        return type(self).function(z, **self.options(), **kwargs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfTwoViews(Objective):
+    """A pair loss of exactly two views."""
+
+    def loss(self, z: jax.Array, **kwargs: Any) -> jax.Array:
+        """The pair loss of the first view and the second."""
+        return type(self).function(z[0], z[1], **self.options(), **kwargs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfPairs(Objective):
+    """A higher-order function of a pair loss."""
+
+    pair: PairObjective
+
+    def loss(self, z: jax.Array, **kwargs: Any) -> jax.Array:
+        """The pair loss, carried over to k views."""
+        options = {name: value for name, value in self.options().items() if name != "pair"}
+        # A partial of the loss itself, so that one Gram matrix of all views can serve all pairs.
+        return type(self).function(_partial(self.pair), **options)(z, **kwargs)
+
+
+def _partial(pair: PairObjective) -> Callable[..., Any]:
+    from functools import partial
+
+    return partial(type(pair).function, **pair.options())
+
+
+def _fields(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
+    """(name, type, default) of each parameter that a config can hold: plain default, plain type."""
+    hints = typing.get_type_hints(function)
+    help_ = _argument_help(function)
+    fields: list[tuple[str, Any, Any]] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        default, hint = parameter.default, hints.get(name)
+        if name in ("mask", "axis_name", "extra_negatives", "weights", "queue"):
+            continue  # arrays and mesh axes: the method's business
+        kind: Any
+        if default is inspect.Parameter.empty:
+            continue
+        if typing.get_origin(hint) is Literal:
+            kind = hint
+        elif isinstance(default, bool):
+            kind = bool
+        elif default is None:
+            plain = [t for t in typing.get_args(hint) if t in (int, float, str, bool)]
+            if not plain:
+                continue
+            kind = plain[0] | None
+        elif isinstance(default, int) and hint is int:
+            kind = int
+        elif isinstance(default, (int, float)):
+            kind, default = float, float(default)
+        else:
+            literal = [t for t in typing.get_args(hint) if typing.get_origin(t) is Literal]
+            kind = literal[0] if literal else str
+        fields.append((name, Annotated[kind, tyro.conf.arg(help=help_.get(name, ""))], default))
+    return fields
+
+
+def _argument_help(function: Callable[..., Any]) -> dict[str, str]:
+    """The Args section of a docstring: name -> text."""
+    lines = inspect.getdoc(function) or ""
+    if "Args:" not in lines:
+        return {}
+    found: dict[str, str] = {}
+    name = ""
+    for line in lines.split("Args:", 1)[1].splitlines()[1:]:
+        if line and not line.startswith(" "):
+            break
+        head, _, text = line.strip().partition(":")
+        if line.startswith("  ") and not line.startswith("   ") and text:
+            name = head.strip()
+            found[name] = text.strip()
+        elif name and line.strip():
+            found[name] += " " + line.strip()
+    return found
+
+
+def _generate(
+    name: str, function: Callable[..., Any], base: type, fields: list[tuple[str, Any, Any]]
+) -> type:
+    title = "".join(part.capitalize() for part in name.split("_"))
+    summary = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    namespace = {"name": name, "function": staticmethod(function), "__doc__": summary, "__module__": __name__}
+    spec = [(field, kind, dataclasses.field(default=default)) for field, kind, default in fields]
+    return dataclasses.make_dataclass(
+        title, spec, bases=(base,), namespace=namespace, frozen=True, kw_only=True
+    )
+
+
+PAIR_OBJECTIVES: dict[str, Callable[..., PairObjective]] = {
+    name: _generate(f"{name}_pair", function, PairObjective, _fields(function))
+    for name, function in losses.PAIR_LOSSES.items()
+}
+_default_pair = PAIR_OBJECTIVES["nt_xent"]()
+_OF_PAIRS = {
+    name: _generate(name, function, OfPairs, [*_fields(function), ("pair", PairObjective, _default_pair)])
+    for name, function in losses.HIGHER_ORDER.items()
+    if "pair_loss" in inspect.signature(function).parameters
+}
+_OF_TWO = {
+    name: _generate(name, function, OfTwoViews, _fields(function))
+    for name, function in losses.PAIR_LOSSES.items()
+}
+_OF_VIEWS = {
+    name: _generate(name, function, Objective, _fields(function))
+    for name, function in losses.VIEW_LOSSES.items()
+}
+OBJECTIVES: dict[str, Callable[..., Objective]] = {**_OF_TWO, **_OF_PAIRS, **_OF_VIEWS}
+
+
+def check(objective: Objective, k: int) -> None:
+    """Raise a `ValueError` if the objective cannot take k views."""
+    if isinstance(objective, OfTwoViews) and k != 2:
+        raise ValueError(
+            f"objective {objective.name} compares exactly 2 views, got views.k = {k}; "
+            f"for more use objective:all_pairs objective.pair:{objective.name}"
+        )
+
+
+def chance_level(loss: Callable[[jax.Array], jax.Array], k: int, n: int, d: int) -> jax.Array:
+    """The value of a loss of (k, n, d) for features that carry nothing about the instance.
+
+    Two encoders carry nothing: a constant one, and one whose views are drawn independently of the input. The
+    chance level is the lower of their values, so that a loss below it is information. A loss that repels nothing
+    (`byol`) is as low for the constant as for perfect features; there the independent one counts alone.
+    """
+    views = jax.random.normal(jax.random.key(0), (k, n, d))
+    constant = loss(jnp.ones((k, n, d)))
+    independent = loss(views)
+    perfect = loss(jnp.broadcast_to(views[:1], (k, n, d)))
+    repels = constant > perfect + 1e-6 * (1 + jnp.abs(perfect))
+    return jnp.where(repels, jnp.minimum(constant, independent), independent)

@@ -1,0 +1,170 @@
+"""Checkpoints: the newest and the best side by side, checked when they are read, and never half written."""
+
+import math
+import shutil
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+from orbax.checkpoint.checkpoint_managers import preservation_policy
+
+State = Any
+
+
+class DamagedCheckpoints(RuntimeError):
+    """No checkpoint of a run can be read."""
+
+
+class Checkpoints:
+    """The checkpoints of a run folder.
+
+    A checkpoint holds the state (parameters, statistics, optimiser, moving average, step) and a record (step,
+    epoch, seed, digest). Whatever is random is a function of seed and step, so these two are the random state and
+    the position in the data as well. Saving is asynchronous and atomic.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder = folder
+        self._manager = ocp.CheckpointManager(
+            folder.absolute(),
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=preservation_policy.AnyPreservationPolicy(
+                    [
+                        preservation_policy.LatestN(keep),
+                        preservation_policy.BestN(
+                            get_metric_fn=lambda metrics: metrics["score"],
+                            n=1,
+                            keep_checkpoints_without_metrics=False,
+                        ),
+                    ]
+                ),
+                cleanup_tmp_directories=True,
+            ),
+        )
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints that are there, in rising order."""
+        return sorted(self._manager.all_steps())
+
+    def best(self) -> int | None:
+        """Step of the checkpoint with the highest score, None if none has one."""
+        scored = [(self._score(step), step) for step in self.steps()]
+        return max(((score, step) for score, step in scored if score is not None), default=(0.0, None))[1]
+
+    def _score(self, step: int) -> float | None:
+        try:
+            metrics = self._manager.metrics(step)
+        except (OSError, ValueError):
+            return None
+        score = (metrics or {}).get("score")
+        return score if isinstance(score, float) and math.isfinite(score) else None
+
+    def save(self, step: int, state: State, record: dict[str, Any], score: float | None) -> bool:
+        """Begin to write a checkpoint; False if this step is there already.
+
+        Args:
+          step: number of updates done.
+          state: tree of arrays; it may be donated as soon as this returns.
+          record: plain values that go with it.
+          score: what `best` ranks by, higher is better; None if not measured at this step.
+        """
+        digest = [int(word) for word in np.asarray(_digest(state))]
+        return self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(state),
+                record=ocp.args.JsonSave({**record, "step": step, "digest": digest}),
+            ),
+            metrics=None if score is None else {"score": float(score)},
+        )
+
+    def wait(self) -> None:
+        """Return when all that was saved is on disk."""
+        self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Finish writing and let go of the folder."""
+        self._manager.wait_until_finished()
+        self._manager.close()
+
+    def restore(
+        self, like: State, step: int | None = None, say: Callable[[str], None] = warnings.warn
+    ) -> tuple[State, dict[str, Any]] | None:
+        """The newest sound state and its record, or None if there is no checkpoint.
+
+        A checkpoint that cannot be read, or whose content is not what was saved, is moved to `damaged/` and the one
+        before it is taken.
+
+        Args:
+          like: tree of `jax.ShapeDtypeStruct` with shardings; any number of devices will do.
+          step: take this checkpoint and no other.
+          say: called with a line about every damaged checkpoint.
+
+        Raises:
+          DamagedCheckpoints: there are checkpoints and none is sound, or the wanted one is not.
+        """
+        steps = self.steps() if step is None else [step]
+        if not steps:
+            return None
+        for candidate in reversed(steps):
+            try:
+                return self._read(candidate, like)
+            except Exception as error:  # whatever a damaged file makes the reader raise
+                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                if step is not None:
+                    raise DamagedCheckpoints(
+                        f"checkpoint of step {candidate} cannot be read: {reason}"
+                    ) from error
+                earlier = [s for s in steps if s < candidate]
+                instead = f"falling back to step {earlier[-1]}" if earlier else "there is none before it"
+                say(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")
+                self._set_aside(candidate)
+        raise DamagedCheckpoints(
+            f"none of the checkpoints in {self._folder} can be read; they are in {self._folder / 'damaged'}. "
+            "Restore the folder from a copy, or start in another --workdir"
+        )
+
+    def _read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
+        restored = self._manager.restore(
+            step,
+            args=ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore()),
+        )
+        state, record = restored["state"], restored["record"]
+        if [int(word) for word in np.asarray(_digest(state))] != record["digest"]:
+            raise ValueError("its arrays are not those that were saved")
+        return state, record
+
+    def _set_aside(self, step: int) -> None:
+        """Move a damaged checkpoint out of the way, where it can still be looked at."""
+        if jax.process_index() == 0:
+            target = self._folder / "damaged" / f"{step}-{time.time_ns()}"
+            target.parent.mkdir(exist_ok=True)
+            shutil.move(self._folder / str(step), target)
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices(f"damaged {step}")
+        self._manager.reload()
+
+
+@jax.jit
+def _digest(tree: State) -> jax.Array:
+    """A 32-bit word for each array: a sum over its bits that any layout over devices gives alike."""
+
+    def word(leaf: jax.Array) -> jax.Array:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        if leaf.dtype == jnp.bool_:
+            leaf = leaf.astype(jnp.uint8)
+        unsigned = jnp.dtype(f"uint{min(8 * leaf.dtype.itemsize, 32)}")
+        bits = jax.lax.bitcast_convert_type(leaf, unsigned).astype(jnp.uint32).reshape(-1)
+        # Odd factors that differ from place to place, so that no flipped bit and no swapped pair goes unseen.
+        places = 2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1
+        return jnp.sum(bits * (places * jnp.uint32(2654435761) | 1), dtype=jnp.uint32)
+
+    return jnp.stack([word(leaf) for leaf in jax.tree.leaves(tree)])

@@ -1,0 +1,114 @@
+"""A run's folder: its config, its log, its lock. Files appear whole or not at all."""
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mvcl.training import _config
+from mvcl.training._config import Config
+
+# Fields that say how a run is carried out, not what it computes: a run may go on with others.
+_FREE = (
+    "mesh.",
+    "checkpoint.",
+    "train.log_every",
+    "train.threads",
+    "data.directory",
+    "data.path",
+    "evaluation.",
+)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file beside its place and move it there, so that a reader or a crash never sees half of it."""
+    data = content.encode() if isinstance(content, str) else content
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def locked(workdir: Path) -> Iterator[None]:
+    """Hold the folder for this run.
+
+    Raises:
+      ValueError: another run holds it, or it cannot be written.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        file = open(workdir / ".lock", "w")
+    except OSError as error:
+        raise ValueError(f"--workdir {workdir} cannot be written ({error}); choose another") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(
+                f"another run is at work in {workdir}; wait for it, or choose another --workdir"
+            ) from error
+        yield
+
+
+def claim(workdir: Path, config: Config) -> None:
+    """Write the resolved config, or see that the folder's own is the same.
+
+    Raises:
+      ValueError: the folder belongs to another config, or holds other things than a run.
+    """
+    path = workdir / "config.json"
+    if not path.is_file():
+        strangers = sorted(p.name for p in workdir.iterdir() if not p.name.startswith("."))
+        if strangers:
+            raise ValueError(
+                f"--workdir {workdir} holds files ({', '.join(strangers[:3])}) but no run; choose an empty folder"
+            )
+        try:
+            write_whole(path, _config.to_json(config))
+        except OSError as error:
+            raise ValueError(f"--workdir {workdir} cannot be written ({error}); choose another") from error
+        return
+    old, new = (_config.flatten(c) for c in (_config.from_json(path.read_text()), config))
+    differing = [
+        f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name) and not name.startswith(_FREE)
+    ]
+    if differing:
+        more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
+        raise ValueError(
+            f"--workdir {workdir} belongs to another config: {'; '.join(differing[:3])}{more}. "
+            "Choose another --workdir, or pass the same options to continue it"
+        )
+    if old != new:
+        write_whole(path, _config.to_json(config))
+
+
+def read_log(workdir: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl; a torn last line is left out."""
+    path = workdir / "metrics.jsonl"
+    rows = []
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def rewind_log(workdir: Path, step: int) -> None:
+    """Drop what was logged after this step, for it is about to be done again."""
+    rows = [row for row in read_log(workdir) if row.get("step", 0) <= step]
+    write_whole(workdir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))

@@ -1,0 +1,110 @@
+"""What a run tells while it works: a progress line, metrics.jsonl, TensorBoard, and warnings."""
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from tensorboardX import SummaryWriter
+
+# Logged steps in a row at chance level, or without rank, before it is said.
+_PATIENCE = 5
+
+
+class Log:
+    """Writes one row per logged step; only the first process of a run has one."""
+
+    def __init__(
+        self, workdir: Path, *, steps: int, first_step: int, views_per_step: int, out: TextIO | None
+    ) -> None:
+        self._steps, self._views = steps, views_per_step
+        self._out = out
+        self._file = open(workdir / "metrics.jsonl", "a", buffering=1)
+        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step or None)
+        self._started = self._last = time.monotonic()
+        self._first = self._last_step = first_step
+        self._at_chance = self._collapsed = 0
+        self._terminal = out is not None and out.isatty()
+
+    def say(self, text: str) -> None:
+        """A line of its own, also when a progress line is being rewritten."""
+        if self._out is not None:
+            print(("\r\033[K" if self._terminal else "") + text, file=self._out, flush=True)
+
+    def restart_clock(self) -> None:
+        """Leave what happened since the last row (compilation, evaluation) out of the rate."""
+        self._last = time.monotonic()
+
+    def row(self, step: int, values: dict[str, Any]) -> None:
+        """Log the values of a step, show progress, and warn of a loss at chance or a collapse."""
+        now = time.monotonic()
+        done = step - self._last_step
+        rate = done / max(now - self._last, 1e-9)
+        values = {
+            "step": step,
+            **values,
+            "views_per_second": rate * self._views,
+            "seconds": now - self._started,
+        }
+        self._last, self._last_step = now, step
+        finite = {k: v for k, v in values.items() if not (isinstance(v, float) and not math.isfinite(v))}
+        self._file.write(json.dumps(finite) + "\n")
+        for name, value in finite.items():
+            if name != "step":
+                self._board.add_scalar(name, value, step)
+        left = (self._steps - step) / rate
+        width = len(str(self._steps))
+        text = (
+            f"step {step:>{width}}/{self._steps}  loss {values['loss']:.4f} (chance {values['chance']:.4f})  "
+            f"rank {values['effective_rank']:.1f}  {rate * self._views:,.0f} views/s  {_clock(left)} left"
+        )
+        if self._terminal:
+            print("\r\033[K" + text, end="", file=self._out, flush=True)
+        else:
+            self.say(text)
+        self._warn(values)
+
+    def score(self, step: int, name: str, value: float) -> None:
+        """Log an evaluation made during training."""
+        self._file.write(json.dumps({"step": step, name: value}) + "\n")
+        self._board.add_scalar(name, value, step)
+        self.say(f"step {step}: {name} {value:.4f}")
+
+    def close(self) -> None:
+        """Flush and close the files."""
+        if self._terminal:
+            print(file=self._out)
+        self._file.close()
+        self._board.close()
+
+    def _warn(self, values: dict[str, Any]) -> None:
+        chance = values["chance"]
+        at_chance = values["loss"] > chance - 0.01 * (1 + abs(chance))
+        self._at_chance = self._at_chance + 1 if at_chance else 0
+        if self._at_chance == _PATIENCE:
+            self.say(
+                f"warning: the loss has stayed at the chance level {chance:.4f} for {_PATIENCE} logged steps: the "
+                "features say nothing about the instance. Look at the learning rate, the temperature and the views"
+            )
+        collapsed = values["effective_rank"] < 1.5
+        self._collapsed = self._collapsed + 1 if collapsed else 0
+        if self._collapsed == _PATIENCE:
+            self.say(
+                f"warning: the effective rank of the embeddings has fallen to {values['effective_rank']:.2f}: they "
+                "collapse to one direction. Look at the objective (does it repel?), the head and the learning rate"
+            )
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s" if minutes else f"{seconds}s"
+
+
+def stdout() -> TextIO | None:
+    """Where the first process of a run writes; None in the others."""
+    import jax
+
+    return sys.stdout if jax.process_index() == 0 else None

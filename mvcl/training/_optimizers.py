@@ -1,0 +1,163 @@
+"""Optimisers and their schedules, from optax."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """What all optimisers share: linear warm-up, then a cosine to the end."""
+
+    learning_rate: float = 1e-3
+    """Peak learning rate, for `reference_batch` examples a batch."""
+    end_learning_rate: float = 0.0
+    """Learning rate of the last step, scaled likewise."""
+    reference_batch: int | None = None
+    """The learning rate is multiplied by n / reference_batch (256 in most papers); None takes it as it is."""
+    warmup_epochs: float = 0.0
+    """Epochs of linear warm-up from 0."""
+    weight_decay: float = 0.0
+    """Weight decay at the start. Biases, norms and other vectors are never decayed."""
+    end_weight_decay: float | None = None
+    """Weight decay at the end, reached on a cosine; None keeps it constant."""
+    clip_norm: float | None = None
+    """Gradients are scaled down to this global norm; None leaves them."""
+
+    def transformation(
+        self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
+    ) -> optax.GradientTransformation:
+        """The update rule with these schedules."""
+        raise NotImplementedError(
+            f"{type(self).__name__} is an interface; choose one of {', '.join(OPTIMIZERS)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sgd(Optimizer):
+    """Stochastic gradient descent with momentum; weight decay is part of the gradient."""
+
+    learning_rate: float = 0.1
+    """Peak learning rate, for `reference_batch` examples a batch."""
+    momentum: float = 0.9
+    """Momentum."""
+    nesterov: bool = False
+    """Nesterov's momentum."""
+
+    def transformation(
+        self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
+    ) -> optax.GradientTransformation:
+        """Weight decay, then momentum, then the learning rate."""
+        return optax.chain(
+            _decay(weight_decay),
+            optax.trace(self.momentum, self.nesterov),
+            optax.scale_by_learning_rate(learning_rate),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+
+    b1: float = 0.9
+    """Decay of the first moment."""
+    b2: float = 0.999
+    """Decay of the second moment."""
+    eps: float = 1e-8
+    """Added to the root of the second moment."""
+
+    def transformation(
+        self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
+    ) -> optax.GradientTransformation:
+        """Adam, then weight decay, then the learning rate."""
+        return optax.chain(
+            optax.scale_by_adam(self.b1, self.b2, self.eps),
+            _decay(weight_decay),
+            optax.scale_by_learning_rate(learning_rate),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lars(Optimizer):
+    """LARS (You et al. 2017); biases and norms are neither decayed nor rescaled."""
+
+    learning_rate: float = 0.3
+    """Peak learning rate, for `reference_batch` examples a batch."""
+    reference_batch: int | None = 256
+    """The learning rate is multiplied by n / reference_batch; None takes it as it is."""
+    momentum: float = 0.9
+    """Momentum, applied after the learning rate as in the original."""
+    trust_coefficient: float = 0.001
+    """Ratio of update norm to parameter norm, per layer."""
+
+    def transformation(
+        self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
+    ) -> optax.GradientTransformation:
+        """Weight decay, trust ratio, learning rate, momentum."""
+        return optax.chain(
+            _decay(weight_decay),
+            optax.masked(optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient), _matrices),
+            optax.scale_by_learning_rate(learning_rate),
+            optax.trace(self.momentum),
+        )
+
+
+OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {"sgd": Sgd, "adamw": AdamW, "lars": Lars}
+
+
+def build(
+    optimizer: Optimizer, *, examples: int, steps: int, steps_per_epoch: int
+) -> tuple[optax.GradientTransformation, optax.Schedule]:
+    """The update rule of a run, and its learning rate by step.
+
+    Args:
+      optimizer: the choice and its options.
+      examples: n, the examples of a global batch.
+      steps: length of the run.
+      steps_per_epoch: steps in one pass over the data.
+
+    Raises:
+      ValueError: the warm-up does not end before the run does, or a value is out of range.
+    """
+    warmup = round(optimizer.warmup_epochs * steps_per_epoch)
+    if warmup < 0 or (warmup >= steps and warmup > 0):
+        raise ValueError(
+            f"optimizer.warmup_epochs = {optimizer.warmup_epochs} is {warmup} steps, but the run has {steps}; "
+            "shorten the warm-up or lengthen the run"
+        )
+    if not optimizer.learning_rate > 0 or optimizer.weight_decay < 0:
+        raise ValueError(
+            "optimizer.learning_rate must be positive and weight_decay at least 0, got "
+            f"{optimizer.learning_rate} and {optimizer.weight_decay}"
+        )
+    scale = examples / optimizer.reference_batch if optimizer.reference_batch else 1.0
+    learning_rate = optax.warmup_cosine_decay_schedule(
+        init_value=0.0 if warmup else optimizer.learning_rate * scale,
+        peak_value=optimizer.learning_rate * scale,
+        warmup_steps=warmup,
+        decay_steps=steps,
+        end_value=optimizer.end_learning_rate * scale,
+    )
+    start = optimizer.weight_decay
+    end = start if optimizer.end_weight_decay is None else optimizer.end_weight_decay
+
+    def weight_decay(step: jax.Array) -> jax.Array:
+        return end + (start - end) * 0.5 * (1 + jax.numpy.cos(math.pi * step / steps))
+
+    rule = optimizer.transformation(learning_rate, weight_decay)
+    if optimizer.clip_norm is not None:
+        rule = optax.chain(optax.clip_by_global_norm(optimizer.clip_norm), rule)
+    return rule, learning_rate
+
+
+def _matrices(tree: Any) -> Any:
+    """True for weights; False for biases, norms and other vectors."""
+    return jax.tree.map(lambda x: x.ndim > 1, tree)
+
+
+def _decay(weight_decay: optax.Schedule) -> optax.GradientTransformation:
+    return optax.masked(optax.add_decayed_weights(weight_decay), _matrices)

@@ -1,0 +1,303 @@
+"""The jitted programs of a run: initial state, one step, features, and what they cost."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from mvcl import augment, methods, metrics, models
+from mvcl.training import _optimizers
+from mvcl.training._config import Config
+
+State = dict[str, Any]
+_BATCH = PartitionSpec(("data", "fsdp"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A run's compiled functions.
+
+    Attributes:
+      mesh: devices, axes `data` and `fsdp`.
+      steps: updates of the whole run.
+      steps_per_epoch: updates in one pass over the training split.
+      learner: the method on its networks.
+      init: () -> state, a dict of params, statistics, opt, step (updates done) and, with an EMA, ema.
+      step: (state, batch) -> (state, metrics); the state is donated.
+      views: batch -> (n, k, H, W, C) views.
+      apply: (params, statistics, (b, H, W, C) float32 or uint8 images) -> (b, d) features.
+      learning_rate: step -> learning rate.
+      chance: () -> the objective's chance level.
+    """
+
+    mesh: Mesh
+    steps: int
+    steps_per_epoch: int
+    learner: methods.Learner
+    init: Callable[[], State]
+    step: Callable[[State, Any], tuple[State, dict[str, jax.Array]]]
+    views: Callable[[Any], jax.Array]
+    apply: Callable[[Any, Any, jax.Array], jax.Array]
+    learning_rate: optax.Schedule
+    chance: Callable[[], jax.Array]
+
+    @property
+    def batch_sharding(self) -> NamedSharding:
+        """Rows over all devices."""
+        return NamedSharding(self.mesh, _BATCH)
+
+    def abstract_state(self) -> State:
+        """Shapes, dtypes and shardings of the state."""
+        shapes = jax.eval_shape(self.init)
+        return jax.tree.map(
+            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+            shapes,
+            _state_sharding(shapes, self.mesh),
+        )
+
+    def evaluated(self, state: State) -> tuple[Any, Any]:
+        """Parameters and statistics that are evaluated: the moving average's where there is one."""
+        return state.get("ema", state["params"]), state["statistics"]
+
+
+def build(
+    config: Config, *, image_shape: tuple[int, int, int] | None, channels: int, examples: int
+) -> Program:
+    """The programs of a config.
+
+    Args:
+      config: checked config.
+      image_shape: (H, W, C) of the images, or None if they differ and are cropped on the host.
+      channels: of the images.
+      examples: of the training split.
+
+    Raises:
+      ValueError: the batch does not divide over the devices, or is larger than the split.
+    """
+    mesh = make_mesh(config.mesh)
+    n, k = config.examples, config.views.k
+    if n > examples:
+        raise ValueError(
+            f"train.batch_size must be at most the {examples} training examples, got a batch of {n}"
+        )
+    rows, left = divmod(n, mesh.size)
+    if left:
+        below = n - left
+        raise ValueError(
+            f"a batch of {n} examples does not divide over {mesh.size} devices; use --train.batch-size "
+            f"{below or mesh.size} or {below + mesh.size}, or fewer devices with --mesh.data"
+        )
+    steps_per_epoch = examples // n
+    steps = (
+        config.train.steps if config.train.steps is not None else round(config.train.epochs * steps_per_epoch)
+    )
+    if steps < 1:
+        raise ValueError(f"train.epochs = {config.train.epochs} is less than one step of {n} examples")
+    rule, learning_rate = _optimizers.build(
+        config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch
+    )
+    dtype = {"auto": None, "float32": jnp.float32, "bfloat16": jnp.bfloat16}[config.train.precision]
+    if dtype is None:
+        dtype = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
+    size = config.policies[0].image_size
+    learner = config.method.build(config.encoder, config.head, (size, size, channels), dtype)
+    seed, policies = config.train.seed, config.policies
+
+    def draw(inputs: dict[str, jax.Array]) -> jax.Array:
+        return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
+
+    objective = _sharded_objective(config.objective, mesh)
+    pieces = _pieces(config.train.microbatch, rows, mesh)
+
+    def init() -> State:
+        params, statistics = learner.init(jax.random.key(seed))
+        state = {
+            "params": params,
+            "statistics": statistics,
+            "opt": rule.init(params),
+            "step": jnp.zeros((), jnp.int32),
+        }
+        return state | ({"ema": jax.tree.map(jnp.copy, params)} if config.train.ema else {})
+
+    def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
+        def compute(params: Any) -> tuple[jax.Array, Any]:
+            return learner.loss(params, state["statistics"], batch, draw, objective, pieces)
+
+        (loss, (statistics, z)), gradient = jax.value_and_grad(compute, has_aux=True)(state["params"])
+        updates, opt = rule.update(gradient, state["opt"], state["params"])
+        params = optax.apply_updates(state["params"], updates)
+        new = {"params": params, "statistics": statistics, "opt": opt, "step": state["step"] + 1}
+        if config.train.ema:
+            new["ema"] = optax.incremental_update(params, state["ema"], 1 - config.train.ema)
+        # A singular value decomposition is dear beside a small encoder's step: only where it is logged.
+        rank = jax.lax.cond(
+            new["step"] % config.train.log_every == 0,
+            lambda z: metrics.effective_rank(z).astype(jnp.float32),
+            lambda z: jnp.full((), jnp.nan, jnp.float32),
+            jax.lax.stop_gradient(z[0]),
+        )
+        return new, {"loss": loss, "gradient_norm": optax.global_norm(gradient), "effective_rank": rank}
+
+    sharding = _state_sharding(jax.eval_shape(init), mesh)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    output = config.evaluation.features
+    resize = evaluation_view(config, image_shape)
+
+    def apply(params: Any, statistics: Any, images: jax.Array) -> jax.Array:
+        return learner.features(params, statistics, resize(images), output)
+
+    return Program(
+        mesh=mesh,
+        steps=steps,
+        steps_per_epoch=steps_per_epoch,
+        learner=learner,
+        init=jax.jit(init, out_shardings=sharding),
+        step=jax.jit(step, donate_argnums=0, out_shardings=(sharding, replicated)),
+        views=jax.jit(draw),
+        apply=apply,
+        learning_rate=learning_rate,
+        chance=jax.jit(
+            lambda: methods.chance_level(objective, k, n, _embedding_size(learner)), out_shardings=replicated
+        ),
+    )
+
+
+def evaluation_policy(config: Config, image_shape: tuple[int, int, int] | None) -> augment.Policy:
+    """How an image is shown to a trained encoder: whole if it has the encoder's size, else its central 7/8."""
+    size = config.policies[0].image_size
+    whole = image_shape is not None and min(image_shape[:2]) <= size
+    return augment.evaluation(
+        image_size=size,
+        center_fraction=1.0 if whole else 0.875,
+        mean=config.policies[0].mean,
+        std=config.policies[0].std,
+    )
+
+
+def evaluation_view(
+    config: Config, image_shape: tuple[int, int, int] | None
+) -> Callable[[jax.Array], jax.Array]:
+    """(b, H, W, C) images, or crops from the host, to (b, size, size, C) inputs of the encoder; nothing random."""
+    policy, cropped = evaluation_policy(config, image_shape), image_shape is None
+    key = jax.random.key(0)
+    return jax.vmap(lambda image: augment.apply_policy(policy, key, image, cropped=cropped))
+
+
+def make_mesh(options: Any) -> Mesh:
+    """Devices in axes `data` and `fsdp`."""
+    available = jax.device_count()
+    data = options.data if options.data != -1 else max(available // options.fsdp, 1)
+    if data * options.fsdp > available or (jax.process_count() > 1 and data * options.fsdp != available):
+        raise ValueError(
+            f"mesh.data * mesh.fsdp = {data} * {options.fsdp} devices are wanted and {available} are there"
+        )
+    devices = np.asarray(jax.devices()[: data * options.fsdp]).reshape(data, options.fsdp)
+    return Mesh(devices, ("data", "fsdp"), axis_types=(AxisType.Auto, AxisType.Auto))
+
+
+def cost(
+    program: Program, config: Config, image_shape: tuple[int, int, int] | None, channels: int
+) -> dict[str, float]:
+    """What a step costs, from XLA's analysis of the compiled program.
+
+    Args:
+      program: the run's programs.
+      config: its config.
+      image_shape: (H, W, C) of the images, or None if they differ and are cropped on the host.
+      channels: of the images.
+
+    Returns:
+      Parameters of encoder and head, FLOPs and bytes read and written in a step by each device, and bytes of memory
+      on each.
+    """
+    state = program.abstract_state()
+    n, k = config.examples, config.views.k
+    size = config.policies[0].image_size
+    shape = (n, *image_shape) if image_shape else (n, k, size, size, channels)
+    rows = program.batch_sharding
+    batch = {
+        "images": jax.ShapeDtypeStruct(shape, jnp.uint8, sharding=rows),
+        "index": jax.ShapeDtypeStruct((n,), jnp.int32, sharding=rows),
+        "epoch": jax.ShapeDtypeStruct((n,), jnp.int32, sharding=rows),
+    }
+    compiled = program.step.lower(state, batch).compile()  # type: ignore[attr-defined]
+    analysis, memory = compiled.cost_analysis(), compiled.memory_analysis()
+    network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
+    return {
+        "encoder_parameters": models.parameter_count(network.encoder),
+        "head_parameters": models.parameter_count(network.head),
+        "flops_per_step_and_device": float(analysis.get("flops", float("nan"))),
+        "bytes_per_step_and_device": float(analysis.get("bytes accessed", float("nan"))),
+        "memory_arguments": float(memory.argument_size_in_bytes),
+        "memory_temporaries": float(memory.temp_size_in_bytes),
+    }
+
+
+def _embedding_size(learner: methods.Learner) -> int:
+    params, statistics = jax.eval_shape(learner.init, jax.random.key(0))
+    return jax.eval_shape(learner.network, params, statistics).head.features
+
+
+def _sharded_objective(objective: methods.Objective, mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    """(k, n, d), its rows split over the mesh, to the loss; each device holds its rows of the similarities."""
+    if mesh.size == 1:
+        return objective.loss
+    axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
+    axes = axes[0] if len(axes) == 1 else axes
+
+    def local(z: jax.Array) -> jax.Array:
+        if objective.scope == "device":
+            return jax.lax.pmean(objective.loss(z), axes)
+        return objective.loss(z, axis_name=axes)
+
+    return jax.shard_map(local, mesh=mesh, in_specs=PartitionSpec(None, axes), out_specs=PartitionSpec())
+
+
+def _pieces(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Pieces | None:
+    """Cuts every device's rows, so that no piece lies on one device alone."""
+    if microbatch is None or microbatch >= rows:
+        return None
+    if rows % microbatch:
+        raise ValueError(
+            f"train.microbatch must divide the {rows} examples of a device's batch, got {microbatch}"
+        )
+    count = rows // microbatch
+    over_devices = NamedSharding(mesh, PartitionSpec(None, ("data", "fsdp")))
+    constrain = partial(jax.lax.with_sharding_constraint, shardings=over_devices)
+
+    def split(inputs: Any) -> Any:
+        def cut(x: jax.Array) -> jax.Array:
+            x = x.reshape((mesh.size, count, microbatch, *x.shape[1:])).swapaxes(0, 1)
+            return constrain(x.reshape((count, mesh.size * microbatch, *x.shape[3:])))
+
+        return jax.tree.map(cut, inputs)
+
+    def join(outputs: jax.Array) -> jax.Array:
+        tail = outputs.shape[2:]
+        outputs = constrain(outputs).reshape((count, mesh.size, outputs.shape[1] // mesh.size, *tail))
+        joined = outputs.swapaxes(0, 1).reshape((-1, *tail))
+        return jax.lax.with_sharding_constraint(joined, NamedSharding(mesh, _BATCH))
+
+    return methods.Pieces(split, join)
+
+
+def _state_sharding(shapes: Any, mesh: Mesh) -> Any:
+    """Each array split over `fsdp` along its longest divisible axis, or whole everywhere if it has none."""
+    devices = mesh.shape["fsdp"]
+
+    def place(x: jax.ShapeDtypeStruct) -> NamedSharding:
+        axes = [a for a, size in enumerate(x.shape) if devices > 1 and size % devices == 0]
+        if not axes or np.prod(x.shape) < 1024:  # small arrays cost more to gather than to keep
+            return NamedSharding(mesh, PartitionSpec())
+        longest = max(axes, key=lambda a: x.shape[a])
+        return NamedSharding(
+            mesh, PartitionSpec(*(("fsdp" if a == longest else None) for a in range(x.ndim)))
+        )
+
+    return jax.tree.map(place, shapes)

@@ -1,0 +1,462 @@
+"""The loop: step, log, evaluate, save."""
+
+import dataclasses
+import json
+import math
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from mvcl import augment, data, evaluation, metrics
+from mvcl.training import _folder, _program
+from mvcl.training._checkpoints import Checkpoints
+from mvcl.training._config import Config, Mesh, check, load
+from mvcl.training._log import Log, stdout
+
+Features = dict[str, np.ndarray]
+
+
+class Diverged(RuntimeError):
+    """The loss is not a number any more."""
+
+
+class Interrupted(RuntimeError):
+    """The run was told to stop by a signal, and saved."""
+
+    def __init__(self, number: int, step: int, steps: int) -> None:
+        name = signal.Signals(number).name
+        super().__init__(
+            f"stopped by {name}; saved at step {step} of {steps}. The same command continues from there"
+        )
+        self.signal = number
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A config with its data and programs at hand."""
+
+    config: Config
+    splits: Mapping[str, data.Split]
+    program: _program.Program
+
+
+def prepare(config: Config) -> Run:
+    """Open the data and build the programs.
+
+    Raises:
+      ValueError: something about the config or the data cannot work.
+    """
+    check(config)
+    splits = config.data.open()
+    split = splits["train"]
+    program = _program.build(
+        config, image_shape=split.image_shape, channels=_channels(split), examples=len(split)
+    )
+    return Run(config, splits, program)
+
+
+def train(config: Config, workdir: Path) -> dict[str, list[evaluation.Result]]:
+    """Train a config in a folder, from its newest checkpoint if it has one, and evaluate.
+
+    Args:
+      config: the experiment.
+      workdir: folder of the run; made if absent.
+
+    Returns:
+      The evaluation table: row name -> results.
+
+    Raises:
+      ValueError: the config cannot work, or the folder belongs to another.
+      Diverged: the loss became NaN or infinite.
+      Interrupted: SIGTERM or SIGINT came; what was trained is saved.
+      DamagedCheckpoints: no checkpoint of the folder can be read.
+    """
+    run = prepare(config)
+    with _folder.locked(workdir):
+        if jax.process_index() == 0:
+            _folder.claim(workdir, config)
+        return _train(run, workdir)
+
+
+def _train(run: Run, workdir: Path) -> dict[str, list[evaluation.Result]]:
+    config, program = run.config, run.program
+    out = stdout()
+    say = partial(print, file=out, flush=True) if out else lambda *_: None
+    checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
+    restored = checkpoints.restore(program.abstract_state(), say=say)
+    if restored is None:
+        state, step = program.init(), 0
+        say(f"training {program.steps} steps of {config.examples} examples x {config.views.k} views")
+    else:
+        state, step = restored[0], int(restored[1]["step"])
+        say(f"continuing from step {step} of {program.steps}")
+    if jax.process_index() == 0:
+        _folder.rewind_log(workdir, step)
+        if not (workdir / "views.npz").is_file():
+            _save_views(run, workdir)
+    if step < program.steps:
+        log = (
+            Log(
+                workdir,
+                steps=program.steps,
+                first_step=step,
+                views_per_step=config.examples * config.views.k,
+                out=out,
+            )
+            if jax.process_index() == 0
+            else None
+        )
+        try:
+            with _stop_signals() as stop:
+                state = _loop(run, state, step, checkpoints, log, stop)
+        finally:
+            if log is not None:
+                log.close()
+            checkpoints.close()
+    else:
+        checkpoints.close()
+    path = workdir / "evaluation.json"
+    saved = json.loads(path.read_text()) if path.is_file() else {}
+    if saved.get("step") == program.steps:
+        return {row: [evaluation.Result(**r) for r in results] for row, results in saved["rows"].items()}
+    say("evaluating")
+    return evaluate(run, state, workdir)
+
+
+def _loop(
+    run: Run,
+    state: _program.State,
+    step: int,
+    checkpoints: Checkpoints,
+    log: Log | None,
+    stop: dict[str, int],
+) -> _program.State:
+    config, program = run.config, run.program
+    chance = float(program.chance())
+    stream = data.to_devices(_batches(run, step), program.batch_sharding)
+    every = round(config.train.evaluate_every * program.steps_per_epoch)
+    pending: list[dict[str, jax.Array]] = []
+    record = {"seed": config.train.seed}
+    while step < program.steps:
+        state, values = program.step(state, next(stream))
+        step += 1
+        pending.append(values)
+        last = step == program.steps
+        stopping = _agreed(stop)
+        scoring = every > 0 and step % every == 0 and not last
+        saving = last or stopping or scoring or step % config.checkpoint.every_steps == 0
+        if saving or step % config.train.log_every == 0:
+            host = jax.device_get(pending)
+            pending = []
+            for back, row in enumerate(reversed(host)):
+                _check_finite(float(row["loss"]), step - back, checkpoints)
+            if log is not None and step % config.train.log_every == 0:
+                numbers = {name: float(value) for name, value in host[-1].items()}
+                log.row(
+                    step,
+                    {
+                        **numbers,
+                        "epoch": step / program.steps_per_epoch,
+                        "chance": chance,
+                        "learning_rate": float(program.learning_rate(step - 1)),
+                    },
+                )
+        if saving:
+            score = _knn(run, state) if (scoring or last) and not stopping else None
+            if score is not None and log is not None:
+                log.score(step, "knn", score)
+            checkpoints.save(step, state, {**record, "epoch": step // program.steps_per_epoch}, score)
+            if log is not None:
+                log.restart_clock()
+        if stopping:
+            checkpoints.wait()
+            raise Interrupted(stop["signal"] or signal.SIGTERM, step, program.steps)
+    return state
+
+
+def open_run(workdir: Path, checkpoint: str = "latest") -> tuple[Run, _program.State]:
+    """A finished or interrupted run, on whatever devices there are.
+
+    Args:
+      workdir: folder of the run.
+      checkpoint: `latest`, `best`, or a step.
+
+    Raises:
+      ValueError: the folder holds no run, or no such checkpoint.
+      DamagedCheckpoints: the checkpoint cannot be read.
+    """
+    if not (workdir / "config.json").is_file():
+        raise ValueError(f"{workdir} is not the folder of a run: it has no config.json")
+    config = load(workdir)
+    if config.examples % jax.device_count():
+        config = dataclasses.replace(config, mesh=Mesh(data=1))
+    else:
+        config = dataclasses.replace(config, mesh=Mesh())
+    if not (workdir / "checkpoints").is_dir():
+        raise ValueError(
+            f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
+        )
+    run = prepare(config)
+    checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
+    try:
+        steps = checkpoints.steps()
+        named: dict[str, int | None] = {"latest": max(steps, default=None), "best": checkpoints.best()}
+        step = named.get(checkpoint, int(checkpoint) if checkpoint.isdecimal() else None)
+        if step not in steps:
+            have = ", ".join(map(str, steps)) or "none"
+            raise ValueError(
+                f"--checkpoint must be latest, best or one of the steps {have}; got {checkpoint!r}"
+            )
+        restored = checkpoints.restore(run.program.abstract_state(), step)
+    finally:
+        checkpoints.close()
+    assert restored is not None
+    return run, restored[0]
+
+
+def embed(run: Run, state: _program.State, split: str, out: Path) -> tuple[int, ...]:
+    """Write the features of a split, its labels and class names as .npz; return the shape of the features."""
+    features, labels = encode(run, state, (split,))
+    if jax.process_index() == 0:
+        _save_arrays(
+            out,
+            features=features[split],
+            labels=labels[split],
+            class_names=np.asarray(run.splits[split].class_names),
+        )
+    return features[split].shape
+
+
+def evaluate(
+    run: Run, state: _program.State, workdir: Path | None = None
+) -> dict[str, list[evaluation.Result]]:
+    """Measure trained, untrained and raw features by one protocol.
+
+    With a folder, evaluation.json and embeddings.npz are written there.
+    """
+    program = run.program
+    step = int(state["step"])
+    trained, labels = encode(run, state)
+    fresh = program.init()
+    rows = {
+        "trained encoder": _measure(run, trained, labels),
+        "untrained encoder": _measure(run, encode(run, fresh)[0], labels),
+        "raw input": _measure(run, _raw(run), labels),
+    }
+    if workdir is not None and jax.process_index() == 0:
+        names = run.splits["test"].class_names
+        _save_arrays(
+            workdir / "embeddings.npz",
+            features=trained["test"],
+            labels=labels["test"],
+            class_names=np.asarray(names),
+        )
+        plain = {row: [dataclasses.asdict(r) for r in results] for row, results in rows.items()}
+        _folder.write_whole(workdir / "evaluation.json", json.dumps({"step": step, "rows": plain}, indent=2))
+    return rows
+
+
+def encode(
+    run: Run, state: _program.State, splits: tuple[str, ...] = ("train", "test")
+) -> tuple[Features, Features]:
+    """Features and labels of splits, from frozen parameters."""
+    program, options = run.program, run.config.evaluation
+    apply = jax.tree_util.Partial(program.apply, *program.evaluated(state))
+    devices = program.mesh.shape["data"]
+    size = -(-options.batch_size // devices) * devices // jax.process_count()
+    features, labels = {}, {}
+    for name in splits:
+        split = run.splits.get(name)
+        if split is None:
+            raise ValueError(f"--split must be one of {', '.join(run.splits)}, got {name!r}")
+        features[name], labels[name] = evaluation.encode(
+            apply,
+            _in_order(run, split, size),
+            batch_size=size,
+            mesh=program.mesh if program.mesh.size > 1 else None,
+        )
+    return features, labels
+
+
+def _in_order(run: Run, split: data.Split, size: int) -> Iterator[dict[str, np.ndarray]]:
+    """Every example once; each process has its share, and as many batches as the others."""
+    world, rank = jax.process_count(), jax.process_index()
+    resize = _host_resize(run) if split.image_shape is None else None
+    for start in range(0, len(split), size * world):
+        rows = np.arange(start + rank * size, min(start + (rank + 1) * size, len(split)))
+        if resize is None:
+            images = split.take(rows) if len(rows) else np.zeros((0, *split.image_shape), np.uint8)  # type: ignore[misc]
+        else:
+            blank = resize(np.zeros((8, 8, _channels(split)), np.uint8))
+            images = (
+                np.stack([resize(split.read(int(r))) for r in rows])
+                if len(rows)
+                else np.zeros((0, *blank.shape), np.uint8)
+            )
+        yield {"image": images, "label": split.labels[rows], "index": rows}
+
+
+def _measure(run: Run, features: Features, labels: Features) -> list[evaluation.Result]:
+    options = run.config.evaluation
+    return evaluation.evaluate_features(
+        features,
+        labels,
+        num_classes=len(run.splits["train"].class_names),
+        seed=run.config.train.seed,
+        k=options.knn_k,
+        temperature=options.knn_temperature,
+        labels_per_class=options.labels_per_class,
+        draws=options.draws,
+    )
+
+
+def _knn(run: Run, state: _program.State) -> float:
+    features, labels = encode(run, state)
+    options = run.config.evaluation
+    voted = metrics.weighted_knn(
+        features["train"],
+        labels["train"],
+        features["test"],
+        num_classes=len(run.splits["train"].class_names),
+        k=options.knn_k,
+        temperature=options.knn_temperature,
+    )
+    return float(np.mean(np.asarray(voted) == labels["test"]))
+
+
+def _raw(run: Run) -> Features:
+    """The images themselves, at the encoder's size, one row each."""
+    view = _program.evaluation_view(run.config, run.splits["train"].image_shape)
+    flat = jax.tree_util.Partial(lambda x: view(x).reshape((x.shape[0], -1)))
+    size = run.config.evaluation.batch_size
+    return {
+        name: evaluation.encode(flat, _in_order(run, split, size), batch_size=size)[0]
+        for name, split in run.splits.items()
+    }
+
+
+def _batches(run: Run, first_step: int) -> Iterator[data.Batch]:
+    config, split = run.config, run.splits["train"]
+    crop = None
+    if split.image_shape is None:
+        crop = partial(_host_crop, config.policies, config.train.seed)
+    return data.batches(
+        split,
+        batch_size=config.examples,
+        seed=config.train.seed,
+        first_step=first_step,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+        threads=config.train.threads,
+        crop=crop,
+    )
+
+
+def _host_crop(
+    policies: tuple[augment.Policy, ...], seed: int, image: np.ndarray, epoch: int, index: int
+) -> np.ndarray:
+    crops = [augment.host_crop(image, policy, seed, epoch, index, [v]) for v, policy in enumerate(policies)]
+    return np.concatenate(crops)
+
+
+def _host_resize(run: Run) -> Callable[[np.ndarray], np.ndarray]:
+    policy = _program.evaluation_policy(run.config, None)
+    return lambda image: augment.host_crop(image, policy, 0, 0, 0, [0])[0]
+
+
+def _channels(split: data.Split) -> int:
+    return split.image_shape[2] if split.image_shape else split.read(0).shape[2]
+
+
+def _save_views(run: Run, workdir: Path, count: int = 8) -> None:
+    """Some examples and their views, for the report."""
+    split = run.splits["train"]
+    rows = np.arange(min(count, len(split)))
+    epoch = np.zeros(len(rows), np.int32)
+    images = [split.read(int(r)) for r in rows]
+    if split.image_shape is None:
+        cropped = [
+            _host_crop(run.config.policies, run.config.train.seed, x, 0, int(r)) for r, x in zip(rows, images)
+        ]
+        drawn = run.program.views(
+            {"images": np.stack(cropped), "index": rows.astype(np.int32), "epoch": epoch}
+        )
+        images = [_host_resize(run)(x) for x in images]
+    else:
+        batch = {"images": np.stack(images), "index": rows.astype(np.int32), "epoch": epoch}
+        drawn = run.program.views(batch)
+    policies = run.config.policies
+    shown = np.stack([np.asarray(drawn)[:, v] * p.std + p.mean for v, p in enumerate(policies)], axis=1)
+    shown = np.round(np.clip(shown, 0, 1) * 255).astype(np.uint8)
+    originals = np.stack(images)
+    if originals.dtype != np.uint8:
+        originals = np.round(originals * 255).astype(np.uint8)
+    _save_arrays(
+        workdir / "views.npz",
+        images=originals,
+        views=shown,
+        labels=split.labels[rows],
+        class_names=np.asarray(split.class_names),
+    )
+
+
+def _save_arrays(path: Path, **arrays: np.ndarray) -> None:
+    import io
+
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    _folder.write_whole(path, buffer.getvalue())
+
+
+def _check_finite(loss: float, step: int, checkpoints: Checkpoints) -> None:
+    if math.isfinite(loss):
+        return
+    good = [s for s in checkpoints.steps() if s < step]
+    last = (
+        f"the last good checkpoint is that of step {good[-1]}" if good else "no checkpoint was written before"
+    )
+    raise Diverged(
+        f"the loss is {loss} at step {step}; {last}. Look at the learning rate (too high?), the temperature (too "
+        "low?), --train.precision float32 and --optimizer.clip-norm 1.0, and at the images of that step"
+    )
+
+
+@contextmanager
+def _stop_signals() -> Iterator[dict[str, int]]:
+    """SIGTERM and SIGINT are noted, and the loop stops after the step it is in."""
+    stop = {"signal": 0}
+
+    def note(number: int, _: Any) -> None:
+        if stop["signal"] == number == signal.SIGINT:
+            raise KeyboardInterrupt  # twice: now
+        stop["signal"] = number
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _agreed(stop: dict[str, int]) -> bool:
+    """Whether any process was told to stop, so that all save the same step."""
+    if jax.process_count() == 1:
+        return stop["signal"] != 0
+    from jax.experimental import multihost_utils
+
+    return bool(np.max(multihost_utils.process_allgather(np.int32(stop["signal"]))))
+
+
+def compilation_cache() -> None:
+    """Keep compiled programs between runs, in MVCL_CACHE or ~/.cache/mvcl."""
+    folder = os.environ.get("MVCL_CACHE") or str(Path.home() / ".cache" / "mvcl")
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -1,0 +1,81 @@
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from mvcl import data
+
+
+@pytest.fixture
+def split():
+    images = np.arange(103, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 1), np.uint8)
+    return data.Split(np.zeros(103, np.int32), ("a",), (2, 2, 1), images.__getitem__, images)
+
+
+def take(stream, count):
+    return list(itertools.islice(stream, count))
+
+
+def test_an_epoch_is_a_new_permutation(split):
+    steps = take(data.batches(split, batch_size=20, seed=3), 10)
+    for epoch in (0, 1):
+        index = np.concatenate([b["index"] for b in steps[5 * epoch : 5 * epoch + 5]])
+        assert len(set(index.tolist())) == 100
+        assert {int(e) for b in steps[5 * epoch : 5 * epoch + 5] for e in b["epoch"]} == {epoch}
+    assert not np.array_equal(steps[0]["index"], steps[5]["index"])
+    for batch in steps:
+        np.testing.assert_array_equal(batch["images"][:, 0, 0, 0], batch["index"])
+
+
+def test_a_batch_is_a_function_of_its_step(split):
+    whole = take(data.batches(split, batch_size=20, seed=3), 8)
+    later = take(data.batches(split, batch_size=20, seed=3, first_step=5, threads=1), 3)
+    for a, b in zip(whole[5:], later):
+        np.testing.assert_array_equal(a["index"], b["index"])
+        np.testing.assert_array_equal(a["epoch"], b["epoch"])
+    other = take(data.batches(split, batch_size=20, seed=4), 1)
+    assert not np.array_equal(whole[0]["index"], other[0]["index"])
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_processes_share_the_batch(split, world):
+    whole = take(data.batches(split, batch_size=20, seed=3, first_step=4), 2)
+    parts = [
+        take(
+            data.batches(split, batch_size=20, seed=3, first_step=4, process_index=r, process_count=world), 2
+        )
+        for r in range(world)
+    ]
+    for step in range(2):
+        together = np.concatenate([parts[r][step]["index"] for r in range(world)])
+        np.testing.assert_array_equal(together, whole[step]["index"])
+
+
+def test_images_of_many_sizes_are_cropped_on_the_host(split):
+    calls = []
+
+    def crop(image, epoch, index):
+        calls.append((epoch, index))
+        return np.stack([image, 255 - image])
+
+    (batch,) = take(data.batches(split, batch_size=20, seed=0, threads=1, crop=crop), 1)
+    assert batch["images"].shape == (20, 2, 2, 2, 1)
+    assert calls[:20] == [(0, int(i)) for i in batch["index"]]  # each example decoded once for its two views
+
+
+def test_batches_that_cannot_be(split):
+    with pytest.raises(ValueError, match="multiple of 3 processes, got 20"):
+        next(data.batches(split, batch_size=20, seed=0, process_count=3))
+    with pytest.raises(ValueError, match="at most the 103 training examples, got 104"):
+        next(data.batches(split, batch_size=104, seed=0))
+
+
+def test_batches_reach_all_devices_in_order(split):
+    sharding = NamedSharding(Mesh(np.asarray(jax.devices()[:4]), ("data",)), PartitionSpec("data"))
+    host = take(data.batches(split, batch_size=20, seed=0), 5)
+    device = take(data.to_devices(iter(host), sharding), 5)
+    for a, b in zip(host, device):
+        np.testing.assert_array_equal(a["images"], b["images"])
+        assert {s.data.shape for s in b["images"].addressable_shards} == {(5, 2, 2, 1)}

@@ -1,0 +1,186 @@
+import io
+
+import numpy as np
+import pytest
+import sklearn.datasets
+from PIL import Image
+
+from mvcl import data
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory):
+    return data.Digits(directory=str(tmp_path_factory.mktemp("tfds"))).open()
+
+
+def jpeg(image: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG")  # lossless, so that pixels can be compared
+    return buffer.getvalue()
+
+
+def write_folder(root, rng, sizes=((6, 5),), classes=("cat", "dog"), count=5):
+    expected = {}
+    for part in ("train", "test"):
+        for name in classes:
+            (root / part / name).mkdir(parents=True)
+            for i in range(count):
+                image = rng.integers(0, 256, (*sizes[i % len(sizes)], 3), np.uint8)
+                Image.fromarray(image).save(root / part / name / f"{i}.png")
+                expected[part, name, i] = image
+    return expected
+
+
+def test_digits_are_scikit_learns(digits):
+    original = sklearn.datasets.load_digits()
+    known = {
+        (np.round(x * 255 / 16).astype(np.uint8).tobytes(), y)
+        for x, y in zip(original.images, original.target)
+    }
+    for part, size in (("train", 1437), ("test", 360)):
+        split = digits[part]
+        assert len(split) == size
+        assert split.images.shape == (size, 8, 8, 1)
+        assert {(x.tobytes(), int(y)) for x, y in zip(split.images[..., 0], split.labels)} <= known
+    together = np.concatenate([digits["train"].images, digits["test"].images])
+    assert len({x.tobytes() for x in together}) == len({x for x, _ in known})
+    assert np.bincount(digits["test"].labels).min() >= 35
+
+
+def test_digits_split_is_fixed(digits):
+    # Pinned: a change here changes every published number.
+    for part, labels, total in (
+        ("train", [4, 7, 6, 0, 0, 8, 0, 6, 2, 8, 5, 0], 7_162_982),
+        ("test", [1, 4, 2, 3, 2, 9, 6, 4, 0, 8, 0, 0], 1_790_819),
+    ):
+        assert digits[part].labels[:12].tolist() == labels
+        assert int(digits[part].images.astype(np.int64).sum()) == total
+
+
+def test_arrays_of_both_conventions(tmp_path, rng):
+    images, labels = rng.integers(0, 256, (10, 4, 5, 3), np.uint8), np.arange(10) % 3
+    np.savez(tmp_path / "a.npz", x_train=images, y_train=labels, x_test=images[:4], y_test=labels[:4])
+    np.savez(tmp_path / "b.npz", images=images, labels=labels, class_names=["a", "b", "c"])
+    a = data.Arrays(path=str(tmp_path / "a.npz")).open()
+    np.testing.assert_array_equal(a["train"].take(np.array([3, 1])), images[[3, 1]])
+    assert len(a["test"]) == 4
+    b = data.Arrays(path=str(tmp_path / "b.npz")).open()
+    assert (len(b["train"]), len(b["test"])) == (8, 2)
+    np.testing.assert_array_equal(b["test"].images, images[[4, 9]])
+    assert b["train"].class_names == ("a", "b", "c")
+
+
+def test_encoded_arrays(tmp_path, rng):
+    images = rng.integers(0, 256, (6, 4, 5, 3), np.uint8)
+    files = [jpeg(x) for x in images]
+    arrays = {}
+    for part in ("train", "test"):
+        arrays[f"{part}_jpeg"] = np.frombuffer(b"".join(files), np.uint8)
+        arrays[f"{part}_offsets"] = np.cumsum([0, *map(len, files)])
+        arrays[f"{part}_labels"] = np.arange(6) % 2
+    np.savez(tmp_path / "a.npz", **arrays)
+    opened = data.Arrays(path=str(tmp_path / "a.npz"), classes=("1",)).open()["train"]
+    np.testing.assert_array_equal(opened.images, images[1::2])
+    assert opened.labels.tolist() == [0, 0, 0]
+
+
+def test_folder_of_one_size(tmp_path, rng):
+    expected = write_folder(tmp_path, rng)
+    split = data.Folder(path=str(tmp_path)).open()["test"]
+    assert split.image_shape == (6, 5, 3)
+    np.testing.assert_array_equal(split.take(np.array([7])), expected["test", "dog", 2][None])
+    assert split.labels.tolist() == [0] * 5 + [1] * 5
+
+
+def test_folder_of_many_sizes_and_fewer_classes(tmp_path, rng):
+    expected = write_folder(tmp_path, rng, sizes=((6, 5), (9, 4)), classes=("ape", "cat", "dog"))
+    split = data.Folder(path=str(tmp_path), classes=("dog", "ape")).open()["train"]
+    assert split.image_shape is None
+    assert split.class_names == ("ape", "dog")
+    np.testing.assert_array_equal(split.read(6), expected["train", "dog", 1])
+
+
+def test_folder_without_parts_holds_out_every_fifth(tmp_path, rng):
+    for i in range(10):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (4, 4), np.uint8)).save(tmp_path / "a" / f"{i}.png")
+    splits = data.Folder(path=str(tmp_path)).open()
+    assert (len(splits["train"]), len(splits["test"])) == (8, 2)
+    assert splits["train"].image_shape == (4, 4, 1)
+
+
+def test_corrupt_image_is_named(tmp_path, rng):
+    write_folder(tmp_path, rng, sizes=((6, 5), (9, 4)))
+    broken = tmp_path / "train" / "cat" / "1.png"
+    content = broken.read_bytes()
+    broken.write_bytes(content[:60])  # header whole, pixels missing
+    split = data.Folder(path=str(tmp_path)).open()["train"]
+    with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be decoded"):
+        split.read(1)
+    broken.write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"cat/1\.png cannot be opened"):
+        data.Folder(path=str(tmp_path)).open()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train_labels": np.arange(3)}, "4 images and 3 labels"),
+        ({"train_labels": np.ones(4)}, "must be integers"),
+        ({"train_images": np.zeros((4, 2, 2), np.int64)}, "uint8 or floating"),
+        ({"train_images": np.full((4, 2, 2), 1.5)}, r"lie in \[0, 1\]"),
+        ({"train_images": np.full((4, 2, 2), np.nan)}, r"lie in \[0, 1\]"),
+        ({"train_images": np.zeros((4, 2), np.uint8)}, r"\(N, H, W\)"),
+        ({"train_images": None}, "no array train_images"),
+        ({"class_names": np.array(["a"])}, "1 names for labels up to 3"),
+    ],
+)
+def test_bad_arrays_are_refused(tmp_path, change, message):
+    arrays = {
+        f"{p}_{n}": v
+        for p in ("train", "test")
+        for n, v in (("images", np.zeros((4, 2, 2), np.uint8)), ("labels", np.arange(4)))
+    }
+    arrays = {k: v for k, v in (arrays | change).items() if v is not None}
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        data.Arrays(path=str(tmp_path / "a.npz")).open()
+
+
+def test_pickled_arrays_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", train_images=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match=r"not a readable \.npz"):
+        data.Arrays(path=str(tmp_path / "a.npz")).open()
+    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 torn")
+    with pytest.raises(ValueError, match=r"not a readable \.npz"):
+        data.Arrays(path=str(tmp_path / "b.npz")).open()
+
+
+def test_unknown_names_are_helped(tmp_path):
+    with pytest.raises(ValueError, match=r"cifar_10.*did you mean.*cifar10"):
+        data.Tfds(name="cifar_10", directory=str(tmp_path)).open()
+    with pytest.raises(ValueError, match="run: mvcl data prepare cifar100"):
+        data.Tfds(name="cifar100", directory=str(tmp_path)).open()
+    with pytest.raises(ValueError, match=r"data\.path must be a folder"):
+        data.Folder(path=str(tmp_path / "none")).open()
+
+
+def test_tfds_reads_what_is_prepared(digits, tmp_path):
+    folder = data.prepare("digits", str(tmp_path))
+    again = data.Tfds(name="mvcl_digits", directory=str(tmp_path), classes=("3", "5")).open()
+    assert folder.is_relative_to(tmp_path)
+    expected = digits["train"].images[np.isin(digits["train"].labels, (3, 5))]
+    np.testing.assert_array_equal(again["train"].images, expected)
+    assert set(again["train"].labels.tolist()) == {0, 1}
+
+
+def test_preparing_images_without_tensorflow_names_the_extra(tmp_path):
+    with pytest.raises(ValueError, match=r"mvcl\[tensorflow\]"):
+        data.prepare("cifar10", str(tmp_path))
+
+
+def test_imagenet100_is_a_list_of_100():
+    names = data.class_list(("imagenet100",))
+    assert len(set(names)) == 100
+    assert all(len(n) == 9 and n.startswith("n") for n in names)
+    assert data.class_list(("cat", "dog")) == ("cat", "dog")

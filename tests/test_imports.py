@@ -1,0 +1,70 @@
+"""Imports point one way, and a private module stays inside its package."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "mvcl"
+# What each package may import from mvcl, besides itself and the root's _checks and _numerics.
+ALLOWED = {
+    "transport": set(),
+    "metrics": set(),
+    "losses": {"transport", "metrics"},
+    "models": set(),
+    "augment": set(),
+    "data": {"augment"},
+    "methods": {"losses", "metrics", "transport", "models"},
+    "evaluation": {"metrics"},
+    "report": {"metrics", "evaluation"},
+    "training": {"augment", "data", "models", "methods", "evaluation", "metrics", "losses", "transport"},
+    "cli": {"training", "evaluation", "report", "data", "models"},
+}
+ROOT_PRIVATE = {"_checks", "_numerics"}
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names under mvcl that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("mvcl.")}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "mvcl":
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    home = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    if home in ("__init__", *ROOT_PRIVATE):
+        allowed: set[str] = set()
+    else:
+        allowed = ALLOWED[home]
+    for name in imported(path):
+        target, *inner = name.split(".")[1:]
+        if target == "__version__" or target in ROOT_PRIVATE:
+            continue
+        assert target == home or target in allowed, f"{path.name} imports {name}"
+        private = [part for part in inner if part.startswith("_") and not part.startswith("__")]
+        assert not private or target == home, f"{path.name} reaches into {name}"
+
+
+def test_losses_need_no_data_stack():
+    code = "import sys, mvcl.losses; print(*sorted(m.split('.')[0] for m in sys.modules))"
+    loaded = set(
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout.split()
+    )
+    assert not loaded & {
+        "tensorflow",
+        "tensorflow_datasets",
+        "grain",
+        "orbax",
+        "flax",
+        "sklearn",
+        "matplotlib",
+    }
