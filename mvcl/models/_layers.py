@@ -128,13 +128,17 @@ def batch_norm(
 def norm(
     kind: Norm, features: int, *, zero_init: bool = False, rngs: nnx.Rngs
 ) -> nnx.BatchNorm | nnx.GroupNorm:
-    """Batch normalisation, or group normalisation with up to 32 groups of at least two channels."""
+    """Batch normalisation, or group normalisation (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1.
+
+    That is 32 groups from 256 features on and groups of at least 8 channels below: two channels at 1x1, as 32
+    groups of 64 features would have them in the last stage on a small image, normalise to their sign.
+    """
     check_choice("norm", kind, get_args(Norm))
     if kind == "batch":
         return batch_norm(features, zero_init=zero_init, rngs=rngs)
     return nnx.GroupNorm(
         features,
-        num_groups=max(1, math.gcd(64, features) // 2),  # 32 from width 64 on (Wu & He 2018)
+        num_groups=max(1, math.gcd(features, 256) // 8),
         epsilon=1e-5,
         dtype=jnp.float32,
         use_fast_variance=False,

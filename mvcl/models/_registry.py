@@ -2,7 +2,9 @@
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from tyro.conf import subcommand
 
 from mvcl.models import _heads
 from mvcl.models._convnet import ConvNet
@@ -11,8 +13,14 @@ from mvcl.models._mlp import MLP
 from mvcl.models._resnet import ResNet
 from mvcl.models._vit import ViT
 
-EncoderConfig = ResNet | ViT | ConvNet | MLP
-HeadConfig = MLPHead | IdentityHead
+# The names are those on the command line: `encoder:resnet --encoder.depth 50`; tyro's own would be `res-net`.
+EncoderConfig = (
+    Annotated[ResNet, subcommand("resnet")]
+    | Annotated[ViT, subcommand("vit")]
+    | Annotated[ConvNet, subcommand("convnet")]
+    | Annotated[MLP, subcommand("mlp")]
+)
+HeadConfig = Annotated[MLPHead, subcommand("mlp")] | Annotated[IdentityHead, subcommand("none")]
 
 ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
     "resnet18": lambda: ResNet(depth=18),

@@ -1,0 +1,380 @@
+"""Exported files against torchvision's and timm's names, and against numpy forward passes over the file itself."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from numpy.lib.stride_tricks import sliding_window_view
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from mvcl.models import MLP, ConvNet, ResNet, ViT, eval_view, export, load_exported
+
+# --- The names and shapes, written from torchvision's and timm's documented layouts -------------------------------
+
+
+def batch_norm_entries(name, width):
+    entries = {f"{name}.{leaf}": (width,) for leaf in ("weight", "bias", "running_mean", "running_var")}
+    return entries | {f"{name}.num_batches_tracked": ()}
+
+
+def torchvision_resnet(blocks, bottleneck):
+    entries = {"conv1.weight": (64, 3, 7, 7)} | batch_norm_entries("bn1", 64)
+    channels = 64
+    for stage, (width, count) in enumerate(zip((64, 128, 256, 512), blocks), start=1):
+        for index in range(count):
+            block = f"layer{stage}.{index}"
+            out = 4 * width if bottleneck else width
+            if bottleneck:
+                shapes = [(width, channels, 1, 1), (width, width, 3, 3), (out, width, 1, 1)]
+            else:
+                shapes = [(width, channels, 3, 3), (width, width, 3, 3)]
+            for number, shape in enumerate(shapes, start=1):
+                entries[f"{block}.conv{number}.weight"] = shape
+                entries |= batch_norm_entries(f"{block}.bn{number}", shape[0])
+            if index == 0 and (stage > 1 or bottleneck):
+                entries[f"{block}.downsample.0.weight"] = (out, channels, 1, 1)
+                entries |= batch_norm_entries(f"{block}.downsample.1", out)
+            channels = out
+    return entries
+
+
+def timm_vit(width, depth, patch, tokens):
+    entries = {
+        "cls_token": (1, 1, width),
+        "pos_embed": (1, tokens + 1, width),
+        "patch_embed.proj.weight": (width, 3, patch, patch),
+        "patch_embed.proj.bias": (width,),
+        "norm.weight": (width,),
+        "norm.bias": (width,),
+    }
+    for index in range(depth):
+        for layer, out, inputs in [
+            ("attn.qkv", 3 * width, width),
+            ("attn.proj", width, width),
+            ("mlp.fc1", 4 * width, width),
+            ("mlp.fc2", width, 4 * width),
+        ]:
+            entries[f"blocks.{index}.{layer}.weight"] = (out, inputs)
+            entries[f"blocks.{index}.{layer}.bias"] = (out,)
+        for norm in ("norm1", "norm2"):
+            entries[f"blocks.{index}.{norm}.weight"] = (width,)
+            entries[f"blocks.{index}.{norm}.bias"] = (width,)
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("config", "expected", "names", "count"),
+    [
+        (ResNet(depth=18), torchvision_resnet((2, 2, 2, 2), False), "torchvision", 120),
+        (ResNet(depth=50), torchvision_resnet((3, 4, 6, 3), True), "torchvision", 318),
+        (ViT(), timm_vit(384, 12, 16, 196), "timm", 150),
+    ],
+)
+def test_names_and_shapes(config, expected, names, count, tmp_path):
+    # count: torchvision's state_dict has 122 and 320 entries with fc.weight and fc.bias, timm's 152 with head.*
+    assert len(expected) == count
+    module = nnx.eval_shape(lambda: config.build((224, 224, 3), dtype=jnp.float32, rngs=nnx.Rngs(0)))
+    graph, state = nnx.split(module)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
+    path = tmp_path / "encoder.safetensors"
+    export(nnx.merge(graph, zeros), config, path)
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        assert {name: tuple(entry.get_shape()) for name, entry in slices.items()} == expected
+        dtypes = {name: entry.get_dtype() for name, entry in slices.items()}
+    path.unlink()  # tens of megabytes
+    assert metadata["format"] == "pt"
+    assert metadata["names"] == names
+    assert type(config)(**json.loads(metadata["config"])) == config
+    for name, dtype in dtypes.items():
+        assert dtype == ("I64" if name.endswith("num_batches_tracked") else "F32")
+
+
+# --- Forward passes in numpy, float64, NCHW, over the exported dictionary ------------------------------------------
+
+
+def conv2d(x, weight, stride=1, padding=0):
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    windows = sliding_window_view(x, weight.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
+    return np.einsum("nchwij,ocij->nohw", windows, weight, optimize=True)
+
+
+def batch_norm(x, t, name, train):
+    axes = (0,) + tuple(range(2, x.ndim))
+    mean, var = t[f"{name}.running_mean"], t[f"{name}.running_var"]
+    if train:
+        mean, var = x.mean(axes), x.var(axes)
+    shape = (1, -1) + (1,) * (x.ndim - 2)
+    scale = t[f"{name}.weight"] / np.sqrt(var + 1e-5)
+    return x * scale.reshape(shape) + (t[f"{name}.bias"] - mean * scale).reshape(shape)
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def resnet_stages(t, x, *, depth, stem, train):
+    """Output of the stem, of each stage, and the features."""
+    blocks = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}[depth]
+    if stem == "imagenet":
+        x = relu(batch_norm(conv2d(x, t["conv1.weight"], 2, 3), t, "bn1", train))
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
+        x = sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max((-1, -2))
+    else:
+        x = relu(batch_norm(conv2d(x, t["conv1.weight"], 1, 1), t, "bn1", train))
+    outputs = [x]
+    for stage, count in enumerate(blocks, start=1):
+        for index in range(count):
+            b, stride = f"layer{stage}.{index}", 2 if stage > 1 and index == 0 else 1
+            weights = [t[f"{b}.conv{i}.weight"] for i in (1, 2, 3) if f"{b}.conv{i}.weight" in t]
+            strided = 2 if depth == 50 else 1  # v1.5: the 3x3, which is a bottleneck's second
+            h = x
+            for i, weight in enumerate(weights, start=1):
+                h = conv2d(h, weight, stride if i == strided else 1, weight.shape[2] // 2)
+                h = batch_norm(h, t, f"{b}.bn{i}", train)
+                h = relu(h) if i < len(weights) else h
+            if f"{b}.downsample.0.weight" in t:
+                x = batch_norm(
+                    conv2d(x, t[f"{b}.downsample.0.weight"], stride), t, f"{b}.downsample.1", train
+                )
+            x = relu(x + h)
+        outputs.append(x)
+    return [*outputs, x.mean((2, 3))]
+
+
+def vit_tokens(t, x, *, heads):
+    """Tokens after the embedding and after each block, and the features."""
+    n = len(x)
+    weight = t["patch_embed.proj.weight"]
+    patches = conv2d(x, weight, weight.shape[-1]) + t["patch_embed.proj.bias"][:, None, None]
+    x = patches.reshape(n, len(weight), -1).transpose(0, 2, 1)
+    x = np.concatenate([np.repeat(t["cls_token"], n, 0), x], 1) + t["pos_embed"]
+    erf = np.vectorize(math.erf)
+
+    def linear(x, name):
+        return x @ t[f"{name}.weight"].T + t[f"{name}.bias"]
+
+    def layer_norm(x, name):
+        centred = x - x.mean(-1, keepdims=True)
+        unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+        return unit * t[f"{name}.weight"] + t[f"{name}.bias"]
+
+    outputs = [x]
+    index = 0
+    while f"blocks.{index}.norm1.weight" in t:
+        b = f"blocks.{index}"
+        qkv = linear(layer_norm(x, f"{b}.norm1"), f"{b}.attn.qkv")
+        q, k, v = (
+            np.stack(np.split(part, heads, -1), 1) for part in np.split(qkv, 3, -1)
+        )  # (n, head, token, :)
+        scores = np.exp(q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1]))
+        mixed = scores / scores.sum(-1, keepdims=True) @ v
+        x = x + linear(np.concatenate(list(mixed.swapaxes(0, 1)), -1), f"{b}.attn.proj")
+        h = linear(layer_norm(x, f"{b}.norm2"), f"{b}.mlp.fc1")
+        x = x + linear(h * 0.5 * (1 + erf(h / np.sqrt(2))), f"{b}.mlp.fc2")
+        outputs.append(x)
+        index += 1
+    return [*outputs, layer_norm(x, "norm")[:, 0]]
+
+
+def randomise(module, rng):
+    """Draw every scale, shift, bias and statistic too, so that none is left at a value that hides a mix-up."""
+    for path, variable in nnx.to_flat_state(nnx.state(module, nnx.Any(nnx.Param, nnx.BatchStat))):
+        noise = rng.normal(size=variable.shape)
+        if path[-1] in ("scale", "var"):
+            variable[...] = jnp.asarray(rng.uniform(0.5, 1.5, size=variable.shape), jnp.float32)
+        elif path[-1] in ("bias", "mean", "cls_token", "pos_embed"):
+            variable[...] = jnp.asarray(0.3 * noise, jnp.float32)
+        elif variable.ndim == 2:  # kernels of 0.02 would hide the attention
+            variable[...] = jnp.asarray(noise / np.sqrt(variable.shape[0]), jnp.float32)
+
+
+def exported(module, config, tmp_path):
+    path = tmp_path / "encoder.safetensors"
+    export(module, config, path)
+    return {name: value.astype(np.float64) for name, value in load_file(path).items()}
+
+
+def same(ours, reference):
+    """To 1e-4 of the reference's largest entry."""
+    reference = np.asarray(reference)
+    np.testing.assert_allclose(np.asarray(ours), reference, rtol=0, atol=1e-4 * np.abs(reference).max())
+
+
+def staged(module, x):
+    """A ResNet's activations as the reference lists them, by running its own sub-modules one after another."""
+    outputs = []
+    x = nnx.relu(module.bn1(module.conv1(x)))
+    x = nnx.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1))) if module.pools else x
+    outputs.append(x)
+    for stage in (module.layer1, module.layer2, module.layer3, module.layer4):
+        for block in stage:
+            x = block(x)
+        outputs.append(x)
+    return [np.transpose(x, (0, 3, 1, 2)) for x in outputs]
+
+
+def pure(function, module, x):
+    graph, state = nnx.split(module)
+    return jax.jit(lambda state, x: function(nnx.merge(graph, state), x))(state, x)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize(("depth", "stem", "size"), [(18, "cifar", 16), (50, "imagenet", 64)])
+def test_resnet_is_torchvisions(depth, stem, size, train, tmp_path, rng):
+    config = ResNet(depth=depth, stem=stem, width=8)
+    module = config.build((size, size, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    randomise(module, rng)
+    x = rng.normal(size=(6, size, size, 3)).astype(np.float32)
+    tensors = exported(module, config, tmp_path)
+    reference = resnet_stages(tensors, x.transpose(0, 3, 1, 2), depth=depth, stem=stem, train=train)
+    module = module if train else eval_view(module)
+    stages, features = pure(lambda module, x: (staged(module, x), module(x)), module, x)
+    for ours, theirs in zip([*stages, features], reference, strict=True):
+        same(ours, theirs)
+
+
+def test_vit_is_timms(tmp_path, rng):
+    config = ViT(patch=4, width=24, depth=3, heads=3)
+    module = config.build((12, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    randomise(module, rng)
+    x = rng.normal(size=(3, 12, 8, 3)).astype(np.float32)
+    reference = vit_tokens(exported(module, config, tmp_path), x.transpose(0, 3, 1, 2), heads=3)
+    same(pure(lambda module, x: module(x), module, x), reference[-1])
+    tokens = reference[0]
+    for block, theirs in zip(module.blocks, reference[1:-1], strict=True):
+        same(block(jnp.asarray(tokens, jnp.float32)), theirs)
+        tokens = theirs
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_convnet_by_numpy(train, tmp_path, rng):
+    config = ConvNet((8, 16, 24))
+    module = config.build((9, 8, 2), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    randomise(module, rng)
+    x = rng.normal(size=(5, 9, 8, 2)).astype(np.float32)
+    t = exported(module, config, tmp_path)
+    h = x.transpose(0, 3, 1, 2)
+    for index in range(3):
+        h = conv2d(h, t[f"convs.{index}.weight"], 1 if index == 0 else 2, 1)
+        h = relu(batch_norm(h, t, f"norms.{index}", train))
+    same((module if train else eval_view(module))(x), h.mean((2, 3)))
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_mlp_by_numpy(norm, train, tmp_path, rng):
+    config = MLP((16, 12, 6), norm=norm)
+    module = config.build((3, 4), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    randomise(module, rng)
+    x = rng.normal(size=(7, 3, 4)).astype(np.float32)
+    t = exported(module, config, tmp_path)
+    h = x.reshape(7, 12)
+    for index in range(3):
+        h = h @ t[f"linears.{index}.weight"].T + t.get(f"linears.{index}.bias", 0)
+        if index < 2:
+            h = relu(batch_norm(h, t, f"norms.{index}", train) if norm == "batch" else h)
+    same((module if train else eval_view(module))(x), h)
+
+
+# --- The file ------------------------------------------------------------------------------------------------------
+
+ROUND_TRIPS = [
+    (ResNet(stem="cifar", width=8), (8, 8, 3)),
+    (ResNet(stem="cifar", norm="group", width=8), (8, 8, 3)),
+    (ViT(patch=4, width=24, depth=2, heads=3), (8, 8, 1)),
+    (ConvNet((4, 8)), (8, 8, 1)),
+    (MLP((8, 4), norm="batch"), (5,)),
+]
+
+
+@pytest.mark.parametrize(("config", "shape"), ROUND_TRIPS)
+def test_round_trip(config, shape, tmp_path, rng):
+    source, target = (config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(seed)) for seed in (0, 1))
+    randomise(source, rng)
+    path = tmp_path / "encoder.safetensors"
+    export(source, config, path)
+    load_exported(target, path)
+    variables = nnx.Any(nnx.Param, nnx.BatchStat)
+    for a, b in zip(
+        jax.tree.leaves(nnx.state(source, variables)),
+        jax.tree.leaves(nnx.state(target, variables)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+    assert [child.name for child in tmp_path.iterdir()] == [path.name]
+
+
+def convnet(seed=0, widths=(4, 8)):
+    return ConvNet(widths).build((8, 8, 1), dtype=jnp.float32, rngs=nnx.Rngs(seed))
+
+
+def test_a_classifier_is_passed_over(tmp_path):
+    path = tmp_path / "encoder.safetensors"
+    export(convnet(), ConvNet((4, 8)), path)
+    save_file(load_file(path) | {"fc.weight": np.ones((10, 8)), "head.bias": np.ones(10)}, path)
+    target = convnet(seed=1)
+    load_exported(target, path)
+    np.testing.assert_array_equal(target.convs[1].kernel[...], convnet().convs[1].kernel[...])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda t: {k: v for k, v in t.items() if k != "norms.1.running_var"},
+            r"lacks \['norms.1.running_var'\]",
+        ),
+        (lambda t: t | {"extra.weight": np.ones(1)}, r"has \['extra.weight'\]"),
+        (
+            lambda t: t | {"norms.1.running_var": np.ones(9)},
+            r"norms.1.running_var .* must have .* shape \(8,\); got \(9,\)",
+        ),
+    ],
+)
+def test_a_file_of_another_encoder_is_refused_and_changes_nothing(spoil, message, tmp_path):
+    path = tmp_path / "encoder.safetensors"
+    export(convnet(), ConvNet((4, 8)), path)
+    save_file(spoil(load_file(path)), path)
+    target = convnet(seed=1)
+    with pytest.raises(ValueError, match=message):
+        load_exported(target, path)
+    for a, b in zip(
+        jax.tree.leaves(nnx.state(target)), jax.tree.leaves(nnx.state(convnet(seed=1))), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_no_safetensors_file(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("not weights")
+    with pytest.raises(ValueError, match=r"path must be a safetensors file; .*notes\.txt is not"):
+        load_exported(convnet(), path)
+    with pytest.raises(FileNotFoundError):
+        load_exported(convnet(), tmp_path / "missing.safetensors")
+
+
+def test_a_failed_export_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "encoder.safetensors"
+    path.write_bytes(b"old")
+
+    def full(tensors, path, metadata):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mvcl.models._export.save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        export(convnet(), ConvNet((4, 8)), path)
+    assert path.read_bytes() == b"old"
+    assert [child.name for child in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_missing_folder_is_an_oserror(tmp_path):
+    with pytest.raises(OSError, match=r"encoder\.safetensors"):
+        export(convnet(), ConvNet((4, 8)), tmp_path / "missing" / "encoder.safetensors")
