@@ -1,0 +1,196 @@
+"""Run folders, whatever state they are in, to plain values."""
+
+import json
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Scalars = dict[int, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured number of the evaluation table; None where it is absent."""
+
+    value: float | None
+    deviation: float | None
+    protocol: str
+
+
+@dataclass(frozen=True)
+class Views:
+    """Originals (m, H, W, C) and their views (m, k, H, W, C), both uint8, with one class name each."""
+
+    images: np.ndarray
+    views: np.ndarray
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Test features (n, d), their labels (n,) and what the labels mean."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    class_names: list[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run folder holds; None and empty are explained in `missing`."""
+
+    path: Path
+    config: dict[str, Any] | None
+    scalars: Scalars
+    evaluation: dict[str, dict[str, Row]]
+    evaluation_step: int | None
+    views: Views | None
+    embeddings: Embeddings | None
+    missing: list[tuple[str, str, str]] = field(default_factory=list)
+    """(what the report lacks, why, what to do), one for each file that is absent or unreadable."""
+
+
+def read_run(path: Path) -> Run:
+    """Reads every file of the run folder `path` that is there and sound.
+
+    Raises:
+      ValueError: `path` is not a folder.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise ValueError(f"run_dirs must be folders that `mvcl train` has written, got {str(path)!r}")
+    missing: list[tuple[str, str, str]] = []
+    train = "mvcl train writes it; pass it the run's config and the same --workdir again"
+
+    def attempt(name: str, lacks: str, remedy: str, read: Any) -> Any:
+        file = path / name
+        if not file.is_file():
+            missing.append((lacks, f"{name} is missing", remedy))
+            return None
+        try:
+            return read(file)
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
+            missing.append((lacks, f"{name} cannot be read ({type(error).__name__}: {error})", remedy))
+            return None
+
+    config = attempt("config.json", "The configuration", train, _config)
+    scalars = attempt("metrics.jsonl", "The curves", train, _scalars)
+    evaluation = attempt("evaluation.json", "The evaluation table", f"run: mvcl evaluate {path}", _evaluation)
+    views = attempt("views.npz", "The picture of the views", train, _views)
+    embeddings = attempt(
+        "embeddings.npz",
+        "The picture of the test embeddings",
+        f"run: mvcl embed {path} --split test --out {path / 'embeddings.npz'}",
+        _embeddings,
+    )
+    step, rows = evaluation or (None, {})
+    return Run(path, config, scalars or {}, rows, step, views, embeddings, missing)
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted field to leaf value; a nested object's own field holds its class name."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if key == "_type":
+            continue
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat[name] = value.get("_type", "")
+            flat |= flatten(value, name + ".")
+        else:
+            flat[name] = value
+    return flat
+
+
+def differences(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
+    """Fields that differ between configs to their values; `...` where a config has no such field."""
+    flat = [flatten(config or {}) for config in configs]
+    fields = dict.fromkeys(name for config in flat for name in config)
+    values = {name: [config.get(name, ...) for config in flat] for name in fields}
+    return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+
+
+def number(value: Any) -> float | None:
+    """The finite number that `value` is, or None."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def _config(file: Path) -> dict[str, Any]:
+    config = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise ValueError(f"it must be a JSON object, got {type(config).__name__}")
+    return config
+
+
+def _scalars(file: Path) -> Scalars:
+    steps: Scalars = {}
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue  # a run that was killed leaves a torn line
+        step = record.get("step") if isinstance(record, dict) else None
+        if isinstance(step, int) and not isinstance(step, bool):
+            # A resumed run writes some steps again: what came last holds. Non-finite values stay, to be shown.
+            numbers = {k: float(v) for k, v in record.items() if type(v) in (int, float)}
+            steps.setdefault(step, {}).update(numbers)
+    if not steps:
+        raise ValueError("it holds no line with a step")
+    return dict(sorted(steps.items()))
+
+
+def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]]]:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    rows = {
+        str(row): {
+            str(result["name"]): Row(
+                number(result.get("value")), number(result.get("deviation")), str(result.get("protocol", ""))
+            )
+            for result in results
+        }
+        for row, results in content["rows"].items()
+    }
+    step = content.get("step")
+    return (step if isinstance(step, int) else None), rows
+
+
+def _views(file: Path) -> Views:
+    with np.load(file, allow_pickle=False) as data:
+        images, views = data["images"], data["views"]
+        labels, class_names = data["labels"], _names(data)
+    for name, array, axes in (("images", images, 4), ("views", views, 5)):
+        if array.dtype != np.uint8 or array.ndim != axes or 0 in array.shape:
+            raise ValueError(f"{name} must be uint8 with {axes} axes, got {array.dtype}{list(array.shape)}")
+    if not len(images) == len(views) == len(labels):
+        raise ValueError(
+            f"images, views and labels differ in length: {len(images)}, {len(views)}, {len(labels)}"
+        )
+    return Views(images, views, [_name(class_names, label) for label in labels])
+
+
+def _embeddings(file: Path) -> Embeddings:
+    with np.load(file, allow_pickle=False) as data:
+        features, labels, class_names = data["features"], data["labels"], _names(data)
+    if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating) or 0 in features.shape:
+        raise ValueError(f"features must be floating (n, d), got {features.dtype}{list(features.shape)}")
+    if labels.shape != features.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be {len(features)} integers, got {labels.dtype}{list(labels.shape)}")
+    if not np.isfinite(features).all():
+        raise ValueError(f"{np.sum(~np.isfinite(features))} of the features are not finite")
+    kinds = np.unique(labels)
+    return Embeddings(features, np.searchsorted(kinds, labels), [_name(class_names, c) for c in kinds])
+
+
+def _names(data: Mapping[str, np.ndarray]) -> list[str]:
+    return [str(name) for name in data["class_names"]] if "class_names" in data else []
+
+
+def _name(class_names: list[str], label: Any) -> str:
+    return class_names[int(label)] if 0 <= int(label) < len(class_names) else f"class {int(label)}"
