@@ -1,18 +1,35 @@
 """Objectives: pure functions of embeddings, exact to the formulas in their docstrings."""
 
+from mvcl.losses._bessel import log_bessel_i as log_bessel_i
 from mvcl.losses._byol import byol as byol
+from mvcl.losses._dhel import dhel as dhel
+from mvcl.losses._dsf import dsf as dsf
 from mvcl.losses._higher_order import all_pairs as all_pairs
 from mvcl.losses._higher_order import cross_pairs as cross_pairs
 from mvcl.losses._higher_order import mean_pair as mean_pair
 from mvcl.losses._higher_order import one_vs_rest as one_vs_rest
 from mvcl.losses._info_nce import info_nce as info_nce
 from mvcl.losses._m3g import m3g as m3g
-from mvcl.losses._m3g import m3g_with_status as m3g_with_status
+from mvcl.losses._mv_cl import mv_cl1 as mv_cl1
+from mvcl.losses._mv_cl import mv_cl2 as mv_cl2
 from mvcl.losses._mv_dhel import mv_dhel as mv_dhel
 from mvcl.losses._mv_infonce import mv_infonce as mv_infonce
+from mvcl.losses._nt_xent import dcl as dcl
 from mvcl.losses._nt_xent import nt_xent as nt_xent
+from mvcl.losses._nt_xent import rince as rince
+from mvcl.losses._poly_view import poly_view as poly_view
 from mvcl.losses._registry import GROUP_HIGHER_ORDER as GROUP_HIGHER_ORDER
 from mvcl.losses._registry import GROUP_LOSSES as GROUP_LOSSES
 from mvcl.losses._registry import HIGHER_ORDER as HIGHER_ORDER
 from mvcl.losses._registry import PAIR_LOSSES as PAIR_LOSSES
 from mvcl.losses._registry import VIEW_LOSSES as VIEW_LOSSES
+from mvcl.losses._self_weighting import cmi_weights as cmi_weights
+from mvcl.losses._self_weighting import corrupted as corrupted
+from mvcl.losses._self_weighting import jsd_weights as jsd_weights
+from mvcl.losses._self_weighting import k_means_labels as k_means_labels
+from mvcl.losses._self_weighting import mmd_weights as mmd_weights
+from mvcl.losses._self_weighting import reconstruction_error as reconstruction_error
+from mvcl.losses._siglip import poly_siglip as poly_siglip
+from mvcl.losses._siglip import siglip as siglip
+from mvcl.losses._spectral import spectral as spectral
+from mvcl.losses._sufficient_statistics import sufficient_statistics as sufficient_statistics

@@ -58,7 +58,7 @@ def within(v: Vectors, *, axis_name: str | None = None, block_size: int | None =
         every, keep, offset = _everywhere(v, axis_name)
         tiles = _tiles(v, pairs, n, every.shape[1], block_size, diagonal=False, columns=False)
         return _sums(tiles, v.z, every, v.keep, keep, _bound(v, v.z), offset)[0]
-    block = _block(k, n, n, block_size)
+    block = block_rows(k, n, n, block_size)
     if block is None:
         return _within(_fixed(v), v.z, v.keep, _bound(v, v.z))
     # Half of each symmetric block, then both its rows' and its columns' share of every sum.
@@ -130,7 +130,8 @@ def _fixed(v: Vectors) -> bool | None:
     return v.bound <= _FIXED_SHIFT_LIMIT[v.z.dtype] if isinstance(v.bound, float) else None
 
 
-def _block(pairs: int, n: int, m: int, block_size: int | None) -> int | None:
+def block_rows(pairs: int, n: int, m: int, block_size: int | None) -> int | None:
+    """Rows of a tile; None where all blocks are small enough to be kept whole."""
     if block_size is None:
         return None if pairs * n * m <= _DENSE_ENTRIES else min(n, _TILE_COLUMNS)
     return None if block_size >= n else block_size
@@ -139,7 +140,7 @@ def _block(pairs: int, n: int, m: int, block_size: int | None) -> int | None:
 def _tiles(
     v: Vectors, pairs: Any, n: int, m: int, block_size: int | None, *, diagonal: bool, columns: bool
 ) -> Tiles:
-    return Tiles(pairs, diagonal, False, columns, _block(len(pairs), n, m, block_size), _fixed(v))
+    return Tiles(pairs, diagonal, False, columns, block_rows(len(pairs), n, m, block_size), _fixed(v))
 
 
 # ------------------------------------------------------------------ one view with itself, whole blocks

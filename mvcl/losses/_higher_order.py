@@ -93,7 +93,7 @@ def one_vs_rest(pair_loss: PairLoss, normalize_rest: bool = False) -> ViewLoss:
         k = z.shape[0]
         there = _checks.mask(mask, z.shape[:2])
         z = _views.embeddings(z, normalize, there)
-        rest, rest_there = _rest(z, there)
+        rest, rest_there = _views.rest(z, there)
         if normalize_rest:
             rest = _numerics.unit(rest)
         both = jnp.concatenate([z, rest])
@@ -157,7 +157,7 @@ def mean_pair(pair_loss: PairLoss) -> GroupLoss:
         there = _checks.mask(mask, (q.shape[0] + k.shape[0], q.shape[1]))
         z = _views.embeddings(jnp.concatenate([q, k]), normalize, there)
         sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
-        means = jnp.stack([_mean(z[s], None if there is None else there[s]) for s in sides])
+        means = jnp.stack([_views.mean_there(z[s], None if there is None else there[s]) for s in sides])
         exist = None if there is None else jnp.stack([there[s].any(axis=0) for s in sides])
         if _accepts(pair_loss, "normalize"):
             options = options | {"normalize": False}
@@ -177,23 +177,6 @@ def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[
             f"{q.dtype}, got {k.shape} {k.dtype}"
         )
     return q, k
-
-
-def _mean(z: jax.Array, there: jax.Array | None) -> jax.Array:
-    if there is None:
-        return z.mean(0)
-    return z.sum(0) / jnp.maximum(there.sum(0), 1).astype(z.dtype)[:, None]
-
-
-def _rest(z: jax.Array, there: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
-    """(k, n, d) means of the other views that are there, and whether there are any."""
-    total = z.sum(0)[None]
-    if there is None:
-        return (total - z) / (z.shape[0] - 1), None
-    count = there.sum(0)[None] - there.astype(jnp.int32)
-    # A difference of sums would leave rounding errors where no other view is there.
-    rest = jnp.where(count[:, :, None] > 0, total - z, 0)
-    return rest / jnp.maximum(count, 1).astype(z.dtype)[:, :, None], count > 0
 
 
 def _over_pairs(

@@ -93,3 +93,135 @@ def nt_xent(
         axis_name=axis_name,
         block_size=block_size,
     )[0]
+
+
+def _dcl_of_pairs(z: jax.Array, pairs: _views.Pairs, *, axis_name: str | None, **options: Any) -> jax.Array:
+    positive, energy, exists = _anchors(z, pairs, diagonal=False, axis_name=axis_name, **options)
+    if exists is not None:
+        exists &= energy != -jnp.inf
+    return _numerics.mean_where(energy - positive, exists, axis_name, axis=(1, 2))
+
+
+@_views.many_pairs(_dcl_of_pairs)
+def dcl(
+    x: ArrayLike,
+    y: ArrayLike,
+    temperature: ArrayLike = 0.1,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """Decoupled contrastive loss: NT-Xent with the positive left out of the denominator.
+
+        mean over the 2n anchors a of [ -s(a, a+) + LSE_{b not a, a+} s(a, b) ],   s(u, v) = <u, v> /
+        temperature
+
+    with 2n - 2 negatives. Yeh 2022 (ECCV), Eq. 4.
+
+    Args:
+      x: (n, d) floating, n >= 2: one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      temperature: positive divisor of the inner products, no unit.
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance. The mean runs over the anchors
+        whose partner is there; the others stay negatives.
+      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map`
+        every device holds all of them.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      block_size: rows of similarities held at once; None decides.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(2n - 2).
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    z = _checks.pair(x, y, axis_name)
+    return _dcl_of_pairs(
+        z,
+        ((0, 1),),
+        temperature=temperature,
+        normalize=normalize,
+        mask=mask,
+        extra_negatives=extra_negatives,
+        axis_name=axis_name,
+        block_size=block_size,
+    )[0]
+
+
+def _rince_of_pairs(
+    z: jax.Array,
+    pairs: _views.Pairs,
+    *,
+    q: ArrayLike,
+    lam: ArrayLike,
+    axis_name: str | None,
+    **options: Any,
+) -> jax.Array:
+    positive, energy, exists = _anchors(z, pairs, diagonal=True, axis_name=axis_name, **options)
+    power = _checks.scalar("q", q, energy.dtype, positive=True)
+    weight = _checks.scalar("lam", lam, energy.dtype, positive=True)
+    terms = (jnp.exp(power * (jnp.log(weight) + energy)) - jnp.exp(power * positive)) / power
+    return _numerics.mean_where(terms, exists, axis_name, axis=(1, 2))
+
+
+@_views.many_pairs(_rince_of_pairs)
+def rince(
+    x: ArrayLike,
+    y: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    q: ArrayLike = 0.5,
+    lam: ArrayLike = 0.001,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """Robust InfoNCE: a loss between NT-Xent (q -> 0) and a symmetric one (q = 1) that forgives false
+    positives.
+
+        mean over the 2n anchors of [ -e^{q s+} / q + (lam (e^{s+} + Σ e^{s-}))^q / q ],   s = <u, v> /
+        temperature
+
+    with 2n - 2 negatives s-. Xu 2023 (SEM), footnote 2; Chuang 2022. Its size is e^{q / temperature}, by
+    definition: float32 holds it down to a temperature of q / 88.
+
+    Args:
+      x: (n, d) floating, n >= 2: one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      temperature: positive divisor of the inner products, no unit.
+      q: positive exponent.
+      lam: positive weight of the denominator.
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance. The mean runs over the anchors
+        whose partner is there; the others stay negatives.
+      extra_negatives: (q, d) vectors that join every anchor's sum, for instance a queue. Inside `shard_map`
+        every device holds all of them.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      block_size: rows of similarities held at once; None decides.
+
+    Returns:
+      Scalar, float32 or wider. Where all unit vectors coincide it is e^{q / temperature} ((lam (2n-1))^q - 1)
+      / q.
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    z = _checks.pair(x, y, axis_name)
+    return _rince_of_pairs(
+        z,
+        ((0, 1),),
+        temperature=temperature,
+        q=q,
+        lam=lam,
+        normalize=normalize,
+        mask=mask,
+        extra_negatives=extra_negatives,
+        axis_name=axis_name,
+        block_size=block_size,
+    )[0]

@@ -111,16 +111,22 @@ def columns_of(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     return both[:, 0], both[:, 1]
 
 
-def queue_vectors(
-    extra_negatives: ArrayLike | None, v: Vectors, temperature: ArrayLike, normalize: bool
-) -> Vectors | None:
-    """`(q, d)` extra negatives, prepared as the embeddings are."""
+def queue_embeddings(extra_negatives: ArrayLike | None, e: jax.Array, normalize: bool) -> jax.Array | None:
+    """`(1, q, d)` extra negatives, prepared as the embeddings are."""
     if extra_negatives is None:
         return None
     q = _checks.array("extra_negatives", extra_negatives, "q d")
-    if q.shape[1] != v.z.shape[2]:
-        raise ValueError(f"extra_negatives must have shape (q, {v.z.shape[2]}), got {q.shape}")
-    return scaled(embeddings(q.astype(v.z.dtype)[None], normalize, None), temperature, normalize, None)
+    if q.shape[1] != e.shape[2]:
+        raise ValueError(f"extra_negatives must have shape (q, {e.shape[2]}), got {q.shape}")
+    return embeddings(q.astype(e.dtype)[None], normalize, None)
+
+
+def queue_vectors(
+    extra_negatives: ArrayLike | None, v: Vectors, temperature: ArrayLike, normalize: bool
+) -> Vectors | None:
+    """Extra negatives whose inner products with `v` are similarities."""
+    q = queue_embeddings(extra_negatives, v.z, normalize)
+    return None if q is None else scaled(q, temperature, normalize, None)
 
 
 def to_queue(v: Vectors, queue: Vectors, *, axis_name: str | None, block_size: int | None) -> jax.Array:
@@ -193,3 +199,77 @@ def mean_of_sums(energy: jax.Array, mask: jax.Array | None, axis_name: str | Non
         return _numerics.mean_where(energy.sum(0), None, axis_name)
     there = mask & (energy != -jnp.inf)
     return _numerics.mean_where(jnp.where(there, energy, 0).sum(0), there.any(0), axis_name)
+
+
+def mean_there(e: jax.Array, there: jax.Array | None) -> jax.Array:
+    """`(n, d)`: the mean over the views that are there; zero where none is."""
+    if there is None:
+        return e.mean(0)
+    return e.sum(0) / jnp.maximum(there.sum(0), 1).astype(e.dtype)[:, None]
+
+
+def rest(e: jax.Array, there: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+    """`(k, n, d)` means of the other views that are there, and whether there are any."""
+    total = e.sum(0)[None]
+    if there is None:
+        return (total - e) / (e.shape[0] - 1), None
+    count = there.sum(0)[None] - there.astype(jnp.int32)
+    # Where no other view is there, the difference of sums leaves rounding errors.
+    other = jnp.where(count[:, :, None] > 0, total - e, 0)
+    return other / jnp.maximum(count, 1).astype(e.dtype)[:, :, None], count > 0
+
+
+def rows_everywhere(z: jax.Array, axis_name: str | None) -> int:
+    """Instances on all devices."""
+    return z.shape[1] * (1 if axis_name is None else lax.axis_size(axis_name))
+
+
+def sum_over(
+    entry: Callable[[jax.Array, jax.Array], jax.Array],
+    x: jax.Array,
+    y: jax.Array,
+    pairs: Pairs,
+    keep_x: jax.Array | None,
+    keep_y: jax.Array | None,
+    *,
+    axis_name: str | None,
+    block_size: int | None,
+    gathered: bool = True,
+) -> jax.Array:
+    """`(pairs, n)`: Σ_j entry(<x_li, y_mj>, i == j) over the j that are there; zero where i is not.
+
+    For sums of something other than exponentials. In blocks each is recomputed in the backward pass.
+    """
+    n = x.shape[1]
+    first: jax.Array | int = 0
+    if axis_name is not None and gathered:
+        first = lax.axis_index(axis_name) * n
+        y = _numerics.gather(y, axis_name, 1)
+        keep_y = None if keep_y is None else _numerics.gather(keep_y, axis_name, 1)
+    y = _numerics.vary_as(y, x)
+    m = y.shape[1]
+    block = _energy.block_rows(len(pairs), n, m, block_size) or n
+    left, right = columns_of(pairs)
+
+    def rows(step: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        _, r, positions, vectors = step
+        inner = _numerics.inner("id,jd->ij", vectors, y[r])
+        values = entry(inner, positions[:, None] == jnp.arange(m)[None, :])
+        if keep_y is not None:
+            values = jnp.where(keep_y[r][None, :], values, 0)
+        return values.sum(1)
+
+    def one_pair(l: jax.Array, r: jax.Array) -> jax.Array:
+        if block >= n:
+            return rows((l, r, first + jnp.arange(n), x[l]))
+        pad = -n % block
+        positions = (first + jnp.arange(n + pad)).reshape(-1, block)
+        vectors = jnp.pad(x[l], ((0, pad), (0, 0))).reshape(-1, block, x.shape[2])
+        per_block = jax.checkpoint(lambda s: rows((l, r, *s)))
+        return lax.map(per_block, (positions, vectors)).reshape(-1)[:n]
+
+    if block >= n:
+        sums = jax.vmap(one_pair)(jnp.asarray(left), jnp.asarray(right))
+    else:
+        sums = lax.map(lambda p: one_pair(*p), (jnp.asarray(left), jnp.asarray(right)))
+    return sums if keep_x is None else jnp.where(keep_x[left], sums, 0)

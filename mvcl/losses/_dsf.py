@@ -1,0 +1,131 @@
+"""Divergence-based similarity of two groups of views."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _energy, _views
+from mvcl.losses._bessel import bessel_ratio, log_series
+from mvcl.losses._higher_order import groups
+
+
+def dsf(
+    queries: ArrayLike,
+    keys: ArrayLike,
+    queue: ArrayLike | None = None,
+    *,
+    resultant_scale: float = 0.95,
+    normalize_concentration: bool = True,
+    mean_resultant: Literal["estimate", "exact"] = "estimate",
+    in_batch_negatives: bool = True,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """DSF: contrast von Mises-Fisher distributions, one fitted to each group of views of an instance.
+
+        -mean_i log softmax_j( -KL(i || j) )[i]
+        KL(i || j) = (d/2 - 1) log(κ_i / κ_j) + log I_{d/2-1}(κ_j) - log I_{d/2-1}(κ_i)
+                     + A_i (κ_i - κ_j <μ_i, μ_j>)
+
+    i from the queries, j over the keys; μ is the direction of the group's mean z̄, R = resultant_scale
+    ||z̄||, κ = R (d - R²) / (1 - R²). Jeon 2025 (arXiv 2507.06560), Eqs. 3-11. There is no temperature. What
+    depends on i alone cancels in the softmax, so that a similarity is <A_i μ_i, κ_j μ_j> minus a function of
+    κ_j that is smooth at 0. One variant in the released code subtracts the logarithm of the series ratio
+    where it must be added; released v2 sets A = 1 at m = 1.
+
+    Args:
+      queries: (m, n, d) floating, m >= 1, n >= 2: one group of views.
+      keys: (m', n, d), of the same dtype: the other group.
+      queue: (q, d) further negatives: unit vectors as μ, and as κ the mean over the batch's 2n
+        concentrations; without gradient.
+      resultant_scale: factor of ||z̄|| that keeps R below one.
+      normalize_concentration: divide κ by d, as the released models were trained.
+      mean_resultant: "estimate" takes A_i = R_i, as trained; "exact" takes I_{d/2}(κ_i) / I_{d/2-1}(κ_i), the
+        true Kullback-Leibler divergence.
+      in_batch_negatives: False leaves each instance's own key and the queue, as MoCo v2 does.
+      normalize: project vectors onto the unit sphere first; without it they must be no longer than 1.
+      mask: (m + m', n) bool, the queries' first: a group's mean is over the views that are there; the mean
+        over instances is over those with both groups.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      block_size: rows of similarities held at once; None decides.
+
+    Returns:
+      Scalar, float32 or wider. Where all groups coincide it is log(n), the chance level.
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    q, k = groups(queries, keys, axis_name)
+    d = q.shape[2]
+    if d < 2:
+        raise ValueError(f"queries must have d >= 2 features, got {q.shape}")
+    _checks.option("mean_resultant", mean_resultant, ("estimate", "exact"))
+    if not in_batch_negatives and queue is None:
+        raise ValueError("queue must be given with in_batch_negatives=False, got None")
+    there = _checks.mask(mask, (q.shape[0] + k.shape[0], q.shape[1]))
+    block_size = _checks.block_size(block_size)
+    z = _views.embeddings(jnp.concatenate([q, k]), normalize, there)
+    scale = _checks.scalar("resultant_scale", resultant_scale, z.dtype, positive=True)
+    sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
+    means = jnp.stack([_views.mean_there(z[s], None if there is None else there[s]) for s in sides])
+    exists = None if there is None else jnp.stack([there[s].any(0) for s in sides])
+
+    direction = _numerics.unit(means)
+    resultant = scale * _length(means)  # (2, n)
+    kappa = resultant * (d - resultant**2) / (1 - resultant**2)
+    kappa = kappa / d if normalize_concentration else kappa
+    order = d / 2 - 1
+    own = resultant[0] if mean_resultant == "estimate" else bessel_ratio(order, kappa[0])
+    anchor = (own[:, None] * direction[0])[None]
+    target = (kappa[1][:, None] * direction[1])[None]
+    offset = log_series(order, kappa[1])[None]
+    mean_kappa = lax.stop_gradient(_numerics.mean_where(kappa, exists, axis_name))
+    # A constant added to every similarity changes nothing; this one keeps them small.
+    level = log_series(order, mean_kappa)
+    flags = [None, None] if exists is None else [exists[0][None], exists[1][None]]
+    x, y = _vectors(anchor, None, flags[0]), _vectors(target, offset - level, flags[1])
+    positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
+    energies = []
+    if in_batch_negatives:
+        energies.append(_across(x, y, axis_name, block_size, gathered=True))
+    else:
+        energies.append(positive)
+    if queue is not None:
+        extra = _checks.array("queue", queue, "q d")
+        if extra.shape[1] != d:
+            raise ValueError(f"queue must have shape (q, {d}), got {extra.shape}")
+        unit = _numerics.unit(lax.stop_gradient(extra)).astype(z.dtype)
+        zero = jnp.zeros((1, extra.shape[0]), z.dtype)
+        energies.append(
+            _across(x, _vectors(mean_kappa * unit[None], zero, None), axis_name, block_size, gathered=False)
+        )
+    both = None if exists is None else exists.all(0)[None]
+    return _numerics.mean_where(_views.join(*energies) - positive, both, axis_name)
+
+
+def _length(x: jax.Array) -> jax.Array:
+    """||x|| with gradient zero at zero."""
+    square = jnp.sum(x * x, axis=-1)
+    some = square > 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
+
+
+def _vectors(z: jax.Array, offset: jax.Array | None, keep: jax.Array | None) -> _energy.Vectors:
+    """One more feature turns <x, y> into <x, y> - offset_y."""
+    last = jnp.ones(z.shape[:2], z.dtype) if offset is None else -offset
+    z = jnp.concatenate([z, last[:, :, None]], axis=2)
+    return _energy.Vectors(z, keep, jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1)))
+
+
+def _across(
+    x: _energy.Vectors, y: _energy.Vectors, axis_name: str | None, block_size: int | None, *, gathered: bool
+) -> jax.Array:
+    return _energy.across(
+        x, y, ((0, 0),), columns=False, axis_name=axis_name, gathered=gathered, block_size=block_size
+    )[0]

@@ -1,0 +1,174 @@
+"""Self-weighted pairs of views (SEM): the weights W of `all_pairs`, and the reconstruction terms.
+
+    Σ_{m,n} W_mn L(z_m, z_n) + λ Σ_v R_v
+
+Xu 2023 (NeurIPS), Eqs. 1-8; in code `all_pairs(L, weights=W, pairs="all", reduction="sum")`. The first W is
+computed on the hidden features, later ones on the embeddings, every few epochs; it is a constant in between.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+
+
+def k_means_labels(features: ArrayLike, clusters: int, key: jax.Array) -> np.ndarray:
+    """K-means labels of each view on its own, best of ten k-means++ starts.
+
+    Args:
+      features: (k, n, d) floating, of the whole data set.
+      clusters: number of clusters, 2 <= clusters <= n.
+      key: of `jax.random`; draws the starts.
+
+    Returns:
+      (k, n) int32.
+
+    Raises:
+      ValueError: for shapes, dtypes or a number of clusters other than these.
+    """
+    from ott.tools import k_means  # takes longer to import than everything else here
+
+    z = _numerics.widen(_checks.views(features, name="features"))
+    if not 2 <= clusters <= z.shape[1]:
+        raise ValueError(f"clusters must be between 2 and n = {z.shape[1]}, got {clusters}")
+    keys = jax.random.split(key, z.shape[0])
+    labels = [k_means.k_means(view, clusters, n_init=10, rng=r).assignment for view, r in zip(z, keys)]
+    return np.asarray(jnp.stack(labels), np.int32)
+
+
+def cmi_weights(labels: ArrayLike) -> jax.Array:
+    """W_mn = exp(NMI_mn) - 1 of the views' cluster labels, NMI = 2 I / (H_m + H_n).
+
+    Xu 2023, Eq. 4. Natural logarithms (NMI has no unit).
+
+    Args:
+      labels: (k, n) integers, for instance of `k_means_labels`, over the whole data set.
+
+    Returns:
+      (k, k) float32, e - 1 on the diagonal, 0 for independent labels.
+
+    Raises:
+      ValueError: for other shapes or dtypes.
+    """
+    from mvcl.metrics import normalized_mutual_information
+
+    a = np.asarray(labels)
+    if a.ndim != 2 or a.shape[0] < 2 or not np.issubdtype(a.dtype, np.integer):
+        raise ValueError(f"labels must be integers of shape (k, n) with k >= 2, got {a.dtype} {a.shape}")
+    nmi = [[normalized_mutual_information(u, v) for v in a] for u in a]
+    return jnp.asarray(np.expm1(nmi), jnp.float32)
+
+
+def jsd_weights(features: ArrayLike) -> jax.Array:
+    """W_mn = exp(1 - JSD_mn) - 1 of the softmax of the features, JSD averaged over samples, natural
+    logarithm.
+
+    Xu 2023, Eq. 5.
+
+    Args:
+      features: (k, n, d) floating.
+
+    Returns:
+      (k, k), float32 or wider, without gradient: e - 1 on the diagonal, e / 2 - 1 at the least.
+
+    Raises:
+      ValueError: for other shapes or dtypes.
+    """
+    z = lax.stop_gradient(_numerics.widen(_checks.views(features, name="features")))
+    log_p = jax.nn.log_softmax(z, axis=-1)
+
+    def divergence(a: jax.Array, b: jax.Array) -> jax.Array:
+        middle = jnp.logaddexp(a, b) - jnp.log(2.0).astype(a.dtype)
+        each = jnp.exp(a) * (a - middle) + jnp.exp(b) * (b - middle)
+        return jnp.mean(each.sum(-1)) / 2
+
+    return jnp.expm1(1 - lax.map(lambda a: lax.map(lambda b: divergence(a, b), log_p), log_p))
+
+
+def mmd_weights(features: ArrayLike, samples: int = 2000) -> jax.Array:
+    """W_mn = exp(-MMD_mn), the biased estimate of the squared maximum mean discrepancy of two views.
+
+    Kernel Σ_{i=0..3} exp(-||u - v||² / (b 4^i)), b = (mean squared distance over distinct pairs of the pooled
+    sample) / 16. Xu 2023, Eq. 6, and the released code.
+
+    Args:
+      features: (k, n, d) floating.
+      samples: only the first so many are used.
+
+    Returns:
+      (k, k), float32 or wider, without gradient: 1 on the diagonal.
+
+    Raises:
+      ValueError: for other shapes or dtypes.
+    """
+    z = lax.stop_gradient(_numerics.widen(_checks.views(features, name="features")))[:, :samples]
+    n = z.shape[1]
+
+    def discrepancy(a: jax.Array, b: jax.Array) -> jax.Array:
+        pooled = jnp.concatenate([a, b])
+        pooled = pooled - pooled.mean(0)[None]  # the distances stay, their rounding shrinks
+        square = jnp.sum(pooled * pooled, axis=-1)
+        distance = square[:, None] + square[None, :] - 2 * _numerics.inner("id,jd->ij", pooled, pooled)
+        distance = jnp.maximum(distance, 0) * ~jnp.eye(2 * n, dtype=bool)
+        bandwidth = distance.sum() / (2 * n * (2 * n - 1)) / 16
+        safe = jnp.where(bandwidth > 0, bandwidth, 1)
+        widths = safe * 4.0 ** jnp.arange(4, dtype=safe.dtype)
+        kernel = jnp.exp(-distance[None] / widths[:, None, None]).sum(0)
+        return kernel[:n, :n].mean() + kernel[n:, n:].mean() - 2 * kernel[:n, n:].mean()
+
+    return jnp.exp(-lax.map(lambda a: lax.map(lambda b: discrepancy(a, b), z), z))
+
+
+def corrupted(
+    key: jax.Array, inputs: ArrayLike, kind: Literal["none", "noise", "masked"] = "none"
+) -> jax.Array:
+    """What an autoencoder is to restore: the input, the input plus unit Gaussian noise, or with 30% of
+    entries zero.
+
+    Xu 2023, Eqs. 7 and 8: AE, DAE and MAE.
+
+    Args:
+      key: of `jax.random`.
+      inputs: floating, of any shape.
+      kind: "none", "noise" or "masked".
+
+    Returns:
+      An array like `inputs`.
+
+    Raises:
+      ValueError: for another kind or an integer dtype.
+    """
+    _checks.option("kind", kind, ("none", "noise", "masked"))
+    x = jnp.asarray(inputs)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"inputs must have a floating dtype, got {x.dtype}")
+    if kind == "noise":
+        return x + jax.random.normal(key, x.shape, x.dtype)
+    if kind == "masked":
+        return jnp.where(jax.random.bernoulli(key, 0.3, x.shape), 0, x)
+    return x
+
+
+def reconstruction_error(inputs: ArrayLike, restored: ArrayLike) -> jax.Array:
+    """R_v: the squared error of an autoencoder's output, as a mean over entries. Xu 2023, Eqs. 7 and 8.
+
+    Args:
+      inputs: floating, of any shape: what was to be restored.
+      restored: of the same shape and dtype.
+
+    Returns:
+      Scalar, float32 or wider.
+
+    Raises:
+      ValueError: for other shapes or dtypes.
+    """
+    x, y = jnp.asarray(inputs), jnp.asarray(restored)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"inputs must have a floating dtype, got {x.dtype}")
+    _checks.same_shape("inputs", x, "restored", y)
+    return jnp.mean((_numerics.widen(x) - _numerics.widen(y)) ** 2)

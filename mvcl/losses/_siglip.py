@@ -1,0 +1,175 @@
+"""The sigmoid loss, of two views and of many."""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _views
+from mvcl.losses._poly_view import AGGREGATIONS, aggregate
+
+
+def _others(
+    e: jax.Array,
+    pairs: _views.Pairs,
+    slope: jax.Array,
+    shift: jax.Array,
+    mask: jax.Array | None,
+    axis_name: str | None,
+    block_size: int | None,
+) -> jax.Array:
+    """(pairs, n): -Σ_{j != i} log σ(-(scale <z_li, z_mj> + bias))."""
+
+    def entry(inner: jax.Array, same: jax.Array) -> jax.Array:
+        return jnp.where(same, 0, jax.nn.softplus(slope * inner + shift))
+
+    return _views.sum_over(entry, e, e, pairs, mask, mask, axis_name=axis_name, block_size=block_size)
+
+
+def _of_pairs(
+    z: jax.Array,
+    pairs: _views.Pairs,
+    *,
+    scale: ArrayLike,
+    bias: ArrayLike,
+    normalize: bool,
+    mask: Any,
+    extra_negatives: ArrayLike | None,
+    axis_name: str | None,
+    block_size: int | None,
+) -> jax.Array:
+    mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
+    e = _views.embeddings(z, normalize, mask)
+    slope, shift = _checks.scalar("scale", scale, e.dtype), _checks.scalar("bias", bias, e.dtype)
+    negative = _others(e, pairs, slope, shift, mask, axis_name, block_size)
+    left, _ = _views.columns_of(pairs)
+    queue = _views.queue_embeddings(extra_negatives, e, normalize)
+    if queue is not None:
+        negative = negative + _views.sum_over(
+            lambda inner, _: jax.nn.softplus(slope * inner + shift),
+            e,
+            queue,
+            tuple((int(l), 0) for l in left),
+            None,
+            None,
+            axis_name=axis_name,
+            block_size=block_size,
+            gathered=False,
+        )
+    positive = jax.nn.softplus(-slope * _views.positives(e, pairs) - shift)
+    exists = _views.both_there(mask, pairs)
+    anchors = None if mask is None else mask[left]
+    return _numerics.mean_where(positive, exists, axis_name, axis=1) + _numerics.mean_where(
+        negative, anchors, axis_name, axis=1
+    )
+
+
+@_views.many_pairs(_of_pairs)
+def siglip(
+    x: ArrayLike,
+    y: ArrayLike,
+    scale: ArrayLike = 10.0,
+    bias: ArrayLike = -10.0,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """SigLIP: every pair of vectors on its own is told to be of one instance or not.
+
+        -(1/n) Σ_i Σ_j log σ( t_ij (scale <x_i, y_j> + bias) ),   t_ij = +1 if i = j else -1
+
+    Zhai 2023 (ICCV), the released code; the printed formula (Shidani 2024, Eq. 124) flips the sign of the
+    bias.
+
+    Args:
+      x: (n, d) floating, n >= 2: one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      scale: factor of the inner products, the inverse of a temperature.
+      bias: added to them; the default makes the many negatives likely at the start.
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+      mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance. Positives are averaged over
+        the instances with both views, the sums of negatives over the x that are there.
+      extra_negatives: (q, d) vectors that are negatives of every x_i, for instance a queue. Inside
+        `shard_map` every device holds all of them.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      block_size: rows of similarities held at once; None decides.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
+      log(1 + e^-a) + (n-1) log(1 + e^a).
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    z = _checks.pair(x, y, axis_name)
+    return _of_pairs(
+        z,
+        ((0, 1),),
+        scale=scale,
+        bias=bias,
+        normalize=normalize,
+        mask=mask,
+        extra_negatives=extra_negatives,
+        axis_name=axis_name,
+        block_size=block_size,
+    )[0]
+
+
+def poly_siglip(
+    z: ArrayLike,
+    scale: ArrayLike = 10.0,
+    bias: ArrayLike = -10.0,
+    aggregation: Literal["geometric", "arithmetic"] = "geometric",
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """The sigmoid loss of many views, under the two aggregations of poly-view learning.
+
+        geometric   -mean_{i,α} 1/(k-1) Σ_{β != α} log ℓ_iαβ
+        arithmetic  -mean_{i,α} log [ 1/(k-1) Σ_{β != α} ℓ_iαβ ]
+        log ℓ_iαβ = log σ(a(z_αi, z_βi)) + Σ_{j != i} log σ(-a(z_αj, z_βi)),   a(u, v) = scale <u, v> + bias
+
+    Shidani 2024 (ICLR), App. E.3, leaves it open. Derivation: in the sigmoid model of Zhai 2023 the labels of
+    all pairs of two views are independent, so the likelihood that anchor z_βi labels all of view α right is
+    the product ℓ_iαβ above; it takes the place of poly-view's softmax likelihood in Eqs. 12 and 13, anchored
+    on β as Eq. 14 is. The other views are not among the negatives, as the sigmoid loss compares two views at
+    a time. The geometric one is then the mean of `siglip` over the pairs of views; at k = 2 both equal
+    `siglip`, which is symmetric.
+
+    Args:
+      z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
+      scale: factor of the inner products, the inverse of a temperature.
+      bias: added to them.
+      aggregation: "geometric" or "arithmetic" mean of the likelihoods.
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+      mask: (k, n) bool, False for a view that an instance lacks. A term exists where both of its views do,
+        and k is then the number of views that the instance has; vectors without a partner stay negatives.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      block_size: rows of similarities held at once; None decides.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
+      log(1 + e^-a) + (n-1) log(1 + e^a).
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    z = _checks.views(z, axis_name)
+    _checks.option("aggregation", aggregation, AGGREGATIONS)
+    mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
+    e = _views.embeddings(z, normalize, mask)
+    slope, shift = _checks.scalar("scale", scale, e.dtype), _checks.scalar("bias", bias, e.dtype)
+    k, n, _ = e.shape
+    # Row α, column β: the negatives of anchor β in view α.
+    pairs = tuple((b, a) for a in range(k) for b in range(k))
+    negative = _others(e, pairs, slope, shift, mask, axis_name, block_size).reshape(k, k, n)
+    positive = jax.nn.softplus(-slope * _numerics.inner("aid,bid->abi", e, e) - shift)
+    return aggregate(-positive - negative, mask, aggregation, axis_name)
