@@ -162,7 +162,7 @@ def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]]]:
 
 
 def _views(file: Path) -> Views:
-    with np.load(file, allow_pickle=False) as data:
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
         images, views = data["images"], data["views"]
         labels, class_names = data["labels"], _names(data)
     for name, array, axes in (("images", images, 4), ("views", views, 5)):
@@ -176,7 +176,7 @@ def _views(file: Path) -> Views:
 
 
 def _embeddings(file: Path) -> Embeddings:
-    with np.load(file, allow_pickle=False) as data:
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
         features, labels, class_names = data["features"], data["labels"], _names(data)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating) or 0 in features.shape:
         raise ValueError(f"features must be floating (n, d), got {features.dtype}{list(features.shape)}")

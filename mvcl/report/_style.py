@@ -34,7 +34,7 @@ aside.missing ul { margin: 0; padding-left: 1.2rem; }
 .tiles small { color: var(--soft); }
 .scroll { overflow-x: auto; max-width: 100%; }
 table { border-collapse: collapse; }
-caption { text-align: left; color: var(--soft); padding-bottom: .35rem; }
+caption { text-align: left; overflow-wrap: anywhere; color: var(--soft); padding-bottom: .35rem; }
 th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--grid); text-align: left; vertical-align: top; }
 tbody tr:last-child > * { border-bottom: 0; }
 th { font-weight: 600; }
@@ -44,6 +44,7 @@ th { font-weight: 600; }
 .tables .scroll:not(:only-child) :is(th, td) { padding: .35rem .4rem; }
 .numbers small { color: var(--soft); font-weight: 400; }
 .tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 1.25rem; }
+.tables > *, .plots > * { min-width: 0; }
 .protocols { margin: 1rem 0 0; font-size: .88rem; color: var(--soft); }
 .protocols dt { font-weight: 600; color: var(--ink); }
 .protocols dd { margin: 0 0 .4rem; overflow-wrap: anywhere; }
@@ -57,6 +58,7 @@ svg.plot text { font-family: system-ui, sans-serif; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .15rem 1rem; margin: 0 0 .75rem; padding: 0; }
 .legend li { overflow-wrap: anywhere; }
 .views th, .views td { padding: .2rem .3rem; border: 0; vertical-align: middle; }
+.views tbody th { min-width: 4.5rem; max-width: 10rem; overflow-wrap: anywhere; }
 .views thead th { font-weight: 400; color: var(--soft); font-size: .85rem; text-align: center; }
 .views td:nth-child(2) { padding-right: .9rem; }
 .views img { display: block; width: 72px; height: 72px; object-fit: contain; border: 1px solid var(--grid); }
@@ -65,7 +67,7 @@ img.sharp { image-rendering: pixelated; }
 .config span { display: inline-block; margin-right: .8rem; color: var(--soft); }
 code, pre { font: .88em ui-monospace, monospace; color: var(--ink); }
 details { margin-top: .75rem; }
-summary { cursor: pointer; }
+summary { cursor: pointer; overflow-wrap: anywhere; }
 pre { overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 @media (max-width: 640px) {
   main { padding: 1rem .6rem 2rem; }

@@ -1,0 +1,250 @@
+"""The page in headless Chromium: no console errors, no requests, every picture drawn, no sideways scrolling."""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from mvcl.report import write_report
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium or chrome binary on the PATH"),
+]
+
+# Chromium reads commands from descriptor 3 and answers on 4, each message ended by a zero byte.
+LAUNCH = """import os, sys
+r, w = map(int, sys.argv[1:3])
+os.dup2(r, 3)
+os.dup2(w, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+PICTURES = """(() => {
+  const flat = [];
+  for (const i of document.images)
+    if (!(i.complete && i.naturalWidth > 0 && i.naturalHeight > 0)) flat.push('img ' + i.alt);
+  for (const s of document.querySelectorAll('svg')) {
+    const box = s.getBBox(), place = s.getBoundingClientRect();
+    const marks = [...s.querySelectorAll('path, use')].filter(m => {
+      const r = m.getBoundingClientRect(), paint = getComputedStyle(m);
+      return (r.width > 0 || r.height > 0) && (paint.fill !== 'none' || paint.stroke !== 'none');
+    });
+    if (!(box.width > 0 && box.height > 0 && place.width > 0 && place.height > 0 && marks.length > 5))
+      flat.push('svg ' + s.getAttribute('aria-label'));
+  }
+  return {
+    images: document.images.length, plots: document.querySelectorAll('svg').length, flat,
+    wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    page: getComputedStyle(document.body).backgroundColor,
+  };
+})()"""
+
+
+@dataclass
+class Seen:
+    """What went on while a page was open."""
+
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    light: dict = field(default_factory=dict)
+    phone: dict = field(default_factory=dict)
+    dark: dict = field(default_factory=dict)
+
+
+class Browser:
+    """A DevTools connection over a pair of pipes."""
+
+    def __init__(self, process, reading, writing):
+        self.process, self.reading, self.writing = process, reading, writing
+        self.last, self.buffer, self.events, self.session = 0, b"", [], None
+
+    def call(self, method, **params):
+        self.last += 1
+        message = {"id": self.last, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.writing, json.dumps(message).encode() + b"\0")
+        number = self.last
+        while True:
+            answer = self.receive(20)
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self.events.append(answer)
+
+    def receive(self, seconds):
+        end = time.monotonic() + seconds
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.reading], [], [], max(0, end - time.monotonic()))
+            if not ready:
+                raise TimeoutError(f"chromium said nothing for {seconds} s")
+            data = os.read(self.reading, 1 << 20)
+            if not data:
+                raise EOFError(f"chromium ended with exit status {self.process.wait()}")
+            self.buffer += data
+        message, self.buffer = self.buffer.split(b"\0", 1)
+        return json.loads(message)
+
+    def drain(self, seconds):
+        """Collects what is still on its way."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                self.events.append(self.receive(end - time.monotonic()))
+            except TimeoutError:
+                return
+
+    def evaluate(self, script):
+        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"]["value"]
+
+    def open(self, url, shots=None):
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.events.clear()
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Page.navigate", url=url)
+        while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
+            self.events.append(self.receive(30))
+        seen = Seen()
+        for name, width, scheme in (
+            ("light", 1100, "light"),
+            ("phone", 360, "light"),
+            ("dark", 1100, "dark"),
+        ):
+            self.call(
+                "Emulation.setDeviceMetricsOverride",
+                width=width,
+                height=900,
+                deviceScaleFactor=1,
+                mobile=width < 500,
+            )
+            self.call(
+                "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+            )
+            setattr(seen, name, self.evaluate(PICTURES))
+            if shots:
+                picture = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+                (shots / f"{name}.png").write_bytes(base64.b64decode(picture))
+        self.drain(0.5)
+        for event in self.events:
+            method, params = event.get("method"), event.get("params", {})
+            if method == "Log.entryAdded":
+                seen.errors.append(params["entry"]["text"])
+            elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+                seen.errors.append(str(params["args"]))
+            elif method == "Runtime.exceptionThrown":
+                seen.errors.append(str(params["exceptionDetails"]))
+            elif method == "Network.requestWillBeSent":
+                address = params["request"]["url"]
+                if address != url and not address.startswith("data:"):
+                    seen.requests.append(address)
+        self.session = None
+        self.call("Target.closeTarget", targetId=target)
+        return seen
+
+
+@contextmanager
+def chromium(profile):
+    command_read, command_write = os.pipe()
+    answer_read, answer_write = os.pipe()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", LAUNCH, str(command_read), str(answer_write), CHROMIUM),
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+            *("--disable-background-networking", "--disable-extensions", "--disable-component-update"),
+            *(f"--user-data-dir={profile}", "--remote-debugging-pipe"),
+        ],
+        pass_fds=(command_read, answer_write),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(command_read)
+    os.close(answer_write)
+    try:
+        yield Browser(process, answer_read, command_write)
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        os.close(command_write)
+        os.close(answer_read)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+def test_one_run(browser, run, tmp_path):
+    seen = browser.open(write_report([run], tmp_path / "r.html").as_uri(), tmp_path)
+    assert seen.errors == []
+    assert seen.requests == []
+    for look in (seen.light, seen.phone, seen.dark):
+        assert look["flat"] == []
+        assert (look["images"], look["plots"]) == (40, 7)
+        assert look["wide"] <= 0
+    assert seen.light["page"] != seen.dark["page"]
+
+
+def test_several_runs_and_hostile_names(browser, make_run, tmp_path):
+    evil = "</script><script>alert(1)</script><img src=http://127.0.0.1:9/x onerror=alert(1)>"
+    runs = [make_run("a"), make_run("b" * 80, k=8, epsilon=0.1), make_run("c", classes=(evil,) * 10)]
+    for shown in (runs, runs[2:], runs[1:2]):
+        seen = browser.open(write_report(shown, tmp_path / "r.html").as_uri())
+        assert seen.errors == []
+        assert seen.requests == []
+        for look in (seen.light, seen.phone, seen.dark):
+            assert look["flat"] == []
+            assert look["plots"] == (6 if len(shown) > 1 else 7)
+            assert look["wide"] <= 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "which"),
+    [
+        ("</body>", "<script>console.error('x')</script></body>", "errors"),
+        ("</body>", "<script>nothing()</script></body>", "errors"),
+        ("</body>", '<link rel="stylesheet" href="http://127.0.0.1:9/a.css"></body>', "requests"),
+        ("</body>", '<img src="http://127.0.0.1:9/a.png" alt=""></body>', "requests"),
+        ("</body>", '<img src="no.png" alt=""></body>', "requests"),
+        ("</body>", '<img src="data:image/png;base64,iVBORw0KGgo=" alt="torn"></body>', "flat"),
+        ("</body>", '<svg class="plot" viewBox="0 0 9 9"></svg></body>', "flat"),
+        ("<path ", "<nopath ", "flat"),
+        ("</body>", '<div style="width: 2000px">x</div></body>', "wide"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["kept", "removed"])
+def test_a_broken_page_is_seen_to_be_broken(browser, run, tmp_path, before, after, which, policy):
+    """The checks above can fail, with the page's own Content-Security-Policy and without it."""
+    (run / "embeddings.npz").unlink()
+    out = write_report([run], tmp_path / "r.html")
+    text = out.read_text().replace(before, after)
+    if policy == "removed":
+        text = text.replace('http-equiv="Content-Security-Policy"', 'name="none"')
+    elif which == "requests":
+        which = "errors"  # the policy stops the request and says so
+    out.write_text(text)
+    seen = browser.open(out.as_uri())
+    if which == "wide":
+        assert seen.phone["wide"] > 0
+    elif which == "flat":
+        assert len(seen.light["flat"]) >= 1
+    else:
+        assert getattr(seen, which)
