@@ -34,6 +34,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,11 @@ from jax.scipy.special import logsumexp
 
 from mvcl import _numerics
 from mvcl.transport._costs import pairs
+
+
+# view -> (first index, number of indices), in the order of the block's axes
+Tiles = dict[int, tuple[jax.Array, int]]
+Block = Callable[[Sequence[jax.Array]], jax.Array]
 
 
 @dataclass(frozen=True)
@@ -89,8 +95,7 @@ def log_joint(
     group: tuple[int, ...],
     bilinear: bool,
 ) -> jax.Array:
-    """Logarithm of the joint marginal of the views of `group`, shape (n,) * g; its first axis split over
-    devices.
+    """Logarithm of the joint marginal of the views of `group`, (n,) * g; its first axis split over devices.
 
     Args:
       form: the problem.
@@ -101,39 +106,90 @@ def log_joint(
       bilinear: contract by matrix products; otherwise elementwise.
     """
     rest = tuple(view for view in range(form.views) if view not in group)
-    n, rank = form.points, len(group)
-    rows = n if form.axis_name is None else n // lax.axis_size(form.axis_name)
-    lengths = (rows,) + (n,) * (rank - 1)
-    if bilinear and len(rest) == 1:  # k = 3: one of the group's views is b, whole in every block
-        sizes = (*tile_sizes(lengths[:-1], n, form.block_elements), n)
-    elif bilinear:  # an index of the group takes a row for each tuple of the views summed beside a and b
-        sizes = tile_sizes(lengths, n ** (len(rest) - 1), form.block_elements)
-    else:
+    n = form.points
+    lengths = (row_count(form),) + (n,) * (len(group) - 1)
+    if not bilinear:
         sizes = tile_sizes(lengths, n ** len(rest), form.block_elements)
-    if bilinear:
-        block = _bilinear_block(form, -costs / epsilon, scaled, group, rest, sizes)
-    else:
         block = _elementwise_block(form, costs, scaled, epsilon, group, rest, sizes)
-    counts = tuple(length // size for length, size in zip(lengths, sizes))
-    first = row_offset(form)
+    elif len(rest) == 1:  # k = 3: one of the group's views is b, whole in every block
+        sizes = (*tile_sizes(lengths[:-1], n, form.block_elements), n)
+        block = _kept_block(form, -costs / epsilon, scaled, group, rest[0], sizes)
+    else:  # an index of the group takes a row for each tuple of the views summed beside a and b
+        sizes = tile_sizes(lengths, n ** (len(rest) - 1), form.block_elements)
+        block = _summed_block(form, -costs / epsilon, scaled, group, rest, sizes)
 
-    def at(step: jax.Array) -> jax.Array:
-        starts = list(jnp.unravel_index(step, counts))
-        starts = [start * size for start, size in zip(starts, sizes)]
-        return block([starts[0] + first, *starts[1:]])
+    steps = math.prod(lengths) // math.prod(sizes)
+    if steps == 1:
+        return block(_starts(form, lengths, sizes, jnp.asarray(0)))
+    # checkpoint: a backward pass makes each block again and holds one at a time.
+    body = jax.checkpoint(
+        lambda _, step: (None, block(_starts(form, lengths, sizes, step))), prevent_cse=False
+    )
+    return lax.scan(body, None, jnp.arange(steps))[1].reshape(lengths)
 
-    if math.prod(counts) == 1:
-        return at(jnp.asarray(0))
-    # checkpoint: the backward pass makes each block again and holds one at a time.
-    body = jax.checkpoint(lambda _, step: (None, at(step)), prevent_cse=False)
-    return lax.scan(body, None, jnp.arange(math.prod(counts)))[1].reshape(lengths)
+
+def pair_marginals(form: Form, costs: jax.Array, scaled: jax.Array, epsilon: jax.Array) -> jax.Array:
+    """(k(k-1)/2, n, n) marginals of the plan on the pairs of views, by the contraction; this device's part.
+
+    With W_b = w (U R) V and W_a = w (V R^T) U, both (n^(k-2), n), the pairs (o, b) and (o, a) are sums of W_b
+    and W_a over the other fixed views, the pairs (o, o') sums of S, and (a, b) is `R * (U^T diag(w) V)`: three
+    matrix products a block, and nothing of n^(k-1) is held whole.
+    """
+    n, k = form.points, form.views
+    outer, a, b = tuple(range(k - 2)), k - 2, k - 1
+    lengths = (row_count(form),) + (n,) * (k - 3)
+    sizes = tile_sizes(lengths, n, form.block_elements)
+    parts = _contraction(form, -costs / epsilon, scaled, outer, a, b)
+    index = {pair: place for place, pair in enumerate(pairs(k))}
+
+    def body(sums: list[jax.Array], step: jax.Array) -> tuple[list[jax.Array], None]:
+        tiles: Tiles = dict(zip(outer, zip(_starts(form, lengths, sizes, step), sizes)))
+        u, largest_u = _rows(parts.to_a, tiles)
+        v, largest_v = _rows(parts.to_b, tiles)
+        weight = jnp.exp(_tile_sum(form, parts.exponents, scaled, tiles) + largest_u + largest_v)
+        v = v * weight[..., None]
+        with_b = _numerics.inner("...i,ij->...j", u, parts.kernel) * v
+        with_a = _numerics.inner("...j,ij->...i", v, parts.kernel) * u
+        both = _numerics.inner("ti,tj->ij", u.reshape(-1, n), v.reshape(-1, n))
+        fixed = jnp.sum(with_b, axis=-1)
+
+        def add(pair: tuple[int, int], joint: jax.Array, axes: tuple[int, ...]) -> None:
+            part = jnp.sum(joint, axis=tuple(x for x in range(joint.ndim) if x not in axes))
+            start = [tiles[view][0] if view in tiles else jnp.asarray(0) for view in pair]
+            there = lax.dynamic_slice(sums[index[pair]], start, part.shape)
+            sums[index[pair]] = lax.dynamic_update_slice(sums[index[pair]], there + part, start)
+
+        sums = list(sums)
+        for axis in outer:
+            add((axis, a), with_a, (axis, k - 2))
+            add((axis, b), with_b, (axis, k - 2))
+            for other in outer[axis + 1 :]:
+                add((axis, other), fixed, (axis, other))
+        sums[index[a, b]] += both
+        return sums, None
+
+    zero = 0 * parts.kernel  # varies between devices as the sums will
+    steps = math.prod(lengths) // math.prod(sizes)
+    sums = lax.scan(body, [zero] * len(index), jnp.arange(steps))[0]
+    sums[index[a, b]] *= parts.kernel
+    return jnp.stack(sums)
+
+
+def row_count(form: Form) -> int:
+    """How many indices of a group's first view this device has."""
+    return form.points if form.axis_name is None else form.points // lax.axis_size(form.axis_name)
 
 
 def row_offset(form: Form) -> jax.Array:
     """Index of this device's first row of a group's first view."""
-    if form.axis_name is None:
-        return jnp.asarray(0)
-    return lax.axis_index(form.axis_name) * (form.points // lax.axis_size(form.axis_name))
+    return jnp.asarray(0) if form.axis_name is None else lax.axis_index(form.axis_name) * row_count(form)
+
+
+def _starts(form: Form, lengths: Sequence[int], sizes: Sequence[int], step: jax.Array) -> list[jax.Array]:
+    """First indices of the block of this step."""
+    counts = tuple(length // size for length, size in zip(lengths, sizes))
+    starts = [place * size for place, size in zip(jnp.unravel_index(step, counts), sizes)]
+    return [starts[0] + row_offset(form), *starts[1:]]
 
 
 def tile_sizes(lengths: Sequence[int], width: int, elements: int) -> tuple[int, ...]:
@@ -151,37 +207,73 @@ def tile_sizes(lengths: Sequence[int], width: int, elements: int) -> tuple[int, 
     return tuple(sizes)
 
 
-def _bilinear_block(
+class _Contraction(NamedTuple):
+    """R and what u, v and w are made of; see the module's head."""
+
+    exponents: jax.Array
+    kernel: jax.Array  # R, every column divided by its largest entry
+    to_a: list[jax.Array]  # for each fixed view a matrix to the points of a; their rows add up to log u
+    to_b: list[jax.Array]
+
+
+def _contraction(
+    form: Form, exponents: jax.Array, scaled: jax.Array, outer: tuple[int, ...], a: int, b: int
+) -> _Contraction:
+    between = _pair(exponents, form.views, a, b)
+    column = jnp.max(between, axis=0)
+    to_a = [_pair(exponents, form.views, o, a) for o in outer]
+    to_b = [_pair(exponents, form.views, o, b) for o in outer]
+    to_a[0] += scaled[a][None]
+    to_b[0] += (scaled[b] + column)[None]
+    # Made once, row by row: fused into every block, a transposed matrix is read down its columns.
+    return lax.optimization_barrier(_Contraction(exponents, jnp.exp(between - column[None]), to_a, to_b))
+
+
+def _summed_block(
     form: Form,
     exponents: jax.Array,
     scaled: jax.Array,
     group: tuple[int, ...],
     rest: tuple[int, ...],
     sizes: tuple[int, ...],
-) -> Callable[[Sequence[jax.Array]], jax.Array]:
-    """Makes the function from a block's first indices to its log-joint; see the module's head for the
-    letters.
-    """
-    keep_b = len(rest) == 1
-    outer = group[:-1] if keep_b else group + rest[:-2]
-    a, b = rest[-1], group[-1] if keep_b else rest[-2]
-    between_ab = _pair(exponents, form.views, a, b)
-    column = lax.stop_gradient(jnp.max(between_ab, axis=0))
-    kernel = jnp.exp(between_ab - column[None])
+) -> Block:
+    """From a block's first indices to its log-joint, log S, for k >= 4 or a group of one."""
+    outer = group + rest[:-2]
+    parts = _contraction(form, exponents, scaled, outer, rest[-2], rest[-1])
 
     def block(starts: Sequence[jax.Array]) -> jax.Array:
-        tiles = {view: (start, size) for view, start, size in zip(group, starts, sizes)}
-        tiles = {view: tiles.get(view, (jnp.asarray(0), form.points)) for view in outer}
-        weight = _tile_sum(form, exponents, scaled, tiles)
-        u, largest_u = _rows(form, exponents, scaled[a], tiles, a)
-        contracted = _numerics.inner("...i,ij->...j", u, kernel)
-        if keep_b:
-            log_v = _log_rows(form, exponents, scaled[b] + column, tiles, b)
-            return jnp.log(contracted) + log_v + (weight + largest_u)[..., None]
-        v, largest_v = _rows(form, exponents, scaled[b] + column, tiles, b)
-        log_s = jnp.log(jnp.sum(contracted * v, axis=-1)) + weight + largest_u + largest_v
+        tiles = dict(zip(group, zip(starts, sizes)))
+        tiles |= {view: (jnp.asarray(0), form.points) for view in rest[:-2]}
+        u, largest_u = _rows(parts.to_a, tiles)
+        v, largest_v = _rows(parts.to_b, tiles)
+        bilinear = jnp.sum(_numerics.inner("...i,ij->...j", u, parts.kernel) * v, axis=-1)
+        joint = jnp.log(bilinear) + largest_u + largest_v + _tile_sum(form, parts.exponents, scaled, tiles)
+        beside = tuple(range(len(group), len(outer)))
+        return logsumexp(joint, axis=beside) if beside else joint
+
+    return block
+
+
+def _kept_block(
+    form: Form,
+    exponents: jax.Array,
+    scaled: jax.Array,
+    group: tuple[int, ...],
+    a: int,
+    sizes: tuple[int, ...],
+) -> Block:
+    """From a block's first indices to its log-joint for k = 3 and a group of two, the second of which is b."""
+    fixed, b = group
+    parts = _contraction(form, exponents, scaled, (fixed,), a, b)
+
+    def block(starts: Sequence[jax.Array]) -> jax.Array:
+        tiles: Tiles = {fixed: (starts[0], sizes[0])}
+        u, largest_u = _rows(parts.to_a, tiles)
+        weight = _tile_sum(form, parts.exponents, scaled, tiles) + largest_u
         return (
-            logsumexp(log_s, axis=tuple(range(len(group), len(outer)))) if len(outer) > len(group) else log_s
+            jnp.log(_numerics.inner("ti,ij->tj", u, parts.kernel))
+            + _log_rows(parts.to_b, tiles)
+            + weight[:, None]
         )
 
     return block
@@ -195,10 +287,8 @@ def _elementwise_block(
     group: tuple[int, ...],
     rest: tuple[int, ...],
     sizes: tuple[int, ...],
-) -> Callable[[Sequence[jax.Array]], jax.Array]:
-    """Makes the function from a block's first indices to its log-joint, by log-sum-exp over all its
-    entries.
-    """
+) -> Block:
+    """From a block's first indices to its log-joint, by log-sum-exp over all its entries."""
     order = group + rest
 
     def block(starts: Sequence[jax.Array]) -> jax.Array:
@@ -214,11 +304,6 @@ def _elementwise_block(
         return logsumexp(exponent, axis=tuple(range(len(group), form.views)))
 
     return block
-
-
-Tiles = dict[
-    int, tuple[jax.Array, int]
-]  # view -> (first index, number of indices), in the order of the block's axes
 
 
 def _tile_sum(form: Form, matrices: jax.Array | None, vectors: jax.Array | None, tiles: Tiles) -> jax.Array:
@@ -237,23 +322,20 @@ def _tile_sum(form: Form, matrices: jax.Array | None, vectors: jax.Array | None,
     return functools.reduce(operator.add, terms)
 
 
-def _log_rows(form: Form, exponents: jax.Array, vector: jax.Array, tiles: Tiles, view: int) -> jax.Array:
-    """log u_t: a row over the points of `view` for every index of the block."""
+def _log_rows(to_view: Sequence[jax.Array], tiles: Tiles) -> jax.Array:
+    """log u_t of every index of the block: a last axis over the points of a view beside those of the block."""
     rank = len(tiles) + 1
-    total = _place(vector, (rank - 1,), rank)
-    for axis, (outer, (start, size)) in enumerate(tiles.items()):
-        tile = lax.dynamic_slice_in_dim(_pair(exponents, form.views, outer, view), start, size)
-        total = total + _place(tile, (axis, rank - 1), rank)
-    return total
+    rows = [
+        _place(lax.dynamic_slice_in_dim(matrix, start, size), (axis, rank - 1), rank)
+        for axis, (matrix, (start, size)) in enumerate(zip(to_view, tiles.values()))
+    ]
+    return functools.reduce(operator.add, rows)
 
 
-def _rows(
-    form: Form, exponents: jax.Array, vector: jax.Array, tiles: Tiles, view: int
-) -> tuple[jax.Array, jax.Array]:
+def _rows(to_view: Sequence[jax.Array], tiles: Tiles) -> tuple[jax.Array, jax.Array]:
     """u_t divided by its largest entry, and the logarithm of that entry."""
-    log_rows = _log_rows(form, exponents, vector, tiles, view)
-    # The shift cancels against itself in the result, so its derivative is zero.
-    largest = lax.stop_gradient(jnp.max(log_rows, axis=-1))
+    log_rows = _log_rows(to_view, tiles)
+    largest = jnp.max(log_rows, axis=-1)
     return jnp.exp(log_rows - largest[..., None]), largest
 
 
