@@ -297,10 +297,12 @@ def _default_name(config: Path) -> str:
 def _start_jax() -> None:
     """Join the other processes, if there are any, and keep compiled programs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import absl.logging
     import jax
 
     from mvcl import training
 
+    absl.logging.set_verbosity(absl.logging.ERROR)  # orbax remarks on every checkpoint without a score
     if "JAX_COORDINATOR_ADDRESS" in os.environ and not jax.distributed.is_initialized():
         jax.distributed.initialize()
     training.compilation_cache()

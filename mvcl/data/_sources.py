@@ -330,7 +330,7 @@ def _open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> 
 
 def _labels(source: Any, key: str) -> np.ndarray:
     step = 1024
-    chunks = []
+    chunks: list[int] = []
     for start in range(0, len(source), step):
         rows = list(range(start, min(start + step, len(source))))
         chunks.extend(int(record[key]) for record in source.__getitems__(rows))

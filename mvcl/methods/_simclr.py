@@ -34,11 +34,11 @@ class Simclr:
             return Network(encoder, head, input_shape, dtype=dtype, rngs=nnx.Rngs(key))
 
         abstract = nnx.eval_shape(lambda: fresh(jax.random.key(0)))
-        trained, _, _ = nnx.split(abstract, nnx.Param, ...)
+        trained = nnx.graphdef(abstract)
 
         def init(key: jax.Array) -> tuple[Params, Statistics]:
-            _, params, statistics = nnx.split(fresh(key), nnx.Param, ...)
-            return params, statistics
+            net = fresh(key)
+            return nnx.state(net, nnx.Param), nnx.state(net, nnx.Not(nnx.Param))
 
         def network(params: Params, statistics: Statistics) -> Network:
             return nnx.merge(trained, params, statistics, copy=True)
@@ -55,9 +55,9 @@ class Simclr:
             n = jax.tree.leaves(inputs)[0].shape[0]
 
             # Views lead with n all the way: with k in front, each device would compute every row.
-            def encode(encoder: nnx.Module, inputs: Inputs) -> jax.Array:
+            def encode(encoder: Any, inputs: Inputs) -> jax.Array:
                 views = draw(inputs)
-                return encoder(views.reshape((-1, *views.shape[2:])))  # type: ignore[operator]
+                return encoder(views.reshape((-1, *views.shape[2:])))
 
             if pieces is None:
                 features = encode(net.encoder, inputs)

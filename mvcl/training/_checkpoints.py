@@ -1,6 +1,5 @@
 """Checkpoints: the newest and the best side by side, checked when they are read, and never half written."""
 
-import math
 import shutil
 import time
 import warnings
@@ -39,12 +38,11 @@ class Checkpoints:
                     [
                         preservation_policy.LatestN(keep),
                         preservation_policy.BestN(
-                            get_metric_fn=lambda metrics: metrics["score"],
-                            n=1,
-                            keep_checkpoints_without_metrics=False,
+                            get_metric_fn=_score, n=1, keep_checkpoints_without_metrics=False
                         ),
                     ]
                 ),
+                best_fn=_score,  # only then are the scores written; the policy alone says what is kept
                 cleanup_tmp_directories=True,
             ),
         )
@@ -55,16 +53,7 @@ class Checkpoints:
 
     def best(self) -> int | None:
         """Step of the checkpoint with the highest score, None if none has one."""
-        scored = [(self._score(step), step) for step in self.steps()]
-        return max(((score, step) for score, step in scored if score is not None), default=(0.0, None))[1]
-
-    def _score(self, step: int) -> float | None:
-        try:
-            metrics = self._manager.metrics(step)
-        except (OSError, ValueError):
-            return None
-        score = (metrics or {}).get("score")
-        return score if isinstance(score, float) and math.isfinite(score) else None
+        return self._manager.best_step()
 
     def save(self, step: int, state: State, record: dict[str, Any], score: float | None) -> bool:
         """Begin to write a checkpoint; False if this step is there already.
@@ -150,6 +139,10 @@ class Checkpoints:
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"damaged {step}")
         self._manager.reload()
+
+
+def _score(metrics: dict[str, float]) -> float:
+    return metrics["score"]
 
 
 @jax.jit

@@ -92,6 +92,8 @@ class Evaluation:
     """Labels a class of the few-label probes."""
     draws: int = 10
     """Draws of labels that a few-label probe is averaged over."""
+    seed: int = 0
+    """Seed of these draws and of the linear probe's held-out part; apart from train.seed, so that runs compare."""
     batch_size: int = 512
     """Images encoded at once, over all devices."""
 
@@ -310,7 +312,7 @@ def _build(node: Any, classes: Mapping[str, type]) -> Any:
         return tuple(_build(item, classes) for item in node)
     if not isinstance(node, dict):
         return node
-    name = node.get("_type")
+    name = str(node.get("_type"))
     if name not in classes:
         raise ValueError(f"the saved config names the unknown class {name!r}")
     fields = {key: _build(value, classes) for key, value in node.items() if key != "_type"}

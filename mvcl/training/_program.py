@@ -142,7 +142,7 @@ def build(
             lambda z: jnp.full((), jnp.nan, jnp.float32),
             jax.lax.stop_gradient(z[0]),
         )
-        return new, {"loss": loss, "gradient_norm": optax.global_norm(gradient), "effective_rank": rank}
+        return new, {"loss": loss, "gradient_norm": optax.tree.norm(gradient), "effective_rank": rank}
 
     sharding = _state_sharding(jax.eval_shape(init), mesh)
     replicated = NamedSharding(mesh, PartitionSpec())

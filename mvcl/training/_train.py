@@ -1,6 +1,7 @@
 """The loop: step, log, evaluate, save."""
 
 import dataclasses
+import io
 import json
 import math
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from mvcl import augment, data, evaluation, metrics
 from mvcl.training import _folder, _program
@@ -269,38 +271,35 @@ def encode(
     """Features and labels of splits, from frozen parameters."""
     program, options = run.program, run.config.evaluation
     apply = jax.tree_util.Partial(program.apply, *program.evaluated(state))
-    devices = program.mesh.shape["data"]
-    size = -(-options.batch_size // devices) * devices // jax.process_count()
+    size = -(-options.batch_size // program.mesh.size) * program.mesh.size
+    sharding = program.batch_sharding if program.mesh.size > 1 else None
     features, labels = {}, {}
     for name in splits:
         split = run.splits.get(name)
         if split is None:
             raise ValueError(f"--split must be one of {', '.join(run.splits)}, got {name!r}")
-        features[name], labels[name] = evaluation.encode(
-            apply,
-            _in_order(run, split, size),
-            batch_size=size,
-            mesh=program.mesh if program.mesh.size > 1 else None,
+        features[name], index = evaluation.encode(
+            apply, _in_order(run, split, size), batch_size=size, sharding=sharding
         )
+        labels[name] = split.labels[index]
     return features, labels
 
 
 def _in_order(run: Run, split: data.Split, size: int) -> Iterator[dict[str, np.ndarray]]:
     """Every example once; each process has its share, and as many batches as the others."""
     world, rank = jax.process_count(), jax.process_index()
-    resize = _host_resize(run) if split.image_shape is None else None
-    for start in range(0, len(split), size * world):
-        rows = np.arange(start + rank * size, min(start + (rank + 1) * size, len(split)))
-        if resize is None:
-            images = split.take(rows) if len(rows) else np.zeros((0, *split.image_shape), np.uint8)  # type: ignore[misc]
-        else:
-            blank = resize(np.zeros((8, 8, _channels(split)), np.uint8))
-            images = (
-                np.stack([resize(split.read(int(r))) for r in rows])
-                if len(rows)
-                else np.zeros((0, *blank.shape), np.uint8)
-            )
-        yield {"image": images, "label": split.labels[rows], "index": rows}
+    share = size // world
+    read = split.take
+    if split.image_shape is None:
+        resize = _host_resize(run)
+        blank = resize(np.zeros((8, 8, _channels(split)), np.uint8))[None]
+
+        def read(rows: np.ndarray) -> np.ndarray:
+            return np.concatenate([blank[:0], *(resize(split.read(int(row)))[None] for row in rows)])
+
+    for start in range(0, len(split), size):
+        rows = np.arange(start + rank * share, min(start + (rank + 1) * share, len(split)))
+        yield {"images": read(rows), "index": rows}
 
 
 def _measure(run: Run, features: Features, labels: Features) -> list[evaluation.Result]:
@@ -309,7 +308,7 @@ def _measure(run: Run, features: Features, labels: Features) -> list[evaluation.
         features,
         labels,
         num_classes=len(run.splits["train"].class_names),
-        seed=run.config.train.seed,
+        seed=options.seed,
         k=options.knn_k,
         temperature=options.knn_temperature,
         labels_per_class=options.labels_per_class,
@@ -335,9 +334,10 @@ def _raw(run: Run) -> Features:
     """The images themselves, at the encoder's size, one row each."""
     view = _program.evaluation_view(run.config, run.splits["train"].image_shape)
     flat = jax.tree_util.Partial(lambda x: view(x).reshape((x.shape[0], -1)))
-    size = run.config.evaluation.batch_size
+    size = run.config.evaluation.batch_size * jax.process_count()
+    sharding = run.program.batch_sharding if jax.process_count() > 1 else None
     return {
-        name: evaluation.encode(flat, _in_order(run, split, size), batch_size=size)[0]
+        name: evaluation.encode(flat, _in_order(run, split, size), batch_size=size, sharding=sharding)[0]
         for name, split in run.splits.items()
     }
 
@@ -407,9 +407,7 @@ def _save_views(run: Run, workdir: Path, count: int = 8) -> None:
     )
 
 
-def _save_arrays(path: Path, **arrays: np.ndarray) -> None:
-    import io
-
+def _save_arrays(path: Path, **arrays: Any) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     _folder.write_whole(path, buffer.getvalue())
@@ -450,8 +448,6 @@ def _agreed(stop: dict[str, int]) -> bool:
     """Whether any process was told to stop, so that all save the same step."""
     if jax.process_count() == 1:
         return stop["signal"] != 0
-    from jax.experimental import multihost_utils
-
     return bool(np.max(multihost_utils.process_allgather(np.int32(stop["signal"]))))
 
 

@@ -1,0 +1,27 @@
+import pytest
+
+from mvcl import augment, data, methods, models
+from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views
+
+
+@pytest.fixture(scope="session")
+def tfds(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tfds")
+    data.prepare("digits", str(folder))
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny(tfds):
+    """A whole experiment, small enough for a few seconds."""
+    return Config(
+        data=data.Digits(directory=tfds),
+        views=Views(k=3, policy=augment.policy("digits")),
+        encoder=models.ConvNet(widths=(4, 8)),
+        head=models.MLPHead(out=8, norm="batch", output_norm="batch"),
+        objective=methods.OBJECTIVES["mv_dhel"](temperature=0.5),
+        optimizer=AdamW(learning_rate=1e-2),
+        train=Train(steps=6, batch_size=32, log_every=2, evaluate_every=0),
+        mesh=Mesh(data=1),
+        checkpoint=Checkpoint(every_steps=2),
+    )

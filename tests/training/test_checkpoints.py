@@ -1,0 +1,128 @@
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from mvcl.training import Checkpoints, DamagedCheckpoints
+
+
+def array(step):
+    return np.random.default_rng(step).normal(size=4096).astype(np.float32)
+
+
+def state(step, devices=1):
+    mesh = Mesh(np.asarray(jax.devices()[:devices]), ("data",))
+    put = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))  # noqa: E731
+    return {
+        "w": put(array(step), "data"),
+        "step": put(jnp.int32(step)),
+        "key": put(jax.random.key(step)),
+    }
+
+
+def like(devices=1):
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state(0, devices)
+    )
+
+
+def fill(folder, steps, scores=(), keep=2):
+    manager = Checkpoints(folder, keep)
+    for step in steps:
+        manager.save(step, state(step), {"seed": 5}, dict(scores).get(step))
+    manager.close()
+
+
+def test_newest_and_best_are_kept(tmp_path):
+    fill(tmp_path, range(1, 7), [(2, 0.9), (4, 0.5)])
+    manager = Checkpoints(tmp_path, 2)
+    assert manager.steps() == [2, 5, 6]
+    assert manager.best() == 2
+    restored, record = manager.restore(like())
+    assert (int(restored["step"]), record["step"], record["seed"]) == (6, 6, 5)
+    np.testing.assert_array_equal(restored["w"], array(6))
+    assert restored["key"] == jax.random.key(6)
+
+
+def test_no_checkpoint_is_no_state(tmp_path):
+    assert Checkpoints(tmp_path, 1).restore(like()) is None
+
+
+@pytest.mark.parametrize(("saved", "wanted"), [(8, 2), (1, 8)])
+def test_another_number_of_devices(tmp_path, saved, wanted):
+    manager = Checkpoints(tmp_path, 1)
+    manager.save(3, state(3, saved), {}, None)
+    manager.wait()
+    restored, _ = manager.restore(like(wanted))
+    np.testing.assert_array_equal(restored["w"], array(3))
+    assert len(restored["w"].sharding.device_set) == wanted
+
+
+def largest_file(folder):
+    return max(
+        (f for f in folder.rglob("*") if f.is_file() and "/d/" in str(f)), key=lambda f: f.stat().st_size
+    )
+
+
+def truncate(folder):
+    file = largest_file(folder)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flip(folder):
+    file = largest_file(folder)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(bytes(content))
+
+
+def remove_part(folder):
+    shutil.rmtree(folder / "state")
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, remove_part])
+def test_a_damaged_checkpoint_falls_back(tmp_path, damage):
+    fill(tmp_path, (1, 2))
+    damage(tmp_path / "2")
+    said = []
+    manager = Checkpoints(tmp_path, 2)
+    restored, record = manager.restore(like(), say=said.append)
+    assert (int(restored["step"]), record["step"]) == (1, 1)
+    assert len(said) == 1
+    assert "step 2 is damaged" in said[0]
+    assert "falling back to step 1" in said[0]
+    assert list((tmp_path / "damaged").iterdir())  # kept, to be looked at
+    assert manager.save(2, state(2), {}, None)  # and its place is free again
+    manager.close()
+    assert Checkpoints(tmp_path, 2).steps() == [1, 2]
+
+
+def test_swapped_content_is_seen(tmp_path):
+    fill(tmp_path, (1, 2))
+    shutil.rmtree(tmp_path / "2" / "state")
+    shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
+    said = []
+    _, record = Checkpoints(tmp_path, 2).restore(like(), say=said.append)
+    assert record["step"] == 1
+    assert "not those that were saved" in said[0]
+
+
+def test_all_damaged_is_an_error_that_keeps_them(tmp_path):
+    fill(tmp_path, (1, 2))
+    truncate(tmp_path / "1")
+    truncate(tmp_path / "2")
+    with pytest.raises(DamagedCheckpoints, match="none of the checkpoints"):
+        Checkpoints(tmp_path, 2).restore(like(), say=lambda _: None)
+    assert len(list((tmp_path / "damaged").iterdir())) == 2
+
+
+def test_leftovers_of_a_kill_are_no_checkpoint(tmp_path):
+    fill(tmp_path, (1,))
+    shutil.copytree(tmp_path / "1", tmp_path / "2.orbax-checkpoint-tmp")
+    manager = Checkpoints(tmp_path, 2)
+    assert manager.steps() == [1]
+    assert manager.save(2, state(2), {}, None)
+    manager.close()

@@ -1,0 +1,241 @@
+"""The step is the same whatever devices it runs on and however the batch is cut."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from mvcl import augment, data, methods, models, training
+from mvcl.training import AdamW, Lars, Mesh, Sgd, _optimizers, _train
+
+
+def curve(config, steps=20):
+    """Losses and final parameters."""
+    run = training.prepare(config)
+    state = run.program.init()
+    stream = data.to_devices(_train._batches(run, 0), run.program.batch_sharding)
+    losses = []
+    for batch in itertools.islice(stream, steps):
+        state, values = run.program.step(state, batch)
+        losses.append(float(values["loss"]))
+    return np.array(losses), jax.device_get(state["params"])
+
+
+def grouped(config):
+    return dataclasses.replace(config, encoder=models.ConvNet(widths=(8, 16), norm="group"))
+
+
+@pytest.fixture(scope="module")
+def on_one(tiny):
+    return curve(tiny)
+
+
+@pytest.mark.parametrize("mesh", [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2)], ids=str)
+def test_the_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
+    losses, _ = curve(dataclasses.replace(tiny, mesh=mesh))
+    np.testing.assert_allclose(losses, on_one[0], rtol=1e-5)
+    assert losses[-1] < losses[0] - 0.1
+
+
+def test_views_are_the_same_on_any_number_of_devices(tiny):
+    views = []
+    for devices in (1, 8):
+        run = training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=devices)))
+        batch = next(data.to_devices(_train._batches(run, 3), run.program.batch_sharding))
+        views.append(np.asarray(run.program.views(batch)))
+    np.testing.assert_allclose(*views, atol=5e-7)  # programs of other shapes round the last bit otherwise
+
+
+def test_parameters_are_split_over_fsdp(tiny):
+    config = dataclasses.replace(tiny, encoder=models.ConvNet(widths=(32, 64)), mesh=Mesh(data=2, fsdp=4))
+    run = training.prepare(config)
+    state = run.program.init()
+    kernel = max(jax.tree.leaves(state["params"]), key=lambda x: x.size)
+    assert kernel.addressable_shards[0].data.size == kernel.size // 4
+    whole, _ = curve(dataclasses.replace(config, mesh=Mesh(data=1)), 5)
+    split, _ = curve(config, 5)
+    np.testing.assert_allclose(split, whole, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mesh", [Mesh(data=1), Mesh(data=4)], ids=str)
+def test_microbatches_give_the_loss_and_gradient_of_the_batch(tiny, mesh):
+    config = dataclasses.replace(grouped(tiny), mesh=mesh, optimizer=Sgd(learning_rate=0.1, momentum=0.0))
+    whole, params = curve(config, 5)
+    pieces = dataclasses.replace(config, train=dataclasses.replace(config.train, microbatch=4))
+    cut, cut_params = curve(pieces, 5)
+    np.testing.assert_allclose(cut, whole, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), cut_params, params)
+
+
+def memory(config):
+    run = training.prepare(config)
+    batch = {
+        "images": jax.ShapeDtypeStruct((config.examples, 8, 8, 1), jnp.uint8),
+        "index": jax.ShapeDtypeStruct((config.examples,), jnp.int32),
+        "epoch": jax.ShapeDtypeStruct((config.examples,), jnp.int32),
+    }
+    compiled = run.program.step.lower(run.program.abstract_state(), batch).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
+def test_microbatches_save_memory(tiny):
+    config = dataclasses.replace(
+        tiny,
+        encoder=models.ConvNet(widths=(32, 64), norm="group"),
+        train=dataclasses.replace(tiny.train, batch_size=512),
+    )
+    pieces = dataclasses.replace(config, train=dataclasses.replace(config.train, microbatch=32))
+    assert memory(pieces) < memory(config) / 4
+
+
+def flops(config):
+    run = training.prepare(config)
+    state, rows = run.program.abstract_state(), run.program.batch_sharding
+    shape = (config.examples, 8, 8, 1)
+    batch = {
+        "images": jax.ShapeDtypeStruct(shape, jnp.uint8, sharding=rows),
+        "index": jax.ShapeDtypeStruct(shape[:1], jnp.int32, sharding=rows),
+        "epoch": jax.ShapeDtypeStruct(shape[:1], jnp.int32, sharding=rows),
+    }
+    return run.program.step.lower(state, batch).compile().cost_analysis()["flops"]
+
+
+def test_each_device_computes_its_own_rows(tiny):
+    config = dataclasses.replace(
+        tiny,
+        encoder=models.ConvNet(widths=(32, 64)),
+        train=dataclasses.replace(tiny.train, batch_size=128, log_every=10**9),
+    )
+    ratio = flops(config) / flops(dataclasses.replace(config, mesh=Mesh(data=8)))
+    assert 6.5 < ratio < 8.5  # the embeddings are gathered, everything before them is split
+
+
+def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
+    objective = methods.OBJECTIVES["info_nce"](scope="device")
+    config = dataclasses.replace(
+        tiny, objective=objective, views=dataclasses.replace(tiny.views, k=2), mesh=Mesh(data=4)
+    )
+    run = training.prepare(config)
+    state = run.program.init()
+    batch = next(data.to_devices(_train._batches(run, 0), run.program.batch_sharding))
+    _, (_, z) = run.program.learner.loss(
+        state["params"],
+        state["statistics"],
+        batch,
+        lambda b: augment.draw_views(config.policies, b["images"], 0, b["epoch"], b["index"]),
+        lambda z: jnp.float32(0),
+    )
+    parts = np.split(np.asarray(z), 4, axis=1)
+    expected = np.mean([float(objective.loss(jnp.asarray(part))) for part in parts])
+    _, values = run.program.step(state, batch)
+    np.testing.assert_allclose(float(values["loss"]), expected, rtol=1e-5)
+    assert abs(expected - float(objective.loss(z))) > 0.1
+
+
+def test_batches_that_do_not_divide(tiny):
+    with pytest.raises(ValueError, match=r"32 examples does not divide over 6 devices.*30 or 36"):
+        training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=6)))
+    with pytest.raises(ValueError, match="16 \\* 1 devices are wanted and 8 are there"):
+        training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=16)))
+    big = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch_size=2000))
+    with pytest.raises(ValueError, match="at most the 1437 training examples, got a batch of 2000"):
+        training.prepare(big)
+
+
+def test_ema_follows_the_parameters(tiny):
+    config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, ema=0.9))
+    run = training.prepare(config)
+    state = run.program.init()
+    expected = jax.device_get(state["params"])
+    for batch in itertools.islice(data.to_devices(_train._batches(run, 0), run.program.batch_sharding), 3):
+        state, _ = run.program.step(state, batch)
+        expected = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, expected, jax.device_get(state["params"]))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        jax.device_get(state["ema"]),
+        expected,
+    )
+    assert run.program.evaluated(state)[0] is state["ema"]
+
+
+@pytest.mark.parametrize(
+    "optimizer", [Sgd(weight_decay=0.1), AdamW(weight_decay=0.1), Lars(weight_decay=0.1)], ids=repr
+)
+def test_biases_and_norms_are_not_decayed(optimizer):
+    rule, _ = _optimizers.build(optimizer, examples=256, steps=10, steps_per_epoch=5)
+    params = {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}
+    updates, _ = rule.update(jax.tree.map(jnp.zeros_like, params), rule.init(params), params)
+    assert np.all(np.asarray(updates["kernel"]) < 0)
+    np.testing.assert_array_equal(updates["bias"], 0)
+
+
+def test_adamw_is_optax_adamw():
+    mine, _ = _optimizers.build(
+        AdamW(learning_rate=0.1, weight_decay=0.2, warmup_epochs=1, clip_norm=0.5),
+        examples=9,
+        steps=10,
+        steps_per_epoch=5,
+    )
+    rate = optax.warmup_cosine_decay_schedule(0.0, 0.1, 5, 10)
+    theirs = optax.chain(
+        optax.clip_by_global_norm(0.5), optax.adamw(rate, weight_decay=0.2, mask={"k": True, "b": False})
+    )
+    params = {"k": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(3)}
+    a, b = mine.init(params), theirs.init(params)
+    for i in range(4):
+        gradient = jax.tree.map(lambda x: jnp.sin(x + i), params)  # noqa: B023
+        (u, a), (v, b) = mine.update(gradient, a, params), theirs.update(gradient, b, params)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), u, v)
+
+
+def test_lars_is_optax_lars():
+    mine, _ = _optimizers.build(
+        Lars(learning_rate=0.1, weight_decay=0.2), examples=512, steps=10, steps_per_epoch=5
+    )
+    rate = optax.warmup_cosine_decay_schedule(0.2, 0.2, 0, 10)
+    mask = {"k": True, "b": False}
+    theirs = optax.lars(rate, 0.2, weight_decay_mask=mask, trust_ratio_mask=mask)
+    params = {"k": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(3)}
+    a, b = mine.init(params), theirs.init(params)
+    for i in range(4):
+        gradient = jax.tree.map(lambda x: jnp.sin(x + i), params)  # noqa: B023
+        (u, a), (v, b) = mine.update(gradient, a, params), theirs.update(gradient, b, params)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), u, v)
+
+
+def test_schedules_end_where_they_say():
+    optimizer = AdamW(
+        learning_rate=0.4,
+        end_learning_rate=0.1,
+        reference_batch=256,
+        warmup_epochs=2,
+        weight_decay=0.04,
+        end_weight_decay=0.4,
+    )
+    _, rate = _optimizers.build(optimizer, examples=512, steps=100, steps_per_epoch=10)
+    assert float(rate(0)) == 0
+    np.testing.assert_allclose(float(rate(10)), 0.4)
+    np.testing.assert_allclose(float(rate(20)), 0.8)
+    np.testing.assert_allclose(float(rate(60)), (0.8 + 0.2) / 2)
+    np.testing.assert_allclose(float(rate(100)), 0.2)
+    with pytest.raises(ValueError, match="warmup_epochs = 2 is 20 steps, but the run has 20"):
+        _optimizers.build(optimizer, examples=512, steps=20, steps_per_epoch=10)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("info_nce", np.log(64)), ("nt_xent", np.log(127)), ("byol", 2.0), ("mv_infonce", np.log(64))],
+)
+def test_chance_level_is_that_of_empty_features(name, expected):
+    objective = methods.OBJECTIVES[name]()
+    np.testing.assert_allclose(methods.chance_level(objective.loss, 2, 64, 4096), expected, atol=2e-3)
+
+
+def test_chance_level_of_mv_dhel_is_that_of_independent_views():
+    # k log(n-1) - log(k(k-1)), the limit of many dimensions; the constant encoder lies (k-1)/temperature above.
+    level = methods.chance_level(methods.OBJECTIVES["mv_dhel"]().loss, 3, 64, 4096)
+    np.testing.assert_allclose(level, 3 * np.log(63) - np.log(6), atol=5e-3)
