@@ -6,6 +6,8 @@ so a view does not depend on the batch around it.
 
 import math
 from functools import partial
+from types import ModuleType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +17,99 @@ from mvcl.augment import _ops
 
 _TRIES = 10
 
+# How many uniform numbers a step of a view takes, in the order in which a view takes them.
+DRAWS = {"crop": 4 * _TRIES, "flip": 1, "jitter": 9, "grayscale": 1, "blur": 2, "solarise": 1}
+DRAWS_PER_RAND_AUGMENT = 2
+
+
+def center_box(height: int, width: int, fraction: float) -> tuple[float, float, float, float]:
+    """Left, upper, right, lower of the central square whose side is `fraction` of the shorter side."""
+    side = fraction * min(height, width)
+    left, upper = (width - side) / 2, (height - side) / 2
+    return left, upper, left + side, upper + side
+
+
+def box(
+    xp: ModuleType,
+    draws: Any,
+    height: int,
+    width: int,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> Any:
+    """`random_box` of given uniform numbers, in numpy (host) or jax.numpy (device)."""
+    draws = draws.reshape(4, _TRIES)
+    area = height * width * (scale[0] + (scale[1] - scale[0]) * draws[0])
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    aspect = xp.exp(low + (high - low) * draws[1])
+    wide, tall = xp.round(xp.sqrt(area * aspect)), xp.round(xp.sqrt(area / aspect))
+    fits = (wide > 0) & (wide <= width) & (tall > 0) & (tall <= height)
+    first = xp.argmax(fits)
+    found = fits[first]
+    if width / height < ratio[0]:
+        whole = (width, round(width / ratio[0]))
+    elif width / height > ratio[1]:
+        whole = (round(height * ratio[1]), height)
+    else:
+        whole = (width, height)
+    wide, tall = xp.where(found, wide[first], whole[0]), xp.where(found, tall[first], whole[1])
+    left = xp.where(found, xp.floor(draws[2, first] * (width - wide + 1)), (width - whole[0]) // 2)
+    upper = xp.where(found, xp.floor(draws[3, first] * (height - tall + 1)), (height - whole[1]) // 2)
+    return xp.stack([left, upper, left + wide, upper + tall]).astype("float32")
+
+
+def jitter(
+    draws: jax.Array,
+    image: ArrayLike,
+    probability: ArrayLike,
+    brightness: float,
+    contrast: float,
+    saturation: float,
+    hue: float,
+) -> jax.Array:
+    def factor(draw: jax.Array, strength: float) -> jax.Array | None:
+        low, high = max(0.0, 1 - strength), 1 + strength
+        return low + (high - low) * draw if strength else None
+
+    changed = _ops.color_jitter(
+        image,
+        jnp.argsort(draws[1:5]),
+        factor(draws[5], brightness),
+        factor(draws[6], contrast),
+        factor(draws[7], saturation),
+        hue * (2 * draws[8] - 1) if hue else None,
+    )
+    return _ops.choose(draws[0] < probability, changed, image)
+
+
+def blur(
+    draws: jax.Array,
+    image: ArrayLike,
+    probability: ArrayLike,
+    sigma: tuple[ArrayLike, ArrayLike],
+    kernel_size: int | None,
+) -> jax.Array:
+    low, high = jnp.asarray(sigma[0]), jnp.asarray(sigma[1])
+    drawn = low + (high - low) * draws[1]
+    return _ops.choose(draws[0] < probability, _ops.gaussian_blur(image, drawn, kernel_size), image)
+
+
+def rand_augment_layers(draws: jax.Array, image: ArrayLike, ops: int, magnitude: ArrayLike) -> jax.Array:
+    draws = draws.reshape(ops, DRAWS_PER_RAND_AUGMENT)
+
+    def layer(i: jax.Array, x: jax.Array) -> jax.Array:
+        op = jnp.floor(draws[i, 0] * len(_ops.RAND_AUGMENT))
+        return _ops.rand_augment_op(x, op, magnitude, jnp.where(draws[i, 1] < 0.5, -1.0, 1.0))
+
+    return jax.lax.fori_loop(0, ops, layer, _ops.choose(True, image, image))
+
 
 def random_box(
-    key: ArrayLike, height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
+    key: ArrayLike,
+    height: int,
+    width: int,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> jax.Array:
     """Box of a random resized crop, by torchvision's RandomResizedCrop.
 
@@ -34,24 +126,7 @@ def random_box(
     Returns:
       (4,) float32 left, upper, right, lower; whole numbers.
     """
-    draws = jax.random.uniform(key, (4, _TRIES))
-    area = height * width * (scale[0] + (scale[1] - scale[0]) * draws[0])
-    low, high = math.log(ratio[0]), math.log(ratio[1])
-    aspect = jnp.exp(low + (high - low) * draws[1])
-    wide, tall = jnp.round(jnp.sqrt(area * aspect)), jnp.round(jnp.sqrt(area / aspect))
-    fits = (wide > 0) & (wide <= width) & (tall > 0) & (tall <= height)
-    first = jnp.argmax(fits)
-    found = fits[first]
-    if width / height < ratio[0]:
-        whole = (width, round(width / ratio[0]))
-    elif width / height > ratio[1]:
-        whole = (round(height * ratio[1]), height)
-    else:
-        whole = (width, height)
-    wide, tall = jnp.where(found, wide[first], whole[0]), jnp.where(found, tall[first], whole[1])
-    left = jnp.where(found, jnp.floor(draws[2, first] * (width - wide + 1)), (width - whole[0]) // 2)
-    upper = jnp.where(found, jnp.floor(draws[3, first] * (height - tall + 1)), (height - whole[1]) // 2)
-    return jnp.stack([left, upper, left + wide, upper + tall]).astype(jnp.float32)
+    return box(jnp, jax.random.uniform(key, (DRAWS["crop"],)), height, width, scale, ratio)
 
 
 @partial(jax.jit, static_argnames=("size", "scale", "ratio"))
@@ -70,7 +145,7 @@ def random_resized_crop(
 @jax.jit
 def random_flip(key: ArrayLike, image: ArrayLike, probability: ArrayLike = 0.5) -> jax.Array:
     """Mirror left and right with a probability."""
-    return _ops.choose(jax.random.bernoulli(key, probability), _ops.horizontal_flip(image), image)
+    return _ops.choose(jax.random.uniform(key) < probability, _ops.horizontal_flip(image), image)
 
 
 @partial(jax.jit, static_argnames=("brightness", "contrast", "saturation", "hue"))
@@ -88,29 +163,14 @@ def random_color_jitter(
     The first three factors are uniform in [max(0, 1 - strength), 1 + strength], the turn of the hue in
     [-hue, hue] (torchvision's ColorJitter). A strength of 0 leaves its step out.
     """
-    order_key, draw_key, coin_key = jax.random.split(key, 3)
-    order = jnp.argsort(jax.random.uniform(order_key, (4,)))
-    draws = jax.random.uniform(draw_key, (4,))
-
-    def factor(draw: jax.Array, strength: float) -> jax.Array | None:
-        low, high = max(0.0, 1 - strength), 1 + strength
-        return low + (high - low) * draw if strength else None
-
-    changed = _ops.color_jitter(
-        image,
-        order,
-        factor(draws[0], brightness),
-        factor(draws[1], contrast),
-        factor(draws[2], saturation),
-        hue * (2 * draws[3] - 1) if hue else None,
-    )
-    return _ops.choose(jax.random.bernoulli(coin_key, probability), changed, image)
+    draws = jax.random.uniform(key, (DRAWS["jitter"],))
+    return jitter(draws, image, probability, brightness, contrast, saturation, hue)
 
 
 @jax.jit
 def random_grayscale(key: ArrayLike, image: ArrayLike, probability: ArrayLike = 0.2) -> jax.Array:
     """Replace the channels by their luma with a probability."""
-    return _ops.choose(jax.random.bernoulli(key, probability), _ops.grayscale(image), image)
+    return _ops.choose(jax.random.uniform(key) < probability, _ops.grayscale(image), image)
 
 
 @partial(jax.jit, static_argnames="kernel_size")
@@ -122,10 +182,7 @@ def random_blur(
     kernel_size: int | None = None,
 ) -> jax.Array:
     """With a probability, `gaussian_blur` with its sigma drawn uniformly from the range `sigma`, pixels."""
-    coin_key, draw_key = jax.random.split(key)
-    drawn = jax.random.uniform(draw_key, minval=sigma[0], maxval=sigma[1])
-    blurred = _ops.gaussian_blur(image, drawn, kernel_size)
-    return _ops.choose(jax.random.bernoulli(coin_key, probability), blurred, image)
+    return blur(jax.random.uniform(key, (DRAWS["blur"],)), image, probability, sigma, kernel_size)
 
 
 @jax.jit
@@ -133,4 +190,14 @@ def random_solarise(
     key: ArrayLike, image: ArrayLike, probability: ArrayLike, threshold: ArrayLike = 0.5
 ) -> jax.Array:
     """Invert what is at or above the threshold, with a probability."""
-    return _ops.choose(jax.random.bernoulli(key, probability), _ops.solarise(image, threshold), image)
+    return _ops.choose(jax.random.uniform(key) < probability, _ops.solarise(image, threshold), image)
+
+
+@partial(jax.jit, static_argnames="ops")
+def rand_augment(key: ArrayLike, image: ArrayLike, ops: int = 2, magnitude: ArrayLike = 9.0) -> jax.Array:
+    """`ops` operations one after another, each drawn uniformly from the fourteen of `rand_augment_op`.
+
+    Each goes in either direction with probability 1/2.
+    """
+    draws = jax.random.uniform(key, (ops * DRAWS_PER_RAND_AUGMENT,))
+    return rand_augment_layers(draws, image, ops, magnitude)

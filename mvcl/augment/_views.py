@@ -11,6 +11,8 @@ from jax.typing import ArrayLike
 from mvcl.augment import _ops, _random
 from mvcl.augment._policy import Policy
 
+_CACHE_BYTES = 1 << 19  # of float32 views; a piece and its temporaries then fit a core's second-level cache
+
 
 def view_key(seed: ArrayLike, epoch: ArrayLike, index: ArrayLike, view: ArrayLike) -> jax.Array:
     """The key of one view: seed, epoch, example index and view folded one after another into a threefry key.
@@ -24,51 +26,68 @@ def view_key(seed: ArrayLike, epoch: ArrayLike, index: ArrayLike, view: ArrayLik
     return key
 
 
-def center_box(height: int, width: int, fraction: float) -> tuple[float, float, float, float]:
-    """Left, upper, right, lower of the central square whose side is `fraction` of the shorter side."""
-    side = fraction * min(height, width)
-    left, upper = (width - side) / 2, (height - side) / 2
-    return left, upper, left + side, upper + side
-
-
 def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: bool = False) -> jax.Array:
     """One view of one image.
 
     Args:
       policy: what to draw.
-      key: a jax PRNG key; each step folds in its own number, so that leaving one out moves no other.
+      key: a jax PRNG key. Each step has its own uniform numbers of it, so leaving one out moves no other.
       image: (height, width, 1 or 3), uint8 or floating in [0, 1].
       cropped: the image is a crop of the right size already; the rest of the policy is applied.
 
     Returns:
       (image_size, image_size, channels) float32, (x - mean) / std of an image in [0, 1].
     """
-    crop, flip, _rand, jitter, gray, blur, solarise = (jax.random.fold_in(key, step) for step in range(7))
+    # One call for all numbers: a threefry call is what takes longest to compile.
+    sizes = {**_random.DRAWS, "rand_augment": policy.rand_augment_ops * _random.DRAWS_PER_RAND_AUGMENT}
+    stops = np.cumsum(list(sizes.values()))
+    drawn = dict(zip(sizes, jnp.split(jax.random.uniform(key, (int(stops[-1]),)), stops[:-1])))
     height, width = jnp.shape(image)[:2]
-    mirror = jax.random.bernoulli(flip, policy.flip_probability) if policy.flip_probability else False
+    mirror = drawn["flip"][0] < policy.flip_probability
     if cropped:
         if (height, width) != (policy.image_size, policy.image_size):
-            raise ValueError(
-                f"images must be crops of image_size {policy.image_size}, got {height} x {width} pixels"
-            )
-        x = _ops.choose(mirror, _ops.horizontal_flip(image), image) if policy.flip_probability else image
+            side = policy.image_size
+            raise ValueError(f"images must be crops of {side} x {side} pixels, got {height} x {width}")
+        x = _ops.choose(mirror, _ops.horizontal_flip(image), image)
     else:
         if policy.random_crop:
-            box = _random.random_box(crop, height, width, policy.crop_scale, policy.crop_ratio)
+            box = _random.box(jnp, drawn["crop"], height, width, policy.crop_scale, policy.crop_ratio)
         else:
-            box = jnp.asarray(center_box(height, width, policy.center_fraction), jnp.float32)
+            box = jnp.asarray(_random.center_box(height, width, policy.center_fraction), jnp.float32)
         x = _ops.crop_and_resize(image, box, policy.image_size, mirror)
+    if policy.rand_augment_ops:
+        x = _random.rand_augment_layers(
+            drawn["rand_augment"], x, policy.rand_augment_ops, policy.rand_augment_magnitude
+        )
     strengths = (policy.brightness, policy.contrast, policy.saturation, policy.hue)
     if policy.jitter_probability and any(strengths):
-        x = _random.random_color_jitter(jitter, x, policy.jitter_probability, *strengths)
+        x = _random.jitter(drawn["jitter"], x, policy.jitter_probability, *strengths)
     if policy.grayscale_probability:
-        x = _random.random_grayscale(gray, x, policy.grayscale_probability)
+        gray = drawn["grayscale"][0] < policy.grayscale_probability
+        x = _ops.choose(gray, _ops.grayscale(x), x)
     if policy.blur_probability:
         kernel = policy.blur_kernel or None
-        x = _random.random_blur(blur, x, policy.blur_probability, policy.blur_sigma, kernel)
+        x = _random.blur(drawn["blur"], x, policy.blur_probability, policy.blur_sigma, kernel)
     if policy.solarise_probability:
-        x = _random.random_solarise(solarise, x, policy.solarise_probability, policy.solarise_threshold)
+        solarised = _ops.solarise(x, policy.solarise_threshold)
+        x = _ops.choose(drawn["solarise"][0] < policy.solarise_probability, solarised, x)
     return _ops.normalise(x, np.asarray(policy.mean), np.asarray(policy.std))
+
+
+def _pieces(n: int, example_bytes: int) -> tuple[int, int]:
+    """(steps, devices): on CPU, how many pieces each device's rows are best taken in.
+
+    A policy passes over its views some twenty times. In pieces that stay in the cache this is 2 to 3 times faster.
+    The first axis stays whole for every device, so the rows stay where they are.
+    """
+    devices = jax.device_count()
+    if jax.default_backend() != "cpu" or n % devices:
+        return 1, devices
+    rows = n // devices
+    fitting = max(1, _CACHE_BYTES // example_bytes)
+    return next(
+        steps for steps in range(1, rows + 1) if rows % steps == 0 and rows // steps <= fitting
+    ), devices
 
 
 def draw_views(
@@ -120,4 +139,13 @@ def draw_views(
         place = np.argsort([view for views in groups.values() for view in views])
         return jnp.concatenate(drawn)[place]
 
-    return jax.vmap(example)(images, epoch, index)
+    steps, devices = _pieces(images.shape[0], 4 * k * policies[0].image_size ** 2 * images.shape[-1])
+    if steps == 1:
+        return jax.vmap(example)(images, epoch, index)
+
+    def split(array: jax.Array) -> jax.Array:
+        return array.reshape(devices, steps, -1, *array.shape[1:]).swapaxes(0, 1)
+
+    piece = jax.vmap(jax.vmap(example))
+    views = jax.lax.map(lambda rows: piece(*rows), (split(images), split(epoch), split(index)))
+    return views.swapaxes(0, 1).reshape(images.shape[0], *views.shape[3:])
