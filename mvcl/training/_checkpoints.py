@@ -1,9 +1,11 @@
 """Checkpoints: the newest and the best side by side, checked when they are read, and never half written."""
 
 import shutil
+import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +106,8 @@ class Checkpoints:
             return None
         for candidate in reversed(steps):
             try:
-                return self._read(candidate, like)
+                with _quiet():
+                    return self._read(candidate, like)
             except Exception as error:  # whatever a damaged file makes the reader raise
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
                 if step is not None:
@@ -139,6 +142,25 @@ class Checkpoints:
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"damaged {step}")
         self._manager.reload()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to one line what a damaged file sets off: each read still under way would print a traceback of its own."""
+    before = sys.unraisablehook
+
+    def pass_on(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            before(unraisable)
+
+    sys.unraisablehook = pass_on
+    try:
+        yield
+    except Exception:
+        time.sleep(0.1)  # until these reads are through
+        raise
+    finally:
+        sys.unraisablehook = before
 
 
 def _score(metrics: dict[str, float]) -> float:

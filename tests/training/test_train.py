@@ -1,0 +1,159 @@
+"""The loop: resume, signals, bad folders, non-finite losses."""
+
+import dataclasses
+import json
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from mvcl import methods, training
+from mvcl.training import _train
+
+
+def parameters(workdir):
+    """Final parameters of a run, as arrays."""
+    _, state = training.open_run(workdir)
+    return jax.device_get(state["params"])
+
+
+def same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "whole"
+    return workdir, training.train(tiny, workdir)
+
+
+def rows(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_what_a_reader_needs(whole, tiny):
+    workdir, table = whole
+    assert list(table) == ["trained encoder", "untrained encoder", "raw input"]
+    log = [row for row in rows(workdir) if "loss" in row]
+    assert [row["step"] for row in log] == [2, 4, 6]
+    assert all(row["loss"] > 0 and row["chance"] > 0 and row["effective_rank"] > 1 for row in log)
+    assert training.load(workdir) == tiny
+    with np.load(workdir / "views.npz", allow_pickle=False) as views:
+        assert views["views"].shape == (8, 3, 8, 8, 1)
+        assert views["views"].dtype == np.uint8
+    with np.load(workdir / "embeddings.npz", allow_pickle=False) as embeddings:
+        assert embeddings["features"].shape == (360, 8)
+    assert list((workdir / "tensorboard").iterdir())
+
+
+def test_a_finished_run_costs_nothing_again(whole, tiny, capsys):
+    workdir, table = whole
+    before = (workdir / "evaluation.json").stat().st_mtime_ns
+    assert training.train(tiny, workdir) == table
+    assert (workdir / "evaluation.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_the_run_goes_on_bit_for_bit(whole, tiny, tmp_path, monkeypatch, number):
+    workdir = tmp_path / "run"
+    step_of = []
+
+    def stop_at_three(stop):
+        step_of.append(1)
+        if len(step_of) == 3:
+            signal.raise_signal(number)
+        return stop["signal"] != 0
+
+    monkeypatch.setattr(_train, "_agreed", stop_at_three)
+    with pytest.raises(training.Interrupted, match="saved at step 3 of 6") as stopped:
+        training.train(tiny, workdir)
+    assert stopped.value.signal == number
+    monkeypatch.undo()
+    training.train(tiny, workdir)
+    same(parameters(workdir), parameters(whole[0]))
+    steps = [row["step"] for row in rows(workdir) if "loss" in row]
+    assert steps == [2, 4, 6]
+
+
+def test_a_run_goes_on_from_a_damaged_checkpoint(whole, tiny, tmp_path, capsys):
+    workdir = tmp_path / "run"
+    short = dataclasses.replace(tiny, checkpoint=dataclasses.replace(tiny.checkpoint, keep=3))
+    training.train(short, workdir)
+    for file in (workdir / "checkpoints" / "6" / "state").rglob("*"):
+        if file.is_file() and file.parent.name == "d":
+            file.write_bytes(file.read_bytes()[:40])
+    training.train(short, workdir)
+    assert "checkpoint of step 6 is damaged" in capsys.readouterr().out
+    same(parameters(workdir), parameters(whole[0]))
+
+
+def test_a_folder_belongs_to_its_config(whole, tiny, tmp_path):
+    workdir, _ = whole
+    other = dataclasses.replace(tiny, objective=methods.OBJECTIVES["mv_dhel"](temperature=0.7))
+    with pytest.raises(
+        ValueError, match=r"belongs to another config: objective.temperature was 0.5 and is 0.7"
+    ):
+        training.train(other, workdir)
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds files \(thesis.txt\) but no run"):
+        training.train(tiny, tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_two_runs_do_not_share_a_folder(tiny, tmp_path):
+    from mvcl.training import _folder
+
+    with _folder.locked(tmp_path), pytest.raises(ValueError, match="another run is at work"):
+        training.train(tiny, tmp_path)
+
+
+def test_a_folder_that_cannot_be_written(tiny, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot be written"):
+        training.train(tiny, tmp_path / "file" / "run")
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path):
+    wild = dataclasses.replace(
+        tiny,
+        optimizer=training.Sgd(learning_rate=1e38, momentum=0.0),
+        train=dataclasses.replace(tiny.train, steps=40, log_every=1),
+        checkpoint=dataclasses.replace(tiny.checkpoint, every_steps=1),
+    )
+    with pytest.raises(
+        training.Diverged, match=r"the loss is nan at step \d+; the last good checkpoint is that of"
+    ):
+        training.train(wild, tmp_path / "run")
+    newest = training.Checkpoints(tmp_path / "run" / "checkpoints", 2).steps()
+    assert newest  # nothing that was good is lost
+
+
+def test_collapse_and_chance_are_said(tiny, tmp_path, capsys):
+    still = dataclasses.replace(
+        tiny,
+        optimizer=training.Sgd(learning_rate=1e-12),
+        train=dataclasses.replace(tiny.train, steps=6, log_every=1),
+        objective=methods.OBJECTIVES["mv_infonce"](temperature=1e3),  # so flat that nothing can be learnt
+    )
+    training.train(still, tmp_path / "run")
+    assert "stayed at the chance level" in capsys.readouterr().out
+
+
+def test_a_run_can_be_opened_and_embedded(whole, tmp_path):
+    run, state = training.open_run(whole[0], "6")
+    before = jax.device_get(state["statistics"])
+    shape = training.embed(run, state, "train", tmp_path / "z.npz")
+    assert shape == (1437, 8)
+    same(before, jax.device_get(state["statistics"]))
+    with np.load(tmp_path / "z.npz", allow_pickle=False) as z, np.load(whole[0] / "embeddings.npz") as test:
+        assert z["features"].shape == shape
+        np.testing.assert_array_equal(z["labels"], run.splits["train"].labels)
+        again, _ = training.encode(run, state, ("test",))
+        np.testing.assert_allclose(test["features"], again["test"], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="--split must be one of train, test, got 'val'"):
+        training.embed(run, state, "val", tmp_path / "y.npz")
+    with pytest.raises(ValueError, match="latest, best or one of the steps 4, 6; got '5'"):
+        training.open_run(whole[0], "5")
+    with pytest.raises(ValueError, match="not the folder of a run"):
+        training.open_run(tmp_path)
