@@ -21,13 +21,18 @@ from jax.typing import ArrayLike
 _LUMA = tuple(weight / 65536 for weight in (19595, 38470, 7471))  # ITU-R 601-2 as Pillow's integers round it
 
 
+def _over(x: jax.Array, divisor: float) -> jax.Array:
+    """x / divisor rounded once: XLA would replace a constant divisor by a product with its reciprocal."""
+    return x / jnp.where(x == x, divisor, 1.0)
+
+
 def _inner(image: ArrayLike) -> jax.Array:
     """(height, width, channels), uint8 or floating -> float32 (width, channels, height) in [0, 1]."""
     image = jnp.asarray(image)
     if image.ndim != 3 or image.shape[-1] not in (1, 3):
         raise ValueError(f"image must be (height, width, channels) with 1 or 3 channels, got {image.shape}")
     if image.dtype == jnp.uint8:
-        image = image.astype(jnp.float32) / 255
+        image = _over(image.astype(jnp.float32), 255.0)
     elif not jnp.issubdtype(image.dtype, jnp.floating):
         raise ValueError(f"image must be uint8, or floating in [0, 1], got {image.dtype}")
     return image.astype(jnp.float32).transpose(1, 2, 0)
@@ -278,11 +283,6 @@ def _gaussian(length: int, sigma: jax.Array, reach: int) -> jax.Array:
     weights = weights.at[:, reach].add(weights[:, :reach].sum(1))
     weights = weights.at[:, -reach - 1].add(weights[:, length + reach :].sum(1))
     return weights[:, reach : length + reach]
-
-
-def _over(x: jax.Array, divisor: float) -> jax.Array:
-    """x / divisor rounded once: XLA would replace a constant divisor by a product with its reciprocal."""
-    return x / jnp.where(x == x, divisor, 1.0)
 
 
 def _box_radius(sigma: jax.Array) -> jax.Array:

@@ -1,0 +1,303 @@
+"""Every operation at fixed parameters against Pillow, scipy or loops."""
+
+import itertools
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from scipy import ndimage
+from sklearn.datasets import load_digits, load_sample_images
+
+from mvcl import augment
+
+CHINA = load_sample_images().images[0]
+IMAGES = {
+    "photograph": CHINA[100:260, 200:440],
+    "small": np.asarray(Image.fromarray(CHINA).resize((32, 32))),
+    "noise": np.random.default_rng(1).integers(0, 256, (40, 33, 3), dtype=np.uint8),
+    "digit": np.round(load_digits().images[0] * (255 / 16)).astype(np.uint8)[..., None],
+    "grey noise": np.random.default_rng(2).integers(0, 256, (11, 14, 1), dtype=np.uint8),
+}
+AFFINE = Image.Transform.AFFINE
+each_image = pytest.mark.parametrize("image", [IMAGES[name] for name in ("photograph", "noise", "digit")])
+
+
+def pillow(image):
+    return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+
+
+def difference(ours, expected):
+    """Largest difference in levels of 255."""
+    assert ours.dtype == np.float32
+    return np.abs(
+        255 * np.asarray(ours, np.float64) - np.asarray(expected, np.float64).reshape(ours.shape)
+    ).max()
+
+
+def pillow_hue(image, shift):
+    h, s, v = image.convert("HSV").split()
+    turned = (np.asarray(h, np.int32) + int(shift * 255)) % 256
+    return Image.merge("HSV", (Image.fromarray(turned.astype(np.uint8)), s, v)).convert("RGB")
+
+
+def loops_of_resize(line, start, stop, size):
+    """Pillow's coefficients by its formula, one at a time, in double precision."""
+
+    def cubic(t):
+        t = abs(t)
+        if t < 1:
+            return 1.5 * t**3 - 2.5 * t**2 + 1
+        return -0.5 * (t**3 - 5 * t**2 + 8 * t - 4) if t < 2 else 0.0
+
+    scale = (stop - start) / size
+    widening = max(scale, 1.0)
+    out = np.zeros((size, *line.shape[1:]))
+    for i in range(size):
+        center = start + (i + 0.5) * scale
+        first = max(0, int(center - 2 * widening + 0.5))
+        last = min(len(line), int(center + 2 * widening + 0.5))
+        weights = np.array([cubic((j + 0.5 - center) / widening) for j in range(first, last)])
+        out[i] = np.tensordot(weights / weights.sum(), line[first:last], 1)
+    return np.clip(out, 0, 1)
+
+
+@each_image
+@pytest.mark.parametrize(
+    ("box", "size"),
+    [
+        ((0, 0, 1, 1), 32),
+        ((0.1, 0.05, 0.83, 0.71), (24, 40)),
+        ((0.25, 0.5, 0.5, 0.75), 16),
+        ((0, 0, 1, 1), (5, 7)),
+        ((0.3, 0.0, 1, 0.4), (6, 50)),
+    ],
+)
+def test_crop_and_resize_is_pillow_resize_of_a_box(image, box, size):
+    height, width = image.shape[:2]
+    box = tuple(float(b * side) for b, side in zip(box, (width, height, width, height)))
+    rows, columns = (size, size) if isinstance(size, int) else size
+    expected = pillow(image).resize((columns, rows), Image.Resampling.BICUBIC, box=box)
+    assert difference(augment.crop_and_resize(image, np.array(box), size), expected) <= 2
+    mirrored = augment.crop_and_resize(image, np.array(box), size, mirror=True)
+    assert difference(mirrored, ImageOps.mirror(expected)) <= 2
+
+
+def test_crop_and_resize_is_the_formula():
+    image = np.random.default_rng(3).random((20, 14, 3), dtype=np.float32)
+    across = loops_of_resize(image.swapaxes(0, 1).astype(np.float64), 1.5, 12.25, 6).swapaxes(0, 1)
+    expected = loops_of_resize(across, 3.0, 17.5, 17)
+    ours = augment.crop_and_resize(image, np.array([1.5, 3.0, 12.25, 17.5]), (17, 6))
+    np.testing.assert_allclose(ours, expected, atol=2e-6)
+
+
+def test_crop_of_the_whole_at_its_size_is_the_image():
+    image = IMAGES["noise"]
+    whole = augment.crop_and_resize(image, np.array([0, 0, 33, 40]), (40, 33))
+    np.testing.assert_allclose(whole, image.astype(np.float32) / 255, atol=1e-7)
+
+
+def test_one_program_serves_every_box():
+    traces = []
+
+    @jax.jit
+    def crop(box):
+        traces.append(box)
+        return augment.crop_and_resize(IMAGES["small"], box, 8)
+
+    for corner in range(4):
+        crop(np.array([corner, corner, corner + 9.5, corner + 12], np.float32))
+    assert len(traces) == 1
+
+
+@each_image
+def test_flip_invert_grayscale(image):
+    assert difference(augment.horizontal_flip(image), ImageOps.mirror(pillow(image))) < 1e-4
+    assert difference(augment.invert(image), ImageOps.invert(pillow(image))) < 1e-4
+    luma = np.broadcast_to(np.asarray(pillow(image).convert("L"))[..., None], image.shape)
+    assert difference(augment.grayscale(image), luma) <= 0.51
+
+
+@each_image
+@pytest.mark.parametrize("factor", [0.0, 0.35, 1.0, 1.8])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (augment.brightness, ImageEnhance.Brightness),
+        (augment.contrast, ImageEnhance.Contrast),
+        (augment.saturation, ImageEnhance.Color),
+        (augment.sharpness, ImageEnhance.Sharpness),
+    ],
+)
+def test_enhancements(ours, theirs, image, factor):
+    assert difference(ours(image, factor), theirs(pillow(image)).enhance(factor)) <= 2
+    if factor == 1:
+        np.testing.assert_array_equal(ours(image, factor), image / np.float32(255))
+
+
+@pytest.mark.parametrize("shift", [-0.5, -0.13, 0.0, 0.1, 0.37])
+def test_hue_of_colours_on_a_grid(shift):
+    levels = np.array([0, 1, 2, 50, 51, 84, 85, 86, 127, 128, 170, 200, 254, 255], np.uint8)
+    grid = np.stack(np.meshgrid(levels, levels, np.arange(256, dtype=np.uint8), indexing="ij"), -1)
+    grid = grid.reshape(len(levels) ** 2, 256, 3)
+    assert difference(augment.hue(grid, shift), pillow_hue(pillow(grid), shift)) <= 0.51
+
+
+@pytest.mark.parametrize("name", ["photograph", "small", "noise"])
+def test_hue_of_images(name):
+    assert difference(augment.hue(IMAGES[name], -0.2), pillow_hue(pillow(IMAGES[name]), -0.2)) <= 0.51
+
+
+def test_hue_of_pure_colours_by_hand():
+    """A third of a turn takes red to green to blue; white, black and grey have no hue."""
+    colours = np.array([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0], [0.2, 0.2, 0.2]]], np.float32)
+    expected = np.array([[[0, 1, 0], [0, 0, 1], [1, 0, 0], [1, 1, 1], [0, 0, 0], [0.2, 0.2, 0.2]]])
+    np.testing.assert_allclose(augment.hue(colours, 85.5 / 255), expected, atol=1e-6)
+
+
+@each_image
+@pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 1.7, 4.0, 12.0])
+def test_blur_is_pillow_to_the_bit(image, sigma):
+    expected = pillow(image).filter(ImageFilter.GaussianBlur(sigma))
+    assert difference(augment.gaussian_blur(image, sigma), expected) < 1e-4
+
+
+@each_image
+@pytest.mark.parametrize(("sigma", "kernel_size"), [(0.1, 3), (0.7, 3), (2.0, 23), (1.3, 1)])
+def test_blur_with_a_kernel_is_scipy(image, sigma, kernel_size):
+    expected = ndimage.gaussian_filter(
+        image / 255, (sigma, sigma, 0), mode="nearest", radius=(kernel_size // 2, kernel_size // 2, 0)
+    )
+    np.testing.assert_allclose(augment.gaussian_blur(image, sigma, kernel_size), expected, atol=2e-6)
+
+
+@each_image
+def test_histogram_operations(image):
+    ours = {bits: augment.posterize(image, bits) for bits in (1, 3, 4, 8)}
+    assert all(difference(x, ImageOps.posterize(pillow(image), bits)) < 1e-4 for bits, x in ours.items())
+    for threshold in (0, 64, 128, 255):
+        expected = ImageOps.solarize(pillow(image), threshold)
+        assert difference(augment.solarise(image, threshold / 255), expected) < 1e-4
+    assert difference(augment.solarise(image), ImageOps.solarize(pillow(image))) < 1e-4
+    assert difference(augment.autocontrast(image), ImageOps.autocontrast(pillow(image))) <= 1.01
+    assert difference(augment.equalize(image), ImageOps.equalize(pillow(image))) < 1e-4
+
+
+def test_a_constant_channel_is_kept():
+    constant = np.full((6, 7, 3), 77, np.uint8)
+    assert difference(augment.autocontrast(constant), constant) < 1e-4
+    assert difference(augment.equalize(constant), constant) < 1e-4
+
+
+@each_image
+def test_moves(image):
+    height, width = image.shape[:2]
+    source = pillow(image)
+
+    def moved(*matrix):
+        return source.transform((width, height), AFFINE, matrix)
+
+    for amount in (0.3, -0.17):
+        assert difference(augment.shear_x(image, amount), moved(1, amount, 0, 0, 1, 0)) < 1e-4
+        assert difference(augment.shear_y(image, amount), moved(1, 0, 0, amount, 1, 0)) < 1e-4
+    for amount in (3, -2, 2.5):
+        assert difference(augment.translate_x(image, amount), moved(1, 0, -amount, 0, 1, 0)) < 1e-4
+        assert difference(augment.translate_y(image, amount), moved(1, 0, 0, 0, 1, -amount)) < 1e-4
+    for degrees in (30, -12.3, 45, 180):
+        assert difference(augment.rotate(image, degrees), source.rotate(degrees)) < 1e-4
+        traced = jax.jit(augment.rotate)(image, float(degrees))
+        wrong = np.abs(255 * np.asarray(traced) - np.asarray(source.rotate(degrees)).reshape(image.shape)) > 2
+        assert wrong.mean() < 1e-3
+
+
+def test_translate_by_hand():
+    row = np.array([[[0.1], [0.2], [0.3]]], np.float32)
+    np.testing.assert_allclose(augment.translate_x(row, 1)[0, :, 0], [0.0, 0.1, 0.2])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("name", ["small", "noise", "grey noise"])
+def test_rand_augment_operations_by_traced_number(name, sign):
+    image = IMAGES[name]
+    height, width = image.shape[:2]
+    source, t = pillow(image), 12 / 30
+    shift_x, shift_y = int(150 / 331 * width * t) * sign, int(150 / 331 * height * t) * sign
+    expected = {
+        "identity": source,
+        "shear_x": source.transform(source.size, AFFINE, (1, 0.3 * t * sign, 0, 0, 1, 0)),
+        "shear_y": source.transform(source.size, AFFINE, (1, 0, 0, 0.3 * t * sign, 1, 0)),
+        "translate_x": source.transform(source.size, AFFINE, (1, 0, -shift_x, 0, 1, 0)),
+        "translate_y": source.transform(source.size, AFFINE, (1, 0, 0, 0, 1, -shift_y)),
+        "rotate": source.rotate(30 * t * sign),
+        "brightness": ImageEnhance.Brightness(source).enhance(1 + 0.9 * t * sign),
+        "saturation": ImageEnhance.Color(source).enhance(1 + 0.9 * t * sign),
+        "contrast": ImageEnhance.Contrast(source).enhance(1 + 0.9 * t * sign),
+        "sharpness": ImageEnhance.Sharpness(source).enhance(1 + 0.9 * t * sign),
+        "posterize": ImageOps.posterize(source, 8 - round(4 * t)),
+        "solarise": ImageOps.solarize(source, 255 * (1 - t)),
+        "autocontrast": ImageOps.autocontrast(source),
+        "equalize": ImageOps.equalize(source),
+    }
+    assert tuple(expected) == augment.RAND_AUGMENT
+    apply = jax.vmap(partial(augment.rand_augment_op, magnitude=12, sign=sign), in_axes=(None, 0))
+    for ours, theirs in zip(apply(image, np.arange(14)), expected.values()):
+        assert difference(ours, theirs) <= 2
+
+
+@pytest.mark.parametrize("name", ["small", "grey noise"])
+def test_color_jitter_is_its_steps_in_the_given_order(name):
+    image = IMAGES[name]
+    steps = (augment.brightness, augment.contrast, augment.saturation, augment.hue)
+    amounts = (1.4, 0.6, 1.7, 0.2)
+    orders = np.array(list(itertools.permutations(range(4))))
+    all_orders = jax.vmap(lambda order: augment.color_jitter(image, order, *amounts))(orders)
+    no_hue = jax.vmap(lambda order: augment.color_jitter(image, order, *amounts[:3]))(orders)
+    for order, ours, ours_without in zip(orders, all_orders, no_hue):
+        expected = without = image
+        for step in order:
+            expected = steps[step](expected, amounts[step])
+            without = steps[step](without, amounts[step]) if step < 3 else without
+        # Hue is cut to 8 bits, so a rounding difference of 1e-7 may put a pixel a step of 6/255 away.
+        assert np.mean(np.abs(ours - expected) > 1e-5) < 2e-3
+        np.testing.assert_allclose(ours_without, without, atol=2e-6)
+
+
+def test_one_channel_has_no_colour():
+    image = IMAGES["digit"].astype(np.float32) / 255
+    for kept in (augment.saturation(image, 0.3), augment.hue(image, 0.4), augment.grayscale(image)):
+        np.testing.assert_array_equal(kept, image)
+    assert np.abs(augment.brightness(image, 0.5) - image).max() > 0.1
+    assert np.abs(augment.contrast(image, 0.5) - image).max() > 0.1
+
+
+def test_normalise():
+    image = IMAGES["small"]
+    mean, std = (0.5, 0.4, 0.3), (0.1, 0.2, 0.4)
+    np.testing.assert_allclose(augment.normalise(image, mean, std), (image / 255 - mean) / std, atol=2e-6)
+    np.testing.assert_allclose(augment.normalise(image, 0.5, 0.25), (image / 255 - 0.5) / 0.25, atol=1e-6)
+    with pytest.raises(ValueError, match=r"std must be one number or one per channel, 3 here, got 2"):
+        augment.normalise(image, mean, (1.0, 1.0))
+
+
+def test_vmap_over_images_and_parameters():
+    batch = np.random.default_rng(4).random((5, 9, 12, 3), dtype=np.float32)
+    amounts = np.linspace(0.3, 1.6, 5, dtype=np.float32)
+    operations = (augment.contrast, augment.sharpness, augment.hue, augment.gaussian_blur, augment.rotate)
+    for operation in operations:
+        together = jax.vmap(operation)(batch, amounts)
+        one_by_one = np.stack([operation(x, jax.numpy.asarray(a)) for x, a in zip(batch, amounts)])
+        np.testing.assert_allclose(together, one_by_one, atol=1e-6)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match=r"image must be \(height, width, channels\) .* got \(8, 8\)"):
+        augment.contrast(np.zeros((8, 8), np.float32), 1.0)
+    with pytest.raises(ValueError, match=r"1 or 3 channels, got \(8, 8, 4\)"):
+        augment.contrast(np.zeros((8, 8, 4), np.float32), 1.0)
+    with pytest.raises(ValueError, match=r"image must be uint8, or floating in \[0, 1\], got int32"):
+        augment.contrast(np.zeros((8, 8, 3), np.int32), 1.0)
+    with pytest.raises(ValueError, match=r"box must be \(4,\).* got \(3,\)"):
+        augment.crop_and_resize(np.zeros((8, 8, 3), np.uint8), np.zeros(3), 4)
+    with pytest.raises(ValueError, match=r"kernel_size must be odd and positive, or None, got 4"):
+        augment.gaussian_blur(np.zeros((8, 8, 3), np.uint8), 1.0, 4)
