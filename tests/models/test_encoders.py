@@ -25,7 +25,6 @@ from mvcl.models._layers import _convolve
 
 SMALL = {
     "resnet_cifar": (ResNet(stem="cifar", width=8), (8, 8, 3)),
-    "resnet_imagenet": (ResNet(width=8), (32, 32, 3)),
     "resnet_group": (ResNet(stem="cifar", norm="group", width=8), (8, 8, 3)),
     "vit": (ViT(patch=2, width=24, depth=2, heads=3), (8, 8, 1)),
     "convnet": (ConvNet((8, 16, 24)), (8, 8, 1)),
@@ -89,7 +88,7 @@ def test_parameter_count(config, shape, expected):
     assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(module, nnx.Param))} == {jnp.dtype(jnp.float32)}
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", ["resnet18", "resnet18_cifar", "vit_tiny", "convnet", "mlp"])
 def test_every_encoder_takes_any_channels(name):
     shape = (32, 32, 5)
     features = []
@@ -118,7 +117,7 @@ def test_features_depend_on_the_batch_just_when_the_config_says_so(name, rng):
     assert bool(statistics(compiled(name)[1])) == config.has_batch_statistics
 
 
-@pytest.mark.parametrize("name", ["resnet_cifar", "resnet_imagenet", "convnet", "mlp_batch"])
+@pytest.mark.parametrize("name", ["resnet_cifar", "convnet", "mlp_batch"])
 def test_evaluation_moves_no_statistics_and_training_moves_all(name, rng):
     x = (2 + rng.normal(size=(8, *SMALL[name][1]))).astype(np.float32)
     before = statistics(compiled(name)[1])
@@ -129,14 +128,14 @@ def test_evaluation_moves_no_statistics_and_training_moves_all(name, rng):
 
 
 def test_views_share_variables(rng):
-    module, shape = build("convnet")
+    module, shape = build("mlp_batch")
     x = rng.normal(size=(6, *shape)).astype(np.float32)
     evaluated = eval_view(module)
     before = evaluated(x)
     module(x)  # moves the running statistics, which the view sees
     assert float(jnp.abs(evaluated(x) - before).max()) > 1e-3
     assert not module.norms[0].use_running_average
-    assert evaluated.convs[0].kernel is module.convs[0].kernel
+    assert evaluated.linears[0].kernel is module.linears[0].kernel
 
 
 def test_running_statistics_by_hand(rng):
@@ -165,10 +164,8 @@ def mesh():
 @pytest.mark.parametrize("name", ["resnet_cifar", "convnet", "mlp_batch"])
 def test_statistics_are_those_of_the_global_batch(name, rng, mesh):
     shape = SMALL[name][1]
-    offsets = np.arange(16).reshape(
-        16, *[1] * len(shape)
-    )  # so that every device's own rows have another mean
-    x = (offsets + rng.normal(size=(16, *shape))).astype(np.float32)
+    offsets = np.arange(8).reshape(8, *[1] * len(shape))  # every device's own row has another mean
+    x = (offsets + rng.normal(size=(8, *shape))).astype(np.float32)
     features, one = call(name, x)
     features_8, eight = call(name, jax.device_put(x, NamedSharding(mesh, PartitionSpec("data"))))
     np.testing.assert_allclose(features_8, features, rtol=1e-3, atol=1e-4)
@@ -176,7 +173,7 @@ def test_statistics_are_those_of_the_global_batch(name, rng, mesh):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["resnet_cifar", "vit", "convnet"])
+@pytest.mark.parametrize("name", ["vit", "convnet"])
 def test_flops_per_device_fall_with_devices(name, mesh):
     module, shape = build(name)
     graph, params, rest = nnx.split(module, nnx.Param, ...)
@@ -193,13 +190,10 @@ def test_flops_per_device_fall_with_devices(name, mesh):
     assert 7 < ratio < 8.5  # not 8 to the last: the parameters' own arithmetic is not split
 
 
-@small
+@pytest.mark.parametrize("name", ["vit", "convnet", "convnet_group", "mlp_batch"])
 def test_bfloat16_is_close_to_float32(name, rng):
     x = rng.normal(size=(8, *SMALL[name][1])).astype(np.float32)
-    # In training the last statistics of this one are over 8 numbers: rounding the input to bfloat16 alone
-    # moves its features by half.
-    view = eval_view if name == "resnet_imagenet" else train_view
-    single, half = (call(name, x, view, dtype)[0] for dtype in (jnp.float32, jnp.bfloat16))
+    single, half = (call(name, x, dtype=dtype)[0] for dtype in (jnp.float32, jnp.bfloat16))
     assert half.dtype == jnp.float32
     error = np.linalg.norm(half - single) / np.linalg.norm(single)
     assert 1e-5 < error < 0.1  # below: bfloat16 was not used
@@ -239,8 +233,12 @@ def test_patch_convolution_is_the_convolution(size, stride, shape, rng):
         def f(x, kernel):
             return convolve(x, kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
-        out, pull = jax.vjp(f, x, kernel)
-        return out, *pull(jnp.cos(jnp.arange(out.size, dtype=jnp.float32)).reshape(out.shape))
+        @jax.jit
+        def run(x, kernel):
+            out, pull = jax.vjp(f, x, kernel)
+            return out, *pull(jnp.cos(jnp.arange(out.size, dtype=jnp.float32)).reshape(out.shape))
+
+        return run(x, kernel)
 
     for ours, lax in zip(results(_convolve), results(jax.lax.conv_general_dilated), strict=True):
         np.testing.assert_allclose(ours, lax, rtol=1e-5, atol=1e-5)
@@ -265,13 +263,13 @@ def test_seed_decides_the_parameters():
 
 
 def test_initial_scales():
-    # He's fan-out rule: variance 2 / (9 · 512) for a 3x3 kernel with 512 outputs, 512·512·9 of them
-    kernel = ConvNet((512, 512)).build((8, 8, 1), dtype=jnp.float32, rngs=nnx.Rngs(0)).convs[1].kernel
-    np.testing.assert_allclose(np.std(kernel[...]), np.sqrt(2 / (9 * 512)), rtol=0.01)
-    # a normal of deviation 0.02, cut at two deviations, has deviation 0.02 · 0.8796
-    vit = ViT(patch=8, width=192, depth=1, heads=3).build((32, 32, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
-    np.testing.assert_allclose(np.std(vit.blocks[0].mlp.fc1.kernel[...]), 0.02, rtol=0.13)
-    assert float(jnp.abs(vit.blocks[0].attn.qkv.kernel[...]).max()) < 0.0456
+    # He's fan-out rule: variance 2 / (9 · 256) for a 3x3 kernel with 256 outputs
+    kernel = ConvNet((128, 256)).build((8, 8, 1), dtype=jnp.float32, rngs=nnx.Rngs(0)).convs[1].kernel
+    np.testing.assert_allclose(np.std(kernel[...]), np.sqrt(2 / (9 * 256)), rtol=0.01)
+    # a normal of deviation 0.02 cut at two deviations; the cut one has deviation 0.02 · 0.8796
+    vit, _ = build("vit")
+    np.testing.assert_allclose(np.std(vit.blocks[0].mlp.fc1.kernel[...]), 0.01759, rtol=0.05)
+    assert 0.038 < float(jnp.abs(vit.blocks[0].mlp.fc1.kernel[...]).max()) <= 0.04
 
 
 @pytest.mark.parametrize(
