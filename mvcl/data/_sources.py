@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ class Arrays:
         if not self.path or not Path(self.path).is_file():
             raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
         try:
-            with np.load(self.path, allow_pickle=False) as archive:
+            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
         except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"data.path {self.path} is not a readable .npz file: {error}") from error
@@ -178,22 +178,19 @@ def prepare(name: str, directory: str | None = None) -> Path:
     """
     if name == "digits":
         return _digits_directory(directory)
-    try:
-        return _prepared_directory(name, directory)
-    except ValueError:
-        pass
-    import tensorflow_datasets as tfds
-
-    try:
-        builder = tfds.builder(name, data_dir=_data_root(directory), file_format="array_record")
-    except tfds.core.DatasetNotFoundError:
-        raise ValueError(_unknown_tfds(name)) from None
-    except ImportError as error:
-        raise ValueError(_needs_tensorflow(name, error)) from error
+    _check_known(name)
+    if (folder := _find_prepared(name, directory)) is not None:
+        return folder
     try:
         import tensorflow  # noqa: F401
     except ImportError as error:
-        raise ValueError(_needs_tensorflow(name, error)) from error
+        raise ValueError(
+            f"preparing {name} needs TensorFlow, once ({error}); install the extra: pip install 'mvcl[tensorflow]', "
+            f"then mvcl data prepare {name}"
+        ) from error
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder(name, data_dir=_data_root(directory), file_format="array_record")
     with _lock(Path(_data_root(directory)), name):
         builder.download_and_prepare()
     return Path(builder.data_dir)
@@ -211,13 +208,6 @@ def class_list(classes: Sequence[str]) -> tuple[str, ...]:
     else:
         return tuple(classes)
     return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
-
-
-def _needs_tensorflow(name: str, error: ImportError) -> str:
-    return (
-        f"preparing {name} needs TensorFlow, once ({error}); install the extra: pip install 'mvcl[tensorflow]', "
-        f"then mvcl data prepare {name}"
-    )
 
 
 def _data_root(directory: str | None) -> str:
@@ -255,36 +245,37 @@ def _quietly(function: Callable[[], Any]) -> None:
     import tensorflow_datasets as tfds
 
     tfds.disable_progress_bar()
-    with open(os.devnull, "w") as sink:
-        import contextlib
-
-        with contextlib.redirect_stdout(sink):
-            function()
+    with open(os.devnull, "w") as sink, redirect_stdout(sink):
+        function()
 
 
-def _unknown_tfds(name: str) -> str:
+def _check_known(name: str) -> None:
     import tensorflow_datasets as tfds
 
-    close = difflib.get_close_matches(name, tfds.list_builders(), n=3)
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    return f"data set {name!r} is not known to tfds{hint}"
+    base = name.partition(":")[0].partition("/")[0]
+    known = tfds.list_builders(with_community_datasets=False)  # the community's list is on the network
+    if base not in known:
+        close = difflib.get_close_matches(base, known, n=3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise ValueError(f"data set {base!r} is not known to tfds{hint}")
+
+
+def _find_prepared(name: str, directory: str | None) -> Path | None:
+    """Folder of a prepared tfds data set, found without its builder, which may need TensorFlow."""
+    base, _, version = name.partition(":")
+    root = Path(_data_root(directory)) / base
+    folders = [root / version] if version else sorted([*root.glob("*/"), *root.glob("*/*/")], reverse=True)
+    return next((folder for folder in folders if (folder / "dataset_info.json").is_file()), None)
 
 
 def _prepared_directory(name: str, directory: str | None) -> Path:
-    """Folder of a prepared tfds data set, found without importing its builder (which may need TensorFlow)."""
-    import tensorflow_datasets as tfds
-
-    base, _, version = name.partition(":")
-    root = Path(_data_root(directory)) / base
-    candidates = (
-        [root / version] if version else sorted(root.glob("*/"), reverse=True) if root.is_dir() else []
-    )
-    for folder in [*candidates, *(sorted(root.glob("*/*/"), reverse=True) if root.is_dir() else [])]:
-        if (folder / "dataset_info.json").is_file():
-            return folder
-    if base.split("/")[0] not in tfds.list_builders():
-        raise ValueError(_unknown_tfds(base.split("/")[0]))
-    raise ValueError(f"data set {name!r} is not prepared in {root.parent}; run: mvcl data prepare {name}")
+    folder = _find_prepared(name, directory)
+    if folder is None:
+        _check_known(name)
+        raise ValueError(
+            f"data set {name!r} is not prepared in {_data_root(directory)}; run: mvcl data prepare {name}"
+        )
+    return folder
 
 
 def _open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> dict[str, Split]:

@@ -20,7 +20,7 @@ class Optimizer:
     reference_batch: int | None = None
     """The learning rate is multiplied by n / reference_batch (256 in most papers); None takes it as it is."""
     warmup_epochs: float = 0.0
-    """Epochs of linear warm-up from 0."""
+    """Epochs of linear warm-up from 0; at most half the run."""
     weight_decay: float = 0.0
     """Weight decay at the start. Biases, norms and other vectors are never decayed."""
     end_weight_decay: float | None = None
@@ -121,14 +121,12 @@ def build(
       steps_per_epoch: steps in one pass over the data.
 
     Raises:
-      ValueError: the warm-up does not end before the run does, or a value is out of range.
+      ValueError: a value is out of range.
     """
-    warmup = round(optimizer.warmup_epochs * steps_per_epoch)
-    if warmup < 0 or (warmup >= steps and warmup > 0):
-        raise ValueError(
-            f"optimizer.warmup_epochs = {optimizer.warmup_epochs} is {warmup} steps, but the run has {steps}; "
-            "shorten the warm-up or lengthen the run"
-        )
+    # A run shortened for a trial is still to reach its peak.
+    warmup = min(round(optimizer.warmup_epochs * steps_per_epoch), steps // 2)
+    if warmup < 0:
+        raise ValueError(f"optimizer.warmup_epochs must be at least 0, got {optimizer.warmup_epochs}")
     if not optimizer.learning_rate > 0 or optimizer.weight_decay < 0:
         raise ValueError(
             "optimizer.learning_rate must be positive and weight_decay at least 0, got "

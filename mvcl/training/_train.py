@@ -346,7 +346,10 @@ def _batches(run: Run, first_step: int) -> Iterator[data.Batch]:
     config, split = run.config, run.splits["train"]
     crop = None
     if split.image_shape is None:
-        crop = partial(_host_crop, config.policies, config.train.seed)
+
+        def crop(image: np.ndarray, epoch: int, index: int) -> np.ndarray:
+            return augment.host_crop(image, config.policies, config.train.seed, epoch, index)
+
     return data.batches(
         split,
         batch_size=config.examples,
@@ -359,16 +362,9 @@ def _batches(run: Run, first_step: int) -> Iterator[data.Batch]:
     )
 
 
-def _host_crop(
-    policies: tuple[augment.Policy, ...], seed: int, image: np.ndarray, epoch: int, index: int
-) -> np.ndarray:
-    crops = [augment.host_crop(image, policy, seed, epoch, index, [v]) for v, policy in enumerate(policies)]
-    return np.concatenate(crops)
-
-
 def _host_resize(run: Run) -> Callable[[np.ndarray], np.ndarray]:
     policy = _program.evaluation_policy(run.config, None)
-    return lambda image: augment.host_crop(image, policy, 0, 0, 0, [0])[0]
+    return lambda image: augment.host_crop(image, [policy], 0, 0, 0)[0]
 
 
 def _channels(split: data.Split) -> int:
@@ -383,7 +379,8 @@ def _save_views(run: Run, workdir: Path, count: int = 8) -> None:
     images = [split.read(int(r)) for r in rows]
     if split.image_shape is None:
         cropped = [
-            _host_crop(run.config.policies, run.config.train.seed, x, 0, int(r)) for r, x in zip(rows, images)
+            augment.host_crop(x, run.config.policies, run.config.train.seed, 0, int(r))
+            for r, x in zip(rows, images)
         ]
         drawn = run.program.views(
             {"images": np.stack(cropped), "index": rows.astype(np.int32), "epoch": epoch}

@@ -1,0 +1,229 @@
+"""The command as a person types it: what it prints, and its exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from mvcl import cli, data
+
+ROOT = Path(__file__).parents[1]
+SMALL = [
+    "--train.steps", "4", "--train.batch-size", "32", "--train.log_every", "2", "--views.k", "2", "--mesh.data", "1",
+    "--encoder.widths", "4", "8", "--head.out", "8", "--evaluation.draws", "2",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tfds(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tfds")
+    data.prepare("digits", str(folder))
+    before = os.environ.get("TFDS_DATA_DIR")
+    os.environ["TFDS_DATA_DIR"] = str(folder)
+    os.environ["MVCL_CACHE"] = str(ROOT / ".cache" / "jax")
+    yield
+    os.environ.pop("TFDS_DATA_DIR")
+    if before is not None:
+        os.environ["TFDS_DATA_DIR"] = before
+
+
+def run(*arguments):
+    """Exit code of a command."""
+    try:
+        return cli.main([str(a) for a in arguments])
+    except SystemExit as stop:  # tyro's own errors
+        return stop.code
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "a"
+    assert run("train", "configs/digits.py", "--workdir", workdir, *SMALL) == 0
+    return workdir
+
+
+def test_train_prints_the_table_and_writes_the_report(trained, capsys):
+    assert run("train", "configs/digits.py", "--workdir", trained, *SMALL) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "trained encoder",
+        "untrained encoder",
+        "raw input",
+        "10 labels/class",
+        "draws",
+        "report.html",
+    ):
+        assert words in out
+    assert (trained / "report.html").stat().st_size > 10_000
+
+
+def test_a_saved_config_can_be_passed_back(trained, tmp_path, capsys):
+    assert run("train", trained / "config.json", "--workdir", tmp_path / "b") == 0
+    assert (tmp_path / "b" / "config.json").read_text() == (trained / "config.json").read_text()
+    a, b = (json.loads((w / "evaluation.json").read_text()) for w in (trained, tmp_path / "b"))
+    assert a == b
+
+
+def test_objectives_are_swapped_in_one_word(tmp_path):
+    options = [
+        "objective:one_vs_rest",
+        "objective.pair:info_nce",
+        "--objective.pair.temperature",
+        "0.3",
+        "optimizer:sgd",
+    ]
+    assert run("train", "configs/digits.py", "--workdir", tmp_path / "c", *SMALL, *options) == 0
+    saved = json.loads((tmp_path / "c" / "config.json").read_text())
+    assert saved["objective"]["_type"] == "OneVsRest"
+    assert saved["objective"]["pair"]["temperature"] == 0.3
+    assert saved["optimizer"]["momentum"] == 0.9
+    assert "b1" not in saved["optimizer"]
+
+
+def test_evaluate_embed_export_report(trained, tmp_path, capsys):
+    assert run("evaluate", trained) == 0
+    assert run("evaluate", trained, "--checkpoint", "best") == 0
+    assert run("embed", trained, "--split", "test", "--out", tmp_path / "z.npz") == 0
+    with np.load(tmp_path / "z.npz", allow_pickle=False) as z:
+        assert z["features"].shape == (360, 8)
+    assert run("export", trained, "--out", tmp_path / "encoder.safetensors") == 0
+    assert sum(x.size for x in load_file(tmp_path / "encoder.safetensors").values()) > 300
+    assert run("report", trained, trained, "--out", tmp_path / "two.html") == 0
+    assert (tmp_path / "two.html").is_file()
+    assert run("data", "prepare", "digits") == 0
+
+
+def test_dry_run_says_what_a_step_costs(capsys):
+    assert run("train", "configs/digits.py", "--dry-run", *SMALL) == 0
+    out = capsys.readouterr().out
+    assert "32 examples x 2 views = 64 views" in out
+    for words in ("parameters", "GFLOP", "memory", "4 (0.1 epochs of 1,437 examples)"):
+        assert words in out
+
+
+def test_dry_run_without_the_data(capsys):
+    assert run("train", "configs/digits.py", "data:tfds", "--data.name", "cifar10", "--dry-run", *SMALL) == 0
+    assert "the data is not here" in capsys.readouterr().out
+
+
+def test_configs_are_listed(capsys):
+    assert run("configs") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("configs/digits.py ") and "digits" in line[20:] for line in lines)
+    assert len(lines) == len(list((ROOT / "configs").rglob("*.py")))
+    assert all(len(line.split(None, 1)) == 2 for line in lines)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "--help",
+        "train --help",
+        "evaluate -h",
+        "embed -h",
+        "report -h",
+        "export -h",
+        "data -h",
+        "configs -h",
+    ],
+)
+def test_help_is_there(command, capsys):
+    assert run(*command.split()) == 0
+    assert "usage" in capsys.readouterr().out
+
+
+def test_help_of_a_config_explains_its_fields(capsys):
+    assert run("train", "configs/digits.py", "objective:mv_infonce", "--help") == 0
+    out = capsys.readouterr().out
+    for words in (
+        "--objective.negatives",
+        "--objective.temperature",
+        "--train.microbatch",
+        "--views.policy.crop-scale",
+    ):
+        assert words in out
+    assert "--objective.symmetric" not in out  # that is another objective's
+    help_of_temperature = out[out.index("--objective.temperature") :][:400]
+    assert "positive" in help_of_temperature
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "did you mean train?"),
+        (["train"], "needs a config"),
+        (["train", "configs/none.py"], "no config at"),
+        (["train", "configs/digits.py", "objective:mv_dehl"], "did you mean objective:mv_dhel?"),
+        (["train", "configs/digits.py", "objectiv:mv_dhel"], "did you mean objective:mv_dhel?"),
+        (["train", "configs/digits.py", "encoder:resnet19"], "did you mean encoder:resnet18?"),
+        (["train", "configs/digits.py", "views.policy:simclrs"], "did you mean views.policy:simclr?"),
+        (["train", "configs/digits.py", "--views.k", "1"], "at least 2"),
+        (["train", "configs/digits.py", "--train.batch-size", "33", "--mesh.data", "8"], "32 or 40"),
+        (["train", "configs/digits.py", "objective:nt_xent"], "exactly 2 views"),
+        (["train", "configs/digits.py", "data:tfds", "--data.name", "cifra10"], "did you mean cifar10"),
+        (
+            ["train", "configs/digits.py", "data:folder", "--data.path", "nowhere"],
+            "data.path must be a folder",
+        ),
+        (["train", "configs/digits.py", "data:tfds", "--data.name", "cifar10"], "mvcl data prepare cifar10"),
+        (["data", "prepare", "cifar10"], "mvcl[tensorflow]"),
+        (["data", "fetch"], "mvcl data prepare"),
+        (["evaluate", "nowhere"], "not the folder of a run"),
+        (["report", "nowhere"], "not the folder of a run"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_path):
+    if arguments[0] == "train" and len(arguments) > 2:
+        arguments = [*arguments, "--workdir", tmp_path / "x"]
+    assert run(*arguments) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert "Traceback" not in err
+    assert not (tmp_path / "x" / "config.json").exists()
+
+
+def test_a_misspelt_option_names_the_nearest(capsys):
+    assert run("train", "configs/digits.py", "--train.batchsize", "3") == 2
+    assert "--train.batch-size" in capsys.readouterr().err
+
+
+def test_debug_shows_where(capsys):
+    assert run("evaluate", "nowhere", "--debug") == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_corrupt_image_at_run_time_is_exit_code_1(tmp_path, rng, capsys):
+    from PIL import Image
+
+    for part in ("train", "test"):
+        for name in ("a", "b"):
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(20):
+                Image.fromarray(rng.integers(0, 256, (9 + i % 3, 9, 3), np.uint8)).save(
+                    tmp_path / part / name / f"{i}.png"
+                )
+    broken = tmp_path / "train" / "b" / "3.png"
+    broken.write_bytes(broken.read_bytes()[:80])
+    options = ["data:folder", "--data.path", tmp_path, "--workdir", tmp_path / "run", *SMALL]
+    assert run("train", "configs/digits.py", *options) == 1
+    err = capsys.readouterr().err
+    assert "b/3.png cannot be decoded" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_installed_command(tmp_path):
+    done = subprocess.run(
+        [Path(sys.executable).with_name("mvcl"), "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout.strip().count(".") == 2
