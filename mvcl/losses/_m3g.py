@@ -130,7 +130,9 @@ def _gap(
     out = multimarginal_sinkhorn(
         _numerics.gather(z, axis_name, axis=1),
         cost,
-        epsilon=Epsilon(strength, epsilon_init, epsilon_decay),
+        # a Python number stays one, so that what follows from it is known before compilation
+        epsilon=Epsilon(epsilon, epsilon_init, epsilon_decay),
+        pair_spread=4 / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
         threshold=tolerance,
         max_iterations=max_iterations,
         axis_name=axis_name,

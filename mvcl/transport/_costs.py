@@ -30,9 +30,12 @@ def squared_resultant_pairs(z: jax.Array) -> jax.Array:
     """
     k = z.shape[0]
     square = jnp.sum(z * z, axis=-1) / (k - 1)
-    left, right = (jnp.asarray(side) for side in zip(*pairs(k)))
-    gram = _numerics.inner("pid,pjd->pij", z[left], z[right])
-    return 2 * gram + square[left][:, :, None] + square[right][:, None, :]
+    return jnp.stack(
+        [
+            2 * _numerics.inner("id,jd->ij", z[l], z[m]) + square[l][:, None] + square[m][None, :]
+            for l, m in pairs(k)
+        ]
+    )
 
 
 def circular_variance_pairs(z: jax.Array) -> jax.Array:

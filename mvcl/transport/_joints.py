@@ -44,7 +44,6 @@ from jax.scipy.special import logsumexp
 from mvcl import _numerics
 from mvcl.transport._costs import pairs
 
-
 # view -> (first index, number of indices), in the order of the block's axes
 Tiles = dict[int, tuple[jax.Array, int]]
 Block = Callable[[Sequence[jax.Array]], jax.Array]
@@ -120,12 +119,12 @@ def log_joint(
 
     steps = math.prod(lengths) // math.prod(sizes)
     if steps == 1:
-        return block(_starts(form, lengths, sizes, jnp.asarray(0)))
+        return block(_starts(form, lengths, sizes, jnp.int32(0)))
     # checkpoint: a backward pass makes each block again and holds one at a time.
     body = jax.checkpoint(
         lambda _, step: (None, block(_starts(form, lengths, sizes, step))), prevent_cse=False
     )
-    return lax.scan(body, None, jnp.arange(steps))[1].reshape(lengths)
+    return lax.scan(body, None, jnp.arange(steps, dtype=jnp.int32))[1].reshape(lengths)
 
 
 def pair_marginals(form: Form, costs: jax.Array, scaled: jax.Array, epsilon: jax.Array) -> jax.Array:
@@ -155,7 +154,7 @@ def pair_marginals(form: Form, costs: jax.Array, scaled: jax.Array, epsilon: jax
 
         def add(pair: tuple[int, int], joint: jax.Array, axes: tuple[int, ...]) -> None:
             part = jnp.sum(joint, axis=tuple(x for x in range(joint.ndim) if x not in axes))
-            start = [tiles[view][0] if view in tiles else jnp.asarray(0) for view in pair]
+            start = [tiles[view][0] if view in tiles else jnp.int32(0) for view in pair]
             there = lax.dynamic_slice(sums[index[pair]], start, part.shape)
             sums[index[pair]] = lax.dynamic_update_slice(sums[index[pair]], there + part, start)
 
@@ -170,7 +169,7 @@ def pair_marginals(form: Form, costs: jax.Array, scaled: jax.Array, epsilon: jax
 
     zero = 0 * parts.kernel  # varies between devices as the sums will
     steps = math.prod(lengths) // math.prod(sizes)
-    sums = lax.scan(body, [zero] * len(index), jnp.arange(steps))[0]
+    sums = lax.scan(body, [zero] * len(index), jnp.arange(steps, dtype=jnp.int32))[0]
     sums[index[a, b]] *= parts.kernel
     return jnp.stack(sums)
 
@@ -182,13 +181,17 @@ def row_count(form: Form) -> int:
 
 def row_offset(form: Form) -> jax.Array:
     """Index of this device's first row of a group's first view."""
-    return jnp.asarray(0) if form.axis_name is None else lax.axis_index(form.axis_name) * row_count(form)
+    return (
+        jnp.int32(0)
+        if form.axis_name is None
+        else lax.axis_index(form.axis_name) * jnp.int32(row_count(form))
+    )
 
 
 def _starts(form: Form, lengths: Sequence[int], sizes: Sequence[int], step: jax.Array) -> list[jax.Array]:
     """First indices of the block of this step."""
     counts = tuple(length // size for length, size in zip(lengths, sizes))
-    starts = [place * size for place, size in zip(jnp.unravel_index(step, counts), sizes)]
+    starts = [jnp.int32(place * size) for place, size in zip(jnp.unravel_index(step, counts), sizes)]
     return [starts[0] + row_offset(form), *starts[1:]]
 
 
@@ -243,7 +246,7 @@ def _summed_block(
 
     def block(starts: Sequence[jax.Array]) -> jax.Array:
         tiles = dict(zip(group, zip(starts, sizes)))
-        tiles |= {view: (jnp.asarray(0), form.points) for view in rest[:-2]}
+        tiles |= {view: (jnp.int32(0), form.points) for view in rest[:-2]}
         u, largest_u = _rows(parts.to_a, tiles)
         v, largest_v = _rows(parts.to_b, tiles)
         bilinear = jnp.sum(_numerics.inner("...i,ij->...j", u, parts.kernel) * v, axis=-1)
@@ -293,7 +296,7 @@ def _elementwise_block(
 
     def block(starts: Sequence[jax.Array]) -> jax.Array:
         tiles = {view: (start, size) for view, start, size in zip(group, starts, sizes)}
-        tiles |= {view: (jnp.asarray(0), form.points) for view in rest}
+        tiles |= {view: (jnp.int32(0), form.points) for view in rest}
         if form.tensor:
             first, extent = zip(*(tiles[view] for view in range(form.views)))
             cost = lax.dynamic_slice(costs, first, extent).transpose(order)

@@ -77,6 +77,7 @@ def multimarginal_sinkhorn(
     threshold: float = 1e-3,
     max_iterations: int = 100,
     path: Path = "auto",
+    pair_spread: float | None = None,
     axis_name: str | None = None,
     block_size: int | None = None,
     max_operations: float = 1e14,
@@ -110,6 +111,9 @@ def multimarginal_sinkhorn(
       path: `"auto"` takes the first of these that applies. `"pairwise"` contracts by matrix products, and
         goes over to `"logsumexp"` by itself for an epsilon so small that float32 could not hold a pair's
         kernel; `"resultant"` streams over all tuples of a named cost; `"dense"` holds the tensor.
+      pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
+        circular variance of unit vectors. With an epsilon that is a number, the way of the pairwise path is then
+        settled before compilation, which takes half as long; without, both are compiled and the costs decide.
       axis_name: inside `shard_map`, the mesh axis whose devices share the work. The arguments are whole on
         every device, and so is the result; n must be a multiple of the number of devices.
       block_size: rows of n numbers held at once; None takes what suits the backend. Same result either way.
@@ -145,7 +149,7 @@ def multimarginal_sinkhorn(
     )
     options = _Options(
         form=form,
-        always_logsumexp=kind == "logsumexp",
+        bilinear=_is_bilinear(form, kind, schedule.target, pair_spread, costs.dtype),
         max_iterations=int(max_iterations),
         epsilon_init=float(schedule.init),
         epsilon_decay=float(schedule.decay),
@@ -153,17 +157,13 @@ def multimarginal_sinkhorn(
     limit = jnp.asarray(threshold, costs.dtype)
     axes = _varying(costs) | _varying(target) | _varying(limit) | ({axis_name} if axis_name else set())
     out = _solve(options, _vary(costs, axes), _vary(target, axes), _vary(limit, axes))
+    value, rest = out.value, jax.tree.map(lax.stop_gradient, out)
     if axis_name is not None:
-        # The same on every device; the means say so, and give each device's copy of the costs its share of
+        # The same on every device, which these say; and a mean gives each device's copy of the costs its share of
         # the gradient.
-        out = jax.tree.map(
-            lambda x: (
-                lax.pmean(x, axis_name) if jnp.issubdtype(x.dtype, jnp.floating) else lax.pmax(x, axis_name)
-            ),
-            out,
-        )
-    frozen = jax.tree.map(lax.stop_gradient, out)
-    return frozen._replace(value=out.value)
+        value = lax.pmean(value, axis_name)
+        rest = jax.tree.map(lambda x: lax.pmax(x, axis_name), rest)
+    return rest._replace(value=value)
 
 
 def _prepare(
@@ -245,6 +245,17 @@ def _choose(path: str, possible: tuple[str, ...], what: str) -> str:
     return path
 
 
+def _is_bilinear(
+    form: Form, kind: str, epsilon: Any, pair_spread: float | None, dtype: jnp.dtype
+) -> bool | None:
+    """Whether the contraction is right, where that is known before the costs are."""
+    if not form.bilinear or kind == "logsumexp":
+        return False
+    if pair_spread is None or isinstance(epsilon, jax.core.Tracer):
+        return None
+    return float(pair_spread) <= bilinear_spread_bound(dtype) * float(epsilon)
+
+
 def _tensor_of_pairs(matrices: jax.Array, k: int) -> jax.Array:
     n = matrices.shape[-1]
     total = jnp.zeros((n,) * k, matrices.dtype)
@@ -291,7 +302,7 @@ class _Options(NamedTuple):
     """All of a problem but its numbers."""
 
     form: Form
-    always_logsumexp: bool
+    bilinear: bool | None  # None where the costs decide
     max_iterations: int
     epsilon_init: float
     epsilon_decay: float
@@ -359,8 +370,8 @@ _differentiable.defvjp(_forward, _backward)
 
 def _either(options: _Options, costs: jax.Array, epsilon: jax.Array, branch: Any) -> Any:
     """`branch(bilinear)` for the way that is right at this spread of the costs, chosen when it runs."""
-    if not options.form.bilinear or options.always_logsumexp:
-        return branch(False)
+    if options.bilinear is not None:
+        return branch(options.bilinear)
     spread = jnp.max(jnp.max(costs, axis=(1, 2)) - jnp.min(costs, axis=(1, 2))) / epsilon
     fits = spread <= bilinear_spread_bound(costs.dtype)
     return lambda *operands: lax.cond(fits, branch(True), branch(False), *operands)

@@ -72,7 +72,7 @@ def test_equals_eq_8_summed_over_the_tensor(x64, rng, k, n, epsilon, cost):
     assert expected > 0
 
 
-@pytest.mark.parametrize("k", [2, 3, 4])
+@pytest.mark.parametrize("k", [2, 4])
 def test_gradient_is_that_of_the_truth_minus_the_plan(x64, rng, k):
     n, epsilon = 4, 0.2
     z = unit(rng, k, n)
@@ -121,7 +121,7 @@ def test_two_views_agree_with_otts_sinkhorn(x64, rng):
     )
 
 
-@pytest.mark.parametrize("k", [2, 3, 4, 5])
+@pytest.mark.parametrize("k", [2, 5])
 def test_coinciding_vectors(k):
     value = m3g(np.ones((k, 6, 3), np.float32), 0.3)
     np.testing.assert_allclose(value, (k - 1) * 0.3 * np.log(6), rtol=1e-6)
@@ -135,7 +135,7 @@ def test_vanishes_when_the_truth_is_the_plan(x64):
     assert 0 <= values[2] < 1e-9
 
 
-@pytest.mark.parametrize("max_iterations", [1, 3, 100])
+@pytest.mark.parametrize("max_iterations", [1, 100])
 def test_is_not_negative_even_before_it_has_converged(rng, max_iterations):
     for k, epsilon in ((2, 0.01), (3, 0.05), (4, 1.0)):
         z = np.float32(unit(rng, 1, 8) + 0.1 * rng.normal(size=(k, 8, 3)))
@@ -206,3 +206,21 @@ def test_bad_arguments_are_refused():
         m3g(z[:1])
     with pytest.raises(ValueError, match=r"2.62e\+05 tuples.*5.24e\+05 operations.*n <= 46 with 3 views"):
         m3g(np.ones((3, 64, 2), np.float32), max_operations=2e5)
+
+
+def test_sharded_value_and_gradient_are_those_of_the_whole_batch(x64, rng):
+    from jax.sharding import AxisType, PartitionSpec
+
+    z = rng.normal(size=(3, 8, 4))
+    mesh = jax.make_mesh((8,), ("data",), (AxisType.Auto,))
+    rows = PartitionSpec(None, "data")
+    value, gradient = jax.value_and_grad(m3g)(z)
+
+    def f(z):
+        return m3g(z, axis_name="data")
+
+    whole = jax.shard_map(f, mesh=mesh, in_specs=rows, out_specs=PartitionSpec())
+    inside = jax.shard_map(jax.value_and_grad(f), mesh=mesh, in_specs=rows, out_specs=(PartitionSpec(), rows))
+    for got, got_gradient in (jax.jit(jax.value_and_grad(whole))(z), jax.jit(inside)(z)):
+        np.testing.assert_allclose(got, value, rtol=1e-12)
+        np.testing.assert_allclose(got_gradient, gradient, atol=1e-13)

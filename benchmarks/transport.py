@@ -1,0 +1,261 @@
+"""Time and memory of the multi-marginal matching gap, beside ott's dense solver and bare matrix products.
+
+    python -m benchmarks.transport                          # the table and the bars
+    python -m benchmarks.transport --only 64,4 256,4        # some sizes
+    python -m benchmarks.transport --plot docs/transport    # docs/transport.svg and .json, for the docs
+
+Value and gradient in the embeddings, compiled, d = 256, epsilon = 0.2, tolerance 1e-3 in the summed L1 error
+of the marginals for both solvers. ott checks its error after every sweep here (its default is every tenth),
+so that it stops as early as it can. Times are the least of several rounds in which the programs take turns;
+memory is what the compiler reserves for temporaries. The floor is the time of the matrix products of one
+pass, (n^(k-2), n) times (n, n), in blocks of the same size and with nothing else; a run with s passes makes s
+of these products and its gradient three more.
+"""
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mvcl.losses import m3g_with_status
+
+# ott after mvcl, which silences what importing it warns of
+from ott.experimental import mmsinkhorn  # isort: skip
+
+BESIDE_OTT = [(64, 2), (64, 3), (32, 4), (64, 4), (16, 5), (12, 6)]
+ALONE = [(128, 4), (256, 4), (512, 4), (512, 3), (64, 5), (128, 5), (64, 6)]
+ON_ACCELERATOR = [(1024, 4)]
+PLOT = {3: [16, 32, 64, 128, 256, 512], 4: [8, 16, 32, 64, 128, 256], 5: [8, 16, 32, 64], 6: [4, 8, 16, 32]}
+DENSE_LIMIT = 2**24  # entries of ott's tensor in the plot: 1 GB of temporaries
+DIMENSION, EPSILON, TOLERANCE = 256, 0.2, 1e-3
+MIB = 2**20
+
+
+def embeddings(n: int, k: int) -> jax.Array:
+    """k noisy views of n random directions, on the sphere."""
+    rng = np.random.default_rng(n * 100 + k)
+    z = rng.normal(size=(1, n, DIMENSION)) + 0.5 * rng.normal(size=(k, n, DIMENSION))
+    return jnp.asarray(z / np.linalg.norm(z, axis=-1, keepdims=True), jnp.float32)
+
+
+def ours(z: jax.Array) -> tuple[jax.Array, Any]:
+    return m3g_with_status(z, epsilon=EPSILON, tolerance=TOLERANCE)
+
+
+def otts(z: jax.Array) -> tuple[jax.Array, Any]:
+    """The same loss from ott's solver: its cost is k² times ours, and its value epsilon larger."""
+    k, n, _ = z.shape
+    z = z / jnp.linalg.norm(z, axis=-1, keepdims=True)
+    solver = mmsinkhorn.MMSinkhorn(threshold=TOLERANCE, max_iterations=100, inner_iterations=1)
+    out = solver(tuple(z), epsilon=k**2 * EPSILON)
+    matched = jnp.mean(1 - jnp.sum(jnp.mean(z, axis=0) ** 2, axis=-1))
+    assert out.ent_reg_cost is not None
+    return matched - EPSILON * math.log(n) - out.ent_reg_cost / k**2, out
+
+
+def bare_products(n: int, k: int) -> Callable[[jax.Array], jax.Array]:
+    """The matrix products of one pass and nothing else, in blocks of the solver's size."""
+    rows = n ** max(k - 2, 1)
+    block = max(d for d in range(1, min(rows, max(2**17 // n, n)) + 1) if rows % d == 0)
+
+    def run(matrix: jax.Array) -> jax.Array:
+        left = jnp.tile(matrix, (-(-block // n), 1))[:block]
+
+        def body(total: jax.Array, _: None) -> tuple[jax.Array, None]:
+            # The operand depends on the step before, or the product would be taken out of the loop.
+            product = jnp.matmul(left + 0 * total, matrix, precision="highest")
+            return product[:1, :1], None
+
+        return jax.lax.scan(body, jnp.zeros((1, 1)), None, length=rows // block)[0]
+
+    return run
+
+
+def measure(programs: dict[str, tuple[Callable[..., Any], Any]], budget: float) -> dict[str, dict[str, Any]]:
+    """Least seconds, temporaries in bytes and result of every program, run in turns for about `budget`
+    seconds."""
+    found: dict[str, dict[str, Any]] = {}
+    compiled = {}
+    for name, (function, argument) in programs.items():
+        compiled[name] = jax.jit(function).lower(argument).compile()
+        found[name] = {
+            "seconds": math.inf,
+            "bytes": compiled[name].memory_analysis().temp_size_in_bytes,  # type: ignore[union-attr]
+        }
+    end = time.perf_counter() + budget
+    rounds = 0
+    while rounds < 2 or (rounds < 30 and time.perf_counter() < end):
+        for name, (_, argument) in programs.items():
+            if rounds == 1 and found[name]["seconds"] > budget:
+                continue  # once is enough for what takes that long
+            start = time.perf_counter()
+            found[name]["result"] = jax.block_until_ready(compiled[name](argument))
+            found[name]["seconds"] = min(found[name]["seconds"], time.perf_counter() - start)
+        rounds += 1
+    return found
+
+
+def measure_case(n: int, k: int, *, with_ott: bool, budget: float = 4.0) -> dict[str, Any]:
+    z = embeddings(n, k)
+    programs: dict[str, tuple[Callable[..., Any], Any]] = {
+        "ours": (jax.value_and_grad(ours, has_aux=True), z),
+        "floor": (bare_products(n, k), z[0] @ z[1].T),
+    }
+    if with_ott:
+        programs["ott"] = (jax.value_and_grad(otts, has_aux=True), z)
+    found = measure(programs, budget)
+    (loss, status), gradient = found["ours"]["result"]
+    sweeps = int(status.n_iters)
+    products = 2 * sweeps + 1 + 3  # passes: two a sweep, and the one that measures the last iterate
+    row = {
+        "n": n,
+        "k": k,
+        "seconds": found["ours"]["seconds"],
+        "bytes": found["ours"]["bytes"],
+        "floor_seconds": found["floor"]["seconds"],
+        "over_floor": found["ours"]["seconds"] / found["floor"]["seconds"] / products,
+        "sweeps": sweeps,
+        "error": float(status.error),
+        "converged": bool(status.converged),
+        "loss": float(loss),
+    }
+    if with_ott:
+        (other, other_status), other_gradient = found["ott"]["result"]
+        row |= {
+            "ott_seconds": found["ott"]["seconds"],
+            "ott_bytes": found["ott"]["bytes"],
+            "ott_sweeps": int(other_status.n_iters),
+            "loss_difference": float(abs(loss - other)),
+            "gradient_difference": float(
+                jnp.linalg.norm(gradient - other_gradient) / jnp.linalg.norm(gradient)
+            ),
+        }
+    return row
+
+
+def line(row: dict[str, Any]) -> str:
+    text = (
+        f"{row['n']:5d} {row['k']:2d} {row['n'] ** row['k']:9.1e} {row['sweeps']:3d} {row['error']:8.1e} "
+        f"{row['seconds'] * 1e3:10.2f} {row['bytes'] / MIB:8.2f} "
+        f"{row['floor_seconds'] * 1e3:9.3f} {row['over_floor']:6.2f}"
+    )
+    if "ott_seconds" in row:
+        text += (
+            f" {row['ott_seconds'] * 1e3:9.2f} {row['ott_bytes'] / MIB:8.2f} {row['ott_sweeps']:3d} "
+            f"{row['ott_seconds'] / row['seconds']:6.1f}x {row['ott_bytes'] / row['bytes']:6.1f}x "
+            f"{row['loss_difference']:8.1e} {row['gradient_difference']:8.1e}"
+        )
+    return text
+
+
+HEADER = (
+    "    n  k    tuples swp    error    ours ms      MiB  floor ms /floor"
+    "    ott ms      MiB swp    time  memory    Δloss    Δgrad"
+)
+
+
+def bars(rows: dict[tuple[int, int], dict[str, Any]]) -> list[tuple[str, bool]]:
+    """What the solver is held to, of the sizes that were run; the limits are for CPU."""
+    found = [
+        (
+            f"({n},{k}) takes {r['ott_seconds'] / r['seconds']:.1f}x less time than ott, at least 1",
+            r["ott_seconds"] >= r["seconds"],
+        )
+        for (n, k), r in rows.items()
+        if "ott_seconds" in r
+    ]
+    found += [
+        (f"({n},{k}) takes {r['over_floor']:.2f}x the floor, at most 3", r["over_floor"] <= 3)
+        for (n, k), r in rows.items()
+        if n >= 128
+    ]
+    if (64, 4) in rows:
+        r = rows[64, 4]
+        time_ratio, memory_ratio = r["ott_seconds"] / r["seconds"], r["ott_bytes"] / r["bytes"]
+        found.append((f"(64,4) is {time_ratio:.1f}x faster than ott, at least 10", time_ratio >= 10))
+        found.append((f"(64,4) takes 1/{memory_ratio:.1f} of ott's memory, at most 1/12", memory_ratio >= 12))
+    for size, limit in (((256, 4), 256), ((64, 6), 1024)):
+        if size in rows:
+            mib = rows[size]["bytes"] / MIB
+            found.append((f"({size[0]},{size[1]}) takes {mib:.0f} MiB, at most {limit}", mib <= limit))
+    return found
+
+
+def table(sizes: list[tuple[int, int]]) -> int:
+    device = jax.devices()[0].device_kind
+    print(f"jax {jax.__version__} on {device}; value and gradient, d={DIMENSION}, epsilon={EPSILON}")
+    print(HEADER, flush=True)
+    rows = {}
+    for n, k in sizes:
+        rows[n, k] = measure_case(n, k, with_ott=(n, k) in BESIDE_OTT)
+        print(line(rows[n, k]), flush=True)
+    results = bars(rows)
+    results += [
+        (f"({n},{k}) has converged", r["converged"]) for (n, k), r in rows.items() if not r["converged"]
+    ]
+    for text, holds in results:
+        print("holds " if holds else "FAILS ", text)
+    return 0 if all(holds for _, holds in results) else 1
+
+
+def plot(path: Path) -> None:
+    """Measures the sizes of PLOT, writes the numbers beside the picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = []
+    for k, sizes in PLOT.items():
+        for n in sizes:
+            rows.append(measure_case(n, k, with_ott=n**k <= DENSE_LIMIT, budget=1.0))
+            print(line(rows[-1]), flush=True)
+    path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for axis, quantity, scale, label in (
+        (axes[0], "seconds", 1e3, "value and gradient [ms]"),
+        (axes[1], "bytes", 1 / MIB, "temporaries [MiB]"),
+    ):
+        for color, k in enumerate(PLOT):
+            mine = [(r["n"], r[quantity] * scale) for r in rows if r["k"] == k]
+            dense = [
+                (r["n"], r[f"ott_{quantity}"] * scale) for r in rows if r["k"] == k and f"ott_{quantity}" in r
+            ]
+            axis.plot(*zip(*mine), "o-", color=f"C{color}", label=f"k = {k}")
+            axis.plot(*zip(*dense), "x--", color=f"C{color}")
+        axis.plot([], [], "x--", color="gray", label="dense (ott)")
+        axis.set(xscale="log", yscale="log", xlabel="n", ylabel=label)
+        axis.set_xscale("log", base=2)
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=8)
+    figure.savefig(path.with_suffix(".svg"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", metavar="n,k", help="sizes to run in place of all")
+    parser.add_argument("--plot", type=Path, help="measure for the plot and write it here")
+    arguments = parser.parse_args()
+    if arguments.plot is not None:
+        plot(arguments.plot)
+        return 0
+    sizes = BESIDE_OTT + ALONE
+    if jax.default_backend() != "cpu":
+        sizes = sizes + ON_ACCELERATOR
+    if arguments.only:
+        sizes = [(int(n), int(k)) for n, k in (size.split(",") for size in arguments.only)]
+    return table(sizes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
