@@ -39,7 +39,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.special import logsumexp
 
 from mvcl import _numerics
 from mvcl.transport._costs import pairs
@@ -70,9 +69,14 @@ class Form:
     axis_name: str | None
 
     @property
+    def pairwise(self) -> bool:
+        """Whether the cost is a sum over pairs."""
+        return not self.tensor and self.of_sum is None
+
+    @property
     def bilinear(self) -> bool:
         """Whether the contraction applies: a sum over pairs, and two views to sum over for a third."""
-        return not self.tensor and self.of_sum is None and self.views > 2
+        return self.pairwise and self.views > 2
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -128,13 +132,17 @@ def log_joint(
 
 
 def pair_marginals(form: Form, costs: jax.Array, scaled: jax.Array, epsilon: jax.Array) -> jax.Array:
-    """(k(k-1)/2, n, n) marginals of the plan on the pairs of views, by the contraction; this device's part.
+    """(k(k-1)/2, n, n) marginals on the pairs of views, for costs that are a sum over pairs; this device's part.
 
     With W_b = w (U R) V and W_a = w (V R^T) U, both (n^(k-2), n), the pairs (o, b) and (o, a) are sums of W_b
     and W_a over the other fixed views, the pairs (o, o') sums of S, and (a, b) is `R * (U^T diag(w) V)`: three
     matrix products a block, and nothing of n^(k-1) is held whole.
     """
     n, k = form.points, form.views
+    if k == 2:  # the plan itself
+        plan = jnp.exp(scaled[0][:, None] + scaled[1][None, :] - costs[0] / epsilon)
+        rows = jnp.arange(n, dtype=jnp.int32)[:, None] - row_offset(form)
+        return jnp.where((rows >= 0) & (rows < row_count(form)), plan, 0)[None]
     outer, a, b = tuple(range(k - 2)), k - 2, k - 1
     lengths = (row_count(form),) + (n,) * (k - 3)
     sizes = tile_sizes(lengths, n, form.block_elements)
@@ -193,6 +201,13 @@ def _starts(form: Form, lengths: Sequence[int], sizes: Sequence[int], step: jax.
     counts = tuple(length // size for length, size in zip(lengths, sizes))
     starts = [jnp.int32(place * size) for place, size in zip(jnp.unravel_index(step, counts), sizes)]
     return [starts[0] + row_offset(form), *starts[1:]]
+
+
+def logsumexp(a: jax.Array, axis: int | tuple[int, ...]) -> jax.Array:
+    """Log-sum-exp of finite numbers; without the cases of infinite ones it is half as many steps."""
+    top = lax.stop_gradient(jnp.max(a, axis=axis, keepdims=True))
+    total = jnp.sum(jnp.exp(a - top), axis=axis)
+    return jnp.log(total) + top.reshape(total.shape)
 
 
 def tile_sizes(lengths: Sequence[int], width: int, elements: int) -> tuple[int, ...]:

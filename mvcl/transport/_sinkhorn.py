@@ -9,12 +9,18 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.transport import _costs
-from mvcl.transport._joints import Form, bilinear_spread_bound, log_joint, pair_marginals, row_offset
+from mvcl.transport._joints import (
+    Form,
+    bilinear_spread_bound,
+    log_joint,
+    logsumexp,
+    pair_marginals,
+    row_offset,
+)
 from mvcl.transport._ott import CostFn, Epsilon
 
 CostName = Literal["circular_variance", "circular_standard_deviation"]
@@ -355,6 +361,8 @@ def _backward(
 
             return jax.grad(minus_mass, argnums=(0, 1))(costs, epsilon)
 
+        if options.form.views == 2 and options.form.pairwise:
+            return by_pairs(costs, epsilon)
         return _either(options, costs, epsilon, lambda bilinear: by_pairs if bilinear else by_autodiff)(
             costs, epsilon
         )
