@@ -29,6 +29,8 @@ _FIXED_SHIFT_LIMIT = {np.dtype("float32"): 33.0, np.dtype("float64"): 300.0}
 # Similarities kept for the backward pass: 2^26 float32 are 256 MB. Above, blocks.
 _DENSE_ENTRIES = 2**26
 _TILE_COLUMNS = 1024
+_LARGE_BLOCK = 2**17  # entries
+_MOST_CHUNKS = 64  # each is compiled on its own
 
 
 class Vectors(NamedTuple):
@@ -53,17 +55,22 @@ class Tiles(NamedTuple):
 def within(v: Vectors, *, axis_name: str | None = None, block_size: int | None = None) -> jax.Array:
     """`(k, n)`: the log-sum-exp over j != i of <z_li, z_lj>; -inf where nothing is there."""
     k, n, _ = v.z.shape
-    pairs = tuple((l, l) for l in range(k))
     if axis_name is not None:
-        every, keep, offset = _everywhere(v, axis_name)
-        tiles = _tiles(v, pairs, n, every.shape[1], block_size, diagonal=False, columns=False)
-        return _sums(tiles, v.z, every, v.keep, keep, _bound(v, v.z), offset)[0]
+        pairs = tuple((l, l) for l in range(k))
+        return across(v, v, pairs, diagonal=False, columns=False, axis_name=axis_name, block_size=block_size)[
+            0
+        ]
     block = block_rows(k, n, n, block_size)
+    bound = _bound(v, v.z)
     if block is None:
-        return _within(_fixed(v), v.z, v.keep, _bound(v, v.z))
+        rows = [
+            _within(_fixed(v), v.z[views], None if v.keep is None else v.keep[views], bound)
+            for views in _chunks(k, n * n)
+        ]
+        return jnp.concatenate(rows)
     # Half of each symmetric block, then both its rows' and its columns' share of every sum.
-    tiles = Tiles(pairs, False, True, True, block, _fixed(v))
-    right, left = _sums(tiles, v.z, v.z, v.keep, v.keep, _bound(v, v.z), None)
+    tiles = Tiles(tuple((l, l) for l in range(k)), False, True, True, block, _fixed(v))
+    right, left = _sums(tiles, v.z, v.z, v.keep, v.keep, bound, None)
     return _numerics.logsumexp(jnp.stack([right, left]), axis=0)
 
 
@@ -81,20 +88,20 @@ def across(
     """For each pair (l, m) of a view of x and one of y, `(len(pairs), n)` each: rows, and columns.
 
     Rows: log-sum-exp over j of <x_li, y_mj>, by i. Columns: over i, by j. `diagonal=False` leaves out j = i.
-    `gathered=False` leaves y as it is on each device: a queue that all of them hold.
+    `gathered=False` leaves y as it is on each device: a queue that all of them hold, without columns.
     """
-    n = x.z.shape[1]
     bound = _joint_bound(x, y)
-    if axis_name is None:
-        tiles = _tiles(bound, pairs, n, y.z.shape[1], block_size, diagonal=diagonal, columns=columns)
-        return _sums(tiles, x.z, y.z, x.keep, y.keep, _bound(bound, x.z), None)
-    if not gathered:
-        tiles = _tiles(bound, pairs, n, y.z.shape[1], block_size, diagonal=diagonal, columns=False)
-        shared = _numerics.vary_as(y.z, x.z)
-        return _sums(tiles, x.z, shared, x.keep, y.keep, _bound(bound, x.z), None)
-    every, keep, offset = _everywhere(y, axis_name)
-    tiles = _tiles(bound, pairs, n, every.shape[1], block_size, diagonal=diagonal, columns=columns)
-    rows, part = _sums(tiles, x.z, every, x.keep, keep, _bound(bound, x.z), offset)
+    if axis_name is not None and not gathered:
+        y = y._replace(z=_numerics.vary_as(y.z, x.z))
+    if axis_name is None or not gathered:
+        return _local(bound, x, y, pairs, diagonal, columns, block_size, None)
+    offset = lax.axis_index(axis_name) * x.z.shape[1]
+    every = Vectors(
+        _numerics.gather(y.z, axis_name, 1),
+        None if y.keep is None else _numerics.gather(y.keep, axis_name, 1),
+        y.bound,
+    )
+    rows, part = _local(bound, x, every, pairs, diagonal, columns, block_size, offset)
     if not columns:
         return rows, part
     # Every device holds some rows of each column: add them up, then keep the columns that live here.
@@ -102,16 +109,50 @@ def across(
     top = jnp.where(top == -jnp.inf, 0, top)
     there = part != -jnp.inf
     total = lax.psum(jnp.where(there, jnp.exp(jnp.where(there, part, 0) - top), 0), axis_name)
-    some = total != 0
-    whole = jnp.where(some, jnp.log(jnp.where(some, total, 1)) + top, -jnp.inf)
-    return rows, lax.dynamic_slice_in_dim(_numerics.vary_as(whole, x.z), offset, n, axis=1)
+    whole = _numerics.vary_as(_log_sum(total, top), x.z)
+    return rows, lax.dynamic_slice_in_dim(whole, offset, x.z.shape[1], axis=1)
 
 
-def _everywhere(v: Vectors, axis_name: str) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """All devices' vectors and flags, and where this device's rows begin among them."""
-    every = _numerics.gather(v.z, axis_name, 1)
-    keep = None if v.keep is None else _numerics.gather(v.keep, axis_name, 1)
-    return every, keep, lax.axis_index(axis_name) * v.z.shape[1]
+def _local(
+    bound: Vectors,
+    x: Vectors,
+    y: Vectors,
+    pairs: tuple[tuple[int, int], ...],
+    diagonal: bool,
+    columns: bool,
+    block_size: int | None,
+    offset: jax.Array | None,
+) -> tuple[jax.Array, jax.Array]:
+    """Rows and columns of the blocks that this device holds."""
+    n, m = x.z.shape[1], y.z.shape[1]
+    block, limit = block_rows(len(pairs), n, m, block_size), _bound(bound, x.z)
+    if block is not None:
+        tiles = Tiles(pairs, diagonal, False, columns, block, _fixed(bound))
+        return _sums(tiles, x.z, y.z, x.keep, y.keep, limit, offset)
+    rows, cols = [], []
+    for chunk in _chunks(len(pairs), n * m):
+        chosen = pairs[chunk]
+        left, right = sorted({l for l, _ in chosen}), sorted({r for _, r in chosen})
+        renamed = tuple((left.index(l), right.index(r)) for l, r in chosen)
+        tiles = Tiles(renamed, diagonal, False, columns, None, _fixed(bound))
+        xs, ys = _some(x, left), _some(y, right)
+        row, column = _sums(tiles, xs.z, ys.z, xs.keep, ys.keep, limit, offset)
+        rows.append(row)
+        cols.append(column)
+    return jnp.concatenate(rows), jnp.concatenate(cols)
+
+
+def _some(v: Vectors, views: list[int]) -> Vectors:
+    if len(views) == v.z.shape[0]:
+        return v
+    some = slice(views[0], views[0] + 1) if len(views) == 1 else np.asarray(views)
+    return Vectors(v.z[some], None if v.keep is None else v.keep[some], v.bound)
+
+
+def _chunks(count: int, entries: int) -> list[slice]:
+    """Large blocks one by one: each stays in the cache and frees its memory. Small ones all at once."""
+    one_by_one = entries >= _LARGE_BLOCK and count <= _MOST_CHUNKS
+    return [slice(i, i + 1) for i in range(count)] if one_by_one else [slice(0, count)]
 
 
 def _joint_bound(x: Vectors, y: Vectors) -> Vectors:
@@ -135,12 +176,6 @@ def block_rows(pairs: int, n: int, m: int, block_size: int | None) -> int | None
     if block_size is None:
         return None if pairs * n * m <= _DENSE_ENTRIES else min(n, _TILE_COLUMNS)
     return None if block_size >= n else block_size
-
-
-def _tiles(
-    v: Vectors, pairs: Any, n: int, m: int, block_size: int | None, *, diagonal: bool, columns: bool
-) -> Tiles:
-    return Tiles(pairs, diagonal, False, columns, block_rows(len(pairs), n, m, block_size), _fixed(v))
 
 
 # ------------------------------------------------------------------ one view with itself, whole blocks
@@ -183,8 +218,13 @@ _within.defvjp(_within_forward, _within_backward)
 
 
 def _shifted(similarity: jax.Array, here: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
-    exponential = jnp.where(here, jnp.exp(similarity - bound), 0)
+    exponential = _exponential(similarity, here, bound)
     return exponential, _log_sum(exponential.sum(2), bound)
+
+
+def _exponential(similarity: jax.Array, here: jax.Array | None, bound: jax.Array) -> jax.Array:
+    # Masked before, not after: the exponentials are then the one large array that is kept.
+    return jnp.exp((similarity if here is None else jnp.where(here, similarity, -jnp.inf)) - bound)
 
 
 def _as_is(similarity: jax.Array, here: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -311,8 +351,7 @@ def _dense(
         here = _rank(here, 3)
 
     def shifted(similarity: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        kept = jnp.exp(similarity - bound)
-        kept = kept if here is None else jnp.where(here, kept, 0)
+        kept = _exponential(similarity, here, bound)
         rows = _log_sum(kept.sum(2), bound)
         return kept, rows, _log_sum(kept.sum(1), bound) if tiles.columns else jnp.zeros_like(rows)
 
@@ -454,8 +493,7 @@ def _streamed(
         rows, columns = carry
         p, _, _, a, b = step
         _, _, similarity, here = _tile(tiles, g, step, offset)
-        exponential = jnp.exp(similarity - bound)
-        exponential = exponential if here is None else jnp.where(here, exponential, 0)
+        exponential = _exponential(similarity, here, bound)
         rows = _add(rows, p, a, exponential.sum(1))
         return (rows, _add(columns, p, b, exponential.sum(0)) if tiles.columns else columns), None
 
@@ -519,12 +557,12 @@ def _streamed_gradient(
         ui = _cut(u, p, a, g.rows)[:, None]
         vj = _cut(v, p, b, g.columns)[None, :] if tiles.columns else None
         if fixed:
-            weight = jnp.exp(similarity - bound) * (ui if vj is None else ui + vj)
+            weight = _exponential(similarity, here, bound) * (ui if vj is None else ui + vj)
         else:
+            similarity = similarity if here is None else jnp.where(here, similarity, -jnp.inf)
             weight = jnp.exp(similarity - _cut(row_level, p, a, g.rows)[:, None]) * ui
             if vj is not None:
                 weight += jnp.exp(similarity - _cut(column_level, p, b, g.columns)[None, :]) * vj
-        weight = weight if here is None else jnp.where(here, weight, 0)
         dx = _add(dx, l, a, _numerics.inner("ij,jd->id", weight, ys))
         dy = _add(dy, r, b, _transposed("id,ij->dj", xs, weight))
         return (dx, dy), None

@@ -64,7 +64,7 @@ def poly_view(
     if queue is not None:
         energies.append(_views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
     negative = _views.join(*energies)  # (k, n), by β
-    same = _numerics.inner("aid,bid->abi", v.z, v.z)
+    same = _views.same_instance(v.z)
     log_likelihood = same - _views.join(same, jnp.broadcast_to(negative[None], same.shape))
     return aggregate(log_likelihood, mask, aggregation, axis_name)
 

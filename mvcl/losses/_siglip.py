@@ -171,5 +171,5 @@ def poly_siglip(
     # Row α, column β: the negatives of anchor β in view α.
     pairs = tuple((b, a) for a in range(k) for b in range(k))
     negative = _others(e, pairs, slope, shift, mask, axis_name, block_size).reshape(k, k, n)
-    positive = jax.nn.softplus(-slope * _numerics.inner("aid,bid->abi", e, e) - shift)
+    positive = jax.nn.softplus(-slope * _views.same_instance(e) - shift)
     return aggregate(-positive - negative, mask, aggregation, axis_name)

@@ -94,8 +94,18 @@ def blocks(
 
 def positives(z: jax.Array, pairs: Pairs) -> jax.Array:
     """`(pairs, n)`: <z_li, z_mi>."""
-    left, right = columns_of(pairs)
-    return jnp.sum(z[left] * z[right], axis=-1)
+    # View by view: gathering both sides of all pairs would copy (pairs, n, d) twice, and scatter it back.
+    views = list(z)
+    return jnp.stack([jnp.sum(views[l] * views[m], axis=-1) for l, m in pairs])
+
+
+def same_instance(z: jax.Array) -> jax.Array:
+    """`(k, k, n)`: <z_li, z_mi>."""
+    k = z.shape[0]
+    pairs = tuple((l, m) for l in range(k) for m in range(l, k))
+    place = {p: i for i, p in enumerate(pairs)}
+    index = [[place[min(l, m), max(l, m)] for m in range(k)] for l in range(k)]
+    return positives(z, pairs)[np.asarray(index)]
 
 
 def both_there(keep: jax.Array | None, pairs: Pairs) -> jax.Array | None:

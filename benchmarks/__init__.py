@@ -1,0 +1,1 @@
+"""Measurements that print tables: `python -m benchmarks.NAME`."""
