@@ -51,6 +51,21 @@ def _bytes(x: jax.Array) -> jax.Array:
     return jnp.round(x * 255)
 
 
+def _sum(x: jax.Array, axis: int) -> jax.Array:
+    """Sum along an axis, kept with length 1, by halves.
+
+    XLA's CPU adds up in one order below some size and in another above it, and an example's view would depend in the
+    last bits on how many examples its device has. Halves are added in one order always.
+    """
+    while (length := x.shape[axis]) > 1:
+        half = (length + 1) // 2
+        first = jax.lax.slice_in_dim(x, 0, half, axis=axis)
+        second = jax.lax.slice_in_dim(x, half, length, axis=axis)
+        padding = [(0, half - second.shape[a] if a == axis else 0) for a in range(x.ndim)]
+        x = first + jnp.pad(second, padding)
+    return x
+
+
 def _luma(x: jax.Array) -> jax.Array:
     """(width, 1 or 3, height) -> (width, 1, height)."""
     if x.shape[1] == 1:
@@ -60,8 +75,7 @@ def _luma(x: jax.Array) -> jax.Array:
 
 
 def _mean_luma(x: jax.Array) -> jax.Array:
-    # The luma is linear, so the sum over width comes first: XLA's CPU runs it along the contiguous height.
-    return _luma(x.sum(0, keepdims=True)).sum() / (x.shape[0] * x.shape[2])
+    return _sum(_luma(_sum(x, 0)), 2) / (x.shape[0] * x.shape[2])
 
 
 def _blend(degenerate: jax.Array, x: jax.Array, factor: ArrayLike) -> jax.Array:
@@ -92,7 +106,7 @@ def _resampling(start: jax.Array, stop: jax.Array, length: int, size: int, rever
     center = start + (target + 0.5) * scale
     source = jnp.arange(length, dtype=jnp.float32) + 0.5
     weights = _cubic((source[None, :] - center[:, None]) / width)
-    return weights / weights.sum(1, keepdims=True)
+    return weights / _sum(weights, 1)
 
 
 def _along_width(weights: jax.Array, x: jax.Array) -> jax.Array:
@@ -254,7 +268,9 @@ def color_jitter(
     def blend(slot: jax.Array, x: jax.Array, after_hue: bool | None) -> jax.Array:
         due = True if after_hue is None else (slot >= before) == after_hue
         here = {step: (rank[step] == slot) & due for step in blends}
-        factor = sum(jnp.where(here[step], blends[step] - 1, 0.0) for step in blends) + 1
+        factor = jnp.ones(())
+        for step in blends:
+            factor = jnp.where(here[step], blends[step], factor)
         target = jnp.zeros((1, 1, 1))
         if 1 in blends:
             target = jnp.where(here[1], _mean_luma(x), target)
@@ -276,13 +292,15 @@ def _gaussian(length: int, sigma: jax.Array, reach: int) -> jax.Array:
 
     What falls beyond the border is the border pixel's.
     """
+    if length == 1:
+        return jnp.ones((1, 1))
     source = jnp.arange(-reach, length + reach, dtype=jnp.float32)
     distance = jnp.abs(source[None, :] - jnp.arange(length, dtype=jnp.float32)[:, None])
     weights = jnp.where(distance <= reach, jnp.exp(-0.5 * jnp.square(distance / sigma)), 0.0)
-    weights = weights / weights.sum(1, keepdims=True)
-    weights = weights.at[:, reach].add(weights[:, :reach].sum(1))
-    weights = weights.at[:, -reach - 1].add(weights[:, length + reach :].sum(1))
-    return weights[:, reach : length + reach]
+    taps = jnp.exp(-0.5 * jnp.square(jnp.arange(-reach, reach + 1)[None, :] / sigma))
+    first, last = _sum(weights[:, : reach + 1], 1), _sum(weights[:, length + reach - 1 :], 1)
+    inside = weights[:, reach + 1 : length + reach - 1]
+    return jnp.concatenate([first, inside, last], 1) / _sum(taps, 1)
 
 
 def _box_radius(sigma: jax.Array) -> jax.Array:

@@ -1,0 +1,173 @@
+"""Views are functions of (seed, epoch, index, view), whatever the batch, the devices and the pieces."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from mvcl import augment
+
+EVERYTHING = augment.policy(
+    "byol_global2", image_size=12, blur_probability=0.5, solarise_probability=0.5, rand_augment_ops=1
+)
+PLAIN = augment.policy("simclr", image_size=12)
+IMAGES = np.random.default_rng(0).integers(0, 256, (16, 14, 13, 3), dtype=np.uint8)
+EPOCH = np.arange(16) % 3
+INDEX = np.arange(16) * 7 + 3
+
+
+def draw(policies, images=IMAGES, seed=5, epoch=EPOCH, index=INDEX):
+    return np.asarray(jax.jit(lambda *data: augment.draw_views(policies, *data))(images, seed, epoch, index))
+
+
+@pytest.fixture(scope="module")
+def views():
+    return draw([EVERYTHING] * 3)
+
+
+def test_a_view_is_its_own_function(views):
+    """One view at a time, from its key alone."""
+    apply = jax.jit(lambda key, image: augment.apply_policy(EVERYTHING, key, image))
+    for i, v in [(0, 0), (3, 2), (15, 1)]:
+        alone = apply(augment.view_key(5, EPOCH[i], INDEX[i], v), IMAGES[i])
+        np.testing.assert_allclose(views[i, v], alone, atol=2e-5)
+
+
+def test_the_batch_around_an_example_does_not_matter(views):
+    rows = np.array([9, 2, 2, 14, 0])
+    np.testing.assert_allclose(
+        draw([EVERYTHING] * 3, IMAGES[rows], 5, EPOCH[rows], INDEX[rows]), views[rows], atol=2e-5
+    )
+
+
+def test_seed_epoch_index_and_view_each_matter(views):
+    assert np.abs(draw([EVERYTHING] * 3, seed=6) - views).max((2, 3, 4)).min() > 0.01
+    assert np.abs(draw([EVERYTHING] * 3, epoch=EPOCH + 1) - views).max((2, 3, 4)).min() > 0.01
+    assert np.abs(draw([EVERYTHING] * 3, index=INDEX + 1) - views).max((2, 3, 4)).min() > 0.01
+    assert np.abs(views[:, 0] - views[:, 1]).max((1, 2, 3)).min() > 0.01
+    keys = [jax.random.key_data(augment.view_key(*parts)) for parts in np.ndindex(2, 3, 4, 5)]
+    assert len({tuple(np.asarray(key).tolist()) for key in keys}) == 2 * 3 * 4 * 5
+
+
+def test_view_keys_do_not_follow_the_default_generator():
+    expected = jax.random.key_data(augment.view_key(1, 2, 3, 4))
+    with jax.default_prng_impl("rbg"):
+        np.testing.assert_array_equal(jax.random.key_data(augment.view_key(1, 2, 3, 4)), expected)
+
+
+def test_each_view_has_its_own_policy(views):
+    gray = augment.policy("simclr", image_size=12, grayscale_probability=1.0)
+    mixed = draw([gray, EVERYTHING, gray])
+    np.testing.assert_allclose(mixed[:, 1], views[:, 1], atol=2e-5)
+    for v in (0, 2):
+        np.testing.assert_array_equal(mixed[:, v, ..., 0], mixed[:, v, ..., 1])
+    np.testing.assert_allclose(mixed[:, 2], draw([gray] * 3)[:, 2], atol=2e-5)
+
+
+def test_equal_policies_share_one_program():
+    def operations(k):
+        data = (IMAGES, 0, EPOCH, INDEX)
+        text = jax.jit(lambda *data: augment.draw_views([PLAIN] * k, *data)).lower(*data).as_text()
+        return text.count("stablehlo.")
+
+    assert operations(8) == operations(2)
+
+
+def on_devices(devices):
+    mesh = jax.make_mesh((devices,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices])
+    rows = NamedSharding(mesh, PartitionSpec("data"))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    data = (IMAGES, np.int32(5), EPOCH, INDEX)
+    shardings = (rows, everywhere, rows, rows)
+    placed = tuple(jax.device_put(a, s) for a, s in zip(data, shardings))
+    program = jax.jit(
+        lambda *data: augment.draw_views([EVERYTHING] * 3, *data), in_shardings=shardings, out_shardings=rows
+    )
+    compiled = program.lower(*placed).compile()
+    return np.asarray(compiled(*placed)), compiled
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+def test_devices_share_the_work_and_agree(views, pieces, monkeypatch):
+    """Each device computes its own rows and gathers none, whole or in pieces, and all counts give the same bits."""
+    if pieces:
+        monkeypatch.setattr("mvcl.augment._views._CACHE_BYTES", 1)
+    results = {devices: on_devices(devices) for devices in (1, 2, 8)}
+    for devices, (drawn, compiled) in results.items():
+        np.testing.assert_array_equal(drawn, results[1][0])
+        np.testing.assert_allclose(drawn, views, atol=2e-5)
+        flops = compiled.cost_analysis()["flops"]
+        assert flops <= results[1][1].cost_analysis()["flops"] / devices * 1.02
+        for collective in ("all-gather", "all-reduce", "all-to-all", "collective-permute"):
+            assert collective not in compiled.as_text()
+
+
+def test_the_order_of_axes_that_computes_everything_everywhere_is_caught():
+    """The check above can fail: views first and flattened, each of 8 devices does more than its share."""
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    rows = NamedSharding(mesh, PartitionSpec("data"))
+    weights = np.ones((12, 12), np.float32)
+
+    def product(x):
+        return x.swapaxes(0, 1).reshape(-1, 12, 12) @ weights
+
+    x = jax.device_put(np.ones((16, 3, 12, 12), np.float32), rows)
+    flops = jax.jit(product, in_shardings=rows).lower(x).compile().cost_analysis()["flops"]
+    share = 2 * 16 * 3 * 12**3 / 8
+    assert flops > 2 * share
+
+
+def test_crops_made_on_the_host(views):
+    """Rank 5: the crop is given; all else of the view is drawn as it would be."""
+    size = 12
+    boxes = np.array([0, 0, size, size], np.float32)
+    crops = np.random.default_rng(1).integers(0, 256, (16, 2, size, size, 3), dtype=np.uint8)
+    drawn = draw([PLAIN, EVERYTHING], crops)
+    assert drawn.shape == (16, 2, size, size, 3)
+    apply = jax.jit(
+        lambda key, image: augment.apply_policy(
+            PLAIN, key, augment.crop_and_resize(image, boxes, size), cropped=True
+        )
+    )
+    alone = apply(augment.view_key(5, EPOCH[4], INDEX[4], 0), crops[4, 0])
+    np.testing.assert_allclose(drawn[4, 0], alone, atol=2e-5)
+
+
+def test_evaluation_is_the_central_crop():
+    photograph = load_sample_images().images[1][:256, :300]
+    policy = augment.policy("eval", image_size=56, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+    drawn = draw([policy], photograph[None], 0, np.zeros(1, int), np.zeros(1, int))[0, 0]
+    box = (300 / 2 - 112, 256 / 2 - 112, 300 / 2 + 112, 256 / 2 + 112)
+    resized = Image.fromarray(photograph).resize((56, 56), Image.Resampling.BICUBIC, box=box)
+    restored = drawn * policy.std + policy.mean
+    assert np.abs(255 * restored - np.asarray(resized, np.float64)).max() <= 2
+
+
+def test_one_channel_and_float_input():
+    digits = np.random.default_rng(2).random((4, 8, 8, 1), dtype=np.float32)
+    drawn = draw([augment.policy("digits")] * 4, digits, 0, np.zeros(4, int), np.arange(4))
+    assert drawn.shape == (4, 4, 8, 8, 1)
+    assert drawn.dtype == np.float32
+    assert drawn.min() >= 0
+    assert drawn.max() <= 1
+
+
+def test_refusals():
+    zeros = np.zeros(16, int)
+    for policies, images, message in [
+        ([], IMAGES, r"policies must be at least one and share an image_size, got sizes \[\]"),
+        ([PLAIN, augment.policy("digits")], IMAGES, r"share an image_size, got sizes \[12, 8\]"),
+        (
+            [PLAIN] * 2,
+            IMAGES[0],
+            r"images must be \(n, height, width, channels\) or \(n, 2, .* got \(14, 13, 3\)",
+        ),
+        ([PLAIN] * 2, np.zeros((16, 3, 12, 12, 3), np.uint8), r"images must be .* got \(16, 3, 12, 12, 3\)"),
+        ([PLAIN], np.zeros((16, 1, 9, 9, 3), np.uint8), r"images must be crops of 12 x 12 pixels, got 9 x 9"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            augment.draw_views(policies, images, 0, zeros, zeros)
+    with pytest.raises(ValueError, match=r"index must be \(16,\), one for each image, got \(15,\)"):
+        augment.draw_views([PLAIN], IMAGES, 0, zeros, zeros[1:])
