@@ -304,7 +304,10 @@ def _start_jax() -> None:
 
     absl.logging.set_verbosity(absl.logging.ERROR)  # orbax remarks on every checkpoint without a score
     if "JAX_COORDINATOR_ADDRESS" in os.environ and not jax.distributed.is_initialized():
-        jax.distributed.initialize()
+        # Where these two are not set, jax finds them in the environment of SLURM, Open MPI or a TPU pod.
+        numbers = [os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")]
+        count, rank = (None if number is None else int(number) for number in numbers)
+        jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"], count, rank)
     training.compilation_cache()
 
 

@@ -81,9 +81,10 @@ def train(config: Config, workdir: Path) -> dict[str, list[evaluation.Result]]:
       DamagedCheckpoints: no checkpoint of the folder can be read.
     """
     run = prepare(config)
+    if jax.process_index() > 0:
+        return _train(run, workdir)
     with _folder.locked(workdir):
-        if jax.process_index() == 0:
-            _folder.claim(workdir, config)
+        _folder.claim(workdir, config)
         return _train(run, workdir)
 
 
