@@ -24,6 +24,7 @@ from mvcl.losses._registry import GROUP_LOSSES as GROUP_LOSSES
 from mvcl.losses._registry import HIGHER_ORDER as HIGHER_ORDER
 from mvcl.losses._registry import PAIR_LOSSES as PAIR_LOSSES
 from mvcl.losses._registry import VIEW_LOSSES as VIEW_LOSSES
+from mvcl.losses._registry import WITH_STATUS as WITH_STATUS
 from mvcl.losses._self_weighting import cmi_weights as cmi_weights
 from mvcl.losses._self_weighting import corrupted as corrupted
 from mvcl.losses._self_weighting import jsd_weights as jsd_weights

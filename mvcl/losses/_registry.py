@@ -11,7 +11,7 @@ from mvcl.losses._dhel import dhel
 from mvcl.losses._dsf import dsf
 from mvcl.losses._higher_order import all_pairs, cross_pairs, mean_pair, one_vs_rest
 from mvcl.losses._info_nce import info_nce
-from mvcl.losses._m3g import m3g
+from mvcl.losses._m3g import m3g, m3g_with_status
 from mvcl.losses._mv_cl import mv_cl1, mv_cl2
 from mvcl.losses._mv_dhel import mv_dhel
 from mvcl.losses._mv_infonce import mv_infonce
@@ -20,6 +20,7 @@ from mvcl.losses._poly_view import poly_view
 from mvcl.losses._siglip import poly_siglip, siglip
 from mvcl.losses._spectral import spectral
 from mvcl.losses._sufficient_statistics import sufficient_statistics
+from mvcl.transport import SinkhornOutput
 
 Loss = Callable[..., jax.Array]
 
@@ -55,3 +56,6 @@ HIGHER_ORDER: dict[str, Callable[..., Loss]] = {"all_pairs": all_pairs, "one_vs_
 
 # a pair loss -> a loss of two groups of views
 GROUP_HIGHER_ORDER: dict[str, Callable[..., Loss]] = {"cross_pairs": cross_pairs, "mean_pair": mean_pair}
+
+# losses of VIEW_LOSSES that rest on a solver: f(z) -> (loss, how the solver ended)
+WITH_STATUS: dict[str, Callable[..., tuple[jax.Array, SinkhornOutput]]] = {"m3g": m3g_with_status}

@@ -11,6 +11,7 @@ from mvcl import models
 
 Params = Any
 Statistics = Any
+Measures = dict[str, jax.Array]
 Inputs = Any  # a pytree of arrays that lead with the n examples
 
 
@@ -49,16 +50,16 @@ class Learner:
 
     Attributes:
       init: key -> (parameters, statistics): what the gradient moves, and all else that training changes.
-      loss: (parameters, statistics, inputs, draw, objective, pieces) -> (loss, (statistics, embeddings)), where
-        draw turns inputs into (n, k, ...) views, objective turns (k, n, d) into the loss of the global batch, and
-        pieces is None or how the batch is cut.
+      loss: (parameters, statistics, inputs, draw, objective, pieces) -> (loss, (statistics, embeddings, measures)),
+        where draw turns inputs into (n, k, ...) views, objective turns (k, n, d) into the loss of the global batch
+        and a dict of what else is worth logging, and pieces is None or how the batch is cut.
       features: (parameters, statistics, images, output) -> (n, d) float32 from frozen statistics; output is
         `encoder` or `head`.
       network: (parameters, statistics) -> the network that is evaluated and exported.
     """
 
     init: Callable[[jax.Array], tuple[Params, Statistics]]
-    loss: Callable[..., tuple[jax.Array, tuple[Statistics, jax.Array]]]
+    loss: Callable[..., tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]]
     features: Callable[[Params, Statistics, jax.Array, str], jax.Array]
     network: Callable[[Params, Statistics], Network]
 

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
@@ -48,6 +49,18 @@ class Objective:
         """The loss of (k, n, d) embeddings; `axis_name` as in `mvcl.losses`."""
         return type(self).function(z, **self.options(), **kwargs)
 
+    def measured(self, z: jax.Array, **kwargs: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """The loss, and what the log shows beside it: how a solver ended, where there is one."""
+        if self.name not in losses.WITH_STATUS:
+            return self.loss(z, **kwargs), {}
+        loss, out = losses.WITH_STATUS[self.name](z, **self.options(), **kwargs)
+        measures = {
+            "solver_error": out.error,
+            "solver_iterations": out.n_iters.astype(jnp.float32),
+            "solver_unconverged": 1.0 - out.converged.astype(jnp.float32),
+        }
+        return loss, measures
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfTwoViews(Objective):
@@ -72,8 +85,6 @@ class OfPairs(Objective):
 
 
 def _partial(pair: PairObjective) -> Callable[..., Any]:
-    from functools import partial
-
     return partial(type(pair).function, **pair.options())
 
 

@@ -8,7 +8,7 @@ import jax
 from flax import nnx
 
 from mvcl import models
-from mvcl.methods._method import Inputs, Learner, Network, Params, Pieces, Statistics
+from mvcl.methods._method import Inputs, Learner, Measures, Network, Params, Pieces, Statistics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,9 +48,9 @@ class Simclr:
             statistics: Statistics,
             inputs: Inputs,
             draw: Callable[[Inputs], jax.Array],
-            objective: Callable[[jax.Array], jax.Array],
+            objective: Callable[[jax.Array], tuple[jax.Array, Measures]],
             pieces: Pieces | None = None,
-        ) -> tuple[jax.Array, tuple[Statistics, jax.Array]]:
+        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
             net = network(params, statistics)
             n = jax.tree.leaves(inputs)[0].shape[0]
 
@@ -71,7 +71,8 @@ class Simclr:
                 features = pieces.join(jax.lax.map(piece, pieces.split(inputs)))
             z = net.head(features)
             z = z.reshape((n, -1, z.shape[-1])).swapaxes(0, 1)
-            return objective(z), (nnx.state(net, nnx.Not(nnx.Param)), z)
+            value, measures = objective(z)
+            return value, (nnx.state(net, nnx.Not(nnx.Param)), z, measures)
 
         def features(params: Params, statistics: Statistics, images: jax.Array, output: str) -> jax.Array:
             net = network(params, statistics)

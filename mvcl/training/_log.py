@@ -26,6 +26,7 @@ class Log:
         self._started = self._last = time.monotonic()
         self._first = self._last_step = first_step
         self._at_chance = self._collapsed = 0
+        self._unconverged = False
         self._terminal = out is not None and out.isatty()
 
     def say(self, text: str) -> None:
@@ -87,6 +88,13 @@ class Log:
             self.say(
                 f"warning: the loss has stayed at the chance level {chance:.4f} for {_PATIENCE} logged steps: the "
                 "features say nothing about the instance. Look at the learning rate, the temperature and the views"
+            )
+        if values.get("solver_unconverged", 0) > 0 and not self._unconverged:
+            self._unconverged = True
+            self.say(
+                f"warning: the transport solver stopped after {values['solver_iterations']:.0f} iterations with its "
+                f"marginals off by {values['solver_error']:.2g}: the loss is a lower bound. Raise "
+                "--objective.max-iterations or --objective.epsilon"
             )
         collapsed = values["effective_rank"] < 1.5
         self._collapsed = self._collapsed + 1 if collapsed else 0

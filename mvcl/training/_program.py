@@ -129,7 +129,9 @@ def build(
         def compute(params: Any) -> tuple[jax.Array, Any]:
             return learner.loss(params, state["statistics"], batch, draw, objective, pieces)
 
-        (loss, (statistics, z)), gradient = jax.value_and_grad(compute, has_aux=True)(state["params"])
+        (loss, (statistics, z, measures)), gradient = jax.value_and_grad(compute, has_aux=True)(
+            state["params"]
+        )
         updates, opt = rule.update(gradient, state["opt"], state["params"])
         params = optax.apply_updates(state["params"], updates)
         new = {"params": params, "statistics": statistics, "opt": opt, "step": state["step"] + 1}
@@ -142,7 +144,8 @@ def build(
             lambda z: jnp.full((), jnp.nan, jnp.float32),
             jax.lax.stop_gradient(z[0]),
         )
-        return new, {"loss": loss, "gradient_norm": optax.tree.norm(gradient), "effective_rank": rank}
+        values = {"loss": loss, "gradient_norm": optax.tree.norm(gradient), "effective_rank": rank}
+        return new, values | measures
 
     sharding = _state_sharding(jax.eval_shape(init), mesh)
     replicated = NamedSharding(mesh, PartitionSpec())
@@ -163,7 +166,8 @@ def build(
         apply=apply,
         learning_rate=learning_rate,
         chance=jax.jit(
-            lambda: methods.chance_level(objective, k, n, _embedding_size(learner)), out_shardings=replicated
+            lambda: methods.chance_level(lambda z: objective(z)[0], k, n, _embedding_size(learner)),
+            out_shardings=replicated,
         ),
     )
 
@@ -244,17 +248,19 @@ def _embedding_size(learner: methods.Learner) -> int:
     return jax.eval_shape(learner.network, params, statistics).head.features
 
 
-def _sharded_objective(objective: methods.Objective, mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+def _sharded_objective(
+    objective: methods.Objective, mesh: Mesh
+) -> Callable[[jax.Array], tuple[jax.Array, dict[str, jax.Array]]]:
     """(k, n, d), its rows split over the mesh, to the loss; each device holds its rows of the similarities."""
     if mesh.size == 1:
-        return objective.loss
+        return objective.measured
     axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     axes = axes[0] if len(axes) == 1 else axes
 
-    def local(z: jax.Array) -> jax.Array:
+    def local(z: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
         if objective.scope == "device":
-            return jax.lax.pmean(objective.loss(z), axes)
-        return objective.loss(z, axis_name=axes)
+            return jax.lax.pmean(objective.measured(z), axes)
+        return objective.measured(z, axis_name=axes)
 
     return jax.shard_map(local, mesh=mesh, in_specs=PartitionSpec(None, axes), out_specs=PartitionSpec())
 

@@ -122,12 +122,12 @@ def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
     run = training.prepare(config)
     state = run.program.init()
     batch = next(data.to_devices(_train._batches(run, 0), run.program.batch_sharding))
-    _, (_, z) = run.program.learner.loss(
+    _, (_, z, _) = run.program.learner.loss(
         state["params"],
         state["statistics"],
         batch,
         lambda b: augment.draw_views(config.policies, b["images"], 0, b["epoch"], b["index"]),
-        lambda z: jnp.float32(0),
+        lambda z: (jnp.float32(0), {}),
     )
     parts = np.split(np.asarray(z), 4, axis=1)
     expected = np.mean([float(objective.loss(jnp.asarray(part))) for part in parts])
@@ -239,3 +239,17 @@ def test_chance_level_of_mv_dhel_is_that_of_independent_views():
     # k log(n-1) - log(k(k-1)), the limit of many dimensions; the constant encoder lies (k-1)/temperature above.
     level = methods.chance_level(methods.OBJECTIVES["mv_dhel"]().loss, 3, 64, 4096)
     np.testing.assert_allclose(level, 3 * np.log(63) - np.log(6), atol=5e-3)
+
+
+def test_the_solver_of_m3g_is_logged_and_does_not_depend_on_devices(tiny):
+    objective = methods.OBJECTIVES["m3g"](epsilon=0.05, max_iterations=3, tolerance=1e-6)
+    seen = []
+    for devices in (1, 4):
+        run = training.prepare(dataclasses.replace(tiny, objective=objective, mesh=Mesh(data=devices)))
+        batch = next(data.to_devices(_train._batches(run, 0), run.program.batch_sharding))
+        _, values = run.program.step(run.program.init(), batch)
+        seen.append({name: float(values[name]) for name in values if name != "effective_rank"})
+    assert seen[0]["solver_iterations"] == 3
+    assert seen[0]["solver_unconverged"] == 1
+    for name, value in seen[0].items():
+        np.testing.assert_allclose(seen[1][name], value, rtol=2e-4, err_msg=name)
