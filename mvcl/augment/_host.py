@@ -14,9 +14,9 @@ def host_crop(
 ) -> np.ndarray:
     """The k crops of one decoded image, resized by Pillow (bicubic); `draw_views` does the rest.
 
-    Crop v depends on (seed, epoch, index, v) and the image's size alone: its numbers come from the counter-based
-    Philox generator with key (seed, epoch) and counter (0, 0, index, v), so neither processes nor workers matter.
-    They are not the numbers that `draw_views` draws when it crops itself.
+    Crop v depends on (seed, epoch, index, v) and the image's size alone: its numbers come from the
+    counter-based Philox generator with key (seed, epoch) and counter (0, 0, index, v), so neither processes
+    nor workers matter. They are not the numbers that `draw_views` draws when it crops itself.
 
     Args:
       image: a Pillow image (anything but mode L is taken as RGB), or (height, width, 1 or 3) uint8.

@@ -54,8 +54,8 @@ def _bytes(x: jax.Array) -> jax.Array:
 def _sum(x: jax.Array, axis: int) -> jax.Array:
     """Sum along an axis, kept with length 1, by halves.
 
-    XLA's CPU adds up in one order below some size and in another above it, and an example's view would depend in the
-    last bits on how many examples its device has. Halves are added in one order always.
+    XLA's CPU adds up in one order below some size and in another above it, and an example's view would
+    depend in the last bits on how many examples its device has. Halves are added in one order always.
     """
     while (length := x.shape[axis]) > 1:
         half = (length + 1) // 2
@@ -355,11 +355,12 @@ def _pillow_blur(x: jax.Array, sigma: jax.Array) -> jax.Array:
 def gaussian_blur(image: ArrayLike, sigma: ArrayLike, kernel_size: int | None = None) -> jax.Array:
     """Blur with a Gaussian of standard deviation `sigma` pixels; beyond the border its nearest pixel repeats.
 
-    With `kernel_size` None this is `ImageFilter.GaussianBlur(sigma)` to the bit: three extended box filters of the
-    same total variance along each axis, each rounded to 8 bits and each repeating the border pixel anew. With an odd
-    `kernel_size` it is the Gaussian exp(-t^2 / (2 sigma^2)) at the whole numbers |t| <= kernel_size // 2, normalised
-    to sum 1, as SimCLR and BYOL have it (they pad with black; here the border repeats). For sigma up to 3 the two
-    differ by up to 5/255 inside an image and by up to 30/255 within 3 sigma of its border.
+    With `kernel_size` None this is `ImageFilter.GaussianBlur(sigma)` to the bit: three extended box filters
+    of the same total variance along each axis, each rounded to 8 bits and each repeating the border pixel
+    anew. With an odd `kernel_size` it is the Gaussian exp(-t^2 / (2 sigma^2)) at the whole numbers |t| <=
+    kernel_size // 2, normalised to sum 1, as SimCLR and BYOL have it (they pad with black; here the border
+    repeats). For sigma up to 3 the two differ by up to 5/255 inside an image and by up to 30/255 within 3
+    sigma of its border.
 
     Args:
       image: (height, width, 1 or 3), uint8 or floating in [0, 1].

@@ -77,17 +77,18 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
 def _pieces(n: int, example_bytes: int) -> tuple[int, int]:
     """(steps, devices): on CPU, how many pieces each device's rows are best taken in.
 
-    A policy passes over its views some twenty times. In pieces that stay in the cache this is 2 to 3 times faster.
-    The first axis stays whole for every device, so the rows stay where they are.
+    A policy passes over its views some twenty times; in pieces that stay in the cache, 256 examples of 8
+    views of 32x32x3 take half the time. Every device takes part in every piece, so the rows stay where they
+    are.
     """
     devices = jax.device_count()
     if jax.default_backend() != "cpu" or n % devices:
         return 1, devices
     rows = n // devices
     fitting = max(1, _CACHE_BYTES // example_bytes)
-    return next(
-        steps for steps in range(1, rows + 1) if rows % steps == 0 and rows // steps <= fitting
-    ), devices
+    piece = max(size for size in range(1, min(rows, fitting) + 1) if rows % size == 0)
+    # Rows with no good divisor, such as a prime number of them, would cost more in steps than they save.
+    return (rows // piece if 4 * piece >= min(rows, fitting) else 1), devices
 
 
 def draw_views(

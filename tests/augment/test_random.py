@@ -1,4 +1,4 @@
-"""Random operations: the distribution of what is drawn, and that a coin that falls the other way changes nothing."""
+"""Random operations: the distribution of what is drawn; a coin that falls the other way changes nothing."""
 
 import math
 
@@ -82,7 +82,7 @@ def test_coins(name):
 
 
 def test_jitter_factors_and_turns():
-    """Black and white grow apart by the contrast factor, uniform in [0.5, 1.5]; a pure red turns by up to 0.1."""
+    """Two greys grow apart by the contrast factor, uniform in [0.5, 1.5]; a pure red turns by up to 0.1."""
     greys = np.array([[[0.4] * 3, [0.6] * 3]], np.float32)
     drawn = jax.vmap(lambda key: augment.random_color_jitter(key, greys, 1.0, 0.0, 0.5, 0.0, 0.0))(keys(3000))
     factor = (drawn[:, 0, 1, 0] - drawn[:, 0, 0, 0]) / 0.2
