@@ -5,7 +5,6 @@ Matrices of the k(k-1)/2 pairs are stacked in the order (0,1), (0,2), ..., (k-2,
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -89,21 +88,6 @@ def cost_tensor(z: jax.Array, cost: TupleCost) -> jax.Array:
     if tensor.shape != (z.shape[1],) * k:
         raise ValueError(f"cost must return a scalar for a (k, d) stack, got shape {tensor.shape[k:]}")
     return tensor
-
-
-def cost_of_tuples(z: jax.Array, cost: Any) -> jax.Array:
-    """(n,) costs of the matched tuples `(z[0, i], ..., z[k-1, i])`, for every cost `multimarginal_sinkhorn`
-    takes.
-    """
-    k = z.shape[0]
-    if isinstance(cost, str):
-        total = jnp.sum(z, axis=0)
-        return NAMED_COSTS[cost](jnp.sum(total * total, axis=-1), k)
-    if isinstance(cost, CostFn | Sequence):
-        index = pairs(k)
-        functions = [cost] * len(index) if isinstance(cost, CostFn) else list(cost)
-        return jnp.sum(jnp.stack([jax.vmap(f)(z[l], z[m]) for f, (l, m) in zip(functions, index)]), axis=0)
-    return jax.vmap(cost, in_axes=1)(z)
 
 
 # Functions of ||sum_l z_l||² and k.

@@ -40,13 +40,14 @@ class Status(enum.IntEnum):
 
 
 class SinkhornOutput(NamedTuple):
-    """What the iteration ended with; only `value` carries a gradient.
+    """What the iteration ended with; only `value` and `matched_cost` carry gradients.
 
     Attributes:
       potentials: (k, n) f, in the unit of the costs; the plan is
         `exp((sum_l f_l[i_l] - C[i_1..i_k]) / epsilon)`.
       value: scalar, the dual objective `mean_i sum_l f_li - epsilon mass`. It never exceeds
         `min_P <P, C> + epsilon <P, log P - 1>` and meets it at the optimum, to second order in the error.
+      matched_cost: scalar, `mean_i C[i..i]`: what matching the i-th points of all views costs.
       error: scalar, `sum_l ||marginal_l - 1/n||_1` of these very potentials.
       mass: scalar, the sum of the plan; 1 at the optimum.
       n_iters: int32, sweeps in which every view was updated.
@@ -56,6 +57,7 @@ class SinkhornOutput(NamedTuple):
 
     potentials: jax.Array
     value: jax.Array
+    matched_cost: jax.Array
     error: jax.Array
     mass: jax.Array
     n_iters: jax.Array
@@ -163,13 +165,23 @@ def multimarginal_sinkhorn(
     limit = jnp.asarray(threshold, costs.dtype)
     axes = _varying(costs) | _varying(target) | _varying(limit) | ({axis_name} if axis_name else set())
     out = _solve(options, _vary(costs, axes), _vary(target, axes), _vary(limit, axes))
-    value, rest = out.value, jax.tree.map(lax.stop_gradient, out)
+    values, rest = (out.value, out.matched_cost), jax.tree.map(lax.stop_gradient, out)
     if axis_name is not None:
         # The same on every device, which these say; and a mean gives each device's copy of the costs its share of
         # the gradient.
-        value = lax.pmean(value, axis_name)
+        values = lax.pmean(values, axis_name)
         rest = jax.tree.map(lambda x: lax.pmax(x, axis_name), rest)
-    return rest._replace(value=value)
+    return rest._replace(value=values[0], matched_cost=values[1])
+
+
+def _matched_cost(form: Form, costs: jax.Array) -> jax.Array:
+    """mean_i C[i..i]."""
+    n, k = form.points, form.views
+    if form.tensor:  # the diagonal's entries are 1 + n + ... + n^(k-1) apart
+        return jnp.mean(costs.reshape(-1)[:: (n**k - 1) // (n - 1)])
+    # Masked, not gathered: the transpose of a gather is a scatter, which took longer than a pass at n = 64.
+    total = jnp.sum(jnp.where(jnp.eye(n, dtype=bool)[None], costs, 0), axis=(0, 2))
+    return jnp.mean(total if form.of_sum is None else form.of_sum(total, k))
 
 
 def _prepare(
@@ -339,7 +351,10 @@ def _forward(
 def _backward(
     options: _Options, residuals: Any, cotangent: SinkhornOutput
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Danskin: the derivative of the dual objective at frozen potentials, that is of `-ε mass`."""
+    """Danskin: the derivative of the dual objective at frozen potentials, that is of `-ε mass`.
+
+    With the cotangents 1 of `matched_cost` and -1 of `value` the costs' is J - P.
+    """
     costs, epsilon, threshold, potentials = residuals
     axis_name = options.form.axis_name
 
@@ -370,7 +385,8 @@ def _backward(
     d_costs, d_epsilon = jax.custom_batching.sequential_vmap(gradient)(costs, epsilon, potentials)
     if axis_name is not None:  # each device has summed over its own tuples
         d_costs, d_epsilon = (_vary(lax.psum(d, axis_name), _varying(costs)) for d in (d_costs, d_epsilon))
-    return cotangent.value * d_costs, cotangent.value * d_epsilon, jnp.zeros_like(threshold)
+    (d_matched,) = jax.vjp(partial(_matched_cost, options.form), costs)[1](cotangent.matched_cost)
+    return d_matched + cotangent.value * d_costs, cotangent.value * d_epsilon, jnp.zeros_like(threshold)
 
 
 _differentiable.defvjp(_forward, _backward)
@@ -470,6 +486,7 @@ def _iterate(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold:
     return SinkhornOutput(
         potentials=end.potentials,
         value=jnp.sum(end.potentials) / n - epsilon * end.mass,
+        matched_cost=_matched_cost(form, costs),
         error=end.error,
         mass=end.mass,
         n_iters=((end.passes + len(groups) - 1) // len(groups)).astype(jnp.int32),
@@ -488,23 +505,24 @@ def _update(
       The (k, n) step of the potentials over ε; the group's error before and after it; the mass before it.
     """
     n, rank = form.points, len(group)
-    uniform = -math.log(n)
-    marginals = [_log_marginal(form, joint, axis) for axis in range(rank)]
-    before = sum(_distance(m, n) for m in marginals)
-    mass = jnp.sum(jnp.exp(marginals[0]))
+    first = _log_marginal(form, joint, 0)
+    marginals = [jnp.exp(first)] + [_marginal(form, joint, axis) for axis in range(1, rank)]
+    zero = _vary(jnp.zeros((), joint.dtype), _varying(joint))
+    before = _distance(marginals, n, zero)
     step = jnp.zeros((form.views, n), joint.dtype)
     for axis, view in enumerate(group):
-        change = uniform - (marginals[0] if axis == 0 else _log_marginal(form, joint, axis))
+        change = -math.log(n) - (first if axis == 0 else _log_marginal(form, joint, axis))
         step = step.at[view].set(change)
         if axis == 0:
             change = lax.dynamic_slice_in_dim(change, row_offset(form), joint.shape[0])
         joint = joint + change.reshape([-1 if a == axis else 1 for a in range(rank)])
-    after = sum(_distance(_log_marginal(form, joint, axis), n) for axis in range(rank))
-    return step, jnp.asarray(before), jnp.asarray(after), mass
+    # The view updated last fits.
+    after = _distance([_marginal(form, joint, axis) for axis in range(rank - 1)], n, zero)
+    return step, before, after, jnp.sum(marginals[0])
 
 
 def _log_marginal(form: Form, joint: jax.Array, axis: int) -> jax.Array:
-    """(n,) log-marginal of one view of the group, on every device."""
+    """(n,) log-marginal of one view of the group, on every device; exact however small it is."""
     others = tuple(a for a in range(joint.ndim) if a != axis)
     marginal = logsumexp(joint, axis=others) if others else joint
     if form.axis_name is None:
@@ -513,8 +531,18 @@ def _log_marginal(form: Form, joint: jax.Array, axis: int) -> jax.Array:
     return gathered if axis == 0 else logsumexp(gathered, axis=0)
 
 
-def _distance(log_marginal: jax.Array, n: int) -> jax.Array:
-    return jnp.sum(jnp.abs(jnp.exp(log_marginal) - 1 / n))
+def _marginal(form: Form, joint: jax.Array, axis: int) -> jax.Array:
+    """(n,) marginal, for its absolute error: what underflows does not count in it."""
+    marginal = jnp.sum(jnp.exp(joint), axis=tuple(a for a in range(joint.ndim) if a != axis))
+    if form.axis_name is None:
+        return marginal
+    gathered = lax.all_gather(marginal, form.axis_name, tiled=axis == 0)
+    return gathered if axis == 0 else jnp.sum(gathered, axis=0)
+
+
+def _distance(marginals: list[jax.Array], n: int, zero: jax.Array) -> jax.Array:
+    """sum_l ||marginal_l - 1/n||_1."""
+    return sum((jnp.sum(jnp.abs(m - 1 / n)) for m in marginals), start=zero)
 
 
 def _varying(x: jax.Array) -> frozenset[str]:
