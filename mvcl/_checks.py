@@ -16,7 +16,7 @@ def array(name: str, value: ArrayLike, axes: str, minimum: Sequence[int] | None 
     names = axes.split()
     least = [1] * len(names) if minimum is None else list(minimum)
     wanted = f"({', '.join(names)})" if len(names) != 1 else f"({names[0]},)"
-    bounds = ", ".join(f"{a} >= {m}" for a, m in zip(names, least) if m > 1)
+    bounds = " and ".join(f"{a} >= {m}" for a, m in zip(names, least) if m > 1)
     requirement = f"{name} must have shape {wanted}" + (f" with {bounds}" if bounds else "")
     try:
         out = jnp.asarray(value)

@@ -37,7 +37,8 @@ def k_means_labels(features: ArrayLike, clusters: int, key: jax.Array) -> np.nda
     if not 2 <= clusters <= z.shape[1]:
         raise ValueError(f"clusters must be between 2 and n = {z.shape[1]}, got {clusters}")
     keys = jax.random.split(key, z.shape[0])
-    labels = [k_means.k_means(view, clusters, n_init=10, rng=r).assignment for view, r in zip(z, keys)]
+    with jax.numpy_rank_promotion("allow"):  # ott's code relies on it
+        labels = [k_means.k_means(view, clusters, n_init=10, rng=r).assignment for view, r in zip(z, keys)]
     return np.asarray(jnp.stack(labels), np.int32)
 
 

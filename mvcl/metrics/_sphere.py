@@ -107,9 +107,9 @@ def wasserstein_uniformity(x: ArrayLike) -> float:
     """
     from scipy.special import betainc, betaincinv, betaln  # slow to import
 
-    z = np.asarray(_numerics.unit(_checks.array("x", x, "n d", (2, 2))), np.float64)
+    z = np.asarray(_checks.array("x", x, "n d", (2, 2)), np.float64)
     n, d = z.shape
-    z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), np.finfo(float).tiny)
+    z = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), np.finfo(float).tiny)
     cosines = np.clip(np.sort((z @ z.T)[np.triu_indices(n, 1)]), -1, 1)
     shape = (d - 1) / 2
     log_constant = -betaln(shape, shape) - (d - 2) * math.log(2)

@@ -1,0 +1,216 @@
+"""How far every way to compute an objective is from one device with whole blocks.
+
+    python -m benchmarks.agreement [--write docs/agreement.md] [--only NAME ...]
+
+Each cell is the larger of two errors in float32: of the value, by its size, and of the gradient, by its
+largest entry. Wrong gradients across devices at a right value are the most common silent fault of contrastive
+losses, so both count. The reference itself is the same program on one device, dense. Runs on eight virtual
+CPU devices, and once more in two processes of two devices each.
+"""
+
+import argparse
+import functools
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from mvcl import losses
+
+VIEWS, INSTANCES, FEATURES, INPUTS = 4, 64, 16, 24
+Loss = Callable[..., jax.Array]
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def _pair(loss: Loss) -> Loss:
+    return lambda z, **options: loss(z[0], z[1], **options)
+
+
+def _groups(loss: Loss) -> Loss:
+    return lambda z, **options: loss(z[:2], z[2:], **options)
+
+
+OBJECTIVES: dict[str, Loss] = {
+    **{name: _pair(loss) for name, loss in losses.PAIR_LOSSES.items()},
+    **losses.VIEW_LOSSES,
+    "all_pairs(nt_xent)": losses.all_pairs(losses.nt_xent),
+    "all_pairs(info_nce)": losses.all_pairs(losses.info_nce),
+    "all_pairs(dhel)": losses.all_pairs(losses.dhel),
+    "one_vs_rest(nt_xent)": losses.one_vs_rest(losses.nt_xent),
+    **{name: _groups(loss) for name, loss in losses.GROUP_LOSSES.items()},
+    "cross_pairs(info_nce)": _groups(losses.cross_pairs(losses.info_nce)),
+    "mean_pair(info_nce)": _groups(losses.mean_pair(losses.info_nce)),
+}
+COLUMNS = (
+    "8 devices, jit",
+    "8, shard_map, gradient outside",
+    "8, shard_map, gradient inside",
+    "2 processes",
+    "blockwise",
+    "micro-batched",
+    "masked, all present",
+)
+# No similarities to hold back; a marginal over missing views is not defined.
+NOT_DEFINED = {("byol", "blockwise"), ("m3g", "masked, all present")}
+
+
+def inputs() -> np.ndarray:
+    """(n, k, INPUTS) raw inputs: what a batch is before an encoder."""
+    return np.random.default_rng(0).normal(size=(INSTANCES, VIEWS, INPUTS)).astype(np.float32)
+
+
+def weights() -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(INPUTS, FEATURES)).astype(np.float32) / 5
+
+
+def encode(w: jax.Array, x: jax.Array) -> jax.Array:
+    return jnp.tanh(x @ w)
+
+
+def embeddings() -> np.ndarray:
+    """(k, n, d)"""
+    return np.swapaxes(np.asarray(encode(weights(), inputs())), 0, 1)
+
+
+def data_mesh() -> Mesh:
+    return jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
+
+
+def gradient(loss: Loss, **options: Any) -> Callable[[jax.Array], Any]:
+    return jax.jit(jax.value_and_grad(lambda z: loss(z, **options)))
+
+
+def error(found: Any, expected: Any) -> float:
+    value = abs(float(found[0]) - float(expected[0])) / max(abs(float(expected[0])), 1e-6)
+    slope = np.abs(np.asarray(found[1]) - np.asarray(expected[1])).max() / np.abs(expected[1]).max()
+    return max(value, float(slope))
+
+
+def micro_batched(loss: Loss, pieces: int) -> Callable[..., Any]:
+    """Embeds the batch piece by piece with rematerialisation; the loss is still that of the whole batch."""
+
+    def total(w: jax.Array, x: jax.Array) -> jax.Array:
+        parts = x.reshape(pieces, -1, *x.shape[1:])
+        z = lax.map(jax.checkpoint(functools.partial(encode, w)), parts)
+        return loss(jnp.swapaxes(z.reshape(x.shape[0], VIEWS, FEATURES), 0, 1))
+
+    return jax.jit(jax.value_and_grad(total))
+
+
+def errors(name: str, two_processes: Pair) -> dict[str, float | None]:
+    loss, z = OBJECTIVES[name], jnp.asarray(embeddings())
+    expected = gradient(loss)(z)
+    mesh, split = data_mesh(), P(None, "data")
+    sharded = jax.device_put(z, NamedSharding(mesh, split))
+    local = functools.partial(loss, axis_name="data")
+    outside = jax.value_and_grad(jax.shard_map(local, mesh=mesh, in_specs=split, out_specs=P()))
+    inside = jax.shard_map(jax.value_and_grad(local), mesh=mesh, in_specs=split, out_specs=(P(), split))
+    mask = np.ones(z.shape[:2] if name not in losses.PAIR_LOSSES else (2, INSTANCES), bool)
+    by_weight = jax.jit(jax.value_and_grad(lambda w, x: loss(jnp.swapaxes(encode(w, x), 0, 1))))
+    ways: dict[str, Callable[[], float]] = {
+        COLUMNS[0]: lambda: error(gradient(loss)(sharded), expected),
+        COLUMNS[1]: lambda: error(jax.jit(outside)(sharded), expected),
+        COLUMNS[2]: lambda: error(jax.jit(inside)(sharded), expected),
+        COLUMNS[3]: lambda: error(two_processes, expected),
+        COLUMNS[4]: lambda: error(gradient(loss, block_size=24)(z), expected),
+        COLUMNS[5]: lambda: error(
+            micro_batched(loss, 8)(weights(), inputs()), by_weight(weights(), inputs())
+        ),
+        COLUMNS[6]: lambda: error(gradient(loss, mask=mask)(z), expected),
+    }
+    return {column: None if (name, column) in NOT_DEFINED else way() for column, way in ways.items()}
+
+
+def in_two_processes(names: list[str]) -> dict[str, Pair]:
+    """Value and gradient of each, computed by two processes that hold half of the instances each."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "results.npz"
+        command = [sys.executable, "-m", "benchmarks.agreement", "--out", str(out), "--only", *names]
+        environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+        workers = [
+            subprocess.Popen([*command, "--worker", str(rank), "--port", str(port)], env=environment)
+            for rank in range(2)
+        ]
+        codes = [worker.wait() for worker in workers]
+        if any(codes):
+            raise SystemExit("a process of the two failed; its message is above")
+        with np.load(out) as results:
+            return {name: (results[f"{name} value"], results[f"{name} gradient"]) for name in names}
+
+
+def work(rank: int, port: int, out: str, names: list[str]) -> None:
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
+    sharding = NamedSharding(data_mesh(), P(None, "data"))
+    half = INSTANCES // 2
+    z = jax.make_array_from_process_local_data(sharding, embeddings()[:, rank * half : (rank + 1) * half])
+    results = {}
+    for name in names:
+        value, slope = gradient(OBJECTIVES[name])(z)
+        results[f"{name} value"] = np.asarray(value)
+        gathered = multihost_utils.process_allgather(jnp.swapaxes(slope, 0, 1), tiled=True)
+        results[f"{name} gradient"] = np.swapaxes(np.asarray(gathered), 0, 1)
+    if rank == 0:
+        np.savez(out, **results)
+    multihost_utils.sync_global_devices("done")
+
+
+def markdown(rows: dict[str, dict[str, float | None]]) -> str:
+    shape = f"(k, n, d) = ({VIEWS}, {INSTANCES}, {FEATURES})"
+    lines = [
+        "# Agreement",
+        "",
+        "Largest error of value and gradient against one device with whole blocks, float32, relative (the",
+        f"gradient's by its largest entry), at {shape}; pair losses take the first two views. Written by",
+        "`python -m benchmarks.agreement --write docs/agreement.md`.",
+        "",
+        f"| objective | {' | '.join(COLUMNS)} |",
+        "| --- |" + " --- |" * len(COLUMNS),
+    ]
+    for name, row in rows.items():
+        cells = ["not defined" if row[c] is None else f"{row[c]:.0e}" for c in COLUMNS]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Objective by way to compute it: the largest error.")
+    parser.add_argument("--write", help="Markdown file to write")
+    parser.add_argument("--only", nargs="*", default=list(OBJECTIVES), choices=list(OBJECTIVES))
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--out", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker is not None:
+        work(arguments.worker, arguments.port, arguments.out, arguments.only)
+        return
+    jax.config.update("jax_num_cpu_devices", 8)
+    jax.config.update("jax_platforms", "cpu")
+    results = in_two_processes(arguments.only)
+    rows = {}
+    for name in arguments.only:
+        rows[name] = errors(name, results[name])
+        print(name, *(f"{e:.0e}" if e is not None else "-" for e in rows[name].values()), flush=True)
+    worst = max(e for row in rows.values() for e in row.values() if e is not None)
+    print(f"largest: {worst:.1e}")
+    if arguments.write:
+        Path(arguments.write).write_text(markdown(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The weights of SEM against loops and scikit-learn."""
+
+import jax
+import numpy as np
+import pytest
+from scipy.spatial.distance import jensenshannon
+from sklearn.metrics import normalized_mutual_info_score
+
+from mvcl import losses
+
+
+def test_cmi(rng):
+    labels = rng.integers(4, size=(3, 50))
+    expected = np.exp([[normalized_mutual_info_score(a, b) for b in labels] for a in labels]) - 1
+    np.testing.assert_allclose(losses.cmi_weights(labels), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_k_means_finds_clusters():
+    centres = 10 * np.eye(3, 5)
+    truth = np.repeat([0, 1, 2], 20)
+    noise = np.random.default_rng(0).normal(size=(2, 60, 5)) / 10
+    labels = losses.k_means_labels((centres[truth] + noise).astype(np.float32), 3, jax.random.key(0))
+    np.testing.assert_allclose(losses.cmi_weights(labels), np.expm1(1), rtol=1e-5)
+    with pytest.raises(ValueError, match=r"clusters must be between 2 and n = 60, got 1"):
+        losses.k_means_labels(noise.astype(np.float32), 1, jax.random.key(0))
+
+
+def test_jsd(x64, rng):
+    z = rng.normal(size=(3, 6, 4))
+    p = np.exp(z) / np.exp(z).sum(-1, keepdims=True)
+    jsd = [[np.mean([jensenshannon(u, v) ** 2 for u, v in zip(a, b)]) for b in p] for a in p]
+    np.testing.assert_allclose(losses.jsd_weights(z), np.exp(1 - np.array(jsd)) - 1, rtol=1e-10)
+
+
+def mmd(a, b):
+    pooled = np.concatenate([a, b])
+    n = len(pooled)
+    square = [[np.sum((u - v) ** 2) for v in pooled] for u in pooled]
+    width = np.sum(square) / (n * (n - 1)) / 16
+    kernel = sum(np.exp(-np.array(square) / (width * 4**i)) for i in range(4))
+    h = len(a)
+    return kernel[:h, :h].mean() + kernel[h:, h:].mean() - 2 * kernel[:h, h:].mean()
+
+
+def test_mmd(x64, rng):
+    z = rng.normal(size=(3, 7, 2)) + np.arange(3)[:, None, None]
+    expected = np.exp([[-mmd(a, b) for b in z] for a in z])
+    np.testing.assert_allclose(losses.mmd_weights(z), expected, rtol=1e-10)
+    expected = np.exp([[-mmd(a[:4], b[:4]) for b in z] for a in z])
+    np.testing.assert_allclose(losses.mmd_weights(z, samples=4), expected, rtol=1e-10)
+    np.testing.assert_allclose(losses.mmd_weights(np.ones((2, 5, 3))), 1, rtol=1e-6)
+
+
+def test_weights_are_constants(rng):
+    z = rng.normal(size=(2, 5, 3)).astype(np.float32)
+    for weights in (losses.jsd_weights, losses.mmd_weights):
+        assert not np.any(jax.grad(lambda z, w=weights: w(z).sum())(z))
+
+
+def test_reconstruction(rng):
+    x = rng.normal(size=(400, 50)).astype(np.float32)
+    key = jax.random.key(0)
+    np.testing.assert_array_equal(losses.corrupted(key, x), x)
+    noise = np.asarray(losses.corrupted(key, x, "noise")) - x
+    np.testing.assert_allclose([noise.mean(), noise.std()], [0, 1], atol=0.02)
+    masked = np.asarray(losses.corrupted(key, x, "masked"))
+    np.testing.assert_allclose(np.mean(masked == 0), 0.3, atol=0.01)
+    np.testing.assert_array_equal(masked[masked != 0], x[masked != 0])
+    np.testing.assert_allclose(losses.reconstruction_error(x, noise), np.mean((x - noise) ** 2), rtol=1e-5)
+    with pytest.raises(ValueError, match=r"kind must be one of 'none', 'noise', 'masked', got 'x'"):
+        losses.corrupted(key, x, "x")

@@ -1,0 +1,52 @@
+"""Clustering scores against scikit-learn, and the matching against all permutations."""
+
+import itertools
+
+import numpy as np
+import pytest
+from sklearn import metrics as reference
+
+from mvcl import metrics
+
+
+@pytest.mark.parametrize(("classes", "clusters"), [(4, 4), (3, 5), (5, 2)])
+def test_against_references(rng, classes, clusters):
+    labels, found = rng.integers(classes, size=60), rng.integers(clusters, size=60)
+    np.testing.assert_allclose(
+        metrics.normalized_mutual_information(labels, found),
+        reference.normalized_mutual_info_score(labels, found),
+        rtol=1e-9,
+    )
+    np.testing.assert_allclose(
+        metrics.adjusted_rand_index(labels, found), reference.adjusted_rand_score(labels, found), rtol=1e-9
+    )
+    most = max(classes, clusters)
+    best = max(
+        np.mean(np.array(names)[found] == labels) for names in itertools.permutations(range(most), clusters)
+    )
+    np.testing.assert_allclose(metrics.clustering_accuracy(labels, found), best, rtol=1e-12)
+    largest = sum(np.bincount(labels[found == c]).max() for c in np.unique(found))
+    np.testing.assert_allclose(metrics.purity(labels, found), largest / 60, rtol=1e-12)
+
+
+def test_perfect_and_trivial():
+    labels = np.array([3, 3, 7, 7, 9])
+    renamed = np.array([1, 1, 0, 0, 5])
+    for score in (
+        metrics.clustering_accuracy,
+        metrics.normalized_mutual_information,
+        metrics.adjusted_rand_index,
+        metrics.purity,
+    ):
+        np.testing.assert_allclose(score(labels, renamed), 1, rtol=1e-12)
+    one = np.zeros(5, int)
+    np.testing.assert_allclose(metrics.clustering_accuracy(labels, one), 0.4)
+    np.testing.assert_allclose(metrics.normalized_mutual_information(labels, one), 0, atol=1e-12)
+    assert metrics.normalized_mutual_information(one, one) == 1
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match=r"labels must be integers of shape \(n,\), got float64 \(3,\)"):
+        metrics.purity(np.ones(3), np.ones(3, int))
+    with pytest.raises(ValueError, match=r"clusters must have the shape of labels, \(3,\), got \(2,\)"):
+        metrics.purity(np.ones(3, int), np.ones(2, int))
