@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from mvcl import _numerics
+
 # Root of η(z) = sqrt(1 + z²) + log(z / (1 + sqrt(1 + z²))), the Laplace limit.
 _ROOT = Fraction("0.662743419349181580974742097109252907056233549115022417520392535")
 _TERMS = 16  # of the expansion in 1 / sqrt(ν² + κ²)
@@ -58,13 +60,8 @@ def log_series(order: float, x: jax.Array) -> jax.Array:
     if small is None:
         m = jnp.sqrt(nu * nu + x * x)
         delta = x * x / (nu + m)  # m - ν
-        ratio = _expansion(nu, m)[0] / _expansion(nu, np.asarray(nu))[0]
-        return (
-            delta
-            - nu * jnp.log1p(delta / (2 * nu))
-            - jnp.log1p(delta / nu) / 2
-            + jnp.log(ratio.astype(x.dtype))
-        )
+        ratio = _expansion(nu, m)[0] / _expansion_at_zero(nu)
+        return delta - nu * jnp.log1p(delta / (2 * nu)) - jnp.log1p(delta / nu) / 2 + jnp.log(ratio)
     near, far = jnp.where(small, x, 1), jnp.where(small, _SWITCH, x)
     m = jnp.sqrt(nu * nu + far * far)
     large = m - nu * jnp.log((nu + m) / 2) - jnp.log(2 * math.pi * m) / 2 + jnp.log(_expansion(nu, m)[0])
@@ -149,26 +146,37 @@ def _ratio_over_x(nu: float, x: jax.Array) -> jax.Array:
     )
 
 
-def _expansion(nu: float, m: jax.Array | np.ndarray) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _expansion(nu: float, m: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Σ_k p_k(s) r^k with r = 1/m, s = (ν/m)², and its derivatives by r and by s."""
-    r, s = 1 / m, (nu / m) ** 2
-    total = by_r = by_s = jnp.zeros_like(r)
-    for p in reversed(_polynomials()):
-        value = slope = jnp.zeros_like(r)
-        for c in reversed(p):
-            slope = value + slope * s
-            value = c + value * s
-        by_r = total + by_r * r
-        by_s = slope + by_s * r
-        total = value + total * r
-    return total, by_r, by_s
+    c, count = _polynomials(), np.arange(_TERMS + 1)
+    by_r, by_s = np.roll(c * count[:, None], -1, axis=0), np.roll(c * count, -1, axis=1)
+    r, s = _powers(1 / m), _powers((nu / m) ** 2)
+
+    def total(coefficients: np.ndarray) -> jax.Array:
+        rows = _numerics.inner("ki,i...->k...", jnp.asarray(coefficients, m.dtype), s)
+        return jnp.sum(rows * r, axis=0)
+
+    return total(c), total(by_r), total(by_s)
+
+
+def _powers(base: jax.Array) -> jax.Array:
+    out = [jnp.ones_like(base)]
+    for _ in range(_TERMS):
+        out.append(out[-1] * base)
+    return jnp.stack(out)
+
+
+def _expansion_at_zero(nu: float) -> float:
+    """Σ_k p_k(1) / ν^k, the expansion at x = 0."""
+    return float(_polynomials().sum(1) @ nu ** -np.arange(_TERMS + 1.0))
 
 
 @functools.cache
-def _polynomials() -> list[list[float]]:
+def _polynomials() -> np.ndarray:
     """p_k of DLMF 10.41.9, U_{k+1} = t²(1-t²)/2 U_k' + 1/8 ∫_0^t (1-5s²) U_k(s) ds, in exact fractions."""
     u: dict[int, Fraction] = {0: Fraction(1)}  # power of t -> coefficient
-    out = [[1.0]]
+    out = np.zeros((_TERMS + 1, _TERMS + 1))  # [k, i]: of s^i in p_k
+    out[0, 0] = 1
     for k in range(1, _TERMS + 1):
         following: dict[int, Fraction] = {}
         for power, c in u.items():
@@ -178,7 +186,7 @@ def _polynomials() -> list[list[float]]:
             ):
                 following[power + shift] = following.get(power + shift, Fraction(0)) + c * factor
         u = following
-        out.append([float(u[k + 2 * i]) for i in range(k + 1)])
+        out[k, : k + 1] = [float(u[k + 2 * i]) for i in range(k + 1)]
     return out
 
 
