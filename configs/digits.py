@@ -14,11 +14,11 @@ def get_config() -> Config:
     """The experiment."""
     return Config(
         data=data.Digits(),
-        views=Views(k=4, policy=augment.policy("digits")),
-        encoder=models.ConvNet(),
+        views=Views(k=4, policy=augment.policy("digits", crop_scale=(0.3, 1.0))),
+        encoder=models.ConvNet(widths=(64, 128, 256)),
         head=models.HEADS["koromilas"](),
         objective=methods.OBJECTIVES["mv_dhel"](temperature=0.5),
-        optimizer=AdamW(learning_rate=1e-3, weight_decay=1e-4, warmup_epochs=2),
+        optimizer=AdamW(learning_rate=3e-3, weight_decay=1e-4, warmup_epochs=2),
         train=Train(epochs=60, batch_size=256, evaluate_every=20),
         checkpoint=Checkpoint(every_steps=100),
     )

@@ -302,7 +302,7 @@ def _start_jax() -> None:
 
     from mvcl import training
 
-    absl.logging.set_verbosity(absl.logging.ERROR)  # orbax remarks on every checkpoint without a score
+    absl.logging.set_verbosity(absl.logging.FATAL)  # what orbax has to say comes as an exception, too
     if "JAX_COORDINATOR_ADDRESS" in os.environ and not jax.distributed.is_initialized():
         # Where these two are not set, jax finds them in the environment of SLURM, Open MPI or a TPU pod.
         numbers = [os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")]

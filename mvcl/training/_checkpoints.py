@@ -23,6 +23,10 @@ class DamagedCheckpoints(RuntimeError):
     """No checkpoint of a run can be read."""
 
 
+class UnwrittenCheckpoint(RuntimeError):
+    """A checkpoint could not be written."""
+
+
 class Checkpoints:
     """The checkpoints of a run folder.
 
@@ -32,6 +36,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
+        _pass_over_closed_loops()
         self._folder = folder
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
@@ -67,23 +72,26 @@ class Checkpoints:
           score: what `best` ranks by, higher is better; None if not measured at this step.
         """
         digest = [int(word) for word in np.asarray(_digest(state))]
-        return self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state),
-                record=ocp.args.JsonSave({**record, "step": step, "digest": digest}),
-            ),
-            metrics=None if score is None else {"score": float(score)},
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(state),
+            record=ocp.args.JsonSave({**record, "step": step, "digest": digest}),
         )
+        with _named(self._folder):  # the error may be that of the one before
+            return self._manager.save(
+                step, args=args, metrics=None if score is None else {"score": float(score)}
+            )
 
     def wait(self) -> None:
         """Return when all that was saved is on disk."""
-        self._manager.wait_until_finished()
+        with _named(self._folder):
+            self._manager.wait_until_finished()
 
     def close(self) -> None:
         """Finish writing and let go of the folder."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+        try:
+            self.wait()
+        finally:
+            self._manager.close()
 
     def restore(
         self, like: State, step: int | None = None, say: Callable[[str], None] = warnings.warn
@@ -106,8 +114,7 @@ class Checkpoints:
             return None
         for candidate in reversed(steps):
             try:
-                with _quiet():
-                    return self._read(candidate, like)
+                return self._read(candidate, like)
             except Exception as error:  # whatever a damaged file makes the reader raise
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
                 if step is not None:
@@ -144,23 +151,41 @@ class Checkpoints:
         self._manager.reload()
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep to one line what a damaged file sets off: each read still under way would print a traceback of its own."""
-    before = sys.unraisablehook
+def _pass_over_closed_loops() -> None:
+    """Keep to one line what a damaged file or a full disk sets off.
 
-    def pass_on(unraisable: Any) -> None:
+    When one read or write fails, each of the others still under way would print a traceback of its own.
+    """
+    before = sys.unraisablehook
+    if getattr(before, "passes_over_closed_loops", False):
+        return
+
+    def hook(unraisable: Any) -> None:
         if str(unraisable.exc_value) != "Event loop is closed":
             before(unraisable)
 
-    sys.unraisablehook = pass_on
+    hook.passes_over_closed_loops = True  # type: ignore[attr-defined]
+    sys.unraisablehook = hook
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """An error of writing, in one line with what to do."""
     try:
         yield
-    except Exception:
-        time.sleep(0.1)  # until these reads are through
-        raise
-    finally:
-        sys.unraisablehook = before
+    except Exception as error:
+        text = str(error)
+        known = (
+            "No space left on device",
+            "Read-only file system",
+            "Disk quota exceeded",
+            "Permission denied",
+        )
+        reason = next((words for words in known if words in text), " ".join(text.split())[:300])
+        raise UnwrittenCheckpoint(
+            f"a checkpoint could not be written to {folder} ({reason}); those before it are whole. Make room or make "
+            "the folder writable, then the same command continues from the newest"
+        ) from error
 
 
 def _score(metrics: dict[str, float]) -> float:
