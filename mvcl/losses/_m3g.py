@@ -8,8 +8,8 @@ from typing import Any, Literal
 import jax
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
-from mvcl.transport import Epsilon, SinkhornOutput, multimarginal_sinkhorn
+from mvcl import _checks, _numerics, transport
+from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
 Cost = Literal["circular_variance", "circular_standard_deviation"] | Callable[..., jax.Array]
 
@@ -131,7 +131,7 @@ def _gap(
         _numerics.gather(z, axis_name, axis=1),
         cost,
         # a Python number stays one, so that what follows from it is known before compilation
-        epsilon=Epsilon(epsilon, epsilon_init, epsilon_decay),
+        epsilon=transport.Epsilon(epsilon, epsilon_init, epsilon_decay),
         pair_spread=4 / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
         threshold=tolerance,
         max_iterations=max_iterations,

@@ -5,13 +5,17 @@ Matrices of the k(k-1)/2 pairs are stacked in the order (0,1), (0,2), ..., (k-2,
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from mvcl import _numerics
-from mvcl.transport._ott import CostFn
+from mvcl.transport import _ott
+
+if TYPE_CHECKING:
+    from ott.geometry.costs import CostFn
 
 TupleCost = Callable[[jax.Array], jax.Array]
 
@@ -45,10 +49,10 @@ def circular_variance_pairs(z: jax.Array) -> jax.Array:
     return 2 / (k * (k - 1)) - squared_resultant_pairs(z) / k**2
 
 
-def cost_fn_pairs(z: jax.Array, cost_fns: CostFn | Sequence[CostFn]) -> jax.Array:
+def cost_fn_pairs(z: jax.Array, cost_fns: "CostFn | Sequence[CostFn]") -> jax.Array:
     """(k(k-1)/2, n, n) matrices of ott's cost functions, one for all pairs or one for each."""
     index = pairs(z.shape[0])
-    functions = [cost_fns] * len(index) if isinstance(cost_fns, CostFn) else list(cost_fns)
+    functions = [cost_fns] * len(index) if isinstance(cost_fns, _ott.CostFn) else list(cost_fns)
     if len(functions) != len(index):
         raise ValueError(
             f"cost must hold one CostFn or {len(index)}, one for each pair of views, got {len(functions)}"
