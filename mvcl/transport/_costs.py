@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from mvcl import _numerics
-from mvcl.transport import _ott
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
@@ -52,7 +51,7 @@ def circular_variance_pairs(z: jax.Array) -> jax.Array:
 def cost_fn_pairs(z: jax.Array, cost_fns: "CostFn | Sequence[CostFn]") -> jax.Array:
     """(k(k-1)/2, n, n) matrices of ott's cost functions, one for all pairs or one for each."""
     index = pairs(z.shape[0])
-    functions = [cost_fns] * len(index) if isinstance(cost_fns, _ott.CostFn) else list(cost_fns)
+    functions = list(cost_fns) if isinstance(cost_fns, Sequence) else [cost_fns] * len(index)
     if len(functions) != len(index):
         raise ValueError(
             f"cost must hold one CostFn or {len(index)}, one for each pair of views, got {len(functions)}"

@@ -432,7 +432,7 @@ def _iterate(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold:
         def epsilon_at(passes: jax.Array) -> jax.Array:
             sweep = passes // len(groups)
             # The last sweep is made at the target whatever the schedule says, and so is its measurement.
-            scheduled = schedule(sweep)  # type: ignore[arg-type]
+            scheduled = schedule(sweep)
             return jnp.where(sweep >= options.max_iterations - 1, epsilon, scheduled).astype(costs.dtype)
 
         def one_pass(group: tuple[int, ...]) -> Any:
