@@ -22,10 +22,12 @@ def _others(
 ) -> jax.Array:
     """(pairs, n): -Σ_{j != i} log σ(-(scale <z_li, z_mj> + bias))."""
 
-    def entry(inner: jax.Array, same: jax.Array) -> jax.Array:
+    def entry(inner: jax.Array, same: jax.Array, slope: jax.Array, shift: jax.Array) -> jax.Array:
         return jnp.where(same, 0, jax.nn.softplus(slope * inner + shift))
 
-    return _views.sum_over(entry, e, e, pairs, mask, mask, axis_name=axis_name, block_size=block_size)
+    return _views.sum_over(
+        entry, e, e, pairs, mask, mask, slope, shift, axis_name=axis_name, block_size=block_size
+    )
 
 
 def _of_pairs(
@@ -48,12 +50,14 @@ def _of_pairs(
     queue = _views.queue_embeddings(extra_negatives, e, normalize)
     if queue is not None:
         negative = negative + _views.sum_over(
-            lambda inner, _: jax.nn.softplus(slope * inner + shift),
+            lambda inner, _, slope, shift: jax.nn.softplus(slope * inner + shift),
             e,
             queue,
             tuple((int(l), 0) for l in left),
             None,
             None,
+            slope,
+            shift,
             axis_name=axis_name,
             block_size=block_size,
             gathered=False,

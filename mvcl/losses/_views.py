@@ -3,6 +3,7 @@ queues.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -235,20 +236,21 @@ def rows_everywhere(z: jax.Array, axis_name: str | None) -> int:
 
 
 def sum_over(
-    entry: Callable[[jax.Array, jax.Array], jax.Array],
+    entry: Callable[..., jax.Array],
     x: jax.Array,
     y: jax.Array,
     pairs: Pairs,
     keep_x: jax.Array | None,
     keep_y: jax.Array | None,
-    *,
+    *parameters: jax.Array,
     axis_name: str | None,
     block_size: int | None,
     gathered: bool = True,
 ) -> jax.Array:
-    """`(pairs, n)`: Σ_j entry(<x_li, y_mj>, i == j) over the j that are there; zero where i is not.
+    """`(pairs, n)`: Σ_j entry(<x_li, y_mj>, i == j, *parameters) over the j that are there; zero where i is not.
 
-    For sums of something other than exponentials. In blocks each is recomputed in the backward pass.
+    For sums of something other than exponentials. In blocks each is recomputed in the backward pass; `entry`
+    must not close over what is differentiated.
     """
     n = x.shape[1]
     first: jax.Array | int = 0
@@ -257,29 +259,58 @@ def sum_over(
         y = _numerics.gather(y, axis_name, 1)
         keep_y = None if keep_y is None else _numerics.gather(keep_y, axis_name, 1)
     y = _numerics.vary_as(y, x)
+    given = tuple(_numerics.vary_as(p, x) for p in parameters)
     m = y.shape[1]
     block = _energy.block_rows(len(pairs), n, m, block_size) or n
     left, right = columns_of(pairs)
 
-    def rows(step: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        _, r, positions, vectors = step
+    def rows(
+        vectors: jax.Array,
+        y: jax.Array,
+        keep_y: jax.Array | None,
+        r: jax.Array,
+        positions: jax.Array,
+        *given: jax.Array,
+    ) -> jax.Array:
         inner = _numerics.inner("id,jd->ij", vectors, y[r])
-        values = entry(inner, positions[:, None] == jnp.arange(m)[None, :])
+        values = entry(inner, positions[:, None] == jnp.arange(m)[None, :], *given)
         if keep_y is not None:
             values = jnp.where(keep_y[r][None, :], values, 0)
         return values.sum(1)
 
-    def one_pair(l: jax.Array, r: jax.Array) -> jax.Array:
-        if block >= n:
-            return rows((l, r, first + jnp.arange(n), x[l]))
-        pad = -n % block
-        positions = (first + jnp.arange(n + pad)).reshape(-1, block)
-        vectors = jnp.pad(x[l], ((0, pad), (0, 0))).reshape(-1, block, x.shape[2])
-        per_block = jax.checkpoint(lambda s: rows((l, r, *s)))
-        return lax.map(per_block, (positions, vectors)).reshape(-1)[:n]
-
     if block >= n:
-        sums = jax.vmap(one_pair)(jnp.asarray(left), jnp.asarray(right))
+        place = first + jnp.arange(n)
+        sums = jax.vmap(lambda l, r: rows(x[l], y, keep_y, r, place, *given))(
+            jnp.asarray(left), jnp.asarray(right)
+        )
     else:
-        sums = lax.map(lambda p: one_pair(*p), (jnp.asarray(left), jnp.asarray(right)))
+        pad = -n % block
+        places = (first + jnp.arange(n + pad)).reshape(-1, block)
+        vectors = jnp.pad(x, ((0, 0), (0, pad), (0, 0))).reshape(x.shape[0], -1, block, x.shape[2])
+
+        def step(at: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            l, r, b = at
+            return _recomputed(rows, vectors[l, b], y, keep_y, r, places[b], *given)
+
+        blocks = np.arange(places.shape[0])
+        steps = [np.repeat(left, len(blocks)), np.repeat(right, len(blocks)), np.tile(blocks, len(pairs))]
+        sums = lax.map(step, tuple(map(jnp.asarray, steps))).reshape(len(pairs), -1)[:, :n]
     return sums if keep_x is None else jnp.where(keep_x[left], sums, 0)
+
+
+# `jax.checkpoint` in a loop would still store what depends on no differentiated input, such as the mask of i = j, for
+# all n² entries.
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+    return function(*arguments)
+
+
+def _recomputed_forward(function: Callable[..., jax.Array], *arguments: jax.Array) -> tuple[jax.Array, Any]:
+    return function(*arguments), arguments
+
+
+def _recomputed_backward(function: Callable[..., jax.Array], residual: Any, cotangent: jax.Array) -> Any:
+    return jax.vjp(function, *residual)[1](cotangent)
+
+
+_recomputed.defvjp(_recomputed_forward, _recomputed_backward)

@@ -1,0 +1,69 @@
+"""Draws docs/pictures/NAME.png: which pairs of vectors each objective pulls together and pushes apart.
+
+    python docs/objectives_pictures.py
+
+Nothing is drawn by hand. With vectors that are the rows of an identity matrix, entry b of the loss's gradient
+at vector a is its derivative by their inner product: blue where raising <a, b> lowers the loss (pulled), red
+where it raises it (pushed), white where the pair does not count. k views of n = 4 instances, view after view.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from mvcl import losses
+
+INSTANCES = 4
+FOLDER = Path(__file__).parent / "pictures"
+
+
+def pairwise_gradient(loss: Callable[..., jax.Array], views: int) -> np.ndarray:
+    """(k n, k n): the derivative by each inner product, up to the factor of its symmetry."""
+    count = views * INSTANCES
+    identity = jnp.eye(count).reshape(views, INSTANCES, count)
+    gradient = jax.jit(jax.grad(lambda z: loss(z, normalize=False)))(identity)
+    slope = np.array(gradient).reshape(count, count)
+    np.fill_diagonal(slope, 0)  # lengths, not pairs
+    return slope
+
+
+def draw(name: str, loss: Callable[..., jax.Array], views: int) -> None:
+    slope = pairwise_gradient(loss, views)
+    # Rounding must not look like a weak pull; a square root keeps weak pairs visible.
+    slope = np.where(np.abs(slope) < 1e-5 * np.abs(slope).max(), 0, slope)
+    shade = np.sign(slope) * np.sqrt(np.abs(slope) / np.abs(slope).max())
+    figure, axes = plt.subplots(figsize=(2.2, 2.2))
+    axes.imshow(shade, cmap="RdBu_r", vmin=-1, vmax=1)
+    for edge in range(0, views * INSTANCES + 1, INSTANCES):
+        axes.axhline(edge - 0.5, color="black", linewidth=0.8)
+        axes.axvline(edge - 0.5, color="black", linewidth=0.8)
+    middles = [INSTANCES * (l + 0.5) - 0.5 for l in range(views)]
+    labels = [f"view {l + 1}" for l in range(views)]
+    axes.set_xticks(middles, labels, fontsize=7)
+    axes.set_yticks(middles, labels, fontsize=7, rotation=90, va="center")
+    axes.tick_params(length=0)
+    figure.savefig(FOLDER / f"{name}.png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, loss in losses.PAIR_LOSSES.items():
+        draw(name, lambda z, loss=loss, **options: loss(z[0], z[1], **options), 2)
+    for name, loss in losses.VIEW_LOSSES.items():
+        draw(name, loss, 3)
+    draw("all_pairs", losses.all_pairs(losses.info_nce), 3)
+    draw("one_vs_rest", losses.one_vs_rest(losses.info_nce), 3)
+    draw("cross_pairs", lambda z, **options: losses.cross_pairs(losses.info_nce)(z[:2], z[2:], **options), 4)
+    draw("dsf", lambda z, **options: losses.dsf(z[:2], z[2:], **options), 4)
+
+
+if __name__ == "__main__":
+    main()
