@@ -69,7 +69,7 @@ def otts(z: jax.Array) -> tuple[jax.Array, Any]:
 def bare_products(n: int, k: int) -> Callable[[jax.Array], jax.Array]:
     """The matrix products of one pass and nothing else, in blocks of the solver's size."""
     rows = n ** max(k - 2, 1)
-    block = max(d for d in range(1, min(rows, max(2**17 // n, n)) + 1) if rows % d == 0)
+    block = max(d for d in range(1, min(rows, max(2**18 // n, n)) + 1) if rows % d == 0)
 
     def run(matrix: jax.Array) -> jax.Array:
         left = jnp.tile(matrix, (-(-block // n), 1))[:block]
@@ -221,37 +221,49 @@ def table(sizes: list[tuple[int, int]]) -> int:
     return 0 if all(holds for _, holds in results) else 1
 
 
-def plot(path: Path) -> None:
-    """Measures the sizes of PLOT, writes the numbers beside the picture."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+def measure_for_plot() -> list[dict[str, Any]]:
     rows = []
     for k, sizes in PLOT.items():
         for n in sizes:
             rows.append(measure_case(n, k, with_ott=n**k <= DENSE_LIMIT, budget=1.0))
             print(line(rows[-1]), flush=True)
-    path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
+    return rows
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Time and memory against n, ours and the dense solver's."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for axis, quantity, scale, label in (
         (axes[0], "seconds", 1e3, "value and gradient [ms]"),
         (axes[1], "bytes", 1 / MIB, "temporaries [MiB]"),
     ):
         for color, k in enumerate(PLOT):
-            mine = [(r["n"], r[quantity] * scale) for r in rows if r["k"] == k]
-            dense = [
-                (r["n"], r[f"ott_{quantity}"] * scale) for r in rows if r["k"] == k and f"ott_{quantity}" in r
-            ]
-            axis.plot(*zip(*mine), "o-", color=f"C{color}", label=f"k = {k}")
-            axis.plot(*zip(*dense), "x--", color=f"C{color}")
+            of_k = [r for r in rows if r["k"] == k]
+            dense = [r for r in of_k if f"ott_{quantity}" in r]
+            axis.plot(
+                [r["n"] for r in of_k],
+                [r[quantity] * scale for r in of_k],
+                "o-",
+                color=f"C{color}",
+                label=f"k = {k}",
+            )
+            axis.plot(
+                [r["n"] for r in dense],
+                [r[f"ott_{quantity}"] * scale for r in dense],
+                "x--",
+                color=f"C{color}",
+            )
         axis.plot([], [], "x--", color="gray", label="dense (ott)")
-        axis.set(xscale="log", yscale="log", xlabel="n", ylabel=label)
         axis.set_xscale("log", base=2)
+        axis.set(yscale="log", xlabel="n", ylabel=label)
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize=8)
-    figure.savefig(path.with_suffix(".svg"))
+    figure.savefig(path)
 
 
 def main() -> int:
@@ -262,7 +274,9 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, help="measure for the plot and write it here")
     arguments = parser.parse_args()
     if arguments.plot is not None:
-        plot(arguments.plot)
+        rows = measure_for_plot()
+        arguments.plot.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
+        plot(rows, arguments.plot.with_suffix(".svg"))
         return 0
     sizes = BESIDE_OTT + ALONE
     if jax.default_backend() != "cpu":
