@@ -104,6 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [a for a in arguments if a != "--debug"]
     try:
         return _dispatch(arguments)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("mvcl: interrupted", file=sys.stderr)
         return 130

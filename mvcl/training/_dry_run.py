@@ -5,27 +5,26 @@ import jax
 from mvcl.training import _program
 from mvcl.training._config import Config
 
-_UNKNOWN_EXAMPLES = 1 << 40
-
 
 def dry_run(config: Config) -> str:
     """Build the true-size step and say what it costs; data that is not there is taken to have three channels."""
     try:
         split = config.data.open()["train"]
-        examples, shape = len(split), split.image_shape
+        shape = split.image_shape
+        examples: int | None = len(split)
         channels = shape[2] if shape else split.read(0).shape[2]
         note = ""
     except ValueError as error:
-        examples, channels, shape = _UNKNOWN_EXAMPLES, 3, None
+        examples, channels, shape = None, 3, None
         note = f"\n  the data is not here ({error}): 3 channels and host crops are assumed, epochs are not counted"
-    program = _program.build(config, image_shape=shape, channels=channels, examples=examples)
-    costs = _program.cost(program, config, shape, channels)
     n, k = config.examples, config.views.k
-    known = examples != _UNKNOWN_EXAMPLES
-    length = program.steps if known or config.train.steps is not None else None
-    of_epochs = (
-        f" ({program.steps / program.steps_per_epoch:.1f} epochs of {examples:,} examples)" if known else ""
-    )
+    # The length of an unknown epoch changes schedules, not what a step costs.
+    program = _program.build(config, image_shape=shape, channels=channels, examples=examples or 1000 * n)
+    costs = _program.cost(program, config, shape, channels)
+    length = program.steps if examples or config.train.steps is not None else None
+    of_epochs = ""
+    if examples:
+        of_epochs = f" ({program.steps / program.steps_per_epoch:.1f} epochs of {examples:,} examples)"
     lines = [
         f"batch        {n:,} examples x {k} views = {n * k:,} views",
         f"steps        {'unknown' if length is None else f'{length:,}{of_epochs}'}",
