@@ -2,6 +2,7 @@
 
 import enum
 import math
+import numbers
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -286,7 +287,7 @@ def _tensor_of_pairs(matrices: jax.Array, k: int) -> jax.Array:
 
 
 def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
 
 

@@ -77,6 +77,8 @@ CASES = [
     ("circular_variance", circular_variance, "auto", 4, 4),
     ("circular_variance", circular_variance, "auto", 5, 3),
     ("circular_variance", circular_variance, "auto", 6, 3),
+    pytest.param("circular_variance", circular_variance, "auto", 7, 3, marks=pytest.mark.slow),
+    pytest.param("circular_variance", circular_variance, "auto", 8, 2, marks=pytest.mark.slow),
     ("circular_variance", circular_variance, "logsumexp", 4, 4),
     ("circular_variance", circular_variance, "resultant", 3, 5),
     ("circular_variance", circular_variance, "dense", 4, 4),
