@@ -50,12 +50,15 @@ class Tiles(NamedTuple):
     columns: bool  # are the columns' log-sum-exps asked for?
     block: int | None  # rows of a tile; None keeps whole blocks
     fixed: bool | None  # one shift for all? None: decided when the bound is known
+    axis: str | None = None  # mesh axis over whose devices the rows of y are split
 
 
 def within(v: Vectors, *, axis_name: str | None = None, block_size: int | None = None) -> jax.Array:
     """`(k, n)`: the log-sum-exp over j != i of <z_li, z_lj>; -inf where nothing is there."""
     k, n, _ = v.z.shape
     if axis_name is not None:
+        if block_rows(k, n, n * lax.axis_size(axis_name), block_size) is None:
+            return _within_split((_fixed(v), axis_name), v.z, v.keep, _bound(v, v.z))
         pairs = tuple((l, l) for l in range(k))
         return across(v, v, pairs, diagonal=False, columns=False, axis_name=axis_name, block_size=block_size)[
             0
@@ -70,7 +73,7 @@ def within(v: Vectors, *, axis_name: str | None = None, block_size: int | None =
         return jnp.concatenate(rows)
     # Half of each symmetric block, then both its rows' and its columns' share of every sum.
     tiles = Tiles(tuple((l, l) for l in range(k)), False, True, True, block, _fixed(v))
-    right, left = _sums(tiles, v.z, v.z, v.keep, v.keep, bound, None)
+    right, left = _sums(tiles, v.z, v.z, v.keep, v.keep, bound)
     return _numerics.logsumexp(jnp.stack([right, left]), axis=0)
 
 
@@ -94,14 +97,8 @@ def across(
     if axis_name is not None and not gathered:
         y = y._replace(z=_numerics.vary_as(y.z, x.z))
     if axis_name is None or not gathered:
-        return _local(bound, x, y, pairs, diagonal, columns, block_size, None)
-    offset = lax.axis_index(axis_name) * x.z.shape[1]
-    every = Vectors(
-        _numerics.gather(y.z, axis_name, 1),
-        None if y.keep is None else _numerics.gather(y.keep, axis_name, 1),
-        y.bound,
-    )
-    rows, part = _local(bound, x, every, pairs, diagonal, columns, block_size, offset)
+        return _local(bound, x, y, pairs, diagonal, columns, block_size)
+    rows, part = _split(bound, x, y, pairs, diagonal, columns, block_size, axis_name)
     if not columns:
         return rows, part
     # Every device holds some rows of each column: add them up, then keep the columns that live here.
@@ -110,7 +107,7 @@ def across(
     there = part != -jnp.inf
     total = lax.psum(jnp.where(there, jnp.exp(jnp.where(there, part, 0) - top), 0), axis_name)
     whole = _numerics.vary_as(_log_sum(total, top), x.z)
-    return rows, lax.dynamic_slice_in_dim(whole, offset, x.z.shape[1], axis=1)
+    return rows, _own(whole, axis_name, x.z.shape[1])
 
 
 def _local(
@@ -121,14 +118,13 @@ def _local(
     diagonal: bool,
     columns: bool,
     block_size: int | None,
-    offset: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Rows and columns of the blocks that this device holds."""
+    """Rows and columns of blocks that are whole on this device."""
     n, m = x.z.shape[1], y.z.shape[1]
     block, limit = block_rows(len(pairs), n, m, block_size), _bound(bound, x.z)
     if block is not None:
         tiles = Tiles(pairs, diagonal, False, columns, block, _fixed(bound))
-        return _sums(tiles, x.z, y.z, x.keep, y.keep, limit, offset)
+        return _sums(tiles, x.z, y.z, x.keep, y.keep, limit)
     rows, cols = [], []
     for chunk in _chunks(len(pairs), n * m):
         chosen = pairs[chunk]
@@ -136,10 +132,46 @@ def _local(
         renamed = tuple((left.index(l), right.index(r)) for l, r in chosen)
         tiles = Tiles(renamed, diagonal, False, columns, None, _fixed(bound))
         xs, ys = _some(x, left), _some(y, right)
-        row, column = _sums(tiles, xs.z, ys.z, xs.keep, ys.keep, limit, offset)
+        row, column = _sums(tiles, xs.z, ys.z, xs.keep, ys.keep, limit)
         rows.append(row)
         cols.append(column)
     return jnp.concatenate(rows), jnp.concatenate(cols)
+
+
+def _split(
+    bound: Vectors,
+    x: Vectors,
+    y: Vectors,
+    pairs: tuple[tuple[int, int], ...],
+    diagonal: bool,
+    columns: bool,
+    block_size: int | None,
+    axis_name: str,
+) -> tuple[jax.Array, jax.Array]:
+    """Rows of this device's vectors, and its share of the columns `(len(pairs), n of all devices)`.
+
+    One view of y is gathered at a time, and once more in the backward pass: no device ever holds all views of
+    all.
+    """
+    n, limit = x.z.shape[1], _bound(bound, x.z)
+    m = n * lax.axis_size(axis_name)
+    block = block_rows(len(pairs), n, m, block_size)
+    rows: dict[tuple[int, int], jax.Array] = {}
+    cols: dict[tuple[int, int], jax.Array] = {}
+    for view in sorted({r for _, r in pairs}):
+        left = [l for l, r in pairs if r == view]
+        renamed = tuple((i, 0) for i in range(len(left)))
+        tiles = Tiles(renamed, diagonal, False, columns, block, _fixed(bound), axis_name)
+        xs, ys = _some(x, left), _some(y, [view])
+        row, column = _sums(tiles, xs.z, ys.z, xs.keep, ys.keep, limit)
+        for i, l in enumerate(left):
+            rows[l, view], cols[l, view] = row[i], column[i]
+    return jnp.stack([rows[p] for p in pairs]), jnp.stack([cols[p] for p in pairs])
+
+
+def _own(whole: jax.Array, axis_name: str, n: int) -> jax.Array:
+    """The columns that live on this device."""
+    return lax.dynamic_slice_in_dim(whole, lax.axis_index(axis_name) * n, n, axis=1)
 
 
 def _some(v: Vectors, views: list[int]) -> Vectors:
@@ -255,6 +287,72 @@ def _per_sum(cotangent: jax.Array, rows: jax.Array, bound: jax.Array) -> jax.Arr
     return jnp.where(some, cotangent * jnp.exp(bound - jnp.where(some, rows, bound)), 0)
 
 
+# The same with the rows of this device and the columns of all. View after view: one is gathered at a time,
+# and its exponentials are taken again in the backward pass rather than kept. The symmetry still serves: this
+# device's rows of `E * (u_i + u_j)` need only the other devices' u, so that no gradient is sent anywhere.
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _within_split(
+    how: tuple[bool | None, str], z: jax.Array, keep: jax.Array | None, bound: jax.Array
+) -> jax.Array:
+    return _within_split_forward(how, z, keep, bound)[0]
+
+
+def _within_split_forward(
+    how: tuple[bool | None, str], z: jax.Array, keep: jax.Array | None, bound: jax.Array
+) -> tuple[Any, Any]:
+    fixed, axis = how
+
+    def one(view: Any) -> jax.Array:
+        similarity, here, _ = _own_rows(axis, *view)
+        return _choose(fixed, bound, _shifted, _as_is, similarity[None], here[None], bound)[1][0]
+
+    rows = lax.map(one, (z, keep))
+    return rows, (z, keep, rows, bound)
+
+
+def _within_split_backward(
+    how: tuple[bool | None, str], residual: Any, cotangent: jax.Array
+) -> tuple[Any, ...]:
+    fixed, axis = how
+    z, keep, rows, bound = residual
+
+    def one(view: Any) -> jax.Array:
+        z, keep, rows, cotangent = view
+        similarity, here, every = _own_rows(axis, z, keep)
+        level, all_levels = _level(rows), _numerics.gather(_level(rows), axis, 0)
+        slope = jnp.where(rows == -jnp.inf, 0, cotangent)
+        all_slopes = _numerics.gather(slope, axis, 0)
+
+        def shifted(similarity: jax.Array) -> jax.Array:
+            u, v = slope * jnp.exp(bound - level), all_slopes * jnp.exp(bound - all_levels)
+            return _exponential(similarity, here, bound) * (u[:, None] + v[None, :])
+
+        def as_is(similarity: jax.Array) -> jax.Array:
+            similarity = jnp.where(here, similarity, -jnp.inf)
+            share = jnp.exp(similarity - level[:, None]) * slope[:, None]
+            return share + jnp.exp(similarity - all_levels[None, :]) * all_slopes[None, :]
+
+        weight = _choose(fixed, bound, shifted, as_is, similarity)
+        return _numerics.inner("ij,jd->id", weight, every)
+
+    return lax.map(one, (z, keep, rows, cotangent)), None, None
+
+
+def _own_rows(axis: str, z: jax.Array, keep: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Similarities of one view's vectors here with those everywhere, which count, and the latter."""
+    every, n = _numerics.gather(z, axis, 0), z.shape[0]
+    place = lax.axis_index(axis) * n + jnp.arange(n)
+    here = place[:, None] != jnp.arange(every.shape[0])[None, :]
+    if keep is not None:
+        here = here & keep[:, None] & _numerics.gather(keep, axis, 0)[None, :]
+    return _numerics.inner("id,jd->ij", z, every), here, every
+
+
+_within_split.defvjp(_within_split_forward, _within_split_backward)
+
+
 # ------------------------------------------------------------------ two sets
 
 
@@ -266,42 +364,78 @@ def _sums(
     keep_x: jax.Array | None,
     keep_y: jax.Array | None,
     bound: jax.Array,
-    offset: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Row and column log-sum-exps; `offset` is the place of x's first row among y's."""
-    return _sums_forward(tiles, x, y, keep_x, keep_y, bound, offset)[0]
+    """Row and column log-sum-exps; with an axis, the columns are those of y's rows on all devices."""
+    return _sums_forward(tiles, x, y, keep_x, keep_y, bound)[0]
 
 
-def _sums_forward(
-    tiles: Tiles, x: Any, y: Any, keep_x: Any, keep_y: Any, bound: Any, offset: Any
-) -> tuple[Any, Any]:
-    if tiles.block is None:
-        kept, rows, columns = _dense(tiles, x, y, keep_x, keep_y, bound, offset)
+def _sums_forward(tiles: Tiles, x: Any, y: Any, keep_x: Any, keep_y: Any, bound: Any) -> tuple[Any, Any]:
+    every, keep_every, offset = _everywhere(tiles, y, keep_y)
+    kept: Any = None
+    if tiles.block is None and tiles.axis is None:
+        kept, rows, columns = _dense(tiles, x, every, keep_x, keep_every, bound, offset)
+    elif tiles.block is None:
+        # View after view of x with the one view of y, and nothing kept: see `_within_split`.
+        pair = tiles._replace(pairs=((0, 0),))
+        rows, columns = lax.map(
+            lambda v: [a[0] for a in _dense(pair, v[0], every, v[1], keep_every, bound, offset)[1:]],
+            _one_by_one(x, keep_x),
+        )
     else:
-        kept = None
         rows, columns = _choose(
             tiles.fixed,
             bound,
             partial(_streamed, tiles, True),
             partial(_streamed, tiles, False),
-            *(x, y, keep_x, keep_y, bound, offset),
+            *(x, every, keep_x, keep_every, bound, offset),
         )
-    return (rows, columns), (x, y, keep_x, keep_y, bound, offset, kept, rows, columns)
+    return (rows, columns), (x, y, keep_x, keep_y, bound, kept, rows, columns)
 
 
 def _sums_backward(tiles: Tiles, residual: Any, cotangents: tuple[jax.Array, jax.Array]) -> tuple[Any, ...]:
-    x, y, keep_x, keep_y, bound, offset, kept, rows, columns = residual
-    if tiles.block is None:
-        dx, dy = _dense_gradient(tiles, x, y, kept, bound, rows, columns, *cotangents)
+    x, y, keep_x, keep_y, bound, kept, rows, columns = residual
+    if tiles.axis is not None:
+        # Else the compiler would keep what the forward pass gathered.
+        y, cotangents = lax.optimization_barrier((y, cotangents))
+    every, keep_every, offset = _everywhere(tiles, y, keep_y)
+    if tiles.block is None and tiles.axis is None:
+        dx, dy = _dense_gradient(tiles, x, every, kept, bound, rows, columns, *cotangents)
+    elif tiles.block is None:
+        pair = tiles._replace(pairs=((0, 0),))
+
+        def one(dy: jax.Array, view: Any) -> tuple[jax.Array, jax.Array]:
+            (v, keep), *given = view
+            again = _dense(pair, v, every, keep, keep_every, bound, offset)[0]
+            dx, change = _dense_gradient(pair, v, every, again, bound, *(a[None] for a in given))
+            return dy + change, dx[0]
+
+        views = (_one_by_one(x, keep_x), rows, columns, *cotangents)
+        dy, dx = lax.scan(one, _numerics.vary_as(jnp.zeros_like(every), cotangents[0]), views)
     else:
         dx, dy = _choose(
             tiles.fixed,
             bound,
             partial(_streamed_gradient, tiles, True),
             partial(_streamed_gradient, tiles, False),
-            *(x, y, keep_x, keep_y, bound, offset, rows, columns, *cotangents),
+            *(x, every, keep_x, keep_every, bound, offset, rows, columns, *cotangents),
         )
-    return dx, dy, None, None, None, None
+    if tiles.axis is not None:
+        dy = lax.psum_scatter(dy, tiles.axis, scatter_dimension=1, tiled=True)
+    return dx, dy, None, None, None
+
+
+def _one_by_one(x: jax.Array, keep: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+    return x[:, None], None if keep is None else keep[:, None]
+
+
+def _everywhere(
+    tiles: Tiles, y: jax.Array, keep_y: jax.Array | None
+) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
+    """All devices' vectors and flags, and where this device's rows begin among them."""
+    if tiles.axis is None:
+        return y, keep_y, None
+    keep = None if keep_y is None else _numerics.gather(keep_y, tiles.axis, 1)
+    return _numerics.gather(y, tiles.axis, 1), keep, lax.axis_index(tiles.axis) * y.shape[1]
 
 
 _sums.defvjp(_sums_forward, _sums_backward)
