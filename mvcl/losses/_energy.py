@@ -66,14 +66,14 @@ def within(v: Vectors, *, axis_name: str | None = None, block_size: int | None =
     block = block_rows(k, n, n, block_size)
     bound = _bound(v, v.z)
     if block is None:
-        rows = [
-            _within(_fixed(v), v.z[views], None if v.keep is None else v.keep[views], bound)
-            for views in _chunks(k, n * n)
-        ]
-        return jnp.concatenate(rows)
-    # Half of each symmetric block, then both its rows' and its columns' share of every sum.
-    tiles = Tiles(tuple((l, l) for l in range(k)), False, True, True, block, _fixed(v))
-    right, left = _sums(tiles, v.z, v.z, v.keep, v.keep, bound)
+        if len(_chunks(k, n * n)) == 1:
+            return _within(_fixed(v), v.z, v.keep, bound)
+        return jnp.concatenate([_within(_fixed(v), one.z, one.keep, bound) for one in _views_of(v)])
+    # Half of each symmetric block, then both its rows' and its columns' share of every sum. View by view, so
+    # that the backward pass holds the gradient of one at a time.
+    tiles = Tiles(((0, 0),), False, True, True, block, _fixed(v))
+    halves = [_sums(tiles, one.z, one.z, one.keep, one.keep, bound) for one in _views_of(v)]
+    right, left = (jnp.concatenate([half[side] for half in halves]) for side in (0, 1))
     return _numerics.logsumexp(jnp.stack([right, left]), axis=0)
 
 
@@ -122,16 +122,20 @@ def _local(
     """Rows and columns of blocks that are whole on this device."""
     n, m = x.z.shape[1], y.z.shape[1]
     block, limit = block_rows(len(pairs), n, m, block_size), _bound(bound, x.z)
-    if block is not None:
-        tiles = Tiles(pairs, diagonal, False, columns, block, _fixed(bound))
-        return _sums(tiles, x.z, y.z, x.keep, y.keep, limit)
     rows, cols = [], []
-    for chunk in _chunks(len(pairs), n * m):
+    chunks = _chunks(len(pairs), n * m) if block is None else [slice(0, len(pairs))]
+    if len(chunks) > 1:
+        x_views = _views_of(x)
+        y_views = x_views if y is x else _views_of(y)
+    for chunk in chunks:
         chosen = pairs[chunk]
         left, right = sorted({l for l, _ in chosen}), sorted({r for _, r in chosen})
         renamed = tuple((left.index(l), right.index(r)) for l, r in chosen)
-        tiles = Tiles(renamed, diagonal, False, columns, None, _fixed(bound))
-        xs, ys = _some(x, left), _some(y, right)
+        tiles = Tiles(renamed, diagonal, False, columns, block, _fixed(bound))
+        if len(chunks) > 1:
+            xs, ys = x_views[left[0]], y_views[right[0]]
+        else:
+            xs, ys = _some(x, left), _some(y, right)
         row, column = _sums(tiles, xs.z, ys.z, xs.keep, ys.keep, limit)
         rows.append(row)
         cols.append(column)
@@ -158,11 +162,12 @@ def _split(
     block = block_rows(len(pairs), n, m, block_size)
     rows: dict[tuple[int, int], jax.Array] = {}
     cols: dict[tuple[int, int], jax.Array] = {}
+    y_views = _views_of(y)
     for view in sorted({r for _, r in pairs}):
         left = [l for l, r in pairs if r == view]
         renamed = tuple((i, 0) for i in range(len(left)))
         tiles = Tiles(renamed, diagonal, False, columns, block, _fixed(bound), axis_name)
-        xs, ys = _some(x, left), _some(y, [view])
+        xs, ys = _some(x, left), y_views[view]
         row, column = _sums(tiles, xs.z, ys.z, xs.keep, ys.keep, limit)
         for i, l in enumerate(left):
             rows[l, view], cols[l, view] = row[i], column[i]
@@ -174,10 +179,20 @@ def _own(whole: jax.Array, axis_name: str, n: int) -> jax.Array:
     return lax.dynamic_slice_in_dim(whole, lax.axis_index(axis_name) * n, n, axis=1)
 
 
+def _views_of(v: Vectors) -> list[Vectors]:
+    """Each view on its own. The gradient of a split is one concatenation, that of k slices k padded
+    arrays.
+    """
+    ones = (1,) * v.z.shape[0]
+    keeps = [None] * len(ones) if v.keep is None else lax.split(v.keep, ones)
+    return [Vectors(z, keep, v.bound) for z, keep in zip(lax.split(v.z, ones), keeps)]
+
+
 def _some(v: Vectors, views: list[int]) -> Vectors:
     if len(views) == v.z.shape[0]:
         return v
-    some = slice(views[0], views[0] + 1) if len(views) == 1 else np.asarray(views)
+    together = views[-1] - views[0] == len(views) - 1
+    some = slice(views[0], views[-1] + 1) if together else np.asarray(views)
     return Vectors(v.z[some], None if v.keep is None else v.keep[some], v.bound)
 
 
@@ -698,10 +713,18 @@ def _streamed_gradient(
             if vj is not None:
                 weight += jnp.exp(similarity - _cut(column_level, p, b, g.columns)[None, :]) * vj
         dx = _add(dx, l, a, _numerics.inner("ij,jd->id", weight, ys))
-        dy = _add(dy, r, b, _transposed("id,ij->dj", xs, weight))
-        return (dx, dy), None
+        change = _transposed("id,ij->dj", xs, weight)
+        # The upper half is of a view with itself: both gradients are that view's.
+        return ((_add(dx, r, b, change), dy) if tiles.upper else (dx, _add(dy, r, b, change))), None
 
     like = by_row
-    carry = tuple(_numerics.vary_as(jnp.zeros_like(a), like) for a in (g.x, g.y))
-    (dx, dy), _ = lax.scan(step_back, carry, g.steps)
-    return dx[:, : x.shape[1]], dy[:, : y.shape[1]]
+    start = [
+        _numerics.vary_as(jnp.zeros_like(a), like) for a in (_longer(g.x, g.y) if tiles.upper else g.x, g.y)
+    ]
+    (dx, dy), _ = lax.scan(step_back, (start[0], None if tiles.upper else start[1]), g.steps)
+    dy = jnp.zeros_like(y) if dy is None else dy[:, : y.shape[1]]
+    return dx[:, : x.shape[1]], dy
+
+
+def _longer(a: jax.Array, b: jax.Array) -> jax.Array:
+    return a if a.shape[1] >= b.shape[1] else b  # padded to whole tiles, of rows or of columns

@@ -98,8 +98,7 @@ def one_vs_rest(pair_loss: PairLoss, normalize_rest: bool = False) -> ViewLoss:
             rest = _numerics.unit(rest)
         both = jnp.concatenate([z, rest])
         both_there = None if there is None or rest_there is None else jnp.concatenate([there, rest_there])
-        if _accepts(pair_loss, "normalize"):
-            options = options | {"normalize": False}
+        options = options | _left_alone(pair_loss, normalize)
         return _over_pairs(
             pair_loss, both, tuple((l, k + l) for l in range(k)), None, "mean", both_there, options
         )
@@ -159,8 +158,7 @@ def mean_pair(pair_loss: PairLoss) -> GroupLoss:
         sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
         means = jnp.stack([_views.mean_there(z[s], None if there is None else there[s]) for s in sides])
         exist = None if there is None else jnp.stack([there[s].any(axis=0) for s in sides])
-        if _accepts(pair_loss, "normalize"):
-            options = options | {"normalize": False}
+        options = options | _left_alone(pair_loss, True)
         return _over_pairs(pair_loss, _numerics.unit(means), ((0, 1),), None, "mean", exist, options)
 
     return loss
@@ -224,6 +222,11 @@ def _values(
     return jax.vmap(lambda x, y, flag: call(x, y, mask=flag))(z[left], z[right], flags)
 
 
-def _accepts(function: Callable[..., Any], name: str) -> bool:
+def _left_alone(pair_loss: PairLoss, unit: bool) -> dict[str, Any]:
+    """The option that keeps the pair loss from projecting vectors, which are no longer than 1 if `unit`."""
+    function = pair_loss.func if isinstance(pair_loss, functools.partial) else pair_loss
     parameters = inspect.signature(function).parameters
-    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if "normalize" not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return {}
+    known = function in _views.OF_PAIRS and not getattr(pair_loss, "args", ())
+    return {"normalize": _views.PROJECTED if unit and known else False}

@@ -37,14 +37,19 @@ def many_pairs(of_pairs: Callable[..., jax.Array]) -> Callable[[Function], Funct
     return record
 
 
-def embeddings(z: jax.Array, normalize: bool, mask: jax.Array | None) -> jax.Array:
+# Given for `normalize` by the higher-order functions, to losses with a form for many pairs: the vectors are
+# unit vectors, or means of them, and are left as they are; only a queue is still to be projected.
+PROJECTED = "projected"
+
+
+def embeddings(z: jax.Array, normalize: bool | str, mask: jax.Array | None) -> jax.Array:
     """float32 or wider, on the unit sphere if asked; what the mask hides is zero and never read."""
     if mask is not None:
         z = jnp.where(mask[:, :, None], z, 0)
-    return _numerics.unit(z) if normalize else _numerics.widen(z)
+    return _numerics.unit(z) if normalize and normalize != PROJECTED else _numerics.widen(z)
 
 
-def scaled(z: jax.Array, temperature: ArrayLike, unit: bool, mask: jax.Array | None) -> Vectors:
+def scaled(z: jax.Array, temperature: ArrayLike, unit: bool | str, mask: jax.Array | None) -> Vectors:
     """Vectors whose inner products are similarities <u, v> / temperature."""
     t = _checks.scalar("temperature", temperature, z.dtype, positive=True)
     z = z * lax.rsqrt(t)
@@ -129,7 +134,7 @@ def queue_embeddings(extra_negatives: ArrayLike | None, e: jax.Array, normalize:
     q = _checks.array("extra_negatives", extra_negatives, "q d")
     if q.shape[1] != e.shape[2]:
         raise ValueError(f"extra_negatives must have shape (q, {e.shape[2]}), got {q.shape}")
-    return embeddings(q.astype(e.dtype)[None], normalize, None)
+    return embeddings(q.astype(e.dtype)[None], bool(normalize), None)
 
 
 def queue_vectors(
