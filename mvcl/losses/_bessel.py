@@ -196,8 +196,9 @@ def _exponent(nu: float, x: jax.Array, m: jax.Array) -> jax.Array:
     root = Fraction(nu) * _ROOT
     near = jnp.abs(x - float(root)) < 0.25 * nu
     high, low = _split(root, x.dtype)
-    # x - high is exact within a factor 2 of the root: no digit of x is lost.
-    offset = jnp.where(near, (x - high) - low, 0) / nu
+    # x - high is exact within a factor 2 of the root: no digit of x is lost. The division stands between the two
+    # subtractions because XLA would fold the constants of (x - high) - low into one, and lose `low`.
+    offset = jnp.where(near, (x - high) / nu - low / nu, 0)
     series = jnp.zeros_like(x)
     for c in reversed(_taylor()):
         series = (series + c) * offset
@@ -224,7 +225,7 @@ def _log_quotient(x: jax.Array, c: float) -> jax.Array:
     """log(x / c) to full relative precision also where x is close to c."""
     high, low = _split(Fraction(c), x.dtype)
     near = jnp.abs(x - c) < c / 2
-    return jnp.where(near, jnp.log1p(jnp.where(near, (x - high) - low, 0) / c), jnp.log(x / c))
+    return jnp.where(near, jnp.log1p(jnp.where(near, (x - high) / c - low / c, 0)), jnp.log(x / c))
 
 
 def _split(value: Fraction, dtype: jnp.dtype) -> tuple[float, float]:
