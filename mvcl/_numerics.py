@@ -1,6 +1,6 @@
 """Unit vectors, inner products, log-sum-exp over what is there, and collectives. No losses."""
 
-from typing import Any
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -80,10 +80,22 @@ def vary_as(x: ArrayLike, reference: jax.Array) -> jax.Array:
 
     The transpose of the mark sums the devices' gradients, which a value that all of them share needs.
     """
-    x = jnp.asarray(x)
-    missing = _varying(reference) - _varying(x)
-    return lax.pcast(x, tuple(missing), to="varying") if missing else x
+    return vary(jnp.asarray(x), varying(reference))
 
 
-def _varying(x: Any) -> frozenset[str]:
-    return frozenset(getattr(jax.typeof(x), "vma", frozenset()))
+def vary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
+    """x, marked inside `shard_map` as differing between the devices of these mesh axes."""
+    missing = frozenset(axes) - varying(x)
+    return lax.pcast(x, tuple(sorted(missing)), to="varying") if missing else x
+
+
+def varying(x: jax.Array) -> frozenset[str]:
+    """Mesh axes along which x differs between devices, as `shard_map` tracks it."""
+    return frozenset(jax.typeof(x).manual_axis_type.varying)
+
+
+def axis_names(axis_name: str | tuple[str, ...] | None) -> frozenset[str]:
+    """The mesh axes that an `axis_name` argument means."""
+    if axis_name is None:
+        return frozenset()
+    return frozenset([axis_name] if isinstance(axis_name, str) else axis_name)

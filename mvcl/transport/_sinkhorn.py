@@ -167,8 +167,15 @@ def multimarginal_sinkhorn(
         epsilon_decay=float(schedule.decay),
     )
     limit = jnp.asarray(threshold, costs.dtype)
-    axes = _varying(costs) | _varying(target) | _varying(limit) | ({axis_name} if axis_name else set())
-    out = _solve(options, _vary(costs, axes), _vary(target, axes), _vary(limit, axes))
+    axes = (
+        _numerics.varying(costs)
+        | _numerics.varying(target)
+        | _numerics.varying(limit)
+        | _numerics.axis_names(axis_name)
+    )
+    out = _solve(
+        options, _numerics.vary(costs, axes), _numerics.vary(target, axes), _numerics.vary(limit, axes)
+    )
     values, rest = (out.value, out.matched_cost), jax.tree.map(lax.stop_gradient, out)
     if axis_name is not None:
         # The same on every device, which these say; and a mean gives each device's copy of the costs its share of
@@ -388,7 +395,9 @@ def _backward(
 
     d_costs, d_epsilon = jax.custom_batching.sequential_vmap(gradient)(costs, epsilon, potentials)
     if axis_name is not None:  # each device has summed over its own tuples
-        d_costs, d_epsilon = (_vary(lax.psum(d, axis_name), _varying(costs)) for d in (d_costs, d_epsilon))
+        d_costs, d_epsilon = (
+            _numerics.vary(lax.psum(d, axis_name), _numerics.varying(costs)) for d in (d_costs, d_epsilon)
+        )
     (d_matched,) = jax.vjp(partial(_matched_cost, options.form), costs)[1](cotangent.matched_cost)
     return d_matched + cotangent.value * d_costs, cotangent.value * d_epsilon, jnp.zeros_like(threshold)
 
@@ -453,7 +462,10 @@ def _iterate(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold:
             # A marginal known at another epsilon is not known.
             error = jnp.where(eps == carry.previous_epsilon, before + carry.other_error, jnp.inf)
             if form.axis_name is not None:
-                error, mass = (_vary(lax.pmax(x, form.axis_name), _varying(costs)) for x in (error, mass))
+                error, mass = (
+                    _numerics.vary(lax.pmax(x, form.axis_name), _numerics.varying(costs))
+                    for x in (error, mass)
+                )
             stop = ((error < threshold) & (eps == epsilon)) | (carry.passes >= last) | jnp.isnan(error)
             return _Carry(
                 passes=jnp.where(stop, carry.passes, carry.passes + 1),
@@ -466,16 +478,16 @@ def _iterate(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold:
             )
 
         def run(costs: jax.Array, epsilon: jax.Array) -> _Carry:
-            axes = _varying(costs) | _varying(epsilon)
-            infinite = _vary(jnp.asarray(jnp.inf, costs.dtype), axes)
+            axes = _numerics.varying(costs) | _numerics.varying(epsilon)
+            infinite = _numerics.vary(jnp.asarray(jnp.inf, costs.dtype), axes)
             start = _Carry(
-                passes=_vary(jnp.asarray(0), axes),
-                potentials=_vary(jnp.zeros((k, n), costs.dtype), axes),
+                passes=_numerics.vary(jnp.asarray(0), axes),
+                potentials=_numerics.vary(jnp.zeros((k, n), costs.dtype), axes),
                 other_error=infinite,
                 previous_epsilon=infinite,
                 error=infinite,
                 mass=infinite,
-                going=_vary(jnp.asarray(True), axes),
+                going=_numerics.vary(jnp.asarray(True), axes),
             )
             return lax.while_loop(lambda carry: carry.going, body, start)
 
@@ -511,7 +523,7 @@ def _update(
     n, rank = form.points, len(group)
     first = _log_marginal(form, joint, 0)
     marginals = [jnp.exp(first)] + [_marginal(form, joint, axis) for axis in range(1, rank)]
-    zero = _vary(jnp.zeros((), joint.dtype), _varying(joint))
+    zero = _numerics.vary(jnp.zeros((), joint.dtype), _numerics.varying(joint))
     before = _distance(marginals, n, zero)
     step = jnp.zeros((form.views, n), joint.dtype)
     for axis, view in enumerate(group):
@@ -547,13 +559,3 @@ def _marginal(form: Form, joint: jax.Array, axis: int) -> jax.Array:
 def _distance(marginals: list[jax.Array], n: int, zero: jax.Array) -> jax.Array:
     """sum_l ||marginal_l - 1/n||_1."""
     return sum((jnp.sum(jnp.abs(m - 1 / n)) for m in marginals), start=zero)
-
-
-def _varying(x: jax.Array) -> frozenset[str]:
-    """Mesh axes along which x differs between devices, as `shard_map` tracks it."""
-    return frozenset(jax.typeof(x).manual_axis_type.varying)
-
-
-def _vary(x: jax.Array, axes: frozenset[str] | set[str]) -> jax.Array:
-    missing = frozenset(axes) - _varying(x)
-    return lax.pcast(x, tuple(sorted(missing)), to="varying") if missing else x
