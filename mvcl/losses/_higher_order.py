@@ -11,7 +11,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _views
+from mvcl.losses import _energy, _views
 
 PairLoss = Callable[..., jax.Array]
 ViewLoss = Callable[..., jax.Array]
@@ -93,17 +93,36 @@ def one_vs_rest(pair_loss: PairLoss, normalize_rest: bool = False) -> ViewLoss:
         k = z.shape[0]
         there = _checks.mask(mask, z.shape[:2])
         z = _views.embeddings(z, normalize, there)
+        options = options | _left_alone(pair_loss, normalize)
+        rows = _energy.block_rows(k, z.shape[1], z.shape[1], options.get("block_size"))
+        if there is None and rows is not None and _accepts(pair_loss, "block_size"):
+            return _one_view_at_a_time(pair_loss, z, normalize_rest, options | {"block_size": rows})
         rest, rest_there = _views.rest(z, there)
         if normalize_rest:
             rest = _numerics.unit(rest)
         both = jnp.concatenate([z, rest])
         both_there = None if there is None or rest_there is None else jnp.concatenate([there, rest_there])
-        options = options | _left_alone(pair_loss, normalize)
         return _over_pairs(
             pair_loss, both, tuple((l, k + l) for l in range(k)), None, "mean", both_there, options
         )
 
     return loss
+
+
+def _one_view_at_a_time(
+    pair_loss: PairLoss, z: jax.Array, normalize_rest: bool, options: dict[str, Any]
+) -> jax.Array:
+    """`one_vs_rest` for batches that go in blocks: no two views share a similarity, so only one mean is held."""
+    total = z.sum(0)
+
+    @jax.checkpoint
+    def one(l: jax.Array) -> jax.Array:
+        rest = (total - z[l]) / (z.shape[0] - 1)
+        if normalize_rest:
+            rest = _numerics.unit(rest)
+        return _over_pairs(pair_loss, jnp.stack([z[l], rest]), ((0, 1),), None, "mean", None, options)
+
+    return lax.map(one, jnp.arange(z.shape[0])).mean()
 
 
 def cross_pairs(pair_loss: PairLoss) -> GroupLoss:
@@ -222,11 +241,15 @@ def _values(
     return jax.vmap(lambda x, y, flag: call(x, y, mask=flag))(z[left], z[right], flags)
 
 
+def _accepts(pair_loss: PairLoss, name: str) -> bool:
+    parameters = inspect.signature(pair_loss).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
 def _left_alone(pair_loss: PairLoss, unit: bool) -> dict[str, Any]:
     """The option that keeps the pair loss from projecting vectors, which are no longer than 1 if `unit`."""
-    function = pair_loss.func if isinstance(pair_loss, functools.partial) else pair_loss
-    parameters = inspect.signature(function).parameters
-    if "normalize" not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+    if not _accepts(pair_loss, "normalize"):
         return {}
+    function = pair_loss.func if isinstance(pair_loss, functools.partial) else pair_loss
     known = function in _views.OF_PAIRS and not getattr(pair_loss, "args", ())
     return {"normalize": _views.PROJECTED if unit and known else False}
