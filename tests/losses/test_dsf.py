@@ -93,7 +93,8 @@ def test_large_dimension_in_float32(rng):
     value = losses.dsf(q, k, normalize_concentration=False)
     with jax.enable_x64(True):
         exact = losses.dsf(q.astype(np.float64), k.astype(np.float64), normalize_concentration=False)
-    np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-4)
+    # The loss is a difference of terms of size R κ = 3,400, whose last place is 2.4e-4.
+    np.testing.assert_allclose(value, exact, rtol=1e-4, atol=3e-4)
 
 
 def test_bad_arguments(rng):
