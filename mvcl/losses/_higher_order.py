@@ -115,14 +115,15 @@ def _one_view_at_a_time(
     """`one_vs_rest` for batches that go in blocks: no two views share a similarity, so only one mean is held."""
     total = z.sum(0)
 
-    @jax.checkpoint
-    def one(l: jax.Array) -> jax.Array:
+    @functools.partial(jax.checkpoint, static_argnums=0)
+    def one(l: int) -> jax.Array:
         rest = (total - z[l]) / (z.shape[0] - 1)
         if normalize_rest:
             rest = _numerics.unit(rest)
         return _over_pairs(pair_loss, jnp.stack([z[l], rest]), ((0, 1),), None, "mean", None, options)
 
-    return lax.map(one, jnp.arange(z.shape[0])).mean()
+    # Unrolled: a loop would keep the tiles' masks of all its turns for the backward pass, n² of them.
+    return jnp.stack([one(l) for l in range(z.shape[0])]).mean()
 
 
 def cross_pairs(pair_loss: PairLoss) -> GroupLoss:
