@@ -94,9 +94,10 @@ def one_vs_rest(pair_loss: PairLoss, normalize_rest: bool = False) -> ViewLoss:
         there = _checks.mask(mask, z.shape[:2])
         z = _views.embeddings(z, normalize, there)
         options = options | _left_alone(pair_loss, normalize)
-        rows = _energy.block_rows(k, z.shape[1], z.shape[1], options.get("block_size"))
-        if there is None and rows is not None and _accepts(pair_loss, "block_size"):
-            return _one_view_at_a_time(pair_loss, z, normalize_rest, options | {"block_size": rows})
+        columns = _views.rows_everywhere(z, options.get("axis_name"))
+        rows = _energy.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
+        if rows is not None and _accepts(pair_loss, "block_size"):
+            return _one_view_at_a_time(pair_loss, z, normalize_rest, there, options | {"block_size": rows})
         rest, rest_there = _views.rest(z, there)
         if normalize_rest:
             rest = _numerics.unit(rest)
@@ -110,20 +111,32 @@ def one_vs_rest(pair_loss: PairLoss, normalize_rest: bool = False) -> ViewLoss:
 
 
 def _one_view_at_a_time(
-    pair_loss: PairLoss, z: jax.Array, normalize_rest: bool, options: dict[str, Any]
+    pair_loss: PairLoss,
+    z: jax.Array,
+    normalize_rest: bool,
+    there: jax.Array | None,
+    options: dict[str, Any],
 ) -> jax.Array:
     """`one_vs_rest` for batches that go in blocks: no two views share a similarity, so only one mean is held."""
-    total = z.sum(0)
 
-    @functools.partial(jax.checkpoint, static_argnums=0)
-    def one(l: int) -> jax.Array:
-        rest = (total - z[l]) / (z.shape[0] - 1)
+    pair: _views.Pairs = ((0, 1),)
+
+    def one(view: jax.Array, here: jax.Array | None, total: jax.Array, count: jax.Array | None) -> jax.Array:
+        rest, rest_there = _views.rest_of(view, here, total, count, z.shape[0])
         if normalize_rest:
             rest = _numerics.unit(rest)
-        return _over_pairs(pair_loss, jnp.stack([z[l], rest]), ((0, 1),), None, "mean", None, options)
+        both = None if here is None or rest_there is None else jnp.stack([here, rest_there])
+        return _values(pair_loss, jnp.stack([view, rest]), pair, both, options)[0]
 
-    # Unrolled: a loop would keep the tiles' masks of all its turns for the backward pass, n² of them.
-    return jnp.stack([one(l) for l in range(z.shape[0])]).mean()
+    total, count = z.sum(0), None if there is None else there.sum(0)
+    # What the pair loss closes over, a learned temperature for instance, becomes an argument: the loop takes every
+    # view's terms again in the backward pass and keeps nothing else.
+    first = None if there is None else there[0]
+    again, closed_over = jax.closure_convert(one, z[0], first, total, count)
+    values = lax.map(lambda v: _views.recomputed(again, *v, total, count, *closed_over), (z, there))
+    if there is None or count is None:
+        return values.mean()
+    return _mean_or_sum(values, there & (count[None] > there.astype(count.dtype)), "mean", options)
 
 
 def cross_pairs(pair_loss: PairLoss) -> GroupLoss:
@@ -213,7 +226,12 @@ def _over_pairs(
         values = values * weights.astype(values.dtype)[left, right]
     if there is None:
         return values.mean() if reduction == "mean" else values.sum()
-    count = jnp.sum(there[left] & there[right], axis=1)
+    return _mean_or_sum(values, there[left] & there[right], reduction, options)
+
+
+def _mean_or_sum(values: jax.Array, both: jax.Array, reduction: str, options: dict[str, Any]) -> jax.Array:
+    """Over the pairs of views that some instance has; `both` is (pairs, n)."""
+    count = jnp.sum(both, axis=1)
     if options.get("axis_name") is not None:
         count = lax.psum(count, options["axis_name"])
     exists = count > 0

@@ -226,13 +226,20 @@ def mean_there(e: jax.Array, there: jax.Array | None) -> jax.Array:
 
 def rest(e: jax.Array, there: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
     """`(k, n, d)` means of the other views that are there, and whether there are any."""
-    total = e.sum(0)[None]
-    if there is None:
-        return (total - e) / (e.shape[0] - 1), None
-    count = there.sum(0)[None] - there.astype(jnp.int32)
+    count = None if there is None else there.sum(0)[None]
+    return rest_of(e, there, e.sum(0)[None], count, e.shape[0])
+
+
+def rest_of(
+    e: jax.Array, there: jax.Array | None, total: jax.Array, count: jax.Array | None, k: int
+) -> tuple[jax.Array, jax.Array | None]:
+    """The same for some of the k views, given the sum over all and how many views each instance has."""
+    if there is None or count is None:
+        return (total - e) / (k - 1), None
+    others = count - there.astype(count.dtype)
     # Where no other view is there, the difference of sums leaves rounding errors.
-    other = jnp.where(count[:, :, None] > 0, total - e, 0)
-    return other / jnp.maximum(count, 1).astype(e.dtype)[:, :, None], count > 0
+    other = jnp.where(others[..., None] > 0, total - e, 0)
+    return other / jnp.maximum(others, 1).astype(e.dtype)[..., None], others > 0
 
 
 def rows_everywhere(z: jax.Array, axis_name: str | None) -> int:
@@ -295,7 +302,7 @@ def sum_over(
 
         def step(at: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
             l, r, b = at
-            return _recomputed(rows, vectors[l, b], y, keep_y, r, places[b], *given)
+            return recomputed(rows, vectors[l, b], y, keep_y, r, places[b], *given)
 
         blocks = np.arange(places.shape[0])
         steps = [np.repeat(left, len(blocks)), np.repeat(right, len(blocks)), np.tile(blocks, len(pairs))]
@@ -306,7 +313,7 @@ def sum_over(
 # `jax.checkpoint` in a loop would still store what depends on no differentiated input, such as the mask of i = j, for
 # all n² entries.
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
     return function(*arguments)
 
 
@@ -318,4 +325,4 @@ def _recomputed_backward(function: Callable[..., jax.Array], residual: Any, cota
     return jax.vjp(function, *residual)[1](cotangent)
 
 
-_recomputed.defvjp(_recomputed_forward, _recomputed_backward)
+recomputed.defvjp(_recomputed_forward, _recomputed_backward)

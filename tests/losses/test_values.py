@@ -113,10 +113,9 @@ def test_all_pairs(x64, rng, name, pairs):
         loss = losses.all_pairs(getattr(losses, name), factors, pairs, reduction)
         np.testing.assert_allclose(jax.jit(loss)(z, **kwargs), expected, rtol=1e-11, atol=1e-11)
     # A function it knows nothing about goes the general way, pair by pair.
-    if True:
-        opaque = losses.all_pairs(lambda *a, **k: getattr(losses, name)(*a, **k), pairs=pairs)
-        expected = brute_force.all_pairs(getattr(brute_force, name), brute_force.unit(z), mask, pairs)
-        np.testing.assert_allclose(jax.jit(opaque)(z, **kwargs), expected, rtol=1e-11, atol=1e-11)
+    opaque = losses.all_pairs(lambda *a, **k: getattr(losses, name)(*a, **k), pairs=pairs)
+    expected = brute_force.all_pairs(getattr(brute_force, name), brute_force.unit(z), mask, pairs)
+    np.testing.assert_allclose(jax.jit(opaque)(z, **kwargs), expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("normalize_rest", [False, True])
@@ -128,8 +127,29 @@ def test_one_vs_rest(x64, rng, name, normalize_rest):
             getattr(brute_force, name), brute_force.unit(z), mask, normalize_rest
         )
         loss = losses.one_vs_rest(getattr(losses, name), normalize_rest)
-        found = jax.jit(loss)(z, **({"mask": mask} if missing else {}))
+        options = {"mask": mask} if missing else {}
+        found = [jax.jit(loss)(z, **options)]
+        if name != "byol" and missing != normalize_rest:  # in blocks, view after view
+            found.append(jax.jit(functools.partial(loss, block_size=2))(z, **options))
         np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_one_vs_rest_in_blocks_with_a_learned_temperature(x64, rng):
+    """Bound into the pair loss, closed over by it, or an option: its derivative and a sweep are the whole blocks'."""
+    z, temperatures = rng.normal(size=(3, 5, 4)), jnp.asarray([0.01, 0.5])
+    bound = lambda z, t, b: losses.one_vs_rest(functools.partial(losses.info_nce, temperature=t))(  # noqa: E731
+        z, block_size=b
+    )
+    closed = lambda z, t, b: losses.one_vs_rest(lambda x, y, **o: losses.info_nce(x, y, t, **o))(  # noqa: E731
+        z, block_size=b
+    )
+    option = lambda z, t, b: losses.one_vs_rest(losses.info_nce)(z, temperature=t, block_size=b)  # noqa: E731
+    slopes = jax.value_and_grad(option, (0, 1))
+    expected = jax.jit(jax.vmap(lambda t: slopes(z, t, None)))(temperatures)
+    for loss in (bound, closed, option):
+        slopes = jax.value_and_grad(loss, (0, 1))
+        found = jax.jit(jax.vmap(lambda t, slopes=slopes: slopes(z, t, 2)))(temperatures)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected)
 
 
 def test_groups_of_views(x64, rng):
