@@ -10,6 +10,7 @@ from mvcl.data._sources import (
     Source,
     Split,
     Tfds,
+    ViewSplit,
     class_list,
     prepare,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "Source",
     "Split",
     "Tfds",
+    "ViewSplit",
     "batches",
     "class_list",
     "prepare",

@@ -54,6 +54,53 @@ class Split:
         return np.stack([self.read(int(row)) for row in rows])
 
 
+@dataclasses.dataclass(frozen=True)
+class ViewSplit:
+    """The examples of one split whose views are given: tables, modalities, sensor channels.
+
+    Sequences of different lengths are padded to one length with rows of NaN.
+
+    Attributes:
+      labels: (N,) int32 class numbers, or float32 targets of a regression.
+      class_names: name of each class; () for a regression.
+      view_names: name of each of the k views.
+      shapes: shape of one example of each view.
+      read: row number -> one float32 array a view. Thread-safe.
+      present: (N, k) bool, False where an example lacks a view, whose array may then hold NaN; None is all there.
+      views: all N rows of each view in memory, when they are.
+      groups: (N,) int32 subject or speaker of each example, when splits must respect it.
+    """
+
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    view_names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    read: Callable[[int], tuple[np.ndarray, ...]]
+    present: np.ndarray | None = None
+    views: tuple[np.ndarray, ...] | None = None
+    groups: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def image_shape(self) -> None:
+        """None: the views are no images of one size."""
+        return None
+
+    def take(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """These rows of each view, stacked."""
+        if self.views is not None:
+            return tuple(view[rows] for view in self.views)
+        examples = [self.read(int(row)) for row in rows]
+        return tuple(
+            np.stack([example[v] for example in examples])
+            if examples
+            else np.zeros((0, *self.shapes[v]), np.float32)
+            for v in range(len(self.shapes))
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Digits:
     """scikit-learn's handwritten digits: 1,437 training and 360 test images, 8x8 grey; offline."""
