@@ -410,8 +410,8 @@ def _sums_forward(tiles: Tiles, x: Any, y: Any, keep_x: Any, keep_y: Any, bound:
 def _sums_backward(tiles: Tiles, residual: Any, cotangents: tuple[jax.Array, jax.Array]) -> tuple[Any, ...]:
     x, y, keep_x, keep_y, bound, kept, rows, columns = residual
     if tiles.axis is not None:
-        # Else the compiler would keep what the forward pass gathered.
-        y, cotangents = lax.optimization_barrier((y, cotangents))
+        # Else the compiler would keep what the forward pass gathered. (On CPU it does so behind a barrier, too.)
+        y = y + jnp.where(rows[0, 0] == rows[0, 0], 0, jnp.nan).astype(y.dtype)
     every, keep_every, offset = _everywhere(tiles, y, keep_y)
     if tiles.block is None and tiles.axis is None:
         dx, dy = _dense_gradient(tiles, x, every, kept, bound, rows, columns, *cotangents)
@@ -435,7 +435,7 @@ def _sums_backward(tiles: Tiles, residual: Any, cotangents: tuple[jax.Array, jax
             *(x, every, keep_x, keep_every, bound, offset, rows, columns, *cotangents),
         )
     if tiles.axis is not None:
-        dy = lax.psum_scatter(dy, tiles.axis, scatter_dimension=1, tiled=True)
+        dy = lax.psum_scatter(dy[0], tiles.axis, scatter_dimension=0, tiled=True)[None]
     return dx, dy, None, None, None
 
 
@@ -449,8 +449,9 @@ def _everywhere(
     """All devices' vectors and flags, and where this device's rows begin among them."""
     if tiles.axis is None:
         return y, keep_y, None
-    keep = None if keep_y is None else _numerics.gather(keep_y, tiles.axis, 1)
-    return _numerics.gather(y, tiles.axis, 1), keep, lax.axis_index(tiles.axis) * y.shape[1]
+    # Along the leading axis: along another, the compiler copies everything into another order first.
+    keep = None if keep_y is None else _numerics.gather(keep_y[0], tiles.axis, 0)[None]
+    return _numerics.gather(y[0], tiles.axis, 0)[None], keep, lax.axis_index(tiles.axis) * y.shape[1]
 
 
 _sums.defvjp(_sums_forward, _sums_backward)

@@ -15,6 +15,7 @@ def _of_pairs(
     *,
     temperature: ArrayLike,
     symmetric: bool,
+    in_batch_negatives: bool,
     normalize: bool,
     mask: Any,
     extra_negatives: ArrayLike | None,
@@ -25,6 +26,16 @@ def _of_pairs(
     block_size = _checks.block_size(block_size)
     v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
     queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
+    if not in_batch_negatives:
+        if queue is None:
+            raise ValueError("extra_negatives must be given with in_batch_negatives=False, got None")
+        left, right = _views.columns_of(pairs)
+        extra = _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size)
+        positive = _views.positives(v.z, pairs)
+        terms = _views.join(positive, extra[left]) - positive
+        if symmetric:
+            terms = (terms + _views.join(positive, extra[right]) - positive) / 2
+        return _numerics.mean_where(terms, _views.both_there(v.keep, pairs), axis_name, axis=1)
     b = _views.blocks(v, pairs, backward=symmetric, axis_name=axis_name, block_size=block_size)
     forward, backward = b.forward, b.backward
     if queue is not None:
@@ -42,6 +53,7 @@ def info_nce(
     temperature: ArrayLike = 0.1,
     symmetric: bool = False,
     *,
+    in_batch_negatives: bool = True,
     normalize: bool = True,
     mask: ArrayLike | None = None,
     extra_negatives: ArrayLike | None = None,
@@ -59,6 +71,7 @@ def info_nce(
       y: (n, d), of the same dtype: instance i of y is the positive of instance i of x.
       temperature: positive divisor of the inner products, no unit.
       symmetric: average with the loss whose anchors are y.
+      in_batch_negatives: False leaves each instance's own y and the `extra_negatives`, as MoCo v2 does.
       normalize: project vectors onto the unit sphere first; zero stays zero.
       mask: (2, n) bool, False where x (row 0) or y (row 1) lacks the instance. The mean runs over the
         instances that have both; the others stay negatives.
@@ -79,6 +92,7 @@ def info_nce(
         ((0, 1),),
         temperature=temperature,
         symmetric=symmetric,
+        in_batch_negatives=in_batch_negatives,
         normalize=normalize,
         mask=mask,
         extra_negatives=extra_negatives,
