@@ -91,11 +91,11 @@ def dsf(
     flags = [None, None] if exists is None else [exists[0][None], exists[1][None]]
     x, y = _vectors(anchor, None, flags[0]), _vectors(target, offset - level, flags[1])
     positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
-    energies = []
+    # The positive, with terms of size κ, is summed once and not found again in a matrix product: its rounding
+    # cancels.
+    energies = [positive]
     if in_batch_negatives:
         energies.append(_across(x, y, axis_name, block_size, gathered=True))
-    else:
-        energies.append(positive)
     if queue is not None:
         extra = _checks.array("queue", queue, "q d")
         if extra.shape[1] != d:
@@ -106,7 +106,7 @@ def dsf(
             _across(x, _vectors(mean_kappa * unit[None], zero, None), axis_name, block_size, gathered=False)
         )
     both = None if exists is None else exists.all(0)[None]
-    return _numerics.mean_where(_views.join(*energies) - positive, both, axis_name)
+    return _numerics.mean_where(_views.join(*(e - positive for e in energies)), both, axis_name)
 
 
 def _length(x: jax.Array) -> jax.Array:
@@ -126,6 +126,14 @@ def _vectors(z: jax.Array, offset: jax.Array | None, keep: jax.Array | None) -> 
 def _across(
     x: _energy.Vectors, y: _energy.Vectors, axis_name: str | None, block_size: int | None, *, gathered: bool
 ) -> jax.Array:
+    """`(1, n)`: the log-sum-exp over the keys of other instances, or over the queue."""
     return _energy.across(
-        x, y, ((0, 0),), columns=False, axis_name=axis_name, gathered=gathered, block_size=block_size
+        x,
+        y,
+        ((0, 0),),
+        diagonal=not gathered,
+        columns=False,
+        axis_name=axis_name,
+        gathered=gathered,
+        block_size=block_size,
     )[0]

@@ -89,12 +89,14 @@ def test_gradient_and_vanishing_means(x64, rng):
 def test_large_dimension_in_float32(rng):
     """d = 4096, ν = 2047: where the Bessel functions themselves are far below float32."""
     q, k = (rng.normal(size=(2, 6, 4096)).astype(np.float32) for _ in range(2))
-    k[0] = q[0]
-    value = losses.dsf(q, k, normalize_concentration=False)
-    with jax.enable_x64(True):
-        exact = losses.dsf(q.astype(np.float64), k.astype(np.float64), normalize_concentration=False)
-    # The loss is a difference of terms of size R κ = 3,400, whose last place is 2.4e-4.
-    np.testing.assert_allclose(value, exact, rtol=1e-4, atol=3e-4)
+    shared = k.copy()
+    shared[0] = q[0]  # a positive of 1,700 whose last place is 1.2e-4: it must cancel, the loss is zero
+    swapped = shared[:, ::-1]  # and one whose negatives have that size
+    for keys in (k, shared, swapped):
+        value = losses.dsf(q, keys, normalize_concentration=False)
+        with jax.enable_x64(True):
+            exact = losses.dsf(q.astype(np.float64), keys.astype(np.float64), normalize_concentration=False)
+        np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5)
 
 
 def test_bad_arguments(rng):
