@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Build the image of this checkout, run gke_jobset.yaml with it on a GKE cluster, follow the log, stop.
+#
+#   launch/gke.sh [--dry-run] up | build | apply | logs | status | stop
+#   launch/gke.sh render                  print the filled-in YAML
+#
+# --dry-run prints the commands and runs none.
+#
+# To fill in, here or in the environment:
+#   IMAGE         where the image goes, with a tag; a registry that the cluster can read
+#   NAME          of the run; --workdir is /share/runs/NAME
+#   ACCELERATOR, TOPOLOGY, CHIPS   of the TPU node pool: its labels, and the chips of a host
+#   HOSTS         chips of the topology / CHIPS
+#   CLAIM         PersistentVolumeClaim, ReadWriteMany, for runs and data
+#   CONFIG, OPTIONS   what `mvcl train` gets
+# kubectl points at the cluster (`gcloud container clusters get-credentials`), and docker may push to the registry.
+set -euo pipefail
+
+IMAGE=${IMAGE:-my-registry/mvcl:latest}
+NAME=${NAME:-mvcl}
+ACCELERATOR=${ACCELERATOR:-tpu-v6e-slice}
+TOPOLOGY=${TOPOLOGY:-4x4}
+CHIPS=${CHIPS:-4}
+HOSTS=${HOSTS:-4}
+CLAIM=${CLAIM:-mvcl-share}
+CONFIG=${CONFIG:-configs/cifar10.py}
+OPTIONS=${OPTIONS:-}
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+dry_run=0
+
+usage() {
+  sed -n '2,/^set /p' "${BASH_SOURCE[0]}" | sed -e '/^set /d' -e 's/^# \{0,1\}//'
+}
+
+do_() {
+  if ((dry_run)); then
+    printf '%q ' "$@"
+    echo
+  else
+    "$@"
+  fi
+}
+
+quoted() { # JSON strings, which are YAML too
+  local word separator=""
+  printf '['
+  for word in "$@"; do
+    word=${word//\\/\\\\}
+    printf '%s"%s"' "$separator" "${word//\"/\\\"}"
+    separator=", "
+  done
+  printf ']'
+}
+
+render() {
+  local options=() text
+  if [[ -n $OPTIONS ]]; then read -r -a options <<<"$OPTIONS"; fi
+  text=$(grep -v '^#' "$here/launch/gke_jobset.yaml")
+  for field in NAME IMAGE ACCELERATOR TOPOLOGY CHIPS HOSTS CLAIM; do
+    text=${text//"{$field}"/"${!field}"}
+  done
+  printf '%s\n' "${text//"{ARGS}"/"$(quoted train "$CONFIG" --workdir "/share/runs/$NAME" ${options[@]+"${options[@]}"})"}"
+}
+
+build() {
+  do_ docker build --file "$here/launch/Dockerfile" --tag "$IMAGE" --build-arg EXTRA=tpu "$here"
+  do_ docker push "$IMAGE"
+}
+
+apply() {
+  if ((dry_run)); then
+    echo "kubectl apply --filename - <<'YAML'"
+    render
+    echo YAML
+  else
+    render | kubectl apply --filename -
+  fi
+}
+
+logs() { # the first host speaks for the run
+  local first="jobset.sigs.k8s.io/jobset-name=$NAME,batch.kubernetes.io/job-completion-index=0"
+  do_ kubectl wait pod --selector "$first" --for=jsonpath='{.status.phase}'=Running --timeout=30m
+  do_ kubectl logs --selector "$first" --follow --tail=-1
+}
+
+status() {
+  do_ kubectl get jobset "$NAME"
+  do_ kubectl get pods --selector "jobset.sigs.k8s.io/jobset-name=$NAME" --output wide
+}
+
+stop() { # SIGTERM: the run saves first
+  do_ kubectl delete jobset "$NAME"
+}
+
+up() {
+  build
+  apply
+  logs
+}
+
+while (($#)); do
+  case $1 in
+    --dry-run) dry_run=1 ;;
+    -h | --help) usage; exit 0 ;;
+    render | build | apply | logs | status | stop | up) command=$1 ;;
+    *) echo "gke.sh: unknown argument $1; see --help" >&2; exit 2 ;;
+  esac
+  shift
+done
+if [[ -z ${command:-} ]]; then
+  usage >&2
+  exit 2
+fi
+if [[ $IMAGE == my-registry/* && $command != render ]] && ! ((dry_run)); then
+  echo "gke.sh: set IMAGE first; see the head of the file" >&2
+  exit 2
+fi
+"$command"

@@ -1,0 +1,118 @@
+"""launch/local.py with small commands in place of a training run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LOCAL = Path(__file__).parents[2] / "launch" / "local.py"
+
+
+def launch(*options, python, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-S", LOCAL, *options, "--", sys.executable, "-S", "-c", python],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **kwargs,
+    )
+
+
+def test_each_process_has_its_place_and_its_prefix():
+    done = launch(
+        *("--processes", "3", "--devices", "4"),
+        python="import os; e = os.environ; print(e['JAX_COORDINATOR_ADDRESS'], e['JAX_NUM_PROCESSES'], "
+        "e['JAX_PROCESS_ID'], e['JAX_NUM_CPU_DEVICES'], e['JAX_PLATFORMS'])",
+    )
+    assert done.returncode == 0, done.stderr
+    lines = sorted(done.stdout.splitlines())
+    address = lines[0].split()[1]
+    assert address.startswith("127.0.0.1:")
+    assert lines == [f"[{rank}] {address} 3 {rank} 4 cpu" for rank in range(3)]
+    assert done.stderr == ""
+
+
+def test_gpus_are_dealt_out():
+    done = launch("--processes", "2", "--gpus", "4", "--port", "1234", "--dry-run", python="train()")
+    assert done.returncode == 0
+    first, second = done.stdout.splitlines()
+    assert "CUDA_VISIBLE_DEVICES=0,1 JAX_COORDINATOR_ADDRESS=127.0.0.1:1234" in first
+    assert "JAX_PLATFORMS" not in first
+    assert "CUDA_VISIBLE_DEVICES=2,3" in second
+    assert "JAX_PROCESS_ID=1" in second
+    assert second.endswith("-c 'train()'")
+
+
+def test_a_failure_ends_all_with_its_message_and_code():
+    begun = time.monotonic()
+    done = launch(
+        *("--processes", "3", "--grace", "1"),
+        python="import os, sys, time\n"
+        "if os.environ['JAX_PROCESS_ID'] == '1':\n"
+        "    print('working')\n"
+        "    print('mvcl: the disk is on fire', file=sys.stderr); sys.exit(7)\n"
+        "time.sleep(60)",
+    )
+    assert done.returncode == 7
+    assert time.monotonic() - begun < 20
+    assert "[1] mvcl: the disk is on fire" in done.stdout
+    assert "process 1 of 3 ended with exit code 7; its last lines:" in done.stderr
+    assert "mvcl: the disk is on fire" in done.stderr
+
+
+def test_a_killed_process_ends_those_that_ignore_sigterm():
+    done = launch(
+        *("--processes", "2", "--grace", "0.4"),
+        python="import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "os.kill(os.getpid(), signal.SIGKILL) if os.environ['JAX_PROCESS_ID'] == '0' else time.sleep(60)",
+    )
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "process 0 of 2 was killed by SIGKILL" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_passed_on(number):
+    process = subprocess.Popen(
+        [sys.executable, "-S", LOCAL, "--processes", "2", "--", sys.executable, "-S", "-c",
+         "import signal, sys, time\n"
+         "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(143)))\n"
+         "print('ready', flush=True); time.sleep(60)"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    ready = [process.stdout.readline() for _ in range(2)]
+    assert sorted(ready) == ["[0] ready\n", "[1] ready\n"]
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 143, errors
+    assert sorted(output.splitlines()) == ["[0] saved", "[1] saved"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--processes", "0"], "--processes must be at least 1, got 0"),
+        (["--processes", "2", "--devices", "0"], "--devices must be at least 1"),
+        (["--processes", "3", "--gpus", "4"], "--gpus must be a positive multiple of --processes 3, got 4"),
+    ],
+)
+def test_options_that_cannot_work(options, message):
+    done = launch(*options, python="")
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_command_is_needed_and_must_exist():
+    missing = subprocess.run([sys.executable, LOCAL, "--processes", "1"], capture_output=True, text=True)
+    assert missing.returncode == 2
+    assert "put the command after --" in missing.stderr
+    unknown = subprocess.run(
+        [sys.executable, LOCAL, "--processes", "1", "--", "no-such-program"], capture_output=True, text=True
+    )
+    assert unknown.returncode == 127
+    assert "no-such-program cannot be started" in unknown.stderr

@@ -1,0 +1,439 @@
+"""The shell, SLURM, Kubernetes and Docker files of launch/: linters, schemas, dry runs, and runs against stand-ins of
+the clouds' own commands that write down how they were called."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+TOOLS = Path(sys.executable).parent
+
+
+def run(*command, env=None, **kwargs):
+    return subprocess.run(
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | (env or {}),
+        **kwargs,
+    )
+
+
+@pytest.fixture
+def stand_ins(tmp_path):
+    """Programs that note their arguments in calls.jsonl and then do as a line of shell says."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    calls = tmp_path / "calls.jsonl"
+
+    def put(name, then="exit 0"):
+        file = folder / name
+        file.write_text(
+            f"#!/bin/sh\n{shlex.quote(sys.executable)} -S -c 'import json, sys; print(json.dumps(sys.argv[1:]))' "
+            f'{name} "$@" >> {shlex.quote(str(calls))}\n{then}\n'
+        )
+        file.chmod(0o755)
+
+    put.env = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    put.calls = lambda: [json.loads(line) for line in calls.read_text().splitlines()]
+    return put
+
+
+@pytest.mark.parametrize("name", ["tpu_pod.sh", "gke.sh", "slurm.sbatch"])
+def test_shellcheck(name):
+    checked = run(TOOLS / "shellcheck", LAUNCH / name)
+    assert checked.returncode == 0, checked.stdout
+    assert run("bash", "-n", LAUNCH / name).returncode == 0
+
+
+def test_shellcheck_would_say_so(tmp_path):
+    (tmp_path / "bad.sh").write_text("#!/bin/bash\nrm -rf $1/*\n")
+    assert "SC2086" in run(TOOLS / "shellcheck", tmp_path / "bad.sh").stdout
+
+
+def test_dockerfile_linter(tmp_path):
+    checked = run(TOOLS / "hadolint", LAUNCH / "Dockerfile")
+    assert (checked.returncode, checked.stdout) == (0, "")
+    (tmp_path / "Dockerfile").write_text("FROM python\nRUN pip install jax\n")
+    assert "DL3006" in run(TOOLS / "hadolint", tmp_path / "Dockerfile").stdout
+
+
+def test_dockerfile_copies_what_is_there_and_what_the_build_gets():
+    text = (LAUNCH / "Dockerfile").read_text()
+    copied = [word for line in re.findall(r"^COPY (.*)$", text, re.M) for word in line.split()[:-1]]
+    assert copied
+    kept = (LAUNCH / "Dockerfile.dockerignore").read_text().splitlines()
+    for name in copied:
+        assert (LAUNCH.parent / name).exists()
+        assert f"!{name.removeprefix('./')}" in kept
+
+
+def test_every_file_says_what_to_fill_in_and_none_names_a_machine():
+    for file in LAUNCH.iterdir():
+        if not file.is_file() or file.suffix == ".dockerignore":
+            continue
+        text = file.read_text()
+        head = text[:2500]
+        assert re.search(r"[Ff]ill", head), file
+        for word in ("/work/", "/root/", "/home/", "index-url", "pypi"):
+            assert word not in text, (file, word)
+
+
+# What `sbatch --help` of SLURM 24 lists, long names.
+SBATCH = set(
+    re.findall(
+        r"\S+",
+        """
+        account acctg-freq array batch batch-flag bb bbf begin chdir cluster-constraint clusters comment
+        constraint container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu
+        cpus-per-task deadline delay-boot dependency distribution error exclude exclusive export
+        export-file extra extra-node-info get-user-env gid gpu-bind gpu-freq gpus gpus-per-node
+        gpus-per-socket gpus-per-task gres gres-flags hint hold ignore-pbs input job-name
+        kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu
+        mincpus network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core
+        ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output overcommit oversubscribe
+        parsable partition power prefer priority profile propagate qos quiet reboot requeue reservation
+        segment signal sockets-per-node spread-job stepmgr switches test-only thread-spec threads-per-core
+        time time-min tmp tres-bind tres-per-task uid use-min-nodes verbose wait wait-all-nodes wckey wrap
+        """,
+    )
+)
+VALUES = {
+    "nodes": r"\d+(-\d+)?",
+    "ntasks-per-node": r"\d+",
+    "gpus-per-node": r"([a-z0-9]+:)?\d+",
+    "cpus-per-task": r"\d+",
+    "mem": r"\d+[KMGT]?",
+    "time": r"(\d+-)?\d{1,2}:\d{2}:\d{2}",
+    "signal": r"([BR]{1,2}:)?[A-Z0-9]+(@\d+)?",
+    "open-mode": "append|truncate",
+    "output": r"[\w%.-]+",
+    "job-name": r"\w+",
+    "requeue": "",
+}
+
+
+def directive_errors(text):
+    """What sbatch would refuse in the #SBATCH lines, and lines it would pass over without a word."""
+    errors, begun = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line and not line.startswith("#"):
+            begun = True
+        if not line.startswith("#SBATCH"):
+            if re.match(r"#\s*SBATCH\b", line) and not line.startswith("##SBATCH"):
+                errors.append(f"{number}: not read as a directive")
+            continue
+        match = re.fullmatch(r"#SBATCH --([a-z-]+)(?:=(\S+))?", line)
+        if begun:
+            errors.append(f"{number}: after the first command")
+        elif not match:
+            errors.append(f"{number}: not --name=value")
+        elif match[1] not in SBATCH:
+            errors.append(f"{number}: unknown option {match[1]}")
+        elif match[1] in VALUES and not re.fullmatch(VALUES[match[1]], match[2] or ""):
+            errors.append(f"{number}: {match[1]} cannot be {match[2]}")
+    return errors
+
+
+def test_sbatch_directives():
+    text = (LAUNCH / "slurm.sbatch").read_text()
+    assert directive_errors(text) == []
+    given = set(re.findall(r"^#SBATCH --([a-z-]+)", text, re.M))
+    assert given >= {"nodes", "ntasks-per-node", "gpus-per-node", "time", "signal", "requeue"}
+    assert set(re.findall(r"^##SBATCH --([a-z-]+)", text, re.M)) <= SBATCH
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("#SBATCH --ntask-per-node=4", "unknown option ntask-per-node"),
+        ("#SBATCH --nodes=two", "nodes cannot be two"),
+        ("# SBATCH --nodes=2", "not read"),
+        ("#SBATCH --nodes = 2", "not --name=value"),
+        ("#SBATCH --requeue=yes", "requeue cannot be yes"),
+    ],
+)
+def test_wrong_sbatch_directives_are_seen(line, error):
+    assert error in directive_errors(f"#!/bin/bash\n{line}\n")[0]
+    assert "after the first command" in directive_errors("#!/bin/bash\necho\n#SBATCH --nodes=2\n")[0]
+
+
+def test_slurm_dry_run_and_run(stand_ins):
+    script = LAUNCH / "slurm.sbatch"
+    words = ("configs/digits.py", "--workdir", "runs/a b")
+    dry = run("bash", script, *words, env={"DRY_RUN": "1", "VENV": "/opt/venv"})
+    assert shlex.split(dry.stdout) == [
+        *("srun", "--kill-on-bad-exit=1", "--label", "/opt/venv/bin/mvcl", "train"),
+        *words,
+    ]
+    stand_ins("srun", "exit 5")
+    stand_ins("scontrol")
+    env = stand_ins.env | {"SLURM_JOB_ID": "77"}
+    assert run("bash", script, *words, env=env).returncode == 5
+    assert [call[0] for call in stand_ins.calls()] == ["srun"]  # a failed run is not queued again
+    stand_ins("srun", f"exit {128 + signal.SIGTERM}")
+    run("bash", script, *words, env=env)
+    assert stand_ins.calls()[-1] == ["scontrol", "requeue", "77"]
+    none = run("bash", script)
+    assert none.returncode == 2
+    assert "name a config" in none.stderr
+
+
+# Field names and kinds of JobSet v1alpha2 and of the parts of a Job and a pod that the file uses.
+def _object(required=(), **properties):
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+_NAME = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
+_COUNT = {"type": "integer", "minimum": 1}
+_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+_CONTAINER = _object(
+    ("name", "image"),
+    name=_NAME,
+    image={"type": "string", "minLength": 1},
+    args={"type": "array", "items": {"type": "string"}},
+    env={
+        "type": "array",
+        "items": _object(("name", "value"), name={"type": "string"}, value={"type": "string"}),
+    },
+    ports={"type": "array", "items": _object(("containerPort",), containerPort=_COUNT)},
+    resources=_object(limits={"type": "object", "additionalProperties": {"type": ["integer", "string"]}}),
+    securityContext=_object(allowPrivilegeEscalation={"type": "boolean"}),
+    volumeMounts={
+        "type": "array",
+        "items": _object(("name", "mountPath"), name=_NAME, mountPath={"type": "string", "pattern": "^/"}),
+    },
+)
+_POD = _object(
+    ("containers",),
+    restartPolicy={"enum": ["Never", "OnFailure"]},
+    terminationGracePeriodSeconds=_COUNT,
+    nodeSelector=_STRINGS,
+    tolerations={
+        "type": "array",
+        "items": _object(
+            key={"type": "string"},
+            operator={"enum": ["Exists", "Equal"]},
+            effect={"enum": ["NoSchedule", "NoExecute", "PreferNoSchedule"]},
+            value={"type": "string"},
+        ),
+    },
+    securityContext=_object(fsGroup=_COUNT),
+    containers={"type": "array", "items": _CONTAINER, "minItems": 1},
+    volumes={
+        "type": "array",
+        "items": _object(
+            ("name",), name=_NAME, persistentVolumeClaim=_object(("claimName",), claimName=_NAME)
+        ),
+    },
+)
+_JOB = _object(
+    ("template",),
+    parallelism=_COUNT,
+    completions=_COUNT,
+    completionMode={"enum": ["Indexed", "NonIndexed"]},
+    backoffLimit={"type": "integer", "minimum": 0},
+    template=_object(("spec",), spec=_POD),
+)
+JOBSET = _object(
+    ("apiVersion", "kind", "metadata", "spec"),
+    apiVersion={"const": "jobset.x-k8s.io/v1alpha2"},
+    kind={"const": "JobSet"},
+    metadata=_object(("name",), name=_NAME, annotations=_STRINGS),
+    spec=_object(
+        ("replicatedJobs",),
+        failurePolicy=_object(maxRestarts={"type": "integer", "minimum": 0}),
+        replicatedJobs={
+            "type": "array",
+            "minItems": 1,
+            "items": _object(
+                ("name", "template"), name=_NAME, replicas=_COUNT, template=_object(("spec",), spec=_JOB)
+            ),
+        },
+    ),
+)
+
+
+def render(**env):
+    done = run(LAUNCH / "gke.sh", "render", env=env)
+    assert done.returncode == 0, done.stderr
+    return yaml.safe_load(done.stdout)
+
+
+def test_jobset_schema():
+    jobset = render()
+    jsonschema.validate(jobset, JOBSET)
+    job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["completionMode"] == "Indexed"  # jax numbers the hosts by it
+    jobset["spec"]["replicatedJobs"][0]["template"]["spec"] = {"paralellism": 4, **job}
+    with pytest.raises(jsonschema.ValidationError, match="paralellism"):
+        jsonschema.validate(jobset, JOBSET)
+
+
+def test_jobset_is_filled_in():
+    options = '--train.epochs 5 --train.note a"b\\c'
+    jobset = render(
+        NAME="run-7", IMAGE="host/mvcl:1", HOSTS="16", TOPOLOGY="8x8", CLAIM="mine", OPTIONS=options
+    )
+    jsonschema.validate(jobset, JOBSET)
+    job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+    container = job["template"]["spec"]["containers"][0]
+    assert (job["parallelism"], job["completions"]) == (16, 16)
+    assert container["image"] == "host/mvcl:1"
+    assert container["args"] == [
+        *("train", "configs/cifar10.py", "--workdir", "/share/runs/run-7"),
+        *("--train.epochs", "5", "--train.note", 'a"b\\c'),
+    ]
+    assert "{" not in json.dumps(jobset).replace('{"', "").replace("{}", "")
+    assert job["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "8x8"
+
+
+def test_gke_dry_run_and_run(stand_ins):
+    for tool in ("docker", "kubectl"):
+        stand_ins(tool, "exit 9")
+    dry = run(LAUNCH / "gke.sh", "--dry-run", "up", env=stand_ins.env)
+    assert dry.returncode == 0, dry.stderr
+    assert [line.split()[0] for line in dry.stdout.splitlines() if re.match("docker|kubectl", line)] == [
+        *("docker", "docker", "kubectl", "kubectl", "kubectl")
+    ]
+    refused = run(LAUNCH / "gke.sh", "up", env=stand_ins.env)
+    assert refused.returncode == 2
+    assert "set IMAGE first" in refused.stderr
+    stand_ins("docker")
+    stand_ins("kubectl", "cat > /dev/null")
+    done = run(
+        LAUNCH / "gke.sh", "up", env=stand_ins.env | {"IMAGE": "host/mvcl:1"}, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+    assert [call[:2] for call in stand_ins.calls()] == [
+        *(
+            ["docker", "build"],
+            ["docker", "push"],
+            ["kubectl", "apply"],
+            ["kubectl", "wait"],
+            ["kubectl", "logs"],
+        )
+    ]
+
+
+POD = {"PROJECT": "science", "ZONE": "z1", "NAME": "pod", "POLL_SECONDS": "0"}
+
+
+def test_pod_dry_run_runs_nothing(stand_ins):
+    for tool in ("gcloud", "git"):
+        stand_ins(tool, "exit 9")
+    for command in ("up", "keep", "status", "stop", "delete"):
+        dry = run(LAUNCH / "tpu_pod.sh", "--dry-run", command, env=stand_ins.env | POD)
+        assert dry.returncode == 0, dry.stderr
+        assert "--project=science --zone=z1" in dry.stdout
+    with pytest.raises(FileNotFoundError):
+        stand_ins.calls()
+
+
+def test_pod_refuses_what_it_cannot_know(stand_ins):
+    refused = run(LAUNCH / "tpu_pod.sh", "up", env=stand_ins.env | {"PROJECT": "my-project"})
+    assert refused.returncode == 2
+    assert "set PROJECT" in refused.stderr
+    assert run(LAUNCH / "tpu_pod.sh", "upp").returncode == 2
+    assert "To fill in" in run(LAUNCH / "tpu_pod.sh", "--help").stdout
+
+
+# A slice that is there once it was created. Commands for its workers are run here, in a home of their own.
+GCLOUD = """
+case "$*" in
+  *" describe "*) cat "$STATE" 2>/dev/null; exit 0 ;;
+  *" create "*) echo READY > "$STATE"; exit 0 ;;
+  *" delete "*) rm -f "$STATE"; exit 0 ;;
+esac
+for last; do :; done
+case "$*" in
+  *" scp "*) cp "$5" "$HOME/mvcl.tar.gz" ;;
+  *" ssh "*) cd "$HOME" && exec bash -c "${last#--command=}" ;;
+esac
+"""
+
+
+@pytest.fixture
+def worker(stand_ins, tmp_path):
+    """The environment of a slice of one worker, on which the virtual environment is there already."""
+    home = tmp_path / "worker"
+    (home / "venv" / "bin").mkdir(parents=True)
+    for name, text in {
+        "pip": 'echo "pip $*" >> ~/pip.log',
+        "mvcl": 'echo "mvcl $*"; trap "echo saved; exit 143" TERM; n=0; '
+        "while [ $n -lt ${MVCL_TENTHS:-1} ]; do sleep 0.1; n=$((n+1)); done; exit ${MVCL_EXIT:-0}",
+    }.items():
+        file = home / "venv" / "bin" / name
+        file.write_text(f"#!/bin/bash\n{text}\n")
+        file.chmod(0o755)
+    stand_ins("gcloud", GCLOUD)
+    stand_ins("setsid", 'exec "$@"')
+    return stand_ins.env | POD | {"HOME": str(home), "STATE": str(tmp_path / "state")}
+
+
+def test_pod_from_nothing_to_the_end_of_a_run(stand_ins, worker):
+    env = worker | {
+        "OPTIONS": "objective:m3g --train.epochs 3",
+        "MVCL_EXIT": "0",
+        "WORKDIR": "/mnt/share/runs/x",
+    }
+    up = run(LAUNCH / "tpu_pod.sh", "up", env=env)
+    assert up.returncode == 0, up.stderr
+    assert (
+        "mvcl train configs/cifar10.py --workdir /mnt/share/runs/x objective:m3g --train.epochs 3"
+        in up.stdout
+    )
+    home = Path(worker["HOME"])
+    assert (home / "mvcl" / "pyproject.toml").is_file()  # the archive arrived whole
+    assert (
+        home / "pip.log"
+    ).read_text() == "pip install --quiet --constraint constraints.txt --editable .[tpu]\n"
+    verbs = [call[4] for call in stand_ins.calls() if call[0] == "gcloud"]
+    assert verbs == ["describe", "create", "scp", "ssh", "ssh", "ssh"]
+    # a second call finds the slice, and the exit code of the run is that of the script
+    again = run(LAUNCH / "tpu_pod.sh", "up", env=env | {"MVCL_EXIT": "3"})
+    assert again.returncode == 3
+    assert "slice pod is there" in again.stdout
+    ended = run(LAUNCH / "tpu_pod.sh", "status", env=env)
+    assert "ended with exit code 3" in ended.stdout
+
+
+def test_pod_is_stopped_by_sigterm(worker):
+    env = worker | {"MVCL_TENTHS": "300"}
+    for command in ("create", "install", "run"):
+        done = run(LAUNCH / "tpu_pod.sh", command, env=env)
+        assert done.returncode == 0, done.stderr
+    assert "running" in run(LAUNCH / "tpu_pod.sh", "status", env=env).stdout
+    run(LAUNCH / "tpu_pod.sh", "stop", env=env)
+    followed = run(LAUNCH / "tpu_pod.sh", "logs", env=env)
+    assert followed.returncode == 143
+    assert "saved" in followed.stdout
+
+
+def test_pod_comes_back_after_preemption(stand_ins, worker):
+    # the first connection that follows the log breaks with the slice
+    stand_ins(
+        "gcloud",
+        'case "$*" in *tail*) if [ ! -f "$STATE.once" ]; then touch "$STATE.once"; echo PREEMPTED > "$STATE"; '
+        f"exit 255; fi ;; esac\n{GCLOUD}",
+    )
+    kept = run(LAUNCH / "tpu_pod.sh", "keep", env=worker | {"MVCL_EXIT": "0"})
+    assert kept.returncode == 0, kept.stderr
+    assert "slice pod is gone" in kept.stderr
+    verbs = [call[4] for call in stand_ins.calls() if call[0] == "gcloud" and call[4] in ("create", "delete")]
+    assert verbs == ["create", "delete", "create"]
