@@ -8,12 +8,15 @@ mode; `eval_view` gives the same variables in evaluation.
 """
 
 from mvcl.models._convnet import ConvNet, ConvNetEncoder
+from mvcl.models._dropout import advance_dropout
+from mvcl.models._eeg import EegConv, EegConvEncoder
 from mvcl.models._export import export, load_exported
 from mvcl.models._heads import IdentityHead, IdentityHeadModule, MLPHead, MLPHeadModule
 from mvcl.models._layers import eval_view, parameter_count, train_view
 from mvcl.models._mlp import MLP, MLPEncoder
 from mvcl.models._registry import ENCODERS, HEADS, EncoderConfig, HeadConfig, encoder_config, head_config
 from mvcl.models._resnet import ResNet, ResNetEncoder
+from mvcl.models._transformer import Transformer, TransformerEncoder
 from mvcl.models._vit import ViT, ViTEncoder
 
 __all__ = [
@@ -22,6 +25,8 @@ __all__ = [
     "MLP",
     "ConvNet",
     "ConvNetEncoder",
+    "EegConv",
+    "EegConvEncoder",
     "EncoderConfig",
     "HeadConfig",
     "IdentityHead",
@@ -31,8 +36,11 @@ __all__ = [
     "MLPHeadModule",
     "ResNet",
     "ResNetEncoder",
+    "Transformer",
+    "TransformerEncoder",
     "ViT",
     "ViTEncoder",
+    "advance_dropout",
     "encoder_config",
     "eval_view",
     "export",

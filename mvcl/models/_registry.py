@@ -8,9 +8,11 @@ from tyro.conf import subcommand
 
 from mvcl.models import _heads
 from mvcl.models._convnet import ConvNet
+from mvcl.models._eeg import EegConv
 from mvcl.models._heads import IdentityHead, MLPHead
 from mvcl.models._mlp import MLP
 from mvcl.models._resnet import ResNet
+from mvcl.models._transformer import Transformer
 from mvcl.models._vit import ViT
 
 # The names are those on the command line: `encoder:resnet --encoder.depth 50`; tyro's own would be `res-net`.
@@ -19,6 +21,8 @@ EncoderConfig = (
     | Annotated[ViT, subcommand("vit")]
     | Annotated[ConvNet, subcommand("convnet")]
     | Annotated[MLP, subcommand("mlp")]
+    | Annotated[EegConv, subcommand("eeg")]
+    | Annotated[Transformer, subcommand("transformer")]
 )
 HeadConfig = Annotated[MLPHead, subcommand("mlp")] | Annotated[IdentityHead, subcommand("none")]
 
@@ -32,6 +36,8 @@ ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
     "vit_tiny": lambda: ViT(patch=4, width=192, depth=12, heads=3),  # DeiT-Ti's size on patches for 32x32
     "convnet": ConvNet,
     "mlp": MLP,
+    "eeg": EegConv,
+    "transformer": Transformer,
 }
 
 HEADS: dict[str, Callable[[], HeadConfig]] = {
