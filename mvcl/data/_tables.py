@@ -1,0 +1,500 @@
+"""Feature tables as views: MATLAB files, .npz files, and folders with one file a view."""
+
+import dataclasses
+import json
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from mvcl.data._sources import ViewSplit
+
+LABEL_NAMES = (
+    "labels",
+    "label",
+    "y",
+    "gt",
+    "gnd",
+    "truth",
+    "truelabel",
+    "y_true",
+    "target",
+    "targets",
+    "class",
+)
+_ID_NAMES = ("id", "ids", "sample_id", "sample", "index")
+_CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
+_NUMBERED = re.compile(r"(?:x|view|fea|features?)_?(\d+)", re.IGNORECASE)
+_SUFFIXES = (".csv", ".parquet", ".npy")
+Scaling = Literal["minmax", "standard", "none"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSplit(ViewSplit):
+    """Tables of features.
+
+    Attributes:
+      ids: name of each example.
+      scaling: view name -> what was subtracted from each column (`shift`) and what it was then divided by (`scale`).
+    """
+
+    ids: tuple[str, ...] = ()
+    scaling: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tables:
+    """Views that are tables of features of the same examples: a .mat or .npz file, or a folder with a file a view.
+
+    In a .mat file (v5 to v7.3): a cell array `X` or matrices `X1`, `X2`, ...; in an .npz file matrices; examples are
+    rows or columns. A row that is NaN throughout is an example that lacks the view. In a folder: .csv or .parquet
+    files that share a column of ids, or .npy files of equal length; an id that a file lacks is an example that lacks
+    the view. Labels are integers or strings in `Y`, `gt`, `labels` or the like: a variable, a column of one file, or
+    a file of their own. Without labels all examples are of the one class `unlabelled`.
+    """
+
+    path: str = ""
+    """The file or the folder."""
+    scaling: tuple[Scaling, ...] = ("minmax",)
+    """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one a view."""
+    scaling_file: str = ""
+    """JSON file of a fitted scaling: read if it is there, so that new data are scaled alike, else written. A run
+    folder has one, scaling.json."""
+    labels: str = ""
+    """Name of the variable or column with the labels; empty looks for the usual names."""
+    id_column: str = ""
+    """Column of ids in a folder's files; empty looks for `id`, or for the one column that all files share."""
+    samples: Literal["auto", "rows", "columns"] = "auto"
+    """Whether the examples of a matrix are its rows; auto is what fits the labels, rows if both do."""
+    skip_last: int = 0
+    """Columns left out at the end of each view, as the released code does for NUS-WIDE."""
+    held_out: bool = False
+    """Every fifth example is the split `test`. Otherwise `train` and `test` both are the whole table, as clustering
+    has it."""
+
+    def open(self) -> dict[str, ViewSplit]:
+        """The splits `train` and `test`."""
+        path = Path(self.path)
+        if not self.path or not path.exists():
+            raise ValueError(
+                f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}, which is not there"
+            )
+        if path.is_dir():
+            tables = _folder(path, self.id_column, self.labels)
+        elif path.suffix.lower() == ".mat":
+            tables = _matrices(_mat(path), path, self.labels, self.samples)
+        elif path.suffix.lower() == ".npz":
+            tables = _matrices(_npz(path), path, self.labels, self.samples)
+        else:
+            raise ValueError(f"data.path must be a .mat or .npz file or a folder of tables, got {path}")
+        if self.skip_last < 0:
+            raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
+        if self.skip_last:
+            tables.views = [view[:, : -self.skip_last] for view in tables.views]
+        return tables.splits(self.scaling, self.scaling_file, self.held_out)
+
+
+@dataclasses.dataclass
+class RawTables:
+    """Tables as they were found.
+
+    Attributes:
+      names: of the k views.
+      views: k arrays (N, d_v), a row of NaN where an example lacks the view.
+      labels: (N,) of any kind, or None.
+      ids: name of each example.
+    """
+
+    names: list[str]
+    views: list[np.ndarray]
+    labels: np.ndarray | None
+    ids: list[str]
+
+    def splits(
+        self, scaling: Sequence[Scaling], scaling_file: str = "", held_out: bool = False
+    ) -> dict[str, ViewSplit]:
+        """Checked and scaled: the splits `train` and `test`."""
+        present = self._checked()
+        fitted = self._fit(scaling, present, held_out)
+        if scaling_file and Path(scaling_file).is_file():
+            fitted = self._read_scaling(Path(scaling_file))
+        elif scaling_file:
+            Path(scaling_file).parent.mkdir(parents=True, exist_ok=True)
+            Path(scaling_file).write_text(json.dumps(fitted) + "\n")
+        views = [
+            ((view - np.asarray(fitted[name]["shift"])) / np.asarray(fitted[name]["scale"])).astype(
+                np.float32
+            )
+            for name, view in zip(self.names, self.views)
+        ]
+        labels, class_names = _classes(self.labels, len(self.ids))
+        test = np.arange(len(self.ids)) % 5 == 4
+        parts = {"train": ~test, "test": test} if held_out else {"train": test | True, "test": test | True}
+
+        def part(rows: np.ndarray) -> TableSplit:
+            kept = tuple(np.ascontiguousarray(view[rows]) for view in views)
+            there = present[rows]
+            return TableSplit(
+                labels=labels[rows],
+                class_names=class_names,
+                view_names=tuple(self.names),
+                shapes=tuple(view.shape[1:] for view in kept),
+                read=lambda row: tuple(view[row] for view in kept),
+                present=None if there.all() else there,
+                views=kept,
+                ids=tuple(name for name, row in zip(self.ids, rows) if row),
+                scaling=fitted,
+            )
+
+        return {name: part(rows) for name, rows in parts.items()}
+
+    def _checked(self) -> np.ndarray:
+        """(N, k) bool, which views are there; a `ValueError` about what makes no table."""
+        if len(self.views) < 2:
+            raise ValueError(
+                f"data must have at least 2 views, got {len(self.views)}: {', '.join(self.names)}"
+            )
+        present = np.stack([~np.isnan(view).all(axis=1) for view in self.views], axis=1)
+        for name, view, here in zip(self.names, self.views, present.T):
+            if view.shape[1] == 0:
+                raise ValueError(f"view {name} has no columns")
+            if not here.any():
+                raise ValueError(f"view {name} has no example")
+            bad = ~np.isfinite(view) & here[:, None]
+            if bad.any():
+                row, column = np.argwhere(bad)[0]
+                raise ValueError(
+                    f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "
+                    f"{column} of example {self.ids[row]}; fill them in, or empty the whole row: then the example "
+                    "lacks this view"
+                )
+            constant = np.flatnonzero(np.ptp(view[here], axis=0) == 0)
+            if len(constant):
+                shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
+                warnings.warn(
+                    f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown}) and say "
+                    "nothing; scaling makes them 0",
+                    stacklevel=2,
+                )
+        if not present.any(axis=1).all():
+            lost = int(np.argmin(present.any(axis=1)))
+            raise ValueError(f"example {self.ids[lost]} is in no view; remove it")
+        return present
+
+    def _fit(
+        self, kinds: Sequence[Scaling], present: np.ndarray, held_out: bool
+    ) -> dict[str, dict[str, Any]]:
+        """Shift and scale of each view's columns, from the examples of the training split that have it."""
+        if len(kinds) not in (1, len(self.views)):
+            raise ValueError(
+                f"data.scaling must name one scaling, or one for each of {len(self.views)} views, got {len(kinds)}"
+            )
+        unknown = sorted(set(kinds) - {"minmax", "standard", "none"})
+        if unknown:
+            raise ValueError(f"data.scaling must be minmax, standard or none, got {unknown[0]!r}")
+        fitted = {}
+        training = np.arange(len(present)) % 5 != 4 if held_out else np.ones(len(present), bool)
+        for i, (name, view) in enumerate(zip(self.names, self.views)):
+            kind = kinds[i % len(kinds)]
+            rows = view[present[:, i] & training]
+            if not len(rows):
+                raise ValueError(f"view {name} has no example in the training split")
+            shift, scale = np.zeros(view.shape[1]), np.ones(view.shape[1])
+            if kind == "minmax":
+                shift, scale = rows.min(axis=0), np.ptp(rows, axis=0)
+            elif kind == "standard":
+                shift, scale = rows.mean(axis=0), rows.std(axis=0)
+                scale[np.ptp(rows, axis=0) == 0] = 0  # of rounding errors only
+            fitted[name] = {
+                "kind": kind,
+                "shift": shift.tolist(),
+                "scale": np.where(scale > 0, scale, 1).tolist(),
+            }
+        return fitted
+
+    def _read_scaling(self, path: Path) -> dict[str, dict[str, Any]]:
+        try:
+            fitted = json.loads(path.read_text())
+            widths = {name: len(view["shift"]) for name, view in fitted.items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"data.scaling_file {path} is not a fitted scaling: {error}") from error
+        here = {name: view.shape[1] for name, view in zip(self.names, self.views)}
+        if widths != here:
+            raise ValueError(
+                f"data.scaling_file {path} was fitted on other views, {widths}, than these, {here}"
+            )
+        return fitted
+
+
+def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(N,) int32 class numbers, and the classes' names in order."""
+    if labels is None:
+        return np.zeros(n, np.int32), ("unlabelled",)
+    if labels.dtype == object or labels.dtype.kind in "US":
+        labels = np.asarray([str(label).strip() for label in labels])
+    elif labels.dtype.kind == "f":
+        if not np.isfinite(labels).all() or (labels != np.round(labels)).any():
+            bad = labels[~(labels == np.round(labels))][0]
+            raise ValueError(f"labels must be whole numbers or strings, got {bad}")
+        labels = labels.astype(np.int64)
+    names, numbers = np.unique(labels, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(f"labels must name at least 2 classes, got {len(names)}: {names[0]}")
+    return numbers.reshape(-1).astype(np.int32), tuple(str(name) for name in names)
+
+
+# Matrices in one file
+
+
+def _matrices(found: Mapping[str, Any], path: Path, wanted: str, samples: str) -> RawTables:
+    """Views and labels among named variables, a list being a cell array."""
+    label_name = _label_name(found, wanted, path)
+    labels = None if label_name is None else _vector(found[label_name], label_name)
+    rest = {name: value for name, value in found.items() if name != label_name}
+    ids = next((_vector(rest.pop(name), name) for name in list(rest) if name.lower() in ("id", "ids")), None)
+    numbered = {int(m[1]): name for name in rest if (m := _NUMBERED.fullmatch(name))}
+    cells = [name for name, value in rest.items() if isinstance(value, list) and len(value) > 1]
+    cells.sort(key=lambda name: (name.lower() not in _CELL_NAMES, name))
+    if len(numbered) > 1:
+        views = {numbered[i]: rest[numbered[i]] for i in sorted(numbered)}
+    elif cells:
+        views = {f"{cells[0]}{i + 1}": value for i, value in enumerate(rest[cells[0]])}
+    else:
+        views = {name: value for name, value in rest.items() if _is_matrix(value)}
+    if len(views) < 2:
+        raise ValueError(
+            f"{path} has no cell array X of views and no matrices X1, X2, ...; it has "
+            f"{', '.join(f'{name} {_shape(value)}' for name, value in found.items()) or 'nothing'}"
+        )
+    for name, value in views.items():
+        if not _is_matrix(value):
+            raise ValueError(f"view {name} of {path} must be a matrix of numbers, got {_shape(value)}")
+    shapes = {name: value.shape for name, value in views.items()}
+    n = None if labels is None else len(labels)
+    for axis, what in ((0, "rows"), (1, "columns")):
+        lengths = {shape[axis] for shape in shapes.values()}
+        if samples in ("auto", what) and len(lengths) == 1 and n in (None, *lengths):
+            arrays = [np.asarray(value if axis == 0 else value.T, np.float64) for value in views.values()]
+            count = len(arrays[0])
+            if ids is not None and len(ids) != count:
+                raise ValueError(f"{path}: ids has {len(ids)} entries where the views have {count} examples")
+            names = [str(i) for i in (range(count) if ids is None else ids)]
+            _check_distinct(names, str(path))
+            return RawTables(list(shapes), arrays, labels, names)
+    of_labels = "" if n is None else f", and {label_name} has {n} labels"
+    raise ValueError(
+        f"the views of {path} do not have one number of examples"
+        f"{'' if samples == 'auto' else f' as {samples}'}: "
+        f"{', '.join(f'{name} is {shape[0]} x {shape[1]}' for name, shape in shapes.items())}{of_labels}"
+    )
+
+
+def _is_matrix(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "biuf"
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, list):
+        return f"(cell array of {len(value)})"
+    return f"({' x '.join(map(str, np.shape(value)))} {getattr(value, 'dtype', type(value).__name__)})"
+
+
+def _label_name(found: Mapping[str, Any], wanted: str, path: Path) -> str | None:
+    if wanted:
+        if wanted not in found:
+            raise ValueError(f"data.labels: {path} has no {wanted!r}; it has {', '.join(found)}")
+        return wanted
+    by_name = {name.lower(): name for name in found}
+    return next((by_name[name] for name in LABEL_NAMES if name in by_name), None)
+
+
+def _vector(value: Any, name: str) -> np.ndarray:
+    """One label an example, from a row, a column, or a cell array that repeats them for each view or holds strings."""
+    if isinstance(value, list):
+        if all(isinstance(item, str) for item in value):
+            return np.asarray(value)
+        vectors = [np.ravel(item) for item in value]
+        if any(not np.array_equal(vectors[0], v) for v in vectors):
+            raise ValueError(f"{name} holds {len(value)} different vectors, one is wanted")
+        value = vectors[0]
+    value = np.asarray(value)
+    if value.ndim > 2 or (value.ndim == 2 and min(value.shape) > 1):
+        raise ValueError(f"{name} must be a row or a column with one label an example, got {_shape(value)}")
+    return value.reshape(-1)
+
+
+def _mat(path: Path) -> dict[str, Any]:
+    """Variables of a MATLAB file; a cell array is a list, a sparse matrix is made dense."""
+    import scipy.io
+
+    try:
+        loaded = scipy.io.loadmat(str(path))
+    except NotImplementedError:  # v7.3 is HDF5
+        return _mat_hdf5(path)
+    except (ValueError, TypeError, OSError, EOFError, scipy.io.matlab.MatReadError) as error:
+        raise ValueError(f"{path} cannot be read as a .mat file: {error}") from error
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "toarray"):
+            return value.toarray()
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            return [plain(item) for item in value.ravel(order="F")]
+        if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+            texts = [str(text).strip() for text in value.ravel()]
+            return texts[0] if len(texts) == 1 else texts
+        return value
+
+    return {name: plain(value) for name, value in loaded.items() if not name.startswith("__")}
+
+
+def _mat_hdf5(path: Path) -> dict[str, Any]:
+    import h5py
+    from scipy.sparse import csc_matrix
+
+    def plain(item: Any) -> Any:
+        if isinstance(item, h5py.Group):
+            if "MATLAB_sparse" not in item.attrs:
+                return None  # a struct
+            shape = (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1)
+            if "data" not in item:
+                return np.zeros(shape)
+            return csc_matrix((item["data"][()], item["ir"][()], item["jc"][()]), shape=shape).toarray()
+        kind = item.attrs.get("MATLAB_class", b"double")
+        if item.attrs.get("MATLAB_empty", 0):
+            return "" if kind == b"char" else np.zeros((0, 0))
+        value = item[()]
+        if kind == b"cell":
+            return [plain(file[reference]) for reference in np.ravel(value)]
+        if kind == b"char":
+            return "".join(map(chr, np.ravel(value.T, order="F")))
+        return np.asarray(value).T  # MATLAB counts columns first
+
+    try:
+        with h5py.File(path, "r") as file:
+            return {name: plain(file[name]) for name in file if not name.startswith("#")}
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read as a .mat file: {error}") from error
+
+
+def _npz(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:
+        raise ValueError(f"{path} is not a readable .npz file: {error}") from error
+
+
+# A folder with a file a view
+
+
+def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
+    files = sorted(
+        f for f in folder.iterdir() if f.suffix.lower() in _SUFFIXES and not f.name.startswith(".")
+    )
+    kinds = {file.suffix.lower() for file in files}
+    if len(files) < 2:
+        raise ValueError(
+            f"{folder} must hold a .csv, .parquet or .npy file for each view, got {len(files)} files"
+        )
+    if ".npy" in kinds and len(kinds) > 1:
+        raise ValueError(f"{folder} holds .npy files, which have no ids, beside others; use one kind")
+    stems = [file.stem for file in files]
+    if len(set(stems)) < len(stems):
+        twice = next(stem for stem in stems if stems.count(stem) > 1)
+        raise ValueError(f"{folder} has more than one file named {twice}")
+    if kinds == {".npy"}:
+        arrays = {file.stem: np.load(file, allow_pickle=False) for file in files}
+        return _matrices(arrays, folder, wanted, "rows")
+    tables = {file.stem: _read_table(file) for file in files}
+    column = _shared_column(tables, id_column, folder)
+    rows: dict[str, list[str]] = {}
+    for stem, table in tables.items():
+        rows[stem] = [str(i) for i in table.pop(column).tolist()]
+        _check_distinct(rows[stem], f"{stem} in {folder}")
+    labels: dict[str, Any] | None = None
+    for stem in list(tables):
+        name = wanted if wanted in tables[stem] else None
+        if not wanted:
+            name = _label_name(tables[stem], "", folder)
+        if name is None and stem.lower() in LABEL_NAMES and len(tables[stem]) == 1:
+            name = next(iter(tables[stem]))
+        if name is None:
+            continue
+        here = dict(zip(rows[stem], tables[stem].pop(name).tolist()))
+        if labels is not None and any(labels.get(i, value) != value for i, value in here.items()):
+            raise ValueError(
+                f"{folder} has labels in more than one file, and they differ; name one with data.labels"
+            )
+        labels = {**here, **(labels or {})}
+        if not tables[stem]:
+            del tables[stem]  # a file of labels
+    if wanted and labels is None:
+        raise ValueError(f"data.labels: no file of {folder} has a column {wanted!r}")
+    ids = list(dict.fromkeys(i for stem in tables for i in rows[stem]))
+    number = {i: row for row, i in enumerate(ids)}
+    views = []
+    for stem, table in tables.items():
+        view = np.full((len(ids), len(table)), np.nan)
+        view[[number[i] for i in rows[stem]]] = _numbers(table, stem, len(rows[stem]))
+        views.append(view)
+    if labels is not None and (lacking := [i for i in ids if labels.get(i) is None]):
+        raise ValueError(
+            f"{len(lacking)} of {len(ids)} examples of {folder} have no label, the first is {lacking[0]}"
+        )
+    known = None if labels is None else np.asarray([labels[i] for i in ids])
+    return RawTables(list(tables), views, known, ids)
+
+
+def _read_table(file: Path) -> dict[str, np.ndarray]:
+    """Columns by name, in order; what is empty is NaN or None."""
+    import pyarrow as pa
+
+    try:
+        if file.suffix.lower() == ".csv":
+            from pyarrow import csv
+
+            table = csv.read_csv(file)
+        else:
+            from pyarrow import parquet
+
+            table = parquet.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    if len(set(table.column_names)) < len(table.column_names):
+        raise ValueError(f"{file} has two columns of one name")
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def _shared_column(tables: Mapping[str, Mapping[str, Any]], wanted: str, folder: Path) -> str:
+    columns = list(tables.values())
+    shared = [name for name in columns[0] if all(name in other for other in columns)]
+    if wanted and wanted not in shared:
+        lacking = next(stem for stem, table in tables.items() if wanted not in table)
+        raise ValueError(f"data.id_column: {lacking} in {folder} has no column {wanted!r}")
+    usual = [name for name in shared if name.lower() in _ID_NAMES]
+    found = [wanted] if wanted else usual or shared
+    if len(found) != 1:
+        what = f"share the columns {', '.join(found[:5])}" if found else "share no column"
+        raise ValueError(f"the files of {folder} {what}; name the column of ids with data.id_column")
+    return found[0]
+
+
+def _numbers(table: Mapping[str, np.ndarray], stem: str, n: int) -> np.ndarray:
+    for name, column in table.items():
+        if column.dtype.kind not in "biuf":
+            raise ValueError(f"column {name!r} of {stem} must hold numbers, got for instance {column[0]!r}")
+    columns = [np.asarray(column, np.float64) for column in table.values()]
+    return np.stack(columns, axis=1) if columns else np.zeros((n, 0))
+
+
+def _check_distinct(ids: Sequence[str], where: str) -> None:
+    if len(set(ids)) == len(ids):
+        return
+    seen: set[str] = set()
+    twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+    raise ValueError(
+        f"ids must be distinct: {where} has {len(ids) - len(set(ids))} repeated, the first is {twice}"
+    )

@@ -1,0 +1,46 @@
+"""K-means, best of several starts."""
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def k_means(
+    features: ArrayLike, clusters: int, *, seed: int = 0, starts: int = 10
+) -> tuple[np.ndarray, float]:
+    """K-means labels of the start with the least inertia, and that inertia.
+
+    scikit-learn's, on one thread: at equal inertia (within 0.1%) its 10 starts on 2000 vectors of 512 features took
+    0.3 s on a CPU where ott-jax's took 1.5 to 3 s. More threads wait for each other wherever the machine is not idle.
+
+    Args:
+      features: (n, d) floating.
+      clusters: number of clusters, 2 <= clusters <= n.
+      seed: of the k-means++ starts.
+      starts: how many.
+
+    Returns:
+      (n,) int32 cluster numbers, and Σ_i ||x_i - its centre||².
+
+    Raises:
+      ValueError: for shapes or numbers other than these, or features that are not finite.
+    """
+    from sklearn.cluster import KMeans  # takes a second to import
+    from threadpoolctl import threadpool_limits
+
+    x = np.asarray(features)
+    if x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
+        raise ValueError(f"features must be floating of shape (n, d), got {x.dtype} {x.shape}")
+    if not 2 <= clusters <= len(x):
+        raise ValueError(f"clusters must be between 2 and n = {len(x)}, got {clusters}")
+    if starts < 1:
+        raise ValueError(f"starts must be at least 1, got {starts}")
+    if not np.isfinite(x).all():
+        raise ValueError(f"features must be finite, got {np.sum(~np.isfinite(x))} entries that are not")
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        # Fewer distinct vectors than clusters: the labels say so, some cluster is empty.
+        warnings.filterwarnings("ignore", message="Number of distinct clusters")
+        found = KMeans(clusters, n_init=starts, random_state=seed).fit(x)
+    return found.labels_.astype(np.int32), float(found.inertia_)
