@@ -161,9 +161,11 @@ def _train(arguments: list[str]) -> int:
             "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
         )
     _start_jax()
-    from mvcl import training
+    from mvcl import studies, training
 
     path = _find_config(arguments[0])
+    if (study := studies.load(path)) is not None:
+        return _study(study, path, arguments)
     chosen, rest = _choices(training.load(path), arguments[1:])
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,6 +195,26 @@ def _train(arguments: list[str]) -> int:
     if jax.process_index() == 0:
         page = report.write_report([parsed.workdir], parsed.workdir / "report.html")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
+    return 0
+
+
+def _study(study: Any, path: Path, arguments: list[str]) -> int:
+    from mvcl import studies
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Study:
+        workdir: Path = Path("runs") / _default_name(path)
+        """Folder of the page, the figure and the numbers."""
+        dry_run: bool = False
+        """Print what the study costs, and stop."""
+        config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
+
+    parsed = tyro.cli(Study, args=arguments[1:], prog=f"mvcl train {arguments[0]}", description=study.__doc__)
+    if parsed.dry_run:
+        print(studies.dry_run(parsed.config))
+        return 0
+    page = studies.run(parsed.config, parsed.workdir)
+    print(f"\n{page.read_text()}\npage: {page}")
     return 0
 
 

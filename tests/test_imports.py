@@ -17,10 +17,11 @@ ALLOWED = {
     "augment": set(),
     "data": {"augment"},
     "methods": {"losses", "metrics", "transport", "models"},
-    "evaluation": {"metrics"},
+    "studies": {"losses", "metrics", "models"},
+    "evaluation": {"metrics", "models", "augment"},
     "report": {"metrics", "evaluation"},
     "training": {"augment", "data", "models", "methods", "evaluation", "metrics", "losses", "transport"},
-    "cli": {"training", "evaluation", "report", "data", "models"},
+    "cli": {"training", "evaluation", "report", "data", "models", "studies"},
 }
 ROOT_PRIVATE = {"_checks", "_numerics"}
 

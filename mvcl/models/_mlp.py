@@ -14,6 +14,7 @@ from jax.typing import DTypeLike
 from mvcl.models import _layers
 
 MlpNorm = Literal["none", "batch"]
+MlpActivation = Literal["relu", "gelu"]
 
 
 class MLPEncoder(nnx.Module):
@@ -21,6 +22,7 @@ class MLPEncoder(nnx.Module):
 
     def __init__(self, config: "MLP", inputs: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.dtype = dtype
+        self.activation = config.activation
         self.features = config.widths[-1]
         normalised = config.norm == "batch"
         sizes = (inputs, *config.widths)
@@ -47,18 +49,22 @@ class MLPEncoder(nnx.Module):
         for index, linear in enumerate(self.linears):
             x = linear(x)
             if index < len(self.linears) - 1:
-                x = nnx.relu(self.norms[index](x) if self.norms else x).astype(self.dtype)
+                x = self.norms[index](x) if self.norms else x
+                x = nnx.relu(x) if self.activation == "relu" else nnx.gelu(x, approximate=False)
+                x = x.astype(self.dtype)
         return x.astype(jnp.float32)
 
 
 @dataclass(frozen=True)
 class MLP:
-    """Linear layers with ReLU between them; the last is linear. Takes vectors, and flattens anything else."""
+    """Linear layers with ReLU or GELU between them; the last is linear. Flattens anything but vectors."""
 
     widths: tuple[int, ...] = (512, 512)
     """Width of each layer; the last is the number of features."""
     norm: MlpNorm = "none"
-    """batch: batch normalisation before each ReLU; none: no normalisation."""
+    """batch: batch normalisation before each activation; none: no normalisation."""
+    activation: MlpActivation = "relu"
+    """Between the layers; gelu is the exact one."""
 
     @property
     def has_batch_statistics(self) -> bool:
@@ -72,6 +78,7 @@ class MLP:
         """
         _layers.check_widths("widths", self.widths)
         _layers.check_choice("norm", self.norm, get_args(MlpNorm))
+        _layers.check_choice("activation", self.activation, get_args(MlpActivation))
         if not input_shape or min(input_shape) < 1:
             raise ValueError(f"input_shape of MLP must have at least one entry; got {tuple(input_shape)}")
         return MLPEncoder(self, math.prod(input_shape), dtype=dtype, rngs=rngs)

@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -317,3 +318,12 @@ def test_configs_are_frozen_hashable_and_override_from_the_command_line():
         Experiment, default=Experiment(ConvNet()), args=["encoder:convnet", "--encoder.widths", "8", "16"]
     )
     assert changed.encoder == ConvNet((8, 16))
+
+
+def test_mlp_with_gelu_is_its_formula(rng):
+    module = MLP((5, 4), activation="gelu").build((3,), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    x = rng.normal(size=(6, 3)).astype(np.float32)
+    (w1, b1), (w2, b2) = ((np.asarray(l.kernel[...]), np.asarray(l.bias[...])) for l in module.linears)
+    hidden = x @ w1 + b1
+    phi = np.vectorize(lambda t: 0.5 * (1 + math.erf(t / math.sqrt(2))))
+    np.testing.assert_allclose(module(x), (hidden * phi(hidden)) @ w2 + b2, rtol=1e-4, atol=1e-5)
