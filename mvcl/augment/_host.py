@@ -10,31 +10,34 @@ from mvcl.augment._policy import Policy
 
 
 def host_crop(
-    image: Image.Image | np.ndarray, policies: Sequence[Policy], seed: int, epoch: int, index: int
+    image: Image.Image | np.ndarray | Sequence[np.ndarray],
+    policies: Sequence[Policy],
+    seed: int,
+    epoch: int,
+    index: int,
 ) -> np.ndarray:
-    """The k crops of one decoded image, resized by Pillow (bicubic); `draw_views` does the rest.
+    """The k crops of one decoded image, or one of each of k, resized by Pillow (bicubic); `draw_views` does the rest.
 
     Crop v depends on (seed, epoch, index, v) and the image's size alone: its numbers come from the
     counter-based Philox generator with key (seed, epoch) and counter (0, 0, index, v), so neither processes
     nor workers matter. They are not the numbers that `draw_views` draws when it crops itself.
 
     Args:
-      image: a Pillow image (anything but mode L is taken as RGB), or (height, width, 1 or 3) uint8.
+      image: a Pillow image (anything but mode L is taken as RGB), or (height, width, 1 or 3) uint8; or a sequence of k
+        such arrays, one for each view.
       policies: k of them, of one image_size; view v is cropped by `policies[v]`.
       seed, epoch, index: whole numbers in [0, 2^64).
 
     Returns:
       (k, image_size, image_size, 1 or 3) uint8.
     """
-    if isinstance(image, np.ndarray):
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
-            raise ValueError(f"image must be (height, width, 1 or 3) uint8, got {image.shape} {image.dtype}")
-        image = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
-    elif image.mode not in ("L", "RGB"):
-        image = image.convert("RGB")
-    width, height = image.size
+    if isinstance(image, (np.ndarray, Image.Image)):
+        opened = [_opened(image)] * len(policies)
+    else:
+        opened = [_opened(one) for one in image]
     crops = []
-    for view, policy in enumerate(policies):
+    for view, (policy, picture) in enumerate(zip(policies, opened, strict=True)):
+        width, height = picture.size
         if policy.random_crop:
             generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view]))
             draws = generator.random(_random.DRAWS["crop"])
@@ -44,6 +47,14 @@ def host_crop(
         else:
             left, upper, right, lower = _random.center_box(height, width, policy.center_fraction)
         size = (policy.image_size, policy.image_size)
-        crop = np.asarray(image.resize(size, Image.Resampling.BICUBIC, box=(left, upper, right, lower)))
+        crop = np.asarray(picture.resize(size, Image.Resampling.BICUBIC, box=(left, upper, right, lower)))
         crops.append(crop.reshape(*size, -1))
     return np.stack(crops)
+
+
+def _opened(image: Image.Image | np.ndarray) -> Image.Image:
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
+            raise ValueError(f"image must be (height, width, 1 or 3) uint8, got {image.shape} {image.dtype}")
+        return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+    return image if image.mode in ("L", "RGB") else image.convert("RGB")

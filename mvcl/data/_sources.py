@@ -101,6 +101,78 @@ class ViewSplit:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class DomainSplit:
+    """Classes whose images come from k domains: an example is a class and shows one image of each domain.
+
+    Attributes:
+      labels: (N,) int32, the class of each example; no class twice.
+      class_names: name of each class.
+      domains: name of each of the k domains.
+      read_views: (row, epoch) -> k uint8 images (H, W, C), one a domain; another choice each epoch. Thread-safe.
+    """
+
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    domains: tuple[str, ...]
+    read_views: Callable[[int, int], Sequence[np.ndarray]]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def image_shape(self) -> None:
+        """None: sizes differ."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """What a program must know of a training split.
+
+    Attributes:
+      examples: how many there are.
+      classes: how many classes; 0 where the label is a number.
+      image_shape: (H, W, C) where all images have it, else None.
+      channels: of the images.
+      view_shapes: shape of one example of each view, where examples hold their views.
+      masked: whether an example may lack a view.
+    """
+
+    examples: int
+    classes: int
+    image_shape: tuple[int, int, int] | None = None
+    channels: int = 3
+    view_shapes: tuple[tuple[int, ...], ...] | None = None
+    masked: bool = False
+
+
+_PUBLISHED = {
+    ("cifar10",): Outline(50_000, 10, (32, 32, 3)),
+    ("cifar100",): Outline(50_000, 100, (32, 32, 3)),
+    ("imagenet2012",): Outline(1_281_167, 1000),
+    ("imagenet2012", "imagenet100"): Outline(126_689, 100),
+}
+AnySplit = Split | ViewSplit | DomainSplit
+
+
+def expected(source: Any) -> Outline | None:
+    """The outline of a source's training split where it is known without the data: by its `expected` method."""
+    known = getattr(source, "expected", None)
+    return None if known is None else known()
+
+
+def outline(split: AnySplit) -> Outline:
+    """The outline of an opened split."""
+    size, classes = len(split), len(split.class_names)
+    if isinstance(split, ViewSplit):
+        return Outline(size, classes, view_shapes=split.shapes, masked=split.present is not None)
+    if isinstance(split, DomainSplit):
+        return Outline(size, classes)
+    shape = split.image_shape
+    return Outline(size, classes, shape, shape[2] if shape else split.read(0).shape[2])
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Digits:
     """scikit-learn's handwritten digits: 1,437 training and 360 test images, 8x8 grey; offline."""
@@ -133,6 +205,10 @@ class Tfds:
         """The splits `train` and `test`."""
         prepared = _prepared_directory(self.name, self.directory)
         return _open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes)
+
+    def expected(self) -> Outline | None:
+        """The published size of the training split, for a few data sets."""
+        return _PUBLISHED.get((self.name, *self.classes)) if self.train_split == "train" else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -334,7 +410,7 @@ def _open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> 
     kept = _keep(names, classes)
     opened = {}
     for part, name in splits.items():
-        if name.split("[")[0] not in builder.info.splits:
+        if any(term.split("[")[0] not in builder.info.splits for term in name.split("+")):
             known = ", ".join(builder.info.splits)
             raise ValueError(f"data set {builder.info.name} has no split {name!r}; it has {known}")
         try:

@@ -24,12 +24,12 @@ def encode(
     that appears twice is kept once.
 
     Args:
-      apply: pure function of images (b, ...) to features (b, d); it returns nothing else, so no statistics
+      apply: pure function of inputs, arrays (b, ...), to features (b, d); it returns nothing else, so no statistics
         can move. `jax.tree_util.Partial(function, parameters)` makes the parameters arguments of the compiled
         program: a second call with other values does not compile again. A plain closure bakes them in.
-      batches: mappings with "images" (b, ...) and "index" (b,), on the host, in any order; other keys are not
-        read. In a run of several processes each passes its own rows and the same number of batches, empty
-        ones (b = 0) where it has fewer.
+      batches: mappings with "inputs", an array or a pytree of arrays (b, ...), and "index" (b,), on the host, in any
+        order; other keys are not read. In a run of several processes each passes its own rows and the same number of
+        batches, empty ones (b = 0) where it has fewer.
       batch_size: rows of a batch over all processes and devices; b is at most this, divided by the processes.
       sharding: how the rows of a batch lie on the devices of a mesh; None stays on one device.
 
@@ -43,19 +43,22 @@ def encode(
     function = apply if isinstance(apply, Partial) else Partial(apply)
     features, places = [], []
     for batch in batches:
-        images, index = np.asarray(batch["images"]), np.asarray(batch["index"])
-        if not len(images) == len(index) <= most:
+        inputs, index = jax.tree.map(np.asarray, batch["inputs"]), np.asarray(batch["index"])
+        lengths = {len(x) for x in jax.tree.leaves(inputs)}
+        if lengths != {len(index)} or len(index) > most:
             raise ValueError(
-                f'batches must hold as many "images" as "index", at most {most} for batch_size={batch_size}, '
-                f"got {len(images)} and {len(index)}"
+                f'batches must hold as many "inputs" as "index", at most {most} for batch_size={batch_size}, '
+                f"got {', '.join(map(str, sorted(lengths)))} and {len(index)}"
             )
-        real = np.arange(most) < len(images)
-        rows = [_pad(images, most), _pad(index, most), real]
+        real = np.arange(most) < len(index)
+        rows = [jax.tree.map(lambda x: _pad(x, most), inputs), _pad(index, most), real]
         if sharding is not None:
-            rows = [jax.make_array_from_process_local_data(sharding, a) for a in rows]
+            rows = jax.tree.map(lambda a: jax.make_array_from_process_local_data(sharding, a), rows)
         found = _features(function, rows[0])
         if found.ndim != 2 or found.shape[0] != batch_size:
-            raise ValueError(f"apply must map {rows[0].shape} images to (b, d) features, got {found.shape}")
+            raise ValueError(
+                f"apply must map inputs of {batch_size} rows to (b, d) features, got {found.shape}"
+            )
         found, index, real = (multihost_utils.process_allgather(a, tiled=True) for a in (found, *rows[1:]))
         features.append(found[real].astype(np.float32))
         places.append(index[real])
@@ -66,7 +69,7 @@ def encode(
 
 
 # The function is an argument, so the parameters inside a Partial are too, and all calls share one cache.
-_features = jax.jit(lambda function, images: function(images))
+_features = jax.jit(lambda function, inputs: function(inputs))
 
 
 def _shards(sharding: NamedSharding) -> int:

@@ -2,11 +2,22 @@
 
 from collections.abc import Callable
 
-from mvcl.methods._method import Learner, Method, Network, Pieces
+from mvcl.methods._method import Learner, Method, Network, Pieces, Refresh, Setting
+from mvcl.methods._moco import MocoV2, MocoV3
+from mvcl.methods._multi_encoder import MultiEncoder
 from mvcl.methods._objective import OBJECTIVES, PAIR_OBJECTIVES, Objective, PairObjective, chance_level, check
 from mvcl.methods._simclr import Simclr
+from mvcl.methods._student_teacher import StudentTeacher
+from mvcl.methods._supervised import Supervised
 
-METHODS: dict[str, Callable[[], Method]] = {"simclr": Simclr}
+METHODS: dict[str, Callable[[], Method]] = {
+    "simclr": Simclr,
+    "moco_v2": MocoV2,
+    "moco_v3": MocoV3,
+    "student_teacher": StudentTeacher,
+    "multi_encoder": MultiEncoder,
+    "supervised": Supervised,
+}
 
 __all__ = [
     "METHODS",
@@ -14,11 +25,18 @@ __all__ = [
     "PAIR_OBJECTIVES",
     "Learner",
     "Method",
+    "MocoV2",
+    "MocoV3",
+    "MultiEncoder",
     "Network",
     "Objective",
     "PairObjective",
     "Pieces",
+    "Refresh",
+    "Setting",
     "Simclr",
+    "StudentTeacher",
+    "Supervised",
     "chance_level",
     "check",
 ]

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from mvcl import models
+from mvcl.methods._objective import Objective
 
 Params = Any
 Statistics = Any
@@ -45,33 +47,174 @@ class Pieces:
 
 
 @dataclasses.dataclass(frozen=True)
+class Refresh:
+    """What a method takes from the whole training split now and then, on the host.
+
+    Attributes:
+      due: (step, steps_per_epoch) -> whether it is taken before this step, 0 being the first.
+      compute: (parameters, statistics, views, present, step) -> (statistics, record): from all rows of the split, a
+        tuple of (N, ...) arrays and the (N, k) mask or None. It depends on nothing else, so that a resumed run
+        repeats it. The record, names to arrays, goes to `refresh.jsonl` in the run folder.
+    """
+
+    due: Callable[[int, int], bool]
+    compute: Callable[..., tuple[Statistics, dict[str, Any]]]
+
+
+@dataclasses.dataclass(frozen=True)
 class Learner:
     """A method at work on given networks.
 
     Attributes:
       init: key -> (parameters, statistics): what the gradient moves, and all else that training changes.
       loss: (parameters, statistics, inputs, draw, objective, pieces) -> (loss, (statistics, embeddings, measures)),
-        where draw turns inputs into (n, k, ...) views, objective turns (k, n, d) into the loss of the global batch
-        and a dict of what else is worth logging, and pieces is None or how the batch is cut.
-      features: (parameters, statistics, images, output) -> (n, d) float32 from frozen statistics; output is
-        `encoder` or `head`.
+        where draw turns inputs into (n, k, ...) views or a tuple of k arrays (n, ...), objective turns (k, n, d)
+        into the loss of the global batch and a dict of what else is worth logging (keywords: queue, mask, weights),
+        and pieces is None or how the batch is cut.
+      features: (parameters, statistics, inputs, output) -> (n, d) float32 from frozen statistics; the inputs are
+        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is `encoder` or `head`.
       network: (parameters, statistics) -> the network that is evaluated and exported.
+      dimension: length d of an embedding.
+      level: (objective, (k, n, d) embeddings) -> the loss of a batch with these embeddings, for the chance level;
+        None where the objective is not what is minimised.
+      after: (parameters, statistics, progress) -> statistics, in the step, once the parameters have moved;
+        progress is the share of the run that is done. None changes nothing.
+      refresh: what is taken from the whole training split now and then.
     """
 
     init: Callable[[jax.Array], tuple[Params, Statistics]]
     loss: Callable[..., tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]]
-    features: Callable[[Params, Statistics, jax.Array, str], jax.Array]
-    network: Callable[[Params, Statistics], Network]
+    features: Callable[[Params, Statistics, Any, str], jax.Array]
+    network: Callable[[Params, Statistics], Any]
+    dimension: int
+    level: Callable[..., jax.Array] | None = None
+    after: Callable[[Params, Statistics, jax.Array], Statistics] | None = None
+    refresh: Refresh | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What a method is built for.
+
+    Attributes:
+      encoder: config of the encoder.
+      head: config of the head.
+      objective: what is minimised.
+      shapes: shape of one example of each of the k views.
+      given: whether an example holds its views, as a table does; views of an image are drawn.
+      examples: of the training split.
+      classes: number of classes; 0 where the label is a number.
+      dtype: arithmetic of the networks.
+    """
+
+    encoder: models.EncoderConfig
+    head: models.HeadConfig
+    objective: Objective
+    shapes: tuple[tuple[int, ...], ...]
+    given: bool
+    examples: int
+    classes: int
+    dtype: Any
+
+    def one_shape(self, method: str) -> tuple[int, ...]:
+        """The shape that all views share, for a method with one encoder."""
+        if len(set(self.shapes)) > 1:
+            raise ValueError(
+                f"method {method} has one encoder for all views and needs views of one shape, got "
+                f"{', '.join(map(str, self.shapes))}; method:multi_encoder has an encoder for each"
+            )
+        return self.shapes[0]
 
 
 class Method(Protocol):
     """A way of training; its implementations are frozen dataclasses that hold its options."""
 
-    def check(self, encoder: models.EncoderConfig, head: models.HeadConfig, microbatch: int | None) -> None:
+    def check(
+        self,
+        encoder: models.EncoderConfig,
+        head: models.HeadConfig,
+        objective: Objective,
+        k: int,
+        microbatch: int | None,
+    ) -> None:
         """Raise a `ValueError` about options that do not go together."""
 
-    def build(
-        self, encoder: models.EncoderConfig, head: models.HeadConfig, input_shape: tuple[int, ...], dtype: Any
-    ) -> Learner:
-        """The pure functions for these networks, inputs of this shape and arithmetic of this dtype."""
+    def build(self, setting: Setting) -> Learner:
+        """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
         ...
+
+
+def check_microbatch(encoder: models.EncoderConfig, microbatch: int | None) -> None:
+    """Micro-batches need an encoder whose output for one image does not depend on the others."""
+    if microbatch is not None and microbatch < 1:
+        raise ValueError(f"train.microbatch must be at least 1, got {microbatch}")
+    if microbatch is not None and encoder.has_batch_statistics:
+        raise ValueError(
+            "train.microbatch needs an encoder without batch statistics, for BatchNorm over a part of the batch "
+            "is another function; use --encoder.norm group, or a ViT. The head may keep its BatchNorm"
+        )
+
+
+def stacked(views: Any) -> jax.Array:
+    """(n, k, ...) views, from themselves or from a tuple of k arrays (n, ...) of one shape."""
+    return jnp.stack(views, axis=1) if isinstance(views, tuple) else views
+
+
+def embed(
+    encoder: nnx.Module, inputs: Inputs, draw: Callable[[Inputs], Any], pieces: Pieces | None = None
+) -> jax.Array:
+    """Features (n * k, f) of all views, an example's views one after the other.
+
+    Views lead with n all the way: with k in front, each device would compute every row.
+    """
+
+    def encode(encoder: Any, inputs: Inputs) -> jax.Array:
+        views = stacked(draw(inputs))
+        return encoder(views.reshape((-1, *views.shape[2:])))
+
+    if pieces is None:
+        return encode(encoder, inputs)
+    frozen, weights = nnx.split(encoder)
+
+    @jax.checkpoint
+    def piece(inputs: Inputs) -> jax.Array:
+        return encode(nnx.merge(frozen, weights, copy=True), inputs)
+
+    return pieces.join(jax.lax.map(piece, pieces.split(inputs)))
+
+
+def by_view(z: jax.Array, n: int) -> jax.Array:
+    """(n * k, d) to (k, n, d)."""
+    return z.reshape((n, -1, z.shape[-1])).swapaxes(0, 1)
+
+
+def missing(inputs: Inputs) -> dict[str, jax.Array]:
+    """The (k, n) mask for the objective, where examples may lack views."""
+    return {"mask": inputs["present"].T} if "present" in inputs else {}
+
+
+def rows(inputs: Inputs) -> int:
+    """n, the examples of some inputs."""
+    return jax.tree.leaves(inputs)[0].shape[0]
+
+
+def observe(network: Network, inputs: Any, output: str) -> jax.Array:
+    """Features of a network that is done with learning: (n, d) of images.
+
+    Where an example holds its views, the mean of its views' features, over those that are there.
+    """
+    view = models.eval_view(network)
+
+    def features(x: jax.Array) -> jax.Array:
+        encoded = view.encoder(x)
+        return view.head(encoded) if output == "head" else encoded
+
+    if not isinstance(inputs, dict):
+        return features(inputs)
+    views = stacked(inputs["views"])
+    found = features(views.reshape((-1, *views.shape[2:]))).reshape((*views.shape[:2], -1))
+    if "present" not in inputs:
+        return found.mean(axis=1)
+    present = inputs["present"]
+    count = jnp.maximum(present.sum(axis=1, keepdims=True), 1)
+    return jnp.where(present[..., None], found, 0).sum(axis=1) / count

@@ -45,8 +45,12 @@ class Objective:
         """The keyword arguments of the loss that this config sets."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "scope"}
 
+    def queue_argument(self) -> str | None:
+        """What the loss calls its further negatives; None if it takes none."""
+        return _queue_argument(type(self).function)
+
     def loss(self, z: jax.Array, **kwargs: Any) -> jax.Array:
-        """The loss of (k, n, d) embeddings; `axis_name` as in `mvcl.losses`."""
+        """The loss of (k, n, d) embeddings; `axis_name`, `mask` and a queue's name as in `mvcl.losses`."""
         return type(self).function(z, **self.options(), **kwargs)
 
     def measured(self, z: jax.Array, **kwargs: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -77,11 +81,46 @@ class OfPairs(Objective):
 
     pair: PairObjective
 
-    def loss(self, z: jax.Array, **kwargs: Any) -> jax.Array:
-        """The pair loss, carried over to k views."""
+    def queue_argument(self) -> str | None:
+        """What the pair loss calls its further negatives; None if it takes none."""
+        return _queue_argument(type(self.pair).function)
+
+    def of_views(self, **kwargs: Any) -> Callable[..., jax.Array]:
+        """The pair loss, carried over to many views; `weights` of the pairs are given here."""
         options = {name: value for name, value in self.options().items() if name != "pair"}
         # A partial of the loss itself, so that one Gram matrix of all views can serve all pairs.
-        return type(self).function(_partial(self.pair), **options)(z, **kwargs)
+        return type(self).function(_partial(self.pair), **options, **kwargs)
+
+    def loss(self, z: jax.Array, *, weights: jax.Array | None = None, **kwargs: Any) -> jax.Array:
+        """The pair loss of (k, n, d) embeddings; (k, k) weights of the pairs where the function has them."""
+        bound = {} if weights is None else {"weights": weights}
+        return self.of_views(**bound)(z, **kwargs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfGroups(Objective):
+    """A loss of two groups of views: the first half of the views, the queries, and the second, the keys."""
+
+    def loss(self, z: jax.Array, **kwargs: Any) -> jax.Array:
+        """The loss of the first k/2 views and the last."""
+        half = len(z) // 2
+        return type(self).function(z[:half], z[half:], **self.options(), **kwargs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfGroupPairs(OfPairs):
+    """A higher-order function of a pair loss, from two groups of views."""
+
+    def loss(self, z: jax.Array, *, weights: jax.Array | None = None, **kwargs: Any) -> jax.Array:
+        """The loss of the first k/2 views and the last."""
+        half = len(z) // 2
+        bound = {} if weights is None else {"weights": weights}
+        return self.of_views(**bound)(z[:half], z[half:], **kwargs)
+
+
+def _queue_argument(function: Callable[..., Any]) -> str | None:
+    names = inspect.signature(function).parameters
+    return next((name for name in ("queue", "extra_negatives") if name in names), None)
 
 
 def _partial(pair: PairObjective) -> Callable[..., Any]:
@@ -169,7 +208,23 @@ _OF_VIEWS = {
     name: _generate(name, function, Objective, _fields(function))
     for name, function in losses.VIEW_LOSSES.items()
 }
-OBJECTIVES: dict[str, Callable[..., Objective]] = {**_OF_TWO, **_OF_PAIRS, **_OF_VIEWS}
+_OF_GROUPS = {
+    name: _generate(name, function, OfGroups, _fields(function))
+    for name, function in losses.GROUP_LOSSES.items()
+}
+_OF_GROUP_PAIRS = {
+    name: _generate(
+        name, function, OfGroupPairs, [*_fields(function), ("pair", PairObjective, _default_pair)]
+    )
+    for name, function in losses.GROUP_HIGHER_ORDER.items()
+}
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
+    **_OF_TWO,
+    **_OF_PAIRS,
+    **_OF_VIEWS,
+    **_OF_GROUPS,
+    **_OF_GROUP_PAIRS,
+}
 
 
 def check(objective: Objective, k: int) -> None:
@@ -178,6 +233,11 @@ def check(objective: Objective, k: int) -> None:
         raise ValueError(
             f"objective {objective.name} compares exactly 2 views, got views.k = {k}; "
             f"for more use objective:all_pairs objective.pair:{objective.name}"
+        )
+
+    if isinstance(objective, (OfGroups, OfGroupPairs)) and k % 2:
+        raise ValueError(
+            f"objective {objective.name} compares two groups of k/2 views, so that views.k must be even, got {k}"
         )
 
 

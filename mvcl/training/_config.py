@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mvcl import augment, methods, models
-from mvcl.data import SOURCES, Digits, Source
+from mvcl.data import SOURCES, Digits, Outline, Source
+from mvcl.evaluation import EVALUATIONS, Classification, Evaluation
 from mvcl.training._optimizers import OPTIMIZERS, AdamW, Optimizer
 
 
@@ -20,7 +21,7 @@ class Views:
     """How many views an example has and how each is made."""
 
     k: int = 2
-    """Views of each example, at least 2."""
+    """Views of each example, at least 2. Where examples hold their views, as a table does, it is their number."""
     policy: augment.Policy = dataclasses.field(default_factory=augment.simclr)
     """Policy of every view; choose another by name with `views.policy:NAME`."""
     policies: tuple[augment.Policy, ...] = ()
@@ -79,26 +80,6 @@ class Checkpoint:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """How features are measured."""
-
-    features: Literal["encoder", "head"] = "encoder"
-    """Which output is measured: the encoder's (as all five papers do) or the projection head's."""
-    knn_k: int = 200
-    """Neighbours of the weighted k-NN; fewer if the training split is smaller."""
-    knn_temperature: float = 0.07
-    """Temperature of its weights e^{cos / temperature}."""
-    labels_per_class: tuple[int, ...] = (5, 10)
-    """Labels a class of the few-label probes."""
-    draws: int = 10
-    """Draws of labels that a few-label probe is averaged over."""
-    seed: int = 0
-    """Seed of these draws and of the linear probe's held-out part; apart from train.seed, so that runs compare."""
-    batch_size: int = 512
-    """Images encoded at once, over all devices."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
     """One experiment."""
 
@@ -117,7 +98,8 @@ class Config:
     train: Train = dataclasses.field(default_factory=Train)
     mesh: Mesh = dataclasses.field(default_factory=Mesh)
     checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
-    evaluation: Evaluation = dataclasses.field(default_factory=Evaluation)
+    evaluation: Evaluation = dataclasses.field(default_factory=Classification)
+    """How features are measured."""
 
     @property
     def examples(self) -> int:
@@ -141,6 +123,8 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "objective": methods.OBJECTIVES,
     "objective.pair": methods.PAIR_OBJECTIVES,
     "method": methods.METHODS,
+    "method.predictor": models.HEADS,
+    "evaluation": EVALUATIONS,
     "optimizer": OPTIMIZERS,
 }
 
@@ -183,8 +167,15 @@ def check(config: Config) -> Config:
     if config.mesh.fsdp < 1 or config.mesh.data == 0 or config.mesh.data < -1:
         raise ValueError(f"mesh.data must be -1 or positive and mesh.fsdp positive, got {config.mesh}")
     methods.check(config.objective, views.k)
-    config.method.check(config.encoder, config.head, train.microbatch)
+    config.method.check(config.encoder, config.head, config.objective, views.k, train.microbatch)
     return config
+
+
+def views_of(config: Config, outline: Outline) -> Config:
+    """The config with as many views as the examples hold, where they hold any."""
+    if outline.view_shapes is None:
+        return config
+    return dataclasses.replace(config, views=dataclasses.replace(config.views, k=len(outline.view_shapes)))
 
 
 def load(path: str | Path) -> Config:

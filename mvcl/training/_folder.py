@@ -96,9 +96,9 @@ def claim(workdir: Path, config: Config) -> None:
         write_whole(path, _config.to_json(config))
 
 
-def read_log(workdir: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl; a torn last line is left out."""
-    path = workdir / "metrics.jsonl"
+def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """The lines of a log file; a torn last line is left out."""
+    path = workdir / name
     rows = []
     for line in path.read_text().splitlines() if path.is_file() else []:
         try:
@@ -112,3 +112,12 @@ def rewind_log(workdir: Path, step: int) -> None:
     """Drop what was logged after this step, for it is about to be done again."""
     rows = [row for row in read_log(workdir) if row.get("step", 0) <= step]
     write_whole(workdir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    if (workdir / "refresh.jsonl").is_file():  # taken before its step, which is still to come
+        rows = [row for row in read_log(workdir, "refresh.jsonl") if row.get("step", 0) < step]
+        write_whole(workdir / "refresh.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def append_line(path: Path, row: dict[str, Any]) -> None:
+    """Add a line of JSON to a log file."""
+    with open(path, "a") as file:
+        file.write(json.dumps(row) + "\n")

@@ -57,8 +57,9 @@ class Log:
                 self._board.add_scalar(name, value, step)
         left = (self._steps - step) / rate
         width = len(str(self._steps))
+        beside = f" (chance {values['chance']:.4f})" if "chance" in values else ""
         text = (
-            f"step {step:>{width}}/{self._steps}  loss {values['loss']:.4f} (chance {values['chance']:.4f})  "
+            f"step {step:>{width}}/{self._steps}  loss {values['loss']:.4f}{beside}  "
             f"rank {values['effective_rank']:.1f}  {rate * self._views:,.0f} views/s  {_clock(left)} left"
         )
         if self._terminal:
@@ -81,8 +82,8 @@ class Log:
         self._board.close()
 
     def _warn(self, values: dict[str, Any]) -> None:
-        chance = values["chance"]
-        at_chance = values["loss"] > chance - 0.01 * (1 + abs(chance))
+        chance = values.get("chance", math.inf)
+        at_chance = math.isfinite(chance) and values["loss"] > chance - 0.01 * (1 + abs(chance))
         self._at_chance = self._at_chance + 1 if at_chance else 0
         if self._at_chance == _PATIENCE:
             self.say(

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from mvcl import augment, methods, metrics, models
+from mvcl import augment, data, methods, metrics, models
 from mvcl.training import _optimizers
 from mvcl.training._config import Config
 
@@ -30,10 +30,11 @@ class Program:
       learner: the method on its networks.
       init: () -> state, a dict of params, statistics, opt, step (updates done) and, with an EMA, ema.
       step: (state, batch) -> (state, metrics); the state is donated.
-      views: batch -> (n, k, H, W, C) views.
-      apply: (params, statistics, (b, H, W, C) float32 or uint8 images) -> (b, d) features.
+      views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) where examples hold their views.
+      apply: (params, statistics, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or
+        what `mvcl.data.given` gives.
       learning_rate: step -> learning rate.
-      chance: () -> the objective's chance level.
+      chance: () -> the objective's chance level; None if the method minimises something else.
     """
 
     mesh: Mesh
@@ -42,10 +43,10 @@ class Program:
     learner: methods.Learner
     init: Callable[[], State]
     step: Callable[[State, Any], tuple[State, dict[str, jax.Array]]]
-    views: Callable[[Any], jax.Array]
-    apply: Callable[[Any, Any, jax.Array], jax.Array]
+    views: Callable[[Any], Any]
+    apply: Callable[[Any, Any, Any], jax.Array]
     learning_rate: optax.Schedule
-    chance: Callable[[], jax.Array]
+    chance: Callable[[], jax.Array] | None
 
     @property
     def batch_sharding(self) -> NamedSharding:
@@ -66,20 +67,13 @@ class Program:
         return state.get("ema", state["params"]), state["statistics"]
 
 
-def build(
-    config: Config, *, image_shape: tuple[int, int, int] | None, channels: int, examples: int
-) -> Program:
-    """The programs of a config.
-
-    Args:
-      config: checked config.
-      image_shape: (H, W, C) of the images, or None if they differ and are cropped on the host.
-      channels: of the images.
-      examples: of the training split.
+def build(config: Config, outline: data.Outline) -> Program:
+    """The programs of a config, for data of this outline.
 
     Raises:
       ValueError: the batch does not divide over the devices, or is larger than the split.
     """
+    examples = outline.examples
     mesh = make_mesh(config.mesh)
     n, k = config.examples, config.views.k
     if n > examples:
@@ -106,10 +100,24 @@ def build(
     if dtype is None:
         dtype = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
     size = config.policies[0].image_size
-    learner = config.method.build(config.encoder, config.head, (size, size, channels), dtype)
+    given = outline.view_shapes
+    learner = config.method.build(
+        methods.Setting(
+            encoder=config.encoder,
+            head=config.head,
+            objective=config.objective,
+            shapes=given or ((size, size, outline.channels),) * k,
+            given=given is not None,
+            examples=examples,
+            classes=outline.classes,
+            dtype=dtype,
+        )
+    )
     seed, policies = config.train.seed, config.policies
 
-    def draw(inputs: dict[str, jax.Array]) -> jax.Array:
+    def draw(inputs: dict[str, Any]) -> Any:
+        if given is not None:
+            return inputs["views"]
         return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
 
     objective = _sharded_objective(config.objective, mesh)
@@ -134,6 +142,8 @@ def build(
         )
         updates, opt = rule.update(gradient, state["opt"], state["params"])
         params = optax.apply_updates(state["params"], updates)
+        if learner.after is not None:
+            statistics = learner.after(params, statistics, (state["step"] + 1) / steps)
         new = {"params": params, "statistics": statistics, "opt": opt, "step": state["step"] + 1}
         if config.train.ema:
             new["ema"] = optax.incremental_update(params, state["ema"], 1 - config.train.ema)
@@ -150,10 +160,13 @@ def build(
     sharding = _state_sharding(jax.eval_shape(init), mesh)
     replicated = NamedSharding(mesh, PartitionSpec())
     output = config.evaluation.features
-    resize = evaluation_view(config, image_shape)
+    resize = evaluation_view(config, outline.image_shape)
 
-    def apply(params: Any, statistics: Any, images: jax.Array) -> jax.Array:
-        return learner.features(params, statistics, resize(images), output)
+    def apply(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+        shown = resize(inputs) if given is None else inputs
+        return learner.features(params, statistics, shown, output)
+
+    level = learner.level
 
     return Program(
         mesh=mesh,
@@ -165,8 +178,10 @@ def build(
         views=jax.jit(draw),
         apply=apply,
         learning_rate=learning_rate,
-        chance=jax.jit(
-            lambda: methods.chance_level(lambda z: objective(z)[0], k, n, _embedding_size(learner)),
+        chance=None
+        if level is None
+        else jax.jit(
+            lambda: methods.chance_level(lambda z: level(objective, z), k, n, learner.dimension),
             out_shardings=replicated,
         ),
     )
@@ -205,31 +220,36 @@ def make_mesh(options: Any) -> Mesh:
     return Mesh(devices, ("data", "fsdp"), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
-def cost(
-    program: Program, config: Config, image_shape: tuple[int, int, int] | None, channels: int
-) -> dict[str, float]:
-    """What a step costs, from XLA's analysis of the compiled program.
+def abstract_batch(program: Program, config: Config, outline: data.Outline) -> dict[str, Any]:
+    """Shapes, dtypes and shardings of a global batch."""
+    n, k = config.examples, config.views.k
+    size = config.policies[0].image_size
 
-    Args:
-      program: the run's programs.
-      config: its config.
-      image_shape: (H, W, C) of the images, or None if they differ and are cropped on the host.
-      channels: of the images.
+    def rows(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((n, *shape), dtype, sharding=program.batch_sharding)
+
+    label = jnp.int32 if outline.classes else jnp.float32
+    batch: dict[str, Any] = {
+        "labels": rows((), label),
+        "index": rows((), jnp.int32),
+        "epoch": rows((), jnp.int32),
+    }
+    if outline.view_shapes is None:
+        shape = outline.image_shape or (k, size, size, outline.channels)
+        return batch | {"images": rows(shape, jnp.uint8)}
+    batch["views"] = tuple(rows(shape, jnp.float32) for shape in outline.view_shapes)
+    return batch | ({"present": rows((k,), jnp.bool_)} if outline.masked else {})
+
+
+def cost(program: Program, config: Config, outline: data.Outline) -> dict[str, float]:
+    """What a step costs, from XLA's analysis of the compiled program.
 
     Returns:
       Parameters of encoder and head, FLOPs and bytes read and written in a step by each device, and bytes of memory
       on each.
     """
     state = program.abstract_state()
-    n, k = config.examples, config.views.k
-    size = config.policies[0].image_size
-    shape = (n, *image_shape) if image_shape else (n, k, size, size, channels)
-    rows = program.batch_sharding
-    batch = {
-        "images": jax.ShapeDtypeStruct(shape, jnp.uint8, sharding=rows),
-        "index": jax.ShapeDtypeStruct((n,), jnp.int32, sharding=rows),
-        "epoch": jax.ShapeDtypeStruct((n,), jnp.int32, sharding=rows),
-    }
+    batch = abstract_batch(program, config, outline)
     compiled = program.step.lower(state, batch).compile()  # type: ignore[attr-defined]
     analysis, memory = compiled.cost_analysis(), compiled.memory_analysis()
     network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
@@ -243,26 +263,31 @@ def cost(
     }
 
 
-def _embedding_size(learner: methods.Learner) -> int:
-    params, statistics = jax.eval_shape(learner.init, jax.random.key(0))
-    return jax.eval_shape(learner.network, params, statistics).head.features
-
-
 def _sharded_objective(
     objective: methods.Objective, mesh: Mesh
-) -> Callable[[jax.Array], tuple[jax.Array, dict[str, jax.Array]]]:
-    """(k, n, d), its rows split over the mesh, to the loss; each device holds its rows of the similarities."""
+) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
+    """(k, n, d), its rows split over the mesh, to the loss; each device holds its rows of the similarities.
+
+    A `mask` (k, n) is split likewise; other keywords, a queue for instance, are whole on every device.
+    """
     if mesh.size == 1:
         return objective.measured
     axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     axes = axes[0] if len(axes) == 1 else axes
 
-    def local(z: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def local(z: jax.Array, extra: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
         if objective.scope == "device":
-            return jax.lax.pmean(objective.measured(z), axes)
-        return objective.measured(z, axis_name=axes)
+            return jax.lax.pmean(objective.measured(z, **extra), axes)
+        return objective.measured(z, axis_name=axes, **extra)
 
-    return jax.shard_map(local, mesh=mesh, in_specs=PartitionSpec(None, axes), out_specs=PartitionSpec())
+    by_row = PartitionSpec(None, axes)
+
+    def whole(z: jax.Array, **extra: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        specs = {name: by_row if name == "mask" else PartitionSpec() for name in extra}
+        split = jax.shard_map(local, mesh=mesh, in_specs=(by_row, specs), out_specs=PartitionSpec())
+        return split(z, extra)
+
+    return whole
 
 
 def _pieces(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Pieces | None:

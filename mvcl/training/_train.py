@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from mvcl import augment, data, evaluation, metrics
+from mvcl import augment, data, evaluation
 from mvcl.training import _folder, _program
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._config import Config, Mesh, check, load
+from mvcl.training._config import Config, Mesh, check, load, views_of
 from mvcl.training._log import Log, stdout
 
 Features = dict[str, np.ndarray]
@@ -45,7 +46,8 @@ class Run:
     """A config with its data and programs at hand."""
 
     config: Config
-    splits: Mapping[str, data.Split]
+    splits: Mapping[str, data.AnySplit]
+    outline: data.Outline
     program: _program.Program
 
 
@@ -55,13 +57,10 @@ def prepare(config: Config) -> Run:
     Raises:
       ValueError: something about the config or the data cannot work.
     """
-    check(config)
     splits = config.data.open()
-    split = splits["train"]
-    program = _program.build(
-        config, image_shape=split.image_shape, channels=_channels(split), examples=len(split)
-    )
-    return Run(config, splits, program)
+    outline = data.outline(splits["train"])
+    config = check(views_of(config, outline))
+    return Run(config, splits, outline, _program.build(config, outline))
 
 
 def train(config: Config, workdir: Path) -> dict[str, list[evaluation.Result]]:
@@ -84,7 +83,7 @@ def train(config: Config, workdir: Path) -> dict[str, list[evaluation.Result]]:
     if jax.process_index() > 0:
         return _train(run, workdir)
     with _folder.locked(workdir):
-        _folder.claim(workdir, config)
+        _folder.claim(workdir, run.config)
         return _train(run, workdir)
 
 
@@ -102,7 +101,8 @@ def _train(run: Run, workdir: Path) -> dict[str, list[evaluation.Result]]:
         say(f"continuing from step {step} of {program.steps}")
     if jax.process_index() == 0:
         _folder.rewind_log(workdir, step)
-        if not (workdir / "views.npz").is_file():
+        shown = not isinstance(run.splits["train"], data.ViewSplit)
+        if shown and not (workdir / "views.npz").is_file():
             _save_views(run, workdir)
     if step < program.steps:
         log = (
@@ -118,7 +118,7 @@ def _train(run: Run, workdir: Path) -> dict[str, list[evaluation.Result]]:
         )
         try:
             with _stop_signals() as stop:
-                state = _loop(run, state, step, checkpoints, log, stop)
+                state = _loop(run, state, step, checkpoints, log, stop, workdir)
         finally:
             if log is not None:
                 log.close()
@@ -140,14 +140,18 @@ def _loop(
     checkpoints: Checkpoints,
     log: Log | None,
     stop: dict[str, int],
+    workdir: Path,
 ) -> _program.State:
     config, program = run.config, run.program
-    chance = float(program.chance())
+    chance = {} if program.chance is None else {"chance": float(program.chance())}
     stream = data.to_devices(_batches(run, step), program.batch_sharding)
     every = round(config.train.evaluate_every * program.steps_per_epoch)
     pending: list[dict[str, jax.Array]] = []
     record = {"seed": config.train.seed}
+    refresh = program.learner.refresh
     while step < program.steps:
+        if refresh is not None and refresh.due(step, program.steps_per_epoch):
+            state = _refreshed(run, state, step, workdir)
         state, values = program.step(state, next(stream))
         step += 1
         pending.append(values)
@@ -167,15 +171,16 @@ def _loop(
                     {
                         **numbers,
                         "epoch": step / program.steps_per_epoch,
-                        "chance": chance,
+                        **chance,
                         "learning_rate": float(program.learning_rate(step - 1)),
                     },
                 )
         if saving:
-            score = _knn(run, state) if (scoring or last) and not stopping else None
+            score = _score(run, state) if (scoring or last) and not stopping else None
             if score is not None and log is not None:
-                log.score(step, "knn", score)
-            checkpoints.save(step, state, {**record, "epoch": step // program.steps_per_epoch}, score)
+                log.score(step, *score)
+            value = None if score is None else score[1]
+            checkpoints.save(step, state, {**record, "epoch": step // program.steps_per_epoch}, value)
             if log is not None:
                 log.restart_clock()
         if stopping:
@@ -248,10 +253,11 @@ def evaluate(
     step = int(state["step"])
     trained, labels = encode(run, state)
     fresh = program.init()
+    measure = run.config.evaluation.measure
     rows = {
-        "trained encoder": _measure(run, trained, labels),
-        "untrained encoder": _measure(run, encode(run, fresh)[0], labels),
-        "raw input": _measure(run, _raw(run), labels),
+        "trained encoder": measure(trained, run.splits),
+        "untrained encoder": measure(encode(run, fresh)[0], run.splits),
+        "raw input": measure(_raw(run), run.splits),
     }
     if workdir is not None and jax.process_index() == 0:
         names = run.splits["test"].class_names
@@ -267,88 +273,101 @@ def evaluate(
 
 
 def encode(
-    run: Run, state: _program.State, splits: tuple[str, ...] = ("train", "test")
+    run: Run, state: _program.State, splits: tuple[str, ...] | None = None
 ) -> tuple[Features, Features]:
-    """Features and labels of splits, from frozen parameters."""
+    """Features and labels of splits, from frozen parameters; None takes those that the evaluation needs."""
     program, options = run.program, run.config.evaluation
+    splits = options.splits(tuple(run.splits)) if splits is None else splits
     apply = jax.tree_util.Partial(program.apply, *program.evaluated(state))
     size = -(-options.batch_size // program.mesh.size) * program.mesh.size
     sharding = program.batch_sharding if program.mesh.size > 1 else None
     features, labels = {}, {}
     for name in splits:
         split = run.splits.get(name)
-        if split is None:
-            raise ValueError(f"--split must be one of {', '.join(run.splits)}, got {name!r}")
+        if split is None or isinstance(split, data.DomainSplit):
+            whole = [n for n, s in run.splits.items() if not isinstance(s, data.DomainSplit)]
+            raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
         features[name], index = evaluation.encode(
-            apply, _in_order(run, split, size), batch_size=size, sharding=sharding
+            apply, _in_order(run, name, size), batch_size=size, sharding=sharding
         )
         labels[name] = split.labels[index]
     return features, labels
 
 
-def _in_order(run: Run, split: data.Split, size: int) -> Iterator[dict[str, np.ndarray]]:
+def _in_order(run: Run, name: str, size: int) -> Iterator[dict[str, Any]]:
     """Every example once; each process has its share, and as many batches as the others."""
+    split = run.splits[name]
+    assert not isinstance(split, data.DomainSplit)
     world, rank = jax.process_count(), jax.process_index()
     share = size // world
-    read = split.take
-    if split.image_shape is None:
+
+    def read(rows: np.ndarray) -> Any:
+        if isinstance(split, data.ViewSplit):
+            return data.given(split, rows)
+        # All splits are shown as the training split is: a program knows one size of image.
+        if run.outline.image_shape is not None:
+            return split.take(rows)
+        return np.concatenate([blank[:0], *(resize(split.read(int(row)))[None] for row in rows)])
+
+    if not isinstance(split, data.ViewSplit) and run.outline.image_shape is None:
         resize = _host_resize(run)
-        blank = resize(np.zeros((8, 8, _channels(split)), np.uint8))[None]
-
-        def read(rows: np.ndarray) -> np.ndarray:
-            return np.concatenate([blank[:0], *(resize(split.read(int(row)))[None] for row in rows)])
-
+        blank = resize(np.zeros((8, 8, run.outline.channels), np.uint8))[None]
     for start in range(0, len(split), size):
         rows = np.arange(start + rank * share, min(start + (rank + 1) * share, len(split)))
-        yield {"images": read(rows), "index": rows}
+        yield {"inputs": read(rows), "index": rows}
 
 
-def _measure(run: Run, features: Features, labels: Features) -> list[evaluation.Result]:
-    options = run.config.evaluation
-    return evaluation.evaluate_features(
-        features,
-        labels,
-        num_classes=len(run.splits["train"].class_names),
-        seed=options.seed,
-        k=options.knn_k,
-        temperature=options.knn_temperature,
-        labels_per_class=options.labels_per_class,
-        draws=options.draws,
+def _score(run: Run, state: _program.State) -> tuple[str, float] | None:
+    if type(run.config.evaluation).score is evaluation.Evaluation.score:
+        return None
+    return run.config.evaluation.score(encode(run, state)[0], run.splits)
+
+
+def _refreshed(run: Run, state: _program.State, step: int, workdir: Path) -> _program.State:
+    """The state with what the method takes from the whole training split, which a line of refresh.jsonl shows."""
+    program, split = run.program, run.splits["train"]
+    if not isinstance(split, data.ViewSplit):
+        raise ValueError(
+            f"method {type(run.config.method).__name__} needs examples that hold their views, as tables of features do"
+        )
+    assert program.learner.refresh is not None
+    inputs = data.given(split, np.arange(len(split)))
+    statistics, record = program.learner.refresh.compute(
+        state["params"], state["statistics"], inputs["views"], inputs.get("present"), step
     )
-
-
-def _knn(run: Run, state: _program.State) -> float:
-    features, labels = encode(run, state)
-    options = run.config.evaluation
-    voted = metrics.weighted_knn(
-        features["train"],
-        labels["train"],
-        features["test"],
-        num_classes=len(run.splits["train"].class_names),
-        k=options.knn_k,
-        temperature=options.knn_temperature,
-    )
-    return float(np.mean(np.asarray(voted) == labels["test"]))
+    place = program.abstract_state()["statistics"]
+    statistics = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), statistics, place)
+    if jax.process_index() == 0:
+        plain = {name: np.asarray(value).tolist() for name, value in record.items()}
+        _folder.append_line(workdir / "refresh.jsonl", {"step": step, **plain})
+    return {**state, "statistics": statistics}
 
 
 def _raw(run: Run) -> Features:
-    """The images themselves, at the encoder's size, one row each."""
-    view = _program.evaluation_view(run.config, run.splits["train"].image_shape)
-    flat = jax.tree_util.Partial(lambda x: view(x).reshape((x.shape[0], -1)))
+    """The inputs themselves, one row each: images at the encoder's size, views side by side."""
+    split = run.splits["train"]
+
+    def flat(inputs: Any) -> jax.Array:
+        parts = inputs["views"] if isinstance(inputs, dict) else (view(inputs),)
+        rows = [jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts]
+        return jnp.concatenate(rows, axis=1)
+
+    view = _program.evaluation_view(run.config, split.image_shape)
     size = run.config.evaluation.batch_size * jax.process_count()
     sharding = run.program.batch_sharding if jax.process_count() > 1 else None
+    apply = jax.tree_util.Partial(flat)
     return {
-        name: evaluation.encode(flat, _in_order(run, split, size), batch_size=size, sharding=sharding)[0]
-        for name, split in run.splits.items()
+        name: evaluation.encode(apply, _in_order(run, name, size), batch_size=size, sharding=sharding)[0]
+        for name in run.config.evaluation.splits(tuple(run.splits))
     }
 
 
 def _batches(run: Run, first_step: int) -> Iterator[data.Batch]:
     config, split = run.config, run.splits["train"]
     crop = None
-    if split.image_shape is None:
+    if not isinstance(split, data.ViewSplit) and split.image_shape is None:
 
-        def crop(image: np.ndarray, epoch: int, index: int) -> np.ndarray:
+        def crop(image: Any, epoch: int, index: int) -> np.ndarray:
             return augment.host_crop(image, config.policies, config.train.seed, epoch, index)
 
     return data.batches(
@@ -368,28 +387,26 @@ def _host_resize(run: Run) -> Callable[[np.ndarray], np.ndarray]:
     return lambda image: augment.host_crop(image, [policy], 0, 0, 0)[0]
 
 
-def _channels(split: data.Split) -> int:
-    return split.image_shape[2] if split.image_shape else split.read(0).shape[2]
-
-
 def _save_views(run: Run, workdir: Path, count: int = 8) -> None:
     """Some examples and their views, for the report."""
     split = run.splits["train"]
+    assert not isinstance(split, data.ViewSplit)
     rows = np.arange(min(count, len(split)))
     epoch = np.zeros(len(rows), np.int32)
-    images = [split.read(int(r)) for r in rows]
+    groups: list[Any]
+    if isinstance(split, data.DomainSplit):
+        groups = [split.read_views(int(r), 0) for r in rows]
+        images = [np.asarray(group[0]) for group in groups]
+    else:
+        images = [split.read(int(r)) for r in rows]
+        groups = list(images)
     if split.image_shape is None:
-        cropped = [
-            augment.host_crop(x, run.config.policies, run.config.train.seed, 0, int(r))
-            for r, x in zip(rows, images)
-        ]
-        drawn = run.program.views(
-            {"images": np.stack(cropped), "index": rows.astype(np.int32), "epoch": epoch}
-        )
+        policies, seed = run.config.policies, run.config.train.seed
+        batch = np.stack([augment.host_crop(x, policies, seed, 0, int(r)) for r, x in zip(rows, groups)])
         images = [_host_resize(run)(x) for x in images]
     else:
-        batch = {"images": np.stack(images), "index": rows.astype(np.int32), "epoch": epoch}
-        drawn = run.program.views(batch)
+        batch = np.stack(images)
+    drawn = run.program.views({"images": batch, "index": rows.astype(np.int32), "epoch": epoch})
     policies = run.config.policies
     shown = np.stack([np.asarray(drawn)[:, v] * p.std + p.mean for v, p in enumerate(policies)], axis=1)
     shown = np.round(np.clip(shown, 0, 1) * 255).astype(np.uint8)

@@ -21,7 +21,7 @@ def linear(weights, images):
 def batches(images, index, size):
     for start in range(0, len(index), size):
         rows = index[start : start + size]
-        yield {"images": images[rows], "index": rows, "epoch": np.zeros(len(rows), int)}
+        yield {"inputs": images[rows], "index": rows, "epoch": np.zeros(len(rows), int)}
 
 
 def mesh(**axes):
@@ -120,7 +120,7 @@ rng = np.random.default_rng(0)
 images, weights = rng.normal(size=(21, 16)).astype(np.float32), rng.normal(size=(16, 3)).astype(np.float32)
 sharding = NamedSharding(jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,)), PartitionSpec("data"))
 rows = [np.arange(s + 4 * rank, min(s + 4 * rank + 4, 21)) for s in range(0, 21, 8)]
-batches = [{"images": images[r], "index": r} for r in rows]
+batches = [{"inputs": images[r], "index": r} for r in rows]
 features, index = encode(Partial(lambda w, x: x @ w, weights), batches, batch_size=8, sharding=sharding)
 np.testing.assert_array_equal(index, np.arange(21))
 np.testing.assert_allclose(features, images @ weights, rtol=1e-5, atol=1e-5)

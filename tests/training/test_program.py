@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from mvcl import augment, data, methods, models, training
-from mvcl.training import AdamW, Lars, Mesh, Sgd, _optimizers, _train
+from mvcl.training import AdamW, Lars, Mesh, Sgd, _optimizers, _program, _train
 
 
 def curve(config, steps=20):
@@ -72,11 +72,7 @@ def test_microbatches_give_the_loss_and_gradient_of_the_batch(tiny, mesh):
 
 def memory(config):
     run = training.prepare(config)
-    batch = {
-        "images": jax.ShapeDtypeStruct((config.examples, 8, 8, 1), jnp.uint8),
-        "index": jax.ShapeDtypeStruct((config.examples,), jnp.int32),
-        "epoch": jax.ShapeDtypeStruct((config.examples,), jnp.int32),
-    }
+    batch = _program.abstract_batch(run.program, config, run.outline)
     compiled = run.program.step.lower(run.program.abstract_state(), batch).compile()
     return compiled.memory_analysis().temp_size_in_bytes
 

@@ -1,0 +1,82 @@
+"""Ways to measure frozen features, by name: which splits are encoded, and what is computed from them."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from mvcl.evaluation._table import Result, evaluate_features
+from mvcl.metrics import weighted_knn
+
+Arrays = Mapping[str, np.ndarray]
+Splits = Mapping[str, Any]  # name -> labels (N,), class_names, and groups (N,) where the data have them
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What every protocol has."""
+
+    features: Literal["encoder", "head"] = "encoder"
+    """Which output is measured: the encoder's (as all five papers do) or the projection head's."""
+    batch_size: int = 512
+    """Examples encoded at once, over all devices."""
+    seed: int = 0
+    """Seed of draws and held-out parts; apart from train.seed, so that runs compare."""
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """The splits whose features `measure` needs."""
+        return ("train", "test")
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """The results of one set of features, (N, d) by split."""
+        raise NotImplementedError(
+            f"{type(self).__name__} is an interface; choose one of {', '.join(EVALUATIONS)}"
+        )
+
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
+        """Name and value of the number that is taken during training, higher being better; None takes none."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Classification(Evaluation):
+    """Weighted k-NN, linear probe and few-label probes."""
+
+    knn_k: int = 200
+    """Neighbours of the weighted k-NN; fewer if the training split is smaller."""
+    knn_temperature: float = 0.07
+    """Temperature of its weights e^{cos / temperature}."""
+    labels_per_class: tuple[int, ...] = (5, 10)
+    """Labels a class of the few-label probes."""
+    draws: int = 10
+    """Draws of labels that a few-label probe is averaged over."""
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """Test accuracies."""
+        return evaluate_features(
+            features,
+            {name: splits[name].labels for name in ("train", "test")},
+            num_classes=len(splits["train"].class_names),
+            seed=self.seed,
+            k=self.knn_k,
+            temperature=self.knn_temperature,
+            labels_per_class=self.labels_per_class,
+            draws=self.draws,
+        )
+
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
+        """Test accuracy of the weighted k-NN."""
+        train, test = splits["train"], splits["test"]
+        voted = weighted_knn(
+            features["train"],
+            train.labels,
+            features["test"],
+            num_classes=len(train.class_names),
+            k=self.knn_k,
+            temperature=self.knn_temperature,
+        )
+        return "knn", float(np.mean(np.asarray(voted) == test.labels))
+
+
+EVALUATIONS: dict[str, Callable[[], Evaluation]] = {"classification": Classification}

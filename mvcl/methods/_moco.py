@@ -1,0 +1,257 @@
+"""Momentum contrast: queries from a trained encoder, keys from its slow copy (He 2020; Chen 2020, 2021)."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from mvcl import models
+from mvcl.methods._method import (
+    Inputs,
+    Learner,
+    Measures,
+    Params,
+    Pieces,
+    Setting,
+    Statistics,
+    by_view,
+    check_microbatch,
+    embed,
+    missing,
+    observe,
+    rows,
+    stacked,
+)
+from mvcl.methods._momentum import Followed, check_momentum
+from mvcl.methods._objective import Objective
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MocoV2:
+    """Query encoder, momentum encoder and a queue of keys (MoCo v2, Chen et al. 2020; Jeon 2025 for m views each).
+
+    Of the k = 2m views the first m are queries and the last m keys. The queue holds the keys of earlier batches: the
+    mean direction of an instance's keys where the objective compares groups (`dsf`, `mean_pair`), else every key.
+    BatchNorm takes its statistics over the global batch on all devices, so that no device's share tells keys
+    apart and rows need no shuffling between devices.
+    """
+
+    momentum: float = 0.999
+    """Share of itself that the momentum encoder keeps at each step, at the start."""
+    end_momentum: float = 0.999
+    """The same at the end; a half cosine between."""
+    queue: int = 4096
+    """Keys that are kept as negatives; 0 keeps none."""
+    evaluate: Literal["online", "momentum"] = "online"
+    """The encoder that is measured and exported."""
+
+    def check(
+        self,
+        encoder: models.EncoderConfig,
+        head: models.HeadConfig,
+        objective: Objective,
+        k: int,
+        microbatch: int | None,
+    ) -> None:
+        """Options, an even number of views, and an objective that takes the queue."""
+        check_momentum(self.momentum, self.end_momentum)
+        check_microbatch(encoder, microbatch)
+        if k % 2:
+            raise ValueError(
+                f"method moco_v2 gives half of the views to each encoder; views.k must be even, got {k}"
+            )
+        if self.queue < 0:
+            raise ValueError(f"method.queue must be at least 0, got {self.queue}")
+        if self.queue and objective.queue_argument() is None:
+            raise ValueError(
+                f"objective {objective.name} has no place for a queue; use --method.queue 0, or objective:dsf, "
+                "objective:cross_pairs or objective:mean_pair with a pair loss that takes extra negatives"
+            )
+
+    def build(self, setting: Setting) -> Learner:
+        """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
+        pair = Followed(setting, "moco_v2")
+        name = setting.objective.queue_argument()
+        means = setting.objective.name in ("dsf", "mean_pair")
+
+        def init(key: jax.Array) -> tuple[Params, Statistics]:
+            params, statistics = pair.init(key)
+            if self.queue:
+                vectors = jax.random.normal(
+                    jax.random.fold_in(key, 1), (self.queue, pair.abstract.head.features)
+                )
+                statistics["queue"] = _unit(vectors)
+            return params, statistics
+
+        def loss(
+            params: Params,
+            statistics: Statistics,
+            inputs: Inputs,
+            draw: Callable[[Inputs], Any],
+            objective: Callable[..., tuple[jax.Array, Measures]],
+            pieces: Pieces | None = None,
+        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
+            online, momentum, n = pair.online(params, statistics), pair.momentum(statistics), rows(inputs)
+            first, last = _halves(draw)
+            queries = by_view(online.head(embed(online.encoder, inputs, first, pieces)), n)
+            keys = by_view(momentum.head(embed(momentum.encoder, inputs, last, pieces)), n)
+            keys = jax.lax.stop_gradient(keys)
+            queue = {} if name is None or not self.queue else {name: statistics["queue"]}
+            value, measures = objective(jnp.concatenate([queries, keys]), **queue, **missing(inputs))
+            new = pair.moved(statistics, online, momentum)
+            if self.queue:
+                z = _unit(keys.astype(jnp.float32))
+                fresh = _unit(z.mean(0)) if means else z.reshape((-1, z.shape[-1]))
+                new["queue"] = jnp.concatenate([fresh, statistics["queue"]])[: self.queue]
+            return value, (new, queries, measures)
+
+        def after(params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
+            return pair.follow(params, statistics, self.momentum, self.end_momentum, progress)
+
+        def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
+            if not self.queue or name is None:
+                return objective(z)[0]
+            # A queue of the same kind as the keys: those of the batch, over and over.
+            keys = _unit(z[len(z) // 2 :])
+            like = keys.mean(0) if means else keys.reshape((-1, z.shape[-1]))
+            return objective(z, **{name: jnp.resize(like, (self.queue, z.shape[-1]))})[0]
+
+        return _learner(pair, init, loss, level, after, self.evaluate)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MocoV3:
+    """Momentum encoder, predictor, keys of the same batch, symmetric (MoCo v3, Chen et al. 2021).
+
+    With the k = 2m views in halves A and B, the loss is L(q(A), k(B)) + L(q(B), k(A)): queries from encoder, head
+    and predictor, keys from the momentum copy of encoder and head.
+    """
+
+    momentum: float = 0.99
+    """Share of itself that the momentum encoder keeps at each step, at the start."""
+    end_momentum: float = 1.0
+    """The same at the end; a half cosine between."""
+    predictor: models.HeadConfig = dataclasses.field(
+        default_factory=lambda: models.MLPHead(
+            layers=2, hidden=4096, out=256, norm="batch", output_norm="batch_plain"
+        )
+    )
+    """From the head's output to the queries, which must have the head's length."""
+    evaluate: Literal["online", "momentum"] = "online"
+    """The encoder that is measured and exported."""
+
+    def check(
+        self,
+        encoder: models.EncoderConfig,
+        head: models.HeadConfig,
+        objective: Objective,
+        k: int,
+        microbatch: int | None,
+    ) -> None:
+        """Options, and an even number of views."""
+        check_momentum(self.momentum, self.end_momentum)
+        check_microbatch(encoder, microbatch)
+        if k % 2:
+            raise ValueError(
+                f"method moco_v3 compares two halves of the views; views.k must be even, got {k}"
+            )
+
+    def build(self, setting: Setting) -> Learner:
+        """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
+        pair = Followed(setting, "moco_v3")
+        predictor = Predictor(self.predictor, pair.abstract.head.features, setting.dtype)
+
+        def init(key: jax.Array) -> tuple[Params, Statistics]:
+            return predictor.init(*pair.init(key), key)
+
+        def loss(
+            params: Params,
+            statistics: Statistics,
+            inputs: Inputs,
+            draw: Callable[[Inputs], Any],
+            objective: Callable[..., tuple[jax.Array, Measures]],
+            pieces: Pieces | None = None,
+        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
+            online, momentum, n = pair.online(params, statistics), pair.momentum(statistics), rows(inputs)
+            predict = predictor.module(params, statistics)
+            z = online.head(embed(online.encoder, inputs, draw, pieces))
+            queries = by_view(predict(z), n)
+            keys = by_view(momentum.head(embed(momentum.encoder, inputs, draw, pieces)), n)
+            keys = jax.lax.stop_gradient(keys)
+            m = len(keys) // 2
+            mask = missing(inputs)
+            forth, measures = objective(jnp.concatenate([queries[:m], keys[m:]]), **mask)
+            swapped = {name: jnp.roll(there, m, axis=0) for name, there in mask.items()}
+            back, _ = objective(jnp.concatenate([queries[m:], keys[:m]]), **swapped)
+            new = predictor.moved(pair.moved(statistics, online, momentum), predict)
+            return forth + back, (new, by_view(z, n), measures)
+
+        def after(params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
+            return pair.follow(params, statistics, self.momentum, self.end_momentum, progress)
+
+        def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
+            m = len(z) // 2
+            return objective(z)[0] + objective(jnp.concatenate([z[m:], z[:m]]))[0]
+
+        return _learner(pair, init, loss, level, after, self.evaluate)
+
+
+class Predictor:
+    """The network that only the trained side has, after its head."""
+
+    def __init__(self, config: models.HeadConfig, features: int, dtype: Any) -> None:
+        self._config, self._features, self._dtype = config, features, dtype
+        abstract = nnx.eval_shape(lambda: self._fresh(jax.random.key(0)))
+        if abstract.features != features:
+            raise ValueError(
+                f"method.predictor must end in the head's {features} features, got {abstract.features}; "
+                f"set --method.predictor.out {features}"
+            )
+        self._graph = nnx.graphdef(abstract)
+
+    def _fresh(self, key: jax.Array) -> Any:
+        return self._config.build(self._features, dtype=self._dtype, rngs=nnx.Rngs(key))
+
+    def init(self, params: Any, statistics: Any, key: jax.Array) -> tuple[Params, Statistics]:
+        """Parameters and statistics with those of a fresh predictor beside them."""
+        net = self._fresh(jax.random.fold_in(key, 2))
+        return (
+            params | {"predictor": nnx.state(net, nnx.Param)},
+            statistics | {"predictor": nnx.state(net, nnx.Not(nnx.Param))},
+        )
+
+    def module(self, params: Params, statistics: Statistics) -> Any:
+        """The predictor."""
+        return nnx.merge(self._graph, params["predictor"], statistics["predictor"], copy=True)
+
+    def moved(self, statistics: Statistics, module: Any) -> Statistics:
+        """The statistics after the predictor has seen a batch."""
+        return statistics | {"predictor": nnx.state(module, nnx.Not(nnx.Param))}
+
+
+def _learner(pair: Followed, init: Any, loss: Any, level: Any, after: Any, evaluate: str) -> Learner:
+    def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
+        return observe(pair.evaluated(params, statistics, evaluate), inputs, output)
+
+    def network(params: Params, statistics: Statistics) -> Any:
+        return pair.evaluated(params, statistics, evaluate)
+
+    return Learner(init, loss, features, network, pair.abstract.head.features, level, after)
+
+
+def _halves(draw: Callable[[Inputs], Any]) -> tuple[Callable[[Inputs], Any], Callable[[Inputs], Any]]:
+    """The first half of the views, and the last; drawn twice in the text, once in the compiled program."""
+
+    def half(inputs: Inputs, last: bool) -> jax.Array:
+        views = stacked(draw(inputs))
+        m = views.shape[1] // 2
+        return views[:, m:] if last else views[:, :m]
+
+    return lambda inputs: half(inputs, False), lambda inputs: half(inputs, True)
+
+
+def _unit(z: jax.Array) -> jax.Array:
+    return z / jnp.maximum(jnp.linalg.norm(z, axis=-1, keepdims=True), 1e-12)

@@ -1,0 +1,143 @@
+"""An encoder for each view or modality, into a common space."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from mvcl import models
+from mvcl.methods._method import (
+    Inputs,
+    Learner,
+    Measures,
+    Params,
+    Pieces,
+    Setting,
+    Statistics,
+    missing,
+)
+from mvcl.methods._objective import Objective
+
+
+class Networks(nnx.Module):
+    """An encoder and a head for each of the k views."""
+
+    def __init__(self, setting: Setting, encoders: Sequence[models.EncoderConfig], rngs: nnx.Rngs) -> None:
+        self.encoder = nnx.List(
+            [
+                config.build(shape, dtype=setting.dtype, rngs=rngs)
+                for config, shape in zip(encoders, setting.shapes, strict=True)
+            ]
+        )
+        self.head = nnx.List(
+            [setting.head.build(encoder.features, dtype=setting.dtype, rngs=rngs) for encoder in self.encoder]
+        )
+
+
+def separate(views: Any) -> tuple[jax.Array, ...]:
+    """One array (n, ...) a view, from themselves or from (n, k, ...) views."""
+    return views if isinstance(views, tuple) else tuple(jnp.moveaxis(views, 1, 0))
+
+
+def of_each_view(
+    configs: tuple[models.EncoderConfig, ...], setting: Setting
+) -> tuple[models.EncoderConfig, ...]:
+    """An encoder config a view: those given, or the run's for all."""
+    k = len(setting.shapes)
+    if configs and len(configs) != k:
+        raise ValueError(
+            f"method.encoders must have an entry for each of the {k} views or none, got {len(configs)}"
+        )
+    return configs or (setting.encoder,) * k
+
+
+def fused(encoder: Any, inputs: Any) -> jax.Array:
+    """(n, Σ_l f_l): the encoders' features side by side; zeros where a view is missing."""
+    # An image is shown to every encoder as it is.
+    views = separate(inputs["views"]) if isinstance(inputs, dict) else (inputs,) * len(encoder)
+    found = [encode(view) for encode, view in zip(encoder, views, strict=True)]
+    there = inputs.get("present") if isinstance(inputs, dict) else None
+    if there is not None:
+        found = [jnp.where(there[:, l, None], z, 0) for l, z in enumerate(found)]
+    return jnp.concatenate(found, axis=-1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultiEncoder:
+    """An encoder and a head of its own for each view, for modalities and measurements of different shapes.
+
+    An example that lacks a view takes no part in what the objective says of that view. The features that are
+    measured are those of all encoders side by side, zeros for a missing view.
+    """
+
+    encoders: tuple[models.EncoderConfig, ...] = ()
+    """One encoder a view; empty means `encoder` for each. Set in a config file."""
+
+    def check(
+        self,
+        encoder: models.EncoderConfig,
+        head: models.HeadConfig,
+        objective: Objective,
+        k: int,
+        microbatch: int | None,
+    ) -> None:
+        """No micro-batches."""
+        if microbatch is not None:
+            raise ValueError(
+                f"method multi_encoder embeds a batch at once; train.microbatch must be None, got {microbatch}"
+            )
+
+    def build(self, setting: Setting) -> Learner:
+        """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
+        encoders = of_each_view(self.encoders, setting)
+
+        def fresh(key: jax.Array) -> Networks:
+            return Networks(setting, encoders, nnx.Rngs(key))
+
+        abstract = nnx.eval_shape(lambda: fresh(jax.random.key(0)))
+        graph = nnx.graphdef(abstract)
+
+        def init(key: jax.Array) -> tuple[Params, Statistics]:
+            nets = fresh(key)
+            return nnx.state(nets, nnx.Param), nnx.state(nets, nnx.Not(nnx.Param))
+
+        def network(params: Params, statistics: Statistics) -> Networks:
+            return nnx.merge(graph, params, statistics, copy=True)
+
+        def loss(
+            params: Params,
+            statistics: Statistics,
+            inputs: Inputs,
+            draw: Callable[[Inputs], Any],
+            objective: Callable[..., tuple[jax.Array, Measures]],
+            pieces: Pieces | None = None,
+        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
+            nets = network(params, statistics)
+            views = separate(draw(inputs))
+            z = jnp.stack(
+                [
+                    head(encoder(view))
+                    for head, encoder, view in zip(nets.head, nets.encoder, views, strict=True)
+                ]
+            )
+            value, measures = objective(z, **missing(inputs))
+            return value, (nnx.state(nets, nnx.Not(nnx.Param)), z, measures)
+
+        def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
+            nets = models.eval_view(network(params, statistics))
+            if output == "encoder":
+                return fused(nets.encoder, inputs)
+            whole = [lambda x, e=e, h=h: h(e(x)) for e, h in zip(nets.encoder, nets.head)]
+            return fused(whole, inputs)
+
+        return Learner(
+            init,
+            loss,
+            features,
+            network,
+            dimension=abstract.head[0].features,
+            level=lambda objective, z: objective(z)[0],
+        )

@@ -1,0 +1,107 @@
+"""Student and teacher over k views (Piran 2024, Sections 2.1 and 4)."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from mvcl import models
+from mvcl.methods._method import (
+    Inputs,
+    Learner,
+    Measures,
+    Params,
+    Pieces,
+    Setting,
+    Statistics,
+    by_view,
+    check_microbatch,
+    embed,
+    missing,
+    observe,
+    rows,
+)
+from mvcl.methods._moco import Predictor
+from mvcl.methods._momentum import Followed, check_momentum
+from mvcl.methods._objective import Objective
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudentTeacher:
+    """Each view in turn from the teacher, the other k - 1 from the student; the k losses are summed.
+
+        Σ_i L(s(x_1), ..., t(x_i), ..., s(x_k))
+
+    The student is encoder, head and predictor; the teacher is the moving average of encoder and head, without
+    predictor and without gradient (Piran 2024, Section 2.1). Every view passes each network once.
+    """
+
+    momentum: float = 0.99
+    """Share of itself that the teacher keeps at each step, at the start."""
+    end_momentum: float = 1.0
+    """The same at the end; a half cosine between."""
+    predictor: models.HeadConfig = dataclasses.field(
+        default_factory=lambda: models.MLPHead(hidden=4096, out=256, activation="gelu")
+    )
+    """From the student's head to its embeddings, which must have the head's length; `none` has no predictor."""
+    evaluate: Literal["online", "momentum"] = "online"
+    """The encoder that is measured and exported: the student's (online) or the teacher's (momentum)."""
+
+    def check(
+        self,
+        encoder: models.EncoderConfig,
+        head: models.HeadConfig,
+        objective: Objective,
+        k: int,
+        microbatch: int | None,
+    ) -> None:
+        """The range of the options."""
+        check_momentum(self.momentum, self.end_momentum)
+        check_microbatch(encoder, microbatch)
+
+    def build(self, setting: Setting) -> Learner:
+        """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
+        pair = Followed(setting, "student_teacher")
+        predictor = Predictor(self.predictor, pair.abstract.head.features, setting.dtype)
+
+        def init(key: jax.Array) -> tuple[Params, Statistics]:
+            return predictor.init(*pair.init(key), key)
+
+        def loss(
+            params: Params,
+            statistics: Statistics,
+            inputs: Inputs,
+            draw: Callable[[Inputs], Any],
+            objective: Callable[..., tuple[jax.Array, Measures]],
+            pieces: Pieces | None = None,
+        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
+            student, teacher, n = pair.online(params, statistics), pair.momentum(statistics), rows(inputs)
+            predict = predictor.module(params, statistics)
+            z = by_view(predict(student.head(embed(student.encoder, inputs, draw, pieces))), n)
+            targets = by_view(teacher.head(embed(teacher.encoder, inputs, draw, pieces)), n)
+            targets = jax.lax.stop_gradient(targets)
+            total, found = jnp.zeros((), jnp.float32), []
+            for i in range(len(z)):
+                value, measures = objective(z.at[i].set(targets[i].astype(z.dtype)), **missing(inputs))
+                total += value
+                found.append(measures)
+            # The worst of the k: a solver that ended early somewhere is to be seen.
+            worst = jax.tree.map(lambda *values: jnp.max(jnp.stack(values)), *found)
+            new = predictor.moved(pair.moved(statistics, student, teacher), predict)
+            return total, (new, z, worst)
+
+        def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
+            return observe(pair.evaluated(params, statistics, self.evaluate), inputs, output)
+
+        def network(params: Params, statistics: Statistics) -> Any:
+            return pair.evaluated(params, statistics, self.evaluate)
+
+        def after(params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
+            return pair.follow(params, statistics, self.momentum, self.end_momentum, progress)
+
+        def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
+            return len(z) * objective(z)[0]
+
+        return Learner(init, loss, features, network, pair.abstract.head.features, level, after)

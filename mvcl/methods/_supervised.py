@@ -1,0 +1,116 @@
+"""Training on the labels: the upper bound that learning without them is held against."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from mvcl import models
+from mvcl.methods._method import Inputs, Learner, Measures, Params, Pieces, Setting, Statistics, rows, stacked
+from mvcl.methods._multi_encoder import fused, of_each_view
+from mvcl.methods._objective import Objective
+
+
+class Labelled(nnx.Module):
+    """Encoders, and a linear layer from their features to the label."""
+
+    def __init__(self, setting: Setting, encoders: tuple[models.EncoderConfig, ...], rngs: nnx.Rngs) -> None:
+        shapes = setting.shapes if setting.given else setting.shapes[:1]
+        built = [e.build(s, dtype=setting.dtype, rngs=rngs) for e, s in zip(encoders, shapes)]
+        self.encoder = nnx.List(built) if setting.given else built[0]
+        # In float32, for the loss is taken on its output.
+        self.head = nnx.Linear(sum(e.features for e in built), max(setting.classes, 1), rngs=rngs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Supervised:
+    """Encoders and a linear layer learn the label; the objective is not used.
+
+    Where an example holds its views, each has an encoder and their features are put side by side (late fusion,
+    the multimodal upper bound of Koromilas 2025, Table IV); images have one encoder, which sees the k views one by
+    one. Classes are learned by cross-entropy. `evaluation.features = head` measures the predictions.
+    """
+
+    encoders: tuple[models.EncoderConfig, ...] = ()
+    """One encoder a view, where examples hold their views; empty means `encoder` for each. Set in a config file."""
+    regression: Literal["absolute", "squared"] = "absolute"
+    """Error that is minimised where the label is a number."""
+
+    def check(
+        self,
+        encoder: models.EncoderConfig,
+        head: models.HeadConfig,
+        objective: Objective,
+        k: int,
+        microbatch: int | None,
+    ) -> None:
+        """No micro-batches."""
+        if microbatch is not None:
+            raise ValueError(
+                f"method supervised embeds a batch at once; train.microbatch must be None, got {microbatch}"
+            )
+
+    def build(self, setting: Setting) -> Learner:
+        """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
+        encoders = of_each_view(self.encoders, setting)
+
+        def fresh(key: jax.Array) -> Labelled:
+            return Labelled(setting, encoders, nnx.Rngs(key))
+
+        abstract = nnx.eval_shape(lambda: fresh(jax.random.key(0)))
+        graph = nnx.graphdef(abstract)
+
+        def init(key: jax.Array) -> tuple[Params, Statistics]:
+            net = fresh(key)
+            return nnx.state(net, nnx.Param), nnx.state(net, nnx.Not(nnx.Param))
+
+        def network(params: Params, statistics: Statistics) -> Labelled:
+            return nnx.merge(graph, params, statistics, copy=True)
+
+        def encoded(net: Labelled, inputs: Any) -> jax.Array:
+            return fused(net.encoder, inputs) if setting.given else net.encoder(inputs)
+
+        def loss(
+            params: Params,
+            statistics: Statistics,
+            inputs: Inputs,
+            draw: Callable[[Inputs], Any],
+            objective: Callable[..., tuple[jax.Array, Measures]],
+            pieces: Pieces | None = None,
+        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
+            net, labels = network(params, statistics), inputs["labels"]
+            views = draw(inputs)
+            if setting.given:
+                z = encoded(
+                    net, {"views": views} | ({"present": inputs["present"]} if "present" in inputs else {})
+                )
+            else:
+                views = stacked(views)
+                z = encoded(net, views.reshape((-1, *views.shape[2:])))
+                labels = jnp.repeat(labels, views.shape[1])
+            value, measures = _error(
+                net.head(z.astype(jnp.float32)), labels, setting.classes, self.regression
+            )
+            shown = z.reshape((rows(inputs), -1, z.shape[-1])).swapaxes(0, 1)
+            return value, (nnx.state(net, nnx.Not(nnx.Param)), shown, measures)
+
+        def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
+            net = models.eval_view(network(params, statistics))
+            z = encoded(net, inputs)
+            return net.head(z.astype(jnp.float32)) if output == "head" else z
+
+        return Learner(init, loss, features, network, dimension=abstract.head.in_features)
+
+
+def _error(
+    predicted: jax.Array, labels: jax.Array, classes: int, regression: str
+) -> tuple[jax.Array, Measures]:
+    if classes:
+        value = optax.softmax_cross_entropy_with_integer_labels(predicted, labels).mean()
+        return value, {"train_accuracy": jnp.mean(predicted.argmax(-1) == labels, dtype=jnp.float32)}
+    error = predicted[:, 0] - labels
+    return jnp.mean(jnp.abs(error) if regression == "absolute" else error**2), {}
