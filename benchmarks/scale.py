@@ -1,0 +1,352 @@
+"""What ViT-B/16 costs on 8, 64 and 512 devices: bytes exchanged, FLOPs and memory, of every objective.
+
+    python -m benchmarks.scale [--only NAME ...] [--examples 4096] [--views 4] [--write docs/scale.json]
+
+Nothing is run. Collectives and matrix products are counted in the traced programs, for any number of devices, from the
+code's own shapes; beside each count stands that of XLA in the program that it compiles for as many virtual CPU devices,
+and the peak of its temporaries. Bytes are what one device receives when collectives go round a ring: of D devices, an
+all-gather or a reduce-scatter of a whole array of B bytes moves B (D - 1) / D to each, an all-reduce twice that.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from mvcl import methods, models
+
+DEVICES = (8, 64, 512)
+_NO_TRAFFIC = ("pvary", "pcast", "axis_index")
+_KINDS = {
+    "all_gather": "all-gather",
+    "all_gather_invariant": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "psum": "all-reduce",
+    "psum_invariant": "all-reduce",
+    "pmax": "all-reduce",
+    "pmin": "all-reduce",
+    "ppermute": "collective-permute",
+    "all_to_all": "all-to-all",
+}
+
+
+@dataclass
+class Count:
+    """Of one device: FLOPs of matrix products, and bytes of collectives by kind, as (whole array, times)."""
+
+    flops: float = 0.0
+    traffic: dict[str, float] = field(default_factory=dict)
+    in_loops: float = 0.0  # bytes of one turn of loops whose number of turns the data decides
+
+    @property
+    def bytes(self) -> float:
+        """Bytes received, once through."""
+        return sum(self.traffic.values())
+
+    def add(self, other: "Count", times: float = 1) -> None:
+        """Add another's counts, so many times."""
+        self.flops += times * other.flops
+        self.in_loops += times * other.in_loops
+        for kind, number in other.traffic.items():
+            self.traffic[kind] = self.traffic.get(kind, 0) + times * number
+
+
+def received(kind: str, whole: float, devices: int) -> float:
+    """Bytes that reach one device in a ring, `whole` being those of the array before scatter or after gather."""
+    share = (devices - 1) / devices
+    return {"all-reduce": 2 * share, "collective-permute": 1.0}.get(kind, share) * whole
+
+
+def traced(program: Any, devices: int) -> Count:
+    """Count a jaxpr. Arrays within a shard_map are one device's; a loop counts as often as it turns."""
+    total = Count()
+    for equation in program.eqns:
+        name, parameters = equation.primitive.name, equation.params
+        axes = parameters.get("axis_name", parameters.get("axes", ()))
+        named = [a for a in (axes if isinstance(axes, tuple) else (axes,)) if isinstance(a, str)]
+        if name == "dot_general":
+            (contracted, _), _ = parameters["dimension_numbers"]
+            left = equation.invars[0].aval.shape
+            total.flops += (
+                2.0 * np.prod(equation.outvars[0].aval.shape) * np.prod([left[a] for a in contracted])
+            )
+        elif name == "conv_general_dilated":
+            kernel = equation.invars[1].aval.shape
+            outputs = parameters["dimension_numbers"].rhs_spec[0]
+            # each output element is a product with one filter; padding counts as if it were there
+            total.flops += 2.0 * np.prod(equation.outvars[0].aval.shape) * np.prod(kernel) / kernel[outputs]
+        elif named and name not in _NO_TRAFFIC:
+            if name not in _KINDS:
+                raise NotImplementedError(f"{name} over {named} is not counted")
+            kind = _KINDS[name]
+            ends = equation.outvars if kind == "all-gather" else equation.invars
+            whole = sum(v.aval.size * v.aval.dtype.itemsize for v in ends)
+            total.traffic[kind] = total.traffic.get(kind, 0) + received(kind, whole, devices)
+        inner = [traced(p, devices) for p in _programs(parameters)]
+        if name == "cond":
+            inner = [max(inner, key=lambda count: (count.bytes, count.flops))]
+        for count in inner:
+            if name == "while":
+                total.in_loops += count.bytes
+                total.flops += count.flops
+            else:
+                total.add(count, parameters["length"] if name == "scan" else 1)
+    return total
+
+
+def _programs(parameters: dict[str, Any]) -> Iterator[Any]:
+    for value in parameters.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            item = getattr(item, "jaxpr", item)
+            if hasattr(item, "eqns"):
+                yield item
+
+
+_OPERATION = re.compile(
+    r"= (?P<type>.*?) (?P<kind>all-gather|all-reduce|reduce-scatter|collective-permute|all-to-all)(-start)?\("
+)
+_ARRAY = re.compile(r"\b(f64|f32|bf16|f16|s64|u64|s32|u32|s16|u16|s8|u8|pred)\[([\d,]*)\]")
+_SIZES = {"f64": 8, "s64": 8, "u64": 8, "f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, "s16": 2, "u16": 2}
+
+
+def compiled(text: str, devices: int) -> Count:
+    """Count the collectives of an optimised HLO module, following calls, and loops whose turns XLA knows."""
+    bodies: dict[str, list[str]] = {}
+    entry = name = ""
+    for line in text.splitlines():
+        if head := re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{$", line):
+            name = head[2]
+            bodies[name] = []
+            entry = name if head[1] else entry
+        elif name:
+            bodies[name].append(line)
+
+    def count(name: str) -> Count:
+        total = Count()
+        for line in bodies[name]:
+            if found := _OPERATION.search(line):
+                sizes = [
+                    _SIZES.get(kind, 1) * np.prod([int(s) for s in shape.split(",") if s])
+                    for kind, shape in _ARRAY.findall(found["type"])
+                ]
+                whole = float(sum(sizes)) * (devices if found["kind"] == "reduce-scatter" else 1)
+                total.traffic[found["kind"]] = total.traffic.get(found["kind"], 0) + received(
+                    found["kind"], whole, devices
+                )
+            if " while(" in line:
+                inner = count(re.search(r"body=%?([\w.-]+)", line)[1])  # type: ignore[index]
+                turns = re.search(r'known_trip_count":\{"n":"(\d+)"', line)
+                if turns:
+                    total.add(inner, int(turns[1]))
+                else:
+                    total.in_loops += inner.bytes + inner.in_loops
+            elif " conditional(" in line:
+                names = re.search(r"branch_computations=\{([^}]*)\}", line) or re.search(
+                    r"true_computation=(.*?), false_computation=([\w.%-]+)", line
+                )
+                assert names is not None
+                branches = [count(n.strip().lstrip("%")) for n in ",".join(names.groups()).split(",")]
+                total.add(max(branches, key=lambda c: c.bytes))
+            elif called := re.search(r" (?:call|async-start)\(.*(?:to_apply|calls)=%?([\w.-]+)", line):
+                total.add(count(called[1]))
+        return total
+
+    return count(entry)
+
+
+def objective(name: str, views: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
+    """One device's part of the loss of (k, n, d) embeddings, and the k it takes."""
+    config = methods.OBJECTIVES[name]()
+    if name == "m3g":  # of n^k tuples: on each device's own rows, as Piran 2024 trains it
+        return lambda z: jax.lax.pmean(config.loss(z), "data"), views
+    for k in (views, 2):
+        try:
+            methods.check(config, k)
+        except ValueError:
+            continue
+        return lambda z: config.loss(z, axis_name="data"), k
+    raise ValueError(f"objective {name} takes neither {views} views nor 2")
+
+
+def of_objective(name: str, views: int, examples: int, width: int, devices: int) -> dict[str, float]:
+    """Value and gradient of an objective on so many devices: our count and XLA's."""
+    local, k = objective(name, views)
+    shape = (k, examples, width)
+    rows = PartitionSpec(None, "data")
+
+    def whole(mesh: Any) -> Callable[[jax.Array], Any]:
+        return jax.value_and_grad(jax.shard_map(local, mesh=mesh, in_specs=rows, out_specs=PartitionSpec()))
+
+    abstract = AbstractMesh((devices,), ("data",), axis_types=(AxisType.Auto,))
+    ours = traced(jax.make_jaxpr(whole(abstract))(jax.ShapeDtypeStruct(shape, jnp.float32)).jaxpr, devices)
+    mesh = Mesh(np.asarray(jax.devices()[:devices]), ("data",), axis_types=(AxisType.Auto,))
+    sharding = NamedSharding(mesh, rows)
+    program = (
+        jax.jit(whole(mesh), out_shardings=(NamedSharding(mesh, PartitionSpec()), sharding))
+        .lower(jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding))
+        .compile()
+    )
+    xla = compiled(program.as_text(), devices)
+    return {
+        "views": k,
+        "bytes": ours.bytes,
+        "bytes_in_loop": ours.in_loops,
+        "xla_bytes": xla.bytes,
+        "xla_bytes_in_loop": xla.in_loops,
+        "flops": ours.flops,
+        "xla_flops": float(program.cost_analysis().get("flops", float("nan"))),
+        "temporaries": float(program.memory_analysis().temp_size_in_bytes),
+    }
+
+
+def of_encoder(config: Any, size: int = 224) -> dict[str, float]:
+    """One image forward and backward: FLOPs, what is kept for the backward pass, and the parameters."""
+    module = nnx.eval_shape(lambda: config.build((size, size, 3), dtype=jnp.bfloat16, rngs=nnx.Rngs(0)))
+    graph, params = nnx.split(module)
+
+    def forward(params: Any, images: jax.Array) -> jax.Array:
+        return nnx.merge(graph, params)(images).sum()
+
+    def kept(images: int) -> int:
+        x = jax.ShapeDtypeStruct((images, size, size, 3), jnp.float32)
+        pullback = jax.eval_shape(lambda p, x: jax.vjp(forward, p, x)[1], params, x)
+        return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(pullback))
+
+    image = jax.ShapeDtypeStruct((1, size, size, 3), jnp.float32)
+    return {
+        "parameters": float(sum(np.prod(p.shape) for p in jax.tree.leaves(params))),
+        "flops": traced(jax.make_jaxpr(jax.grad(forward))(params, image).jaxpr, 1).flops,
+        "activations": float(kept(2) - kept(1)),
+        "features": float(module.features),
+    }
+
+
+def small_end(name: str, views: int, devices: int = 8) -> dict[str, float]:
+    """A whole step of a small network with this objective, compiled by XLA, beside the sum of our two counts.
+
+    The gradient of each parameter is all-reduced; everything else that is exchanged is the objective's.
+    """
+    local, k = objective(name, views)
+    mesh = Mesh(np.asarray(jax.devices()[:devices]), ("data",), axis_types=(AxisType.Auto,))
+    rows, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+    n, inputs, width, d = 64 * devices, 48, 96, 32
+    loss = jax.shard_map(local, mesh=mesh, in_specs=PartitionSpec(None, "data"), out_specs=PartitionSpec())
+
+    def step(params: Any, x: jax.Array) -> Any:
+        def compute(params: Any) -> jax.Array:
+            hidden = jax.nn.relu(x.reshape(n * k, inputs) @ params["first"])
+            return loss((hidden @ params["second"]).reshape(n, k, d).swapaxes(0, 1))
+
+        value, gradient = jax.value_and_grad(compute)(params)
+        return value, jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient)
+
+    shapes = {"first": (inputs, width), "second": (width, d)}
+    params = {key: jax.ShapeDtypeStruct(s, jnp.float32, sharding=whole) for key, s in shapes.items()}
+    x = jax.ShapeDtypeStruct((n, k, inputs), jnp.float32, sharding=rows)
+    program = jax.jit(step, out_shardings=whole).lower(params, x).compile()
+    numbers = of_objective(name, views, n, d, devices)
+    gradient = received("all-reduce", 4.0 * sum(np.prod(s) for s in shapes.values()), devices)
+    xla = compiled(program.as_text(), devices)
+    return {"ours": numbers["bytes"] + gradient, "xla": xla.bytes, "xla_in_loop": xla.in_loops}
+
+
+def table(rows: list[list[str]]) -> str:
+    """Markdown of a head and rows."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths)) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
+
+
+def main() -> None:
+    """Print the tables, and write the numbers if asked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="*", default=list(methods.OBJECTIVES), help="names of objectives")
+    parser.add_argument("--examples", type=int, default=4096, help="n of the global batch")
+    parser.add_argument("--views", type=int, default=4, help="k; losses of two views take 2")
+    parser.add_argument("--width", type=int, default=128, help="d, length of an embedding")
+    parser.add_argument("--write", type=Path, help="JSON file for the numbers")
+    options = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", max(DEVICES))
+    n, k = options.examples, options.views
+    vit = of_encoder(models.ENCODERS["vit_b16"]())
+    result: dict[str, Any] = {"examples": n, "views": k, "width": options.width, "encoder": vit}
+
+    p, mib, gib = 4 * vit["parameters"], 2**20, 2**30
+    rows = [["", *(f"{d} devices" for d in DEVICES)]]
+    rows.append(["examples, views of a device", *(f"{n // d:,}, {n * k // d:,}" for d in DEVICES)])
+    rows.append(["TFLOP of a step and device", *(f"{vit['flops'] * n * k / d / 1e12:,.1f}" for d in DEVICES)])
+    rows.append(
+        [
+            "MiB received, gradient all-reduced",
+            *(f"{received('all-reduce', p, d) / mib:,.0f}" for d in DEVICES),
+        ]
+    )
+
+    def fsdp(
+        d: int, f: int = 8
+    ) -> float:  # parameters gathered twice, gradient scattered, shards all-reduced
+        return 3 * received("all-gather", p, f) + received("all-reduce", p / f, max(d // f, 1))
+
+    rows.append(["MiB received with --mesh.fsdp 8", *(f"{fsdp(d) / mib:,.0f}" for d in DEVICES)])
+    rows.append(["MiB of parameters, gradient and two moments", *(f"{4 * p / mib:,.0f}" for _ in DEVICES)])
+    rows.append(["the same with --mesh.fsdp 8", *(f"{4 * p / 8 / mib:,.0f}" for _ in DEVICES)])
+    rows.append(
+        ["GiB kept for the backward pass", *(f"{vit['activations'] * n * k / d / gib:,.1f}" for d in DEVICES)]
+    )
+    rows.append(
+        ["the same with --train.microbatch 8", *(f"{vit['activations'] * 8 * k / gib:,.1f}" for _ in DEVICES)]
+    )
+    print(
+        f"ViT-B/16, {vit['parameters'] / 1e6:.1f} million parameters, 224x224, bfloat16: "
+        f"{vit['flops'] / 1e9:.1f} GFLOP and {vit['activations'] / mib:.0f} MiB an image; "
+        f"n = {n}, k = {k}\n\n{table(rows)}\n",
+        flush=True,
+    )
+
+    head = ["objective", "k"]
+    for title in ("MiB received", "XLA", "GFLOP", "MiB temporaries"):
+        head += [f"{title} {d}" if d == DEVICES[0] else str(d) for d in DEVICES]
+    rows = [head]
+    result["objectives"] = {}
+    for name in options.only:
+        by_devices = {d: of_objective(name, k, n, options.width, d) for d in DEVICES}
+        result["objectives"][name] = by_devices
+        row = [name, str(int(by_devices[8]["views"]))]
+        for key, unit in (("bytes", mib), ("xla_bytes", mib), ("flops", 1e9), ("temporaries", mib)):
+            row += [f"{by_devices[d][key] / unit:,.2f}" for d in DEVICES]
+        rows.append(row)
+        print(f"  {' '.join(row)}", flush=True)
+    print(f"\n{table(rows)}\n", flush=True)
+
+    rows = [["objective", "KiB by our count", "by XLA", "ratio"]]
+    result["small_end"] = {}
+    for name in options.only:
+        both = small_end(name, k)
+        result["small_end"][name] = both
+        rows.append(
+            [
+                name,
+                f"{both['ours'] / 1024:,.1f}",
+                f"{both['xla'] / 1024:,.1f}",
+                f"{both['ours'] / both['xla']:.3f}",
+            ]
+        )
+    print(table(rows))
+    if options.write:
+        options.write.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The processes of one run: how they find each other, and how they agree without waiting."""
+
+import dataclasses
+import glob
+import importlib.util
+import os
+from collections import deque
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+# Steps between saying a thing and hearing it, so that the device is never waited for.
+_LAG = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Distributed:
+    """Where the other processes of the run are; unset, the environment says it (TPU pod, SLURM, GKE, Open MPI)."""
+
+    coordinator_address: str | None = None
+    """HOST:PORT of process 0; JAX_COORDINATOR_ADDRESS says the same."""
+    num_processes: int | None = None
+    """How many processes there are; JAX_NUM_PROCESSES says the same."""
+    process_id: int | None = None
+    """Which one this is, from 0; JAX_PROCESS_ID says the same."""
+
+
+def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None = None) -> str | None:
+    """Join the other processes of the run, if there are any; must come before all else that jax does.
+
+    Flags win over JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, and these over what jax detects: a
+    TPU pod, GKE, SLURM or Open MPI.
+
+    Returns:
+      Who said that there are others, None if this process is alone.
+
+    Raises:
+      ValueError: the flags or variables do not say enough, or contradict each other.
+    """
+    environ = os.environ if environ is None else environ
+    place = _given(flags, environ)
+    who = "flags or variables" if place.coordinator_address is not None else cluster(environ)
+    if who is None or jax.distributed.is_initialized():
+        return who
+    jax.distributed.initialize(place.coordinator_address, place.num_processes, place.process_id)
+    return who
+
+
+def cluster(environ: Mapping[str, str]) -> str | None:
+    """The name of the scheduler that started several processes which jax can find by itself, else None."""
+    step = (
+        "SLURM_JOB_ID",
+        "SLURM_STEP_NODELIST",
+        "SLURM_NTASKS",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+    )  # without a step, this is a shell on a node and no task
+    if all(name in environ for name in step) and int(environ["SLURM_NTASKS"]) > 1:
+        return "SLURM"
+    if int(environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
+        if "OMPI_MCA_orte_hnp_uri" not in environ:
+            raise ValueError(
+                f"Open MPI started {environ['OMPI_COMM_WORLD_SIZE']} processes and, since version 5, does not say "
+                "where the first one is; set JAX_COORDINATOR_ADDRESS=HOST:PORT with the host of process 0"
+            )
+        return "Open MPI"
+    wanted = environ.get("JAX_PLATFORMS", "")
+    if wanted and "tpu" not in wanted.split(","):
+        return None
+    hosts = environ.get("TPU_PROCESS_ADDRESSES", environ.get("TPU_WORKER_HOSTNAMES", ""))
+    if "," in hosts or "MEGASCALE_COORDINATOR_ADDRESS" in environ:
+        return "GKE"
+    chips = glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*")
+    if chips and importlib.util.find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environ:
+        return "TPU VM"
+    return None
+
+
+def _given(flags: Distributed, environ: Mapping[str, str]) -> Distributed:
+    """Flags, then jax's variables, then the numbers that a scheduler gives each process."""
+
+    def number(flag: int | None, *names: str) -> int | None:
+        if flag is not None:
+            return flag
+        name = next((name for name in names if environ.get(name)), None)
+        if name is None:
+            return None
+        if not environ[name].isdecimal():
+            raise ValueError(f"{name} must be a number, got {environ[name]!r}")
+        return int(environ[name])
+
+    address = flags.coordinator_address or environ.get("JAX_COORDINATOR_ADDRESS") or None
+    count = number(flags.num_processes, "JAX_NUM_PROCESSES")
+    rank = number(flags.process_id, "JAX_PROCESS_ID")
+    if address is None:
+        if flags.num_processes is not None or flags.process_id is not None:
+            raise ValueError(
+                "--distributed.num-processes and --distributed.process-id need --distributed.coordinator-address"
+            )
+        return Distributed()
+    if ":" not in address:
+        raise ValueError(f"--distributed.coordinator-address must be HOST:PORT, got {address!r}")
+    if "OMPI_COMM_WORLD_SIZE" in environ:
+        count = number(count, "OMPI_COMM_WORLD_SIZE")
+        rank = number(rank, "OMPI_COMM_WORLD_RANK")
+    if count is not None and rank is not None and not 0 <= rank < count:
+        raise ValueError(
+            f"--distributed.process-id must be 0 to {count - 1} for {count} processes, got {rank}"
+        )
+    return Distributed(coordinator_address=address, num_processes=count, process_id=rank)
+
+
+class Agreement:
+    """What any process has to say, known to all at the same step.
+
+    A word said at step s is heard by all, its sayer included, at step s + 2: the exchange runs on the devices behind
+    the steps, and none is waited for.
+    """
+
+    def __init__(self, mesh: Mesh, words: int) -> None:
+        self._words, self._world = words, jax.process_count()
+        self._under_way: deque[jax.Array] = deque()
+        axes = PartitionSpec(mesh.axis_names)
+        self._mine = NamedSharding(mesh, axes)
+        self._first = np.asarray(  # one device of each process
+            [
+                next(i for i, device in enumerate(mesh.devices.flat) if device.process_index == rank)
+                for rank in range(self._world)
+            ]
+        )
+        self._gather = jax.jit(lambda x: x + jnp.int32(0), out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def exchange(self, words: np.ndarray) -> np.ndarray:
+        """Say this process's words, int32; hear those of all processes, (processes, words), of two steps ago."""
+        if words.shape != (self._words,) or words.dtype != np.int32:
+            raise ValueError(f"words must be int32 ({self._words},), got {words.dtype} {words.shape}")
+        if self._world == 1:
+            return words[None]
+        rows = np.repeat(words[None], jax.local_device_count(), axis=0)
+        self._under_way.append(self._gather(jax.make_array_from_process_local_data(self._mine, rows)))
+        if len(self._under_way) <= _LAG:
+            return np.zeros((self._world, self._words), np.int32)
+        return np.asarray(self._under_way.popleft().addressable_data(0))[self._first]

@@ -1,0 +1,190 @@
+"""Watching a run: where its time goes, its memory, how much of the device it uses, a sign of life, and a profile."""
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+
+# Dense bfloat16 TFLOP/s of one jax device, as their makers state them, by the start of jax's name for it.
+PEAK_TFLOPS = {
+    "TPU v2": 22.5,  # of a core: jax counts two a chip
+    "TPU v3": 61.5,
+    "TPU v4 lite": 138.0,
+    "TPU v4": 275.0,
+    "TPU v5 lite": 197.0,
+    "TPU v5e": 197.0,
+    "TPU v5": 459.0,
+    "TPU v6 lite": 918.0,
+    "TPU v6e": 918.0,
+    "NVIDIA A100": 312.0,
+    "NVIDIA H100 PCIe": 756.0,
+    "NVIDIA H100": 989.0,
+    "NVIDIA H200": 989.0,
+    "NVIDIA L4": 121.0,
+    "NVIDIA L40": 181.0,
+    "NVIDIA L40S": 362.0,
+    "Tesla V100": 125.0,
+    "Tesla T4": 65.0,
+}
+_HEARTBEAT_SECONDS = 5.0
+
+
+class Clock:
+    """Wall time that never goes back, whatever is done to the machine's clock.
+
+    Seconds since 1970 at the start, or `last` if the clock was set back since, and from there on a monotonic clock.
+    """
+
+    def __init__(self, last: float = 0.0) -> None:
+        self._start = max(time.time(), last)
+        self._monotonic = time.monotonic()
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return self._start + time.monotonic() - self._monotonic
+
+
+class Watch:
+    """Sums up where the time of a loop goes, between two rows of the log.
+
+    Of each row, in seconds a step: `seconds_data` the wait for a batch, `seconds_log` what logging took, and
+    `seconds_step` the rest: the steps themselves, started and waited for. They add up to the time between the rows,
+    without checkpoints and evaluations.
+    """
+
+    def __init__(self, devices: int, flops: float | None, peak: float | None) -> None:
+        self._devices, self._flops, self._peak = devices, flops, peak
+        self.restart(0)
+
+    def restart(self, step: int) -> None:
+        """Begin anew after this step."""
+        self._step, self._begun = step, time.monotonic()
+        self._data = self._log = 0.0
+
+    @contextmanager
+    def data(self) -> Iterator[None]:
+        """Time within counts as waiting for data."""
+        begun = time.monotonic()
+        yield
+        self._data += time.monotonic() - begun
+
+    @contextmanager
+    def log(self) -> Iterator[None]:
+        """Time within counts as logging."""
+        begun = time.monotonic()
+        yield
+        self._log += time.monotonic() - begun
+
+    def row(self, step: int) -> dict[str, float]:
+        """What there is to log of the steps since the last row, and begin anew."""
+        whole, steps = time.monotonic() - self._begun, max(step - self._step, 1)
+        values = {
+            "seconds_data": self._data / steps,
+            "seconds_step": max(whole - self._data - self._log, 0.0) / steps,
+            "seconds_log": self._log / steps,
+        }
+        if self._flops and self._peak:
+            values["model_flops_utilisation"] = self._flops * steps / (whole * self._devices * self._peak)
+        values |= memory()
+        self.restart(step)
+        return values
+
+
+def memory() -> dict[str, float]:
+    """GiB in use, and at the peak, on the first device of this process; of the process itself where that is the CPU."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats:
+        found = {"memory_gib": stats.get("bytes_in_use"), "memory_peak_gib": stats.get("peak_bytes_in_use")}
+        return {name: value / 2**30 for name, value in found.items() if value is not None}
+    try:
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[1])
+    except OSError:  # not Linux
+        return {}
+    return {"memory_gib": pages * os.sysconf("SC_PAGE_SIZE") / 2**30}
+
+
+def peak_flops(tflops: float | None = None) -> float | None:
+    """FLOP/s of one device at its best: as stated, or of the device's kind; None if that is not known."""
+    if tflops is not None:
+        return tflops * 1e12
+    kind = jax.devices()[0].device_kind
+    known = [name for name in PEAK_TFLOPS if kind.startswith(name)]
+    return PEAK_TFLOPS[max(known, key=len)] * 1e12 if known else None
+
+
+def step_flops(step: Any, *arguments: Any) -> float | None:
+    """FLOPs of a call of a jitted function over all devices, as XLA counts them; None where it does not."""
+    analysis = step.lower(*arguments).cost_analysis()
+    flops = (analysis or {}).get("flops", math.nan)
+    return float(flops) if flops > 0 else None
+
+
+class Heartbeat:
+    """heartbeat.json: step and time, so that another program can see that a run lives and moves."""
+
+    def __init__(self, path: Path, steps: int, clock: Clock) -> None:
+        self._path, self._steps, self._clock = path, steps, clock
+        self._beaten = -math.inf
+
+    def beat(self, step: int, doing: str = "training", *, now: bool = False) -> None:
+        """Write the file, at most every few seconds unless it must be now."""
+        if not now and time.monotonic() - self._beaten < _HEARTBEAT_SECONDS:
+            return
+        self._beaten = time.monotonic()
+        wall = self._clock.now()
+        beat = {
+            "step": step,
+            "steps": self._steps,
+            "doing": doing,
+            "time": datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds"),
+            "unix_time": round(wall, 3),
+            "process": os.getpid(),
+        }
+        beside = self._path.with_suffix(".new")
+        # A sign of life is not worth a run: a full disk is met by the checkpoint, which says what to do.
+        try:
+            beside.write_text(json.dumps(beat) + "\n")
+            beside.replace(self._path)
+        except OSError as error:
+            print(f"mvcl: heartbeat not written: {error}", file=sys.stderr)
+
+
+class Profile:
+    """A trace of some steps, for XProf (TensorBoard's profile page) and, as perfetto_trace.json.gz, for Perfetto."""
+
+    def __init__(self, folder: Path, first: int, steps: int) -> None:
+        self._folder, self._first, self._steps = folder, first, steps
+        self._running = False
+
+    @contextmanager
+    def step(self, step: int) -> Iterator[None]:
+        """The step with this number, counted from 0, traced if it is one of those wanted."""
+        if self._steps and step == self._first:
+            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
+            self._running = True
+        if not self._running:
+            yield
+            return
+        with jax.profiler.StepTraceAnnotation("train", step_num=step):
+            yield
+
+    def after(self, step: int, result: Any) -> None:
+        """End the trace after the last wanted step, when its result is there."""
+        if self._running and step + 1 >= self._first + self._steps:
+            jax.block_until_ready(result)
+            self.close()
+
+    def close(self) -> None:
+        """End the trace, if it runs."""
+        if self._running:
+            self._running = False
+            jax.profiler.stop_trace()
