@@ -1,8 +1,11 @@
 """Sources, splits and batches, on the host."""
 
+from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
+from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
 from mvcl.data._loader import Batch, batches, given, to_devices
+from mvcl.data._registry import PREPARERS, SOURCES, Source
+from mvcl.data._sentiment import PrepareSentiment, Sentiment
 from mvcl.data._sources import (
-    SOURCES,
     AnySplit,
     Arrays,
     CorruptExample,
@@ -10,7 +13,6 @@ from mvcl.data._sources import (
     DomainSplit,
     Folder,
     Outline,
-    Source,
     Split,
     Tfds,
     ViewSplit,
@@ -19,20 +21,36 @@ from mvcl.data._sources import (
     outline,
     prepare,
 )
+from mvcl.data._tables import Tables
+from mvcl.data._transfer import TRANSFER, PrepareTransfer, Transfer, TransferSet
 
 __all__ = [
+    "DOMAINS",
+    "PREPARERS",
     "SOURCES",
+    "STAGES",
+    "TRANSFER",
     "AnySplit",
     "Arrays",
     "Batch",
     "CorruptExample",
     "Digits",
+    "DomainNet",
     "DomainSplit",
+    "Eeg",
     "Folder",
     "Outline",
+    "PrepareDomains",
+    "PrepareEeg",
+    "PrepareSentiment",
+    "PrepareTransfer",
+    "Sentiment",
     "Source",
     "Split",
+    "Tables",
     "Tfds",
+    "Transfer",
+    "TransferSet",
     "ViewSplit",
     "batches",
     "class_list",

@@ -285,10 +285,6 @@ class Arrays:
         return {part: _array_split(arrays, part, self.path, self.classes) for part in ("train", "test")}
 
 
-Source = Digits | Tfds | Folder | Arrays
-SOURCES: dict[str, type] = {"digits": Digits, "tfds": Tfds, "folder": Folder, "arrays": Arrays}
-
-
 def prepare(name: str, directory: str | None = None) -> Path:
     """Prepare a data set once, as ArrayRecord, and return its folder.
 

@@ -1,0 +1,297 @@
+"""Images of the same classes in several domains, as DomainNet has them."""
+
+import dataclasses
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from mvcl.data import _shards
+from mvcl.data._sources import DomainSplit, Outline, Split, _data_root, _decode, _keep, _select
+
+DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+_LISTS = ("train", "test")
+_BLOCK = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class _List:
+    """The images of one list: class numbers, and the encoded image of a row with its name."""
+
+    labels: np.ndarray
+    encoded: Callable[[int], tuple[Path | io.BytesIO, str]]
+
+    def read(self, row: int) -> np.ndarray:
+        """The decoded image."""
+        return _decode(*self.encoded(row))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareDomains:
+    """Write the image files of all lists into ArrayRecord files, unchanged, for file systems that are slow with many
+    small files. Run again, it continues."""
+
+    source: str = ""
+    """DomainNet's folder: DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt."""
+    domains: tuple[str, ...] = DOMAINS
+    """The domains."""
+    max_corrupt: int = 10
+    """Stop when more images than this cannot be decoded."""
+    directory: str | None = None
+    """Folder to write; None is mvcl_domains under TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    verify: bool = False
+    """Check the checksums of what is prepared, and stop."""
+
+    def run(self) -> Path:
+        """Write the folder and return it."""
+        directory = Path(self.directory or Path(_data_root(None)) / "mvcl_domains")
+        if self.verify:
+            _shards.verify(directory, "domains")
+            return directory
+        names, lists = _read_lists(Path(self.source), "--source", self.domains)
+        blocks = [
+            f"{name}-{start:06d}"
+            for name, part in lists.items()
+            for start in range(0, len(part.labels), _BLOCK)
+        ]
+
+        def read(block: str) -> _shards.Item:
+            name, _, start = block.rpartition("-")
+            part = lists[name]
+            records, labels, lost = [], [], []
+            for row in range(int(start), min(int(start) + _BLOCK, len(part.labels))):
+                path, _ = part.encoded(row)
+                assert isinstance(path, Path)
+                try:
+                    raw = path.read_bytes()
+                    with Image.open(io.BytesIO(raw)) as image:
+                        image.draft("L", (32, 32))  # every byte is looked at, few pixels are made
+                        image.load()
+                except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+                    lost.append((str(path), f"image {path} cannot be decoded ({error})"))
+                    continue
+                records.append(raw)
+                labels.append(int(part.labels[row]))
+            return _shards.Item(records, {"list": name, "labels": labels}, lost)
+
+        settings = {"domains": self.domains, "class_names": names}
+        return _shards.write(
+            directory,
+            "domains",
+            settings,
+            blocks,
+            read,
+            per_shard=4,
+            max_corrupt=self.max_corrupt,
+            unit="block",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DomainNet:
+    """DomainNet, or any images of the same classes in several domains.
+
+    A training example is a class and shows one image of it from each seen domain, drawn anew each epoch, so a batch of
+    n is n classes; classes that a seen domain lacks are left out. `test` is the test list of the domain held out, and
+    every list is a split of its own, such as real/train.
+    """
+
+    path: str = ""
+    """The folder: DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt with lines `DOMAIN/CLASS/FILE NUMBER`; or
+    one that `mvcl data prepare domains` wrote."""
+    domains: tuple[str, ...] = DOMAINS
+    """The domains."""
+    held_out: str = "sketch"
+    """Domain that training does not see; empty: it sees all, and `test` is all their test lists."""
+    classes: tuple[str, ...] = ()
+    """Keep these classes only, as in the tfds source. Empty keeps all."""
+    draw_seed: int = 0
+    """Seed of the draw of images."""
+
+    def open(self) -> dict[str, Split | DomainSplit]:
+        """The splits `train` and `test`, and one for each domain and list."""
+        if self.held_out and self.held_out not in self.domains:
+            raise ValueError(
+                f"data.held_out must be one of {', '.join(self.domains)}, or empty; got {self.held_out!r}"
+            )
+        seen = tuple(domain for domain in self.domains if domain != self.held_out)
+        if len(seen) < 2:
+            raise ValueError(f"data.domains must leave at least 2 to see, got {', '.join(seen) or 'none'}")
+        path = Path(self.path)
+        if self.path and _shards.is_prepared(path):
+            names, lists = _open_prepared(path, self.domains)
+        else:
+            names, lists = _read_lists(path, "data.path", self.domains)
+        kept = _keep(names, self.classes)
+        rows = {}
+        for name, part in lists.items():
+            chosen, labels = _select(part.labels, names, kept)
+            rows[name] = (chosen, labels)
+        splits: dict[str, Split | DomainSplit] = {
+            name: _plain([(lists[name], chosen)], labels, kept) for name, (chosen, labels) in rows.items()
+        }
+        held = [self.held_out] if self.held_out else list(seen)
+        splits["test"] = _plain(
+            [(lists[f"{domain}/test"], rows[f"{domain}/test"][0]) for domain in held],
+            np.concatenate([rows[f"{domain}/test"][1] for domain in held]),
+            kept,
+        )
+        splits["train"] = _train(
+            [(lists[f"{domain}/train"], *rows[f"{domain}/train"]) for domain in seen],
+            kept,
+            seen,
+            self.draw_seed,
+        )
+        return splits
+
+    def expected(self) -> Outline:
+        """DomainNet's 345 classes."""
+        count = len(self.classes) if len(self.classes) > 1 else 345
+        return Outline(count, count)
+
+
+def _plain(parts: Sequence[tuple[_List, np.ndarray]], labels: np.ndarray, names: tuple[str, ...]) -> Split:
+    """The chosen rows of some lists, one after the other."""
+    ends = np.cumsum([len(rows) for _, rows in parts])
+
+    def read(row: int) -> np.ndarray:
+        which = int(np.searchsorted(ends, row, side="right"))
+        source, rows = parts[which]
+        return source.read(int(rows[row - (ends[which - 1] if which else 0)]))
+
+    return Split(labels, names, None, read)
+
+
+def _train(
+    parts: Sequence[tuple[_List, np.ndarray, np.ndarray]],
+    names: tuple[str, ...],
+    domains: tuple[str, ...],
+    seed: int,
+) -> DomainSplit:
+    """One example a class that every part has."""
+    members = [[rows[labels == number] for number in range(len(names))] for _, rows, labels in parts]
+    shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
+    if not shared:
+        raise ValueError(f"no class has training images in each of {', '.join(domains)}")
+
+    def read_views(row: int, epoch: int) -> list[np.ndarray]:
+        images = []
+        for view, ((source, _, _), of) in enumerate(zip(parts, members)):
+            rows = of[shared[row]]
+            # A hash of these four, so that it does not matter who reads the row, when, and after what.
+            draw = np.random.default_rng([seed, epoch, row, view]).integers(len(rows))
+            images.append(source.read(int(rows[draw])))
+        return images
+
+    return DomainSplit(np.asarray(shared, np.int32), names, domains, read_views)
+
+
+def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:
+    """Class names and the lists of a folder.
+
+    Raises:
+      ValueError: the folder or a list is missing, or a list has a line that is not PATH NUMBER, leaves the folder,
+        names an image that is not there, or numbers a class otherwise than another line.
+    """
+    if str(root) == "." or not root.is_dir():
+        raise ValueError(f"{field} must be DomainNet's folder, got {'' if str(root) == '.' else str(root)!r}")
+    if len(set(domains)) != len(domains) or not domains:
+        raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
+    number_of: dict[str, int] = {}
+    name_of: dict[int, str] = {}
+    there: dict[str, set[str]] = {}
+    found: dict[str, tuple[list[str], list[int]]] = {}
+    for domain in domains:
+        for name in _LISTS:
+            file = root / f"{domain}_{name}.txt"
+            if not file.is_file():
+                lists = ", ".join(sorted(path.name for path in root.glob("*_*.txt"))) or "no lists"
+                raise ValueError(f"{root} lacks {file.name}; it has {lists}")
+            paths, labels = [], []
+            missing = []
+            for line, text in enumerate(_lines(file), start=1):
+                path, number = _entry(text, f"{file.name}, line {line}")
+                folder, _, image = path.rpartition("/")
+                class_name = folder.rpartition("/")[2]
+                if number_of.setdefault(class_name, number) != number or (
+                    name_of.setdefault(number, class_name) != class_name
+                ):
+                    raise ValueError(
+                        f"{file.name}, line {line}: class {number} is {class_name}, elsewhere class "
+                        f"{number_of[class_name]} is {class_name} and class {number} is {name_of[number]}"
+                    )
+                # One listing a folder: asking for each of 600,000 files takes minutes on a network.
+                if folder not in there:
+                    place = root / folder
+                    there[folder] = {p.name for p in place.iterdir()} if place.is_dir() else set()
+                if image not in there[folder]:
+                    missing.append(path)
+                paths.append(path)
+                labels.append(number)
+            if missing:
+                raise ValueError(
+                    f"{file.name} names {len(missing)} images that are not in {root}, such as {missing[0]}; "
+                    "unpack the domain's archive there, or take the cleaned lists"
+                )
+            if not paths:
+                raise ValueError(f"{root / file.name} names no image")
+            found[f"{domain}/{name}"] = (paths, labels)
+    numbers = sorted(name_of)
+    if numbers != list(range(len(numbers))):
+        absent = next(i for i, number in enumerate(numbers) if i != number)
+        raise ValueError(
+            f"the lists of {root} number classes up to {numbers[-1]}, and class {absent} has no image"
+        )
+
+    def opened(paths: list[str], labels: list[int]) -> _List:
+        return _List(np.asarray(labels, np.int32), lambda row: (root / paths[row], str(root / paths[row])))
+
+    return tuple(name_of[i] for i in numbers), {name: opened(*part) for name, part in found.items()}
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not a text file: {error}") from error
+
+
+def _entry(text: str, where: str) -> tuple[str, int]:
+    """(path, class number) of a line."""
+    path, _, number = text.strip().rpartition(" ")
+    if not path or not number.isdecimal():
+        raise ValueError(f"{where} must be PATH NUMBER, got {text[:80]!r}")
+    parts = PurePosixPath(path).parts
+    if "\\" in path or path.startswith("/") or ".." in parts or len(parts) < 2:
+        raise ValueError(f"{where} must name a file DOMAIN/CLASS/FILE in the folder, got {path[:80]!r}")
+    return str(PurePosixPath(path)), int(number)
+
+
+def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:
+    prepared = _shards.open_prepared(directory, "domains")
+    unknown = [domain for domain in domains if domain not in prepared.settings["domains"]]
+    if unknown:
+        raise ValueError(
+            f"{directory} lacks the domain {unknown[0]!r}; it has {', '.join(prepared.settings['domains'])}"
+        )
+    starts = np.concatenate([[0], np.cumsum([item["count"] for item in prepared.items])])
+    blocks: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    for start, item in zip(starts, prepared.items):
+        if item["list"].rpartition("/")[0] in domains:
+            blocks.setdefault(item["list"], []).append((int(start), item))
+
+    def opened(name: str, items: list[tuple[int, Mapping[str, Any]]]) -> _List:
+        rows = np.concatenate([start + np.arange(item["count"]) for start, item in items])
+        labels = np.asarray([label for _, item in items for label in item["labels"]], np.int32)
+
+        def encoded(row: int) -> tuple[io.BytesIO, str]:
+            return io.BytesIO(prepared.read(int(rows[row]))), f"{row} of {name} in {directory}"
+
+        return _List(labels, encoded)
+
+    return tuple(prepared.settings["class_names"]), {
+        name: opened(name, items) for name, items in blocks.items()
+    }

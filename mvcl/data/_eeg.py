@@ -1,0 +1,367 @@
+"""Sleep EEG as views: one channel each, in scored windows of 30 seconds."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from mvcl.data import _shards
+from mvcl.data._sources import CorruptExample, Outline, ViewSplit, _data_root
+
+STAGES = ("W", "N1", "N2", "N3", "R")
+SECONDS = 30
+_CLIP = 20.0
+# Rechtschaffen and Kales' stages 3 and 4 are one in the manual of 2007. All else (unknown, movement) is no stage.
+_STAGE_OF = {name: i for i, name in enumerate(STAGES)} | {
+    f"Sleep stage {name}": i for name, i in (("W", 0), ("1", 1), ("2", 2), ("3", 3), ("4", 3), ("R", 4))
+}
+Format = Literal["physionet2018", "sleep_edfx"]
+CHANNELS: dict[str, tuple[str, ...]] = {
+    "physionet2018": ("F3-M2", "F4-M1", "C3-M2", "C4-M1", "O1-M2", "O2-M1"),
+    "sleep_edfx": ("EEG Fpz-Cz", "EEG Pz-Oz"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """A raw recording.
+
+    Attributes:
+      signals: (channels, samples) in microvolt, NaN where the recorder gave nothing.
+      rate: samples a second.
+      stages: (first second, last second, stage number) of each scored stretch, in order.
+    """
+
+    signals: np.ndarray
+    rate: float
+    stages: Sequence[tuple[float, float, int]]
+
+
+def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.ndarray, np.ndarray, int]:
+    """Cut a recording into its scored windows of 30 s.
+
+    Each channel is resampled by a polyphase filter, then scaled over the whole recording:
+    (x - median) / (interquartile range / 1.349), which is unit deviation for a normal signal and is not moved by
+    artefacts as the deviation would be; the result is clipped to 20. Windows follow the scoring, from the start of
+    each stretch; what is left of a stretch below 30 s is dropped, and so is a window that reaches past the end, that
+    has a sample without value, or a channel without any change. Of the time awake before the first and after the last
+    sleep, `wake_minutes` are kept.
+
+    Returns:
+      (n, channels, 30 rate) float32, (n,) int32 stages, and how many scored windows were dropped for their samples.
+
+    Raises:
+      CorruptExample: a channel is constant or empty, or nothing is scored.
+    """
+    from scipy.signal import resample_poly
+
+    ratio = Fraction(rate) / Fraction(recording.rate).limit_denominator(1000)
+    signals = recording.signals
+    if ratio != 1:
+        # Polyphase, not by the Fourier transform, which would wrap a night's end around to its start.
+        signals = resample_poly(signals, ratio.numerator, ratio.denominator, axis=1)
+    scaled = np.empty(signals.shape, np.float32)
+    for channel, signal in enumerate(signals):
+        known = signal[np.isfinite(signal)]
+        low, middle, high = np.percentile(known, (25, 50, 75)) if len(known) else (0.0, 0.0, 0.0)
+        if not high > low:
+            raise CorruptExample(f"channel {channel + 1} of {len(signals)} does not change")
+        scaled[channel] = ((signal - middle) / ((high - low) / 1.349)).clip(-_CLIP, _CLIP)
+    starts, labels = [], []
+    for first, last, stage in recording.stages:
+        count = int((last - first) / SECONDS + 1e-6)
+        starts += [round((first + SECONDS * i) * rate) for i in range(count)]
+        labels += [stage] * count
+    asleep = [start for start, label in zip(starts, labels) if label != 0]
+    if asleep:
+        margin = wake_minutes * 60 * rate
+        kept = [asleep[0] - margin <= start <= asleep[-1] + margin for start in starts]
+        starts, labels = ([x for x, keep in zip(v, kept) if keep] for v in (starts, labels))
+    length = SECONDS * rate
+    cut, stages, dropped = [], [], 0
+    for start, label in zip(starts, labels):
+        window = scaled[:, start : start + length]
+        if (
+            start < 0
+            or window.shape[1] < length
+            or not np.isfinite(window).all()
+            or (np.ptp(window, 1) == 0).any()
+        ):
+            dropped += 1
+        else:
+            cut.append(window)
+            stages.append(label)
+    if not starts:
+        raise CorruptExample(f"no window of {SECONDS} s is scored as one of {', '.join(STAGES)}")
+    empty = np.zeros((0, len(scaled), length), np.float32)
+    return np.stack(cut) if cut else empty, np.asarray(stages, np.int32), dropped
+
+
+def read_physionet2018(folder: Path, name: str, channels: Sequence[str]) -> Recording:
+    """FOLDER/NAME/NAME.{hea,mat,arousal}, or the three directly in FOLDER; a stage lasts until the next.
+
+    Raises:
+      CorruptExample: a file is missing, torn, or not in WFDB's format.
+      ValueError: the record has no such channel.
+    """
+    wfdb = _library("wfdb")
+    path = folder / name / name if (folder / name).is_dir() else folder / name
+    try:
+        header = wfdb.rdheader(str(path))
+        _check_channels(channels, header.sig_name or [], str(path))
+        record = wfdb.rdrecord(str(path), channels=[header.sig_name.index(channel) for channel in channels])
+        notes = wfdb.rdann(str(path), "arousal")
+        signals, rate = np.asarray(record.p_signal, np.float64).T, float(record.fs)
+        if record.fs <= 0 or signals.shape[1] == 0:
+            raise CorruptExample(f"recording {path} has {signals.shape[1]} samples at {record.fs} Hz")
+        marks = [(int(at) / rate, note.strip("\x00 ")) for at, note in zip(notes.sample, notes.aux_note)]
+    except UnknownChannel:
+        raise
+    # What wfdb raises for a torn file is whatever its parsing runs into.
+    except Exception as error:
+        raise CorruptExample(f"recording {path} cannot be read: {_words(error)}") from error
+    # Arousals, '(…' and '…)', stand between the stages and end none.
+    stages = [(at, note) for at, note in marks if note in _STAGE_OF or note in ("U", "?")]
+    ends = [at for at, _ in stages[1:]] + [signals.shape[1] / rate]
+    return Recording(signals, rate, _scored([(at, end, note) for (at, note), end in zip(stages, ends)]))
+
+
+def read_sleep_edfx(folder: Path, name: str, channels: Sequence[str]) -> Recording:
+    """The signals NAME (…-PSG.edf) with the hypnogram beside it, whose name shares the first 7 letters.
+
+    Raises:
+      CorruptExample: a file is torn or not EDF, or there is not just one hypnogram.
+      ValueError: the recording has no such channel.
+    """
+    mne = _library("mne")
+    path = folder / name
+    hypnograms = sorted(path.parent.glob(f"{path.name[:7]}*-Hypnogram.edf"))
+    if len(hypnograms) != 1:
+        raise CorruptExample(
+            f"recording {path} has {len(hypnograms) or 'no'} hypnograms {path.name[:7]}*-Hypnogram.edf beside it"
+        )
+    try:
+        for file in (path, hypnograms[0]):
+            _check_edf(file)
+        header = mne.io.read_raw_edf(path, stim_channel=None, verbose="ERROR")
+        _check_channels(channels, header.ch_names, str(path))
+        # Only these, or mne resamples all to the fastest channel.
+        raw = mne.io.read_raw_edf(path, include=list(channels), stim_channel=None, verbose="ERROR")
+        signals, rate = raw.get_data(picks=list(channels), verbose="ERROR") * 1e6, float(raw.info["sfreq"])
+        notes = mne.read_annotations(hypnograms[0])
+        spans = [
+            (float(a), float(a + b), str(c))
+            for a, b, c in zip(notes.onset, notes.duration, notes.description)
+        ]
+    except (UnknownChannel, CorruptExample):
+        raise
+    except Exception as error:  # mne's parsing, too, raises whatever it runs into
+        raise CorruptExample(f"recording {path} cannot be read: {_words(error)}") from error
+    return Recording(signals, rate, _scored(spans))
+
+
+_READERS: dict[str, Callable[[Path, str, Sequence[str]], Recording]] = {
+    "physionet2018": read_physionet2018,
+    "sleep_edfx": read_sleep_edfx,
+}
+
+
+class UnknownChannel(ValueError):
+    """A recording lacks a channel that was asked for: the same for all, so not a corrupt file."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareEeg:
+    """Cut recordings into scored windows of 30 s, resampled and scaled, once. Run again, it continues."""
+
+    source: str = ""
+    """Folder of the raw recordings, as downloaded."""
+    format: Format = "physionet2018"
+    """physionet2018: WFDB, a folder or three files a subject; sleep_edfx: *-PSG.edf and *-Hypnogram.edf."""
+    channels: tuple[str, ...] = ()
+    """Channels to keep, one view each; none named are the 6 of PhysioNet 2018, or the 2 of SleepEDFx."""
+    rate: int = 100
+    """Samples a second after resampling."""
+    wake_minutes: float = 30.0
+    """Minutes awake to keep before the first and after the last sleep."""
+    max_corrupt: int = 10
+    """Stop when more recordings than this cannot be read."""
+    directory: str | None = None
+    """Folder to write; None is mvcl_eeg_FORMAT under TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    verify: bool = False
+    """Check the checksums of what is prepared, and stop."""
+
+    def run(self) -> Path:
+        """Write the folder and return it."""
+        directory = Path(self.directory or Path(_data_root(None)) / f"mvcl_eeg_{self.format}")
+        if self.verify:
+            _shards.verify(directory, "eeg")
+            return directory
+        if self.rate < 1:
+            raise ValueError(f"rate must be at least 1 sample a second, got {self.rate}")
+        if self.wake_minutes < 0:
+            raise ValueError(f"wake_minutes must be at least 0, got {self.wake_minutes}")
+        source = Path(self.source)
+        if not self.source or not source.is_dir():
+            raise ValueError(f"--source must be the folder of the raw recordings, got {self.source!r}")
+        channels = self.channels or CHANNELS[self.format]
+        names = _recordings(source, self.format)
+        _library("wfdb" if self.format == "physionet2018" else "mne")
+
+        def read(name: str) -> _shards.Item:
+            recording = _READERS[self.format](source, name, channels)
+            try:
+                cut, stages, dropped = windows(recording, self.rate, self.wake_minutes)
+            except CorruptExample as error:
+                raise CorruptExample(f"recording {name}: {error}") from error
+            # Half precision: 2^-11 of a clipped signal is finer than the recorder's own steps.
+            records = [window.astype("<f2").tobytes() for window in cut]
+            facts = {"subject": _subject(name, self.format), "labels": stages.tolist(), "dropped": dropped}
+            return _shards.Item(records, facts)
+
+        settings = {
+            "format": self.format,
+            "channels": channels,
+            "rate": self.rate,
+            "wake_minutes": self.wake_minutes,
+        }
+        return _shards.write(
+            directory,
+            "eeg",
+            settings,
+            names,
+            read,
+            per_shard=8,  # 994 nights in 125 files, which a process may hold open
+            max_corrupt=self.max_corrupt,
+            unit="recording",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Eeg:
+    """Sleep EEG in windows of 30 s, a channel a view, from a folder that `mvcl data prepare eeg` wrote.
+
+    Subjects are drawn into training and test, so that no subject is in both. The label is the sleep stage.
+    """
+
+    path: str = ""
+    """The prepared folder."""
+    channels: tuple[str, ...] = ()
+    """Channels to use as views, in this order; none named are all that were prepared."""
+    test_fraction: float = 0.2
+    """Share of the subjects that is held out."""
+    split_seed: int = 0
+    """Seed of the draw of subjects."""
+    transfer: str = ""
+    """A second prepared folder, opened as the splits transfer/train and transfer/test with all its channels."""
+
+    def open(self) -> dict[str, ViewSplit]:
+        """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
+        if not 0 < self.test_fraction < 1:
+            raise ValueError(f"data.test_fraction must lie between 0 and 1, got {self.test_fraction}")
+        splits = _open(Path(self.path), self.channels, self.test_fraction, self.split_seed)
+        if self.transfer:
+            other = _open(Path(self.transfer), (), self.test_fraction, self.split_seed)
+            splits |= {f"transfer/{name}": split for name, split in other.items()}
+        return splits
+
+    def expected(self) -> Outline:
+        """PhysioNet 2018 as `prepare` leaves it: about 900 windows for each of 795 training subjects."""
+        views = len(self.channels) or len(CHANNELS["physionet2018"])
+        return Outline(795 * 900, len(STAGES), view_shapes=((SECONDS * 100,),) * views)
+
+
+def _open(directory: Path, channels: Sequence[str], test_fraction: float, seed: int) -> dict[str, ViewSplit]:
+    prepared = _shards.open_prepared(directory, "eeg")
+    there = list(prepared.settings["channels"])
+    _check_channels(channels, there, str(directory))
+    names = tuple(channels) or tuple(there)
+    picked = [there.index(name) for name in names]
+    length = SECONDS * int(prepared.settings["rate"])
+    labels = np.asarray([label for item in prepared.items for label in item["labels"]], np.int32)
+    subjects = sorted({str(item["subject"]) for item in prepared.items})
+    number = {subject: i for i, subject in enumerate(subjects)}
+    groups = np.repeat(
+        np.asarray([number[str(item["subject"])] for item in prepared.items], np.int32),
+        [item["count"] for item in prepared.items],
+    )
+    held_out = max(1, round(test_fraction * len(subjects)))
+    if held_out >= len(subjects):
+        raise ValueError(f"{directory} has {len(subjects)} subjects, of which {held_out} would be held out")
+    test = np.isin(groups, np.random.default_rng(seed).permutation(len(subjects))[:held_out])
+
+    def split(rows: np.ndarray) -> ViewSplit:
+        def read(row: int) -> tuple[np.ndarray, ...]:
+            window = np.frombuffer(prepared.read(int(rows[row])), "<f2").reshape(len(there), length)
+            return tuple(window[picked].astype(np.float32))
+
+        shapes = ((length,),) * len(names)
+        return ViewSplit(labels[rows], STAGES, names, shapes, read, groups=groups[rows])
+
+    return {"train": split(np.flatnonzero(~test)), "test": split(np.flatnonzero(test))}
+
+
+def _recordings(source: Path, format: str) -> list[str]:
+    """Names of the raw recordings in a folder, sorted."""
+    if format == "sleep_edfx":
+        names = sorted(str(path.relative_to(source)) for path in source.rglob("*-PSG.edf"))
+        wanted = "*-PSG.edf files"
+    else:
+        names = sorted({path.stem for path in (*source.glob("*.hea"), *source.glob("*/*.hea"))})
+        wanted = "*.hea files or folders with one each"
+    if not names:
+        raise ValueError(f"{source} holds no {wanted}, so no recordings of {format}")
+    return names
+
+
+def _subject(name: str, format: str) -> str:
+    """SC4ssN… and ST7ssN… are night N of subject ss; a record of PhysioNet 2018 is a subject."""
+    return Path(name).name[:5] if format == "sleep_edfx" else name
+
+
+def _scored(spans: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, int]]:
+    return [(first, last, _STAGE_OF[name]) for first, last, name in spans if name in _STAGE_OF]
+
+
+def _check_channels(wanted: Sequence[str], there: Sequence[str], origin: str) -> None:
+    unknown = [name for name in wanted if name not in there]
+    if unknown:
+        raise UnknownChannel(f"{origin} has no channel {unknown[0]!r}; it has {', '.join(map(repr, there))}")
+
+
+def _check_edf(path: Path) -> None:
+    """Refuse an EDF file shorter than its header says, which mne would read as far as it goes."""
+    with open(path, "rb") as file:
+        fixed = file.read(256)
+        try:
+            header, records, signals = int(fixed[184:192]), int(fixed[236:244]), int(fixed[252:256])
+            rest = file.read(256 * signals)
+            samples = sum(int(rest[216 * signals + 8 * i :][:8]) for i in range(signals))
+        except ValueError as error:
+            raise CorruptExample(f"{path} is not an EDF file") from error
+    size, wanted = path.stat().st_size, header + 2 * records * samples
+    if records >= 0 and size < wanted:
+        raise CorruptExample(f"{path} is torn: it has {size} bytes, by its header {wanted}")
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _library(name: str) -> Any:
+    import importlib
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # wfdb 4.3 trips over a deprecation in pandas 3.1 as it is imported
+            return importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(
+            f"reading EEG needs {name} ({error}); install the extra: pip install 'mvcl[eeg]'"
+        ) from error

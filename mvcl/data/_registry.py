@@ -1,0 +1,29 @@
+"""The sources of examples, and what prepares them, by name."""
+
+from mvcl.data._digits_views import DigitsViews
+from mvcl.data._domains import DomainNet, PrepareDomains
+from mvcl.data._eeg import Eeg, PrepareEeg
+from mvcl.data._sentiment import PrepareSentiment, Sentiment
+from mvcl.data._sources import Arrays, Digits, Folder, Tfds
+from mvcl.data._tables import Tables
+from mvcl.data._transfer import PrepareTransfer, Transfer
+
+Source = Digits | Tfds | Folder | Arrays | Tables | DigitsViews | DomainNet | Eeg | Sentiment | Transfer
+SOURCES: dict[str, type] = {
+    "digits": Digits,
+    "tfds": Tfds,
+    "folder": Folder,
+    "arrays": Arrays,
+    "tables": Tables,
+    "digits_views": DigitsViews,
+    "domains": DomainNet,
+    "eeg": Eeg,
+    "sentiment": Sentiment,
+    "transfer": Transfer,
+}
+PREPARERS: dict[str, type] = {
+    "domains": PrepareDomains,
+    "eeg": PrepareEeg,
+    "sentiment": PrepareSentiment,
+    "transfer": PrepareTransfer,
+}

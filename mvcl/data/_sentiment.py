@@ -1,0 +1,358 @@
+"""Utterances as text, audio and vision feature sequences with a sentiment to regress on."""
+
+import dataclasses
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from mvcl.data import _pickles, _shards
+from mvcl.data._sources import Outline, ViewSplit, _data_root
+
+VIEWS = ("text", "audio", "vision")
+Dataset = Literal["mosei", "chsims"]
+# Sizes of the feature files that MMSA publishes: unaligned_50.pkl of CMU-MOSEI, unaligned_39.pkl of CH-SIMS.
+_EXPECTED: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
+    "mosei": (16_326, ((50, 768), (500, 74), (500, 35))),
+    "chsims": (1_368, ((39, 768), (400, 33), (55, 709))),
+}
+_RANGE = {"mosei": 3.0, "chsims": 1.0}  # sentiment lies in [-3, 3] and in [-1, 1]
+_SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
+_LABELS = ("regression_labels", "labels")
+_BLOCK = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class _Utterances:
+    """A split: `cut(view, row)` gives the (t, d) rows that are there, t = 0 where the view is missing."""
+
+    labels: np.ndarray
+    ids: Sequence[str] | None
+    longest: tuple[int, ...]
+    widths: tuple[int, ...]
+    cut: Callable[[int, int], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareSentiment:
+    """Write utterances as ArrayRecord, once: padding left out, read row by row afterwards, no pickle needed."""
+
+    source: str = ""
+    """A .pkl file as MMSA distributes it, an .npz file, or a folder train/text.npy and so on."""
+    dataset: Dataset = "mosei"
+    """Whose labels they are: mosei in [-3, 3], chsims in [-1, 1]."""
+    allow_pickle: bool = False
+    """Read a .pkl file, which may hold numpy arrays and plain containers only."""
+    directory: str | None = None
+    """Folder to write; None is mvcl_sentiment_DATASET under TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    verify: bool = False
+    """Check the checksums of what is prepared, and stop."""
+
+    def run(self) -> Path:
+        """Write the folder and return it."""
+        directory = Path(self.directory or Path(_data_root(None)) / f"mvcl_sentiment_{self.dataset}")
+        if self.verify:
+            _shards.verify(directory, "sentiment")
+            return directory
+        splits = _read_raw(Path(self.source), "--source", self.allow_pickle, self.dataset)
+        names = [
+            f"{name}-{start:06d}"
+            for name, split in splits.items()
+            for start in range(0, len(split.labels), _BLOCK)
+        ]
+
+        def read(name: str) -> _shards.Item:
+            part, _, start = name.rpartition("-")
+            split = splits[part]
+            rows = range(int(start), min(int(start) + _BLOCK, len(split.labels)))
+            cuts = [[split.cut(view, row) for view in range(len(VIEWS))] for row in rows]
+            records = [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts]
+            facts = {
+                "split": part,
+                "labels": split.labels[rows.start : rows.stop].tolist(),
+                "ids": None if split.ids is None else list(split.ids[rows.start : rows.stop]),
+                "lengths": [[len(cut) for cut in record] for record in cuts],
+                "sums": [np.concatenate(v).sum(0, dtype=np.float64).tolist() for v in zip(*cuts)],
+                "squares": [
+                    np.square(np.concatenate(v), dtype=np.float64).sum(0).tolist() for v in zip(*cuts)
+                ],
+            }
+            return _shards.Item(records, facts)
+
+        first = next(iter(splits.values()))
+        longest = [max(split.longest[v] for split in splits.values()) for v in range(len(VIEWS))]
+        settings = {"dataset": self.dataset, "shapes": [list(pair) for pair in zip(longest, first.widths)]}
+        return _shards.write(
+            directory, "sentiment", settings, names, read, per_shard=4, max_corrupt=0, unit="block"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sentiment:
+    """Multimodal sentiment, CMU-MOSEI or CH-SIMS: text, audio and vision of an utterance, each a sequence of feature
+    vectors, and a sentiment to regress on. Sequences are padded at the end with rows of NaN."""
+
+    path: str = ""
+    """A folder that `mvcl data prepare sentiment` wrote, or a raw file, which is then held in memory: .npz with
+    train_text, train_audio, train_vision, train_regression_labels and so on, a folder train/text.npy and so on, or
+    MMSA's .pkl."""
+    dataset: Dataset = "mosei"
+    """Whose labels they are: mosei in [-3, 3], chsims in [-1, 1]."""
+    allow_pickle: bool = False
+    """Read a .pkl file, which may hold numpy arrays and plain containers only."""
+    standardize: bool = True
+    """Give each feature mean 0 and deviation 1 over the training split."""
+
+    def open(self) -> dict[str, ViewSplit]:
+        """The splits `train`, `valid` (where there is one) and `test`."""
+        path = Path(self.path)
+        if self.path and _shards.is_prepared(path):
+            return self._open_prepared(path)
+        splits = _read_raw(path, "data.path", self.allow_pickle, self.dataset)
+        longest = [max(split.longest[v] for split in splits.values()) for v in range(len(VIEWS))]
+        widths = next(iter(splits.values())).widths
+        shapes = tuple(zip(longest, widths))
+        numbers = _groups([split.ids for split in splits.values()])
+        views = {
+            name: tuple(
+                np.stack([_padded(split.cut(v, row), *shapes[v]) for row in range(len(split.labels))])
+                for v in range(len(VIEWS))
+            )
+            for name, split in splits.items()
+        }
+        there = {
+            name: np.stack([~np.isnan(view).all((1, 2)) for view in arrays], axis=1)
+            for name, arrays in views.items()
+        }
+        if self.standardize:
+            for v in range(len(VIEWS)):
+                known = views["train"][v][~np.isnan(views["train"][v]).any(-1)].astype(np.float64)
+                shift, scale = _moments(len(known), known.sum(0), np.square(known).sum(0))
+                for arrays in views.values():
+                    np.subtract(arrays[v], shift, out=arrays[v])
+                    np.divide(arrays[v], scale, out=arrays[v])
+
+        def opened(name: str, split: _Utterances, groups: np.ndarray | None) -> ViewSplit:
+            arrays = views[name]
+
+            def read(row: int) -> tuple[np.ndarray, ...]:
+                return tuple(view[row] for view in arrays)
+
+            return ViewSplit(split.labels, (), VIEWS, shapes, read, _unless_all(there[name]), arrays, groups)
+
+        return {name: opened(name, split, groups) for (name, split), groups in zip(splits.items(), numbers)}
+
+    def _open_prepared(self, path: Path) -> dict[str, ViewSplit]:
+        prepared = _shards.open_prepared(path, "sentiment")
+        if prepared.settings["dataset"] != self.dataset:
+            raise ValueError(f"{path} holds {prepared.settings['dataset']}, data.dataset is {self.dataset}")
+        shapes = tuple((int(time), int(width)) for time, width in prepared.settings["shapes"])
+        first = np.concatenate([[0], np.cumsum([item["count"] for item in prepared.items])])
+        parts: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+        for start, item in zip(first, prepared.items):
+            parts.setdefault(item["split"], []).append((int(start), item))
+        moments = []
+        for v in range(len(VIEWS)):
+            items = [item for _, item in parts["train"]]
+            count = sum(length[v] for item in items for length in item["lengths"])
+            sums, squares = (
+                np.sum([item[name][v] for item in items], axis=0) for name in ("sums", "squares")
+            )
+            moments.append(_moments(count, sums, squares))
+        ids = [
+            None if items[0][1]["ids"] is None else [i for _, item in items for i in item["ids"]]
+            for items in parts.values()
+        ]
+
+        def opened(items: list[tuple[int, Mapping[str, Any]]], groups: np.ndarray | None) -> ViewSplit:
+            rows = np.concatenate([start + np.arange(item["count"]) for start, item in items])
+            lengths = np.asarray([length for _, item in items for length in item["lengths"]])
+            labels = np.asarray([label for _, item in items for label in item["labels"]], np.float32)
+
+            def read(row: int) -> tuple[np.ndarray, ...]:
+                flat = np.frombuffer(prepared.read(int(rows[row])), "<f4")
+                views, at = [], 0
+                for v, (time, width) in enumerate(shapes):
+                    size = int(lengths[row, v]) * width
+                    cut = flat[at : at + size].reshape(-1, width)
+                    at += size
+                    if self.standardize:
+                        cut = (cut - moments[v][0]) / moments[v][1]
+                    views.append(_padded(cut, time, width))
+                return tuple(views)
+
+            return ViewSplit(labels, (), VIEWS, shapes, read, _unless_all(lengths > 0), groups=groups)
+
+        return {name: opened(items, groups) for (name, items), groups in zip(parts.items(), _groups(ids))}
+
+    def expected(self) -> Outline:
+        """The published size of the training split."""
+        size, shapes = _EXPECTED[self.dataset]
+        return Outline(size, 0, view_shapes=shapes)
+
+
+def _moments(count: int, sums: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation, float32; a feature that never changes keeps its scale."""
+    mean = np.asarray(sums) / max(count, 1)
+    variance = np.asarray(squares) / max(count, 1) - mean**2
+    changes = variance > 1e-12 * (1 + mean**2)  # below, it is the rounding of the two sums
+    return mean.astype(np.float32), np.where(changes, np.sqrt(np.where(changes, variance, 1)), 1).astype(
+        np.float32
+    )
+
+
+def _padded(cut: np.ndarray, time: int, width: int) -> np.ndarray:
+    out = np.full((time, width), np.nan, np.float32)
+    out[: len(cut)] = cut
+    return out
+
+
+def _unless_all(present: np.ndarray) -> np.ndarray | None:
+    return None if present.all() else present
+
+
+def _groups(ids: Sequence[Sequence[str] | None]) -> list[np.ndarray | None]:
+    """Number of the video of each utterance, over all splits; MMSA joins video and clip by `$_$`, CH-SIMS by `/`."""
+    videos = [None if part is None else [i.split("$_$")[0].split("/")[0] for i in part] for part in ids]
+    number = {v: i for i, v in enumerate(sorted({v for part in videos if part is not None for v in part}))}
+    return [None if part is None else np.asarray([number[v] for v in part], np.int32) for part in videos]
+
+
+def _read_raw(path: Path, field: str, allow_pickle: bool, dataset: str) -> dict[str, _Utterances]:
+    """The splits of a raw file, with train first.
+
+    Raises:
+      ValueError: the file is missing, not readable, not admitted, or lacks something; the message names it.
+    """
+    if path.suffix in (".pkl", ".pickle") and path.is_file():
+        if not allow_pickle:
+            raise ValueError(
+                f"{path} is a pickle, which is read only with allow_pickle, and then numpy arrays and plain containers "
+                "only; better prepare it once: mvcl data prepare sentiment --source FILE --allow-pickle"
+            )
+        raw = _pickles.load(path)
+    elif path.suffix == ".npz" and path.is_file():
+        raw = _read_npz(path)
+    elif path.is_dir() and str(path) != ".":
+        raw = {
+            part.name: {file.stem: _read_npy(file) for file in sorted(part.glob("*.npy"))}
+            for part in sorted(path.iterdir())
+            if part.is_dir()
+        }
+    else:
+        raise ValueError(
+            f"{field} must be a prepared folder, a folder of .npy files, an .npz or a .pkl, got {str(path)!r}"
+        )
+    if not isinstance(raw, dict) or not all(isinstance(part, dict) for part in raw.values()):
+        raise ValueError(f"{path} must hold a dict of splits, each a dict of arrays")
+    parts = {_SPLITS[name]: part for name, part in raw.items() if name in _SPLITS and part}
+    missing = [name for name in ("train", "test") if name not in parts]
+    if missing:
+        raise ValueError(f"{path} has no split {missing[0]}; it has {', '.join(map(str, raw)) or 'nothing'}")
+    splits: dict[str, _Utterances] = {}
+    for name in ("train", "valid", "test"):
+        if name in parts:
+            splits[name] = _utterances(parts[name], f"{path} ({name})", dataset)
+    for name, split in splits.items():
+        if split.widths != splits["train"].widths:
+            raise ValueError(
+                f"{path}: the features of {name} have widths {split.widths}, those of train {splits['train'].widths}"
+            )
+    return splits
+
+
+def _read_npz(path: Path) -> dict[str, dict[str, Any]]:
+    raw: dict[str, dict[str, Any]] = {}
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            for name in archive.files:
+                part, _, key = name.partition("_")
+                raw.setdefault(part, {})[key] = archive[name]
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is not a readable .npz file: {error}") from error
+    return raw
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} is not a readable .npy file: {error}") from error
+
+
+def _utterances(part: Mapping[str, Any], origin: str, dataset: str) -> _Utterances:
+    key = next((name for name in _LABELS if name in part), None)
+    lacking = [name for name in VIEWS if name not in part] + ([] if key else [_LABELS[0]])
+    if lacking or key is None:
+        raise ValueError(
+            f"{origin} lacks {', '.join(lacking)}; it has {', '.join(map(str, part)) or 'nothing'}"
+        )
+    labels = _numbers(part[key], f"{origin}: {key}").reshape(-1).astype(np.float32)
+    bound = _RANGE[dataset]
+    if not len(labels) or not (np.abs(labels) <= bound + 1e-3).all():  # NaN fails too
+        bad = labels[~(np.abs(labels) <= bound + 1e-3)][:3].tolist()
+        raise ValueError(
+            f"{origin}: {key} must be numbers in [{-bound}, {bound}] for {dataset}, got {bad or 'none'}"
+        )
+    views = [part[name] for name in VIEWS]
+    widths, longest = [], []
+    for name, view in zip(VIEWS, views):
+        if not isinstance(view, (np.ndarray, list)) or len(view) != len(labels):
+            size = len(view) if hasattr(view, "__len__") else type(view).__name__
+            raise ValueError(f"{origin} has {len(labels)} labels and {size} sequences of {name}")
+        stacked = isinstance(view, np.ndarray) and view.dtype != object
+        shapes = {np.shape(view)[1:]} if stacked else {np.shape(row) for row in view}
+        if any(len(shape) != 2 for shape in shapes) or len({shape[1] for shape in shapes}) != 1:
+            raise ValueError(
+                f"{origin}: {name} must be sequences (time, d) of one width d, got {sorted(shapes)[:3]}"
+            )
+        _numbers(view[0], f"{origin}: {name}")
+        widths.append(next(iter(shapes))[1])
+        longest.append(max(1, *(shape[0] for shape in shapes)))
+    given = _lengths(part, len(labels), longest, origin)
+    ids = part.get("id", part.get("ids"))
+    names = None if ids is None else [str(i[0]) if isinstance(i, (list, np.ndarray)) else str(i) for i in ids]
+    if names is not None and len(names) != len(labels):
+        raise ValueError(f"{origin} has {len(labels)} labels and {len(names)} ids")
+
+    def cut(view: int, row: int) -> np.ndarray:
+        sequence = np.asarray(views[view][row], np.float32)
+        lengths = given[view]
+        if lengths is not None:
+            sequence = sequence[: lengths[row]]
+        else:  # padding is rows of zeros at either end
+            filled = np.flatnonzero((np.isfinite(sequence) & (sequence != 0)).any(-1))
+            sequence = sequence[filled[0] : filled[-1] + 1] if len(filled) else sequence[:0]
+        return np.nan_to_num(sequence, nan=0.0, posinf=0.0, neginf=0.0)  # COVAREP writes -inf for silence
+
+    return _Utterances(labels, names, tuple(longest), tuple(widths), cut)
+
+
+def _numbers(value: Any, what: str) -> np.ndarray:
+    try:
+        return np.asarray(value, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} must be numbers: {error}") from error
+
+
+def _lengths(
+    part: Mapping[str, Any], count: int, longest: Sequence[int], origin: str
+) -> list[np.ndarray | None]:
+    """Length of each sequence of each view where the file says it: NAME_lengths, or for text BERT's mask."""
+    found: list[np.ndarray | None] = []
+    for name, most in zip(VIEWS, longest):
+        lengths: np.ndarray | None = None
+        bert = part.get("text_bert")
+        if f"{name}_lengths" in part:
+            lengths = (
+                _numbers(part[f"{name}_lengths"], f"{origin}: {name}_lengths").reshape(-1).astype(np.int64)
+            )
+        elif name == "text" and isinstance(bert, np.ndarray) and bert.shape == (count, 3, most):
+            lengths = bert[:, 1].astype(np.float64).sum(-1).astype(np.int64)  # ids, mask, segments
+        if lengths is not None and (len(lengths) != count or lengths.min() < 0 or lengths.max() > most):
+            raise ValueError(f"{origin}: {name}_lengths must be {count} numbers from 0 to {most}")
+        found.append(lengths)
+    return found

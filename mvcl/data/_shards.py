@@ -1,0 +1,267 @@
+"""Raw files written once as ArrayRecord shards: resumed shard by shard, counted, and checksummed.
+
+A prepared folder holds `manifest.json` and shards of a few items each (an item is what one raw file became). A
+shard and the facts about its items are written under another name and renamed when they are whole, so a folder that
+was interrupted holds whole shards only; the manifest comes last.
+"""
+
+import bisect
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from mvcl.data._sources import CorruptExample, _lock
+
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """What a raw file became, or a block of them.
+
+    Attributes:
+      records: its records.
+      facts: about it, for the manifest (JSON).
+      skipped: (name, reason) of each file of a block that could not be read.
+    """
+
+    records: Sequence[bytes]
+    facts: Mapping[str, Any]
+    skipped: Sequence[tuple[str, str]] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """An opened folder of shards.
+
+    Attributes:
+      directory: the folder.
+      settings: how it was prepared.
+      items: facts of each item, with its `name` and `count` of records; records are numbered through all items.
+      skipped: (name, reason) of each raw file that could not be read.
+      read: record number -> its bytes. Thread-safe.
+    """
+
+    directory: Path
+    settings: Mapping[str, Any]
+    items: Sequence[Mapping[str, Any]]
+    skipped: Sequence[tuple[str, str]]
+    read: Callable[[int], bytes]
+
+
+def write(
+    directory: Path,
+    kind: str,
+    settings: Mapping[str, Any],
+    names: Sequence[str],
+    read: Callable[[str], Item],
+    *,
+    per_shard: int,
+    max_corrupt: int,
+    unit: str,
+) -> Path:
+    """Prepare a folder, or finish one that was interrupted, and return it.
+
+    Args:
+      directory: the folder.
+      kind: what it holds, such as `eeg`; openers ask for it.
+      settings: everything that decides what the records are (JSON). A folder is continued with the same only.
+      names: the items, in order.
+      read: name -> item; raises CorruptExample for a raw file that is passed over.
+      per_shard: items of a shard.
+      max_corrupt: stop when more raw files than this cannot be read.
+      unit: what an item is called in the progress bar.
+
+    Raises:
+      ValueError: the folder holds something else, there is nothing to prepare, or too many files are corrupt.
+    """
+    from array_record.python.array_record_module import ArrayRecordWriter
+    from tqdm import tqdm
+
+    if not names:
+        raise ValueError(f"there is no {unit} to prepare")
+    plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
+    plan = json.loads(json.dumps(plan))  # as it will be read back: tuples are lists
+    parts = [names[i : i + per_shard] for i in range(0, len(names), per_shard)]
+    shards: list[dict[str, Any]] = []
+    skipped: list[list[str]] = []
+    with _lock(directory, "prepare"):
+        _check_plan(directory, plan)
+        bar = tqdm(total=len(names), unit=unit, desc=f"prepare {kind}")
+        for number, part in enumerate(parts):
+            path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
+            shard = _finished(path)
+            if shard is None:
+                items, partial = [], path.with_suffix(".partial")
+                writer = ArrayRecordWriter(str(partial), "group_size:1")  # one record a chunk: random access
+                lost: list[list[str]] = []
+                for name in part:
+                    try:
+                        item = read(name)
+                        lost += map(list, item.skipped)
+                    except CorruptExample as error:
+                        item = None
+                        lost.append([name, str(error)])
+                    bar.update()
+                    if len(skipped) + len(lost) > max_corrupt:
+                        writer.close()
+                        partial.unlink()
+                        bar.close()
+                        raise ValueError(
+                            f"more than max_corrupt = {max_corrupt} files cannot be read; the last: {lost[-1][1]}. "
+                            "Mend or remove them, or raise --max-corrupt; the same command continues"
+                        )
+                    if item is None:
+                        continue
+                    for record in item.records:
+                        writer.write(record)
+                    items.append({"name": name, "count": len(item.records), **item.facts})
+                writer.close()
+                shard = {
+                    "file": path.name,
+                    "bytes": partial.stat().st_size,
+                    "sha256": _checksum(partial),
+                    "items": items,
+                    "skipped": lost,
+                }
+                partial.replace(path)
+                _write_json(path.with_suffix(".json"), shard)
+            else:
+                bar.update(len(part))
+            shards.append(shard)
+            skipped += shard["skipped"]
+        bar.close()
+        for _, reason in skipped:
+            print(f"passed over: {reason}", file=sys.stderr)
+        if not any(item["count"] for shard in shards for item in shard["items"]):
+            raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
+        _write_json(directory / "manifest.json", plan | {"shards": shards})
+    return directory
+
+
+def open_prepared(directory: Path, kind: str) -> Prepared:
+    """A prepared folder; the size of each shard is checked here, what is in it by `verify`, and as it is read.
+
+    Raises:
+      ValueError: the folder is not there, not finished, holds another kind, or lacks a shard.
+    """
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    shards = _manifest(directory, kind)
+    for shard in shards["shards"]:
+        path = directory / shard["file"]
+        if not path.is_file():
+            raise ValueError(f"{directory} lacks its shard {shard['file']}; prepare it again")
+        if path.stat().st_size != shard["bytes"]:
+            raise ValueError(
+                f"{path} has {path.stat().st_size} bytes, written were {shard['bytes']}; remove it and its .json "
+                "and prepare again"
+            )
+    files = [directory / shard["file"] for shard in shards["shards"]]
+    ends = list(accumulate(sum(item["count"] for item in shard["items"]) for shard in shards["shards"]))
+    readers: list[Any] = [None] * len(files)
+
+    def read(row: int) -> bytes:
+        shard = bisect.bisect_right(ends, row)
+        try:
+            if readers[shard] is None:  # two threads may both open it; either reader serves
+                readers[shard] = ArrayRecordReader(str(files[shard]))
+            return readers[shard].read([row - (ends[shard - 1] if shard else 0)])[0]
+        except RuntimeError as error:  # its hashes do not fit
+            raise CorruptExample(f"record {row} in {files[shard]} cannot be read: {error}") from error
+
+    items = [item for shard in shards["shards"] for item in shard["items"]]
+    lost = [(name, reason) for shard in shards["shards"] for name, reason in shard["skipped"]]
+    return Prepared(directory, shards["settings"], items, lost, read)
+
+
+def is_prepared(directory: Path) -> bool:
+    """Whether a folder was prepared, at least in part."""
+    return (directory / "plan.json").is_file()
+
+
+def verify(directory: Path, kind: str) -> int:
+    """Check the SHA-256 of every shard, and return how many there are.
+
+    Raises:
+      ValueError: a shard is missing or is not what was written; all such are named.
+    """
+    from tqdm import tqdm
+
+    shards = _manifest(directory, kind)["shards"]
+    wrong = []
+    for shard in tqdm(shards, unit="shard", desc=f"verify {kind}"):
+        path = directory / shard["file"]
+        if not path.is_file() or _checksum(path) != shard["sha256"]:
+            wrong.append(shard["file"])
+    if wrong:
+        raise ValueError(
+            f"{directory}: {len(wrong)} of {len(shards)} shards are missing or damaged: {', '.join(wrong)}; remove "
+            "each with its .json and run the command again without --verify"
+        )
+    return len(shards)
+
+
+def _manifest(directory: Path, kind: str) -> dict[str, Any]:
+    path = directory / "manifest.json"
+    if not path.is_file():
+        state = "is not finished" if is_prepared(directory) else "is no prepared folder"
+        raise ValueError(f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help")
+    try:
+        manifest = json.loads(path.read_text())
+        found, version = manifest["kind"], manifest["format"]
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a manifest ({error}); prepare the folder again") from error
+    if found != kind or version != _FORMAT:
+        raise ValueError(
+            f"{directory} holds {found} in format {version}; wanted is {kind} in format {_FORMAT}"
+        )
+    return manifest
+
+
+def _check_plan(directory: Path, plan: dict[str, Any]) -> None:
+    path = directory / "plan.json"
+    if not path.is_file():
+        _write_json(path, plan)
+        return
+    before = json.loads(path.read_text())
+    old, new = ({"kind": p["kind"], **p["settings"]} for p in (before, plan))
+    differ = [
+        f"{key} was {old.get(key)!r}, is {new.get(key)!r}"
+        for key in {**old, **new}
+        if old.get(key) != new.get(key)
+    ]
+    if before["items"] != plan["items"]:
+        gone, more = set(before["items"]) - set(plan["items"]), set(plan["items"]) - set(before["items"])
+        differ.append(f"{len(more)} raw files came and {len(gone)} went, such as {sorted(more | gone)[:1]}")
+    if differ or before["format"] != plan["format"]:
+        raise ValueError(
+            f"{directory} was begun otherwise ({'; '.join(differ) or 'another format'}); take another --directory, or "
+            "remove this one"
+        )
+
+
+def _finished(path: Path) -> dict[str, Any] | None:
+    """Facts of a shard that is there whole."""
+    facts = path.with_suffix(".json")
+    if not (path.is_file() and facts.is_file()):
+        return None
+    shard = json.loads(facts.read_text())
+    return shard if path.stat().st_size == shard["bytes"] else None
+
+
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_json(path: Path, value: Any) -> None:
+    partial = path.with_suffix(path.suffix + ".partial")
+    partial.write_text(json.dumps(value))
+    os.replace(partial, path)

@@ -1,0 +1,380 @@
+"""Sleep recordings written by the test in WFDB's and EDF's own formats."""
+
+import json
+import math
+
+import mne
+import numpy as np
+import pytest
+import scipy.io
+import wfdb
+
+from mvcl.data import _eeg, _shards
+from mvcl.data._eeg import CHANNELS, STAGES, Eeg, PrepareEeg, Recording, windows
+
+SIX = CHANNELS["physionet2018"]
+SINE = 1.349 / math.sqrt(2)  # quartiles of A sin lie at ±A/sqrt(2), so scaled by IQR/1.349 its peak is this
+
+
+def sine(frequency, seconds, rate, amplitude=40.0, offset=7.0):
+    return offset + amplitude * np.sin(2 * np.pi * frequency * np.arange(int(seconds * rate)) / rate)
+
+
+def write_physionet(root, name, seconds=270, rate=200, stages=((15, "W"), (75, "N1"), (165, "R")), scale=1.0):
+    """A record as the challenge has it: signals in a MATLAB file under a WFDB header, stages among arousals."""
+    folder = root / name
+    folder.mkdir(parents=True)
+    channels = ("F3-M2", "F4-M1", "C3-M2", "C4-M1", "O1-M2", "O2-M1", "E1-M2", "SaO2")
+    signals = np.stack([scale * sine(0.513 + 0.247 * i, seconds, rate) for i in range(len(channels))])
+    digital = np.round(signals * 100).astype(np.int16)
+    scipy.io.savemat(folder / f"{name}.mat", {"val": digital}, format="4")  # 24 bytes of header, then samples
+    lines = [f"{name} {len(channels)} {rate} {digital.shape[1]}"]
+    lines += [
+        f"{name}.mat 16+24 100/uV 16 0 {d[0]} {int(d.sum()) % 65536} 0 {c}" for c, d in zip(channels, digital)
+    ]
+    (folder / f"{name}.hea").write_text("\n".join(lines) + "\n")
+    first = stages[0][0]
+    notes = [*stages, (first + 33, "(arousal_rera"), (first + 41, "arousal_rera)")]
+    notes.sort()
+    wfdb.wrann(
+        name,
+        "arousal",
+        np.asarray([max(1, int(at * rate)) for at, _ in notes]),  # wfdb drops notes at sample 0
+        symbol=['"'] * len(notes),
+        aux_note=[note for _, note in notes],
+        fs=rate,
+        write_dir=str(folder),
+    )
+    return signals
+
+
+def fields(*pairs):
+    return b"".join(str(text).encode("latin1").ljust(width)[:width] for text, width in pairs)
+
+
+def edf_header(labels, samples, records, seconds, kind, physical, digital):
+    n = len(labels)
+    each = lambda text, width: fields(*[(text, width)] * n)  # noqa: E731
+    return (
+        fields(("0", 8), ("X F X Female_33yr", 80), ("Startdate 24-APR-1989 X X X", 80), ("24.04.89", 8))
+        + fields(("16.13.00", 8), (256 * (n + 1), 8), (kind, 44), (records, 8), (seconds, 8), (n, 4))
+        + fields(*[(label, 16) for label in labels])
+        + each("", 80)
+        + each("uV" if kind == "" else "", 8)
+        + each(physical[0], 8)
+        + each(physical[1], 8)
+        + each(digital[0], 8)
+        + each(digital[1], 8)
+        + each("", 80)
+        + fields(*[(count, 8) for count in samples])
+        + each("", 32)
+    )
+
+
+def write_sleep_edfx(root, night, hypnogram, seconds=600, rates=(100, 100, 1), labels=None, scale=1.0):
+    """A night as SleepEDFx has it: an EDF of signals, an EDF+ of annotations beside it."""
+    root.mkdir(parents=True, exist_ok=True)
+    labels = labels or ("EEG Fpz-Cz", "EEG Pz-Oz", "Temp rectal")
+    signals = [scale * sine(0.513 + 0.247 * i, seconds, rate) for i, rate in enumerate(rates)]
+    raw = edf_header(
+        labels, [30 * rate for rate in rates], seconds // 30, 30, "", (-200, 200), (-32768, 32767)
+    )
+    for record in range(seconds // 30):
+        for signal, rate in zip(signals, rates):
+            part = signal[record * 30 * rate : (record + 1) * 30 * rate]
+            raw += np.round((part + 200) / 400 * 65535 - 32768).astype("<i2").tobytes()
+    (root / f"{night}0-PSG.edf").write_bytes(raw)
+    marks = b"+0\x14\x14\x00" + b"".join(
+        f"+{at}\x15{length}\x14{note}\x14".encode() + b"\x00" for at, length, note in hypnogram
+    )
+    marks = marks.ljust(2 * ((len(marks) + 1) // 2), b"\x00")
+    header = edf_header(["EDF Annotations"], [len(marks) // 2], 1, 0, "EDF+C", (-1, 1), (-32768, 32767))
+    (root / f"{night}C-Hypnogram.edf").write_bytes(header + marks)
+    return signals
+
+
+HYPNOGRAM = [(0, 60, "Sleep stage W"), (60, 90, "Sleep stage 3"), (150, 60, "Sleep stage 4")]
+HYPNOGRAM += [(210, 30, "Movement time"), (240, 45, "Sleep stage 2"), (285, 30, "Sleep stage ?")]
+
+
+def test_physionet_windows_are_the_signal_resampled_and_scaled(tmp_path):
+    for i in range(4):
+        write_physionet(tmp_path / "raw", f"tr0{i}-0001", scale=1 + i)
+    options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
+    assert options.run() == tmp_path / "out"
+    splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.25).open()
+    assert {name: len(split) for name, split in splits.items()} == {"train": 24, "test": 8}
+    split = splits["train"]
+    assert (split.view_names, split.shapes, split.class_names) == (SIX, ((3000,),) * 6, STAGES)
+    # stages from 15, 75 and 165 s to the next one or to the end at 270 s: 2, 3 and 3 windows, the rest dropped
+    assert split.labels.tolist() == [0, 0, 1, 1, 1, 4, 4, 4] * 3
+    assert np.bincount(split.groups).tolist().count(8) == 3
+    assert not set(splits["test"].groups) & set(split.groups)
+    for row, start in ((0, 15), (4, 135), (7, 225), (8, 15)):
+        time = start + np.arange(3000) / 100
+        for view, found in enumerate(split.read(row)):
+            expected = SINE * np.sin(2 * np.pi * (0.513 + 0.247 * view) * time)
+            # half precision, quantised samples, the filter's ripple, and quartiles of a finite sample
+            np.testing.assert_allclose(found, expected, atol=0.01)
+            assert found.dtype == np.float32
+    np.testing.assert_array_equal(split.take(np.array([3, 1]))[2][1], split.read(1)[2])
+
+
+def test_sleep_edfx_windows_follow_the_hypnogram(tmp_path):
+    write_sleep_edfx(tmp_path / "raw", "SC4001E", HYPNOGRAM)
+    write_sleep_edfx(
+        tmp_path / "raw" / "deeper", "SC4002E", HYPNOGRAM, scale=2.0
+    )  # second night of subject 00
+    write_sleep_edfx(tmp_path / "raw", "ST7011J", HYPNOGRAM[:2])
+    PrepareEeg(source=str(tmp_path / "raw"), format="sleep_edfx", directory=str(tmp_path / "out")).run()
+    splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.5).open()
+    whole = [
+        0,
+        0,
+        3,
+        3,
+        3,
+        3,
+        3,
+        2,
+    ]  # 3 and 4 are one; of stage 2's 45 s one window; unscored ones are no examples
+    sizes = {len(split): split.labels.tolist() for split in splits.values()}
+    assert sizes == {16: whole * 2, 5: [0, 0, 3, 3, 3]}  # both nights of a subject on one side
+    split = next(split for split in splits.values() if len(split) == 16)
+    assert split.view_names == ("EEG Fpz-Cz", "EEG Pz-Oz")
+    assert set(split.groups) == {split.groups[0]}
+    for row, start in ((0, 0), (7, 240), (9, 30)):
+        time = start + np.arange(3000) / 100
+        for view, found in enumerate(split.read(row)):
+            np.testing.assert_allclose(
+                found, SINE * np.sin(2 * np.pi * (0.513 + 0.247 * view) * time), atol=0.01
+            )
+
+
+def test_channels_are_chosen_in_order_and_listed_when_unknown(tmp_path):
+    for i in range(2):
+        write_physionet(tmp_path / "raw", f"tr0{i}-0001")
+    raw, out = str(tmp_path / "raw"), str(tmp_path / "out")
+    with pytest.raises(ValueError, match=r"no channel 'Fz'; it has 'F3-M2', .*'SaO2'"):
+        PrepareEeg(source=raw, directory=out, channels=("F3-M2", "Fz")).run()
+    PrepareEeg(source=raw, directory=str(tmp_path / "two"), channels=("O1-M2", "F3-M2"), rate=50).run()
+    split = Eeg(path=str(tmp_path / "two"), channels=("F3-M2",)).open()["train"]
+    assert (split.view_names, split.shapes) == (("F3-M2",), ((1500,),))
+    time = 15 + np.arange(1500) / 50
+    np.testing.assert_allclose(split.read(0)[0], SINE * np.sin(2 * np.pi * 0.513 * time), atol=0.01)
+    with pytest.raises(ValueError, match="no channel 'C3-M2'; it has 'O1-M2', 'F3-M2'"):
+        Eeg(path=str(tmp_path / "two"), channels=("C3-M2",)).open()
+
+
+def test_prepare_continues_where_it_was_interrupted(tmp_path, monkeypatch):
+    for i in range(10):
+        write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
+    options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
+    reader, read = _eeg._READERS["physionet2018"], []
+
+    def interrupted(folder, name, channels):
+        if len(read) == 9:
+            raise KeyboardInterrupt
+        read.append(name)
+        return reader(folder, name, channels)
+
+    monkeypatch.setitem(_eeg._READERS, "physionet2018", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        options.run()
+    with pytest.raises(ValueError, match=r"is not finished; run: mvcl data prepare eeg"):
+        Eeg(path=str(tmp_path / "out")).open()
+    first = (tmp_path / "out" / "eeg-00000-of-00002.array_record").stat()
+    read[:] = ["whole"] * 7  # the next two are the second shard
+    options.run()
+    assert read[7:] == ["tr08-0001", "tr09-0001"]
+    again = (tmp_path / "out" / "eeg-00000-of-00002.array_record").stat()
+    assert (again.st_mtime_ns, again.st_ino) == (first.st_mtime_ns, first.st_ino)
+    splits = Eeg(path=str(tmp_path / "out")).open()
+    assert sum(map(len, splits.values())) == 30
+    with pytest.raises(
+        ValueError, match=r"begun otherwise \(rate was 100, is 50\); take another --directory"
+    ):
+        PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"), rate=50).run()
+
+
+def test_damage_is_seen_by_size_by_checksum_and_on_reading(tmp_path):
+    for i in range(2):
+        write_physionet(tmp_path / "raw", f"tr0{i}-0001")
+    options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
+    options.run()
+    verify = PrepareEeg(directory=str(tmp_path / "out"), verify=True)
+    verify.run()
+    shard = tmp_path / "out" / "eeg-00000-of-00001.array_record"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:40_000] + bytes([whole[40_000] ^ 1]) + whole[40_001:])
+    with pytest.raises(ValueError, match=r"1 of 1 shards are missing or damaged: eeg-00000-of-00001"):
+        verify.run()
+    splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.5).open().values()
+    with pytest.raises(
+        _shards.CorruptExample, match=r"record .* in .*eeg-00000-of-00001.array_record cannot"
+    ):
+        [split.take(np.arange(len(split))) for split in splits]
+    shard.write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match=rf"has {len(whole) - 1} bytes, written were {len(whole)}"):
+        Eeg(path=str(tmp_path / "out")).open()
+    options.run()  # the torn shard is written again
+    assert shard.read_bytes() == whole
+
+
+def torn_signals(folder, name):
+    path = folder / f"{name}.mat"
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def torn_notes(folder, name):
+    (folder / f"{name}.arousal").write_bytes(b"\x01\x02\x03")
+
+
+def no_notes(folder, name):
+    (folder / f"{name}.arousal").unlink()
+
+
+def no_header(folder, name):
+    (folder / f"{name}.hea").write_text("not a header\n")
+
+
+def test_corrupt_records_are_named_counted_and_passed_over(tmp_path, capsys):
+    damages = (torn_signals, torn_notes, no_notes, no_header)
+    for i in range(6):
+        write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
+    for i, damage in enumerate(damages):
+        damage(tmp_path / "raw" / f"tr0{i}-0001", f"tr0{i}-0001")
+    write_physionet(tmp_path / "raw", "tr07-0001", seconds=60, stages=((0, "U"),))
+    write_physionet(tmp_path / "raw", "tr08-0001", seconds=60, stages=((0, "N2"),), scale=0.0)
+    raw, out = str(tmp_path / "raw"), str(tmp_path / "out")
+    with pytest.raises(
+        ValueError, match=r"more than max_corrupt = 3 files cannot be read; the last: recording .*tr03"
+    ):
+        PrepareEeg(source=raw, directory=out, max_corrupt=3).run()
+    assert not list((tmp_path / "out").glob("*.array_record"))
+    PrepareEeg(source=raw, directory=out, max_corrupt=6).run()
+    said = capsys.readouterr().err
+    for i in (0, 1, 2, 3, 7, 8):
+        assert f"tr0{i}-0001" in said
+    assert "no window of 30 s is scored" in said
+    assert "channel 1 of 6 does not change" in said
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [len(shard["skipped"]) for shard in manifest["shards"]] == [6]
+    splits = Eeg(path=out, test_fraction=0.5).open()
+    assert {name: len(split) for name, split in splits.items()} == {"train": 3, "test": 3}
+
+
+def test_corrupt_nights_are_named(tmp_path):
+    root = tmp_path / "raw"
+    for i in range(5):
+        write_sleep_edfx(root, f"SC40{i}1E", HYPNOGRAM)
+    signals, hypnogram = root / "SC4001E0-PSG.edf", root / "SC4011EC-Hypnogram.edf"
+    signals.write_bytes(signals.read_bytes()[:-2])  # mne would read all but the last record
+    hypnogram.write_bytes(hypnogram.read_bytes()[:-2])
+    (root / "SC4021EC-Hypnogram.edf").unlink()
+    (root / "SC4031E0-PSG.edf").write_bytes(b"hello" * 400)
+    PrepareEeg(source=str(root), format="sleep_edfx", directory=str(tmp_path / "out"), max_corrupt=4).run()
+    skipped = dict(_shards.open_prepared(tmp_path / "out", "eeg").skipped)
+    for name, words in (
+        ("SC4001E0-PSG.edf", "SC4001E0-PSG.edf is torn: it has"),
+        ("SC4011E0-PSG.edf", "SC4011EC-Hypnogram.edf is torn: it has"),
+        ("SC4021E0-PSG.edf", "has no hypnograms SC4021E*-Hypnogram.edf beside it"),
+        ("SC4031E0-PSG.edf", "is not an EDF file"),
+    ):
+        assert words in skipped.pop(name)
+    assert not skipped
+
+
+def recording(values, stages, rate=100.0):
+    return Recording(np.asarray(values, np.float64), rate, stages)
+
+
+def test_windows_leave_out_what_is_missing_flat_or_long_awake(rng):
+    x = rng.normal(size=(2, 300 * 100))
+    x[0, 3500] = np.nan  # in the second window
+    x[1, 6000:9000] = 5.0  # the third does not change
+    x[1, 9500] = 1e6  # an artefact, clipped
+    cut, labels, dropped = windows(recording(x, [(0.0, 150.0, 2), (150.0, 400.0, 1)]), 100, 30)
+    assert (labels.tolist(), dropped) == (
+        [2, 2, 2] + [1] * 5,
+        2 + 3,
+    )  # three more reach past the end at 300 s
+    assert cut.max() == 20
+    quartiles = np.percentile(x[1], (25, 50, 75))
+    expected = (x[1, 12_000:15_000] - quartiles[1]) / ((quartiles[2] - quartiles[0]) / 1.349)
+    np.testing.assert_allclose(cut[2, 1], expected, rtol=1e-6, atol=1e-6)
+    awake = [(0.0, 120.0, 0), (120.0, 180.0, 3), (180.0, 300.0, 0)]
+    assert windows(recording(x[:, ::-1], awake), 100, 1.0)[1].tolist().count(0) <= 4
+    clean = rng.normal(size=(1, 300 * 100))
+    assert windows(recording(clean, awake), 100, 1.0)[1].tolist() == [0, 0, 3, 3, 0, 0]
+    assert windows(recording(clean, awake), 100, 0.0)[1].tolist() == [3, 3]
+    assert windows(recording(clean, awake), 100, 30)[1].tolist() == [0] * 4 + [3, 3] + [0] * 4
+
+
+def test_resampling_of_an_odd_rate_keeps_time_and_blocks_aliases():
+    time = np.arange(256 * 60) / 256
+    x = np.stack([np.sin(2 * np.pi * 3 * time), np.sin(2 * np.pi * 3 * time) + np.sin(2 * np.pi * 90 * time)])
+    cut, _, _ = windows(recording(x, [(0.0, 60.0, 1)], rate=256.0), 100, 30)
+    slow = np.sin(2 * np.pi * 3 * np.arange(3000) / 100)
+    for view in cut[0]:  # away from the record's start, where the filter has no past
+        np.testing.assert_allclose(view[100:], SINE * slow[100:], atol=0.02)
+
+
+def test_a_second_set_is_opened_for_transfer(tmp_path):
+    for i in range(2):
+        write_physionet(tmp_path / "a", f"tr0{i}-0001")
+        write_sleep_edfx(tmp_path / "b", f"SC40{i}1E", HYPNOGRAM)
+    PrepareEeg(source=str(tmp_path / "a"), directory=str(tmp_path / "ps18")).run()
+    PrepareEeg(source=str(tmp_path / "b"), format="sleep_edfx", directory=str(tmp_path / "sc")).run()
+    splits = Eeg(path=str(tmp_path / "ps18"), transfer=str(tmp_path / "sc")).open()
+    assert sorted(splits) == ["test", "train", "transfer/test", "transfer/train"]
+    assert len(splits["train"].shapes) == 6
+    assert len(splits["transfer/train"].shapes) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": ""}, "--source must be the folder of the raw recordings, got ''"),
+        ({"source": "nowhere"}, "--source must be the folder"),
+        ({"source": "."}, r"holds no \*\.hea files"),
+        ({"source": ".", "format": "sleep_edfx"}, r"holds no \*-PSG\.edf files"),
+        ({"source": ".", "rate": 0}, "rate must be at least 1"),
+        ({"source": ".", "wake_minutes": -1}, "wake_minutes must be at least 0"),
+    ],
+)
+def test_bad_options_are_refused(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        PrepareEeg(**options, directory=str(tmp_path / "out")).run()
+
+
+def test_opening_what_is_not_prepared(tmp_path):
+    with pytest.raises(ValueError, match=r"is no prepared folder; run: mvcl data prepare eeg"):
+        Eeg(path=str(tmp_path)).open()
+    write_physionet(tmp_path / "raw", "tr00-0001")
+    PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out")).run()
+    with pytest.raises(ValueError, match="1 subjects, of which 1 would be held out"):
+        Eeg(path=str(tmp_path / "out")).open()
+    with pytest.raises(ValueError, match=r"test_fraction must lie between 0 and 1, got 1\.0"):
+        Eeg(path=str(tmp_path / "out"), test_fraction=1.0).open()
+    (tmp_path / "out" / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match=r"manifest\.json is not a manifest"):
+        Eeg(path=str(tmp_path / "out")).open()
+    (tmp_path / "out" / "manifest.json").write_text('{"kind": "sentiment", "format": 1}')
+    with pytest.raises(ValueError, match="holds sentiment in format 1; wanted is eeg"):
+        Eeg(path=str(tmp_path / "out")).open()
+
+
+def test_a_missing_library_names_the_extra(tmp_path, monkeypatch):
+    write_physionet(tmp_path, "tr00-0001")
+    monkeypatch.setitem(__import__("sys").modules, "wfdb", None)
+    with pytest.raises(ValueError, match=r"needs wfdb .*pip install 'mvcl\[eeg\]'"):
+        PrepareEeg(source=str(tmp_path), directory=str(tmp_path / "out")).run()
+
+
+def test_mne_reads_the_same_annotations(tmp_path):
+    # the hypnogram that these tests write is EDF+ as mne, which is not ours, understands it
+    write_sleep_edfx(tmp_path, "SC4001E", HYPNOGRAM)
+    notes = mne.read_annotations(tmp_path / "SC4001EC-Hypnogram.edf")
+    assert [(a, b, c) for a, b, c in zip(notes.onset, notes.duration, notes.description)] == HYPNOGRAM
