@@ -1,20 +1,33 @@
-"""Frozen features to numbers: k-nearest neighbours, linear probe, few-label probe."""
+"""Features to numbers: neighbours, probes, transfer between domains, regression, clustering, fine-tuning."""
 
+from mvcl.evaluation._domains import Transfer, domain_transfer, transfer_heat_map, transfer_table
 from mvcl.evaluation._encode import encode
-from mvcl.evaluation._probe import draw_labels, few_label_probe, fit_logistic, linear_probe
+from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
 from mvcl.evaluation._protocols import EVALUATIONS, Classification, Evaluation
+from mvcl.evaluation._regression import regression_measures, ridge, sentiment_regression
+from mvcl.evaluation._sgd_probe import sgd_probe
 from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
 
 __all__ = [
     "EVALUATIONS",
     "Classification",
     "Evaluation",
+    "Probe",
     "Result",
+    "Transfer",
+    "domain_transfer",
     "draw_labels",
     "encode",
     "evaluate_features",
     "evaluation_table",
     "few_label_probe",
     "fit_logistic",
+    "fit_probe",
     "linear_probe",
+    "regression_measures",
+    "ridge",
+    "sentiment_regression",
+    "sgd_probe",
+    "transfer_heat_map",
+    "transfer_table",
 ]

@@ -1,6 +1,7 @@
 """Linear classifiers on frozen features: all labels, or a few per class."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import jax
@@ -11,6 +12,64 @@ from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FEW_LABEL_PENALTY = 1e-4
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A fitted linear classifier of raw features; `fit_probe` makes it."""
+
+    mean: np.ndarray
+    """(d,) subtracted from the features."""
+    scale: np.ndarray
+    """(d,) divides them."""
+    weights: np.ndarray
+    """(d + 1, num_classes), the intercepts last."""
+    penalty: float
+    """The one chosen."""
+
+    def accuracy(self, features: np.ndarray, labels: np.ndarray) -> float:
+        """Share of (m, d) features whose class is the (m,) label, in [0, 1]."""
+        x, y = checked_rows("test", features, labels, self.weights.shape[1])
+        if x.shape[1] != len(self.mean):
+            raise ValueError(
+                f"test_features must be as wide as train_features, got {x.shape[1]} and {len(self.mean)}"
+            )
+        return _accuracy(self.weights, jnp.asarray((x - self.mean) / self.scale), y)
+
+
+def fit_probe(
+    features: np.ndarray,
+    labels: np.ndarray,
+    *,
+    num_classes: int,
+    seed: int = 0,
+    penalties: Sequence[float] = PENALTIES,
+) -> Probe:
+    """The classifier of `linear_probe`, to be measured on as many test splits as wanted.
+
+    Args:
+      features: (n, d) floating.
+      labels: (n,) integers in [0, num_classes).
+      num_classes: how many classes there are.
+      seed: which rows are held out; nothing else is random.
+      penalties: candidates, each >= 0.
+    """
+    x, y = checked_rows("train", features, labels, num_classes)
+    if len(penalties) == 0:
+        raise ValueError("penalties must hold at least one candidate, got none")
+    mean, scale = x.mean(0), x.std(0)
+    # A constant feature has a spread of rounding errors only, which division would blow up to unit size.
+    scale = np.where(scale > 1e-6 * np.maximum(np.abs(mean), scale.max()), scale, 1)
+    rows = jnp.asarray((x - mean) / scale)
+    held_out = _held_out(y, seed)
+    best, best_score = float(max(penalties)), -1.0
+    weights: np.ndarray | None = None
+    for penalty in sorted(penalties, reverse=True):  # each fit starts from the stronger penalty's
+        weights = fit_logistic(rows[~held_out], y[~held_out], penalty, num_classes=num_classes, start=weights)
+        score = _accuracy(weights, rows[held_out], y[held_out])
+        if score > best_score:
+            best, best_score = float(penalty), score
+    return Probe(mean, scale, fit_logistic(rows, y, best, num_classes=num_classes), best)
 
 
 def linear_probe(
@@ -40,28 +99,14 @@ def linear_probe(
     Returns:
       Test accuracy in [0, 1] and the penalty chosen.
     """
-    x, y = _rows("train", train_features, train_labels, num_classes)
-    test, answer = _rows("test", test_features, test_labels, num_classes)
-    if x.shape[1] != test.shape[1]:
+    x, _ = checked_rows("train", train_features, train_labels, num_classes)
+    test, _ = checked_rows("test", test_features, test_labels, num_classes)
+    if x.shape[1] != test.shape[1]:  # before minutes of fitting
         raise ValueError(
             f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
         )
-    if len(penalties) == 0:
-        raise ValueError("penalties must hold at least one candidate, got none")
-    mean, scale = x.mean(0), x.std(0)
-    # A constant feature has a spread of rounding errors only, which division would blow up to unit size.
-    scale = np.where(scale > 1e-6 * np.maximum(np.abs(mean), scale.max()), scale, 1)
-    rows, test_rows = jnp.asarray((x - mean) / scale), jnp.asarray((test - mean) / scale)
-    held_out = _held_out(y, seed)
-    best, best_score = float(max(penalties)), -1.0
-    weights: np.ndarray | None = None
-    for penalty in sorted(penalties, reverse=True):  # each fit starts from the stronger penalty's
-        weights = fit_logistic(rows[~held_out], y[~held_out], penalty, num_classes=num_classes, start=weights)
-        score = _accuracy(weights, rows[held_out], y[held_out])
-        if score > best_score:
-            best, best_score = float(penalty), score
-    weights = fit_logistic(rows, y, best, num_classes=num_classes)
-    return _accuracy(weights, test_rows, answer), best
+    probe = fit_probe(train_features, train_labels, num_classes=num_classes, seed=seed, penalties=penalties)
+    return probe.accuracy(test_features, test_labels), probe.penalty
 
 
 def few_label_probe(
@@ -96,8 +141,8 @@ def few_label_probe(
     Returns:
       (draws,) accuracies in [0, 1].
     """
-    x, y = _rows("train", train_features, train_labels, num_classes)
-    test, answer = _rows("test", test_features, test_labels, num_classes)
+    x, y = checked_rows("train", train_features, train_labels, num_classes)
+    test, answer = checked_rows("test", test_features, test_labels, num_classes)
     if x.shape[1] != test.shape[1]:
         raise ValueError(
             f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
@@ -218,9 +263,10 @@ def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
     return held_out
 
 
-def _rows(
+def checked_rows(
     split: str, features: np.ndarray, labels: np.ndarray, num_classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
+    """float32 features and int32 labels, or a `ValueError` about them."""
     features, labels = np.asarray(features), np.asarray(labels)
     if features.ndim != 2 or 0 in features.shape or not jnp.issubdtype(features.dtype, jnp.floating):
         raise ValueError(

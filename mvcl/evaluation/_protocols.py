@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mvcl.evaluation._sgd_probe import sgd_probe
 from mvcl.evaluation._table import Result, evaluate_features
 from mvcl.metrics import weighted_knn
 
@@ -51,19 +52,43 @@ class Classification(Evaluation):
     """Labels a class of the few-label probes."""
     draws: int = 10
     """Draws of labels that a few-label probe is averaged over."""
+    sgd_learning_rate: float | None = None
+    """Adds the papers' linear probe, trained by SGD on all labels, with this learning rate; None leaves it out."""
+    sgd_epochs: int = 100
+    """Its epochs."""
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies."""
-        return evaluate_features(
+        classes = len(splits["train"].class_names)
+        labels = {name: splits[name].labels for name in ("train", "test")}
+        results = evaluate_features(
             features,
-            {name: splits[name].labels for name in ("train", "test")},
-            num_classes=len(splits["train"].class_names),
+            labels,
+            num_classes=classes,
             seed=self.seed,
             k=self.knn_k,
             temperature=self.knn_temperature,
             labels_per_class=self.labels_per_class,
             draws=self.draws,
         )
+        if self.sgd_learning_rate is None:
+            return results
+        accuracy = sgd_probe(
+            features["train"],
+            labels["train"],
+            features["test"],
+            labels["test"],
+            num_classes=classes,
+            learning_rate=self.sgd_learning_rate,
+            epochs=self.sgd_epochs,
+            seed=self.seed,
+        )
+        how = (
+            f"a linear layer on {len(labels['train'])} labels, SGD with momentum 0.9, learning rate "
+            f"{self.sgd_learning_rate:g} on a cosine, {self.sgd_epochs} epochs, batch 256, "
+            f"{len(labels['test'])} test rows"
+        )
+        return [*results, Result("linear, SGD", accuracy, None, how)]
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
         """Test accuracy of the weighted k-NN."""

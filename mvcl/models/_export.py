@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from mvcl.models._registry import EncoderConfig
 from mvcl.models._resnet import ResNet
-from mvcl.models._vit import ViT
+from mvcl.models._vit import Frozen, ViT
 
 _LEAVES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
 
@@ -39,7 +39,7 @@ def _layout(path: tuple[object, ...]) -> tuple[Callable, Callable]:
 
 
 def _variables(encoder: nnx.Module) -> list[tuple[tuple[object, ...], nnx.Variable]]:
-    return list(nnx.to_flat_state(nnx.state(encoder, nnx.Any(nnx.Param, nnx.BatchStat))))
+    return list(nnx.to_flat_state(nnx.state(encoder, nnx.Any(nnx.Param, nnx.BatchStat, Frozen))))
 
 
 def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[str]) -> None:

@@ -14,10 +14,16 @@ from mvcl.models import _layers
 _small = nnx.initializers.truncated_normal(0.02)
 
 
+class Frozen(nnx.Variable):
+    """Numbers that keep the value they were drawn with: no parameters, but part of the network."""
+
+
 class _PatchEmbed(nnx.Module):
     """Cut images into square patches and map each linearly: (n, height, width, c) -> (n, tokens, width)."""
 
-    def __init__(self, channels: int, width: int, patch: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(
+        self, channels: int, width: int, patch: int, frozen: bool, *, dtype: DTypeLike, rngs: nnx.Rngs
+    ):
         self.proj = nnx.Conv(
             channels,
             width,
@@ -28,6 +34,10 @@ class _PatchEmbed(nnx.Module):
             kernel_init=nnx.initializers.lecun_normal(),  # keeps the scale of the input for every patch size
             rngs=rngs,
         )
+        if frozen:
+            self.proj.kernel, self.proj.bias = (
+                Frozen(value[...]) for value in (self.proj.kernel, self.proj.bias)
+            )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = self.proj(x)
@@ -86,7 +96,9 @@ class ViTEncoder(nnx.Module):
         self.features = config.width
         self.cls_token = nnx.Param(_small(rngs.params(), (1, 1, config.width), jnp.float32))
         self.pos_embed = nnx.Param(_small(rngs.params(), (1, 1 + tokens, config.width), jnp.float32))
-        self.patch_embed = _PatchEmbed(channels, config.width, config.patch, dtype=dtype, rngs=rngs)
+        self.patch_embed = _PatchEmbed(
+            channels, config.width, config.patch, config.frozen_patches, dtype=dtype, rngs=rngs
+        )
         self.blocks = nnx.List(
             [_Block(config.width, config.heads, dtype=dtype, rngs=rngs) for _ in range(config.depth)]
         )
@@ -118,6 +130,8 @@ class ViT:
     """Number of transformer blocks."""
     heads: int = 6
     """Attention heads; must divide the width."""
+    frozen_patches: bool = False
+    """Leave the projection of the patches as it was drawn, which steadies training (Chen 2021, Section 4.2)."""
 
     @property
     def has_batch_statistics(self) -> bool:

@@ -25,7 +25,7 @@ class Views:
     policy: augment.Policy = dataclasses.field(default_factory=augment.simclr)
     """Policy of every view; choose another by name with `views.policy:NAME`."""
     policies: tuple[augment.Policy, ...] = ()
-    """One policy a view, k of them; empty means `policy` for all."""
+    """One policy a view; those after the k-th are not used. Empty means `policy` for all."""
     strategy: Literal["growing", "fixed"] = "growing"
     """Shidani 2024: `growing` keeps the n examples of a batch whatever k is; `fixed` keeps the n*k views of
     two views, so that n = batch_size * 2 / k."""
@@ -111,7 +111,7 @@ class Config:
     @property
     def policies(self) -> tuple[augment.Policy, ...]:
         """The k policies, one a view."""
-        return self.views.policies or (self.views.policy,) * self.views.k
+        return self.views.policies[: self.views.k] or (self.views.policy,) * self.views.k
 
 
 # Fields whose value is chosen by name, `FIELD:NAME` on the command line. The key is the dotted path.
@@ -134,9 +134,9 @@ def check(config: Config) -> Config:
     views, train = config.views, config.train
     if views.k < 2:
         raise ValueError(f"views.k must be at least 2, for an objective compares views; got {views.k}")
-    if views.policies and len(views.policies) != views.k:
+    if views.policies and len(views.policies) < views.k:
         raise ValueError(
-            f"views.policies must have views.k = {views.k} entries or none, got {len(views.policies)}"
+            f"views.policies must have views.k = {views.k} entries, or more, or none, got {len(views.policies)}"
         )
     sizes = {policy.image_size for policy in config.policies}
     if len(sizes) > 1:
