@@ -1,6 +1,7 @@
 """Views of images: pure, jitted, vmappable functions, and the policies that compose them."""
 
 from mvcl.augment._host import host_crop
+from mvcl.augment._mixing import cutmix, erase, mixup, random_erasing, random_mix, smooth_targets
 from mvcl.augment._ops import (
     RAND_AUGMENT,
     affine,
@@ -67,9 +68,11 @@ __all__ = [
     "color_jitter",
     "contrast",
     "crop_and_resize",
+    "cutmix",
     "digits",
     "draw_views",
     "equalize",
+    "erase",
     "evaluation",
     "gaussian_blur",
     "grayscale",
@@ -77,6 +80,7 @@ __all__ = [
     "host_crop",
     "hue",
     "invert",
+    "mixup",
     "moco_v2",
     "normalise",
     "policy",
@@ -86,8 +90,10 @@ __all__ = [
     "random_blur",
     "random_box",
     "random_color_jitter",
+    "random_erasing",
     "random_flip",
     "random_grayscale",
+    "random_mix",
     "random_resized_crop",
     "random_solarise",
     "rotate",
@@ -96,6 +102,7 @@ __all__ = [
     "shear_x",
     "shear_y",
     "simclr",
+    "smooth_targets",
     "solarise",
     "translate_x",
     "translate_y",

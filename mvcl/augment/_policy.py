@@ -9,9 +9,13 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
+# Pairs of positive numbers, and the largest that each may be.
+_RANGES = (("crop_scale", 0, 1), ("erase_scale", 0, 1), ("crop_ratio", 0, None), ("blur_sigma", 0, None))
+
+
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """How a view is drawn, in this order: crop, flip, RandAugment, jitter, grayscale, blur, solarise.
+    """How a view is drawn, in this order: crop, flip, RandAugment, jitter, grayscale, blur, solarise, erase.
 
     Probabilities are in [0, 1]; a probability or strength of 0 leaves the step out of the compiled program.
     What acts on colours leaves images of one channel alone, but for brightness and contrast.
@@ -59,16 +63,20 @@ class Policy:
     """Subtracted at the end; one number, or one per channel."""
     std: tuple[float, ...] = (1.0,)
     """Divided by at the end; one number, or one per channel."""
+    erase_probability: float = 0.0
+    """Probability of replacing a random rectangle of the normalised view by noise."""
+    erase_scale: tuple[float, float] = (0.02, 1 / 3)
+    """Smallest and largest area of that rectangle, as a share of the view's."""
 
     def __post_init__(self) -> None:
-        for name in ("flip", "jitter", "grayscale", "blur", "solarise"):
+        for name in ("flip", "jitter", "grayscale", "blur", "solarise", "erase"):
             probability = getattr(self, f"{name}_probability")
             if not 0 <= probability <= 1:
                 raise ValueError(f"{name}_probability must be in [0, 1], got {probability}")
         for name in ("brightness", "contrast", "saturation", "rand_augment_ops"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        for name, low, high in (("crop_scale", 0, 1), ("crop_ratio", 0, None), ("blur_sigma", 0, None)):
+        for name, low, high in _RANGES:
             pair = getattr(self, name)
             if len(pair) != 2 or not low < pair[0] <= pair[1] or (high is not None and pair[1] > high):
                 bound = f", at most {high}" if high is not None else ""

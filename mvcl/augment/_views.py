@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from mvcl.augment import _ops, _random
+from mvcl.augment import _mixing, _ops, _random
 from mvcl.augment._policy import Policy
 
 _CACHE_BYTES = 1 << 19  # of float32 views; a piece and its temporaries then fit a core's second-level cache
@@ -71,7 +71,12 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
     if policy.solarise_probability:
         solarised = _ops.solarise(x, policy.solarise_threshold)
         x = _ops.choose(drawn["solarise"][0] < policy.solarise_probability, solarised, x)
-    return _ops.normalise(x, np.asarray(policy.mean), np.asarray(policy.std))
+    x = _ops.normalise(x, np.asarray(policy.mean), np.asarray(policy.std))
+    if policy.erase_probability:
+        # A key of its own: the numbers of a view without it stay what they were.
+        erasing = jax.random.fold_in(key, 1)
+        x = _mixing.random_erasing(erasing, x, policy.erase_probability, policy.erase_scale)
+    return x
 
 
 def _pieces(n: int, example_bytes: int) -> tuple[int, int]:
