@@ -246,6 +246,12 @@ def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, 
     return numbers.reshape(-1).astype(np.int32), tuple(str(name) for name in names)
 
 
+def save_scaling(split: Any, path: Path) -> None:
+    """Write the fitted scaling of a split of tables, for `Tables.scaling_file`; other splits have none."""
+    if isinstance(split, TableSplit):
+        path.write_text(json.dumps(split.scaling) + "\n")
+
+
 # Matrices in one file
 
 

@@ -6,6 +6,7 @@ from mvcl.methods._method import Learner, Method, Network, Pieces, Refresh, Sett
 from mvcl.methods._moco import MocoV2, MocoV3
 from mvcl.methods._multi_encoder import MultiEncoder
 from mvcl.methods._objective import OBJECTIVES, PAIR_OBJECTIVES, Objective, PairObjective, chance_level, check
+from mvcl.methods._sem import Sem
 from mvcl.methods._simclr import Simclr
 from mvcl.methods._student_teacher import StudentTeacher
 from mvcl.methods._supervised import Supervised
@@ -17,6 +18,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "student_teacher": StudentTeacher,
     "multi_encoder": MultiEncoder,
     "supervised": Supervised,
+    "sem": Sem,
 }
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "PairObjective",
     "Pieces",
     "Refresh",
+    "Sem",
     "Setting",
     "Simclr",
     "StudentTeacher",

@@ -52,8 +52,8 @@ class Refresh:
 
     Attributes:
       due: (step, steps_per_epoch) -> whether it is taken before this step, 0 being the first.
-      compute: (parameters, statistics, views, present, step) -> (statistics, record): from all rows of the split, a
-        tuple of (N, ...) arrays and the (N, k) mask or None. It depends on nothing else, so that a resumed run
+      compute: (parameters, statistics, views, present, step, steps_per_epoch) -> (statistics, record): from all rows of
+        the split, a tuple of (N, ...) arrays and the (N, k) mask or None. It depends on nothing else, so that a resumed run
         repeats it. The record, names to arrays, goes to `refresh.jsonl` in the run folder.
     """
 

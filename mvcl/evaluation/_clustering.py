@@ -1,0 +1,221 @@
+"""Features to clusters: how far K-means finds the classes."""
+
+import csv
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
+from mvcl.evaluation._table import Result
+from mvcl.metrics import (
+    adjusted_rand_index,
+    clustering_accuracy,
+    k_means,
+    normalized_mutual_information,
+    purity,
+)
+
+MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "ACC": clustering_accuracy,
+    "NMI": normalized_mutual_information,
+    "ARI": adjusted_rand_index,
+    "purity": purity,
+}
+
+
+def cluster_scores(
+    features: np.ndarray,
+    labels: np.ndarray,
+    clusters: int,
+    *,
+    runs: int = 10,
+    starts: int = 10,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """How far the clusters of several runs of K-means are the classes.
+
+    Args:
+      features: (n, d) floating.
+      labels: (n,) integers, the classes.
+      clusters: number of clusters.
+      runs: how often K-means is run.
+      starts: k-means++ starts of a run, of which the one with the least inertia counts.
+      seed: of the first run; the others count on.
+
+    Returns:
+      "ACC", "NMI", "ARI" and "purity", (runs,) each.
+    """
+    found = [k_means(features, clusters, seed=seed + run, starts=starts)[0] for run in range(runs)]
+    return {name: np.asarray([f(labels, c) for c in found]) for name, f in MEASURES.items()}
+
+
+def svm_accuracy(
+    features: np.ndarray, labels: np.ndarray, *, share: float = 0.3, draws: int = 10, seed: int = 0
+) -> np.ndarray:
+    """Accuracy of a linear support vector machine trained on a share of the examples, on the others.
+
+    Args:
+      features: (n, d) floating.
+      labels: (n,) integers, at least two of a class.
+      share: of the examples of each class that are trained on, in (0, 1).
+      draws: how often that share is drawn.
+      seed: of the draws.
+
+    Returns:
+      (draws,) accuracies.
+    """
+    from sklearn.model_selection import StratifiedShuffleSplit
+    from sklearn.svm import SVC
+
+    if not 0 < share < 1:
+        raise ValueError(f"share must lie in (0, 1), got {share}")
+    splits = StratifiedShuffleSplit(draws, train_size=share, random_state=seed).split(features, labels)
+    return np.asarray(
+        [
+            SVC(kernel="linear").fit(features[train], labels[train]).score(features[test], labels[test])
+            for train, test in splits
+        ]
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clustering(Evaluation):
+    """K-means on the features of all views side by side, and of each view alone; a linear SVM on few labels.
+
+    Everything is measured on the split `train`: clustering has no other. Of the row `raw input`, the best view is what
+    papers call K-Means-BSV.
+    """
+
+    clusters: int = 0
+    """Clusters of K-means; 0 is the number of classes."""
+    runs: int = 10
+    """Runs of K-means that a number is the mean of."""
+    starts: int = 10
+    """k-means++ starts of a run; that of the least inertia counts."""
+    per_view: tuple[str, ...] = ("ACC",)
+    """What is shown of each view alone: ACC, NMI, ARI, purity."""
+    svm_share: float = 0.3
+    """Share of the labels that the SVM is trained on; 0 leaves it out."""
+    draws: int = 10
+    """Draws of that share."""
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """All: `test` is for the picture of the embeddings."""
+        return ("train", "test")
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
+        unknown = sorted(set(self.per_view) - set(MEASURES))
+        if unknown:
+            raise ValueError(f"evaluation.per_view must be of {', '.join(MEASURES)}, got {unknown[0]!r}")
+        split, x = splits["train"], features["train"]
+        classes = len(split.class_names)
+        if classes < 2:
+            why = "not measured: the data have no labels"
+            return [Result(name, None, None, why) for name in MEASURES]
+        clusters = self.clusters or classes
+        options: dict[str, Any] = {"runs": self.runs, "starts": self.starts, "seed": self.seed}
+        how = (
+            f"K-means, {clusters} clusters, mean and deviation of {self.runs} runs (seed {self.seed}), each the "
+            f"best of {self.starts} starts, {len(x)} rows"
+        )
+        results = _results(
+            cluster_scores(x, split.labels, clusters, **options), "", f"{how}, all views side by side"
+        )
+        views = view_features(x, split)
+        if len(views) > 1:
+            alone = {}
+            for name, (rows, found) in views.items():
+                if len(rows) >= clusters:
+                    alone[name] = cluster_scores(found, split.labels[rows], clusters, **options)
+            best = max(alone, key=lambda name: alone[name]["ACC"].mean())
+            results += _results(alone[best], "best view ", f"{how}, the view with the highest ACC")
+            for name, scores in alone.items():
+                shown = {measure: scores[measure] for measure in self.per_view}
+                results += _results(shown, f"{name} ", f"{how}, this view alone")
+        if self.svm_share:
+            name, smallest = f"SVM {self.svm_share:.0%}", np.bincount(split.labels, minlength=classes).min()
+            if smallest < 4:
+                results.append(Result(name, None, None, f"not measured: a class has {smallest} rows"))
+            else:
+                accuracies = svm_accuracy(
+                    x, split.labels, share=self.svm_share, draws=self.draws, seed=self.seed
+                )
+                how = (
+                    f"accuracy of a linear SVM trained on {self.svm_share:.0%} of {len(x)} labels, on the others, "
+                    f"mean and standard deviation of {self.draws} draws (seed {self.seed})"
+                )
+                results += _results({name: accuracies}, "", how)
+        return results
+
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
+        """Clustering accuracy of one run on all views."""
+        split = splits["train"]
+        if len(split.class_names) < 2:
+            return None
+        found = k_means(
+            features["train"], self.clusters or len(split.class_names), seed=self.seed, starts=self.starts
+        )[0]
+        return "acc", clustering_accuracy(split.labels, found)
+
+    def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
+        """clusters.csv: each example's id and label, its cluster from all views, and from each view that it has."""
+        split, x = splits["train"], features["train"]
+        clusters = self.clusters or len(split.class_names)
+        if clusters < 2:
+            raise ValueError("evaluation.clusters must be given where the data have no labels")
+        ids = getattr(split, "ids", ()) or range(len(x))
+        columns: dict[str, Sequence[Any]] = {"id": ids}
+        if len(split.class_names) > 1:
+            columns["label"] = [split.class_names[label] for label in split.labels]
+        columns["cluster"] = k_means(x, clusters, seed=self.seed, starts=self.starts)[0].tolist()
+        for name, (rows, found) in view_features(x, split).items():
+            if len(rows) >= clusters:
+                column: list[Any] = [""] * len(x)
+                for row, cluster in zip(
+                    rows, k_means(found, clusters, seed=self.seed, starts=self.starts)[0]
+                ):
+                    column[row] = int(cluster)
+                columns[f"cluster of {name}"] = column
+        _write_clusters(workdir / "clusters.csv", columns)
+
+
+def _write_clusters(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values()))
+
+
+def view_features(features: np.ndarray, split: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The columns of each view: name -> (rows that have it, (rows, d_v) features).
+
+    Side by side, features of k views are either the views' own columns or k blocks of one width; neither gives {}.
+    """
+    names = getattr(split, "view_names", ())
+    widths = [int(np.prod(shape)) for shape in getattr(split, "shapes", ())]
+    if sum(widths) != features.shape[1]:
+        if not names or features.shape[1] % len(names):
+            return {}
+        widths = [features.shape[1] // len(names)] * len(names)
+    blocks = np.split(features, np.cumsum(widths)[:-1], axis=1)
+    present = getattr(split, "present", None)
+    rows = [
+        np.arange(len(features)) if present is None else np.flatnonzero(here)
+        for here in _columns(present, names)
+    ]
+    return {name: (here, block[here]) for name, here, block in zip(names, rows, blocks)}
+
+
+def _columns(present: np.ndarray | None, names: Sequence[str]) -> Sequence[Any]:
+    return [None] * len(names) if present is None else list(present.T)
+
+
+def _results(scores: Mapping[str, np.ndarray], prefix: str, how: str) -> list[Result]:
+    return [
+        Result(prefix + name, float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else None, how)
+        for name, v in scores.items()
+    ]
