@@ -29,7 +29,7 @@ Multi-view contrastive representation learning.
   mvcl report RUN ...        report.html of a run, or of several side by side
   mvcl export RUN --out encoder.safetensors
                              the encoder's weights under torchvision's or timm's names
-  mvcl data prepare NAME     write a tfds data set as ArrayRecord, once
+  mvcl data prepare NAME     write a data set as ArrayRecord, once
   mvcl configs               the configs that come with the project
 
 Every command takes --help, and --debug for a full traceback of an error.
@@ -87,7 +87,8 @@ class Prepare:
     """Prepare a data set once, as ArrayRecord."""
 
     name: tyro.conf.Positional[str]
-    """`digits`, or a tfds name such as cifar10 (these need the `tensorflow` extra)."""
+    """`digits`; a tfds name such as cifar10 (these need the `tensorflow` extra); or domains, eeg, sentiment or
+    transfer, which take options of their own: `mvcl data prepare eeg --help`."""
     directory: str | None = None
     """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
@@ -286,13 +287,21 @@ def _export(options: Export) -> int:
 
 def _data(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: mvcl data prepare NAME [--directory DIR]\n\nPrepare a data set once, as ArrayRecord.")
+        print(
+            "usage: mvcl data prepare NAME [--OPTION VALUE ...]\n\nPrepare a data set once, as ArrayRecord."
+        )
+        print(
+            "NAME is a tfds data set, or domains, eeg, sentiment or transfer; `mvcl data prepare eeg --help`."
+        )
         return 0
     if arguments[0] != "prepare":
         raise ValueError(f"unknown command data {arguments[0]!r}; the one there is: mvcl data prepare NAME")
-    options = _parse(Prepare, "data prepare", arguments[1:])
     from mvcl import data
 
+    if arguments[1:] and arguments[1] in data.PREPARERS:
+        print(_parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:]).run())
+        return 0
+    options = _parse(Prepare, "data prepare", arguments[1:])
     print(data.prepare(options.name, options.directory))
     return 0
 
