@@ -93,14 +93,19 @@ def _encode(text: Any, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
-def _bytearray(raw: Any = b"", *_: Any) -> bytes:
-    if not isinstance(raw, bytes):  # bytearray(10**12) would take the memory
-        raise pickle.UnpicklingError("bytearray is admitted of bytes only")
+def _bytes(raw: Any = b"", encoding: Any = "latin1") -> bytes:
+    if isinstance(raw, str):
+        return _encode(raw, encoding)
+    if not isinstance(raw, bytes):  # bytes(10**12) would take the memory
+        raise pickle.UnpicklingError("bytes are admitted of bytes and of text only")
     return raw
 
 
 def _ndarray(*_: Any) -> Any:
     raise pickle.UnpicklingError("numpy.ndarray is admitted as a name only")
+
+
+_BUILTINS = {"bytes": _bytes, "bytearray": _bytes, "set": set, "frozenset": frozenset}
 
 
 class _Unpickler(pickle.Unpickler):
@@ -117,12 +122,9 @@ class _Unpickler(pickle.Unpickler):
         ("numpy", "ndarray"): _ndarray,
         ("numpy", "dtype"): _Dtype,
         ("_codecs", "encode"): _encode,
-        ("builtins", "bytearray"): _bytearray,
         ("collections", "OrderedDict"): OrderedDict,
         **{
-            (m, n): t
-            for m in ("builtins", "__builtin__")
-            for n, t in (("set", set), ("frozenset", frozenset))
+            (module, name): kind for module in ("builtins", "__builtin__") for name, kind in _BUILTINS.items()
         },
     }
 

@@ -1,0 +1,332 @@
+"""Utterances in the layouts that MMSA distributes, and pickles that want more than to be read."""
+
+import collections
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+
+from mvcl import data
+from mvcl.data import _pickles
+from mvcl.data._sentiment import _BLOCK
+
+WIDTHS, TIMES = (4, 3, 2), (6, 9, 7)
+VIEWS = ("text", "audio", "vision")
+SIZES = {"train": 10, "valid": 3, "test": 4}
+
+
+def utterances(rng, sizes=SIZES):
+    """(splits as MMSA pickles them, the valid rows of each sequence of each split and view)."""
+    raw, valid = {}, {}
+    for split, count in sizes.items():
+        part = {"id": [f"video{split}{i // 3}$_${i}" for i in range(count)]}
+        part["raw_text"] = np.asarray([f"so ‹good› {i}" for i in range(count)], dtype=object)
+        part["regression_labels"] = rng.uniform(-3, 3, count).astype(np.float32)
+        valid[split] = []
+        for view, width, time in zip(VIEWS, WIDTHS, TIMES):
+            lengths = rng.integers(1, time + 1, count)
+            array = np.zeros((count, time, width), np.float32)
+            for row, length in enumerate(lengths):
+                array[row, :length] = 5 + 3 * rng.normal(size=(length, width))
+            part[view] = array
+            if view == "text":  # BERT's ids, mask and segments
+                mask = np.arange(time)[None] < lengths[:, None]
+                part["text_bert"] = np.stack([101 * mask, mask, 0 * mask], axis=1).astype(np.float32)
+            else:
+                part[f"{view}_lengths"] = lengths.tolist()
+            valid[split].append([a[:n].astype(np.float64) for a, n in zip(array, lengths)])
+        raw[split] = part
+    return raw, valid
+
+
+def write(raw, path):
+    path.mkdir(exist_ok=True)
+    with open(path / "unaligned.pkl", "wb") as file:
+        pickle.dump(raw, file, protocol=4)
+    plain = {s: {k: np.asarray(v) for k, v in p.items() if k != "raw_text"} for s, p in raw.items()}
+    np.savez(path / "all.npz", **{f"{s}_{k}": v for s, p in plain.items() for k, v in p.items()})
+    for split, part in plain.items():
+        (path / "npy" / split).mkdir(parents=True)
+        for name, array in part.items():
+            np.save(path / "npy" / split / f"{name}.npy", array)
+
+
+def standardized(valid):
+    """What the reader should give: rows less the mean of all training rows, over their deviation, in float64."""
+    out = {}
+    for view in range(3):
+        every = np.concatenate(valid["train"][view])
+        for split, views in valid.items():
+            for row, sequence in enumerate(views[view]):
+                out[split, row, view] = (sequence - every.mean(0)) / every.std(0)
+    return out
+
+
+@pytest.mark.parametrize("source", ["pickle", "npz", "npy", "prepared"])
+def test_all_layouts_give_the_same_sequences(tmp_path, rng, source):
+    raw, valid = utterances(rng)
+    write(raw, tmp_path / "raw")
+    pickled = str(tmp_path / "raw" / "unaligned.pkl")
+    options = {
+        "pickle": {"path": pickled, "allow_pickle": True},
+        "npz": {"path": str(tmp_path / "raw" / "all.npz")},
+        "npy": {"path": str(tmp_path / "raw" / "npy")},
+        "prepared": {"path": str(tmp_path / "out")},
+    }[source]
+    if source == "prepared":
+        prepare = data.PrepareSentiment(source=pickled, allow_pickle=True, directory=str(tmp_path / "out"))
+        prepare.run()
+        data.PrepareSentiment(directory=str(tmp_path / "out"), verify=True).run()
+    splits = data.Sentiment(**options).open()
+    assert list(splits) == ["train", "valid", "test"]
+    expected = standardized(valid)
+    for name, split in splits.items():
+        assert (len(split), split.class_names, split.view_names) == (SIZES[name], (), VIEWS)
+        assert split.shapes == ((6, 4), (9, 3), (7, 2))
+        assert split.present is None
+        np.testing.assert_array_equal(split.labels, raw[name]["regression_labels"])
+        assert split.groups.tolist() == [split.groups[0] + i // 3 for i in range(SIZES[name])]
+        stacked = split.take(np.arange(len(split))[::-1])
+        for row in range(len(split)):
+            for view, found in enumerate(split.read(row)):
+                length = len(expected[name, row, view])
+                np.testing.assert_allclose(found[:length], expected[name, row, view], rtol=1e-4, atol=1e-4)
+                assert np.isnan(found[length:]).all()
+                np.testing.assert_array_equal(stacked[view][len(split) - 1 - row], found)
+    assert not set(splits["train"].groups) & set(splits["test"].groups)
+
+
+def test_raw_features_and_padding_without_lengths(tmp_path, rng):
+    raw, valid = utterances(rng)
+    for part in raw.values():
+        for name in ("text_bert", "audio_lengths", "vision_lengths"):
+            del part[name]
+    raw["train"]["audio"][2] = 0  # nothing there: the view is missing
+    raw["train"]["vision"][4] = np.roll(raw["train"]["vision"][4], 7 - len(valid["train"][2][4]), axis=0)
+    raw["train"]["audio"][0, 0, 1] = -np.inf  # COVAREP's silence
+    raw["train"]["audio"][0, 0, 2] = np.nan
+    valid["train"][1][0][0, 1:] = 0
+    np.savez(
+        tmp_path / "a.npz",
+        **{f"{s}_{k}": v for s, p in raw.items() for k, v in p.items() if k in VIEWS or "labels" in k},
+    )
+    split = data.Sentiment(path=str(tmp_path / "a.npz"), standardize=False).open()["train"]
+    assert split.present.tolist() == [[True, row != 2, True] for row in range(10)]
+    assert np.isnan(split.read(2)[1]).all()
+    assert split.groups is None
+    for row in (0, 4):  # padding in front is padding too
+        for view, found in enumerate(split.read(row)):
+            length = len(valid["train"][view][row])
+            np.testing.assert_allclose(found[:length], valid["train"][view][row], rtol=1e-6)
+            assert np.isnan(found[length:]).all()
+    assert all(np.isfinite(array[~np.isnan(array)]).all() for array in split.views)
+    out = str(tmp_path / "out")
+    data.PrepareSentiment(source=str(tmp_path / "a.npz"), directory=out).run()
+    prepared = data.Sentiment(path=out, standardize=False).open()["train"]
+    np.testing.assert_array_equal(prepared.present, split.present)
+    for found, array in zip(prepared.take(np.arange(10)), split.views):
+        np.testing.assert_array_equal(found, array)
+
+
+def test_sequences_of_unequal_length_are_padded(tmp_path, rng):
+    raw, valid = utterances(rng)
+    for split, part in raw.items():
+        for view, name in enumerate(VIEWS):
+            part[name] = [sequence.astype(np.float32) for sequence in valid[split][view]]
+        del part["text_bert"], part["audio_lengths"], part["vision_lengths"]
+    with open(tmp_path / "a.pkl", "wb") as file:
+        pickle.dump(raw, file)
+    split = data.Sentiment(path=str(tmp_path / "a.pkl"), allow_pickle=True, standardize=False).open()["train"]
+    longest = [max(len(s) for part in valid.values() for s in part[view]) for view in range(3)]
+    assert split.shapes == tuple(zip(longest, WIDTHS))
+    np.testing.assert_array_equal(split.read(3)[1][: len(valid["train"][1][3])], raw["train"]["audio"][3])
+
+
+def test_prepared_blocks_keep_the_order(tmp_path, rng):
+    raw, _ = utterances(rng, {"train": _BLOCK + 5, "test": 2})
+    write(raw, tmp_path / "raw")
+    data.PrepareSentiment(source=str(tmp_path / "raw" / "all.npz"), directory=str(tmp_path / "out")).run()
+    splits = data.Sentiment(path=str(tmp_path / "out"), standardize=False).open()
+    assert list(splits) == ["train", "test"]
+    for name, split in splits.items():
+        np.testing.assert_array_equal(split.labels, raw[name]["regression_labels"])
+        last = split.read(len(split) - 1)[1]
+        length = raw[name]["audio_lengths"][-1]
+        np.testing.assert_array_equal(last[:length], raw[name]["audio"][-1, :length])
+
+
+def change(raw, key, value):
+    raw["test"][key] = value
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda r: r.pop("test"), r"has no split test; it has train, valid"),
+        (lambda r: r["test"].pop("audio"), r"\(test\) lacks audio; it has .*vision"),
+        (lambda r: r["test"].pop("regression_labels"), r"\(test\) lacks regression_labels"),
+        (lambda r: change(r, "text", r["test"]["text"][:2]), r"4 labels and 2 sequences of text"),
+        (
+            lambda r: change(r, "text", r["test"]["text"][..., :2]),
+            r"test have widths \(2, 3, 2\), those of train \(4",
+        ),
+        (lambda r: change(r, "text", r["test"]["text"][..., 0]), r"text must be sequences \(time, d\)"),
+        (
+            lambda r: r["test"]["regression_labels"].__setitem__(1, np.nan),
+            r"in \[-3.0, 3.0\] for mosei, got \[nan\]",
+        ),
+        (lambda r: r["test"]["regression_labels"].__setitem__(1, 4), r"numbers in .* got \[4.0\]"),
+        (lambda r: change(r, "audio_lengths", [1, 2, 3, 10]), r"audio_lengths must be 4 numbers from 0 to 9"),
+        (lambda r: change(r, "audio_lengths", [1, 2, 3]), r"audio_lengths must be 4 numbers"),
+        (lambda r: change(r, "id", ["a"]), r"4 labels and 1 ids"),
+        (lambda r: change(r, "audio", np.full((4, 9, 3), "x")), r"audio must be numbers"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, rng, damage, message):
+    raw, _ = utterances(rng)
+    damage(raw)
+    with open(tmp_path / "a.pkl", "wb") as file:
+        pickle.dump(raw, file)
+    with pytest.raises(ValueError, match=message):
+        data.Sentiment(path=str(tmp_path / "a.pkl"), allow_pickle=True).open()
+
+
+def test_files_that_cannot_be_read(tmp_path, rng):
+    raw, _ = utterances(rng)
+    write(raw, tmp_path / "raw")
+    pickled = tmp_path / "raw" / "unaligned.pkl"
+    with pytest.raises(ValueError, match=r"is a pickle, which is read only with allow_pickle"):
+        data.Sentiment(path=str(pickled)).open()
+    for path in ("", str(tmp_path / "none.npz"), str(tmp_path / "raw" / "npy" / "train" / "text.npy")):
+        with pytest.raises(ValueError, match=r"data\.path must be a prepared folder"):
+            data.Sentiment(path=path).open()
+    archive = (tmp_path / "raw" / "all.npz").read_bytes()
+    (tmp_path / "torn.npz").write_bytes(archive[: len(archive) // 2])
+    with pytest.raises(ValueError, match=r"not a readable \.npz"):
+        data.Sentiment(path=str(tmp_path / "torn.npz")).open()
+    torn = tmp_path / "raw" / "npy" / "train" / "audio.npy"
+    torn.write_bytes(torn.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"audio\.npy is not a readable \.npy"):
+        data.Sentiment(path=str(tmp_path / "raw" / "npy")).open()
+    pickled.write_bytes(pickled.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"unaligned\.pkl is (refused|no sound pickle)"):
+        data.Sentiment(path=str(pickled), allow_pickle=True).open()
+
+
+def test_a_prepared_set_of_the_other_range_is_refused(tmp_path, rng):
+    raw, _ = utterances(rng)
+    write(raw, tmp_path / "raw")
+    with pytest.raises(ValueError, match=r"numbers in \[-1.0, 1.0\] for chsims"):
+        data.Sentiment(path=str(tmp_path / "raw" / "all.npz"), dataset="chsims").open()
+    data.PrepareSentiment(source=str(tmp_path / "raw" / "all.npz"), directory=str(tmp_path / "out")).run()
+    with pytest.raises(ValueError, match=r"holds mosei, data\.dataset is chsims"):
+        data.Sentiment(path=str(tmp_path / "out"), dataset="chsims").open()
+
+
+SHARED = np.arange(3.0)
+TREE = {
+    "numbers": [1, 2.5, True, None, 1 + 2**70, "text ü", b"bytes", (1, (2,)), {3, 4}, frozenset({5})],
+    "arrays": [
+        np.arange(6, dtype="<i4").reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(4, dtype=">f8"),
+        np.array(["a", "längere"]),
+        np.array([b"a", b"bc"]),
+        np.array(["x", None, [1, 2]], dtype=object),
+        np.zeros((0, 5), np.float16),
+        np.array(3.5),
+        np.array([True, False]),
+    ],
+    "scalars": [np.float32(1.5), np.int64(-3)],
+    "ordered": collections.OrderedDict(b=1, a=2),
+    "shared": [SHARED, SHARED],
+}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickles_of_arrays_are_read_as_pickle_reads_them(tmp_path, protocol):
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(TREE, protocol=protocol))
+    found = _pickles.load(tmp_path / "a.pkl")
+    assert found["numbers"] == TREE["numbers"]
+    for a, b in zip(found["arrays"] + found["scalars"], TREE["arrays"] + TREE["scalars"], strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_array_equal(a, b)
+    assert found["ordered"] == dict(TREE["ordered"])
+    assert found["shared"][0] is found["shared"][1]
+
+
+class Calls:
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+def raw_array(shape, dtype, raw):
+    """An array's pickle with pieces of one's choice."""
+    return (
+        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R(K\x01"
+        + pickle.dumps(shape, 2)[2:-1]
+        + b"cnumpy\ndtype\n"
+        + pickle.dumps((dtype, False, True), 2)[2:-1]
+        + b"R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
+        + pickle.dumps(raw, 3)[2:-1]
+        + b"tb."
+    )
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda mark: pickle.dumps(Calls(os.system, f"touch {mark}")),
+        lambda mark: pickle.dumps({"train": {"text": [np.zeros(2), Calls(os.system, f"touch {mark}")]}}),
+        lambda mark: pickle.dumps(Calls(eval, f"open({str(mark)!r}, 'w').close()")),
+        lambda mark: pickle.dumps(Calls(exec, f"open({str(mark)!r}, 'w').close()")),
+        lambda mark: pickle.dumps(Calls(open, str(mark), "w")),
+        lambda mark: pickle.dumps(Calls(getattr, np.zeros(2), "tofile")),
+        lambda mark: pickle.dumps(Calls(np.load, str(mark), None, True)),
+        lambda mark: pickle.dumps(Calls(bytearray, 10**15)),
+        lambda mark: pickle.dumps(np.random.default_rng(0)),
+        lambda mark: pickle.dumps(np.zeros(2, [("a", "f4"), ("b", "i8")])),
+        lambda mark: pickle.dumps(collections.Counter("ab")),
+        lambda mark: pickle.dumps(np.dtype("f4")),
+        lambda mark: b"cbuiltins\neval\n(S'1'\ntR.",
+        lambda mark: b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.",
+        lambda mark: b"\x80\x04\x8c\x05numpy\x8c\x0endarray.dumps\x93.",  # a dotted name
+        lambda mark: b"(cnumpy\nndarray\nK\x05tR.",
+        lambda mark: b"cnumpy\nndarray\n(K\x05tR.",
+        lambda mark: b"Pan-id\n.",  # a persistent id
+        lambda mark: b"\x82\x01.",  # an extension code
+        lambda mark: raw_array((10**9,), "f8", b"12345678"),
+        lambda mark: raw_array((-1,), "f8", b"12345678"),
+        lambda mark: raw_array((1,), "V8", b"12345678"),
+        lambda mark: raw_array((1,), "O8", b"12345678"),  # a pointer of one's choice
+        lambda mark: raw_array((3,), "O8", [1]),
+        lambda mark: b"",
+        lambda mark: b"\x80",
+        lambda mark: b"not a pickle",
+        lambda mark: b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".",  # deeper than anything goes
+    ],
+)
+def test_a_pickle_that_wants_more_is_refused(tmp_path, bad):
+    mark = tmp_path / "ran"
+    (tmp_path / "a.pkl").write_bytes(bad(mark))
+    with pytest.raises(ValueError, match=r"a\.pkl is (refused|no sound pickle)"):
+        _pickles.load(tmp_path / "a.pkl")
+    assert not mark.exists()
+
+
+def test_the_pieces_of_a_sound_array_are_put_together(tmp_path):
+    # the helper above does write arrays: what is refused there is refused for its pieces
+    (tmp_path / "a.pkl").write_bytes(raw_array((2,), "f8", struct.pack("<2d", 1.5, -2)))
+    assert _pickles.load(tmp_path / "a.pkl").tolist() == [1.5, -2]
+
+
+def test_what_a_dry_run_expects():
+    assert data.expected(data.Sentiment()).view_shapes == ((50, 768), (500, 74), (500, 35))
+    assert data.expected(data.Sentiment(dataset="chsims")).examples == 1368
+    assert data.expected(data.Eeg()).view_shapes == ((3000,),) * 6
+    assert data.expected(data.DomainNet()).classes == 345
