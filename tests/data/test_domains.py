@@ -1,0 +1,266 @@
+"""DomainNet's folders and lists, written by the test; and the transfer sets as tfds writes them."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from PIL import Image
+
+from mvcl import data
+from mvcl.data import _transfer
+
+DOMAINS = ("clipart", "quickdraw", "real")
+CLASSES = ("aircraft carrier", "alarm_clock", "ant")
+COUNTS = {"train": 4, "test": 2}
+
+
+def write(root, rng, domains=DOMAINS, without=()):
+    """The folder, and the pixels of each image by its path; PNG, so that pixels can be compared."""
+    pixels = {}
+    for domain in domains:
+        for part, count in COUNTS.items():
+            lines = []
+            for number, name in enumerate(CLASSES):
+                for i in range(count if (domain, part, name) not in without else 0):
+                    path = f"{domain}/{name}/{domain}_{number:03d}_{part}{i:06d}.png"
+                    (root / path).parent.mkdir(parents=True, exist_ok=True)
+                    image = rng.integers(0, 256, (5 + i, 4 + number, 3), np.uint8)
+                    Image.fromarray(image).save(root / path)
+                    pixels[path] = image
+                    lines.append(f"{path} {number}")
+            (root / f"{domain}_{part}.txt").write_text("\n".join(lines) + "\n")
+    return pixels
+
+
+def opened(root, **options):
+    return data.DomainNet(path=str(root), domains=DOMAINS, held_out="real", **options).open()
+
+
+def path_of(pixels, image):
+    return next(
+        path for path, known in pixels.items() if known.shape == image.shape and (known == image).all()
+    )
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_every_list_is_a_split(tmp_path, rng, prepared):
+    pixels = write(tmp_path / "raw", rng)
+    root = tmp_path / "raw"
+    if prepared:
+        root = tmp_path / "out"
+        data.PrepareDomains(source=str(tmp_path / "raw"), domains=DOMAINS, directory=str(root)).run()
+        data.PrepareDomains(directory=str(root), verify=True).run()
+    splits = opened(root)
+    assert sorted(splits) == sorted([f"{d}/{p}" for d in DOMAINS for p in COUNTS] + ["train", "test"])
+    for domain, part in itertools.product(DOMAINS, COUNTS):
+        split = splits[f"{domain}/{part}"]
+        assert split.class_names == CLASSES
+        assert split.image_shape is None
+        found = {path_of(pixels, split.read(row)): int(split.labels[row]) for row in range(len(split))}
+        assert found == {
+            path: CLASSES.index(path.split("/")[1])
+            for path in pixels
+            if path.startswith(domain) and part in path
+        }
+    test = splits["test"]
+    assert {path_of(pixels, test.read(row)) for row in range(len(test))} == {
+        path for path in pixels if path.startswith("real") and "test" in path
+    }
+
+
+def test_an_example_is_one_image_of_its_class_from_each_seen_domain(tmp_path, rng):
+    pixels = write(tmp_path, rng)
+    train = opened(tmp_path, draw_seed=3)["train"]
+    assert (train.labels.tolist(), train.domains, train.class_names) == (
+        [0, 1, 2],
+        ("clipart", "quickdraw"),
+        CLASSES,
+    )
+    seen = set()
+    for epoch in range(40):
+        for row in range(3):
+            paths = [path_of(pixels, image) for image in train.read_views(row, epoch)]
+            for domain, path in zip(train.domains, paths, strict=True):
+                assert path.startswith(f"{domain}/{CLASSES[row]}/")
+                assert "train" in path
+            seen.add(tuple(paths))
+    # 4 x 4 pairs for each of 3 classes; 40 draws of 16 miss a given pair with probability (15/16)^40 = 0.08
+    assert len(seen) > 0.8 * 48
+    again = opened(tmp_path, draw_seed=3)["train"].read_views(1, 7)
+    assert all((a == b).all() for a, b in zip(again, train.read_views(1, 7), strict=True))
+    other = opened(tmp_path, draw_seed=4)["train"]
+    draws = lambda split: [path_of(pixels, split.read_views(row, e)[0]) for row in range(3) for e in range(9)]  # noqa: E731
+    assert draws(other) != draws(train)
+
+
+def test_a_batch_is_n_classes_with_an_image_of_each_domain(tmp_path, rng):
+    pixels = write(tmp_path, rng)
+    train = opened(tmp_path)["train"]
+    corner = lambda views, epoch, index: np.stack([view[:4, :4] for view in views])  # noqa: E731
+    stream = data.batches(train, batch_size=2, seed=0, crop=corner)
+    for batch in itertools.islice(stream, 3):
+        assert batch["images"].shape == (2, 2, 4, 4, 3)
+        assert len(set(batch["labels"])) == 2
+        for label, views in zip(batch["labels"], batch["images"]):
+            for domain, view in zip(train.domains, views):
+                known = [x[:4, :4] for p, x in pixels.items() if p.startswith(f"{domain}/{CLASSES[label]}/")]
+                assert any((view == x).all() for x in known)
+
+
+def test_classes_that_a_seen_domain_lacks_are_not_trained_on(tmp_path, rng):
+    write(tmp_path, rng, without={("quickdraw", "train", "alarm_clock")})
+    splits = opened(tmp_path)
+    assert splits["train"].labels.tolist() == [0, 2]
+    assert set(splits["test"].labels) == {0, 1, 2}
+    two = opened(tmp_path, classes=("ant", "alarm_clock"))
+    assert two["train"].class_names == ("alarm_clock", "ant")
+    assert two["train"].labels.tolist() == [1]
+    with pytest.raises(ValueError, match="no class has training images in each of clipart, quickdraw"):
+        opened(tmp_path, classes=("alarm_clock", "alarm_clock"))
+
+
+def test_none_held_out(tmp_path, rng):
+    write(tmp_path, rng)
+    splits = data.DomainNet(path=str(tmp_path), domains=DOMAINS, held_out="").open()
+    assert splits["train"].domains == DOMAINS
+    assert len(splits["test"]) == 3 * 3 * COUNTS["test"]
+    assert splits["test"].labels.tolist() == [0, 0, 1, 1, 2, 2] * 3
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "real/ant/missing.png 2",
+            r"real_test\.txt names 1 images that are not in .* such as real/ant/missing\.png",
+        ),
+        ("real/nowhere/x.png 3", r"names 1 images that are not in"),
+        (
+            "../secret/x.png 0",
+            r"real_test\.txt, line 7 must name a file .* in the folder, got '\.\./secret/x\.png'",
+        ),
+        ("real/../../secret/x.png 0", r"line 7 must name a file"),
+        ("/etc/ant/x.png 2", r"line 7 must name a file .* got '/etc/ant/x\.png'"),
+        (r"real\ant\x.png 2", r"line 7 must name a file"),
+        ("x.png 2", r"line 7 must name a file"),
+        ("real/ant/x.png", r"line 7 must be PATH NUMBER, got 'real/ant/x\.png'"),
+        ("real/ant/x.png two", r"line 7 must be PATH NUMBER"),
+        ("real/ant/x.png -1", r"line 7 must be PATH NUMBER"),
+        (
+            "real/ant/real_002_test000000.png 1",
+            r"line 7: class 1 is ant, elsewhere class 2 is ant and class 1",
+        ),
+    ],
+)
+def test_bad_lines_are_refused(tmp_path, rng, line, message):
+    write(tmp_path, rng)
+    with open(tmp_path / "real_test.txt", "a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match=message):
+        opened(tmp_path)
+
+
+def test_bad_folders_and_options_are_refused(tmp_path, rng):
+    write(tmp_path / "raw", rng)
+    for path in ("", str(tmp_path / "none")):
+        with pytest.raises(ValueError, match=r"data\.path must be DomainNet's folder"):
+            data.DomainNet(path=path).open()
+    with pytest.raises(
+        ValueError, match=r"lacks infograph_train\.txt; it has clipart_test\.txt, clipart_train\.txt"
+    ):
+        data.DomainNet(path=str(tmp_path / "raw")).open()
+    with pytest.raises(
+        ValueError, match=r"held_out must be one of clipart, quickdraw, real, or empty; got 'sketch'"
+    ):
+        data.DomainNet(path=str(tmp_path / "raw"), domains=DOMAINS).open()
+    with pytest.raises(ValueError, match=r"domains must leave at least 2 to see, got clipart"):
+        data.DomainNet(path=str(tmp_path / "raw"), domains=("clipart", "real"), held_out="real").open()
+    (tmp_path / "raw" / "real_train.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"real_train\.txt is not a text file"):
+        opened(tmp_path / "raw")
+    (tmp_path / "raw" / "real_train.txt").write_text("\n")
+    with pytest.raises(ValueError, match=r"real_train\.txt names no image"):
+        opened(tmp_path / "raw")
+
+
+def test_torn_images_are_named_and_passed_over_when_prepared(tmp_path, rng, capsys):
+    write(tmp_path / "raw", rng)
+    torn = tmp_path / "raw" / "clipart" / "ant" / "clipart_002_train000001.png"
+    torn.write_bytes(torn.read_bytes()[:60])
+    splits = opened(tmp_path / "raw")
+    with pytest.raises(data.CorruptExample, match=r"clipart_002_train000001\.png cannot be decoded"):
+        [splits["clipart/train"].read(row) for row in range(12)]
+    options = {"source": str(tmp_path / "raw"), "domains": DOMAINS, "directory": str(tmp_path / "out")}
+    with pytest.raises(ValueError, match=r"more than max_corrupt = 0 files .*clipart_002_train000001"):
+        data.PrepareDomains(**options, max_corrupt=0).run()
+    data.PrepareDomains(**options).run()
+    assert "passed over: image" in capsys.readouterr().err
+    splits = opened(tmp_path / "out")
+    assert splits["clipart/train"].labels.tolist() == [0] * 4 + [1] * 4 + [2] * 3
+    with pytest.raises(ValueError, match="lacks the domain 'sketch'; it has clipart, quickdraw, real"):
+        data.DomainNet(path=str(tmp_path / "out"), domains=("sketch", "real", "clipart")).open()
+
+
+def write_tfds(root, name, splits, classes, shape):
+    """A tfds data set of this name; the same images for the same row, from encoded files, so without TensorFlow."""
+
+    class Tiny(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        pkg_dir_path = root  # where tfds would look for a description
+
+        def _info(self):
+            features = {
+                "image": tfds.features.Image(shape=shape),
+                "label": tfds.features.ClassLabel(names=[f"class{i}" for i in range(classes)]),
+            }
+            return tfds.core.DatasetInfo(
+                builder=self,
+                features=tfds.features.FeaturesDict(features),
+                supervised_keys=("image", "label"),
+            )
+
+        def _split_generators(self, dl_manager):
+            return {split: self._generate_examples(split) for split in splits}
+
+        def _generate_examples(self, split):
+            for row in range(splits[split]):
+                path = root / f"{name}-{split}-{row}.png"
+                value = 40 * list(splits).index(split) + row
+                Image.fromarray(np.full((4, 3, 3), value, np.uint8)).save(path)
+                yield row, {"image": str(path), "label": row % classes}
+
+    Tiny.name = name
+    tfds.disable_progress_bar()
+    Tiny(data_dir=str(root), file_format="array_record").download_and_prepare()
+
+
+def test_a_transfer_set_has_its_official_splits(tmp_path):
+    write_tfds(tmp_path, "dtd", {"train": 5, "validation": 4, "test": 3}, 3, (None, None, 3))
+    splits = data.Transfer(name="dtd", directory=str(tmp_path)).open()
+    for part, values in (("train", {0, 1, 2, 3, 4, 40, 41, 42, 43}), ("test", {80, 81, 82})):
+        split = splits[part]
+        read = {int(split.read(row)[0, 0, 0]): int(split.labels[row]) for row in range(len(split))}
+        assert read == {value: value % 40 % 3 for value in values}
+    with pytest.raises(ValueError, match="run: mvcl data prepare food101"):
+        data.Transfer(name="food101", directory=str(tmp_path)).open()
+    with pytest.raises(ValueError, match=r"data\.name must be one of caltech101, .*; got 'cars'"):
+        data.Transfer(name="cars").open()
+
+
+def test_the_nine_are_known_to_tfds():
+    known = tfds.list_builders(with_community_datasets=False)
+    assert len(data.TRANSFER) == 9
+    assert tuple(data.TRANSFER) == _transfer.TransferName.__args__
+    for name, transfer in data.TRANSFER.items():
+        base, _, config = transfer.tfds.partition("/")
+        assert base == name
+        assert base in known
+        if config:
+            assert config in [c.name for c in tfds.builder_cls(base).BUILDER_CONFIGS]
+        assert data.expected(data.Transfer(name=name)).classes == transfer.classes
+
+
+def test_preparing_the_nine_asks_for_tensorflow_once(tmp_path):
+    with pytest.raises(ValueError, match=r"preparing caltech101 needs TensorFlow.*mvcl\[tensorflow\]"):
+        data.PrepareTransfer(directory=str(tmp_path)).run()
