@@ -2,6 +2,7 @@
 
 from mvcl.evaluation._domains import Transfer, domain_transfer, transfer_heat_map, transfer_table
 from mvcl.evaluation._encode import encode
+from mvcl.evaluation._finetune import Finetune, FinetuneProgram, finetune, finetune_program, log_prior
 from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
 from mvcl.evaluation._protocols import EVALUATIONS, Classification, Evaluation
 from mvcl.evaluation._regression import regression_measures, ridge, sentiment_regression
@@ -12,6 +13,8 @@ __all__ = [
     "EVALUATIONS",
     "Classification",
     "Evaluation",
+    "Finetune",
+    "FinetuneProgram",
     "Probe",
     "Result",
     "Transfer",
@@ -21,9 +24,12 @@ __all__ = [
     "evaluate_features",
     "evaluation_table",
     "few_label_probe",
+    "finetune",
+    "finetune_program",
     "fit_logistic",
     "fit_probe",
     "linear_probe",
+    "log_prior",
     "regression_measures",
     "ridge",
     "sentiment_regression",
