@@ -41,15 +41,15 @@ class PrepareDomains:
     max_corrupt: int = 10
     """Stop when more images than this cannot be decoded."""
     directory: str | None = None
-    """Folder to write; None is mvcl_domains under TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Folder to write; None is mvcl_domainnet under TFDS_DATA_DIR or ~/tensorflow_datasets."""
     verify: bool = False
     """Check the checksums of what is prepared, and stop."""
 
     def run(self) -> Path:
         """Write the folder and return it."""
-        directory = Path(self.directory or Path(_data_root(None)) / "mvcl_domains")
+        directory = Path(self.directory or _default())
         if self.verify:
-            _shards.verify(directory, "domains")
+            _shards.verify(directory, "domainnet")
             return directory
         names, lists = _read_lists(Path(self.source), "--source", self.domains)
         blocks = [
@@ -80,7 +80,7 @@ class PrepareDomains:
         settings = {"domains": self.domains, "class_names": names}
         return _shards.write(
             directory,
-            "domains",
+            "domainnet",
             settings,
             blocks,
             read,
@@ -101,7 +101,7 @@ class DomainNet:
 
     path: str = ""
     """The folder: DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt with lines `DOMAIN/CLASS/FILE NUMBER`; or
-    one that `mvcl data prepare domains` wrote."""
+    one that `mvcl data prepare domainnet` wrote. Empty is where that writes."""
     domains: tuple[str, ...] = DOMAINS
     """The domains."""
     held_out: str = "sketch"
@@ -120,8 +120,8 @@ class DomainNet:
         seen = tuple(domain for domain in self.domains if domain != self.held_out)
         if len(seen) < 2:
             raise ValueError(f"data.domains must leave at least 2 to see, got {', '.join(seen) or 'none'}")
-        path = Path(self.path)
-        if self.path and _shards.is_prepared(path):
+        path = Path(self.path or _default())
+        if not self.path or _shards.is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
         else:
             names, lists = _read_lists(path, "data.path", self.domains)
@@ -150,7 +150,11 @@ class DomainNet:
     def expected(self) -> Outline:
         """DomainNet's 345 classes."""
         count = len(self.classes) if len(self.classes) > 1 else 345
-        return Outline(count, count)
+        return Outline(count, count, views=len(self.domains) - (self.held_out in self.domains))
+
+
+def _default() -> Path:
+    return Path(_data_root(None)) / "mvcl_domainnet"
 
 
 def _plain(parts: Sequence[tuple[_List, np.ndarray]], labels: np.ndarray, names: tuple[str, ...]) -> Split:
@@ -271,7 +275,7 @@ def _entry(text: str, where: str) -> tuple[str, int]:
 
 
 def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:
-    prepared = _shards.open_prepared(directory, "domains")
+    prepared = _shards.open_prepared(directory, "domainnet")
     unknown = [domain for domain in domains if domain not in prepared.settings["domains"]]
     if unknown:
         raise ValueError(

@@ -197,7 +197,7 @@ class PrepareEeg:
 
     def run(self) -> Path:
         """Write the folder and return it."""
-        directory = Path(self.directory or Path(_data_root(None)) / f"mvcl_eeg_{self.format}")
+        directory = Path(self.directory or _default(self.format))
         if self.verify:
             _shards.verify(directory, "eeg")
             return directory
@@ -249,7 +249,7 @@ class Eeg:
     """
 
     path: str = ""
-    """The prepared folder."""
+    """The prepared folder; empty is where `prepare` writes PhysioNet 2018."""
     channels: tuple[str, ...] = ()
     """Channels to use as views, in this order; none named are all that were prepared."""
     test_fraction: float = 0.2
@@ -263,7 +263,9 @@ class Eeg:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"data.test_fraction must lie between 0 and 1, got {self.test_fraction}")
-        splits = _open(Path(self.path), self.channels, self.test_fraction, self.split_seed)
+        splits = _open(
+            Path(self.path or _default("physionet2018")), self.channels, self.test_fraction, self.split_seed
+        )
         if self.transfer:
             other = _open(Path(self.transfer), (), self.test_fraction, self.split_seed)
             splits |= {f"transfer/{name}": split for name, split in other.items()}
@@ -273,6 +275,10 @@ class Eeg:
         """PhysioNet 2018 as `prepare` leaves it: about 900 windows for each of 795 training subjects."""
         views = len(self.channels) or len(CHANNELS["physionet2018"])
         return Outline(795 * 900, len(STAGES), view_shapes=((SECONDS * 100,),) * views)
+
+
+def _default(format: Format) -> Path:
+    return Path(_data_root(None)) / f"mvcl_eeg_{format}"
 
 
 def _open(directory: Path, channels: Sequence[str], test_fraction: float, seed: int) -> dict[str, ViewSplit]:

@@ -16,13 +16,13 @@ SOURCES: dict[str, type] = {
     "arrays": Arrays,
     "tables": Tables,
     "digits_views": DigitsViews,
-    "domains": DomainNet,
+    "domainnet": DomainNet,
     "eeg": Eeg,
     "sentiment": Sentiment,
     "transfer": Transfer,
 }
 PREPARERS: dict[str, type] = {
-    "domains": PrepareDomains,
+    "domainnet": PrepareDomains,
     "eeg": PrepareEeg,
     "sentiment": PrepareSentiment,
     "transfer": PrepareTransfer,

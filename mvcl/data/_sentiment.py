@@ -53,7 +53,7 @@ class PrepareSentiment:
 
     def run(self) -> Path:
         """Write the folder and return it."""
-        directory = Path(self.directory or Path(_data_root(None)) / f"mvcl_sentiment_{self.dataset}")
+        directory = Path(self.directory or _default(self.dataset))
         if self.verify:
             _shards.verify(directory, "sentiment")
             return directory
@@ -96,9 +96,9 @@ class Sentiment:
     vectors, and a sentiment to regress on. Sequences are padded at the end with rows of NaN."""
 
     path: str = ""
-    """A folder that `mvcl data prepare sentiment` wrote, or a raw file, which is then held in memory: .npz with
-    train_text, train_audio, train_vision, train_regression_labels and so on, a folder train/text.npy and so on, or
-    MMSA's .pkl."""
+    """A folder that `mvcl data prepare sentiment` wrote; empty is where it writes. Or a raw file, which is then held
+    in memory: .npz with train_text, train_audio, train_vision, train_regression_labels and so on, a folder
+    train/text.npy and so on, or MMSA's .pkl."""
     dataset: Dataset = "mosei"
     """Whose labels they are: mosei in [-3, 3], chsims in [-1, 1]."""
     allow_pickle: bool = False
@@ -108,8 +108,8 @@ class Sentiment:
 
     def open(self) -> dict[str, ViewSplit]:
         """The splits `train`, `valid` (where there is one) and `test`."""
-        path = Path(self.path)
-        if self.path and _shards.is_prepared(path):
+        path = Path(self.path or _default(self.dataset))
+        if not self.path or _shards.is_prepared(path):
             return self._open_prepared(path)
         splits = _read_raw(path, "data.path", self.allow_pickle, self.dataset)
         longest = [max(split.longest[v] for split in splits.values()) for v in range(len(VIEWS))]
@@ -192,6 +192,10 @@ class Sentiment:
         """The published size of the training split."""
         size, shapes = _EXPECTED[self.dataset]
         return Outline(size, 0, view_shapes=shapes)
+
+
+def _default(dataset: Dataset) -> Path:
+    return Path(_data_root(None)) / f"mvcl_sentiment_{dataset}"
 
 
 def _moments(count: int, sums: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -161,11 +161,17 @@ def test_bad_lines_are_refused(tmp_path, rng, line, message):
         opened(tmp_path)
 
 
-def test_bad_folders_and_options_are_refused(tmp_path, rng):
+def test_bad_folders_and_options_are_refused(tmp_path, rng, monkeypatch):
     write(tmp_path / "raw", rng)
-    for path in ("", str(tmp_path / "none")):
-        with pytest.raises(ValueError, match=r"data\.path must be DomainNet's folder"):
-            data.DomainNet(path=path).open()
+    with pytest.raises(ValueError, match=r"data\.path must be DomainNet's folder, got '.*none'"):
+        data.DomainNet(path=str(tmp_path / "none")).open()
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
+    with pytest.raises(
+        ValueError, match=r"root/mvcl_domainnet' is no prepared folder; run: mvcl data prepare domain"
+    ):
+        data.DomainNet().open()
+    data.PrepareDomains(source=str(tmp_path / "raw"), domains=DOMAINS).run()
+    assert len(data.DomainNet(domains=DOMAINS, held_out="real").open()["train"]) == 3
     with pytest.raises(
         ValueError, match=r"lacks infograph_train\.txt; it has clipart_test\.txt, clipart_train\.txt"
     ):

@@ -9,6 +9,7 @@ import pytest
 import scipy.io
 import wfdb
 
+from mvcl import cli
 from mvcl.data import _eeg, _shards
 from mvcl.data._eeg import CHANNELS, STAGES, Eeg, PrepareEeg, Recording, windows
 
@@ -318,6 +319,20 @@ def test_resampling_of_an_odd_rate_keeps_time_and_blocks_aliases():
     slow = np.sin(2 * np.pi * 3 * np.arange(3000) / 100)
     for view in cut[0]:  # away from the record's start, where the filter has no past
         np.testing.assert_allclose(view[100:], SINE * slow[100:], atol=0.02)
+
+
+def test_the_command_line_prepares_and_the_default_folder_is_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
+    for i in range(2):
+        write_physionet(tmp_path / "raw", f"tr0{i}-0001")
+    assert cli.main(["data", "prepare", "eeg", "--source", str(tmp_path / "raw"), "--rate", "10"]) == 0
+    out, bar = capsys.readouterr()
+    assert out.strip() == str(tmp_path / "root" / "mvcl_eeg_physionet2018")
+    assert "2/2" in bar
+    assert cli.main(["data", "prepare", "eeg", "--verify"]) == 0
+    assert Eeg().open()["train"].shapes == ((300,),) * 6
+    assert cli.main(["data", "prepare", "eeg", "--source", str(tmp_path / "none")]) == 2
+    assert "--source must be the folder of the raw recordings" in capsys.readouterr().err
 
 
 def test_a_second_set_is_opened_for_transfer(tmp_path):

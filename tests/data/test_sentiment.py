@@ -193,13 +193,18 @@ def test_bad_files_are_refused(tmp_path, rng, damage, message):
         data.Sentiment(path=str(tmp_path / "a.pkl"), allow_pickle=True).open()
 
 
-def test_files_that_cannot_be_read(tmp_path, rng):
+def test_files_that_cannot_be_read(tmp_path, rng, monkeypatch):
     raw, _ = utterances(rng)
     write(raw, tmp_path / "raw")
     pickled = tmp_path / "raw" / "unaligned.pkl"
     with pytest.raises(ValueError, match=r"is a pickle, which is read only with allow_pickle"):
         data.Sentiment(path=str(pickled)).open()
-    for path in ("", str(tmp_path / "none.npz"), str(tmp_path / "raw" / "npy" / "train" / "text.npy")):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    with pytest.raises(
+        ValueError, match=r"mvcl_sentiment_mosei' is no prepared folder; run: mvcl data prepare senti"
+    ):
+        data.Sentiment().open()
+    for path in (str(tmp_path / "none.npz"), str(tmp_path / "raw" / "npy" / "train" / "text.npy")):
         with pytest.raises(ValueError, match=r"data\.path must be a prepared folder"):
             data.Sentiment(path=path).open()
     archive = (tmp_path / "raw" / "all.npz").read_bytes()
