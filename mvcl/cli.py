@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import difflib
 import errno
+import json
 import os
 import sys
 import traceback
@@ -24,6 +25,8 @@ Multi-view contrastive representation learning.
   mvcl train CONFIG --dry-run
                              what a step of it costs
   mvcl evaluate RUN          the evaluation table of a trained run
+  mvcl finetune RUN [--data NAME]
+                             fine-tune the whole encoder, on its data or a transfer set
   mvcl embed RUN --split test --out z.npz
                              features of a split
   mvcl report RUN ...        report.html of a run, or of several side by side
@@ -122,6 +125,7 @@ def _dispatch(arguments: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
         "evaluate": lambda a: _evaluate(_parse(Evaluate, "evaluate", a)),
+        "finetune": _finetune,
         "embed": lambda a: _embed(_parse(Embed, "embed", a)),
         "report": lambda a: _report(_parse(Report, "report", a)),
         "export": lambda a: _export(_parse(Export, "export", a)),
@@ -244,6 +248,37 @@ def _evaluate(options: Evaluate) -> int:
     run, state = training.open_run(options.run, options.checkpoint)
     rows = training.evaluate(run, state, options.run if options.checkpoint == "latest" else None)
     print(f"step {int(state['step'])} of {options.run}\n\n{evaluation.evaluation_table(rows)}")
+    return 0
+
+
+def _finetune(arguments: list[str]) -> int:
+    from mvcl import data, evaluation, training
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Finetune:
+        """Fine-tune a run's whole encoder on labelled images, and measure it."""
+
+        run: tyro.conf.Positional[Path]
+        """Folder of the run."""
+        checkpoint: str = "latest"
+        """`latest`, `best`, or a step."""
+        data: str | None = None
+        """A transfer set of Shidani 2024 (`food101`, ...) that has been prepared; None is the run's own data."""
+        out: Path | None = None
+        """JSON file of the results; None is finetune.json in the run's folder."""
+        options: Annotated[evaluation.Finetune, tyro.conf.arg(name="")] = dataclasses.field(
+            default_factory=evaluation.Finetune
+        )
+
+    parsed = _parse(Finetune, "finetune", arguments)
+    _start_jax()
+    run, state = training.open_run(parsed.run, parsed.checkpoint)
+    splits = None if parsed.data is None else data.Transfer(name=parsed.data).open()
+    results = training.finetune(run, state, parsed.options, splits=splits)
+    out = parsed.out or parsed.run / "finetune.json"
+    out.write_text(json.dumps([dataclasses.asdict(result) for result in results], indent=1) + "\n")
+    rows = {f"step {int(state['step'])}": results}
+    print(f"\n{evaluation.evaluation_table(rows)}\n\nresults: {out}")
     return 0
 
 

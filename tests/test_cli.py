@@ -98,6 +98,16 @@ def test_evaluate_embed_export_report(trained, tmp_path, capsys):
     assert run("data", "prepare", "digits") == 0
 
 
+def test_finetune_trains_the_whole_encoder(trained, capsys):
+    small = "--epochs 0.2 --batch-size 64 --repeats 2 --seeds 2 --mixup 0 --erase-probability 0 --rand-augment-ops 0"
+    assert run("finetune", trained, *small.split()) == 0
+    assert "fine-tuned, mean per class" in capsys.readouterr().out
+    results = json.loads((trained / "finetune.json").read_text())
+    assert results[0]["name"] == "fine-tuned"
+    assert 0 <= results[0]["value"] <= 1
+    assert results[0]["deviation"] is not None
+
+
 def test_dry_run_says_what_a_step_costs(capsys):
     assert run("train", "configs/digits.py", "--dry-run", *SMALL) == 0
     out = capsys.readouterr().out

@@ -15,6 +15,7 @@ from mvcl.training._config import (
     to_json,
 )
 from mvcl.training._dry_run import dry_run
+from mvcl.training._finetune import finetune
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._program import Program, build
 from mvcl.training._train import (
@@ -55,6 +56,7 @@ __all__ = [
     "embed",
     "encode",
     "evaluate",
+    "finetune",
     "from_json",
     "load",
     "open_run",

@@ -1,0 +1,43 @@
+"""Fine-tuning of a run's encoder, on its own data or another set."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mvcl import data, evaluation
+from mvcl.training import _program
+from mvcl.training._train import Run
+
+
+def finetune(
+    run: Run,
+    state: _program.State,
+    options: evaluation.Finetune,
+    *,
+    splits: Mapping[str, data.Split] | None = None,
+    report: Callable[[str], None] = print,
+) -> list[evaluation.Result]:
+    """Fine-tune the encoder of a run, shown images as in its evaluation.
+
+    Args:
+      run: an opened run of images.
+      state: its state; not changed.
+      options: the recipe.
+      splits: "train" and "test" of labelled images; None takes the run's own.
+      report: called with a line after every epoch.
+
+    Raises:
+      ValueError: the run's method has no single encoder, or the data are no labelled images.
+    """
+    chosen: Mapping[str, Any] = run.splits if splits is None else splits
+    if not all(isinstance(chosen.get(part), data.Split) for part in ("train", "test")):
+        raise ValueError("fine-tuning needs train and test splits of labelled images; these data hold others")
+    network = run.program.learner.network(*run.program.evaluated(state))
+    if not hasattr(network, "encoder"):
+        raise ValueError("fine-tuning needs a method with one encoder; this run's has one a view")
+    channels = data.outline(chosen["train"]).channels
+    if channels != run.outline.channels:
+        raise ValueError(
+            f"the encoder takes {run.outline.channels} channels and these images have {channels}"
+        )
+    view = _program.evaluation_policy(run.config, chosen["test"].image_shape)
+    return evaluation.finetune(network.encoder, chosen, options, view, report)
