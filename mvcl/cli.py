@@ -24,6 +24,8 @@ Multi-view contrastive representation learning.
   mvcl train CONFIG --help   every field of a config, explained
   mvcl train CONFIG --dry-run
                              what a step of it costs
+  mvcl train CONFIG --profile 20
+                             trace 20 steps for XProf and Perfetto
   mvcl evaluate RUN          the evaluation table of a trained run
   mvcl finetune RUN [--data NAME]
                              fine-tune the whole encoder, on its data or a transfer set
@@ -117,7 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"mvcl: {_one_line(error)}", file=sys.stderr)
+        print(f"mvcl: {_one_line(error)}", file=sys.stderr, flush=True)
+        if _leaves_threads(error):
+            sys.stdout.flush()
+            os._exit(_exit_code(error))
         return _exit_code(error)
 
 
@@ -155,7 +160,8 @@ def _train(arguments: list[str]) -> int:
     if not arguments or arguments[0].startswith("-"):
         if set(arguments) & {"-h", "--help"}:
             print(
-                "usage: mvcl train CONFIG [--workdir DIR] [--dry-run] [FIELD:CHOICE ...] [--FIELD VALUE ...]\n"
+                "usage: mvcl train CONFIG [--workdir DIR] [--dry-run] [--profile N] [FIELD:CHOICE ...] "
+                "[--FIELD VALUE ...]\n"
             )
             print(
                 "CONFIG is a Python file (see `mvcl configs`), a saved config.json, or the folder of a run."
@@ -165,7 +171,7 @@ def _train(arguments: list[str]) -> int:
         raise ValueError(
             "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
         )
-    _start_jax()
+    _quiet()
     from mvcl import studies, training
 
     path = _find_config(arguments[0])
@@ -179,6 +185,10 @@ def _train(arguments: list[str]) -> int:
         """Folder of the run: config, checkpoints, logs, report. The same command again continues it."""
         dry_run: bool = False
         """Build the true-size step, print what it costs, and stop."""
+        profile: int = 0
+        """Steps to trace into the run's folder `profile`, for XProf and Perfetto."""
+        distributed: training.Distributed = dataclasses.field(default_factory=training.Distributed)
+        """Where the other processes are, if the environment does not say."""
         config: Annotated[training.Config, tyro.conf.arg(name="")] = chosen
 
     listing = "; ".join(f"{field}: {', '.join(table)}" for field, table in training.CHOICES.items())
@@ -189,10 +199,11 @@ def _train(arguments: list[str]) -> int:
         description=f"Train this config. Chosen by name with FIELD:CHOICE, each with its own options: {listing}.",
         config=(tyro.conf.AvoidSubcommands,),
     )
+    _start_jax(parsed.distributed)
     if parsed.dry_run:
         print(training.dry_run(training.check(parsed.config)))
         return 0
-    rows = training.train(parsed.config, parsed.workdir)
+    rows = training.train(parsed.config, parsed.workdir, profile=parsed.profile)
     import jax
 
     from mvcl import evaluation, report
@@ -215,6 +226,7 @@ def _study(study: Any, path: Path, arguments: list[str]) -> int:
         config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
 
     parsed = tyro.cli(Study, args=arguments[1:], prog=f"mvcl train {arguments[0]}", description=study.__doc__)
+    _start_jax()
     if parsed.dry_run:
         print(studies.dry_run(parsed.config))
         return 0
@@ -363,21 +375,34 @@ def _default_name(config: Path) -> str:
     return config.parent.name if config.name == "config.json" else config.stem
 
 
-def _start_jax() -> None:
-    """Join the other processes, if there are any, and keep compiled programs."""
+def _quiet() -> None:
+    """Before jax is loaded: what its libraries have to say comes as an exception, too."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import absl.logging
-    import jax
 
+    absl.logging.set_verbosity(absl.logging.FATAL)
+
+
+def _start_jax(distributed: Any = None) -> None:
+    """Join the other processes, if there are any, and keep compiled programs."""
+    _quiet()
     from mvcl import training
 
-    absl.logging.set_verbosity(absl.logging.FATAL)  # what orbax has to say comes as an exception, too
-    if "JAX_COORDINATOR_ADDRESS" in os.environ and not jax.distributed.is_initialized():
-        # Where these two are not set, jax finds them in the environment of SLURM, Open MPI or a TPU pod.
-        numbers = [os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")]
-        count, rank = (None if number is None else int(number) for number in numbers)
-        jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"], count, rank)
+    training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()
+
+
+def _leaves_threads(error: Exception) -> bool:
+    """Whether Python's own way out would wait for a hung reader, or for processes that wait for this one."""
+    if "jax" not in sys.modules:
+        return False
+    import jax
+
+    from mvcl import data
+
+    stopped_together = getattr(error, "signal", None) is not None
+    several = jax.distributed.is_initialized() and not stopped_together
+    return several or isinstance(error, data.StalledReader)
 
 
 def _exit_code(error: Exception) -> int:

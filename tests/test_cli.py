@@ -222,6 +222,7 @@ def test_a_corrupt_image_at_run_time_is_exit_code_1(tmp_path, rng, capsys):
     broken = tmp_path / "train" / "b" / "3.png"
     broken.write_bytes(broken.read_bytes()[:80])
     options = ["data:folder", "--data.path", tmp_path, "--workdir", tmp_path / "run", *SMALL]
+    options += ["--train.corrupt-limit", "0"]
     assert run("train", "configs/digits.py", *options) == 1
     err = capsys.readouterr().err
     assert "b/3.png cannot be decoded" in err

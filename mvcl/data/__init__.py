@@ -2,7 +2,8 @@
 
 from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
 from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
-from mvcl.data._loader import Batch, batches, given, to_devices
+from mvcl.data._loader import Batch, batches, given, named, to_devices
+from mvcl.data._reading import Reading, StalledReader, watched
 from mvcl.data._registry import PREPARERS, SOURCES, Source
 from mvcl.data._sentiment import PrepareSentiment, Sentiment
 from mvcl.data._sources import (
@@ -44,9 +45,11 @@ __all__ = [
     "PrepareEeg",
     "PrepareSentiment",
     "PrepareTransfer",
+    "Reading",
     "Sentiment",
     "Source",
     "Split",
+    "StalledReader",
     "Tables",
     "Tfds",
     "Transfer",
@@ -56,7 +59,9 @@ __all__ = [
     "class_list",
     "expected",
     "given",
+    "named",
     "outline",
     "prepare",
     "to_devices",
+    "watched",
 ]

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class Split:
       image_shape: (H, W, C) when all images have it, else None.
       read: row number -> uint8 (H, W, C) image, or float32 in [0, 1]. Thread-safe.
       images: all N images in memory, when they are.
+      name: row number -> what an example is called in messages, when it has a name.
     """
 
     labels: np.ndarray
@@ -43,6 +45,7 @@ class Split:
     image_shape: tuple[int, int, int] | None
     read: Callable[[int], np.ndarray]
     images: np.ndarray | None = None
+    name: Callable[[int], str] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -170,7 +173,16 @@ def outline(split: AnySplit) -> Outline:
     if isinstance(split, DomainSplit):
         return Outline(size, classes)
     shape = split.image_shape
-    return Outline(size, classes, shape, shape[2] if shape else split.read(0).shape[2])
+    return Outline(size, classes, shape, shape[2] if shape else _first_readable(split).shape[2])
+
+
+def _first_readable(split: Split) -> np.ndarray:
+    for row in range(len(split)):
+        try:
+            return split.read(row)
+        except CorruptExample as error:
+            last = error
+    raise last
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -434,7 +446,8 @@ def _open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> 
 
         shape = image_feature.shape
         fixed = shape if len(shape) == 3 and None not in shape else None
-        opened[part] = _maybe_in_memory(Split(labels, kept, fixed, read))
+        called = partial(_record_name, rows, f"{folder} ({part})")
+        opened[part] = _maybe_in_memory(Split(labels, kept, fixed, read, name=called))
     return opened
 
 
@@ -442,8 +455,17 @@ def _labels(source: Any, key: str) -> np.ndarray:
     step = 1024
     chunks: list[int] = []
     for start in range(0, len(source), step):
+def _record_name(rows: np.ndarray, origin: str, row: int) -> str:
+    return f"record {int(rows[row])} of {origin}"
+
+
         rows = list(range(start, min(start + step, len(source))))
-        chunks.extend(int(record[key]) for record in source.__getitems__(rows))
+    """The label of each record; -1 where the record cannot be read."""
+        try:
+            chunks.extend(int(record[key]) for record in source.__getitems__(rows))
+        except Exception:  # whatever a damaged record makes the reader raise
+            del chunks[start:]
+            chunks.extend(_label(source, row, key) for row in rows)
     return np.asarray(chunks, np.int32)
 
 
@@ -451,6 +473,13 @@ def _keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
     wanted = class_list(classes)
     unknown = [name for name in wanted if name not in names]
     if unknown:
+def _label(source: Any, row: int, key: str) -> int:
+    try:
+        return int(source[row][key])
+    except Exception:
+        return -1  # said when its turn comes to be read
+
+
         close = difflib.get_close_matches(unknown[0], names, n=1)
         hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(names[:10])}"
         raise ValueError(f"data.classes: {unknown[0]!r} is not a class of the data{hint}")
@@ -460,11 +489,11 @@ def _keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
 def _select(
     labels: np.ndarray, names: tuple[str, ...], kept: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the kept classes, and their labels numbered among these."""
+    """Rows of the kept classes, and their labels numbered among these; a label of -1 is unknown and stays."""
     number = {name: i for i, name in enumerate(kept)}
     table = np.asarray([number.get(name, -1) for name in names], np.int32)
-    new = table[labels]
-    rows = np.flatnonzero(new >= 0)
+    new = np.where(labels < 0, -1, table[np.maximum(labels, 0)])
+    rows = np.flatnonzero((new >= 0) | ((labels < 0) & (len(kept) == len(names))))
     return rows, new[rows]
 
 
@@ -478,7 +507,10 @@ def _maybe_in_memory(split: Split) -> Split:
         return split
     # Decoding releases the interpreter's lock, so threads help.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        images = list(pool.map(split.read, range(len(split)), chunksize=256))
+        try:
+            images = list(pool.map(split.read, range(len(split)), chunksize=256))
+        except CorruptExample:
+            return split  # read when its turn comes, where what to do about it is known
     return dataclasses.replace(split, images=np.stack(images) if images else np.zeros((0, *shape), np.uint8))
 
 
@@ -502,12 +534,13 @@ def _decode(data: str | Path | io.BytesIO, name: str, mode: str = "RGB") -> np.n
         raise CorruptExample(f"image {name} cannot be decoded ({error}); mend or remove it") from error
 
 
-def _header(path: Path) -> tuple[int, int, str]:
+def _header(path: Path | io.BytesIO) -> tuple[int, int, str] | None:
+    """Width, height and mode; None if the file is no image, which is said when its turn comes to be read."""
     try:
         with Image.open(path) as image:
             return (*image.size, image.mode)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise ValueError(f"image {path} cannot be opened ({error}); mend or remove it") from error
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError):
+        return None
 
 
 def _folder_split(files: dict[str, list[Path]], names: tuple[str, ...], part: str) -> Split:
@@ -515,7 +548,12 @@ def _folder_split(files: dict[str, list[Path]], names: tuple[str, ...], part: st
     if not paths:
         raise ValueError(f"the {part} split of the folder is empty")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        headers = list(pool.map(_header, [path for path, _ in paths], chunksize=64))
+        found = list(pool.map(_header, [path for path, _ in paths], chunksize=64))
+    headers = [header for header in found if header is not None]
+    if not headers:
+        raise ValueError(
+            f"none of the images of the {part} split can be opened, the first being {paths[0][0]}"
+        )
     mode = "L" if all(header[2] in ("1", "L") for header in headers) else "RGB"
     sizes = {header[:2] for header in headers}
     width, height = next(iter(sizes))
@@ -525,7 +563,7 @@ def _folder_split(files: dict[str, list[Path]], names: tuple[str, ...], part: st
         return _decode(paths[row][0], str(paths[row][0]), mode)
 
     labels = np.asarray([label for _, label in paths], np.int32)
-    return _maybe_in_memory(Split(labels, names, shape, read))
+    return _maybe_in_memory(Split(labels, names, shape, read, name=lambda row: f"image {paths[row][0]}"))
 
 
 def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: Sequence[str]) -> Split:
@@ -582,14 +620,9 @@ def _encoded_split(
     def image(row: int) -> io.BytesIO:
         return io.BytesIO(data[offsets[rows[row]] : offsets[rows[row] + 1]].tobytes())
 
-    def header(row: int) -> tuple[int, int, str]:
-        try:
-            with Image.open(image(row)) as opened:
-                return (*opened.size, opened.mode)
-        except (UnidentifiedImageError, OSError) as error:
-            raise ValueError(f"{origin}: image {rows[row]} cannot be opened ({error})") from error
-
-    headers = [header(row) for row in range(len(rows))]
+    headers = [header for row in range(len(rows)) if (header := _header(image(row))) is not None]
+    if not headers:
+        raise ValueError(f"{origin}: none of the images can be opened")
     mode = "L" if all(h[2] in ("1", "L") for h in headers) else "RGB"
     sizes = {h[:2] for h in headers}
     shape = None

@@ -17,6 +17,7 @@ from mvcl.training._config import (
 from mvcl.training._dry_run import dry_run
 from mvcl.training._finetune import finetune
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
+from mvcl.training._processes import Distributed, LostProcess, join
 from mvcl.training._program import Program, build
 from mvcl.training._train import (
     Diverged,
@@ -38,9 +39,11 @@ __all__ = [
     "Checkpoints",
     "Config",
     "DamagedCheckpoints",
+    "Distributed",
     "Diverged",
     "Interrupted",
     "Lars",
+    "LostProcess",
     "Mesh",
     "Optimizer",
     "Program",
@@ -58,6 +61,7 @@ __all__ = [
     "evaluate",
     "finetune",
     "from_json",
+    "join",
     "load",
     "open_run",
     "prepare",

@@ -38,6 +38,7 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int) -> None:
         _pass_over_closed_loops()
         self._folder = folder
+        self._abandoned = False
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(
@@ -86,8 +87,14 @@ class Checkpoints:
         with _named(self._folder):
             self._manager.wait_until_finished()
 
+    def abandon(self) -> None:
+        """Leave what is being written: finishing it would wait for processes that are gone."""
+        self._abandoned = True
+
     def close(self) -> None:
         """Finish writing and let go of the folder."""
+        if self._abandoned:
+            return
         try:
             self.wait()
         finally:

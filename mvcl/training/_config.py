@@ -57,6 +57,14 @@ class Train:
     """Epochs between two k-NN evaluations during training; 0 is only at the end."""
     threads: int = 4
     """Host threads that read and decode batches."""
+    corrupt_limit: int = 10
+    """Examples that cannot be read and are passed over, each counted once; one more stops the run and is named. In
+    training another example takes the place of each."""
+    stall_seconds: float = 600.0
+    """Seconds to wait for a batch before the run stops and names what is being read; 0 waits for ever."""
+    peak_tflops: float | None = None
+    """TFLOP/s of one device at its best in the run's precision, for the utilisation in the log; None knows TPUs and
+    some GPUs, in bfloat16."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,6 +165,11 @@ def check(config: Config) -> Config:
     for name in ("log_every", "threads"):
         if getattr(train, name) < 1:
             raise ValueError(f"train.{name} must be at least 1, got {getattr(train, name)}")
+    for name in ("corrupt_limit", "stall_seconds"):
+        if not getattr(train, name) >= 0:
+            raise ValueError(f"train.{name} must be at least 0, got {getattr(train, name)}")
+    if train.peak_tflops is not None and not train.peak_tflops > 0:
+        raise ValueError(f"train.peak_tflops must be positive, got {train.peak_tflops}")
     if train.evaluate_every < 0:
         raise ValueError(f"train.evaluate_every must be at least 0, got {train.evaluate_every}")
     if config.checkpoint.every_steps < 1 or config.checkpoint.keep < 1:

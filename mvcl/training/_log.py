@@ -9,6 +9,8 @@ from typing import Any, TextIO
 
 from tensorboardX import SummaryWriter
 
+from mvcl.training._watch import Clock
+
 # Logged steps in a row at chance level, or without rank, before it is said.
 _PATIENCE = 5
 
@@ -17,10 +19,17 @@ class Log:
     """Writes one row per logged step; only the first process of a run has one."""
 
     def __init__(
-        self, workdir: Path, *, steps: int, first_step: int, views_per_step: int, out: TextIO | None
+        self,
+        workdir: Path,
+        *,
+        steps: int,
+        first_step: int,
+        views_per_step: int,
+        out: TextIO | None,
+        clock: Clock | None = None,
     ) -> None:
         self._steps, self._views = steps, views_per_step
-        self._out = out
+        self._out, self._clock = out, clock or Clock()
         self._file = open(workdir / "metrics.jsonl", "a", buffering=1)
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step or None)
         self._started = self._last = time.monotonic()
@@ -48,13 +57,14 @@ class Log:
             **values,
             "views_per_second": rate * self._views,
             "seconds": now - self._started,
+            "time": round(self._clock.now(), 3),
         }
         self._last, self._last_step = now, step
         finite = {k: v for k, v in values.items() if not (isinstance(v, float) and not math.isfinite(v))}
         self._file.write(json.dumps(finite) + "\n")
         for name, value in finite.items():
-            if name != "step":
-                self._board.add_scalar(name, value, step)
+            if name not in ("step", "time"):
+                self._board.add_scalar(name, value, step, walltime=values["time"])
         left = (self._steps - step) / rate
         width = len(str(self._steps))
         beside = f" (chance {values['chance']:.4f})" if "chance" in values else ""
@@ -71,7 +81,7 @@ class Log:
     def score(self, step: int, name: str, value: float) -> None:
         """Log an evaluation made during training."""
         self._file.write(json.dumps({"step": step, name: value}) + "\n")
-        self._board.add_scalar(name, value, step)
+        self._board.add_scalar(name, value, step, walltime=self._clock.now())
         self.say(f"step {step}: {name} {value:.4f}")
 
     def close(self) -> None:

@@ -4,8 +4,10 @@ import dataclasses
 import glob
 import importlib.util
 import os
+import re
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -111,6 +113,36 @@ def _given(flags: Distributed, environ: Mapping[str, str]) -> Distributed:
             f"--distributed.process-id must be 0 to {count - 1} for {count} processes, got {rank}"
         )
     return Distributed(coordinator_address=address, num_processes=count, process_id=rank)
+
+
+class LostProcess(RuntimeError):
+    """Another process of the run is gone."""
+
+    def __init__(self, workdir: Path) -> None:
+        super().__init__(
+            f"another process of this run is gone; process {jax.process_index()} of {jax.process_count()} ends. "
+            f"Look at the others' last lines; the same command on all of them continues {workdir} from its newest "
+            "checkpoint"
+        )
+
+
+# What gloo, NCCL and jax's coordination service say, among much else, when an end of a connection is gone.
+_SIGNS_OF_LOSS = re.compile(
+    r"gloo|connection (was )?(closed|reset|refused|aborted)|broken pipe|socket closed|peer|UNAVAILABLE|"
+    r"coordination service|barrier|heartbeat|task.*(disconnect|died|unhealthy)",
+    re.IGNORECASE,
+)
+
+
+def means_lost(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is what the loss of another process looks like."""
+    if jax.process_count() == 1:
+        return False
+    while error is not None:
+        if isinstance(error, jax.errors.JaxRuntimeError) and _SIGNS_OF_LOSS.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class Agreement:

@@ -15,15 +15,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 
 from mvcl import augment, data, evaluation
-from mvcl.training import _folder, _program
+from mvcl.training import _folder, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, check, load, views_of
 from mvcl.training._log import Log, stdout
 
 Features = dict[str, np.ndarray]
+
+# Corrupt rows that a process may tell the others at a step; more wait for the next.
+_TOLD_AT_ONCE = 7
+# Steps that compile or fill queues, before those of a profile.
+_UNPROFILED = 3
 
 
 class Diverged(RuntimeError):
@@ -63,12 +67,13 @@ def prepare(config: Config) -> Run:
     return Run(config, splits, outline, _program.build(config, outline))
 
 
-def train(config: Config, workdir: Path) -> dict[str, list[evaluation.Result]]:
+def train(config: Config, workdir: Path, *, profile: int = 0) -> dict[str, list[evaluation.Result]]:
     """Train a config in a folder, from its newest checkpoint if it has one, and evaluate.
 
     Args:
       config: the experiment.
       workdir: folder of the run; made if absent.
+      profile: steps to trace, into its folder `profile`.
 
     Returns:
       The evaluation table: row name -> results.
@@ -78,48 +83,72 @@ def train(config: Config, workdir: Path) -> dict[str, list[evaluation.Result]]:
       Diverged: the loss became NaN or infinite.
       Interrupted: SIGTERM or SIGINT came; what was trained is saved.
       DamagedCheckpoints: no checkpoint of the folder can be read.
+      CorruptExample: more examples cannot be read than train.corrupt_limit allows.
+      StalledReader: no batch came for train.stall_seconds.
+      LostProcess: another process of the run is gone.
     """
     run = prepare(config)
-    if jax.process_index() > 0:
-        return _train(run, workdir)
-    with _folder.locked(workdir):
-        _folder.claim(workdir, run.config)
-        return _train(run, workdir)
+    try:
+        if jax.process_index() > 0:
+            return _train(run, workdir, profile)
+        with _folder.locked(workdir):
+            _folder.claim(workdir, run.config)
+            return _train(run, workdir, profile)
+    except Exception as error:
+        if _processes.means_lost(error):
+            raise _processes.LostProcess(workdir) from error
+        raise
 
 
-def _train(run: Run, workdir: Path) -> dict[str, list[evaluation.Result]]:
+def _train(run: Run, workdir: Path, profile: int) -> dict[str, list[evaluation.Result]]:
     config, program = run.config, run.program
     out = stdout()
     say = partial(print, file=out, flush=True) if out else lambda *_: None
     checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
     restored = checkpoints.restore(program.abstract_state(), say=say)
+    record: dict[str, Any]
     if restored is None:
-        state, step = program.init(), 0
+        state, step, record = program.init(), 0, {}
         say(f"training {program.steps} steps of {config.examples} examples x {config.views.k} views")
     else:
-        state, step = restored[0], int(restored[1]["step"])
+        state, record = restored
+        step = int(record["step"])
         say(f"continuing from step {step} of {program.steps}")
+    reading = data.Reading(config.train.corrupt_limit, record.get("corrupt", ()))
+    heart, clock = None, _watch.Clock()
     if jax.process_index() == 0:
+        clock = _watch.Clock(max((row.get("time", 0.0) for row in _folder.read_log(workdir)), default=0.0))
+        heart = _watch.Heartbeat(workdir / "heartbeat.json", program.steps, clock)
+        heart.beat(step, "starting", now=True)
         _folder.rewind_log(workdir, step)
         shown = not isinstance(run.splits["train"], data.ViewSplit)
         if shown and not (workdir / "views.npz").is_file():
             _save_views(run, workdir)
     if step < program.steps:
-        log = (
-            Log(
+        log = None
+        if jax.process_index() == 0:
+            log = Log(
                 workdir,
                 steps=program.steps,
                 first_step=step,
                 views_per_step=config.examples * config.views.k,
                 out=out,
+                clock=clock,
             )
-            if jax.process_index() == 0
-            else None
-        )
+        first = max(min(step + _UNPROFILED, program.steps - profile), step)
+        trace = _watch.Profile(workdir / "profile", first, profile if log is not None else 0)
+        if log is not None and profile:
+            log.say(f"profiling {profile} steps from step {first + 1} into {workdir / 'profile'}")
         try:
             with _stop_signals() as stop:
-                state = _loop(run, state, step, checkpoints, log, stop, workdir)
+                tools = _Tools(checkpoints, log, heart, trace, reading, stop, workdir)
+                state = _loop(run, state, step, tools)
+        except Exception as error:
+            if jax.process_count() > 1 and not isinstance(error, (Interrupted, Diverged)):
+                checkpoints.abandon()  # what is under way waits for processes that may be gone
+            raise
         finally:
+            trace.close()
             if log is not None:
                 log.close()
             checkpoints.close()
@@ -130,63 +159,108 @@ def _train(run: Run, workdir: Path) -> dict[str, list[evaluation.Result]]:
     if saved.get("step") == program.steps:
         return {row: [evaluation.Result(**r) for r in results] for row, results in saved["rows"].items()}
     say("evaluating")
-    return evaluate(run, state, workdir)
+    if heart is not None:
+        heart.beat(program.steps, "evaluating", now=True)
+    rows = evaluate(run, state, workdir, reading)
+    if heart is not None:
+        heart.beat(program.steps, "done", now=True)
+    return rows
 
 
-def _loop(
-    run: Run,
-    state: _program.State,
-    step: int,
-    checkpoints: Checkpoints,
-    log: Log | None,
-    stop: dict[str, int],
-    workdir: Path,
-) -> _program.State:
+@dataclasses.dataclass(frozen=True)
+class _Tools:
+    """What the loop tells, asks and writes to; log and heart are those of the first process only."""
+
+    checkpoints: Checkpoints
+    log: Log | None
+    heart: _watch.Heartbeat | None
+    trace: _watch.Profile
+    reading: data.Reading
+    stop: dict[str, int]
+    workdir: Path
+
+
+def _loop(run: Run, state: _program.State, step: int, tools: _Tools) -> _program.State:
     config, program = run.config, run.program
+    checkpoints, log, heart, reading = tools.checkpoints, tools.log, tools.heart, tools.reading
     chance = {} if program.chance is None else {"chance": float(program.chance())}
-    stream = data.to_devices(_batches(run, step), program.batch_sharding)
+    host = data.watched(_batches(run, step, reading), config.train.stall_seconds, reading)
+    stream = data.to_devices(host, program.batch_sharding)
+    agreement = _processes.Agreement(program.mesh, 1 + _TOLD_AT_ONCE)
+    watch: _watch.Watch | None = None
     every = round(config.train.evaluate_every * program.steps_per_epoch)
     pending: list[dict[str, jax.Array]] = []
-    record = {"seed": config.train.seed}
     refresh = program.learner.refresh
     while step < program.steps:
         if refresh is not None and refresh.due(step, program.steps_per_epoch):
-            state = _refreshed(run, state, step, workdir)
-        state, values = program.step(state, next(stream))
+            state = _refreshed(run, state, step, tools.workdir)
+        if watch is None:
+            batch = next(stream)
+            watch = _watch.Watch(program.mesh.size, _flops(run, state, batch), _peak(config))
+            watch.restart(step)
+        else:
+            with watch.data():
+                batch = next(stream)
+        with tools.trace.step(step):
+            state, values = program.step(state, batch)
+        tools.trace.after(step, values)
         step += 1
         pending.append(values)
         last = step == program.steps
-        stopping = _agreed(stop)
+        stopping = _agreed(tools.stop, agreement, reading, step)
         scoring = every > 0 and step % every == 0 and not last
         saving = last or stopping or scoring or step % config.checkpoint.every_steps == 0
         if saving or step % config.train.log_every == 0:
-            host = jax.device_get(pending)
+            fetched = jax.device_get(pending)
             pending = []
-            for back, row in enumerate(reversed(host)):
+            for back, row in enumerate(reversed(fetched)):
                 _check_finite(float(row["loss"]), step - back, checkpoints)
             if log is not None and step % config.train.log_every == 0:
-                numbers = {name: float(value) for name, value in host[-1].items()}
-                log.row(
-                    step,
-                    {
-                        **numbers,
-                        "epoch": step / program.steps_per_epoch,
-                        **chance,
-                        "learning_rate": float(program.learning_rate(step - 1)),
-                    },
-                )
+                numbers = {name: float(value) for name, value in fetched[-1].items()}
+                row = {
+                    **numbers,
+                    "epoch": step / program.steps_per_epoch,
+                    **chance,
+                    "learning_rate": float(program.learning_rate(step - 1)),
+                    **watch.row(step),
+                }
+                with watch.log():
+                    log.row(step, row)
+        if heart is not None:
+            heart.beat(step, "evaluating" if scoring or last else "training", now=scoring or last)
         if saving:
-            score = _score(run, state) if (scoring or last) and not stopping else None
+            score = _score(run, state, reading) if (scoring or last) and not stopping else None
             if score is not None and log is not None:
                 log.score(step, *score)
             value = None if score is None else score[1]
-            checkpoints.save(step, state, {**record, "epoch": step // program.steps_per_epoch}, value)
+            record = {
+                "seed": config.train.seed,
+                "epoch": step // program.steps_per_epoch,
+                "corrupt": sorted(reading.passed),
+            }
+            checkpoints.save(step, state, record, value)
             if log is not None:
                 log.restart_clock()
+            watch.restart(step)
         if stopping:
             checkpoints.wait()
-            raise Interrupted(stop["signal"] or signal.SIGTERM, step, program.steps)
+            raise Interrupted(tools.stop["signal"] or signal.SIGTERM, step, program.steps)
+    host.close()  # lets the readers go
     return state
+
+
+def _peak(config: Config) -> float | None:
+    """FLOP/s of a device at its best in the precision of the run, where it is known."""
+    if config.train.peak_tflops is None and config.train.precision == "float32":
+        return None
+    return _watch.peak_flops(config.train.peak_tflops)
+
+
+def _flops(run: Run, state: _program.State, batch: data.Batch) -> float | None:
+    """FLOPs of a step where they are of use; XLA counts a loop once, so that pieces of a batch have no count."""
+    if jax.process_index() > 0 or run.config.train.microbatch is not None or _peak(run.config) is None:
+        return None
+    return _watch.step_flops(run.program.step, state, batch)
 
 
 def open_run(workdir: Path, checkpoint: str = "latest") -> tuple[Run, _program.State]:
@@ -243,28 +317,31 @@ def embed(run: Run, state: _program.State, split: str, out: Path) -> tuple[int, 
 
 
 def evaluate(
-    run: Run, state: _program.State, workdir: Path | None = None
+    run: Run, state: _program.State, workdir: Path | None = None, reading: data.Reading | None = None
 ) -> dict[str, list[evaluation.Result]]:
     """Measure trained, untrained and raw features by one protocol.
 
-    With a folder, evaluation.json and embeddings.npz are written there.
+    With a folder, evaluation.json and embeddings.npz are written there. Examples that cannot be read are left out,
+    as many as `reading`, by default the config's limit, allows.
     """
     program = run.program
     step = int(state["step"])
-    trained, labels = encode(run, state)
+    reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
+    trained, shown = _encode(run, state, None, reading)
     fresh = program.init()
     measure = run.config.evaluation.measure
     rows = {
-        "trained encoder": measure(trained, run.splits),
-        "untrained encoder": measure(encode(run, fresh)[0], run.splits),
-        "raw input": measure(_raw(run), run.splits),
+        "trained encoder": measure(trained, {**run.splits, **shown}),
+        "untrained encoder": measure(*_encode(run, fresh, None, reading)),
+        "raw input": measure(*_raw(run, reading)),
     }
     if workdir is not None and jax.process_index() == 0:
+        run.config.evaluation.save(trained, run.splits, workdir)
         names = run.splits["test"].class_names
         _save_arrays(
             workdir / "embeddings.npz",
             features=trained["test"],
-            labels=labels["test"],
+            labels=shown["test"].labels,
             class_names=np.asarray(names),
         )
         plain = {row: [dataclasses.asdict(r) for r in results] for row, results in rows.items()}
@@ -276,51 +353,100 @@ def encode(
     run: Run, state: _program.State, splits: tuple[str, ...] | None = None
 ) -> tuple[Features, Features]:
     """Features and labels of splits, from frozen parameters; None takes those that the evaluation needs."""
+    features, shown = _encode(run, state, splits, data.Reading(run.config.train.corrupt_limit))
+    return features, {name: split.labels for name, split in shown.items()}
+
+
+def _encode(
+    run: Run, state: _program.State, splits: tuple[str, ...] | None, reading: data.Reading
+) -> tuple[Features, dict[str, Any]]:
+    """Features of splits, and the splits with the examples that could be read."""
     program, options = run.program, run.config.evaluation
     splits = options.splits(tuple(run.splits)) if splits is None else splits
     apply = jax.tree_util.Partial(program.apply, *program.evaluated(state))
     size = -(-options.batch_size // program.mesh.size) * program.mesh.size
     sharding = program.batch_sharding if program.mesh.size > 1 else None
-    features, labels = {}, {}
+    features, shown = {}, {}
     for name in splits:
         split = run.splits.get(name)
         if split is None or isinstance(split, data.DomainSplit):
             whole = [n for n, s in run.splits.items() if not isinstance(s, data.DomainSplit)]
             raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
         features[name], index = evaluation.encode(
-            apply, _in_order(run, name, size), batch_size=size, sharding=sharding
+            apply, _in_order(run, name, size, reading), batch_size=size, sharding=sharding
         )
-        labels[name] = split.labels[index]
-    return features, labels
+        shown[name] = _only(split, index)
+    return features, shown
 
 
-def _in_order(run: Run, name: str, size: int) -> Iterator[dict[str, Any]]:
-    """Every example once; each process has its share, and as many batches as the others."""
+def _only(split: data.Split | data.ViewSplit, index: np.ndarray) -> Any:
+    """Labels and groups of these rows, with the names of the classes."""
+    if len(index) == len(split):
+        return split
+    groups = getattr(split, "groups", None)
+    if isinstance(split, data.ViewSplit):
+        return dataclasses.replace(
+            split, labels=split.labels[index], groups=None if groups is None else groups[index]
+        )
+    return dataclasses.replace(split, labels=split.labels[index])
+
+
+def _in_order(run: Run, name: str, size: int, reading: data.Reading) -> Iterator[dict[str, Any]]:
+    """Every example once that can be read; each process has its share, and as many batches as the others."""
+    stream = _shares(run, name, size, reading)
+    return data.watched(stream, run.config.train.stall_seconds, reading)
+
+
+def _shares(run: Run, name: str, size: int, reading: data.Reading) -> Iterator[dict[str, Any]]:
     split = run.splits[name]
     assert not isinstance(split, data.DomainSplit)
     world, rank = jax.process_count(), jax.process_index()
     share = size // world
-
-    def read(rows: np.ndarray) -> Any:
-        if isinstance(split, data.ViewSplit):
-            return data.given(split, rows)
-        # All splits are shown as the training split is: a program knows one size of image.
-        if run.outline.image_shape is not None:
-            return split.take(rows)
-        return np.concatenate([blank[:0], *(resize(split.read(int(row)))[None] for row in rows)])
-
+    # All splits are shown as the training split is: a program knows one size of image.
+    resize = None
     if not isinstance(split, data.ViewSplit) and run.outline.image_shape is None:
         resize = _host_resize(run)
-        blank = resize(np.zeros((8, 8, run.outline.channels), np.uint8))[None]
+    in_memory = (split.views if isinstance(split, data.ViewSplit) else split.images) is not None
+
+    def read(rows: np.ndarray) -> tuple[np.ndarray, list[Any]]:
+        kept, examples = [], []
+        for row in map(int, rows):
+            try:
+                with reading.at(data.named(split, name, row)):
+                    example: Any = split.read(row)
+            except data.CorruptExample as error:
+                reading.corrupt(name, row, 0, error)
+                continue
+            kept.append(row)
+            examples.append(example if resize is None else resize(example))
+        return np.asarray(kept, np.int64), examples
+
     for start in range(0, len(split), size):
         rows = np.arange(start + rank * share, min(start + (rank + 1) * share, len(split)))
-        yield {"inputs": read(rows), "index": rows}
+        if in_memory and resize is None:
+            inputs: Any = data.given(split, rows) if isinstance(split, data.ViewSplit) else split.take(rows)
+            yield {"inputs": inputs, "index": rows}
+            continue
+        rows, examples = read(rows)
+        if isinstance(split, data.ViewSplit):
+            views = zip(*examples) if examples else ([] for _ in split.shapes)
+            blank = [np.zeros((0, *shape), np.float32) for shape in split.shapes]
+            stacked = tuple(np.stack(v) if (v := list(view)) else b for view, b in zip(views, blank))
+            inputs = data.given(split, rows, stacked)
+        elif examples:
+            inputs = np.stack(examples)
+        else:
+            shape = run.outline.image_shape or (8, 8, run.outline.channels)
+            none = np.zeros(shape, np.uint8)
+            inputs = (none if resize is None else resize(none))[None][:0]
+        yield {"inputs": inputs, "index": rows}
 
 
-def _score(run: Run, state: _program.State) -> tuple[str, float] | None:
+def _score(run: Run, state: _program.State, reading: data.Reading) -> tuple[str, float] | None:
     if type(run.config.evaluation).score is evaluation.Evaluation.score:
         return None
-    return run.config.evaluation.score(encode(run, state)[0], run.splits)
+    features, shown = _encode(run, state, None, reading)
+    return run.config.evaluation.score(features, {**run.splits, **shown})
 
 
 def _refreshed(run: Run, state: _program.State, step: int, workdir: Path) -> _program.State:
@@ -333,7 +459,12 @@ def _refreshed(run: Run, state: _program.State, step: int, workdir: Path) -> _pr
     assert program.learner.refresh is not None
     inputs = data.given(split, np.arange(len(split)))
     statistics, record = program.learner.refresh.compute(
-        state["params"], state["statistics"], inputs["views"], inputs.get("present"), step
+        state["params"],
+        state["statistics"],
+        inputs["views"],
+        inputs.get("present"),
+        step,
+        program.steps_per_epoch,
     )
     place = program.abstract_state()["statistics"]
     statistics = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), statistics, place)
@@ -343,7 +474,7 @@ def _refreshed(run: Run, state: _program.State, step: int, workdir: Path) -> _pr
     return {**state, "statistics": statistics}
 
 
-def _raw(run: Run) -> Features:
+def _raw(run: Run, reading: data.Reading) -> tuple[Features, dict[str, Any]]:
     """The inputs themselves, one row each: images at the encoder's size, views side by side."""
     split = run.splits["train"]
 
@@ -356,13 +487,16 @@ def _raw(run: Run) -> Features:
     size = run.config.evaluation.batch_size * jax.process_count()
     sharding = run.program.batch_sharding if jax.process_count() > 1 else None
     apply = jax.tree_util.Partial(flat)
-    return {
-        name: evaluation.encode(apply, _in_order(run, name, size), batch_size=size, sharding=sharding)[0]
-        for name in run.config.evaluation.splits(tuple(run.splits))
-    }
+    features: Features = {}
+    shown = dict(run.splits)
+    for name in run.config.evaluation.splits(tuple(run.splits)):
+        batches = _in_order(run, name, size, reading)
+        features[name], index = evaluation.encode(apply, batches, batch_size=size, sharding=sharding)
+        shown[name] = _only(run.splits[name], index)  # type: ignore[arg-type]
+    return features, shown
 
 
-def _batches(run: Run, first_step: int) -> Iterator[data.Batch]:
+def _batches(run: Run, first_step: int, reading: data.Reading | None = None) -> Iterator[data.Batch]:
     config, split = run.config, run.splits["train"]
     crop = None
     if not isinstance(split, data.ViewSplit) and split.image_shape is None:
@@ -379,6 +513,7 @@ def _batches(run: Run, first_step: int) -> Iterator[data.Batch]:
         process_count=jax.process_count(),
         threads=config.train.threads,
         crop=crop,
+        reading=reading,
     )
 
 
@@ -391,15 +526,20 @@ def _save_views(run: Run, workdir: Path, count: int = 8) -> None:
     """Some examples and their views, for the report."""
     split = run.splits["train"]
     assert not isinstance(split, data.ViewSplit)
-    rows = np.arange(min(count, len(split)))
-    epoch = np.zeros(len(rows), np.int32)
-    groups: list[Any]
-    if isinstance(split, data.DomainSplit):
-        groups = [split.read_views(int(r), 0) for r in rows]
-        images = [np.asarray(group[0]) for group in groups]
-    else:
-        images = [split.read(int(r)) for r in rows]
-        groups = list(images)
+    readable: list[int] = []
+    groups: list[Any] = []
+    for row in range(len(split)):
+        try:
+            group = split.read_views(row, 0) if isinstance(split, data.DomainSplit) else split.read(row)
+        except data.CorruptExample:
+            continue  # the loop says so when its turn comes
+        readable.append(row)
+        groups.append(group)
+        if len(readable) == count:
+            break
+    rows, epoch = np.asarray(readable), np.zeros(len(readable), np.int32)
+    of_domains = isinstance(split, data.DomainSplit)
+    images = [np.asarray(group[0]) if of_domains else group for group in groups]
     if split.image_shape is None:
         policies, seed = run.config.policies, run.config.train.seed
         batch = np.stack([augment.host_crop(x, policies, seed, 0, int(r)) for r, x in zip(rows, groups)])
@@ -459,11 +599,15 @@ def _stop_signals() -> Iterator[dict[str, int]]:
             signal.signal(number, handler)
 
 
-def _agreed(stop: dict[str, int]) -> bool:
-    """Whether any process was told to stop, so that all save the same step."""
-    if jax.process_count() == 1:
-        return stop["signal"] != 0
-    return bool(np.max(multihost_utils.process_allgather(np.int32(stop["signal"]))))
+def _agreed(stop: dict[str, int], agreement: _processes.Agreement, reading: data.Reading, step: int) -> bool:
+    """Whether any process was told to stop, so that all save the same step; and share what cannot be read."""
+    words = np.zeros(1 + _TOLD_AT_ONCE, np.int32)
+    words[0] = stop["signal"]
+    news = reading.news(step, _TOLD_AT_ONCE)
+    words[1 : 1 + len(news)] = np.asarray(news, np.int32) + 1
+    heard = agreement.exchange(words)
+    reading.agree(int(word) - 1 for word in heard[:, 1:].flat if word)
+    return bool(heard[:, 0].any())
 
 
 def compilation_cache() -> None:

@@ -59,7 +59,7 @@ def test_a_signal_saves_and_the_run_goes_on_bit_for_bit(whole, tiny, tmp_path, m
     workdir = tmp_path / "run"
     step_of = []
 
-    def stop_at_three(stop):
+    def stop_at_three(stop, *_):
         step_of.append(1)
         if len(step_of) == 3:
             signal.raise_signal(number)

@@ -1,0 +1,192 @@
+"""Corrupt examples are passed over alike by any number of processes and threads; a stalled reader is named."""
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from mvcl import data
+
+N, B = 24, 6
+
+
+def split(bad=(), calls=None):
+    """24 images, each of its own number; some cannot be read."""
+
+    def read(row):
+        if calls is not None:
+            calls.append(row)
+        if row in bad:
+            raise data.CorruptExample(f"image {row}.png cannot be decoded")
+        return np.full((2, 2, 1), row, np.uint8)
+
+    return data.Split(
+        np.arange(N, dtype=np.int32), tuple(map(str, range(N))), (2, 2, 1), read, name=lambda r: f"{r}.png"
+    )
+
+
+def take(steps, bad=(), limit=10, first_step=0, processes=1, threads=1, reading=None):
+    """Global batches: rows, images and labels, put together from those of all processes."""
+    streams = [
+        data.batches(
+            split(bad), batch_size=B, seed=3, first_step=first_step, process_index=rank, process_count=processes,
+            threads=threads, reading=reading or data.Reading(limit),
+        )
+        for rank in range(processes)
+    ]  # fmt: skip
+    found = []
+    for _ in range(steps):
+        parts = [next(stream) for stream in streams]
+        whole = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        np.testing.assert_array_equal(whole["images"][:, 0, 0, 0], whole["index"])
+        np.testing.assert_array_equal(whole["labels"], whole["index"])
+        found.append(whole["index"])
+    return np.asarray(found)
+
+
+def test_sound_examples_keep_their_places():
+    sound, damaged = take(8), take(8, bad=(5, 11))
+    there = ~np.isin(sound, (5, 11))
+    np.testing.assert_array_equal(damaged[there], sound[there])
+    assert not np.isin(damaged, (5, 11)).any()
+    assert all(len(set(batch)) == B for batch in damaged)
+    assert (~there).sum() == 4  # two epochs, both in them
+
+
+@pytest.mark.parametrize(("processes", "threads"), [(2, 1), (3, 4), (6, 2)])
+def test_any_number_of_processes_sees_the_same(processes, threads):
+    bad = (0, 5, 11, 17, 18)
+    np.testing.assert_array_equal(take(8, bad, processes=processes, threads=threads), take(8, bad))
+
+
+def test_a_resumed_stream_sees_the_same():
+    bad = (0, 5, 11)
+    np.testing.assert_array_equal(take(3, bad, first_step=5), take(8, bad)[5:])
+
+
+def test_a_bad_example_in_place_of_a_bad_one_is_passed_over_too():
+    bad = tuple(range(0, N, 2))
+    batches = take(8, bad, limit=12)
+    assert (batches % 2 == 1).all()
+
+
+def test_a_batch_of_the_whole_split():
+    stream = data.batches(split((7,)), batch_size=N, seed=0, reading=data.Reading(1))
+    index = next(stream)["index"]
+    assert 7 not in index
+    assert len(set(index)) == N - 1
+
+
+def test_the_limit_counts_each_once_and_names_the_last(capfd):
+    reading = data.Reading(2)
+    take(12, (5, 11), reading=reading)  # three epochs
+    assert capfd.readouterr().err.count("is passed over") == 2
+    with pytest.raises(
+        data.CorruptExample,
+        match=r"cannot be decoded; it is number 3 that cannot be read with --train.corrupt-limit 2",
+    ):
+        take(12, (5, 11, 13), limit=2)
+    with pytest.raises(data.CorruptExample, match=r"none is passed over with --train\.corrupt-limit 0"):
+        take(12, (5,), limit=0)
+
+
+def test_a_resumed_run_goes_on_counting():
+    reading = data.Reading(2, known=[5, 11])
+    take(4, (5, 11), reading=reading)
+    with pytest.raises(data.CorruptExample, match="number 3"):
+        take(4, (5, 11, 13), reading=data.Reading(2, known=[5, 11]))
+
+
+def test_processes_tell_each_other():
+    reading = data.Reading(2)
+    error = data.CorruptExample("image 5.png cannot be decoded")
+    reading.corrupt("train", 5, 7, error)
+    assert reading.news(6, 4) == []  # read ahead of its step
+    assert reading.news(7, 4) == [5]
+    assert reading.news(8, 4) == []
+    reading.agree([5, 9])
+    assert reading.passed == {5, 9}
+    with pytest.raises(
+        data.CorruptExample, match=r"example 14 cannot be read.*; it is number 3 .* --train.corrupt-limit 2"
+    ):
+        reading.agree([14])
+
+
+def test_nothing_in_memory_is_read_again():
+    calls = []
+    kept = data.Split(
+        np.arange(N, dtype=np.int32),
+        ("a",),
+        (2, 2, 1),
+        split(calls=calls).read,
+        np.zeros((N, 2, 2, 1), np.uint8),
+    )
+    next(data.batches(kept, batch_size=B, seed=0))
+    assert calls == []
+
+
+def test_a_stalled_reader_is_named():
+    gate = threading.Event()
+
+    def read(row):
+        if row == 4:
+            gate.wait(20)
+        return np.zeros((2, 2, 1), np.uint8)
+
+    stuck = data.Split(np.zeros(N, np.int32), ("a",), (2, 2, 1), read, name=lambda row: f"image {row}.png")
+    reading = data.Reading()
+    stream = data.watched(data.batches(stuck, batch_size=B, seed=0, threads=1, reading=reading), 0.3, reading)
+    begun = time.monotonic()
+    with pytest.raises(
+        data.StalledReader,
+        match=r"no batch for 0.3 s \(--train.stall-seconds\): a reader has been at image 4.png for 0 s",
+    ):
+        list(itertools.islice(stream, N // B + 1))
+    assert time.monotonic() - begun < 10
+    gate.set()
+
+
+def test_a_watched_stream_is_the_stream():
+    reading = data.Reading()
+    assert list(data.watched(iter(range(50)), 0, reading)) == list(range(50))
+
+    def fails():
+        yield 1
+        raise KeyError("later")
+
+    stream = data.watched(fails(), 5, reading)
+    assert next(stream) == 1
+    with pytest.raises(KeyError, match="later"):
+        next(stream)
+
+
+def test_a_watched_stream_can_be_left():
+    before = threading.active_count()
+    stream = data.watched(iter(range(1000)), 5, data.Reading())
+    assert next(stream) == 0
+    stream.close()
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threading.active_count() == before
+
+
+def test_a_corrupt_record_of_a_prepared_data_set(tmp_path):
+    """Eight bytes of one record are turned over: its label is unknown, the others are what they were."""
+    sound = data.Digits(directory=str(tmp_path)).open()["train"]
+    (file,) = tmp_path.rglob("*train*array_record*")
+    content = bytearray(file.read_bytes())
+    for place in range(len(content) // 2, len(content) // 2 + 8):
+        content[place] ^= 0xFF
+    file.write_bytes(content)
+    split = data.Digits(directory=str(tmp_path)).open()["train"]
+    assert len(split) == len(sound)
+    bad = np.flatnonzero(split.labels < 0)
+    assert 1 <= len(bad) <= 2
+    good = np.setdiff1d(np.arange(len(split)), bad)
+    np.testing.assert_array_equal(split.labels[good], sound.labels[good])
+    np.testing.assert_array_equal(split.take(good[:50]), sound.take(good[:50]))
+    with pytest.raises(data.CorruptExample, match=rf"record {bad[0]} of .*mvcl_digits.* cannot be read"):
+        split.read(int(bad[0]))
