@@ -451,16 +451,16 @@ def _open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> 
     return opened
 
 
-def _labels(source: Any, key: str) -> np.ndarray:
-    step = 1024
-    chunks: list[int] = []
-    for start in range(0, len(source), step):
 def _record_name(rows: np.ndarray, origin: str, row: int) -> str:
     return f"record {int(rows[row])} of {origin}"
 
 
-        rows = list(range(start, min(start + step, len(source))))
+def _labels(source: Any, key: str) -> np.ndarray:
     """The label of each record; -1 where the record cannot be read."""
+    step = 1024
+    chunks: list[int] = []
+    for start in range(0, len(source), step):
+        rows = list(range(start, min(start + step, len(source))))
         try:
             chunks.extend(int(record[key]) for record in source.__getitems__(rows))
         except Exception:  # whatever a damaged record makes the reader raise
@@ -469,10 +469,6 @@ def _record_name(rows: np.ndarray, origin: str, row: int) -> str:
     return np.asarray(chunks, np.int32)
 
 
-def _keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
-    wanted = class_list(classes)
-    unknown = [name for name in wanted if name not in names]
-    if unknown:
 def _label(source: Any, row: int, key: str) -> int:
     try:
         return int(source[row][key])
@@ -480,6 +476,10 @@ def _label(source: Any, row: int, key: str) -> int:
         return -1  # said when its turn comes to be read
 
 
+def _keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
+    wanted = class_list(classes)
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
         close = difflib.get_close_matches(unknown[0], names, n=1)
         hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(names[:10])}"
         raise ValueError(f"data.classes: {unknown[0]!r} is not a class of the data{hint}")
