@@ -1,5 +1,6 @@
 """Sources, splits and batches, on the host."""
 
+from mvcl.data._digits_views import DigitsViews
 from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
 from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
 from mvcl.data._loader import Batch, batches, given, named, to_devices
@@ -22,7 +23,7 @@ from mvcl.data._sources import (
     outline,
     prepare,
 )
-from mvcl.data._tables import Tables
+from mvcl.data._tables import Tables, TableSplit, save_scaling
 from mvcl.data._transfer import TRANSFER, PrepareTransfer, Transfer, TransferSet
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Batch",
     "CorruptExample",
     "Digits",
+    "DigitsViews",
     "DomainNet",
     "DomainSplit",
     "Eeg",
@@ -50,6 +52,7 @@ __all__ = [
     "Source",
     "Split",
     "StalledReader",
+    "TableSplit",
     "Tables",
     "Tfds",
     "Transfer",
@@ -62,6 +65,7 @@ __all__ = [
     "named",
     "outline",
     "prepare",
+    "save_scaling",
     "to_devices",
     "watched",
 ]

@@ -140,6 +140,7 @@ class Outline:
       channels: of the images.
       view_shapes: shape of one example of each view, where examples hold their views.
       masked: whether an example may lack a view.
+      views: number of views, where the examples settle it.
     """
 
     examples: int
@@ -148,6 +149,7 @@ class Outline:
     channels: int = 3
     view_shapes: tuple[tuple[int, ...], ...] | None = None
     masked: bool = False
+    views: int | None = None
 
 
 _PUBLISHED = {
@@ -169,9 +171,11 @@ def outline(split: AnySplit) -> Outline:
     """The outline of an opened split."""
     size, classes = len(split), len(split.class_names)
     if isinstance(split, ViewSplit):
-        return Outline(size, classes, view_shapes=split.shapes, masked=split.present is not None)
+        return Outline(
+            size, classes, view_shapes=split.shapes, masked=split.present is not None, views=len(split.shapes)
+        )
     if isinstance(split, DomainSplit):
-        return Outline(size, classes)
+        return Outline(size, classes, views=len(split.domains))
     shape = split.image_shape
     return Outline(size, classes, shape, shape[2] if shape else _first_readable(split).shape[2])
 

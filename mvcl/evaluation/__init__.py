@@ -1,23 +1,29 @@
 """Features to numbers: neighbours, probes, transfer between domains, regression, clustering, fine-tuning."""
 
-from mvcl.evaluation._domains import Transfer, domain_transfer, transfer_heat_map, transfer_table
+from mvcl.evaluation._clustering import Clustering, cluster_scores, svm_accuracy, view_features
+from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
 from mvcl.evaluation._encode import encode
 from mvcl.evaluation._finetune import Finetune, FinetuneProgram, finetune, finetune_program, log_prior
 from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
-from mvcl.evaluation._protocols import EVALUATIONS, Classification, Evaluation
-from mvcl.evaluation._regression import regression_measures, ridge, sentiment_regression
+from mvcl.evaluation._protocols import Classification, Evaluation
+from mvcl.evaluation._registry import EVALUATIONS
+from mvcl.evaluation._regression import Regression, regression_measures, ridge, sentiment_regression
 from mvcl.evaluation._sgd_probe import sgd_probe
 from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
 
 __all__ = [
     "EVALUATIONS",
     "Classification",
+    "Clustering",
+    "Domains",
     "Evaluation",
     "Finetune",
     "FinetuneProgram",
     "Probe",
+    "Regression",
     "Result",
     "Transfer",
+    "cluster_scores",
     "domain_transfer",
     "draw_labels",
     "encode",
@@ -34,6 +40,8 @@ __all__ = [
     "ridge",
     "sentiment_regression",
     "sgd_probe",
+    "svm_accuracy",
     "transfer_heat_map",
     "transfer_table",
+    "view_features",
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mvcl.evaluation._probe import PENALTIES, fit_probe
+from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
 from mvcl.evaluation._table import Result
 
 
@@ -130,3 +131,38 @@ def transfer_heat_map(transfer: Transfer, file: Path) -> None:
         axes.set(xlabel="tested on", ylabel="trained on", title="Test accuracy, %")
         figure.colorbar(picture)
         figure.savefig(file, format="svg", metadata={"Date": None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domains(Evaluation):
+    """Linear probes from one domain to another, and from all others to one; a table and a heat map of the matrix.
+
+    The data have splits DOMAIN/train and DOMAIN/test.
+    """
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """Both lists of each domain, and `test` for the picture of the embeddings."""
+        names = tuple(name for name in available if "/" in name)
+        if len(names) < 4:
+            raise ValueError(
+                f"evaluation:domains needs splits DOMAIN/train and DOMAIN/test, got {', '.join(available)}"
+            )
+        return (*names, "test")
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """Mean test accuracies of all others to one, one to one and within a domain, and each domain's own."""
+        return self._transfer(features, splits).results()
+
+    def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
+        """domains.md, the matrix, and domains.svg, its picture."""
+        transfer = self._transfer(features, splits)
+        (workdir / "domains.md").write_text(transfer_table(transfer) + "\n")
+        transfer_heat_map(transfer, workdir / "domains.svg")
+
+    def _transfer(self, features: Arrays, splits: Splits) -> Transfer:
+        domains = [name.removesuffix("/train") for name in features if name.endswith("/train")]
+        train, test = (
+            {d: (features[f"{d}/{part}"], splits[f"{d}/{part}"].labels) for d in domains}
+            for part in ("train", "test")
+        )
+        return domain_transfer(train, test, num_classes=len(splits["test"].class_names), seed=self.seed)

@@ -1,7 +1,8 @@
 """Ways to measure frozen features, by name: which splits are encoded, and what is computed from them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -31,13 +32,14 @@ class Evaluation:
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """The results of one set of features, (N, d) by split."""
-        raise NotImplementedError(
-            f"{type(self).__name__} is an interface; choose one of {', '.join(EVALUATIONS)}"
-        )
+        raise NotImplementedError(f"{type(self).__name__} is an interface; choose a protocol by its name")
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Name and value of the number that is taken during training, higher being better; None takes none."""
         return None
+
+    def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
+        """Write to the run folder what else the trained features give, beside the numbers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,3 @@ class Classification(Evaluation):
             temperature=self.knn_temperature,
         )
         return "knn", float(np.mean(np.asarray(voted) == test.labels))
-
-
-EVALUATIONS: dict[str, Callable[[], Evaluation]] = {"classification": Classification}

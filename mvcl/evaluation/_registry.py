@@ -3,6 +3,13 @@
 from collections.abc import Callable
 
 from mvcl.evaluation._clustering import Clustering
+from mvcl.evaluation._domains import Domains
 from mvcl.evaluation._protocols import Classification, Evaluation
+from mvcl.evaluation._regression import Regression
 
-EVALUATIONS: dict[str, Callable[[], Evaluation]] = {"classification": Classification, "clustering": Clustering}
+EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
+    "classification": Classification,
+    "clustering": Clustering,
+    "domains": Domains,
+    "regression": Regression,
+}

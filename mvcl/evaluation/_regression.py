@@ -1,9 +1,11 @@
 """Regression of a score from features, and the measures of multimodal sentiment analysis."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
+from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
 from mvcl.evaluation._table import Result
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -158,3 +160,26 @@ def _rows(split: str, features: np.ndarray, targets: np.ndarray) -> tuple[np.nda
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError(f"{split}_features and {split}_targets must be finite, got some that are not")
     return x, y
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Regression(Evaluation):
+    """Ridge regression of a score from frozen features, as of sentiment: MAE, correlation, binary accuracy and F1."""
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """The validation split too, where there is one."""
+        return tuple(name for name in ("train", "valid", "test") if name in available)
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """One result for each of `regression_measures`."""
+        given = "valid" in features
+        return sentiment_regression(
+            features["train"],
+            splits["train"].labels,
+            features["test"],
+            splits["test"].labels,
+            valid_features=features["valid"] if given else None,
+            valid_targets=splits["valid"].labels if given else None,
+            groups=getattr(splits["train"], "groups", None),
+            seed=self.seed,
+        )

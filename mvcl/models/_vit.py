@@ -35,9 +35,8 @@ class _PatchEmbed(nnx.Module):
             rngs=rngs,
         )
         if frozen:
-            self.proj.kernel, self.proj.bias = (
-                Frozen(value[...]) for value in (self.proj.kernel, self.proj.bias)
-            )
+            for name in ("kernel", "bias"):
+                setattr(self.proj, name, Frozen(getattr(self.proj, name)[...]))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = self.proj(x)

@@ -13,6 +13,7 @@ from mvcl.training._config import (
     from_json,
     load,
     to_json,
+    views_of,
 )
 from mvcl.training._dry_run import dry_run
 from mvcl.training._finetune import finetune
@@ -67,4 +68,5 @@ __all__ = [
     "prepare",
     "to_json",
     "train",
+    "views_of",
 ]

@@ -100,7 +100,7 @@ class Config:
     """The network between the features and the objective; thrown away after training."""
     objective: methods.Objective = dataclasses.field(default_factory=methods.OBJECTIVES["mv_infonce"])
     """What is minimised."""
-    method: methods.Method = dataclasses.field(default_factory=methods.Simclr)
+    method: methods.AnyMethod = dataclasses.field(default_factory=methods.Simclr)
     """How the embeddings of the objective come about."""
     optimizer: Optimizer = dataclasses.field(default_factory=AdamW)
     train: Train = dataclasses.field(default_factory=Train)
@@ -186,9 +186,8 @@ def check(config: Config) -> Config:
 
 def views_of(config: Config, outline: Outline) -> Config:
     """The config with as many views as the examples hold, where they hold any."""
-    if outline.view_shapes is None:
-        return config
-    return dataclasses.replace(config, views=dataclasses.replace(config.views, k=len(outline.view_shapes)))
+    k = outline.views if outline.view_shapes is None else len(outline.view_shapes)
+    return config if k is None else dataclasses.replace(config, views=dataclasses.replace(config.views, k=k))
 
 
 def load(path: str | Path) -> Config:

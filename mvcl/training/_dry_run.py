@@ -26,9 +26,8 @@ def dry_run(config: Config) -> str:
     n, k = config.examples, config.views.k
     program = _program.build(config, outline)
     costs = _program.cost(program, config, outline)
-    counted = counted or config.train.steps is not None
-    length = f"{program.steps:,}" if counted else "unknown"
-    if counted and config.train.steps is None:
+    length = f"{program.steps:,}" if counted or config.train.steps is not None else "unknown"
+    if counted:
         length += f" ({program.steps / program.steps_per_epoch:.1f} epochs of {outline.examples:,} examples)"
     lines = [
         f"batch        {n:,} examples x {k} views = {n * k:,} views",

@@ -1,0 +1,270 @@
+"""Each method against its definition, written out by hand with the same networks."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from mvcl import data, losses, methods, models, training
+from mvcl.methods import OBJECTIVES, PAIR_OBJECTIVES
+from mvcl.training import Config, Views
+
+N, K, SHAPE = 6, 4, (5,)
+ENCODER = models.MLP(widths=(7,))
+HEAD = models.MLPHead(hidden=6, out=3)
+
+
+def setting(objective=None, shapes=(SHAPE,) * K, given=True, classes=3, encoder=ENCODER, head=HEAD):
+    objective = OBJECTIVES["mv_infonce"]() if objective is None else objective
+    return methods.Setting(encoder, head, objective, shapes, given, 20, classes, jnp.float32)
+
+
+@pytest.fixture
+def inputs(rng):
+    views = tuple(rng.normal(size=(N, *SHAPE)).astype(np.float32) for _ in range(K))
+    return {"views": views, "labels": np.arange(N) % 3}
+
+
+def draw(inputs):
+    return inputs["views"]
+
+
+def moved(tree, rng):
+    """Parameters that differ from those of the other side."""
+    return jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(np.float32), tree)
+
+
+def embedded(graph, params, statistics, views):
+    net = nnx.merge(graph, params, statistics)
+    return jnp.stack([net.head(net.encoder(view)) for view in views])
+
+
+def graph_of(shape=SHAPE):
+    return nnx.graphdef(
+        nnx.eval_shape(
+            lambda: methods.Network(ENCODER, HEAD, shape, dtype=jnp.float32, rngs=nnx.Rngs(jax.random.key(0)))
+        )
+    )
+
+
+@pytest.mark.parametrize("name", ["dsf", "cross_pairs", "mean_pair"])
+def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name):
+    pair = PAIR_OBJECTIVES["info_nce"](temperature=0.2, in_batch_negatives=False)
+    options = {"in_batch_negatives": False} if name == "dsf" else {"pair": pair}
+    objective = OBJECTIVES[name](**options)
+    learner = methods.MocoV2(queue=10).build(setting(objective))
+    params, statistics = learner.init(jax.random.key(1))
+    params = moved(params, rng)
+    loss, (new, _, _) = learner.loss(params, statistics, inputs, draw, objective.measured, None)
+
+    queries = embedded(graph_of(), params["network"], statistics["network"], inputs["views"][:2])
+    keys = embedded(graph_of(), statistics["momentum"], statistics["momentum_network"], inputs["views"][2:])
+    queue = statistics["queue"]
+    np.testing.assert_allclose(np.linalg.norm(queue, axis=1), 1, rtol=1e-6)
+    if name == "dsf":
+        expected = losses.dsf(queries, keys, queue, in_batch_negatives=False)
+    else:
+        unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)  # noqa: E731
+        q, k = unit(np.asarray(queries, np.float64)), unit(np.asarray(keys, np.float64))
+        pairs = [(q[a], k[b]) for a in range(2) for b in range(2)]
+        if name == "mean_pair":
+            pairs = [(unit(q.mean(0)), unit(k.mean(0)))]
+        terms = []
+        for x, y in pairs:
+            own, far = (x * y).sum(1) / 0.2, x @ np.asarray(queue, np.float64).T / 0.2
+            terms.append(np.log(np.exp(own) + np.exp(far).sum(1)) - own)
+        expected = np.mean(terms)
+    np.testing.assert_allclose(loss, expected, rtol=2e-5)
+
+    k = np.asarray(keys) / np.linalg.norm(keys, axis=-1, keepdims=True)
+    mean = k.mean(0) / np.linalg.norm(k.mean(0), axis=-1, keepdims=True)
+    fresh = k.reshape(-1, 3) if name == "cross_pairs" else mean
+    np.testing.assert_allclose(new["queue"], np.concatenate([fresh, queue])[:10], rtol=1e-5, atol=1e-6)
+
+
+def test_moco_v3_contrasts_each_half_with_the_other(inputs, rng):
+    objective = OBJECTIVES["cross_pairs"](pair=PAIR_OBJECTIVES["info_nce"](temperature=0.2))
+    method = methods.MocoV3(predictor=models.MLPHead(hidden=4, out=3))
+    learner = method.build(setting(objective))
+    params, statistics = learner.init(jax.random.key(1))
+    params = moved(params, rng)
+    loss, _ = learner.loss(params, statistics, inputs, draw, objective.measured, None)
+
+    z = embedded(graph_of(), params["network"], statistics["network"], inputs["views"])
+    graph = nnx.graphdef(
+        nnx.eval_shape(lambda: method.predictor.build(3, dtype=jnp.float32, rngs=nnx.Rngs(0)))
+    )
+    predict = nnx.merge(graph, params["predictor"], statistics["predictor"])
+    q = jnp.stack([predict(v) for v in z])
+    k = embedded(graph_of(), statistics["momentum"], statistics["momentum_network"], inputs["views"])
+    info_nce = partial(losses.info_nce, temperature=0.2)
+    terms = [info_nce(q[a], k[b]) for a, b in [(0, 2), (0, 3), (1, 2), (1, 3)]]
+    back = [info_nce(q[a], k[b]) for a, b in [(2, 0), (2, 1), (3, 0), (3, 1)]]
+    np.testing.assert_allclose(loss, np.mean(terms) + np.mean(back), rtol=1e-5)
+
+
+def test_student_teacher_takes_each_view_from_the_teacher_in_turn(inputs, rng):
+    objective = OBJECTIVES["one_vs_rest"](pair=PAIR_OBJECTIVES["byol"]())
+    method = methods.StudentTeacher(predictor=models.IdentityHead())
+    learner = method.build(setting(objective))
+    params, statistics = learner.init(jax.random.key(1))
+    params = moved(params, rng)
+    loss, _ = learner.loss(params, statistics, inputs, draw, objective.measured, None)
+
+    s = np.asarray(
+        embedded(graph_of(), params["network"], statistics["network"], inputs["views"]), np.float64
+    )
+    t = embedded(graph_of(), statistics["momentum"], statistics["momentum_network"], inputs["views"])
+    s, t = (np.asarray(z) / np.linalg.norm(z, axis=-1, keepdims=True) for z in (s, t))
+    expected = 0.0
+    for i in range(K):
+        z = s.copy()
+        z[i] = t[i]
+        total = z.sum(0)
+        expected += np.mean([2 - 2 * (z[l] * (total - z[l]) / (K - 1)).sum(1).mean() for l in range(K)])
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", [methods.MocoV2(queue=0), methods.MocoV3, methods.StudentTeacher])
+def test_no_gradient_reaches_the_slow_side(inputs, method):
+    method = (
+        method
+        if dataclasses.is_dataclass(method) and not isinstance(method, type)
+        else method(predictor=models.MLPHead(hidden=4, out=3))
+    )
+    objective = OBJECTIVES["mv_infonce"]()
+    learner = method.build(setting(objective))
+    params, statistics = learner.init(jax.random.key(1))
+
+    def loss(slow):
+        whole = statistics | {"momentum": slow}
+        return learner.loss(params, whole, inputs, draw, objective.measured, None)[0]
+
+    gradient = jax.grad(loss)(statistics["momentum"])
+    assert all(not np.any(g) for g in jax.tree.leaves(gradient))
+    own = jax.grad(lambda p: learner.loss(p, statistics, inputs, draw, objective.measured, None)[0])(params)
+    assert all(np.any(g) for g in jax.tree.leaves(own))
+
+
+def test_the_teacher_follows_on_its_schedule(rng):
+    learner = methods.StudentTeacher(
+        momentum=0.9, end_momentum=1.0, predictor=models.MLPHead(hidden=4, out=3)
+    ).build(setting())
+    params, statistics = learner.init(jax.random.key(1))
+    params = moved(params, rng)
+    for progress in (0.0, 0.25, 1.0):
+        m = 1.0 - 0.1 * (np.cos(np.pi * progress) + 1) / 2
+        new = learner.after(params, statistics, jnp.float32(progress))
+        jax.tree.map(
+            lambda a, old, target, m=m: np.testing.assert_allclose(a, m * old + (1 - m) * target, rtol=1e-5),
+            new["momentum"],
+            statistics["momentum"],
+            params["network"],
+        )
+
+
+def test_either_network_can_be_evaluated(inputs, rng):
+    for which, key in (("online", "network"), ("momentum", "momentum")):
+        learner = methods.MocoV2(queue=0, evaluate=which).build(setting())
+        params, statistics = learner.init(jax.random.key(1))
+        params = moved(params, rng)
+        weights = params["network"] if which == "online" else statistics[key]
+        net = nnx.merge(graph_of(), weights, statistics["network"])
+        expected = np.mean([net.encoder(v) for v in inputs["views"]], axis=0)
+        found = learner.features(params, statistics, {"views": inputs["views"]}, "encoder")
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_multi_encoder_leaves_out_missing_views(rng):
+    shapes = ((5,), (3,), (4,))
+    objective = OBJECTIVES["mv_infonce"]()
+    learner = methods.MultiEncoder().build(setting(objective, shapes))
+    params, statistics = learner.init(jax.random.key(1))
+    views = tuple(rng.normal(size=(N, *s)).astype(np.float32) for s in shapes)
+    present = np.ones((N, 3), bool)
+    present[1, 2] = present[4, 0] = False
+    hidden = tuple(np.where(present[:, l, None], v, 0) for l, v in enumerate(views))
+    other = tuple(np.where(present[:, l, None], v, 7) for l, v in enumerate(views))
+
+    def loss(params, views):
+        batch = {"views": views, "present": present}
+        return learner.loss(params, statistics, batch, draw, objective.measured, None)[0]
+
+    value, gradient = jax.value_and_grad(loss)(params, hidden)
+    again, same = jax.value_and_grad(loss)(params, other)
+    np.testing.assert_allclose(value, again, rtol=1e-6)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-7), gradient, same)
+    nets = learner.network(params, statistics)
+    z = jnp.stack([h(e(v)) for h, e, v in zip(nets.head, nets.encoder, hidden)])
+    np.testing.assert_allclose(value, losses.mv_infonce(z, mask=present.T), rtol=1e-6)
+    found = learner.features(params, statistics, {"views": other, "present": present}, "encoder")
+    assert found.shape == (N, 21)
+    assert not np.any(found[1, 14:])
+    assert not np.any(found[4, :7])
+    assert np.any(found[0])
+
+
+@pytest.mark.parametrize("classes", [3, 0])
+def test_supervised_learns_the_label(inputs, classes):
+    learner = methods.Supervised(regression="squared").build(setting(classes=classes))
+    labels = inputs["labels"] if classes else np.linspace(-1, 1, N, dtype=np.float32)
+    batch = inputs | {"labels": labels}
+    params, statistics = learner.init(jax.random.key(1))
+    loss, _ = learner.loss(params, statistics, batch, draw, None, None)
+    found = np.asarray(learner.features(params, statistics, {"views": inputs["views"]}, "head"), np.float64)
+    if classes:
+        log_p = found - np.log(np.exp(found).sum(1, keepdims=True))
+        expected = -log_p[np.arange(N), labels].mean()
+    else:
+        assert found.shape == (N, 1)
+        expected = np.mean((found[:, 0] - labels) ** 2)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"method": methods.MocoV2(), "views": Views(k=3), "objective": OBJECTIVES["mv_dhel"]()},
+            "must be even",
+        ),
+        ({"method": methods.MocoV2(), "objective": OBJECTIVES["m3g"]()}, "no place for a queue"),
+        ({"method": methods.MocoV2(momentum=1.5), "objective": OBJECTIVES["dsf"]()}, r"in \[0, 1\]"),
+        ({"method": methods.MocoV3(), "views": Views(k=3)}, "must be even"),
+        ({"objective": OBJECTIVES["dsf"](), "views": Views(k=3)}, "must be even"),
+        ({"method": methods.MultiEncoder(), "train": training.Train(microbatch=2)}, "microbatch"),
+    ],
+)
+def test_what_does_not_go_together_is_said(change, message):
+    with pytest.raises(ValueError, match=message):
+        training.check(dataclasses.replace(Config(), **change))
+
+
+def test_shapes_that_do_not_fit_are_said():
+    with pytest.raises(ValueError, match="method:multi_encoder"):
+        methods.Simclr().build(setting(shapes=((5,), (3,))))
+    with pytest.raises(ValueError, match="--method.predictor.out 3"):
+        methods.MocoV3(predictor=models.MLPHead(out=4)).build(setting())
+    with pytest.raises(ValueError, match="each of the 4 views"):
+        methods.MultiEncoder(encoders=(ENCODER,)).build(setting())
+
+
+def test_given_hides_what_is_missing():
+    views = (np.full((3, 2), np.nan, np.float32), np.ones((3, 4), np.float32))
+    present = np.array([[False, True]] * 3)
+    split = data.ViewSplit(
+        np.zeros(3, np.int32),
+        ("a",),
+        ("u", "v"),
+        ((2,), (4,)),
+        lambda row: (views[0][row], views[1][row]),
+        present,
+        views,
+    )
+    batch = data.given(split, np.array([0, 2]))
+    assert not np.any(batch["views"][0])
+    np.testing.assert_array_equal(batch["present"], present[:2])

@@ -1,0 +1,335 @@
+"""SEM against its formulas in numpy loops, and its schedule."""
+
+import dataclasses
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from mvcl import losses, methods, models
+from mvcl.methods import _sem
+
+WIDTHS, N = (5, 3, 4), 12
+SMALL = methods.Sem(pretrain_epochs=2, update_epochs=3, hidden=(7, 6), features=4, embedding=3, clusters=2)
+
+
+def objective(pair="nt_xent", pairs="all", reduction="sum", **options):
+    pair = methods.PAIR_OBJECTIVES[pair](**options)
+    return methods.OBJECTIVES["all_pairs"](pairs=pairs, reduction=reduction, pair=pair)
+
+
+@cache
+def build(method=SMALL, of=None):
+    setting = methods.Setting(
+        models.MLP(),
+        models.HEADS["none"](),
+        of or objective(),
+        tuple((w,) for w in WIDTHS),
+        True,
+        N,
+        2,
+        jnp.float32,
+    )
+    return method.build(setting)
+
+
+def batch(rng, epoch=2, present=None):
+    views = tuple(rng.normal(size=(N, w)).astype(np.float32) for w in WIDTHS)
+    inputs = {"views": views, "index": np.arange(N), "epoch": np.full(N, epoch)}
+    return inputs if present is None else inputs | {"present": present}
+
+
+def started(learner, weights=None):
+    params, statistics = jax.jit(learner.init)(jax.random.key(3))
+    params = moved(params, np.random.default_rng(1))
+    return params, statistics if weights is None else {
+        **statistics,
+        "weights": jnp.asarray(weights, jnp.float32),
+    }
+
+
+def draw(inputs):
+    return inputs["views"]
+
+
+@cache
+def program(learner):
+    """Loss and gradient, compiled once a learner."""
+
+    def loss(params, statistics, inputs):
+        return learner.loss(params, statistics, inputs, draw, objective().measured)
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+
+def value(learner, params, statistics, inputs):
+    return program(learner)(params, statistics, inputs)[0]
+
+
+def gradient_of(learner, params, statistics, inputs):
+    return program(learner)(params, statistics, inputs)[1]
+
+
+def by_hand(net, x):
+    """Layer by layer, view by view: z, H and what is restored."""
+    net = jax.tree.map(np.asarray, nnx.to_pure_dict(nnx.state(net)))
+    layers = {
+        name: [net[name]["rest"][i] for i in sorted(net[name]["rest"])] for name in ("encoder", "decoder")
+    }
+    z, h, restored = [], [], []
+    for v, view in enumerate(x):
+        a = view @ net["encoder"]["first"][v]["kernel"] + net["encoder"]["first"][v]["bias"]
+        for layer in layers["encoder"]:
+            a = np.maximum(a, 0) @ layer["kernel"][v] + layer["bias"][v]
+        b = a @ net["head"]["kernel"][v] + net["head"]["bias"][v]
+        z.append(b / np.linalg.norm(b, axis=1, keepdims=True))
+        h.append(a)
+        c = a
+        for layer in layers["decoder"]:
+            c = np.maximum(c @ layer["kernel"][v] + layer["bias"][v], 0)
+        restored.append(c @ net["decoder"]["last"][v]["kernel"] + net["decoder"]["last"][v]["bias"])
+    return np.stack(z), np.stack(h), restored
+
+
+def moved(params, rng):
+    """Biases are 0 at first; others than 0 are needed to see them."""
+    return jax.tree.map(lambda p: p + rng.normal(size=p.shape).astype(np.float32) * 0.3, params)
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.0])
+def test_loss_is_equation_1(rng, lam):
+    learner = build(dataclasses.replace(SMALL, lam=lam))
+    weights = rng.random((3, 3))
+    params, statistics = started(learner, weights)
+    inputs = batch(rng)
+    total, (_, z, measures) = value(learner, params, statistics, inputs)
+    hand, _, restored = by_hand(learner.network(params, statistics), inputs["views"])
+    np.testing.assert_allclose(z, hand, atol=1e-5)
+    pairs = sum(weights[m, n] * losses.nt_xent(hand[m], hand[n], 0.5) for m in range(3) for n in range(3))
+    error = sum(np.mean((a - b) ** 2) for a, b in zip(inputs["views"], restored))
+    np.testing.assert_allclose(total, pairs + lam * error, rtol=1e-5)
+    np.testing.assert_allclose(measures["reconstruction"], error if lam else 0, rtol=1e-5)
+
+
+def test_pretraining_is_reconstruction_alone(rng):
+    learner = build()
+    params, statistics = started(learner)
+    gradient = gradient_of(learner, params, statistics, batch(rng, epoch=1))
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient["head"]))
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(gradient["decoder"]))
+    without = build(dataclasses.replace(SMALL, lam=0.0))
+    gradient = gradient_of(without, params, statistics, batch(rng, epoch=2))
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient["decoder"]))
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(gradient["head"]))
+
+
+@pytest.mark.parametrize("kind", ["mae", pytest.param("dae", marks=pytest.mark.slow)])
+def test_what_is_restored_is_clean_and_what_is_compared_too(rng, kind):
+    learner, plain = build(dataclasses.replace(SMALL, reconstruction=kind)), build()
+    params, statistics = started(learner)
+    inputs = batch(rng)
+    total, (_, z, measures) = value(learner, params, statistics, inputs)
+    _, (_, clean, expected) = value(plain, params, statistics, inputs)
+    np.testing.assert_allclose(z, clean, rtol=1e-6)
+    np.testing.assert_allclose(measures["contrast"], expected["contrast"], rtol=1e-6)
+    assert abs(measures["reconstruction"] - expected["reconstruction"]) > 1e-3
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(statistics["key"]), 2), 0)
+    noisy = [
+        losses.corrupted(jax.random.fold_in(key, v), jnp.asarray(x), {"dae": "noise", "mae": "masked"}[kind])
+        for v, x in enumerate(inputs["views"])
+    ]
+    _, _, restored = by_hand(learner.network(params, statistics), noisy)
+    error = sum(np.mean((a - b) ** 2) for a, b in zip(inputs["views"], restored))
+    np.testing.assert_allclose(measures["reconstruction"], error, rtol=1e-5)
+    np.testing.assert_allclose(total, measures["contrast"] + error, rtol=1e-5)
+
+
+def test_missing_views(rng):
+    """The loss of what is there: R over the rows that have the view, pairs over those that have both."""
+    present = rng.random((N, 3)) < 0.7
+    learner = build()
+    weights = rng.random((3, 3))
+    params, statistics = started(learner, weights)
+    inputs = batch(rng, present=present)
+    total, (_, _, measures) = value(learner, params, statistics, inputs)
+    hand, _, restored = by_hand(learner.network(params, statistics), inputs["views"])
+    error = sum(np.mean((a[p] - b[p]) ** 2) for a, b, p in zip(inputs["views"], restored, present.T))
+    np.testing.assert_allclose(measures["reconstruction"], error, rtol=1e-5)
+    expected = losses.all_pairs(losses.nt_xent, weights, "all", "sum")(hand, mask=present.T)
+    np.testing.assert_allclose(total, expected + error, rtol=1e-5)
+    inputs["views"] = tuple(np.where(p[:, None], v, np.nan) for v, p in zip(inputs["views"], present.T))
+    (again, _), gradient = program(learner)(params, statistics, inputs)
+    np.testing.assert_allclose(again, total, rtol=1e-6)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_features_of_all_views_side_by_side(rng):
+    learner = build()
+    params, statistics = started(learner)
+    inputs = {"views": batch(rng)["views"]}
+    z, h, _ = by_hand(learner.network(params, statistics), inputs["views"])
+    np.testing.assert_allclose(
+        learner.features(params, statistics, inputs, "head"), np.concatenate(z, 1), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        learner.features(params, statistics, inputs, "encoder"), np.concatenate(h, 1), atol=1e-5
+    )
+    inputs["present"] = np.ones((N, 3), bool)
+    inputs["present"][0, 1] = False
+    found = learner.features(params, statistics, inputs, "head")
+    mean = (z[0, 0] + z[2, 0]) / np.linalg.norm(z[0, 0] + z[2, 0])
+    np.testing.assert_allclose(found[0, 3:6], mean, atol=1e-5)
+    np.testing.assert_array_equal(learner.features(params, statistics, inputs, "encoder")[0, 4:8], 0)
+
+
+def test_schedule():
+    learner = build(dataclasses.replace(SMALL, watch_epochs=2))
+    assert [s for s in range(61) if learner.refresh.due(s, 5)] == [0, 10, 20, 25, 30, 40, 50, 55, 60]
+    learner = build()
+    assert [s for s in range(61) if learner.refresh.due(s, 5)] == [10, 25, 40, 55]
+
+
+def two_groups(rng):
+    """Views 0 and 1 know which half an example is of; view 2 is noise."""
+    half = np.where(np.arange(N) < N // 2, 20.0, -20.0)[:, None]
+    return tuple(
+        (rng.normal(size=(N, w)) + (half if v < 2 else 0)).astype(np.float32) for v, w in enumerate(WIDTHS)
+    )
+
+
+def test_weights_come_from_h_first_and_from_z_later(rng, monkeypatch):
+    learner, views = build(), two_groups(rng)
+    params, statistics = started(learner)
+    z, h, _ = by_hand(learner.network(params, statistics), views)
+    seen = []
+    real = _sem.view_clusters
+    monkeypatch.setattr(_sem, "view_clusters", lambda f, *rest: (seen.append(f), real(f, *rest))[1])
+    for step, expected in ((10, h), (25, z)):
+        new, record = learner.refresh.compute(params, statistics, views, None, step, 5)
+        np.testing.assert_allclose(seen[-1], expected, atol=1e-5)
+        np.testing.assert_allclose(new["weights"], losses.cmi_weights(record["clusters"]), rtol=1e-6)
+        np.testing.assert_array_equal(record["weights"], new["weights"])
+    watched, record = build(dataclasses.replace(SMALL, watch_epochs=1)).refresh.compute(
+        params, statistics, views, None, 15, 5
+    )
+    assert set(record) == {"clusters"}
+    np.testing.assert_array_equal(watched["weights"], statistics["weights"])
+
+
+def test_weights_favour_views_that_agree(rng):
+    views = two_groups(rng)
+    learner = build()
+    params, statistics = started(learner)
+    _, record = learner.refresh.compute(params, statistics, views, None, 10, 5)
+    np.testing.assert_allclose(record["weights"][0, 1], np.e - 1, rtol=1e-6)
+    assert record["weights"][0, 2] < 0.8
+
+
+@pytest.mark.parametrize("kind", ["cmi", "jsd", "mmd", "none"])
+def test_weights_of_views_with_gaps(rng, kind):
+    """Each pair by the rows that both have."""
+    features = rng.normal(size=(3, N, 4)).astype(np.float32)
+    present = np.ones((3, N), bool)
+    present[0, :3] = present[2, 6:9] = False
+    labels = np.where(present, rng.integers(0, 3, (3, N)), -1)
+    found = _sem.view_weights(features, labels, kind, present)
+    both = [*range(3, 6), *range(9, 12)]
+    of = {"jsd": losses.jsd_weights, "mmd": losses.mmd_weights}
+    if kind == "none":
+        expected = 1.0
+    elif kind == "cmi":
+        expected = losses.cmi_weights(labels[[0, 2]][:, both])[0, 1]
+    else:
+        expected = of[kind](features[[0, 2]][:, both])[0, 1]
+    np.testing.assert_allclose([found[0, 2], found[2, 0]], expected, rtol=1e-5)
+
+
+def test_agreement_of_clusters():
+    labels = np.array([[0, 0, 0, 1, 1, 1], [1, 1, 0, 0, 0, 0]])
+    found = _sem.cluster_agreement(labels, 2)
+    share = np.array([[1 / np.sqrt(3 * 4), 2 / np.sqrt(3 * 2)], [3 / np.sqrt(3 * 4), 0]])
+    np.testing.assert_allclose(
+        found[0, 1], share / ((share[0, 0] + 2 * share[0, 1] + 3 * share[1, 0]) / 6), rtol=1e-6
+    )
+    np.testing.assert_allclose(found[1, 0], found[0, 1].T)
+    np.testing.assert_allclose(found[0, 0], np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("pair", "pairs", "reduction"), [("nt_xent", "all", "sum"), ("info_nce", "unordered", "mean")]
+)
+def test_instance_weights_of_one_change_nothing(rng, pair, pairs, reduction):
+    z = rng.normal(size=(3, 6, 4)).astype(np.float32)
+    z /= np.linalg.norm(z, axis=2, keepdims=True)
+    weights = rng.random((3, 3)).astype(np.float32)
+    weights += weights.T
+    there = rng.random((3, 6)) < 0.8
+    of = objective(pair, pairs, reduction, temperature=0.7)
+    found, expected = jax.jit(
+        lambda z: (
+            _sem.weighted_log_ratios(z, weights, jnp.ones((3, 3, 6)), there, of),
+            of.loss(z, weights=weights, mask=there),
+        )
+    )(z)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_instance_weights(rng):
+    """nt_xent of one pair, instance by instance."""
+    z = rng.normal(size=(2, 5, 4))
+    z /= np.linalg.norm(z, axis=2, keepdims=True)
+    a = rng.random((2, 2, 5))
+    a = (a + a.swapaxes(0, 1)) / 2
+    anchors = np.concatenate(z)
+    s = np.exp(anchors @ anchors.T / 0.7)
+    terms = [np.log(s[i].sum() - s[i, i]) - np.log(s[i, (i + 5) % 10]) for i in range(10)]
+    expected = np.mean([a[0, 1, i % 5] * t for i, t in enumerate(terms)])
+    of = objective("nt_xent", "unordered", "sum", temperature=0.7)
+    found = jax.jit(lambda z: _sem.weighted_log_ratios(z, jnp.ones((2, 2)), a, jnp.ones((2, 5), bool), of))(z)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_sample_weights_follow_the_clusters(rng):
+    method = dataclasses.replace(SMALL, sample_weights=True)
+    learner, views = build(method), two_groups(rng)
+    params, statistics = started(learner)
+    new, record = learner.refresh.compute(params, statistics, views, None, 10, 5)
+    inputs = batch(rng) | {"views": views}
+    _, (_, z, measures) = value(learner, params, new, inputs)
+    agreement = _sem.cluster_agreement(record["clusters"], 2)
+    a = np.array(
+        [
+            [
+                [agreement[m, n, record["clusters"][m, i], record["clusters"][n, i]] for i in range(N)]
+                for n in range(3)
+            ]
+            for m in range(3)
+        ]
+    )
+    np.testing.assert_allclose(a.mean(2), 1, rtol=1e-5)
+    there = jnp.ones((3, N), bool)
+    expected = jax.jit(lambda z: _sem.weighted_log_ratios(z, record["weights"], a, there, objective()))(z)
+    np.testing.assert_allclose(measures["contrast"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "of", "message"),
+    [
+        ({}, methods.OBJECTIVES["mv_infonce"](), "objective must be all_pairs, got mv_infonce"),
+        (
+            {"sample_weights": True},
+            objective("spectral"),
+            "objective.pair must be info_nce or nt_xent, got spectral",
+        ),
+        ({"update_epochs": 0}, objective(), "method.update_epochs must be at least 1, got 0"),
+        ({"hidden": ()}, objective(), "method.hidden must hold"),
+    ],
+)
+def test_options_that_do_not_go_together(change, of, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **change).check(models.MLP(), models.HEADS["none"](), of, 3, None)
+    with pytest.raises(ValueError, match=r"train\.microbatch None"):
+        SMALL.check(models.MLP(), models.HEADS["none"](), objective(), 3, 4)
