@@ -491,9 +491,18 @@ def _shared_column(tables: Mapping[str, Mapping[str, Any]], wanted: str, folder:
 def _numbers(table: Mapping[str, np.ndarray], stem: str, n: int) -> np.ndarray:
     for name, column in table.items():
         if column.dtype.kind not in "biuf":
-            raise ValueError(f"column {name!r} of {stem} must hold numbers, got for instance {column[0]!r}")
+            odd = next((value for value in column.tolist() if not _is_number(value)), column[0])
+            raise ValueError(f"column {name!r} of {stem} must hold numbers, got for instance {odd!r}")
     columns = [np.asarray(column, np.float64) for column in table.values()]
     return np.stack(columns, axis=1) if columns else np.zeros((n, 0))
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _check_distinct(ids: Sequence[str], where: str) -> None:

@@ -11,6 +11,8 @@ from mvcl.methods._simclr import Simclr
 from mvcl.methods._student_teacher import StudentTeacher
 from mvcl.methods._supervised import Supervised
 
+# The command line needs to know the fields of each.
+AnyMethod = Simclr | MocoV2 | MocoV3 | StudentTeacher | MultiEncoder | Supervised | Sem
 METHODS: dict[str, Callable[[], Method]] = {
     "simclr": Simclr,
     "moco_v2": MocoV2,
@@ -25,6 +27,7 @@ __all__ = [
     "METHODS",
     "OBJECTIVES",
     "PAIR_OBJECTIVES",
+    "AnyMethod",
     "Learner",
     "Method",
     "MocoV2",

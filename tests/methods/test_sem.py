@@ -138,7 +138,11 @@ def test_what_is_restored_is_clean_and_what_is_compared_too(rng, kind):
     assert abs(measures["reconstruction"] - expected["reconstruction"]) > 1e-3
     key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(statistics["key"]), 2), 0)
     noisy = [
-        losses.corrupted(jax.random.fold_in(key, v), jnp.asarray(x), {"dae": "noise", "mae": "masked"}[kind])
+        np.asarray(
+            losses.corrupted(
+                jax.random.fold_in(key, v), jnp.asarray(x), {"dae": "noise", "mae": "masked"}[kind]
+            )
+        )
         for v, x in enumerate(inputs["views"])
     ]
     _, _, restored = by_hand(learner.network(params, statistics), noisy)

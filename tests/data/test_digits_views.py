@@ -1,0 +1,67 @@
+"""The descriptions of the digits against loops and closed forms. (scikit-image gives the same, see the module.)"""
+
+import numpy as np
+import pytest
+
+from mvcl import data
+from mvcl.data import _digits_views as described
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    from sklearn.datasets import load_digits
+
+    return load_digits().images[:20] / 16
+
+
+def test_views():
+    split = data.DigitsViews(noise=True).open()["train"]
+    assert split.view_names == ("pixels", "hog", "lbp", "fourier", "profiles", "moments", "noise")
+    assert [shape[0] for shape in split.shapes] == [61, 36, 40, 40, 45, 15, 64]
+    assert len(split) == 1797
+    assert split.class_names == tuple("0123456789")
+    for view in split.views:
+        np.testing.assert_allclose([view.min(0).max(), view.max(0).min()], [0, 1], atol=1e-6)
+
+
+def test_hog_of_a_ramp():
+    ramp = np.tile(np.arange(8.0), (1, 8, 1))  # rises to the right: every gradient points at 0 degrees
+    found = described.hog(ramp).reshape(4, 9)
+    np.testing.assert_allclose(found[:, 0], 0.5, rtol=1e-5)  # four equal cells of unit length together
+    np.testing.assert_array_equal(found[:, 1:], 0)
+    np.testing.assert_allclose(described.hog(ramp.transpose(0, 2, 1)).reshape(4, 9)[:, 4], 0.5, rtol=1e-5)
+
+
+def test_lbp_of_a_flat_image_and_a_dot():
+    flat = described.lbp(np.ones((1, 8, 8))).reshape(4, 10)
+    # Of a cell's 16 pixels 9 lie inside, all 8 neighbours equal; 6 at an edge see 5 of 8; the corner sees 3.
+    np.testing.assert_allclose(flat, np.tile([0, 0, 0, 1, 0, 6, 0, 0, 9, 0], (4, 1)) / 16)
+    dot = np.zeros((1, 8, 8))
+    dot[0, 1, 1] = 1
+    found = described.lbp(dot).reshape(4, 10)[0] * 16
+    assert found[0] == 1  # the dot is above all its neighbours
+
+
+def test_fourier_profiles_and_moments(images):
+    y, x = np.mgrid[:8, :8]
+    for image, f, p, m in zip(
+        images, *(g(images) for g in (described.fourier, described.profiles, described.moments))
+    ):
+        waves = [
+            [np.log1p(abs(np.sum(image * np.exp(-2j * np.pi * (u * y + v * x) / 8)))) for v in range(5)]
+            for u in range(8)
+        ]
+        np.testing.assert_allclose(f, np.ravel(waves), atol=1e-12)
+        sums = [image[y == i].sum() for i in range(8)] + [image[x == i].sum() for i in range(8)]
+        sums += [image[x - y == d].sum() for d in range(-7, 8)] + [
+            image[7 - x - y == d].sum() for d in range(-7, 8)
+        ]
+        np.testing.assert_allclose(p, sums, atol=1e-12)
+        mass = image.sum()
+        cy, cx = (image * y).sum() / mass, (image * x).sum() / mass
+        eta = [
+            (image * (y - cy) ** a * (x - cx) ** (t - a)).sum() / mass ** (1 + t / 2)
+            for t in (2, 3, 4)
+            for a in range(t, -1, -1)
+        ]
+        np.testing.assert_allclose(m, [mass, cy, cx, *eta], rtol=1e-9, atol=1e-12)

@@ -1,0 +1,213 @@
+"""Tables of features from every kind of file, and what is said about tables that are none."""
+
+import json
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.io
+from pyarrow import parquet
+
+from mvcl import data
+
+WIDE, NARROW = np.arange(24.0).reshape(8, 3) ** 2, np.arange(16.0).reshape(8, 2)[::-1]
+LABELS = np.array([1, 1, 2, 2, 3, 3, 7, 7])
+
+
+def opened(path, **options) -> data.TableSplit:
+    return data.Tables(path=str(path), scaling=("none",), **options).open()["train"]
+
+
+def same(split, names=("X1", "X2"), labels=(0, 0, 1, 1, 2, 2, 3, 3), classes=("1", "2", "3", "7")):
+    assert split.view_names == names
+    np.testing.assert_array_equal(split.views[0], WIDE.astype(np.float32))
+    np.testing.assert_array_equal(split.views[1], NARROW.astype(np.float32))
+    np.testing.assert_array_equal(split.labels, labels)
+    assert split.labels.dtype == np.int32
+    assert split.class_names == classes
+    assert split.shapes == ((3,), (2,))
+    assert split.present is None
+    for view, row in zip(split.views, split.read(3)):
+        np.testing.assert_array_equal(row, view[3])
+
+
+def cell(*items) -> np.ndarray:
+    array = np.empty((1, len(items)), object)
+    array[0, :] = items
+    return array
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"X": cell(WIDE, NARROW), "Y": LABELS[:, None]},
+        {"X": cell(WIDE.T, NARROW.T), "gt": LABELS[None]},
+        {"X1": WIDE, "X2": NARROW, "gnd": LABELS[None]},
+        {"X2": scipy.sparse.csc_matrix(NARROW), "X1": WIDE, "truth": LABELS[:, None]},
+        {"X": cell(WIDE, NARROW), "truelabel": cell(LABELS[None], LABELS[None])},
+    ],
+    ids=["cells", "columns", "matrices", "sparse", "labels a view"],
+)
+def test_matlab_5(tmp_path, variables):
+    scipy.io.savemat(tmp_path / "a.mat", variables)
+    split = opened(tmp_path / "a.mat")
+    same(split, names=split.view_names)
+
+
+def test_string_labels_in_matlab_5(tmp_path):
+    names = np.array(["ox", "ox", "ass", "ass", "cow", "cow", "pig", "pig"], object)[:, None]
+    scipy.io.savemat(tmp_path / "a.mat", {"X1": WIDE, "X2": NARROW, "label": names})
+    split = opened(tmp_path / "a.mat")
+    assert split.class_names == ("ass", "cow", "ox", "pig")
+    np.testing.assert_array_equal(split.labels, [2, 2, 0, 0, 1, 1, 3, 3])
+
+
+@pytest.mark.parametrize("layout", ["cells", "matrices"])
+def test_matlab_7_3(tmp_path, layout):
+    with h5py.File(
+        tmp_path / "a.mat", "w", userblock_size=512
+    ) as file:  # as MATLAB lays it out, columns first
+        stored = []
+        for i, view in enumerate((WIDE, NARROW)):
+            stored.append(
+                file.create_dataset(f"#refs#/{i}" if layout == "cells" else f"X{i + 1}", data=view.T)
+            )
+            stored[-1].attrs["MATLAB_class"] = np.bytes_("double")
+        if layout == "cells":
+            references = np.array([[stored[0].ref], [stored[1].ref]], h5py.ref_dtype)
+            file.create_dataset("X", data=references).attrs["MATLAB_class"] = np.bytes_("cell")
+        file.create_dataset("Y", data=LABELS[None].astype(float)).attrs["MATLAB_class"] = np.bytes_("double")
+    with open(tmp_path / "a.mat", "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
+    same(opened(tmp_path / "a.mat"))
+
+
+def test_npz(tmp_path):
+    np.savez(tmp_path / "a.npz", X1=WIDE, X2=NARROW, labels=LABELS, ids=[f"s{i}" for i in range(8)])
+    split = opened(tmp_path / "a.npz")
+    same(split)
+    assert split.ids == tuple(f"s{i}" for i in range(8))
+
+
+def test_folder_of_arrays(tmp_path):
+    np.save(tmp_path / "MFCC.npy", WIDE)
+    np.save(tmp_path / "STIP.npy", NARROW)
+    np.save(tmp_path / "label.npy", LABELS[:, None])
+    same(opened(tmp_path), names=("MFCC", "STIP"))
+
+
+def write_csv(path, header, rows):
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Sound has no `d`, shape has no `a`; ids in different orders; labels in a column of shape."""
+    write_csv(tmp_path / "sound.csv", "id,f1,f2", [("c", 1, 2), ("a", 3, 5), ("b", 5, 11)])
+    write_csv(tmp_path / "shape.csv", "w,id,label", [(7, "b", "x"), (8, "c", "y"), (9, "d", "y")])
+    write_csv(tmp_path / "labels.csv", "id,label", [("a", "x"), ("b", "x"), ("c", "y"), ("d", "y")])
+    return tmp_path
+
+
+def test_folder_with_missing_samples(folder):
+    split = opened(folder)
+    assert split.view_names == ("shape", "sound")
+    assert split.ids == ("b", "c", "d", "a")
+    np.testing.assert_array_equal(split.present, [[1, 1], [1, 1], [1, 0], [0, 1]])
+    np.testing.assert_array_equal(split.views[0], [[7], [8], [9], [np.nan]])
+    np.testing.assert_array_equal(split.views[1], [[5, 11], [1, 2], [np.nan, np.nan], [3, 5]])
+    np.testing.assert_array_equal(split.labels, [0, 1, 1, 0])
+
+
+def test_parquet(tmp_path):
+    ids = list(range(8))
+    for name, view in (("one", WIDE), ("two", NARROW)):
+        columns = {"id": ids} | {f"c{i}": column for i, column in enumerate(view.T)}
+        parquet.write_table(
+            pa.table(columns | ({"y": LABELS} if name == "two" else {})), tmp_path / f"{name}.parquet"
+        )
+    same(opened(tmp_path), names=("one", "two"))
+
+
+def test_without_labels(folder):
+    (folder / "labels.csv").unlink()
+    write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
+    split = opened(folder)
+    assert split.class_names == ("unlabelled",)
+    np.testing.assert_array_equal(split.labels, np.zeros(4))
+
+
+def test_scaling_is_fitted_once_and_read_again(folder):
+    options = {"path": str(folder), "scaling": ("standard", "minmax"), "scaling_file": str(folder / "s.json")}
+    split = data.Tables(**options).open()["train"]
+    np.testing.assert_allclose(split.views[0][:3, 0], np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-6)
+    np.testing.assert_allclose(split.views[1][[0, 1, 3]], [[1, 1], [0, 0], [0.5, 1 / 3]], rtol=1e-6)
+    write_csv(folder / "sound.csv", "id,f1,f2", [("c", 9, 2), ("a", 3, 5), ("b", 5, 20)])
+    again = data.Tables(**options).open()["train"]
+    np.testing.assert_allclose(again.views[1][[0, 1, 3]], [[1, 2], [2, 0], [0.5, 1 / 3]], rtol=1e-6)
+    data.save_scaling(again, folder / "copy.json")
+    assert json.loads((folder / "copy.json").read_text()) == json.loads((folder / "s.json").read_text())
+    write_csv(folder / "sound.csv", "id,f1", [("c", 9), ("a", 3), ("b", 5)])
+    with pytest.raises(ValueError, match="fitted on other views"):
+        data.Tables(**options).open()
+
+
+def test_held_out_part_does_not_scale(tmp_path):
+    np.savez(tmp_path / "a.npz", X1=WIDE, X2=NARROW, labels=LABELS)
+    parts = data.Tables(path=str(tmp_path / "a.npz"), held_out=True).open()
+    assert [len(parts[name]) for name in ("train", "test")] == [7, 1]
+    rows = np.delete(WIDE, 4, axis=0)
+    expected = (WIDE[4] - rows.min(0)) / np.ptp(rows, axis=0)
+    np.testing.assert_allclose(parts["test"].views[0][0], expected, rtol=1e-6)
+
+
+def test_constant_columns_are_named(tmp_path):
+    np.savez(tmp_path / "a.npz", X1=np.where([[True, False, False]], 4.0, WIDE), X2=NARROW, labels=LABELS)
+    with pytest.warns(UserWarning, match=r"view X1: 1 of 3 columns are constant \(0\)"):
+        split = data.Tables(path=str(tmp_path / "a.npz")).open()["train"]
+    np.testing.assert_array_equal(split.views[0][:, 0], 0)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"X1": WIDE, "X2": NARROW[:7], "y": LABELS},
+            "number of examples.*X1 is 8 x 3, X2 is 7 x 2.*8 labels",
+        ),
+        ({"X1": WIDE, "X2": NARROW, "y": LABELS[:5]}, "number of examples.*y has 5 labels"),
+        (
+            {"X1": np.where(WIDE == 9, np.nan, WIDE), "X2": NARROW, "y": LABELS},
+            "view X1 has 1 entries.*example 1",
+        ),
+        ({"X1": np.where(WIDE == 9, np.inf, WIDE), "X2": NARROW, "y": LABELS}, "NaN, empty or infinite"),
+        ({"X1": WIDE, "X2": NARROW, "y": LABELS, "ids": ["a"] * 8}, "ids must be distinct.*7 repeated.*is a"),
+        ({"X1": WIDE, "X2": NARROW, "y": LABELS / 2}, "labels must be whole numbers or strings, got 0.5"),
+        ({"X1": WIDE, "X2": NARROW, "y": np.ones(8)}, "at least 2 classes"),
+        ({"X1": WIDE, "y": LABELS}, "no cell array X of views and no matrices X1"),
+    ],
+)
+def test_what_is_no_table(tmp_path, arrays, message):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        opened(tmp_path / "a.npz")
+
+
+def test_what_is_no_folder_of_tables(folder):
+    with pytest.raises(ValueError, match=r"data\.path must be"):
+        data.Tables(path=str(folder / "nothing")).open()
+    write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, 2), ("c", 3, 5), ("b", 5, 11)])
+    with pytest.raises(ValueError, match=r"ids must be distinct: sound .* 1 repeated, the first is c"):
+        opened(folder)
+    write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, 2), ("a", "", 5), ("b", 5, 11)])
+    with pytest.raises(ValueError, match=r"view sound has 1 entries.* column 0 of example a"):
+        opened(folder)
+    write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, 2), ("e", 2, 5), ("b", 5, 11)])
+    with pytest.raises(ValueError, match=r"1 of 4 examples .* no label, the first is e"):
+        opened(folder)
+    write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, "loud"), ("a", 2, 5), ("b", 5, 11)])
+    with pytest.raises(ValueError, match="column 'f2' of sound must hold numbers, got for instance 'loud'"):
+        opened(folder)
+    with pytest.raises(ValueError, match=r"data\.id_column: .* has no column 'name'"):
+        opened(folder, id_column="name")

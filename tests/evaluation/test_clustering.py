@@ -1,0 +1,103 @@
+"""Clusters of groups that are known, and what is written of them."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from mvcl import data, evaluation, metrics
+
+NAMES = ("ox", "ass", "cow")
+
+
+@pytest.fixture
+def split(rng) -> data.ViewSplit:
+    """Three groups of 20: view 0 tells them apart, view 1 is noise, view 2 lacks every other example."""
+    labels = np.repeat(np.arange(3, dtype=np.int32), 20)
+    views = (
+        (10 * np.eye(3)[labels] + rng.normal(size=(60, 3))).astype(np.float32),
+        rng.normal(size=(60, 4)).astype(np.float32),
+        (10 * np.eye(3)[labels][:, :2]).astype(np.float32),
+    )
+    present = np.ones((60, 3), bool)
+    present[1::2, 2] = False
+    return data.TableSplit(
+        labels, NAMES, ("a", "b", "c"), ((3,), (4,), (2,)), lambda row: tuple(v[row] for v in views), present, views,
+        ids=tuple(f"id{i}" for i in range(60)),
+    )  # fmt: skip
+
+
+def test_k_means_finds_groups_and_their_inertia(split):
+    labels, inertia = metrics.k_means(split.views[0], 3, seed=1)
+    assert metrics.clustering_accuracy(split.labels, labels) == 1
+    centred = np.concatenate([g - g.mean(0) for g in np.split(split.views[0], 3)])
+    np.testing.assert_allclose(inertia, (centred**2).sum(), rtol=1e-5)
+    assert labels.dtype == np.int32
+    with pytest.raises(ValueError, match="clusters must be between 2 and n = 60, got 61"):
+        metrics.k_means(split.views[0], 61)
+    with pytest.raises(ValueError, match="must be finite, got 1"):
+        metrics.k_means(np.array([[0.0], [np.nan]]), 2)
+
+
+def test_scores_of_perfect_and_of_no_clusters(split):
+    perfect = evaluation.cluster_scores(split.views[0], split.labels, 3, runs=2, starts=2)
+    assert set(perfect) == {"ACC", "NMI", "ARI", "purity"}
+    for values in perfect.values():
+        np.testing.assert_allclose(values, [1, 1])
+    nothing = evaluation.cluster_scores(split.views[1], split.labels, 3, runs=2, starts=2)
+    assert nothing["ACC"].max() < 0.7
+    assert abs(nothing["ARI"]).max() < 0.3
+
+
+def test_svm(split):
+    np.testing.assert_array_equal(evaluation.svm_accuracy(split.views[0], split.labels, draws=3), np.ones(3))
+    assert evaluation.svm_accuracy(split.views[1], split.labels, draws=3).mean() < 0.7
+
+
+def test_columns_of_each_view(split):
+    raw = np.concatenate(split.views, axis=1)
+    found = evaluation.view_features(raw, split)
+    assert [features.shape for _, features in found.values()] == [(60, 3), (60, 4), (30, 2)]
+    np.testing.assert_array_equal(found["c"][0], np.arange(0, 60, 2))
+    np.testing.assert_array_equal(found["b"][1], split.views[1])
+    blocks = evaluation.view_features(np.arange(60.0 * 6).reshape(60, 6), split)
+    np.testing.assert_array_equal(blocks["b"][1][0], [2, 3])
+    assert evaluation.view_features(np.zeros((60, 7)), split) == {}
+
+
+def test_table_and_file(split, tmp_path):
+    protocol = evaluation.Clustering(runs=2, starts=2, draws=2, per_view=("ACC", "NMI"))
+    features = {"train": np.concatenate(split.views, axis=1)}
+    results = {r.name: r for r in protocol.measure(features, {"train": split})}
+    assert results["best view ACC"].value == results["a ACC"].value == results["c ACC"].value == 1
+    assert results["b NMI"].value < 0.5
+    assert results["SVM 30%"].value == 1
+    assert "30% of 60 labels" in results["SVM 30%"].protocol
+    assert results["ACC"].deviation is not None
+    assert protocol.score(features, {"train": split}) == ("acc", 1.0)
+    protocol.save(features, {"train": split}, tmp_path)
+    with open(tmp_path / "clusters.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == list(split.ids)
+    assert [row["label"] for row in rows] == [NAMES[label] for label in split.labels]
+    assert len({(row["label"], row["cluster"]) for row in rows}) == 3
+    assert [row["cluster of c"] == "" for row in rows] == [False, True] * 30
+    assert evaluation.EVALUATIONS["clustering"]() == evaluation.Clustering()
+
+
+def test_without_labels(split, tmp_path):
+    unlabelled = data.ViewSplit(
+        np.zeros(60, np.int32), ("unlabelled",), split.view_names, split.shapes, split.read
+    )
+    features, splits = {"train": split.views[0]}, {"train": unlabelled}
+    assert all(
+        r.value is None and "no labels" in r.protocol
+        for r in evaluation.Clustering().measure(features, splits)
+    )
+    assert evaluation.Clustering().score(features, splits) is None
+    with pytest.raises(ValueError, match=r"evaluation\.clusters must be given"):
+        evaluation.Clustering().save(features, splits, tmp_path)
+    evaluation.Clustering(clusters=3).save(features, splits, tmp_path)
+    with open(tmp_path / "clusters.csv") as file:
+        found = [int(row["cluster"]) for row in csv.DictReader(file)]
+    assert metrics.clustering_accuracy(split.labels, np.array(found)) == 1
