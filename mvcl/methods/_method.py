@@ -52,9 +52,9 @@ class Refresh:
 
     Attributes:
       due: (step, steps_per_epoch) -> whether it is taken before this step, 0 being the first.
-      compute: (parameters, statistics, views, present, step, steps_per_epoch) -> (statistics, record): from all rows of
-        the split, a tuple of (N, ...) arrays and the (N, k) mask or None. It depends on nothing else, so that a resumed run
-        repeats it. The record, names to arrays, goes to `refresh.jsonl` in the run folder.
+      compute: (parameters, statistics, views, present, step, steps_per_epoch) -> (statistics, record): from all rows
+        of the split, a tuple of (N, ...) arrays and the (N, k) mask or None. It depends on nothing else, so that a
+        resumed run repeats it. The record, names to arrays, goes to `refresh.jsonl` in the run folder.
     """
 
     due: Callable[[int, int], bool]
@@ -180,7 +180,9 @@ def embed(
     def piece(inputs: Inputs) -> jax.Array:
         return encode(nnx.merge(frozen, weights, copy=True), inputs)
 
-    return pieces.join(jax.lax.map(piece, pieces.split(inputs)))
+    features = pieces.join(jax.lax.map(piece, pieces.split(inputs)))
+    models.advance_dropout(encoder)  # the pieces ran copies, whose counting of masks is lost
+    return features
 
 
 def by_view(z: jax.Array, n: int) -> jax.Array:

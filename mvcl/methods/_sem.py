@@ -87,6 +87,7 @@ class Sem:
                 "use objective:all_pairs, or --method.weights none"
             )
         if self.sample_weights:
+            assert isinstance(objective, OfPairs)
             pair = objective.pair.name.removesuffix("_pair")
             if pair not in ("info_nce", "nt_xent"):
                 raise ValueError(

@@ -121,6 +121,7 @@ def _train(run: Run, workdir: Path, profile: int) -> dict[str, list[evaluation.R
         heart = _watch.Heartbeat(workdir / "heartbeat.json", program.steps, clock)
         heart.beat(step, "starting", now=True)
         _folder.rewind_log(workdir, step)
+        data.save_scaling(run.splits["train"], workdir / "scaling.json")
         shown = not isinstance(run.splits["train"], data.ViewSplit)
         if shown and not (workdir / "views.npz").is_file():
             _save_views(run, workdir)
