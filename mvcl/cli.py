@@ -92,7 +92,7 @@ class Prepare:
     """Prepare a data set once, as ArrayRecord."""
 
     name: tyro.conf.Positional[str]
-    """`digits`; a tfds name such as cifar10 (these need the `tensorflow` extra); or domains, eeg, sentiment or
+    """`digits`; a tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or
     transfer, which take options of their own: `mvcl data prepare eeg --help`."""
     directory: str | None = None
     """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
@@ -338,7 +338,7 @@ def _data(arguments: list[str]) -> int:
             "usage: mvcl data prepare NAME [--OPTION VALUE ...]\n\nPrepare a data set once, as ArrayRecord."
         )
         print(
-            "NAME is a tfds data set, or domains, eeg, sentiment or transfer; `mvcl data prepare eeg --help`."
+            "NAME is a tfds data set, or domainnet, eeg, sentiment or transfer; `mvcl data prepare eeg --help`."
         )
         return 0
     if arguments[0] != "prepare":
