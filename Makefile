@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train test test-slow lint clean
+.PHONY: train test test-slow test-distributed test-faults lint clean
 
 train: .venv/.run
 	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
@@ -14,6 +14,13 @@ test: lint
 # Minutes each: a browser, kill-and-resume trials, several processes.
 test-slow: .venv/.test
 	$(BIN)/python -m pytest -m slow
+
+# Each prints a table of trials at its end: several processes and devices against one; a run killed, filled, damaged.
+test-distributed: .venv/.test
+	$(BIN)/python -m pytest -m slow tests/faults/test_distributed.py tests/training/test_processes.py
+
+test-faults: .venv/.test
+	$(BIN)/python -m pytest -m slow tests/faults/test_faults.py
 
 lint: .venv/.test
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import fcntl
 import io
+import json
 import os
 import zipfile
 import zlib
@@ -416,6 +417,7 @@ def _prepared_directory(name: str, directory: str | None) -> Path:
 def _open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> dict[str, Split]:
     import tensorflow_datasets as tfds
 
+    _check_features(folder)
     builder = tfds.builder_from_directory(str(folder))
     image_key, label_key = builder.info.supervised_keys or ("image", "label")
     names = tuple(builder.info.features[label_key].names)
@@ -453,6 +455,30 @@ def _open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> 
         called = partial(_record_name, rows, f"{folder} ({part})")
         opened[part] = _maybe_in_memory(Split(labels, kept, fixed, read, name=called))
     return opened
+
+
+def _check_features(folder: Path) -> None:
+    """tfds imports the modules that features.json names; a stranger's file may name its own only."""
+
+    def names(node: Any) -> Iterator[Any]:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                yield from (value,) if key == "pythonClassName" else names(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from names(value)
+
+    path = folder / "features.json"
+    try:
+        found = list(names(json.loads(path.read_text())))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); prepare the data set again") from error
+    strange = [name for name in found if not str(name).startswith("tensorflow_datasets.")]
+    if strange:
+        raise ValueError(
+            f"{path} names the class {strange[0]!r}, which is none of tfds's own; it is not imported. Prepare the data "
+            "set with a tfds builder, or use data:folder or data:arrays"
+        )
 
 
 def _record_name(rows: np.ndarray, origin: str, row: int) -> str:

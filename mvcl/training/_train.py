@@ -331,13 +331,14 @@ def evaluate(
     trained, shown = _encode(run, state, None, reading)
     fresh = program.init()
     measure = run.config.evaluation.measure
+    readable = {**run.splits, **shown}
     rows = {
-        "trained encoder": measure(trained, {**run.splits, **shown}),
-        "untrained encoder": measure(*_encode(run, fresh, None, reading)),
-        "raw input": measure(*_raw(run, reading)),
+        "trained encoder": measure(trained, readable),
+        "untrained encoder": measure(_encode(run, fresh, None, reading)[0], readable),
+        "raw input": measure(_raw(run, reading), readable),
     }
     if workdir is not None and jax.process_index() == 0:
-        run.config.evaluation.save(trained, run.splits, workdir)
+        run.config.evaluation.save(trained, readable, workdir)
         names = run.splits["test"].class_names
         _save_arrays(
             workdir / "embeddings.npz",
@@ -475,7 +476,7 @@ def _refreshed(run: Run, state: _program.State, step: int, workdir: Path) -> _pr
     return {**state, "statistics": statistics}
 
 
-def _raw(run: Run, reading: data.Reading) -> tuple[Features, dict[str, Any]]:
+def _raw(run: Run, reading: data.Reading) -> Features:
     """The inputs themselves, one row each: images at the encoder's size, views side by side."""
     split = run.splits["train"]
 
@@ -488,13 +489,12 @@ def _raw(run: Run, reading: data.Reading) -> tuple[Features, dict[str, Any]]:
     size = run.config.evaluation.batch_size * jax.process_count()
     sharding = run.program.batch_sharding if jax.process_count() > 1 else None
     apply = jax.tree_util.Partial(flat)
-    features: Features = {}
-    shown = dict(run.splits)
-    for name in run.config.evaluation.splits(tuple(run.splits)):
-        batches = _in_order(run, name, size, reading)
-        features[name], index = evaluation.encode(apply, batches, batch_size=size, sharding=sharding)
-        shown[name] = _only(run.splits[name], index)  # type: ignore[arg-type]
-    return features, shown
+    return {
+        name: evaluation.encode(
+            apply, _in_order(run, name, size, reading), batch_size=size, sharding=sharding
+        )[0]
+        for name in run.config.evaluation.splits(tuple(run.splits))
+    }
 
 
 def _batches(run: Run, first_step: int, reading: data.Reading | None = None) -> Iterator[data.Batch]:

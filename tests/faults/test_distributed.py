@@ -1,0 +1,161 @@
+"""Many processes, checked for real on CPU: `make test-distributed` runs it and prints a table.
+
+2 processes of 4 virtual devices give the loss curve of 1 process of 8, and of 1 device; checkpoints go from one to the
+other; parameters split over devices change nothing; and the processes' data together are those of one.
+"""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import LOCAL, ROOT, STEPS, finish, losses, wait_for_step
+
+pytestmark = pytest.mark.slow
+
+
+def worst(one, other):
+    """Largest relative difference of two loss curves."""
+    assert len(one) == len(other) == STEPS
+    return float(np.max(np.abs(one - other) / np.abs(other)))
+
+
+@pytest.fixture(scope="module")
+def on_one_device(whole):
+    return losses(whole)
+
+
+@pytest.fixture(scope="module")
+def of_two_processes(runs, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "two"
+    output = finish(runs.start_many(workdir, devices=4))
+    speakers = {
+        line[:3] for line in output.splitlines() if re.search(r"step +\d+/60|evaluating|report:", line)
+    }
+    assert speakers == {"[0]"}  # logs and reports come from one
+    return workdir
+
+
+def test_eight_devices_in_one_process(runs, on_one_device, tmp_path, report):
+    finish(runs.start(tmp_path / "run", devices=8))
+    difference = worst(losses(tmp_path / "run"), on_one_device)
+    assert difference < 1e-5
+    report("1 process x 8 devices, against 1 device", f"losses of {STEPS} steps within {difference:.1e}")
+
+
+def test_two_processes_of_four_devices(of_two_processes, on_one_device, report):
+    difference = worst(losses(of_two_processes), on_one_device)
+    assert difference < 1e-5
+    report("2 processes x 4 devices, against 1 device", f"losses of {STEPS} steps within {difference:.1e}")
+
+
+def test_uneven_splits_are_evaluated_alike(of_two_processes, whole, report):
+    """1437 and 360 examples, 512 at a time: the last batch is padded, on one process not at all."""
+    with np.load(of_two_processes / "embeddings.npz") as two, np.load(whole / "embeddings.npz") as one:
+        np.testing.assert_array_equal(two["labels"], one["labels"])
+        assert two["features"].shape == one["features"].shape == (360, 8)
+        difference = np.max(np.abs(two["features"] - one["features"]))
+        np.testing.assert_allclose(two["features"], one["features"], atol=1e-3)
+    tables = [json.loads((run / "evaluation.json").read_text())["rows"] for run in (of_two_processes, whole)]
+    for row in tables[0]:
+        for ours, theirs in zip(tables[0][row], tables[1][row]):
+            assert ours["name"] == theirs["name"]
+            assert abs(ours["value"] - theirs["value"]) <= 2 / 360
+    report(
+        "evaluation of 1437 and 360 examples on 2 processes",
+        f"features within {difference:.0e} of those of one",
+    )
+
+
+@pytest.mark.parametrize(("processes", "devices", "fsdp"), [(1, 8, 8), (1, 8, 2), (2, 4, 4)])
+def test_parameters_split_over_devices(runs, on_one_device, tmp_path, report, processes, devices, fsdp):
+    workdir, options = tmp_path / "run", ("--mesh.fsdp", fsdp, "--encoder.widths", 4, 8)
+    if processes == 1:
+        finish(runs.start(workdir, *options, devices=devices))
+    else:
+        finish(runs.start_many(workdir, *options, processes=processes, devices=devices))
+    difference = worst(losses(workdir), on_one_device)
+    assert difference < 1e-5
+    report(f"--mesh.fsdp {fsdp} on {processes} x {devices} devices", f"losses within {difference:.1e}")
+
+
+def test_checkpoints_go_to_other_devices_and_back(runs, on_one_device, tmp_path, report):
+    """8 devices in one process, then 2 processes of one, then 8 devices again."""
+    workdir, moves = tmp_path / "run", []
+    process = runs.start(workdir, devices=8)
+    wait_for_step(process, workdir, 10)
+    process.send_signal(signal.SIGTERM)
+    moves.append(saved(finish(process, 143)))
+    launcher = runs.start_many(workdir, processes=2, devices=1)
+    wait_for_step(launcher, workdir, moves[0] + 10)
+    launcher.send_signal(signal.SIGTERM)
+    output = finish(launcher, 143)
+    assert f"continuing from step {moves[0]} of {STEPS}" in output
+    moves.append(saved(output))
+    output = finish(runs.start(workdir, devices=8))
+    assert f"continuing from step {moves[1]} of {STEPS}" in output
+    difference = worst(losses(workdir), on_one_device)
+    assert difference < 1e-5
+    report(f"8 devices, from {moves[0]} on 2 x 1, from {moves[1]} on 8", f"losses within {difference:.1e}")
+
+
+def saved(output):
+    step = int(re.search(rf"saved at step (\d+) of {STEPS}", output)[1])
+    assert step < STEPS - 10
+    return step
+
+
+READ = """
+import hashlib, json, sys
+import jax, numpy as np
+from mvcl import data, training
+training.join()
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+mesh = Mesh(np.asarray(jax.devices()), ("data",), axis_types=(AxisType.Auto,))
+sharding = NamedSharding(mesh, PartitionSpec("data"))
+split = data.Digits().open()["train"]
+seen = []
+counting = data.Split(split.labels, split.class_names, None, lambda row: (seen.append(row), split.read(row))[1])
+stream = data.to_devices(
+    data.batches(counting, batch_size=32, seed=0, process_index=jax.process_index(), process_count=jax.process_count()),
+    sharding,
+)
+for step in range(90):
+    batch = next(stream)
+    here = {key: {s.device: np.asarray(s.data) for s in array.addressable_shards} for key, array in batch.items()}
+    for shard in batch["index"].addressable_shards:
+        first, mine = shard.index[0].start or 0, {key: part[shard.device] for key, part in here.items()}
+        for place, row in enumerate(mine["index"]):
+            digest = hashlib.sha256(mine["images"][place].tobytes()).hexdigest()[:16]
+            print(json.dumps(["example", step, first + place, int(row), int(mine["labels"][place]), digest]))
+print(json.dumps(["read", len(seen)]), flush=True)
+"""
+
+
+def test_two_processes_read_what_one_reads(runs, report):
+    def read(processes, devices):
+        command = [sys.executable, str(LOCAL), "--processes", str(processes), "--devices", str(devices), "--"]
+        process = subprocess.Popen(
+            [*command, sys.executable, "-c", READ],
+            cwd=ROOT,
+            env=runs.environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        lines = [json.loads(line[4:]) for line in finish(process).splitlines() if line[4:].startswith("[")]
+        examples = {(line[1], line[2]): line[3:] for line in lines if line[0] == "example"}
+        assert len(examples) == sum(line[0] == "example" for line in lines) == 90 * 32  # each once
+        return examples, [line[1] for line in lines if line[0] == "read"]
+
+    one, whole = read(1, 2)
+    two, shares = read(2, 1)
+    assert two == one
+    # each opened about half as many examples, read ahead included
+    assert max(shares) < 0.6 * whole[0]
+    report(
+        "data of 2 processes, 90 batches (2 epochs)",
+        f"{len(two)} examples, each that of one process in its place",
+    )

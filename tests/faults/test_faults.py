@@ -1,0 +1,404 @@
+"""The fault campaign: whatever happens to a run, it ends with a message, and the same command brings it to the same
+bits. `make test-faults` runs it and prints a table."""
+
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT, STEPS, finish, losses, rows, same_bits, until, wait_for_step
+from PIL import Image
+
+pytestmark = pytest.mark.slow
+
+KILLS = 5  # of each of four runs
+
+
+@pytest.mark.parametrize("run", range(4))
+def test_kill_9(runs, whole, tmp_path, report, run):
+    rng = random.Random(run)
+    workdir, moments, saved = tmp_path / "run", [], []
+    for kill in range(KILLS):
+        process = runs.start(workdir)
+        moment = "in a checkpoint" if kill < 2 else rng.choice(["starting", "training", "training"])
+        if moment == "starting":
+            time.sleep(rng.uniform(0, 6))
+        elif moment == "training":
+            before = (
+                (workdir / "metrics.jsonl").stat().st_size if (workdir / "metrics.jsonl").is_file() else 0
+            )
+            until(process, lambda before=before: size(workdir / "metrics.jsonl") > before)
+            time.sleep(rng.uniform(0, 0.5))
+        else:
+            until(process, lambda: list((workdir / "checkpoints").glob("*tmp*")))
+        if process.poll() is None:
+            half_written = bool(list((workdir / "checkpoints").glob("*tmp*")))
+            process.send_signal(signal.SIGKILL)
+            moments.append(
+                "in a checkpoint" if half_written else moment.replace("in a checkpoint", "training")
+            )
+        process.communicate()
+        saved.append(max(whole_steps(workdir), default=0))
+    assert len(moments) == KILLS, "a run ended before it was killed"
+    assert moments.count("in a checkpoint") >= 1
+    assert saved == sorted(saved)  # nothing that was saved is lost
+    output = finish(runs.start(workdir))
+    same_bits(workdir, whole)
+    begun = re.search(r"continuing from step (\d+)", output)
+    counted = ", ".join(f"{moments.count(m)} {m}" for m in sorted(set(moments)))
+    report(
+        f"kill -9, {KILLS} times: {counted}",
+        f"last from step {begun[1] if begun else 0}; parameters and losses the same bits",
+    )
+
+
+def size(path):
+    return path.stat().st_size if path.is_file() else 0
+
+
+def whole_steps(workdir):
+    """Steps of the checkpoints that are complete by name."""
+    return [int(p.name) for p in (workdir / "checkpoints").glob("*") if p.name.isdecimal()]
+
+
+def test_sigterm_with_a_grace_period(runs, whole, tmp_path, report):
+    workdir = tmp_path / "run"
+    process = runs.start(workdir)
+    wait_for_step(process, workdir, 5)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    output = finish(process, 128 + signal.SIGTERM, timeout=60)
+    took = time.monotonic() - begun
+    step = int(re.search(r"saved at step (\d+) of 60", output)[1])
+    assert step in whole_steps(workdir)
+    finish(runs.start(workdir))
+    same_bits(workdir, whole)
+    report("SIGTERM", f"saved step {step} and left in {took:.1f} s with code 143; the same bits")
+
+
+@pytest.fixture(scope="module")
+def whole_of_two(runs, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "two"
+    finish(runs.start_many(workdir))
+    return workdir
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_one_of_two_processes_is_killed(runs, whole_of_two, tmp_path, report, victim):
+    workdir = tmp_path / "run"
+    launcher = runs.start_many(workdir)
+    wait_for_step(launcher, workdir, 8)
+    os.kill(worker(launcher.pid, victim), signal.SIGKILL)
+    output = finish(launcher, 128 + signal.SIGKILL, timeout=120)
+    assert f"process {victim} of 2 was killed by SIGKILL" in output
+    said = [line for line in output.splitlines() if line.startswith(f"[{1 - victim}]") and "mvcl:" in line]
+    assert said, output
+    assert "another process of this run is gone" in said[-1]
+    assert "Traceback" not in output
+    finish(runs.start_many(workdir))
+    same_bits(workdir, whole_of_two)
+    report(
+        f"kill -9 of process {victim} of 2",
+        f"the other: {said[-1].split('mvcl: ')[1][:70]}...; the same bits",
+    )
+
+
+def worker(launcher, rank):
+    """Process number of a rank that local.py started."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if not entry.name.isdecimal() or f"\nPPid:\t{launcher}\n" not in (entry / "status").read_text():
+                continue
+            if f"JAX_PROCESS_ID={rank}\0".encode() in (entry / "environ").read_bytes():
+                return int(entry.name)
+        except OSError:
+            continue
+    raise AssertionError(f"no process {rank} of {launcher}")
+
+
+def newest(workdir):
+    return workdir / "checkpoints" / str(max(whole_steps(workdir)))
+
+
+def largest(folder):
+    return max(
+        (f for f in folder.rglob("*") if f.is_file() and f.parent.name == "d"), key=lambda f: f.stat().st_size
+    )
+
+
+def truncate(folder):
+    file = largest(folder)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flip_a_bit(folder):
+    file = largest(folder)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit], ids=lambda f: f.__name__)
+def test_a_damaged_checkpoint(runs, whole, tmp_path, report, damage):
+    workdir = tmp_path / "run"
+    process = runs.start(workdir)
+    wait_for_step(process, workdir, 20)
+    process.send_signal(signal.SIGTERM)
+    finish(process, 143)
+    damaged = newest(workdir)
+    damage(damaged)
+    output = finish(runs.start(workdir))
+    said = re.search(r"checkpoint of step (\d+) is damaged .*falling back to step (\d+)", output)
+    assert said, output
+    assert said[1] == damaged.name
+    same_bits(workdir, whole)
+    assert list((workdir / "checkpoints" / "damaged").iterdir())
+    report(
+        f"{damage.__name__.replace('_', ' ')} of checkpoint {said[1]}",
+        f"went on from {said[2]}; the same bits",
+    )
+
+
+def test_disk_full_in_a_checkpoint(runs, whole, tmp_path, report):
+    """A small tmpfs where it may be mounted, which is then made larger; else a quota on the size of files."""
+    workdir = tmp_path / "disk" / "run"
+    workdir.parent.mkdir()
+    mounted = mount(workdir.parent, "size=240k")
+    limit = None if mounted else (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)))
+    try:
+        output = finish(runs.start(workdir, preexec_fn=limit), 1)
+        message = output.strip().splitlines()[-1]
+        assert message.startswith("mvcl: "), output
+        assert re.search("No space left on device|File too large", message)
+        assert "continues from the newest" in message
+        assert "Traceback" not in output
+        if mounted:
+            subprocess.run(["mount", "-o", "remount,size=64m", workdir.parent], check=True)
+        finish(runs.start(workdir))
+        same_bits(workdir, whole)
+    finally:
+        if mounted:
+            subprocess.run(["umount", workdir.parent], check=True)
+    how = "a tmpfs of 240 KiB" if mounted else "a limit of 12 KB a file"
+    report(f"disk full: {how}", f"{message[6:90]}...; with room, the same bits")
+
+
+def mount(folder, options):
+    if os.geteuid() != 0:
+        return False
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True)
+    return done.returncode == 0
+
+
+def test_a_read_only_work_directory(runs, tmp_path, report):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = mount(folder, "ro")
+    if not mounted:
+        if os.geteuid() == 0:
+            pytest.skip("root may write anywhere, and may not mount a read-only folder here")
+        folder.chmod(0o555)
+    try:
+        output = finish(runs.start(folder / "run"), 2)
+    finally:
+        if mounted:
+            subprocess.run(["umount", folder], check=True)
+    message = output.strip().splitlines()[-1]
+    assert "cannot be written" in message
+    assert "choose another" in message
+    report("a read-only work directory", f"code 2: ...{message[-60:]}")
+
+
+def test_a_corrupt_record(runs, whole, tfds, tmp_path, report):
+    """Bits of a record in the ArrayRecord file are flipped."""
+    copy = tmp_path / "tfds"
+    shutil.copytree(tfds, copy)
+    (file,) = copy.rglob("*train*array_record*")
+    content = bytearray(file.read_bytes())
+    for place in range(len(content) // 2, len(content) // 2 + 8):
+        content[place] ^= 0xFF
+    file.write_bytes(content)
+    env = {"TFDS_DATA_DIR": str(copy)}
+    workdir = tmp_path / "run"
+    output = finish(runs.start(workdir, env=env))
+    passed = re.findall(r"passed over: (record \d+ [^\n]*)", output)
+    assert passed, output
+    again = tmp_path / "killed"
+    process = runs.start(again, env=env)
+    wait_for_step(process, again, 30)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    finish(runs.start(again, env=env))
+    same_bits(again, workdir)
+    refused = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 1)
+    message = refused.strip().splitlines()[-1]
+    assert re.search(r"mvcl: .*record \d+ of .*--train.corrupt-limit", message), refused
+    report(
+        "8 flipped bytes in a record file",
+        f"{len(set(passed))} passed over and named, the same bits after a kill; limit 0 stops with the record's name",
+    )
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Images of different sizes, so that each is read from its file when its turn comes; one is cut short."""
+    folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for part, count in (("train", 40), ("test", 10)):
+        for name in ("cat", "dog"):
+            (folder / part / name).mkdir(parents=True)
+            for i in range(count):
+                shape = (9 + i % 3, 10, 3)
+                colours = rng.integers(0, 256, shape).astype(np.uint8)
+                Image.fromarray(colours).save(folder / part / name / f"{i:02d}.png")
+    return folder
+
+
+PHOTOS = ("data:folder", "views.policy:simclr", "--views.policy.image-size", "8", "--train.epochs", "1")
+
+
+def test_a_corrupt_image(runs, photos, tmp_path, report):
+    folder = tmp_path / "photos"
+    shutil.copytree(photos, folder)
+    bad = folder / "train" / "dog" / "07.png"
+    bad.write_bytes(bad.read_bytes()[:100])
+    options = (*PHOTOS, "--data.path", folder)
+    output = finish(runs.start(tmp_path / "one", *options))
+    assert len(re.findall(r"passed over: image \S*dog/07.png", output)) == 1, output
+    two = finish(runs.start_many(tmp_path / "two", *options))
+    assert re.search(r"passed over: image \S*dog/07.png", two), two
+    # the same example takes its place whoever reads it
+    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-5)
+    for i in range(3):
+        other = folder / "train" / "cat" / f"{i:02d}.png"
+        other.write_bytes(other.read_bytes()[:80])
+    refused = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 1)
+    message = refused.strip().splitlines()[-1]
+    assert re.search(r"mvcl: .*(cat|dog)/0\d.png.*--train.corrupt-limit", message), refused
+    report(
+        "an image cut short, then four",
+        "one passed over and named, losses alike on 1 and 2 processes; of four with limit 3, the last stops the run",
+    )
+
+
+def test_a_stalled_reader(runs, photos, tmp_path, report):
+    """An image becomes a pipe that nobody writes to: opening it does not return."""
+    folder = tmp_path / "photos"
+    shutil.copytree(photos, folder)
+    workdir = tmp_path / "run"
+    options = (*PHOTOS, "--data.path", folder, "--train.stall-seconds", "5", "--train.threads", "1")
+    process = runs.start(workdir, *options, "--train.steps", "100000", "--checkpoint.every-steps", "50")
+    wait_for_step(process, workdir, 3)
+    begun = time.monotonic()
+    stuck = folder / "train" / "cat" / "11.png"
+    stuck.unlink()
+    os.mkfifo(stuck)
+    output = finish(process, 1, timeout=120)
+    took = time.monotonic() - begun
+    message = output.strip().splitlines()[-1]
+    assert re.search(r"mvcl: no batch for 5 s.*cat/11.png", message), output
+    assert "--train.stall-seconds" in message
+    report(
+        "an image that never comes (a pipe)", f"stopped after {took:.0f} s: {message[6:60]}... names the file"
+    )
+
+
+def test_a_loss_that_is_no_number(runs, tmp_path, report):
+    output = finish(
+        runs.start(tmp_path / "run", "optimizer:sgd", "--optimizer.learning-rate", "1e38"),
+        1,
+    )
+    message = output.strip().splitlines()[-1]
+    assert re.search(r"mvcl: the loss is (nan|inf) at step \d+; ", message), output
+    assert whole_steps(tmp_path / "run") == [] or max(whole_steps(tmp_path / "run")) < STEPS
+    report("a learning rate of 1e38", f"code 1: {message[6:75]}...")
+
+
+def test_the_clock_goes_back(runs, whole, tmp_path, report):
+    """time.time() jumps back an hour, again and again, within the run and between two runs."""
+    shim = tmp_path / "shim"
+    shim.mkdir()
+    (shim / "sitecustomize.py").write_text(
+        textwrap.dedent(
+            """
+            import os, time
+            real, begun = time.time, time.monotonic()
+            time.time = lambda: real() - float(os.environ["BACK"]) - 3600 * ((time.monotonic() - begun) // 2)
+            """
+        )
+    )
+    workdir = tmp_path / "run"
+    env = {"PYTHONPATH": str(shim), "BACK": "0"}
+    process = runs.start(workdir, env=env)
+    wait_for_step(process, workdir, 10)
+    process.send_signal(signal.SIGTERM)
+    finish(process, 143)
+    first = json.loads((workdir / "heartbeat.json").read_text())
+    finish(runs.start(workdir, env=env | {"BACK": "86400"}))
+    second = json.loads((workdir / "heartbeat.json").read_text())
+    assert second["unix_time"] > first["unix_time"]
+    assert second["step"] == STEPS
+    times = event_times(workdir)
+    assert len(times) > STEPS
+    assert times == sorted(times)
+    assert all(
+        row["seconds_step"] >= 0 and row["views_per_second"] > 0 for row in rows(workdir) if "loss" in row
+    )
+    same_bits(workdir, whole)
+    report("the clock back 1 h every 2 s, and a day", f"{len(times)} events in rising time; the same bits")
+
+
+def event_times(workdir):
+    """Wall times of TensorBoard's events, file by file."""
+    from tensorboardX.event_file_writer import event_pb2
+    from tensorboardX.record_writer import RecordWriter  # noqa: F401  (the format: length, crc, bytes, crc)
+
+    times = []
+    files = sorted((workdir / "tensorboard").iterdir(), key=lambda f: f.stat().st_mtime)
+    for file in files:
+        content, at = file.read_bytes(), 0
+        while at < len(content):
+            length = int.from_bytes(content[at : at + 8], "little")
+            event = event_pb2.Event.FromString(content[at + 12 : at + 12 + length])
+            if event.HasField("summary"):
+                times.append(event.wall_time)
+            at += 16 + length
+    return times
+
+
+def test_two_runs_on_one_work_directory(runs, tmp_path, report):
+    workdir = tmp_path / "run"
+    first = runs.start(workdir)
+    wait_for_step(first, workdir, 1)
+    first.send_signal(signal.SIGSTOP)  # however fast the machine is
+    try:
+        output = finish(runs.start(workdir), 2)
+    finally:
+        first.send_signal(signal.SIGCONT)
+    assert f"another run is at work in {workdir}" in output
+    finish(first)
+    assert len(losses(workdir)) == STEPS
+    report("a second run in the same folder", "code 2: another run is at work; the first is not disturbed")
+
+
+def test_many_prepare_the_data_at_once(runs, tmp_path, report):
+    """Three processes find no data set: one prepares it, the others wait and use it."""
+    code = "from mvcl import data; s = data.Digits().open(); print(len(s['train']), len(s['test']))"
+    env = runs.environment(TFDS_DATA_DIR=str(tmp_path / "data"))
+    several = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [finish(process) for process in several] == ["1437 360\n"] * 3
+    folders = [p.name for p in (tmp_path / "data" / "mvcl_digits").iterdir()]
+    assert folders == ["1.0.0"]
+    report("three processes without data", "prepared once, all three read 1437 and 360 examples")
