@@ -14,6 +14,7 @@ gives both: the block of views (m, l) is the transpose of (l, m). The rules that
 - In blocks of rows, E is recomputed tile by tile and never stored.
 """
 
+import functools
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -90,7 +91,8 @@ def across(
 ) -> tuple[jax.Array, jax.Array]:
     """For each pair (l, m) of a view of x and one of y, `(len(pairs), n)` each: rows, and columns.
 
-    Rows: log-sum-exp over j of <x_li, y_mj>, by i. Columns: over i, by j. `diagonal=False` leaves out j = i.
+    Rows: log-sum-exp over j of <x_li, y_mj>, by i. Columns: over i, by j. `diagonal=False` leaves out j = i, and
+    j = i + n, i + 2n, ... where the views of y are several sets of the n instances side by side.
     `gathered=False` leaves y as it is on each device: a queue that all of them hold, without columns.
     """
     bound = _joint_bound(x, y)
@@ -108,6 +110,23 @@ def across(
     total = lax.psum(jnp.where(there, jnp.exp(jnp.where(there, part, 0) - top), 0), axis_name)
     whole = _numerics.vary_as(_log_sum(total, top), x.z)
     return rows, _own(whole, axis_name, x.z.shape[1])
+
+
+def against_all(
+    x: Vectors, y: Vectors, *, axis_name: str | None = None, block_size: int | None = None
+) -> jax.Array:
+    """`(k, n)`: the log-sum-exp over every view m of y and all j != i of <x_li, y_mj>."""
+    k, n, _ = x.z.shape
+    if axis_name is None and n * n < _LARGE_BLOCK:
+        # All views of y side by side: one product for each view of x, not one for each pair of views.
+        flat = Vectors(
+            y.z.reshape(1, -1, y.z.shape[2]), None if y.keep is None else y.keep.reshape(1, -1), y.bound
+        )
+        pairs = tuple((l, 0) for l in range(k))
+        return across(x, flat, pairs, diagonal=False, columns=False, block_size=block_size)[0]
+    pairs = tuple((l, m) for l in range(k) for m in range(y.z.shape[0]))
+    rows, _ = across(x, y, pairs, diagonal=False, columns=False, axis_name=axis_name, block_size=block_size)
+    return _numerics.logsumexp(rows.reshape(k, -1, n), axis=1)
 
 
 def _local(
@@ -457,6 +476,11 @@ def _everywhere(
 _sums.defvjp(_sums_forward, _sums_backward)
 
 
+def _instance(tiles: Tiles, j: jax.Array, n: int) -> jax.Array:
+    """Whose vectors these rows of y are, n instances to a set."""
+    return j if tiles.axis is not None else j % n
+
+
 def _here(
     tiles: Tiles, i: Any, j: Any, keep_x: jax.Array | None, keep_y: jax.Array | None
 ) -> jax.Array | None:
@@ -493,7 +517,7 @@ def _dense(
     here = _here(
         tiles,
         i,
-        jnp.arange(y.shape[1]),
+        _instance(tiles, jnp.arange(y.shape[1]), x.shape[1]),
         None if keep_x is None else keep_x[left],
         None if keep_y is None else keep_y[right],
     )
@@ -545,9 +569,13 @@ def _take(x: jax.Array, views: np.ndarray) -> jax.Array:
 
 
 def _add_at(like: jax.Array, views: np.ndarray, change: jax.Array) -> jax.Array:
+    """The sum by view. Written out: the compiler's scatter takes longer than the products."""
     if np.array_equal(views, np.arange(like.shape[0])):
         return change
-    return _numerics.vary_as(jnp.zeros_like(like), change).at[views].add(change)
+    parts = lax.split(change, (1,) * len(views))
+    none = _numerics.vary_as(jnp.zeros_like(like[:1]), change)
+    of_view = [[part for part, v in zip(parts, views) if v == view] for view in range(like.shape[0])]
+    return jnp.concatenate([functools.reduce(jnp.add, some) if some else none for some in of_view])
 
 
 def _transposed(subscripts: str, x: jax.Array, weight: jax.Array) -> jax.Array:
@@ -573,6 +601,7 @@ class _Grid(NamedTuple):
     keep_y: jax.Array | None
     rows: int  # of a tile
     columns: int
+    instances: int
 
 
 def _grid(tiles: Tiles, x: Any, y: Any, keep_x: Any, keep_y: Any) -> _Grid:
@@ -595,7 +624,7 @@ def _grid(tiles: Tiles, x: Any, y: Any, keep_x: Any, keep_y: Any) -> _Grid:
         keep_y = jnp.ones(y.shape[:2], bool) if keep_y is None else keep_y
         y, keep_y = _pad(y, pad_y), _pad(keep_y, pad_y)
     columns_of_steps = tuple(jnp.asarray(c, jnp.int32) for c in np.asarray(steps).T)
-    return _Grid(columns_of_steps, x, y, keep_x, keep_y, rows, columns)
+    return _Grid(columns_of_steps, x, y, keep_x, keep_y, rows, columns, n)
 
 
 def _pad(x: jax.Array, rows: int) -> jax.Array:
@@ -624,7 +653,7 @@ def _tile(
     _, l, r, a, b = step
     xs, ys = _cut(g.x, l, a, g.rows), _cut(g.y, r, b, g.columns)
     i = a + jnp.arange(g.rows) + (0 if offset is None else offset)
-    j = b + jnp.arange(g.columns)
+    j = _instance(tiles, b + jnp.arange(g.columns), g.instances)
     keep_x = None if g.keep_x is None else _cut(g.keep_x, l, a, g.rows)
     keep_y = None if g.keep_y is None else _cut(g.keep_y, r, b, g.columns)
     return xs, ys, _numerics.inner("id,jd->ij", xs, ys), _here(tiles, i, j, keep_x, keep_y)

@@ -57,18 +57,8 @@ def sufficient_statistics(
     # The mean of unit vectors is no longer than they are.
     q = _views.scaled(rest, temperature, normalize, exists)
     queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
-    k, n, _ = z.shape
-    rows, _ = _energy.across(
-        v,
-        q,
-        tuple((a, g) for a in range(k) for g in range(k)),
-        diagonal=False,
-        columns=False,
-        axis_name=axis_name,
-        block_size=block_size,
-    )
     positive = jnp.sum(v.z * q.z, axis=-1)  # (k, n)
-    energies = [positive, _numerics.logsumexp(rows.reshape(k, k, n), axis=1)]
+    energies = [positive, _energy.against_all(v, q, axis_name=axis_name, block_size=block_size)]
     if queue is not None:
         energies.append(_views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
     return _numerics.mean_where(_views.join(*energies) - positive, exists, axis_name)
