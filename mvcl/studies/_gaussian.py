@@ -32,7 +32,8 @@ OBJECTIVES = {
     "sufficient_statistics": "Sufficient statistics",
     "multi_crop": "Multi-Crop (InfoNCE)",
 }
-_COLOURS = ("#0072b2", "#d55e00", "#00805c", "#8b4fbf")
+# Geometric and Multi-Crop lie on each other; dashes over a wide line show both.
+_STYLES = (("#0072b2", "-", 3.0), ("#d55e00", "-", 1.4), ("#00805c", "-", 1.4), ("#e8b500", "--", 1.4))
 _TINY = 1e-30
 
 Embed = Callable[[jax.Array], jax.Array]
@@ -50,7 +51,7 @@ class Gaussian:
     """K, instances of a batch; each has M views."""
     epochs: int = 200
     """Length of a training."""
-    steps_per_epoch: int = 5
+    steps_per_epoch: int = 3
     """Batches of an epoch; all are fresh draws from the model."""
     seeds: int = 16
     """Networks and data trained together."""
@@ -406,7 +407,7 @@ def plot(found: dict[str, Any], file: Path) -> None:
         panels = figure.subplots(1, 4)
         truth = dict(sorted((r["views"], r["information"]) for r in found["runs"]))
         panels[0].plot(list(truth), list(truth.values()), "k-", label="true one-vs-rest information")
-        for colour, (name, label) in zip(_COLOURS, OBJECTIVES.items()):
+        for (colour, line, width), (name, label) in zip(_STYLES, OBJECTIVES.items()):
             mine = sorted((r for r in found["runs"] if r["objective"] == name), key=lambda r: r["views"])
             if not mine:
                 continue
@@ -414,7 +415,9 @@ def plot(found: dict[str, Any], file: Path) -> None:
             for panel, measure in zip(panels, ("bound", "gap", "ratio", "loss")):
                 y = [np.mean(r[measure]) for r in mine]
                 spread = [np.std(r[measure], ddof=1) if len(r[measure]) > 1 else 0.0 for r in mine]
-                panel.errorbar(x, y, spread, marker="o", ms=3, lw=1.4, capsize=2, color=colour, label=label)
+                panel.errorbar(
+                    x, y, spread, marker="o", ms=3, ls=line, lw=width, capsize=2, color=colour, label=label
+                )
         titles = ("Information and its bounds (nats)", "Gap (nats)", "Bound / truth", "Loss (nats)")
         for panel, title in zip(panels, titles):
             panel.set(title=title, xlabel="views M", xticks=list(truth))
