@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mvcl import metrics
 from mvcl.report import _figures
 from mvcl.report._read import Run, differences, number, read_run
 from mvcl.report._style import STYLE
@@ -24,6 +25,7 @@ CURVES = (
     ("gradient_norm", "Gradient norm", "norm"),
 )
 EXAMPLES = 8  # rows of the grid of views
+MATRICES = 6  # weights of the views that are shown: the first, the last, and some between
 
 
 def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
@@ -68,6 +70,8 @@ def _one(run: Run) -> str:
         _section("Evaluation", _tables([run], [name])),
         _section("Curves", _curves([run], [name])),
         _section("Views", _views(run)),
+        _section("Pairs of views", _weights(run)),
+        _section("Each view over time", _view_accuracies(run)),
         _section("Test embeddings", _embeddings(run)),
         _section("Configuration", _config(run)),
     ]
@@ -174,7 +178,7 @@ def _tables(runs: Sequence[Run], names: Sequence[str]) -> str:
                 where = f"{name}, {row}" if len(runs) > 1 else row
                 protocols.setdefault(column, {}).setdefault(result.protocol, []).append(where)
         step = "" if run.evaluation_step is None else f" at step {run.evaluation_step}"
-        caption = f"{_text(name)}{step}" if len(runs) > 1 else f"Test accuracy{step}"
+        caption = f"{_text(name)}{step}" if len(runs) > 1 else f"Measured{step}"
         tables.append(
             f'<div class="scroll"><table class="numbers"><caption>{caption}</caption>'
             f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -266,6 +270,76 @@ def _views(run: Run) -> str:
         f'<div class="scroll"><table class="views"><thead><tr><td></td><th scope="col">original</th>{head}</tr>'
         f"</thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _weights(run: Run) -> str:
+    """The (k, k) weights of the pairs of views, one table for each time they were taken."""
+    taken = [look for look in run.looks if look.weights is not None]
+    if not taken:
+        return ""
+    shown = [
+        taken[i]
+        for i in sorted({round(x) for x in np.linspace(0, len(taken) - 1, min(len(taken), MATRICES))})
+    ]
+    largest = max(float(np.max(look.weights)) for look in shown if look.weights is not None)
+    tables = ""
+    for look in shown:
+        assert look.weights is not None
+        names = _view_labels(run, len(look.weights))
+        head = "".join(f'<th scope="col">{_text(name)}</th>' for name in names)
+        body = ""
+        for name, row in zip(names, look.weights):
+            shades = [f"{60 * max(float(w), 0) / max(largest, 1e-9):.0f}%" for w in row]
+            cells = "".join(
+                f'<td style="background: color-mix(in srgb, var(--s0) {shade}, transparent)">{float(w):.3f}</td>'
+                for shade, w in zip(shades, row)
+            )
+            body += f'<tr><th scope="row">{_text(name)}</th>{cells}</tr>'
+        tables += (
+            f'<div class="scroll"><table class="numbers"><caption>from step {look.step}</caption>'
+            f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        )
+    part = "" if len(shown) == len(taken) else f" {len(shown)} of {len(taken)} times are shown."
+    return (
+        f"<p>How much a pair of views counts: the more two views share, the more they are drawn together.{part}</p>"
+        f'<div class="tables">{tables}</div>'
+    )
+
+
+def _view_accuracies(run: Run) -> str:
+    """Clustering accuracy of each view by itself, over training."""
+    looks = [look for look in run.looks if look.clusters is not None]
+    if run.embeddings is None or len(looks) < 2:
+        return ""
+    labels = run.embeddings.labels
+    if len(set(labels.tolist())) < 2 or any(
+        np.asarray(look.clusters).shape[1] != len(labels) for look in looks
+    ):
+        return ""  # the embeddings are those of other examples
+    steps = np.array([look.step for look in looks], float)
+    values = np.array([[_accuracy(labels, view) for view in np.asarray(look.clusters)] for look in looks])
+    names = _view_labels(run, values.shape[1])
+    series = [(steps, column) for column in values.T]
+    ends = ", ".join(
+        f"{name} {first:.3f} to {last:.3f}" for name, first, last in zip(names, values[0], values[-1])
+    )
+    plot = _figures.curves(
+        series, [], "accuracy", f"Clustering accuracy of each view over training steps; {ends}"
+    )
+    return (
+        f'{_legend(names, lines=True)}<div class="plots"><figure>{plot}<figcaption><b>Clustering accuracy</b> of each '
+        f"view by itself: {_text(ends)}. A falling curve is a view that the others drag down.</figcaption></figure>"
+        "</div>"
+    )
+
+
+def _accuracy(labels: np.ndarray, clusters: np.ndarray) -> float:
+    here = clusters >= 0
+    return metrics.clustering_accuracy(labels[here], clusters[here]) if here.any() else float("nan")
+
+
+def _view_labels(run: Run, k: int) -> list[str]:
+    return run.view_names if len(run.view_names) == k else [f"view {i + 1}" for i in range(k)]
 
 
 def _embeddings(run: Run) -> str:

@@ -41,6 +41,15 @@ class Embeddings:
 
 
 @dataclass(frozen=True)
+class Look:
+    """What a method saw of the whole table at one step: weights (k, k) of the pairs of views, clusters (k, n)."""
+
+    step: int
+    weights: np.ndarray | None
+    clusters: np.ndarray | None
+
+
+@dataclass(frozen=True)
 class Run:
     """What a run folder holds; None and empty are explained in `missing`."""
 
@@ -51,6 +60,9 @@ class Run:
     evaluation_step: int | None
     views: Views | None
     embeddings: Embeddings | None
+    looks: list[Look] = field(default_factory=list)
+    """In order of their steps; only some methods take them."""
+    view_names: list[str] = field(default_factory=list)
     missing: list[tuple[str, str, str]] = field(default_factory=list)
     """(what the report lacks, why, what to do), one for each file that is absent or unreadable."""
 
@@ -81,7 +93,14 @@ def read_run(path: Path) -> Run:
     config = attempt("config.json", "The configuration", train, _config)
     scalars = attempt("metrics.jsonl", "The curves", train, _scalars)
     evaluation = attempt("evaluation.json", "The evaluation table", f"run: mvcl evaluate {path}", _evaluation)
-    views = attempt("views.npz", "The picture of the views", train, _views)
+    looks = (
+        attempt("refresh.jsonl", "The weights of the views", train, _looks)
+        if (path / "refresh.jsonl").is_file()
+        else []
+    )
+    tables = (path / "scaling.json").is_file()  # numbers, of which there is no picture
+    names = attempt("scaling.json", "The names of the views", train, _view_names) if tables else []
+    views = None if tables else attempt("views.npz", "The picture of the views", train, _views)
     embeddings = attempt(
         "embeddings.npz",
         "The picture of the test embeddings",
@@ -89,7 +108,9 @@ def read_run(path: Path) -> Run:
         _embeddings,
     )
     step, rows = evaluation or (None, {})
-    return Run(path, config, scalars or {}, rows, step, views, embeddings, missing)
+    return Run(
+        path, config, scalars or {}, rows, step, views, embeddings, looks or [], names or [], missing=missing
+    )
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -144,6 +165,32 @@ def _scalars(file: Path) -> Scalars:
     if not steps:
         raise ValueError("it holds no line with a step")
     return dict(sorted(steps.items()))
+
+
+def _looks(file: Path) -> list[Look]:
+    looks: dict[int, Look] = {}
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+            arrays = {name: np.asarray(record[name]) for name in ("weights", "clusters") if name in record}
+            step = int(record["step"])
+        except (ValueError, KeyError, TypeError):
+            continue  # a run that was killed leaves a torn line
+        weights, clusters = arrays.get("weights"), arrays.get("clusters")
+        if weights is not None and (
+            weights.ndim != 2 or weights.dtype.kind not in "if" or np.ptp(weights.shape)
+        ):
+            raise ValueError(f"weights must be a square of numbers, got {weights.dtype}{list(weights.shape)}")
+        if clusters is not None and (clusters.ndim != 2 or clusters.dtype.kind != "i"):
+            raise ValueError(
+                f"clusters must be (views, examples) integers, got {clusters.dtype}{list(clusters.shape)}"
+            )
+        looks[step] = Look(step, weights, clusters)
+    return [looks[step] for step in sorted(looks)]
+
+
+def _view_names(file: Path) -> list[str]:
+    return [str(name) for name in json.loads(file.read_text(encoding="utf-8"))]
 
 
 def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]]]:

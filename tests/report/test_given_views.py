@@ -1,0 +1,36 @@
+"""The page of a run on tables: weights of the pairs of views and each view's accuracy, over time."""
+
+import json
+
+import numpy as np
+from test_page import page_of
+
+
+def test_weights_and_accuracies(run, tmp_path):
+    (run / "views.npz").unlink()
+    (run / "scaling.json").write_text(json.dumps({"<pixels>": {}, "shape": {}}))
+    labels = np.load(run / "embeddings.npz")["labels"]
+    wrong = np.where(labels == 0, 1, labels)
+    looks = [
+        {"step": 0, "clusters": [labels.tolist(), wrong.tolist()]},
+        {"step": 5, "weights": [[1.7, 0.25], [0.25, 1.7]], "clusters": [labels.tolist(), labels.tolist()]},
+        {"step": 9, "weights": [[1.7, 0.5], [0.5, 1.7]], "clusters": [wrong.tolist(), labels.tolist()]},
+    ]
+    lines = [json.dumps(look) for look in looks]
+    (run / "refresh.jsonl").write_text("\n".join([*lines, '{"step": 12, "wei']))
+    page = page_of(run, out=tmp_path / "report.html")
+    assert "Pairs of views" in page.titles
+    assert ["shape", "0.250", "1.700"] in page.rows
+    assert ["<pixels>", "1.700", "0.500"] in page.rows
+    assert "from step 9" in page.text
+    right = 1 - np.mean(labels == 0)  # two classes in one cluster: the smaller is wrong
+    right = max(right, 1 - np.mean(labels == 1))
+    assert f"<pixels> 1.000 to {right:.3f}, shape {right:.3f} to 1.000" in page.text
+    assert "Not here" not in page.titles
+
+
+def test_other_examples_give_no_curve(run, tmp_path):
+    looks = [{"step": s, "clusters": [[0, 1], [1, 0]]} for s in (0, 5)]
+    (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
+    page = page_of(run, out=tmp_path / "report.html")
+    assert "Each view over time" not in page.titles

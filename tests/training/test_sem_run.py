@@ -1,0 +1,124 @@
+"""SEM from tables to clusters, by the commands a person types."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from mvcl import cli, data, metrics
+from mvcl.evaluation import EVALUATIONS
+from mvcl.methods import OBJECTIVES, PAIR_OBJECTIVES, Sem
+from mvcl.training import AdamW, Checkpoint, Config, Train, train
+
+SMALL = ("--method.hidden", "64", "64", "--method.features", "16", "--method.embedding", "8")
+
+
+@pytest.mark.slow
+def test_digits_by_six_descriptions(tmp_path):
+    """As the recipe has it; more than the best description by itself, and than all of them raw."""
+    assert cli.main(["train", "configs/xu/digits_views.py", "--workdir", str(tmp_path / "run")]) == 0
+    rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())["rows"]
+    trained, raw = ({r["name"]: r["value"] for r in rows[name]} for name in ("trained encoder", "raw input"))
+    assert trained["ACC"] > raw["ACC"]
+    assert trained["ACC"] > raw["best view ACC"]
+    looks = [json.loads(line) for line in (tmp_path / "run" / "refresh.jsonl").read_text().splitlines()]
+    steps = 1797 // 256
+    assert [look["step"] // steps for look in looks if "weights" in look] == [100, 150]
+    assert "Pairs of views" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
+    """Two sensors see one of three groups, a third sees nothing; a tenth of the readings is missing."""
+    groups = np.repeat(["red", "green", "blue"], 40)
+    centres = dict(zip(("red", "green", "blue"), 6 * np.eye(3)))
+    (tmp_path / "in").mkdir()
+    for name, width, signal in (("camera", 5, 1), ("radar", 4, 1), ("coin", 6, 0)):
+        lines = [
+            ",".join(["id", *(f"{name}{i}" for i in range(width)), *(["label"] if name == "coin" else [])])
+        ]
+        for i, group in enumerate(groups):
+            if name != "coin" and i % 10 == (0 if name == "camera" else 1):
+                continue
+            row = rng.normal(size=width)
+            row[:3] += signal * centres[group]
+            lines.append(",".join([f"item{i}", *map(str, row), *([group] if name == "coin" else [])]))
+        (tmp_path / "in" / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    run = str(tmp_path / "run")
+    options = [
+        "--optimizer.learning-rate",
+        "3e-3",
+        "--optimizer.end-learning-rate",
+        "3e-3",
+        "--train.epochs",
+        "120",
+        "--train.batch-size",
+        "40",
+        "--method.pretrain-epochs",
+        "80",
+    ]
+    command = [
+        "train",
+        "configs/xu/tables.py",
+        "--data.path",
+        str(tmp_path / "in"),
+        "--workdir",
+        run,
+        *options,
+        *SMALL,
+    ]
+    assert cli.main(command) == 0
+    assert cli.main(["report", run]) == 0
+    with open(tmp_path / "run" / "clusters.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["id"]: row["label"] for row in rows} == {f"item{i}": g for i, g in enumerate(groups)}
+    kinds = [["red", "green", "blue"].index(row["label"]) for row in rows]
+    of_camera = [
+        (k, int(row["cluster of camera"])) for k, row in zip(kinds, rows) if row["cluster of camera"]
+    ]
+    assert len(of_camera) == 108
+    assert metrics.clustering_accuracy(*np.transpose(of_camera)) > 0.9
+    looks = [json.loads(line) for line in (tmp_path / "run" / "refresh.jsonl").read_text().splitlines()]
+    weights = np.array(next(look["weights"] for look in looks if "weights" in look))  # camera, coin, radar
+    assert weights[0, 2] > 2 * max(weights[0, 1], weights[1, 2])
+    assert set(json.loads((tmp_path / "run" / "scaling.json").read_text())) == {"camera", "coin", "radar"}
+    again = data.Tables(path=str(tmp_path / "in"), scaling_file=f"{run}/scaling.json").open()["train"]
+    assert len(again) == 120
+
+
+@pytest.mark.slow
+def test_a_run_that_was_cut_is_the_run_that_was_not(tmp_path):
+    """W is in the checkpoint, and what is taken at its step is taken again."""
+
+    def config(steps):
+        pair = PAIR_OBJECTIVES["nt_xent"](temperature=1.0)
+        return Config(
+            data=data.DigitsViews(noise=True),
+            objective=OBJECTIVES["all_pairs"](pairs="all", reduction="sum", pair=pair),
+            method=Sem(
+                pretrain_epochs=1,
+                update_epochs=1,
+                hidden=(8, 8),
+                features=6,
+                embedding=4,
+                sample_weights=True,
+            ),
+            optimizer=AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
+            train=Train(steps=steps, batch_size=256, evaluate_every=0, log_every=1),
+            checkpoint=Checkpoint(every_steps=20),
+            evaluation=EVALUATIONS["clustering"](features="head", runs=1, starts=1, svm_share=0),
+        )
+
+    train(config(24), tmp_path / "whole")
+    lines = (tmp_path / "whole" / "refresh.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [7, 14, 21]
+    shutil.copytree(
+        tmp_path / "whole", tmp_path / "cut"
+    )  # back to step 20, which takes that of step 21 again
+    shutil.rmtree(tmp_path / "cut" / "checkpoints" / "24")
+    (tmp_path / "cut" / "evaluation.json").unlink()
+    train(config(24), tmp_path / "cut")
+    for name in ("refresh.jsonl", "evaluation.json"):
+        assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
