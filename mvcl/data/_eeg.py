@@ -1,6 +1,7 @@
 """Sleep EEG as views: one channel each, in scored windows of 30 seconds."""
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -71,18 +72,26 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
         if not high > low:
             raise CorruptExample(f"channel {channel + 1} of {len(signals)} does not change")
         scaled[channel] = ((signal - middle) / ((high - low) / 1.349)).clip(-_CLIP, _CLIP)
-    starts, labels = [], []
+    seconds = scaled.shape[1] / rate
+    starts, labels, dropped = [], [], 0
     for first, last, stage in recording.stages:
+        if not (math.isfinite(first) and math.isfinite(last)):
+            raise CorruptExample(f"a stage is scored from {first} to {last} s")
         count = int((last - first) / SECONDS + 1e-6)
-        starts += [round((first + SECONDS * i) * rate) for i in range(count)]
-        labels += [stage] * count
+        # A torn scoring may state any span; only windows inside the recording are gone through.
+        inside = range(
+            max(0, math.ceil(-first / SECONDS)), min(count, math.ceil((seconds - first) / SECONDS))
+        )
+        starts += [round((first + SECONDS * i) * rate) for i in inside]
+        labels += [stage] * len(inside)
+        dropped += max(count, 0) - len(inside)
     asleep = [start for start, label in zip(starts, labels) if label != 0]
     if asleep:
         margin = wake_minutes * 60 * rate
         kept = [asleep[0] - margin <= start <= asleep[-1] + margin for start in starts]
         starts, labels = ([x for x, keep in zip(v, kept) if keep] for v in (starts, labels))
     length = SECONDS * rate
-    cut, stages, dropped = [], [], 0
+    cut, stages = [], []
     for start, label in zip(starts, labels):
         window = scaled[:, start : start + length]
         if (

@@ -1,6 +1,7 @@
 """Utterances as text, audio and vision feature sequences with a sentiment to regress on."""
 
 import dataclasses
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ _RANGE = {"mosei": 3.0, "chsims": 1.0}  # sentiment lies in [-3, 3] and in [-1, 
 _SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
 _LABELS = ("regression_labels", "labels")
 _BLOCK = 256
+# What numpy raises for a damaged file; its header is Python text, which is tokenized.
+_TORN = (ValueError, OSError, EOFError, SyntaxError, tokenize.TokenError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,7 +278,7 @@ def _read_npz(path: Path) -> dict[str, dict[str, Any]]:
             for name in archive.files:
                 part, _, key = name.partition("_")
                 raw.setdefault(part, {})[key] = archive[name]
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (*_TORN, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is not a readable .npz file: {error}") from error
     return raw
 
@@ -283,7 +286,7 @@ def _read_npz(path: Path) -> dict[str, dict[str, Any]]:
 def _read_npy(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except _TORN as error:
         raise ValueError(f"{path} is not a readable .npy file: {error}") from error
 
 

@@ -304,6 +304,11 @@ def test_windows_leave_out_what_is_missing_flat_or_long_awake(rng):
     quartiles = np.percentile(x[1], (25, 50, 75))
     expected = (x[1, 12_000:15_000] - quartiles[1]) / ((quartiles[2] - quartiles[0]) / 1.349)
     np.testing.assert_allclose(cut[2, 1], expected, rtol=1e-6, atol=1e-6)
+    endless = [(-3e15, 60.0, 1), (60.0, 3e15, 2)]  # a torn scoring; the parts inside are kept
+    clean = rng.normal(size=(1, 120 * 100))
+    assert windows(recording(clean, endless), 100, 30)[1].tolist() == [1, 1, 2, 2]
+    with pytest.raises(_shards.CorruptExample, match=r"scored from 0\.0 to nan s"):
+        windows(recording(clean, [(0.0, math.nan, 1)]), 100, 30)
     awake = [(0.0, 120.0, 0), (120.0, 180.0, 3), (180.0, 300.0, 0)]
     assert windows(recording(x[:, ::-1], awake), 100, 1.0)[1].tolist().count(0) <= 4
     clean = rng.normal(size=(1, 300 * 100))
