@@ -72,7 +72,7 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
         if not high > low:
             raise CorruptExample(f"channel {channel + 1} of {len(signals)} does not change")
         scaled[channel] = ((signal - middle) / ((high - low) / 1.349)).clip(-_CLIP, _CLIP)
-    seconds = scaled.shape[1] / rate
+    seconds = scaled[0].size / rate
     starts, labels, dropped = [], [], 0
     for first, last, stage in recording.stages:
         if not (math.isfinite(first) and math.isfinite(last)):
