@@ -1,0 +1,115 @@
+"""What watching a run costs: steps of a config as the loop does them, with and without the watch, turn by turn.
+
+    python -m benchmarks.watching [--config configs/digits.py] [--rounds 30] [--steps 10]
+
+Each round does as many steps bare and as many watched: batches through the watching thread, times, heartbeat, profile
+hooks, words to other processes, and a row of the watch at the end. The order within a round alternates and the medians
+are compared, so that a busy machine disturbs both alike. The parts are timed by themselves as well.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from mvcl import data, training
+from mvcl.training import _processes, _train, _watch
+
+
+def main() -> None:
+    """Print the cost of a step, bare and watched."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", default="configs/digits.py")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=10)
+    options = parser.parse_args()
+    training.compilation_cache()
+    run = training.prepare(training.load(options.config))
+    program, reading = run.program, data.Reading(10)
+    bare = data.to_devices(_train._batches(run, 0, reading), program.batch_sharding)
+    threaded = data.watched(_train._batches(run, 0, reading), 600, reading)
+    with tempfile.TemporaryDirectory() as folder:
+        tools = _watched_tools(run, threaded, Path(folder))
+        state = program.init()
+        for _ in range(3):  # compiled, and the queues full
+            state, values = program.step(state, next(bare))
+            state, values = program.step(state, next(tools["stream"]))
+        float(values["loss"])
+        times: dict[str, list[float]] = {"bare": [], "watched": []}
+        step = 0
+        for turn in range(options.rounds):
+            for kind in ("bare", "watched") if turn % 2 else ("watched", "bare"):
+                begun = time.perf_counter()
+                for _ in range(options.steps):
+                    step += 1
+                    if kind == "bare":
+                        state, values = program.step(state, next(bare))
+                    else:
+                        state, values = _watched_step(run, state, step, tools)
+                float(values["loss"])
+                if kind == "watched":
+                    tools["watch"].row(step)
+                times[kind].append((time.perf_counter() - begun) / options.steps)
+        medians = {kind: statistics.median(values) for kind, values in times.items()}
+        ratio = statistics.median(w / b for w, b in zip(times["watched"], times["bare"]))
+        alone = _alone(run, state, tools)
+        threaded.close()
+    print(
+        f"a step bare {1e3 * medians['bare']:.2f} ms, watched {1e3 * medians['watched']:.2f} ms, ratio {ratio:.4f}"
+    )
+    print(
+        f"the watch by itself {1e3 * alone:.3f} ms a step, {100 * alone / medians['bare']:.2f} % of a bare step"
+    )
+
+
+def _watched_tools(run: Any, stream: Iterator[Any], folder: Path) -> dict[str, Any]:
+    return {
+        "stream": data.to_devices(stream, run.program.batch_sharding),
+        "watch": _watch.Watch(run.program.mesh.size, 1e9, 1e12),
+        "heart": _watch.Heartbeat(folder / "heartbeat.json", 10**6, _watch.Clock()),
+        "trace": _watch.Profile(folder, 0, 0),
+        "agreement": _processes.Agreement(run.program.mesh, 8),
+        "reading": data.Reading(10),
+    }
+
+
+def _watched_step(run: Any, state: Any, step: int, tools: dict[str, Any]) -> tuple[Any, Any]:
+    """A step as the loop of mvcl.training does it."""
+    with tools["watch"].data():
+        batch = next(tools["stream"])
+    with tools["trace"].step(step):
+        state, values = run.program.step(state, batch)
+    tools["trace"].after(step, values)
+    _train._agreed({"signal": 0}, tools["agreement"], tools["reading"], step)
+    tools["heart"].beat(step)
+    return state, values
+
+
+def _alone(run: Any, state: Any, tools: dict[str, Any], times: int = 2000) -> float:
+    """Seconds a step of everything but the step and the batch; a row every 10 steps."""
+    items = iter(data.watched(iter(np.zeros(times)), 600, tools["reading"]))
+    begun = time.perf_counter()
+    for step in range(times):
+        with tools["watch"].data():
+            next(items)
+        with tools["trace"].step(step):
+            pass
+        tools["trace"].after(step, None)
+        _train._agreed({"signal": 0}, tools["agreement"], tools["reading"], step)
+        tools["heart"].beat(step)
+        if step % 10 == 9:
+            tools["watch"].row(step)
+    return (time.perf_counter() - begun) / times
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_platforms", "cpu")
+    main()
