@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         print(f"mvcl: {_one_line(error)}", file=sys.stderr, flush=True)
-        if _leaves_threads(error):
+        if argv is None and _leaves_threads(error):  # a caller from Python stays
             sys.stdout.flush()
             os._exit(_exit_code(error))
         return _exit_code(error)
@@ -393,16 +393,17 @@ def _start_jax(distributed: Any = None) -> None:
 
 
 def _leaves_threads(error: Exception) -> bool:
-    """Whether Python's own way out would wait for a hung reader, or for processes that wait for this one."""
+    """Whether Python's own way out would wait for a hung reader or for processes that wait for this one, or would
+    have each open file fail once more on a full disk."""
     if "jax" not in sys.modules:
         return False
     import jax
 
-    from mvcl import data
+    from mvcl import data, training
 
     stopped_together = getattr(error, "signal", None) is not None
     several = jax.distributed.is_initialized() and not stopped_together
-    return several or isinstance(error, data.StalledReader)
+    return several or isinstance(error, (data.StalledReader, training.UnwrittenCheckpoint, OSError))
 
 
 def _exit_code(error: Exception) -> int:

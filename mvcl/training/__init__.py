@@ -1,6 +1,6 @@
 """Configs, the training step and its loop, checkpoints."""
 
-from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints
+from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
 from mvcl.training._config import (
     CHOICES,
     Checkpoint,
@@ -51,6 +51,7 @@ __all__ = [
     "Run",
     "Sgd",
     "Train",
+    "UnwrittenCheckpoint",
     "Views",
     "build",
     "check",

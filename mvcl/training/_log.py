@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -88,8 +89,9 @@ class Log:
         """Flush and close the files."""
         if self._terminal:
             print(file=self._out)
-        self._file.close()
-        self._board.close()
+        for file in (self._file, self._board):
+            with suppress(OSError):  # a full disk: whatever met it first has said so
+                file.close()
 
     def _warn(self, values: dict[str, Any]) -> None:
         chance = values.get("chance", math.inf)
