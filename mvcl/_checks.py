@@ -54,7 +54,7 @@ def mask(value: ArrayLike | None, shape: tuple[int, ...], name: str = "mask") ->
     """A boolean array of exactly this shape, or None."""
     if value is None:
         return None
-    out = jnp.asarray(value)
+    out = _array_like(name, value)
     if out.dtype != jnp.bool_:
         raise ValueError(f"{name} must be boolean, got {out.dtype}")
     if out.shape != shape:
@@ -68,15 +68,70 @@ def scalar(name: str, value: ArrayLike, dtype: jnp.dtype, *, positive: bool = Fa
     """
     if isinstance(value, bool) or value is None or isinstance(value, str):
         raise ValueError(f"{name} must be a number or a scalar array, got {value!r}")
-    if isinstance(value, numbers.Real | np.number):
+    if isinstance(value, numbers.Real | np.number) and not isinstance(value, np.complexfloating):
+        with np.errstate(over="ignore", under="ignore"):
+            held = float(np.asarray(float(value)).astype(dtype))
         if positive and not float(value) > 0:
             raise ValueError(f"{name} must be positive, got {value}")
-        if not np.isfinite(float(value)):
-            raise ValueError(f"{name} must be finite, got {value}")
-    out = jnp.asarray(value)
+        if not np.isfinite(held):
+            raise ValueError(
+                f"{name} must be finite, got {value}" + (f" in {dtype}" if np.isfinite(value) else "")
+            )
+        if positive and held < float(jnp.finfo(dtype).tiny):
+            raise ValueError(f"{name} must be positive, got {value}, which is zero in {dtype}")
+    out = _array_like(name, value)
     if out.shape != ():
         raise ValueError(f"{name} must be a scalar, got shape {out.shape}")
+    if not (jnp.issubdtype(out.dtype, jnp.floating) or jnp.issubdtype(out.dtype, jnp.integer)):
+        raise ValueError(f"{name} must be a real number, got {out.dtype}")
     return out.astype(dtype)
+
+
+def whole(name: str, value: int, least: int = 1) -> int:
+    """A whole number that is at least so large; 3.0 is one."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Real)
+        or not np.isfinite(value)
+        or int(value) != value
+        or value < least
+    ):
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return int(value)
+
+
+def real(name: str, value: float, *, positive: bool = False) -> float:
+    """A finite Python number."""
+    kind = "positive" if positive else "a finite number"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(value):
+        raise ValueError(f"{name} must be {kind}, got {value!r}")
+    if positive and not value > 0:
+        raise ValueError(f"{name} must be positive, got {value!r}")
+    return float(value)
+
+
+def floating(name: str, value: ArrayLike) -> jax.Array:
+    """A floating array of any shape."""
+    out = _array_like(name, value)
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise ValueError(f"{name} must have a floating dtype, got {out.dtype}")
+    return out
+
+
+def finite(name: str, value: jax.Array) -> jax.Array:
+    """An array without NaN and infinity, for answers that could not show them; not checked while tracing."""
+    if not isinstance(value, jax.core.Tracer) and not bool(jnp.isfinite(value).all()):
+        raise ValueError(
+            f"{name} must be finite, got {int((~jnp.isfinite(value)).sum())} entries that are not"
+        )
+    return value
+
+
+def _array_like(name: str, value: ArrayLike) -> jax.Array:
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers, got {type(value).__name__}: {error}") from None
 
 
 def option(name: str, value: str, options: Iterable[str]) -> str:

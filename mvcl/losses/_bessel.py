@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from mvcl import _numerics
+from mvcl import _checks, _numerics
 
 # Root of η(z) = sqrt(1 + z²) + log(z / (1 + sqrt(1 + z²))), the Laplace limit.
 _ROOT = Fraction("0.662743419349181580974742097109252907056233549115022417520392535")
@@ -42,11 +42,9 @@ def log_bessel_i(order: float, x: ArrayLike) -> jax.Array:
     Raises:
       ValueError: for a negative order or an integer dtype.
     """
-    if not (order >= 0 and math.isfinite(order)):
+    if _checks.real("order", order) < 0:
         raise ValueError(f"order must be finite and >= 0, got {order}")
-    x = jnp.asarray(x)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"x must have a floating dtype, got {x.dtype}")
+    x = _checks.floating("x", x)
     return _log_i(float(order), x.astype(jnp.promote_types(x.dtype, jnp.float32)))
 
 

@@ -60,7 +60,7 @@ def all_pairs(
         )
         factors = None
         if weights is not None:
-            factors = jnp.asarray(weights)
+            factors = _checks.array("weights", weights, "k k")
             if factors.shape != (k, k):
                 raise ValueError(f"weights must have shape ({k}, {k}), got {factors.shape}")
         return _over_pairs(pair_loss, z, chosen, factors, reduction, mask, options)

@@ -116,6 +116,8 @@ def _gap(
         raise ValueError(
             f"mask must be None: m3g is not defined for missing views, got {type(mask).__name__}"
         )
+    epsilon_init = _checks.real("epsilon_init", epsilon_init)
+    epsilon_decay = _checks.real("epsilon_decay", epsilon_decay)
     if not (epsilon_init >= 1 and 0 < epsilon_decay <= 1):
         raise ValueError(
             "epsilon_init must be >= 1 and epsilon_decay in (0, 1], "

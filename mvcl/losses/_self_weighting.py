@@ -6,6 +6,7 @@ Xu 2023 (NeurIPS), Eqs. 1-8; in code `all_pairs(L, weights=W, pairs="all", reduc
 computed on the hidden features, later ones on the embeddings, every few epochs; it is a constant in between.
 """
 
+import warnings
 from typing import Literal
 
 import jax
@@ -31,10 +32,13 @@ def k_means_labels(features: ArrayLike, clusters: int, key: jax.Array) -> np.nda
     Raises:
       ValueError: for shapes, dtypes or a number of clusters other than these.
     """
-    from ott.tools import k_means  # takes longer to import than everything else here
+    with warnings.catch_warnings():
+        # ott imports jaxopt, which warns on import that it is no longer maintained.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from ott.tools import k_means  # takes longer to import than everything else here
 
-    z = _numerics.widen(_checks.views(features, name="features"))
-    if not 2 <= clusters <= z.shape[1]:
+    z = _checks.finite("features", _numerics.widen(_checks.views(features, name="features")))
+    if not 2 <= _checks.whole("clusters", clusters, 0) <= z.shape[1]:
         raise ValueError(f"clusters must be between 2 and n = {z.shape[1]}, got {clusters}")
     keys = jax.random.split(key, z.shape[0])
     with jax.numpy_rank_promotion("allow"):  # ott's code relies on it
@@ -107,7 +111,8 @@ def mmd_weights(features: ArrayLike, samples: int = 2000) -> jax.Array:
     Raises:
       ValueError: for other shapes or dtypes.
     """
-    z = lax.stop_gradient(_numerics.widen(_checks.views(features, name="features")))[:, :samples]
+    z = lax.stop_gradient(_numerics.widen(_checks.views(features, name="features")))
+    z = z[:, : _checks.whole("samples", samples)]
     n = z.shape[1]
 
     def discrepancy(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -145,9 +150,7 @@ def corrupted(
       ValueError: for another kind or an integer dtype.
     """
     _checks.option("kind", kind, ("none", "noise", "masked"))
-    x = jnp.asarray(inputs)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"inputs must have a floating dtype, got {x.dtype}")
+    x = _checks.floating("inputs", inputs)
     if kind == "noise":
         return x + jax.random.normal(key, x.shape, x.dtype)
     if kind == "masked":
@@ -168,8 +171,6 @@ def reconstruction_error(inputs: ArrayLike, restored: ArrayLike) -> jax.Array:
     Raises:
       ValueError: for other shapes or dtypes.
     """
-    x, y = jnp.asarray(inputs), jnp.asarray(restored)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"inputs must have a floating dtype, got {x.dtype}")
+    x, y = _checks.floating("inputs", inputs), _checks.floating("restored", restored)
     _checks.same_shape("inputs", x, "restored", y)
     return jnp.mean((_numerics.widen(x) - _numerics.widen(y)) ** 2)

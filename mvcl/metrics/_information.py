@@ -26,8 +26,8 @@ def gaussian_information(views: int, variance_ratio: float) -> float:
     Raises:
       ValueError: for other values.
     """
-    _whole("views", views, 2)
-    r = _positive("variance_ratio", variance_ratio)
+    _checks.whole("views", views, 2)
+    r = _checks.real("variance_ratio", variance_ratio, positive=True)
     return 0.5 * (math.log1p(r) + math.log1p(-r / (1 + views * r)))
 
 
@@ -49,7 +49,7 @@ def poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.Array:
     Raises:
       ValueError: for other values.
     """
-    n, k = _whole("instances", instances, 2), _whole("views", views, 2)
+    n, k = _checks.whole("instances", instances, 2), _checks.whole("views", views, 2)
     return math.log(n * k - k + 1) - jnp.asarray(loss)
 
 
@@ -72,7 +72,7 @@ def multi_crop_bound(loss: ArrayLike, instances: int, pair_loss: str = "info_nce
       ValueError: for other values.
     """
     _checks.option("pair_loss", pair_loss, ("info_nce", "nt_xent"))
-    n = _whole("instances", instances, 2)
+    n = _checks.whole("instances", instances, 2)
     return math.log(n if pair_loss == "info_nce" else 2 * n - 1) - jnp.asarray(loss)
 
 
@@ -114,19 +114,21 @@ def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
     """
     scores = []
     for name, value in (("joint_scores", joint_scores), ("product_scores", product_scores)):
-        a = jnp.asarray(value)
-        if not jnp.issubdtype(a.dtype, jnp.floating):
-            raise ValueError(f"{name} must have a floating dtype, got {a.dtype}")
-        scores.append(_numerics.widen(a))
+        scores.append(_numerics.widen(_checks.floating(name, value)))
     return jnp.mean(scores[0]) - jnp.mean(jnp.exp(scores[1] - 1))
 
 
 def optimal_multiplicity(batch: int, variance_ratio: float) -> int:
     """Number of views M at which B vectors can prove most about the Gaussian model, B = M x instances fixed.
 
+        argmax_M  min( I(M), log(B - M + 1) ),   2 <= M <= B / 2
+
     More views say more about an instance, I(M) of `gaussian_information`, but leave fewer instances to tell
-    it from: no loss proves more than log(B - M + 1). The best M maximises the smaller of the two. Compare
-    Shidani 2024, Eqs. 154 and 155.
+    it from: the loss is never negative, so no bound of `poly_view_bound` passes log(B - M + 1), nor does it pass
+    the truth. Both are one-sided, I grows with M and the logarithm falls, so the best M is where they meet: I(M)
+    is at most log(1 + r) / 2, and where that is below log(B/2 + 1), as for any r < (B/2 + 1)² - 1, all of the
+    range is worth its views. Shidani 2024, Eqs. 154 and 155, treat the same trade; this is derived from
+    Eq. 26 and Theorem 2.2 and was not compared with their text.
 
     Args:
       batch: B >= 4 vectors in all.
@@ -138,7 +140,7 @@ def optimal_multiplicity(batch: int, variance_ratio: float) -> int:
     Raises:
       ValueError: for other values.
     """
-    b = _whole("batch", batch, 4)
+    b = _checks.whole("batch", batch, 4)
 
     def provable(views: int) -> float:
         return min(gaussian_information(views, variance_ratio), math.log(b - views + 1))
@@ -170,17 +172,10 @@ def relative_compute(views: int, epochs: float, reference_epochs: float = 128) -
     Raises:
       ValueError: for other values.
     """
-    m = _whole("views", views, 1)
-    return m / 2 * _positive("epochs", epochs) / _positive("reference_epochs", reference_epochs)
-
-
-def _whole(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or int(value) != value or value < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-    return int(value)
-
-
-def _positive(name: str, value: float) -> float:
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be positive, got {value!r}")
-    return float(value)
+    m = _checks.whole("views", views, 1)
+    return (
+        m
+        / 2
+        * _checks.real("epochs", epochs, positive=True)
+        / _checks.real("reference_epochs", reference_epochs, positive=True)
+    )

@@ -5,6 +5,8 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mvcl import _checks
+
 
 def k_means(
     features: ArrayLike, clusters: int, *, seed: int = 0, starts: int = 10
@@ -32,10 +34,9 @@ def k_means(
     x = np.asarray(features)
     if x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
         raise ValueError(f"features must be floating of shape (n, d), got {x.dtype} {x.shape}")
-    if not 2 <= clusters <= len(x):
+    if not 2 <= _checks.whole("clusters", clusters, 0) <= len(x):
         raise ValueError(f"clusters must be between 2 and n = {len(x)}, got {clusters}")
-    if starts < 1:
-        raise ValueError(f"starts must be at least 1, got {starts}")
+    _checks.whole("starts", starts)
     if not np.isfinite(x).all():
         raise ValueError(f"features must be finite, got {np.sum(~np.isfinite(x))} entries that are not")
 

@@ -44,6 +44,8 @@ def weighted_knn(
     """
     train = _checks.array("train_features", train_features, "n d")
     test = _checks.array("test_features", test_features, "m d")
+    for name, features in (("train_features", train), ("test_features", test)):
+        _checks.finite(name, features)
     labels = jnp.asarray(train_labels)
     if train.shape[1] != test.shape[1]:
         raise ValueError(
@@ -54,10 +56,15 @@ def weighted_knn(
             f"train_labels must be {train.shape[0]} integers, one a row, "
             f"got {labels.dtype}{list(labels.shape)}"
         )
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    if num_classes < 1:
-        raise ValueError(f"num_classes must be at least 1, got {num_classes}")
+    k, num_classes = _checks.whole("k", k), _checks.whole("num_classes", num_classes)
+    if (
+        not isinstance(labels, jax.core.Tracer)
+        and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes
+    ):
+        raise ValueError(
+            f"train_labels must be in [0, num_classes = {num_classes}), "
+            f"got {int(labels.min())} to {int(labels.max())}"
+        )
     scale = _checks.scalar("temperature", temperature, jnp.dtype(jnp.float32), positive=True)
     return _vote(train, labels, test, scale, num_classes=num_classes, k=min(k, train.shape[0]))
 

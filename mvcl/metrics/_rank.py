@@ -45,6 +45,8 @@ def matrix_rank(z: ArrayLike, *, tolerance: float = 1e-5) -> jax.Array:
     Returns:
       Scalar int32. Points on a line give 1, coinciding points 0.
     """
-    z = _numerics.widen(_checks.array("z", z, "n d", (2, 1)))
+    z = _checks.finite("z", _numerics.widen(_checks.array("z", z, "n d", (2, 1))))
+    if _checks.real("tolerance", tolerance) < 0:
+        raise ValueError(f"tolerance must be >= 0, got {tolerance}")
     sigma = jnp.linalg.svd(z - jnp.mean(z, axis=0, keepdims=True), compute_uv=False)
     return jnp.sum(sigma**2 / (z.shape[0] - 1) > tolerance, dtype=jnp.int32)

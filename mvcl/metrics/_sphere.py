@@ -33,7 +33,7 @@ def alignment(x: ArrayLike, y: ArrayLike, alpha: float = 2.0, *, normalize: bool
     z = _prepare(_checks.pair(x, y), normalize)
     power = _checks.scalar("alpha", alpha, z.dtype, positive=True)
     square = jnp.sum((z[0] - z[1]) ** 2, axis=-1)
-    apart = square > 0
+    apart = square != 0  # true of a NaN, which is to be seen
     return jnp.mean(jnp.where(apart, jnp.where(apart, square, 1) ** (power / 2), 0))
 
 

@@ -139,6 +139,9 @@ def multimarginal_sinkhorn(
         fit.
     """
     _check_count("max_iterations", max_iterations)
+    if not isinstance(threshold, jax.Array) and _checks.real("threshold", threshold) < 0:
+        raise ValueError(f"threshold must be >= 0, got {threshold}")
+    max_operations = _checks.real("max_operations", max_operations, positive=True)
     block_size = _checks.block_size(block_size)
     kind, costs, of_sum = _prepare(z, cost, pair_costs, cost_tensor, path, max_operations)
     n = costs.shape[-1]

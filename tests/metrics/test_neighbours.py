@@ -95,7 +95,7 @@ def test_bad_input():
         weighted_knn(x, y.astype(np.float32), x, num_classes=2)
     with pytest.raises(ValueError, match="train_features must have a floating dtype"):
         weighted_knn(x.astype(np.int32), y, x, num_classes=2)
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
         weighted_knn(x, y, x, num_classes=2, k=0)
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
         weighted_knn(x, y, x, num_classes=2, temperature=0)
