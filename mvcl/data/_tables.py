@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl.data._sources import ViewSplit
+from mvcl.data._sources import Outline, ViewSplit
 
 LABEL_NAMES = (
     "labels",
@@ -30,6 +30,15 @@ _CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
 _NUMBERED = re.compile(r"(?:x|view|fea|features?)_?(\d+)", re.IGNORECASE)
 _SUFFIXES = (".csv", ".parquet", ".npy")
 Scaling = Literal["minmax", "standard", "none"]
+# By the name of the file: examples, classes, and the width of each view.
+_PUBLISHED = {
+    "DHA": (483, 23, (110, 6144)),
+    "CCV": (6773, 20, (4000, 5000, 5000)),
+    "NUSWIDE": (5000, 5, (65, 226, 145, 74, 129)),
+    "Caltech": (1400, 7, (48, 40, 254, 1984, 512, 928)),
+    "Video-3V": (101_499, 31, (512, 647, 838)),
+    "handwritten": (2000, 10, (240, 76, 216, 47, 64, 6)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +104,15 @@ class Tables:
         if self.skip_last:
             tables.views = [view[:, : -self.skip_last] for view in tables.views]
         return tables.splits(self.scaling, self.scaling_file, self.held_out)
+
+    def expected(self) -> Outline | None:
+        """The size of a few well-known tables, by the name of the file."""
+        if (known := _PUBLISHED.get(Path(self.path).stem)) is None:
+            return None
+        examples, classes, widths = known
+        rows = examples - examples // 5 if self.held_out else examples
+        shapes = tuple((width - self.skip_last,) for width in widths)
+        return Outline(rows, classes, view_shapes=shapes, views=len(shapes))
 
 
 @dataclasses.dataclass

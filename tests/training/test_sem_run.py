@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,15 +11,59 @@ import pytest
 from mvcl import cli, data, metrics
 from mvcl.evaluation import EVALUATIONS
 from mvcl.methods import OBJECTIVES, PAIR_OBJECTIVES, Sem
-from mvcl.training import AdamW, Checkpoint, Config, Train, train
+from mvcl.training import AdamW, Checkpoint, Config, Train, check, choose, load, train
+from mvcl.training._config import views_of
+from mvcl.training._program import build
 
+ROOT = Path(__file__).parents[2]
 SMALL = ("--method.hidden", "64", "64", "--method.features", "16", "--method.embedding", "8")
+
+
+# Xu 2023, the released settings: contrastive epochs of a round, rounds, views.
+RECIPES = {
+    "dha": (300, 1, 2),
+    "ccv": (50, 4, 3),
+    "nuswide": (25, 4, 5),
+    "caltech": (100, 4, 6),
+    "youtubevideo": (25, 1, 3),
+    "handwritten": (50, 2, 6),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_have_the_released_schedule(name):
+    config = load(ROOT / f"configs/xu/{name}.py")
+    epochs, rounds, views = RECIPES[name]
+    outline = data.expected(config.data)
+    assert outline is not None
+    check(views_of(config, outline))
+    method = config.method
+    assert isinstance(method, Sem)
+    assert (method.pretrain_epochs, method.update_epochs, config.train.epochs) == (
+        100,
+        epochs,
+        100 + epochs * rounds,
+    )
+    assert (outline.views, config.train.batch_size) == (views, 256)
+    assert config.optimizer.learning_rate == config.optimizer.end_learning_rate == 3e-4
+    options = config.objective.options()
+    assert (options["pairs"], options["reduction"], options["pair"].temperature) == ("all", "sum", 1.0)
+    for pair in ("spectral", "rince"):
+        check(choose(config, "objective.pair", pair))
+    due = build(views_of(config, outline), outline).learner.refresh.due
+    assert [e for e in range(100 + epochs * rounds) if due(e, 1)] == (
+        [100 + epochs * r for r in range(rounds)]
+        if name != "handwritten"
+        else list(range(0, 200, method.watch_epochs))
+    )
 
 
 @pytest.mark.slow
 def test_digits_by_six_descriptions(tmp_path):
     """As the recipe has it; more than the best description by itself, and than all of them raw."""
-    assert cli.main(["train", "configs/xu/digits_views.py", "--workdir", str(tmp_path / "run")]) == 0
+    assert (
+        cli.main(["train", str(ROOT / "configs/xu/digits_views.py"), "--workdir", str(tmp_path / "run")]) == 0
+    )
     rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())["rows"]
     trained, raw = ({r["name"]: r["value"] for r in rows[name]} for name in ("trained encoder", "raw input"))
     assert trained["ACC"] > raw["ACC"]
@@ -61,7 +106,7 @@ def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
     ]
     command = [
         "train",
-        "configs/xu/tables.py",
+        str(ROOT / "configs/xu/tables.py"),
         "--data.path",
         str(tmp_path / "in"),
         "--workdir",
