@@ -47,7 +47,12 @@ def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None =
     who = "flags or variables" if place.coordinator_address is not None else cluster(environ)
     if who is None or jax.distributed.is_initialized():
         return who
-    jax.distributed.initialize(place.coordinator_address, place.num_processes, place.process_id)
+    try:
+        jax.distributed.initialize(place.coordinator_address, place.num_processes, place.process_id)
+    except ValueError:
+        if who != "TPU VM":
+            raise
+        return None  # chips without a pod's metadata, as in a notebook: alone
     return who
 
 

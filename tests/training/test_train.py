@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import methods, training
-from mvcl.training import _train
+from mvcl import data, methods, training
+from mvcl.training import _processes, _train
 
 
 def parameters(workdir):
@@ -157,3 +157,63 @@ def test_a_run_can_be_opened_and_embedded(whole, tmp_path):
         training.open_run(whole[0], "5")
     with pytest.raises(ValueError, match="not the folder of a run"):
         training.open_run(tmp_path)
+
+
+def test_a_run_tells_what_it_does(tiny, tmp_path):
+    """Where the time of a step goes, memory, utilisation, a sign of life and a profile."""
+    workdir = tmp_path / "run"
+    config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, peak_tflops=1e-3))
+    training.train(config, workdir, profile=2)
+    log = [row for row in rows(workdir) if "loss" in row]
+    for row in log:
+        assert min(row[f"seconds_{part}"] for part in ("data", "step", "log")) >= 0
+        assert 0 < row["memory_gib"] < 64
+        assert row["model_flops_utilisation"] > 0
+    run = training.prepare(config)
+    batch = next(data.to_devices(_train._batches(run, 0), run.program.batch_sharding))
+    flops = run.program.step.lower(run.program.init(), batch).cost_analysis()["flops"]
+    last = log[-1]  # two steps since the row before, one of which was followed by a checkpoint
+    seconds = sum(last[f"seconds_{part}"] for part in ("data", "step", "log"))
+    assert last["model_flops_utilisation"] == pytest.approx(flops / seconds / 1e9, rel=1e-6)
+    beat = json.loads((workdir / "heartbeat.json").read_text())
+    assert (beat["step"], beat["steps"], beat["doing"]) == (6, 6, "done")
+    assert beat["unix_time"] >= last["time"]
+    assert [f.suffix for f in (workdir / "profile").rglob("*.pb")] == [".pb"]
+    assert list((workdir / "profile").rglob("perfetto_trace.json.gz"))
+
+
+def test_examples_that_cannot_be_read_are_left_out(tiny, tmp_path):
+    """Of training and of evaluation, in which labels stay beside their features."""
+    run = training.prepare(tiny)
+    bad = {"train": (3, 700), "test": (0, 359)}
+
+    def damaged(name, split):
+        def read(row):
+            if row in bad[name]:
+                raise data.CorruptExample(f"record {row} cannot be read")
+            return split.images[row]
+
+        return dataclasses.replace(split, images=None, read=read)
+
+    run = dataclasses.replace(run, splits={name: damaged(name, split) for name, split in run.splits.items()})
+    state = run.program.init()
+    features, labels = training.encode(run, state)
+    whole, every = training.encode(training.prepare(tiny), state)
+    for name, rows in bad.items():
+        np.testing.assert_array_equal(labels[name], np.delete(every[name], rows))
+        np.testing.assert_allclose(features[name], np.delete(whole[name], rows, axis=0), rtol=1e-4, atol=1e-5)
+    strict = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, corrupt_limit=3))
+    with pytest.raises(data.CorruptExample, match=r"record 359 .* number 4 .* --train.corrupt-limit 3"):
+        training.encode(dataclasses.replace(run, config=strict), state)
+
+
+def test_the_number_of_corrupt_examples_goes_with_the_run(tiny, tmp_path):
+    """A resumed run knows what was passed over, so that the limit is that of the whole run."""
+    agreement = _processes.Agreement(training.prepare(tiny).program.mesh, 1 + _train._TOLD_AT_ONCE)
+    reading = data.Reading(10)
+    for row in range(9):  # more than are told at once
+        reading.corrupt("train", row, 1, data.CorruptExample(f"record {row} cannot be read"))
+    assert not _train._agreed({"signal": 0}, agreement, reading, 1)
+    assert reading.passed == set(range(_train._TOLD_AT_ONCE))
+    assert _train._agreed({"signal": 15}, agreement, reading, 2)
+    assert reading.passed == set(range(9))

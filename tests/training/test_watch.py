@@ -175,6 +175,18 @@ def test_a_pod_worker_is_known_by_its_chips(monkeypatch):
     assert _processes.cluster({"TPU_SKIP_MDS_QUERY": "1"}) is None
 
 
+def test_chips_without_a_pod_are_alone(monkeypatch):
+    def initialize(*_):
+        raise ValueError("coordinator_address should be defined.")
+
+    monkeypatch.setattr(_processes.jax.distributed, "initialize", initialize)
+    monkeypatch.setattr(_processes, "cluster", lambda environ: "TPU VM")
+    assert _processes.join(environ={}) is None
+    monkeypatch.setattr(_processes, "cluster", lambda environ: "SLURM")
+    with pytest.raises(ValueError, match="should be defined"):
+        _processes.join(environ={})
+
+
 @pytest.fixture
 def joined(monkeypatch):
     calls = []
