@@ -1,22 +1,10 @@
-"""What the campaigns share: a small run as a process of its own, and the table of trials that is printed at the end."""
+"""What the campaigns share: the run that nothing happens to, and the table of trials that is printed at the end."""
 
-import json
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
-
-import jax
-import numpy as np
 import pytest
+from campaign import Runs, finish
 
-from mvcl import data, training
+from mvcl import data
 
-ROOT = Path(__file__).parents[2]
-MVCL = Path(sys.executable).with_name("mvcl")
-LOCAL = ROOT / "launch" / "local.py"
-STEPS = 60
 _TABLE: list[tuple[str, str, str]] = []
 
 
@@ -25,117 +13,6 @@ def tfds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
     data.prepare("digits", str(folder))
     return str(folder)
-
-
-class Runs:
-    """Starts the small run on digits: 60 steps, a line for each, a checkpoint every 3."""
-
-    options = (
-        *(
-            "--train.steps",
-            str(STEPS),
-            "--train.batch-size",
-            "32",
-            "--train.log-every",
-            "1",
-            "--views.k",
-            "3",
-        ),
-        *("--encoder.widths", "4", "8", "--head.out", "8", "--evaluation.draws", "2"),
-        *("--train.evaluate-every", "0", "--checkpoint.every-steps", "3"),
-    )
-
-    def __init__(self, tfds):
-        self.tfds = tfds
-
-    def command(self, workdir, *options, config="configs/digits.py"):
-        return [*map(str, (MVCL, "train", config, "--workdir", workdir)), *self.options, *map(str, options)]
-
-    def environment(self, devices=1, **more):
-        return os.environ | {
-            "TFDS_DATA_DIR": self.tfds,
-            "MVCL_CACHE": str(ROOT / ".cache" / "jax"),
-            "JAX_PLATFORMS": "cpu",
-            "JAX_NUM_CPU_DEVICES": str(devices),
-            "PYTHONUNBUFFERED": "1",
-            **more,
-        }
-
-    def start(self, workdir, *options, devices=1, env=None, config="configs/digits.py", **kwargs):
-        """One process."""
-        return self._popen(
-            self.command(workdir, *options, config=config), self.environment(devices, **(env or {})), **kwargs
-        )
-
-    def start_many(self, workdir, *options, processes=2, devices=1, config="configs/digits.py"):
-        """Several processes of one run, by the launcher."""
-        launcher = [sys.executable, str(LOCAL), "--processes", str(processes), "--devices", str(devices)]
-        command = [*launcher, "--grace", "20", "--", *self.command(workdir, *options, config=config)]
-        return self._popen(command, self.environment())
-
-    def _popen(self, command, env, **kwargs):
-        return subprocess.Popen(
-            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs
-        )
-
-
-def finish(process, code=0, timeout=600):
-    """The output of a process that must end with this code."""
-    try:
-        output = process.communicate(timeout=timeout)[0]
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise AssertionError(f"still running after {timeout} s:\n{process.communicate()[0]}") from None
-    assert process.returncode == code, f"exit code {process.returncode}, not {code}:\n{output}"
-    return output
-
-
-def rows(workdir):
-    path = Path(workdir) / "metrics.jsonl"
-    found = []
-    for line in path.read_text().splitlines() if path.is_file() else []:
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return found
-
-
-def losses(workdir):
-    """Losses in the order of steps, which must be 1, 2, 3 and so on, each once."""
-    logged = [row for row in rows(workdir) if "loss" in row]
-    assert [row["step"] for row in logged] == list(range(1, len(logged) + 1))
-    return np.asarray([row["loss"] for row in logged])
-
-
-def wait_for_step(process, workdir, step, timeout=300):
-    """Return when the run has logged this step, or has ended."""
-    until(process, lambda: any(row["step"] >= step for row in rows(workdir) if "loss" in row), timeout)
-
-
-def until(process, condition, timeout=300):
-    """Return whether the condition came true before the process ended."""
-    deadline = time.monotonic() + timeout
-    while process.poll() is None:
-        if condition():
-            return True
-        if time.monotonic() > deadline:
-            process.kill()
-            raise AssertionError(f"waited {timeout} s:\n{process.communicate()[0]}")
-        time.sleep(0.01)
-    return condition()
-
-
-def parameters(workdir):
-    _, state = training.open_run(Path(workdir))
-    return jax.device_get(state["params"])
-
-
-def same_bits(one, other):
-    """Two runs have the same final parameters and losses, to the bit."""
-    jax.tree.map(np.testing.assert_array_equal, parameters(one), parameters(other))
-    np.testing.assert_array_equal(losses(one), losses(other))
-    assert len(losses(one)) == STEPS
 
 
 @pytest.fixture(scope="session")

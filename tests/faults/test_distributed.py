@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import LOCAL, ROOT, STEPS, finish, losses, wait_for_step
+from campaign import LOCAL, ROOT, STEPS, finish, losses, wait_for_step
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, STEPS, finish, losses, rows, same_bits, until, wait_for_step
+from campaign import ROOT, STEPS, finish, losses, rows, same_bits, until, wait_for_step
 from PIL import Image
 
 pytestmark = pytest.mark.slow
