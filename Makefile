@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train test test-slow test-distributed test-faults reproduce-sem lint clean
+.PHONY: train test test-slow test-distributed test-faults reproduce-small reproduce-sem lint clean
 
 train: .venv/.run
 	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
@@ -21,6 +21,10 @@ test-distributed: .venv/.test
 
 test-faults: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/faults/test_faults.py
+
+# The papers' comparison on part of CIFAR-10, 33 short runs: make reproduce-small CIFAR10=cifar10.npz
+reproduce-small: .venv/.run
+	$(BIN)/python -m benchmarks.reproduce --data $(CIFAR10) --write docs
 
 # The table of docs/sem.md, 3 hours on 2 quiet cores; a second call goes on where the first stopped.
 reproduce-sem: .venv/.run
