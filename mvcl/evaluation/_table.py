@@ -117,6 +117,7 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
         for line in cells
     ]
     lines.append("")
+    together: dict[tuple[str, str], list[str]] = {}  # columns that were measured alike share a line
     for column in columns:
         protocols: dict[str, list[str]] = {}
         for row, results in rows.items():
@@ -125,7 +126,8 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
                     protocols.setdefault(result.protocol, []).append(row)
         for protocol, where in protocols.items():
             only = "" if len(protocols) == 1 else f" ({', '.join(where)})"
-            lines.append(f"{column}{only}: {protocol}.")
+            together.setdefault((protocol, only), []).append(column)
+    lines += [f"{', '.join(names)}{only}: {protocol}." for (protocol, only), names in together.items()]
     return "\n".join(lines)
 
 

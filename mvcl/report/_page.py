@@ -118,6 +118,8 @@ def _subtitle(run: Run) -> str:
     parts = []
     for key in ("data", "encoder", "objective", "method"):
         value = config.get(key)
+        if key == "encoder" and run.looks:
+            continue  # such a method has encoders of its own
         if isinstance(value, Mapping) and "_type" in value:
             parts.append(str(value.get("name") or value["_type"]))
     views = config.get("views")
@@ -185,11 +187,15 @@ def _tables(runs: Sequence[Run], names: Sequence[str]) -> str:
         )
     if not tables:
         return ""
-    notes = ""
+    together: dict[tuple[str, str], list[str]] = {}  # columns that were measured alike share a line
     for column, by_protocol in protocols.items():
         for protocol, whose in by_protocol.items():
-            only = "" if len(by_protocol) == 1 else f" ({_text('; '.join(whose))})"
-            notes += f"<dt>{_text(column)}{only}</dt><dd>{_text(protocol)}</dd>"
+            only = "" if len(by_protocol) == 1 else f" ({'; '.join(whose)})"
+            together.setdefault((protocol, only), []).append(column)
+    notes = "".join(
+        f"<dt>{_text(', '.join(columns) + only)}</dt><dd>{_text(protocol)}</dd>"
+        for (protocol, only), columns in together.items()
+    )
     return f'<div class="tables">{"".join(tables)}</div><dl class="protocols">{notes}</dl>'
 
 
@@ -327,9 +333,9 @@ def _view_accuracies(run: Run) -> str:
         series, [], "accuracy", f"Clustering accuracy of each view over training steps; {ends}"
     )
     return (
-        f'{_legend(names, lines=True)}<div class="plots"><figure>{plot}<figcaption><b>Clustering accuracy</b> of each '
-        f"view by itself: {_text(ends)}. A falling curve is a view that the others drag down.</figcaption></figure>"
-        "</div>"
+        f'{_legend(names, lines=True)}<div class="plots"><figure style="max-width: 560px">{plot}<figcaption>'
+        f"<b>Clustering accuracy</b> of each view by itself: {_text(ends)}. A falling curve is a view that the others "
+        "drag down.</figcaption></figure></div>"
     )
 
 
