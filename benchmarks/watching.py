@@ -4,7 +4,8 @@
 
 Each round does as many steps bare and as many watched: batches through the watching thread, times, heartbeat, profile
 hooks, words to other processes, and a row of the watch at the end. The order within a round alternates and the medians
-are compared, so that a busy machine disturbs both alike. The parts are timed by themselves as well.
+are compared, of wall time and of the CPU time of all threads, which other programs disturb less. The parts are timed by
+themselves as well.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import jax
 import numpy as np
 
 from mvcl import data, training
-from mvcl.training import _processes, _train, _watch
+from mvcl.training import _log, _processes, _train, _watch
 
 
 def main() -> None:
@@ -43,11 +44,13 @@ def main() -> None:
             state, values = program.step(state, next(bare))
             state, values = program.step(state, next(tools["stream"]))
         float(values["loss"])
-        times: dict[str, list[float]] = {"bare": [], "watched": []}
+        times: dict[str, dict[str, list[float]]] = {
+            clock: {"bare": [], "watched": []} for clock in ("wall", "CPU")
+        }
         step = 0
         for turn in range(options.rounds):
             for kind in ("bare", "watched") if turn % 2 else ("watched", "bare"):
-                begun = time.perf_counter()
+                begun = time.perf_counter(), time.process_time()
                 for _ in range(options.steps):
                     step += 1
                     if kind == "bare":
@@ -57,17 +60,18 @@ def main() -> None:
                 float(values["loss"])
                 if kind == "watched":
                     tools["watch"].row(step)
-                times[kind].append((time.perf_counter() - begun) / options.steps)
-        medians = {kind: statistics.median(values) for kind, values in times.items()}
-        ratio = statistics.median(w / b for w, b in zip(times["watched"], times["bare"]))
-        alone = _alone(run, state, tools)
+                for clock, now, then in zip(times, (time.perf_counter(), time.process_time()), begun):
+                    times[clock][kind].append((now - then) / options.steps)
+        alone = _alone(tools, options.config, Path(folder))
         threaded.close()
-    print(
-        f"a step bare {1e3 * medians['bare']:.2f} ms, watched {1e3 * medians['watched']:.2f} ms, ratio {ratio:.4f}"
-    )
-    print(
-        f"the watch by itself {1e3 * alone:.3f} ms a step, {100 * alone / medians['bare']:.2f} % of a bare step"
-    )
+    for clock, of in times.items():
+        bare_step, watched_step = (statistics.median(of[kind]) for kind in ("bare", "watched"))
+        ratio = statistics.median(w / b for w, b in zip(of["watched"], of["bare"]))
+        print(
+            f"{clock}: a step bare {1e3 * bare_step:.2f} ms, watched {1e3 * watched_step:.2f} ms, ratio {ratio:.4f}"
+        )
+    share = 100 * alone / statistics.median(times["wall"]["bare"])
+    print(f"watch and logs by themselves {1e3 * alone:.3f} ms a step, {share:.2f} % of a bare step")
 
 
 def _watched_tools(run: Any, stream: Iterator[Any], folder: Path) -> dict[str, Any]:
@@ -93,8 +97,11 @@ def _watched_step(run: Any, state: Any, step: int, tools: dict[str, Any]) -> tup
     return state, values
 
 
-def _alone(run: Any, state: Any, tools: dict[str, Any], times: int = 2000) -> float:
-    """Seconds a step of everything but the step and the batch; a row every 10 steps."""
+def _alone(tools: dict[str, Any], config: str, folder: Path, times: int = 1000) -> float:
+    """Seconds a step of all but the step and the batch; a row to both logs as often as the config says."""
+    every = training.load(config).train.log_every
+    log = _log.Log(folder, steps=10**6, first_step=0, views_per_step=1, out=None)
+    values = {"loss": 1.0, "gradient_norm": 1.0, "effective_rank": 5.0, "chance": 2.0, "learning_rate": 0.1}
     items = iter(data.watched(iter(np.zeros(times)), 600, tools["reading"]))
     begun = time.perf_counter()
     for step in range(times):
@@ -105,8 +112,11 @@ def _alone(run: Any, state: Any, tools: dict[str, Any], times: int = 2000) -> fl
         tools["trace"].after(step, None)
         _train._agreed({"signal": 0}, tools["agreement"], tools["reading"], step)
         tools["heart"].beat(step)
-        if step % 10 == 9:
-            tools["watch"].row(step)
+        if step % every == every - 1:
+            row = tools["watch"].row(step)
+            with tools["watch"].log():
+                log.row(step, values | row)
+    log.close()
     return (time.perf_counter() - begun) / times
 
 
