@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -49,6 +49,8 @@ class Evaluate:
     """Folder of the run."""
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
+    network: Literal["config", "online", "momentum"] = "config"
+    """Of a method with a momentum encoder or teacher, the network that is taken; `config` is what its config says."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Embed:
     """File to write."""
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
+    network: Literal["config", "online", "momentum"] = "config"
+    """Of a method with a momentum encoder or teacher, the network that is taken; `config` is what its config says."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +89,8 @@ class Export:
     """File to write."""
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
+    network: Literal["config", "online", "momentum"] = "config"
+    """Of a method with a momentum encoder or teacher, the network that is taken; `config` is what its config says."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,8 +263,9 @@ def _evaluate(options: Evaluate) -> int:
     _start_jax()
     from mvcl import evaluation, training
 
-    run, state = training.open_run(options.run, options.checkpoint)
-    rows = training.evaluate(run, state, options.run if options.checkpoint == "latest" else None)
+    run, state = training.open_run(options.run, options.checkpoint, options.network)
+    as_trained = options.checkpoint == "latest" and options.network == "config"
+    rows = training.evaluate(run, state, options.run if as_trained else None)
     print(f"step {int(state['step'])} of {options.run}\n\n{evaluation.evaluation_table(rows)}")
     return 0
 
@@ -298,7 +305,7 @@ def _embed(options: Embed) -> int:
     _start_jax()
     from mvcl import training
 
-    run, state = training.open_run(options.run, options.checkpoint)
+    run, state = training.open_run(options.run, options.checkpoint, options.network)
     shape = training.embed(run, state, options.split, options.out)
     print(
         f"{options.out}: features {shape[0]} x {shape[1]} of split {options.split}, step {int(state['step'])}"
@@ -323,7 +330,7 @@ def _export(options: Export) -> int:
     _start_jax()
     from mvcl import models, training
 
-    run, state = training.open_run(options.run, options.checkpoint)
+    run, state = training.open_run(options.run, options.checkpoint, options.network)
     network = run.program.learner.network(*run.program.evaluated(state))
     models.export(network.encoder, run.config.encoder, options.out)
     print(

@@ -23,6 +23,8 @@ from mvcl.training._config import Config, Mesh, check, load, views_of
 from mvcl.training._log import Log, stdout
 
 Features = dict[str, np.ndarray]
+# Raw inputs that take more are not measured beside an encoder.
+_RAW_BYTES = 8 << 30
 
 # Corrupt rows that a process may tell the others at a step; more wait for the next.
 _TOLD_AT_ONCE = 7
@@ -264,20 +266,30 @@ def _flops(run: Run, state: _program.State, batch: data.Batch) -> float | None:
     return _watch.step_flops(run.program.step, state, batch)
 
 
-def open_run(workdir: Path, checkpoint: str = "latest") -> tuple[Run, _program.State]:
+def open_run(
+    workdir: Path, checkpoint: str = "latest", network: str = "config"
+) -> tuple[Run, _program.State]:
     """A finished or interrupted run, on whatever devices there are.
 
     Args:
       workdir: folder of the run.
       checkpoint: `latest`, `best`, or a step.
+      network: `online` or `momentum` of a method that has both; `config` is what its config says.
 
     Raises:
-      ValueError: the folder holds no run, or no such checkpoint.
+      ValueError: the folder holds no run, or no such checkpoint or network.
       DamagedCheckpoints: the checkpoint cannot be read.
     """
     if not (workdir / "config.json").is_file():
         raise ValueError(f"{workdir} is not the folder of a run: it has no config.json")
     config = load(workdir)
+    if network != "config":
+        if not hasattr(config.method, "evaluate") or network not in ("online", "momentum"):
+            raise ValueError(
+                f"--network must be online or momentum, of a method with a momentum encoder; got {network!r} for "
+                f"{type(config.method).__name__}"
+            )
+        config = dataclasses.replace(config, method=dataclasses.replace(config.method, evaluate=network))
     if config.examples % jax.device_count():
         config = dataclasses.replace(config, mesh=Mesh(data=1))
     else:
@@ -335,8 +347,14 @@ def evaluate(
     rows = {
         "trained encoder": measure(trained, readable),
         "untrained encoder": measure(_encode(run, fresh, None, reading)[0], readable),
-        "raw input": measure(_raw(run, reading), readable),
     }
+    size = _raw_bytes(run)
+    if size <= _RAW_BYTES:
+        rows["raw input"] = measure(_raw(run, reading), readable)
+    else:
+        why = f"not measured: the inputs of all splits take {size / 2**30:.0f} GiB as rows of numbers"
+        columns = [result.name for result in rows["trained encoder"]]
+        rows["raw input"] = [evaluation.Result(name, None, None, why) for name in columns]
     if workdir is not None and jax.process_index() == 0:
         run.config.evaluation.save(trained, readable, workdir)
         names = run.splits["test"].class_names
@@ -474,6 +492,19 @@ def _refreshed(run: Run, state: _program.State, step: int, workdir: Path) -> _pr
         plain = {name: np.asarray(value).tolist() for name, value in record.items()}
         _folder.append_line(workdir / "refresh.jsonl", {"step": step, **plain})
     return {**state, "statistics": statistics}
+
+
+def _raw_bytes(run: Run) -> int:
+    """Size of what `_raw` gives."""
+    outline, side = run.outline, run.config.policies[0].image_size
+    numbers = (
+        side * side * outline.channels
+        if outline.view_shapes is None
+        else sum(math.prod(shape) for shape in outline.view_shapes)
+    )
+    return sum(
+        4 * numbers * len(run.splits[name]) for name in run.config.evaluation.splits(tuple(run.splits))
+    )
 
 
 def _raw(run: Run, reading: data.Reading) -> Features:

@@ -1,0 +1,58 @@
+"""A run with a slow copy: it is saved, goes on from where it was, and either network can be measured."""
+
+import dataclasses
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from mvcl import methods, training
+from mvcl.methods import OBJECTIVES
+from mvcl.training import Views
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, tmp_path_factory):
+    config = dataclasses.replace(
+        tiny,
+        views=dataclasses.replace(tiny.views, k=2),
+        objective=OBJECTIVES["dsf"](in_batch_negatives=False),
+        method=methods.MocoV2(momentum=0.5, queue=80),
+        train=dataclasses.replace(tiny.train, steps=4),
+    )
+    workdir = tmp_path_factory.mktemp("moco")
+    training.train(config, workdir)
+    return workdir
+
+
+def test_it_goes_on_bit_by_bit_with_copy_and_queue(trained, tmp_path):
+    workdir = tmp_path / "again"
+    shutil.copytree(trained, workdir)
+    shutil.rmtree(workdir / "checkpoints" / "4")
+    (workdir / "evaluation.json").unlink()
+    run, state = training.open_run(workdir)
+    assert int(state["step"]) == 2
+    assert np.any(state["statistics"]["queue"])
+    training.train(training.load(workdir), workdir)
+    (_, first), (_, second) = training.open_run(trained), training.open_run(workdir)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(first), jax.device_get(second))
+    moved = jax.tree.map(
+        lambda a, b: bool(np.any(a != b)), first["statistics"]["momentum"], first["params"]["network"]
+    )
+    assert all(jax.tree.leaves(moved))
+
+
+def test_either_network_is_measured(trained):
+    features = {}
+    for network in ("config", "online", "momentum"):
+        run, state = training.open_run(trained, network=network)
+        features[network] = training.encode(run, state, ("test",))[0]["test"]
+    np.testing.assert_array_equal(features["config"], features["online"])
+    assert np.abs(features["online"] - features["momentum"]).max() > 1e-4
+
+
+def test_one_network_has_no_other(tiny, tmp_path):
+    training.train(dataclasses.replace(tiny, views=Views(k=2, policy=tiny.views.policy)), tmp_path)
+    with pytest.raises(ValueError, match="--network must be online or momentum, of a method with"):
+        training.open_run(tmp_path, network="momentum")
