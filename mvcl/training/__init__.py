@@ -15,7 +15,7 @@ from mvcl.training._config import (
     to_json,
     views_of,
 )
-from mvcl.training._dry_run import dry_run
+from mvcl.training._dry_run import Estimate, dry_run, estimate
 from mvcl.training._finetune import finetune
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
@@ -42,6 +42,7 @@ __all__ = [
     "DamagedCheckpoints",
     "Distributed",
     "Diverged",
+    "Estimate",
     "Interrupted",
     "Lars",
     "LostProcess",
@@ -60,6 +61,7 @@ __all__ = [
     "dry_run",
     "embed",
     "encode",
+    "estimate",
     "evaluate",
     "finetune",
     "from_json",

@@ -1,5 +1,7 @@
 """What a config would cost, without its data."""
 
+import dataclasses
+
 import jax
 
 from mvcl import data, metrics
@@ -7,44 +9,100 @@ from mvcl.training import _program
 from mvcl.training._config import Config, check, views_of
 
 
-def dry_run(config: Config) -> str:
-    """Build the true-size step and say what it costs; data that are not there are taken at their published size."""
-    note, counted = "", True
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The true-size step of a config and its run, from XLA's analysis of the compiled program.
+
+    XLA counts the body of a loop once: the iterations of a solver and the pieces of a batch are not multiplied.
+    """
+
+    examples: int
+    """n, the examples of a batch."""
+    views: int
+    """k."""
+    devices: int
+    encoder_parameters: int
+    head_parameters: int
+    """Of the head alone, without a predictor or a decoder."""
+    flops: float
+    """FLOPs of a step on each device."""
+    bytes: float
+    """Bytes that each device reads and writes in a step."""
+    state_bytes: float
+    """Bytes of state and batch on each device."""
+    temporary_bytes: float
+    """Bytes of temporaries on each device."""
+    steps: int | None
+    """Steps of the run; None where the length of an epoch is not known."""
+    training_examples: int | None
+    """Examples of the training split; None where not known."""
+    relative_compute: float | None
+    """Encoder passes by those of 128 epochs of two views (Shidani 2024, Eq. 29)."""
+    assumed: str
+    """What was assumed of data that are not there; empty where they are."""
+
+
+def estimate(config: Config) -> Estimate:
+    """Compile the true-size step; data that are not there are taken at their published size.
+
+    Raises:
+      ValueError: the config cannot work.
+    """
+    assumed, counted = "", True
     try:
         outline = data.outline(config.data.open()["train"])
     except ValueError as error:
         known = data.expected(config.data)
-        note = f"\n  the data is not here ({error})"
+        assumed = f"the data is not here ({error})"
         if known is None:
-            note += ": 3 channels and host crops are assumed, epochs are not counted"
+            assumed += ": 3 channels and host crops are assumed, epochs are not counted"
             # The length of an unknown epoch changes schedules, not what a step costs.
             known, counted = data.Outline(1000 * config.examples, 1000), False
         else:
-            note += f": {known.examples:,} training examples are assumed"
+            assumed += f": {known.examples:,} training examples are assumed"
         outline = known
     config = check(views_of(config, outline))
-    n, k = config.examples, config.views.k
     program = _program.build(config, outline)
     costs = _program.cost(program, config, outline)
-    length = f"{program.steps:,}" if counted or config.train.steps is not None else "unknown"
-    if counted:
-        length += f" ({program.steps / program.steps_per_epoch:.1f} epochs of {outline.examples:,} examples)"
+    epochs = program.steps / program.steps_per_epoch
+    return Estimate(
+        examples=config.examples,
+        views=config.views.k,
+        devices=program.mesh.size,
+        encoder_parameters=int(costs["encoder_parameters"]),
+        head_parameters=int(costs["head_parameters"]),
+        flops=costs["flops_per_step_and_device"],
+        bytes=costs["bytes_per_step_and_device"],
+        state_bytes=costs["memory_arguments"],
+        temporary_bytes=costs["memory_temporaries"],
+        steps=program.steps if counted or config.train.steps is not None else None,
+        training_examples=outline.examples if counted else None,
+        relative_compute=metrics.relative_compute(config.views.k, epochs) if counted else None,
+        assumed=assumed,
+    )
+
+
+def dry_run(config: Config) -> str:
+    """The estimate of a config, in words."""
+    e = estimate(config)
+    length = "unknown" if e.steps is None else f"{e.steps:,}"
+    if e.steps is not None and e.training_examples is not None:
+        epochs = e.steps / (e.training_examples // e.examples)
+        length += f" ({epochs:.1f} epochs of {e.training_examples:,} examples)"
     lines = [
-        f"batch        {n:,} examples x {k} views = {n * k:,} views",
+        f"batch        {e.examples:,} examples x {e.views} views = {e.examples * e.views:,} views",
         f"steps        {length}",
-        f"devices      {program.mesh.size} {jax.devices()[0].platform} "
-        f"(data {program.mesh.shape['data']}, fsdp {program.mesh.shape['fsdp']})",
-        f"parameters   {int(costs['encoder_parameters']):,} encoder, {int(costs['head_parameters']):,} head",
-        f"per step     {costs['flops_per_step_and_device'] / 1e9:,.2f} GFLOP and "
-        f"{costs['bytes_per_step_and_device'] / 1e9:,.2f} GB read and written by each device",
-        f"memory       {costs['memory_arguments'] / 2**20:,.0f} MiB state and batch, "
-        f"{costs['memory_temporaries'] / 2**20:,.0f} MiB temporaries on each device",
+        f"devices      {e.devices} {jax.devices()[0].platform}",
+        f"parameters   {e.encoder_parameters:,} encoder, {e.head_parameters:,} head",
+        f"per step     {e.flops / 1e9:,.2f} GFLOP and {e.bytes / 1e9:,.2f} GB read and written by each device",
+        f"memory       {e.state_bytes / 2**20:,.0f} MiB state and batch, "
+        f"{e.temporary_bytes / 2**20:,.0f} MiB temporaries on each device",
     ]
-    if counted:
-        total = program.steps * costs["flops_per_step_and_device"] * program.mesh.size
-        relative = metrics.relative_compute(k, program.steps / program.steps_per_epoch)
+    if e.steps is not None:
+        lines.append(f"whole run    {e.steps * e.flops * e.devices / 1e15:,.4g} PFLOP")
+    if e.relative_compute is not None:
         lines.append(
-            f"whole run    {total / 1e15:,.4g} PFLOP; {relative:.4g} times the encoder passes of 128 epochs of two "
-            "views (Shidani 2024, Eq. 29)"
+            f"relative     {e.relative_compute:.4g} times the encoder passes of 128 epochs of two views "
+            "(Shidani 2024, Eq. 29)"
         )
-    return "\n".join(lines) + note
+    return "\n".join(lines) + (f"\n  {e.assumed}" if e.assumed else "")

@@ -289,7 +289,8 @@ def open_run(
                 f"--network must be online or momentum, of a method with a momentum encoder; got {network!r} for "
                 f"{type(config.method).__name__}"
             )
-        config = dataclasses.replace(config, method=dataclasses.replace(config.method, evaluate=network))
+        method: Any = config.method
+        config = dataclasses.replace(config, method=dataclasses.replace(method, evaluate=network))
     if config.examples % jax.device_count():
         config = dataclasses.replace(config, mesh=Mesh(data=1))
     else:
