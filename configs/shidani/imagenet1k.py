@@ -11,6 +11,11 @@ Section 3.2, Figure 3 (hyperparameters: Appendix, table for ImageNet-1K). Its ot
     objective:sufficient_statistics                               sufficient statistics
     objective:all_pairs --objective.pairs ordered objective.pair:info_nce    Multi-Crop
     --train.epochs 256                                            the length of training, from 128 to 1024
+
+Table 2 and Table 3, fine-tuning on ImageNet-1K and on each of the nine transfer sets (docs/evaluation.md):
+
+    mvcl finetune runs/polyview
+    mvcl data prepare transfer && mvcl finetune runs/polyview --data food101
 """
 
 from mvcl import augment, data, methods, models

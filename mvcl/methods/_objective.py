@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 import tyro
+from jax.typing import ArrayLike
 
 from mvcl import losses
 
@@ -241,15 +242,18 @@ def check(objective: Objective, k: int) -> None:
         )
 
 
-def chance_level(loss: Callable[[jax.Array], jax.Array], k: int, n: int, d: int) -> jax.Array:
+def chance_level(
+    loss: Callable[[jax.Array], jax.Array], k: int, n: int, d: int, seed: ArrayLike = 0
+) -> jax.Array:
     """The value of a loss of (k, n, d) for features that carry nothing about the instance.
 
     Two encoders carry nothing: a constant one, and one whose views are drawn independently of the input. The
     chance level is the lower of their values, so that a loss below it is information. A loss that repels nothing
     (`byol`) is as low for the constant as for perfect features; there the independent one counts alone.
     """
-    views = jax.random.normal(jax.random.key(0), (k, n, d))
-    constant = loss(jnp.ones((k, n, d)))
+    views = jax.random.normal(jax.random.key(seed), (k, n, d))
+    # Behind a barrier, or the compiler takes the products of ones itself, one by one.
+    constant = loss(jax.lax.optimization_barrier(jnp.ones((k, n, d))))
     independent = loss(views)
     perfect = loss(jnp.broadcast_to(views[:1], (k, n, d)))
     repels = constant > perfect + 1e-6 * (1 + jnp.abs(perfect))

@@ -168,6 +168,11 @@ def build(config: Config, outline: data.Outline) -> Program:
 
     level = learner.level
 
+    @partial(jax.jit, out_shardings=replicated)
+    def chance(seed: jax.Array) -> jax.Array:  # given as an argument, its draws are no constants to be folded
+        assert level is not None
+        return methods.chance_level(lambda z: level(objective, z), k, n, learner.dimension, seed)
+
     return Program(
         mesh=mesh,
         steps=steps,
@@ -178,12 +183,7 @@ def build(config: Config, outline: data.Outline) -> Program:
         views=jax.jit(draw),
         apply=apply,
         learning_rate=learning_rate,
-        chance=None
-        if level is None
-        else jax.jit(
-            lambda: methods.chance_level(lambda z: level(objective, z), k, n, learner.dimension),
-            out_shardings=replicated,
-        ),
+        chance=None if level is None else partial(chance, np.uint32(0)),
     )
 
 
