@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from mvcl.methods._method import Learner, Method, Network, Pieces, Refresh, Setting
+from mvcl.methods._method import Learner, Method, Network, Pieces, Plan, Refresh, Setting
 from mvcl.methods._moco import MocoV2, MocoV3
 from mvcl.methods._multi_encoder import MultiEncoder
 from mvcl.methods._objective import OBJECTIVES, PAIR_OBJECTIVES, Objective, PairObjective, chance_level, check
@@ -37,6 +37,7 @@ __all__ = [
     "Objective",
     "PairObjective",
     "Pieces",
+    "Plan",
     "Refresh",
     "Sem",
     "Setting",

@@ -126,17 +126,29 @@ class Setting:
         return self.shapes[0]
 
 
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a config says of a run, before its data are known.
+
+    Attributes:
+      encoder: config of the encoder.
+      head: config of the head.
+      objective: what is minimised.
+      k: number of views.
+      microbatch: examples embedded at a time on a device; None embeds the batch at once.
+    """
+
+    encoder: models.EncoderConfig
+    head: models.HeadConfig
+    objective: Objective
+    k: int
+    microbatch: int | None
+
+
 class Method(Protocol):
     """A way of training; its implementations are frozen dataclasses that hold its options."""
 
-    def check(
-        self,
-        encoder: models.EncoderConfig,
-        head: models.HeadConfig,
-        objective: Objective,
-        k: int,
-        microbatch: int | None,
-    ) -> None:
+    def check(self, plan: Plan) -> None:
         """Raise a `ValueError` about options that do not go together."""
 
     def build(self, setting: Setting) -> Learner:
@@ -144,15 +156,45 @@ class Method(Protocol):
         ...
 
 
-def check_microbatch(encoder: models.EncoderConfig, microbatch: int | None) -> None:
+def check_microbatch(plan: Plan) -> None:
     """Micro-batches need an encoder whose output for one image does not depend on the others."""
-    if microbatch is not None and microbatch < 1:
-        raise ValueError(f"train.microbatch must be at least 1, got {microbatch}")
-    if microbatch is not None and encoder.has_batch_statistics:
+    if plan.microbatch is not None and plan.microbatch < 1:
+        raise ValueError(f"train.microbatch must be at least 1, got {plan.microbatch}")
+    if plan.microbatch is not None and plan.encoder.has_batch_statistics:
         raise ValueError(
             "train.microbatch needs an encoder without batch statistics, for BatchNorm over a part of the batch "
             "is another function; use --encoder.norm group, or a ViT. The head may keep its BatchNorm"
         )
+
+
+def refuse_microbatch(method: str, plan: Plan) -> None:
+    """For methods that embed a batch at once."""
+    if plan.microbatch is not None:
+        raise ValueError(
+            f"method {method} embeds a batch at once; train.microbatch must be None, got {plan.microbatch}"
+        )
+
+
+class Module:
+    """A network as pure functions of its parameters and of all else that it holds."""
+
+    def __init__(self, fresh: Callable[[jax.Array], Any]) -> None:
+        self.fresh = fresh
+        self.abstract = nnx.eval_shape(lambda: fresh(jax.random.key(0)))
+        self._graph = nnx.graphdef(self.abstract)
+
+    def init(self, key: jax.Array) -> tuple[Params, Statistics]:
+        """Parameters and statistics of a fresh network."""
+        net = self.fresh(key)
+        return nnx.state(net, nnx.Param), self.statistics(net)
+
+    def merge(self, params: Params, statistics: Statistics) -> Any:
+        """The network with these; it shares nothing with them."""
+        return nnx.merge(self._graph, params, statistics, copy=True)
+
+    def statistics(self, net: Any) -> Statistics:
+        """What a network holds beside its parameters."""
+        return nnx.state(net, nnx.Not(nnx.Param))
 
 
 def stacked(views: Any) -> jax.Array:

@@ -13,8 +13,10 @@ from mvcl.methods._method import (
     Inputs,
     Learner,
     Measures,
+    Module,
     Params,
     Pieces,
+    Plan,
     Setting,
     Statistics,
     by_view,
@@ -26,7 +28,6 @@ from mvcl.methods._method import (
     stacked,
 )
 from mvcl.methods._momentum import Followed, check_momentum
-from mvcl.methods._objective import Objective
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,26 +49,19 @@ class MocoV2:
     evaluate: Literal["online", "momentum"] = "online"
     """The encoder that is measured and exported."""
 
-    def check(
-        self,
-        encoder: models.EncoderConfig,
-        head: models.HeadConfig,
-        objective: Objective,
-        k: int,
-        microbatch: int | None,
-    ) -> None:
+    def check(self, plan: Plan) -> None:
         """Options, an even number of views, and an objective that takes the queue."""
         check_momentum(self.momentum, self.end_momentum)
-        check_microbatch(encoder, microbatch)
-        if k % 2:
+        check_microbatch(plan)
+        if plan.k % 2:
             raise ValueError(
-                f"method moco_v2 gives half of the views to each encoder; views.k must be even, got {k}"
+                f"method moco_v2 gives half of the views to each encoder; views.k must be even, got {plan.k}"
             )
         if self.queue < 0:
             raise ValueError(f"method.queue must be at least 0, got {self.queue}")
-        if self.queue and objective.queue_argument() is None:
+        if self.queue and plan.objective.queue_argument() is None:
             raise ValueError(
-                f"objective {objective.name} has no place for a queue; use --method.queue 0, or objective:dsf, "
+                f"objective {plan.objective.name} has no place for a queue; use --method.queue 0, or objective:dsf, "
                 "objective:cross_pairs or objective:mean_pair with a pair loss that takes extra negatives"
             )
 
@@ -80,9 +74,7 @@ class MocoV2:
         def init(key: jax.Array) -> tuple[Params, Statistics]:
             params, statistics = pair.init(key)
             if self.queue:
-                vectors = jax.random.normal(
-                    jax.random.fold_in(key, 1), (self.queue, pair.abstract.head.features)
-                )
+                vectors = jax.random.normal(jax.random.fold_in(key, 1), (self.queue, pair.dimension))
                 statistics["queue"] = _unit(vectors)
             return params, statistics
 
@@ -143,26 +135,19 @@ class MocoV3:
     evaluate: Literal["online", "momentum"] = "online"
     """The encoder that is measured and exported."""
 
-    def check(
-        self,
-        encoder: models.EncoderConfig,
-        head: models.HeadConfig,
-        objective: Objective,
-        k: int,
-        microbatch: int | None,
-    ) -> None:
+    def check(self, plan: Plan) -> None:
         """Options, and an even number of views."""
         check_momentum(self.momentum, self.end_momentum)
-        check_microbatch(encoder, microbatch)
-        if k % 2:
+        check_microbatch(plan)
+        if plan.k % 2:
             raise ValueError(
-                f"method moco_v3 compares two halves of the views; views.k must be even, got {k}"
+                f"method moco_v3 compares two halves of the views; views.k must be even, got {plan.k}"
             )
 
     def build(self, setting: Setting) -> Learner:
         """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
         pair = Followed(setting, "moco_v3")
-        predictor = Predictor(self.predictor, pair.abstract.head.features, setting.dtype)
+        predictor = Predictor(self.predictor, pair.dimension, setting.dtype)
 
         def init(key: jax.Array) -> tuple[Params, Statistics]:
             return predictor.init(*pair.init(key), key)
@@ -203,33 +188,26 @@ class Predictor:
     """The network that only the trained side has, after its head."""
 
     def __init__(self, config: models.HeadConfig, features: int, dtype: Any) -> None:
-        self._config, self._features, self._dtype = config, features, dtype
-        abstract = nnx.eval_shape(lambda: self._fresh(jax.random.key(0)))
-        if abstract.features != features:
+        self._module = Module(lambda key: config.build(features, dtype=dtype, rngs=nnx.Rngs(key)))
+        out = self._module.abstract.features
+        if out != features:
             raise ValueError(
-                f"method.predictor must end in the head's {features} features, got {abstract.features}; "
+                f"method.predictor must end in the head's {features} features, got {out}; "
                 f"set --method.predictor.out {features}"
             )
-        self._graph = nnx.graphdef(abstract)
-
-    def _fresh(self, key: jax.Array) -> Any:
-        return self._config.build(self._features, dtype=self._dtype, rngs=nnx.Rngs(key))
 
     def init(self, params: Any, statistics: Any, key: jax.Array) -> tuple[Params, Statistics]:
         """Parameters and statistics with those of a fresh predictor beside them."""
-        net = self._fresh(jax.random.fold_in(key, 2))
-        return (
-            params | {"predictor": nnx.state(net, nnx.Param)},
-            statistics | {"predictor": nnx.state(net, nnx.Not(nnx.Param))},
-        )
+        weights, rest = self._module.init(jax.random.fold_in(key, 2))
+        return params | {"predictor": weights}, statistics | {"predictor": rest}
 
     def module(self, params: Params, statistics: Statistics) -> Any:
         """The predictor."""
-        return nnx.merge(self._graph, params["predictor"], statistics["predictor"], copy=True)
+        return self._module.merge(params["predictor"], statistics["predictor"])
 
     def moved(self, statistics: Statistics, module: Any) -> Statistics:
         """The statistics after the predictor has seen a batch."""
-        return statistics | {"predictor": nnx.state(module, nnx.Not(nnx.Param))}
+        return statistics | {"predictor": self._module.statistics(module)}
 
 
 def _learner(pair: Followed, init: Any, loss: Any, level: Any, after: Any, evaluate: str) -> Learner:
@@ -239,7 +217,7 @@ def _learner(pair: Followed, init: Any, loss: Any, level: Any, after: Any, evalu
     def network(params: Params, statistics: Statistics) -> Any:
         return pair.evaluated(params, statistics, evaluate)
 
-    return Learner(init, loss, features, network, pair.abstract.head.features, level, after)
+    return Learner(init, loss, features, network, pair.dimension, level, after)
 
 
 def _halves(draw: Callable[[Inputs], Any]) -> tuple[Callable[[Inputs], Any], Callable[[Inputs], Any]]:

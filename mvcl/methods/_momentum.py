@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from mvcl.methods._method import Network, Params, Setting, Statistics
+from mvcl.methods._method import Module, Network, Params, Setting, Statistics
 
 
 def check_momentum(start: float, end: float) -> None:
@@ -25,37 +25,32 @@ class Followed:
     """
 
     def __init__(self, setting: Setting, method: str) -> None:
-        self._setting = setting
-        self._shape = setting.one_shape(method)
-        self.abstract = nnx.eval_shape(lambda: self._fresh(jax.random.key(0)))
-        self._graph = nnx.graphdef(self.abstract)
-
-    def _fresh(self, key: jax.Array) -> Network:
-        setting = self._setting
-        return Network(setting.encoder, setting.head, self._shape, dtype=setting.dtype, rngs=nnx.Rngs(key))
+        shape = setting.one_shape(method)
+        self._module = Module(
+            lambda key: Network(setting.encoder, setting.head, shape, dtype=setting.dtype, rngs=nnx.Rngs(key))
+        )
+        self.dimension: int = self._module.abstract.head.features
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
         """Both sides start equal."""
-        net = self._fresh(key)
-        weights, rest = nnx.state(net, nnx.Param), nnx.state(net, nnx.Not(nnx.Param))
+        weights, rest = self._module.init(key)
         copy = jax.tree.map(jnp.copy, (weights, rest))
         return {"network": weights}, {"network": rest, "momentum": copy[0], "momentum_network": copy[1]}
 
     def online(self, params: Params, statistics: Statistics) -> Network:
         """The trained network."""
-        return nnx.merge(self._graph, params["network"], statistics["network"], copy=True)
+        return self._module.merge(params["network"], statistics["network"])
 
     def momentum(self, statistics: Statistics) -> Network:
         """The copy; no gradient goes through it."""
         weights = jax.lax.stop_gradient(statistics["momentum"])
-        return nnx.merge(self._graph, weights, statistics["momentum_network"], copy=True)
+        return self._module.merge(weights, statistics["momentum_network"])
 
     def moved(self, statistics: Statistics, online: Network, momentum: Network) -> Statistics:
         """The statistics after both networks have seen a batch."""
-        rest = nnx.Not(nnx.Param)
         return statistics | {
-            "network": nnx.state(online, rest),
-            "momentum_network": nnx.state(momentum, rest),
+            "network": self._module.statistics(online),
+            "momentum_network": self._module.statistics(momentum),
         }
 
     def follow(

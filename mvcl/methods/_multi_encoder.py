@@ -13,13 +13,15 @@ from mvcl.methods._method import (
     Inputs,
     Learner,
     Measures,
+    Module,
     Params,
     Pieces,
+    Plan,
     Setting,
     Statistics,
     missing,
+    refuse_microbatch,
 )
-from mvcl.methods._objective import Objective
 
 
 class Networks(nnx.Module):
@@ -76,19 +78,9 @@ class MultiEncoder:
     encoders: tuple[models.EncoderConfig, ...] = ()
     """One encoder a view; empty means `encoder` for each. Set in a config file."""
 
-    def check(
-        self,
-        encoder: models.EncoderConfig,
-        head: models.HeadConfig,
-        objective: Objective,
-        k: int,
-        microbatch: int | None,
-    ) -> None:
+    def check(self, plan: Plan) -> None:
         """No micro-batches."""
-        if microbatch is not None:
-            raise ValueError(
-                f"method multi_encoder embeds a batch at once; train.microbatch must be None, got {microbatch}"
-            )
+        refuse_microbatch("multi_encoder", plan)
 
     def build(self, setting: Setting) -> Learner:
         """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
@@ -97,15 +89,7 @@ class MultiEncoder:
         def fresh(key: jax.Array) -> Networks:
             return Networks(setting, encoders, nnx.Rngs(key))
 
-        abstract = nnx.eval_shape(lambda: fresh(jax.random.key(0)))
-        graph = nnx.graphdef(abstract)
-
-        def init(key: jax.Array) -> tuple[Params, Statistics]:
-            nets = fresh(key)
-            return nnx.state(nets, nnx.Param), nnx.state(nets, nnx.Not(nnx.Param))
-
-        def network(params: Params, statistics: Statistics) -> Networks:
-            return nnx.merge(graph, params, statistics, copy=True)
+        module = Module(fresh)
 
         def loss(
             params: Params,
@@ -115,7 +99,7 @@ class MultiEncoder:
             objective: Callable[..., tuple[jax.Array, Measures]],
             pieces: Pieces | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
-            nets = network(params, statistics)
+            nets = module.merge(params, statistics)
             views = separate(draw(inputs))
             z = jnp.stack(
                 [
@@ -124,20 +108,20 @@ class MultiEncoder:
                 ]
             )
             value, measures = objective(z, **missing(inputs))
-            return value, (nnx.state(nets, nnx.Not(nnx.Param)), z, measures)
+            return value, (module.statistics(nets), z, measures)
 
         def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
-            nets = models.eval_view(network(params, statistics))
+            nets = models.eval_view(module.merge(params, statistics))
             if output == "encoder":
                 return fused(nets.encoder, inputs)
             whole = [lambda x, e=e, h=h: h(e(x)) for e, h in zip(nets.encoder, nets.head)]
             return fused(whole, inputs)
 
         return Learner(
-            init,
+            module.init,
             loss,
             features,
-            network,
-            dimension=abstract.head[0].features,
+            module.merge,
+            dimension=module.abstract.head[0].features,
             level=lambda objective, z: objective(z)[0],
         )

@@ -11,17 +11,19 @@ import numpy as np
 from flax import nnx
 from jax import lax
 
-from mvcl import _numerics, losses, metrics, models
+from mvcl import _numerics, losses, metrics
 from mvcl.methods._method import (
     Inputs,
     Learner,
     Measures,
     Params,
     Pieces,
+    Plan,
     Refresh,
     Setting,
     Statistics,
     missing,
+    refuse_microbatch,
 )
 from mvcl.methods._objective import Objective, OfPairs
 
@@ -67,20 +69,10 @@ class Sem:
     embedding: int = 128
     """Length of the embedding Z of a view."""
 
-    def check(
-        self,
-        encoder: models.EncoderConfig,
-        head: models.HeadConfig,
-        objective: Objective,
-        k: int,
-        microbatch: int | None,
-    ) -> None:
+    def check(self, plan: Plan) -> None:
         """Raise a `ValueError` about options that do not go together."""
-        if microbatch is not None:
-            raise ValueError(
-                f"method sem embeds the batch at once; leave train.microbatch None, got {microbatch}"
-            )
-        weighs = self.weights != "none" or self.sample_weights
+        refuse_microbatch("sem", plan)
+        objective, weighs = plan.objective, self.weights != "none" or self.sample_weights
         if weighs and not _is_all_pairs(objective):
             raise ValueError(
                 f"method.weights weigh pairs of views, so that the objective must be all_pairs, got {objective.name}; "

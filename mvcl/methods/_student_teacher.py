@@ -14,6 +14,7 @@ from mvcl.methods._method import (
     Measures,
     Params,
     Pieces,
+    Plan,
     Setting,
     Statistics,
     by_view,
@@ -25,7 +26,6 @@ from mvcl.methods._method import (
 )
 from mvcl.methods._moco import Predictor
 from mvcl.methods._momentum import Followed, check_momentum
-from mvcl.methods._objective import Objective
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,22 +49,15 @@ class StudentTeacher:
     evaluate: Literal["online", "momentum"] = "online"
     """The encoder that is measured and exported: the student's (online) or the teacher's (momentum)."""
 
-    def check(
-        self,
-        encoder: models.EncoderConfig,
-        head: models.HeadConfig,
-        objective: Objective,
-        k: int,
-        microbatch: int | None,
-    ) -> None:
+    def check(self, plan: Plan) -> None:
         """The range of the options."""
         check_momentum(self.momentum, self.end_momentum)
-        check_microbatch(encoder, microbatch)
+        check_microbatch(plan)
 
     def build(self, setting: Setting) -> Learner:
         """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
         pair = Followed(setting, "student_teacher")
-        predictor = Predictor(self.predictor, pair.abstract.head.features, setting.dtype)
+        predictor = Predictor(self.predictor, pair.dimension, setting.dtype)
 
         def init(key: jax.Array) -> tuple[Params, Statistics]:
             return predictor.init(*pair.init(key), key)
@@ -104,4 +97,4 @@ class StudentTeacher:
         def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
             return len(z) * objective(z)[0]
 
-        return Learner(init, loss, features, network, pair.abstract.head.features, level, after)
+        return Learner(init, loss, features, network, pair.dimension, level, after)

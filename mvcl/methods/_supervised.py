@@ -10,9 +10,21 @@ import optax
 from flax import nnx
 
 from mvcl import models
-from mvcl.methods._method import Inputs, Learner, Measures, Params, Pieces, Setting, Statistics, rows, stacked
+from mvcl.methods._method import (
+    Inputs,
+    Learner,
+    Measures,
+    Module,
+    Params,
+    Pieces,
+    Plan,
+    Setting,
+    Statistics,
+    refuse_microbatch,
+    rows,
+    stacked,
+)
 from mvcl.methods._multi_encoder import fused, of_each_view
-from mvcl.methods._objective import Objective
 
 
 class Labelled(nnx.Module):
@@ -40,19 +52,9 @@ class Supervised:
     regression: Literal["absolute", "squared"] = "absolute"
     """Error that is minimised where the label is a number."""
 
-    def check(
-        self,
-        encoder: models.EncoderConfig,
-        head: models.HeadConfig,
-        objective: Objective,
-        k: int,
-        microbatch: int | None,
-    ) -> None:
+    def check(self, plan: Plan) -> None:
         """No micro-batches."""
-        if microbatch is not None:
-            raise ValueError(
-                f"method supervised embeds a batch at once; train.microbatch must be None, got {microbatch}"
-            )
+        refuse_microbatch("supervised", plan)
 
     def build(self, setting: Setting) -> Learner:
         """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
@@ -61,15 +63,7 @@ class Supervised:
         def fresh(key: jax.Array) -> Labelled:
             return Labelled(setting, encoders, nnx.Rngs(key))
 
-        abstract = nnx.eval_shape(lambda: fresh(jax.random.key(0)))
-        graph = nnx.graphdef(abstract)
-
-        def init(key: jax.Array) -> tuple[Params, Statistics]:
-            net = fresh(key)
-            return nnx.state(net, nnx.Param), nnx.state(net, nnx.Not(nnx.Param))
-
-        def network(params: Params, statistics: Statistics) -> Labelled:
-            return nnx.merge(graph, params, statistics, copy=True)
+        module = Module(fresh)
 
         def encoded(net: Labelled, inputs: Any) -> jax.Array:
             return fused(net.encoder, inputs) if setting.given else net.encoder(inputs)
@@ -82,7 +76,7 @@ class Supervised:
             objective: Callable[..., tuple[jax.Array, Measures]],
             pieces: Pieces | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
-            net, labels = network(params, statistics), inputs["labels"]
+            net, labels = module.merge(params, statistics), inputs["labels"]
             views = draw(inputs)
             if setting.given:
                 z = encoded(
@@ -96,14 +90,14 @@ class Supervised:
                 net.head(z.astype(jnp.float32)), labels, setting.classes, self.regression
             )
             shown = z.reshape((rows(inputs), -1, z.shape[-1])).swapaxes(0, 1)
-            return value, (nnx.state(net, nnx.Not(nnx.Param)), shown, measures)
+            return value, (module.statistics(net), shown, measures)
 
         def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
-            net = models.eval_view(network(params, statistics))
+            net = models.eval_view(module.merge(params, statistics))
             z = encoded(net, inputs)
             return net.head(z.astype(jnp.float32)) if output == "head" else z
 
-        return Learner(init, loss, features, network, dimension=abstract.head.in_features)
+        return Learner(module.init, loss, features, module.merge, dimension=module.abstract.head.in_features)
 
 
 def _error(

@@ -180,7 +180,9 @@ def check(config: Config) -> Config:
     if config.mesh.fsdp < 1 or config.mesh.data == 0 or config.mesh.data < -1:
         raise ValueError(f"mesh.data must be -1 or positive and mesh.fsdp positive, got {config.mesh}")
     methods.check(config.objective, views.k)
-    config.method.check(config.encoder, config.head, config.objective, views.k, train.microbatch)
+    config.method.check(
+        methods.Plan(config.encoder, config.head, config.objective, views.k, train.microbatch)
+    )
     return config
 
 

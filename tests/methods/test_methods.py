@@ -247,7 +247,7 @@ def test_what_does_not_go_together_is_said(change, message):
 def test_shapes_that_do_not_fit_are_said():
     with pytest.raises(ValueError, match="method:multi_encoder"):
         methods.Simclr().build(setting(shapes=((5,), (3,))))
-    with pytest.raises(ValueError, match="--method.predictor.out 3"):
+    with pytest.raises(ValueError, match=r"--method\.predictor\.out 3"):
         methods.MocoV3(predictor=models.MLPHead(out=4)).build(setting())
     with pytest.raises(ValueError, match="each of the 4 views"):
         methods.MultiEncoder(encoders=(ENCODER,)).build(setting())

@@ -334,6 +334,8 @@ def test_sample_weights_follow_the_clusters(rng):
 )
 def test_options_that_do_not_go_together(change, of, message):
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(SMALL, **change).check(models.MLP(), models.HEADS["none"](), of, 3, None)
-    with pytest.raises(ValueError, match=r"train\.microbatch None"):
-        SMALL.check(models.MLP(), models.HEADS["none"](), objective(), 3, 4)
+        dataclasses.replace(SMALL, **change).check(
+            methods.Plan(models.MLP(), models.HEADS["none"](), of, 3, None)
+        )
+    with pytest.raises(ValueError, match=r"train\.microbatch must be None"):
+        SMALL.check(methods.Plan(models.MLP(), models.HEADS["none"](), objective(), 3, 4))
