@@ -9,6 +9,7 @@ Its other cells:
     objective:all_pairs objective.pair:info_nce --train.batch-size 64    pairwise InfoNCE
     objective:one_vs_rest objective.pair:info_nce --train.batch-size 64  one against the average of the rest
     objective:all_pairs objective.pair:byol                              pairwise BYOL
+    --data.transfer SLEEPEDFX --evaluation.of transfer                   probes on SleepEDFx, as prepared
 """
 
 from mvcl import data, evaluation, methods, models

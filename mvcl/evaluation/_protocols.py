@@ -54,13 +54,25 @@ class Classification(Evaluation):
     """Labels a class of the few-label probes."""
     draws: int = 10
     """Draws of labels that a few-label probe is averaged over."""
+    of: str = ""
+    """Measure the splits OF/train and OF/test, as of a second data set that the source opens; empty: train and test."""
     sgd_learning_rate: float | None = None
     """Adds the papers' linear probe, trained by SGD on all labels, with this learning rate; None leaves it out."""
     sgd_epochs: int = 100
     """Its epochs."""
 
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """The two splits, by the names they have here."""
+        names = tuple(f"{self.of}/{part}" if self.of else part for part in ("train", "test"))
+        if not set(names) <= set(available):
+            raise ValueError(
+                f"evaluation.of = {self.of!r} needs the splits {' and '.join(names)}, got {', '.join(available)}"
+            )
+        return names
+
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies."""
+        features, splits = self._named(features, splits)
         classes = len(splits["train"].class_names)
         labels = {name: splits[name].labels for name in ("train", "test")}
         results = evaluate_features(
@@ -94,6 +106,7 @@ class Classification(Evaluation):
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
         """Test accuracy of the weighted k-NN."""
+        features, splits = self._named(features, splits)
         train, test = splits["train"], splits["test"]
         voted = weighted_knn(
             features["train"],
@@ -104,3 +117,11 @@ class Classification(Evaluation):
             temperature=self.knn_temperature,
         )
         return "knn", float(np.mean(np.asarray(voted) == test.labels))
+
+    def _named(self, features: Arrays, splits: Splits) -> tuple[Arrays, Splits]:
+        """Features and splits as `train` and `test`."""
+        train, test = self.splits(tuple(splits))
+        return (
+            {"train": features[train], "test": features[test]},
+            {"train": splits[train], "test": splits[test]},
+        )

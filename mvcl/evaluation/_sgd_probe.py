@@ -61,7 +61,7 @@ def sgd_probe(
         order = np.random.default_rng((seed, epoch)).permutation(len(x))[: steps * size]
         state = _epoch(rule, state, rows, labels, jnp.asarray(order.reshape(steps, size)))
     weights = state[0]
-    found = np.argmax(np.asarray(jnp.asarray(test) @ weights["w"] + weights["b"]), axis=1)
+    found = np.argmax(np.asarray(jnp.asarray(test) @ weights["w"] + weights["b"][None]), axis=1)
     return float(np.mean(found == answer))
 
 
@@ -70,7 +70,7 @@ def _epoch(
     rule: optax.GradientTransformation, state: tuple, x: jax.Array, y: jax.Array, order: jax.Array
 ) -> tuple:
     def loss(weights: dict[str, jax.Array], rows: jax.Array) -> jax.Array:
-        logits = x[rows] @ weights["w"] + weights["b"]
+        logits = x[rows] @ weights["w"] + weights["b"][None]
         return optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]).mean()
 
     def step(state: tuple, rows: jax.Array) -> tuple[tuple, None]:

@@ -358,12 +358,12 @@ def evaluate(
         rows["raw input"] = [evaluation.Result(name, None, None, why) for name in columns]
     if workdir is not None and jax.process_index() == 0:
         run.config.evaluation.save(trained, readable, workdir)
-        names = run.splits["test"].class_names
+        last = run.config.evaluation.splits(tuple(run.splits))[-1]
         _save_arrays(
             workdir / "embeddings.npz",
-            features=trained["test"],
-            labels=shown["test"].labels,
-            class_names=np.asarray(names),
+            features=trained[last],
+            labels=shown[last].labels,
+            class_names=np.asarray(run.splits[last].class_names),
         )
         plain = {row: [dataclasses.asdict(r) for r in results] for row, results in rows.items()}
         _folder.write_whole(workdir / "evaluation.json", json.dumps({"step": step, "rows": plain}, indent=2))

@@ -1,12 +1,14 @@
 """One protocol for all rows, and a table that says so."""
 
 import json
+import types
 from dataclasses import asdict
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
+from mvcl import evaluation
 from mvcl.evaluation import (
     Result,
     evaluate_features,
@@ -88,3 +90,39 @@ def test_the_table_to_the_letter():
         "5 labels/class (trained encoder): 10 draws.\n"
         "5 labels/class (raw input): not measured: class 3 has 2 of the 5 labels needed."
     )
+
+
+def test_another_pair_of_splits_is_measured_alike(rng):
+    features = {
+        f"{of}{part}": rng.normal(size=(40, 3)) for of in ("", "other/") for part in ("train", "test")
+    }
+    labels = np.arange(40) % 2
+    split = types.SimpleNamespace(labels=labels, class_names=("a", "b"))
+    splits = dict.fromkeys(features, split)
+    plain = {"train": features["other/train"], "test": features["other/test"]}
+    expected = evaluation.Classification(draws=2).measure(plain, {"train": split, "test": split})
+    protocol = evaluation.Classification(draws=2, of="other")
+    assert protocol.splits(tuple(splits)) == ("other/train", "other/test")
+    assert protocol.measure(features, splits) == expected
+    assert protocol.score(features, splits)[1] == expected[0].value
+    with pytest.raises(ValueError, match="needs the splits none/train and none/test"):
+        evaluation.Classification(of="none").splits(tuple(splits))
+
+
+def test_the_sgd_probe_separates_what_is_separable(rng):
+    labels = np.arange(300) % 3
+    centres = np.eye(3, 5)
+    x = centres[labels] * 4 + rng.normal(size=(300, 5)) * 0.3
+    options = {"num_classes": 3, "learning_rate": 0.1, "epochs": 5, "batch_size": 32}
+    assert evaluation.sgd_probe(x[:200], labels[:200], x[200:], labels[200:], **options) == 1.0
+    shuffled = rng.permutation(labels[200:])
+    chance = evaluation.sgd_probe(x[:200], labels[:200], x[200:], shuffled, **options)
+    assert chance == np.mean(labels[200:] == shuffled)
+    split = {
+        "train": types.SimpleNamespace(labels=labels[:200], class_names="abc"),
+        "test": types.SimpleNamespace(labels=labels[200:], class_names="abc"),
+    }
+    protocol = evaluation.Classification(draws=2, sgd_learning_rate=0.1, sgd_epochs=2)
+    results = protocol.measure({"train": x[:200], "test": x[200:]}, split)
+    assert results[-1].name == "linear, SGD"
+    assert results[-1].value > 0.9
