@@ -26,7 +26,7 @@ test-faults: .venv/.test
 reproduce-small: .venv/.run
 	$(BIN)/python -m benchmarks.reproduce --data $(CIFAR10) --write docs
 
-# The table of docs/sem.md, 3 hours on 2 quiet cores; a second call goes on where the first stopped.
+# The tables of docs/sem.md, hours on 2 quiet cores; a second call goes on where the first stopped.
 reproduce-sem: .venv/.run
 	$(BIN)/python -m benchmarks.sem --data $(or $(DATA),handwritten.mat) --digits
 
