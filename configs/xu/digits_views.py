@@ -2,7 +2,7 @@
 
     mvcl train configs/xu/digits_views.py --workdir runs/digits_views
 
-Under 2 minutes on 2 quiet CPU cores. --data.noise True adds a seventh view, of noise: its weights fall, and
+Under 2 minutes on 2 quiet CPU cores. --data.noise adds a seventh view, of noise: its weights fall, and
 without weights (--method.weights none --method.lam 0) it drags the others down. Not from a paper.
 """
 
