@@ -211,7 +211,9 @@ the lines, not for their height.
 
 ![accuracy by objective](reproduction.svg)
 """
-    (folder / "reproduction.md").write_text(text)
+    page = folder / "reproduction.md"
+    _, heading, said = (page.read_text() if page.is_file() else "").partition("\n## What came out")
+    page.write_text(text + heading + said)  # what was written by hand stays
     (folder / "reproduction.json").write_text(json.dumps(rows, indent=1) + "\n")
     picture(rows, folder / "reproduction.svg")
 

@@ -31,7 +31,7 @@ def test_it_goes_on_bit_by_bit_with_copy_and_queue(trained, tmp_path):
     shutil.copytree(trained, workdir)
     shutil.rmtree(workdir / "checkpoints" / "4")
     (workdir / "evaluation.json").unlink()
-    run, state = training.open_run(workdir)
+    _, state = training.open_run(workdir)
     assert int(state["step"]) == 2
     assert np.any(state["statistics"]["queue"])
     training.train(training.load(workdir), workdir)
