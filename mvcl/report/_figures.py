@@ -155,6 +155,7 @@ def _svg(figure: Figure, alt: str) -> str:
     assert box is not None
     head = f'<svg class="plot" {box[0]} role="img" aria-label="{html.escape(alt)}">'
     text = head + text[text.index(">") + 1 :]
-    own = f"f{zlib.crc32(text.encode()):08x}-"  # pictures share a page, so their ids must differ
+    # Pictures share a page, so their ids must differ; no id may read like a colour, as "#fe01..." would.
+    own = f"id{zlib.crc32(text.encode()):08x}-"
     text = re.sub(r'( id="|href="#|url\(#)', lambda match: match[0] + own, text)
-    return re.sub("#fe01[0-9a-f]{2}", lambda match: _VARIABLES[match[0]], text)
+    return re.sub("|".join(_VARIABLES), lambda match: _VARIABLES[match[0]], text)

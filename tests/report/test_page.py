@@ -123,6 +123,16 @@ def test_curves_draw_the_numbers_of_the_log():
     np.testing.assert_allclose((xy[:, 1] - low) / (high - low) * 4, values, atol=1e-4)
 
 
+def test_no_id_is_taken_for_a_colour(monkeypatch):
+    monkeypatch.setattr(_figures.zlib, "crc32", lambda data: 0xE01B2C3D)  # after an "f": #fe01b2c3d
+    values = np.arange(5.0)
+    svg = _figures.curves([(values, values)], [], "loss", "alt")
+    ids = re.findall(r' id="([^"]*)"', svg)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:url\(|href=")#([^")]*)', svg)) <= set(ids)
+    assert "#fe01" not in svg
+
+
 def test_several_runs_are_compared(make_run, tmp_path):
     a, b, c = make_run("a"), make_run("b", epsilon=0.5), make_run("c", k=8)
     edit(c, "evaluation.json", lambda e: e["rows"]["raw input"][0].update(protocol="another way"))
