@@ -24,11 +24,15 @@ test-faults: .venv/.test
 
 # The papers' comparison on part of CIFAR-10, 33 short runs: make reproduce-small CIFAR10=cifar10.npz
 reproduce-small: .venv/.run
+	@test -f "$(CIFAR10)" || { echo "reproduce-small needs CIFAR-10 as an .npz file (data:arrays in the README): \
+	make reproduce-small CIFAR10=cifar10.npz"; exit 2; }
 	$(BIN)/python -m benchmarks.reproduce --data $(CIFAR10) --write docs
 
 # The tables of docs/sem.md, hours on 2 quiet cores; a second call goes on where the first stopped.
 reproduce-sem: .venv/.run
-	$(BIN)/python -m benchmarks.sem --data $(or $(DATA),handwritten.mat) --digits
+	@test -f "$(DATA)" || { echo "reproduce-sem needs the file of UCI's multiple features: make reproduce-sem DATA=handwritten.mat"; \
+	  exit 2; }
+	$(BIN)/python -m benchmarks.sem --data $(DATA) --digits
 
 lint: .venv/.test
 	$(BIN)/ruff check .

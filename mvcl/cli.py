@@ -331,11 +331,9 @@ def _export(options: Export) -> int:
     from mvcl import models, training
 
     run, state = training.open_run(options.run, options.checkpoint, options.network)
-    network = run.program.learner.network(*run.program.evaluated(state))
-    models.export(network.encoder, run.config.encoder, options.out)
-    print(
-        f"{options.out}: {models.parameter_count(network.encoder):,} parameters of step {int(state['step'])}"
-    )
+    encoder = training.one_encoder(run, state)
+    models.export(encoder, run.config.encoder, options.out)
+    print(f"{options.out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
     return 0
 
 

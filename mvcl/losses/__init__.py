@@ -28,7 +28,6 @@ from mvcl.losses._registry import WITH_STATUS as WITH_STATUS
 from mvcl.losses._self_weighting import cmi_weights as cmi_weights
 from mvcl.losses._self_weighting import corrupted as corrupted
 from mvcl.losses._self_weighting import jsd_weights as jsd_weights
-from mvcl.losses._self_weighting import k_means_labels as k_means_labels
 from mvcl.losses._self_weighting import mmd_weights as mmd_weights
 from mvcl.losses._self_weighting import reconstruction_error as reconstruction_error
 from mvcl.losses._siglip import poly_siglip as poly_siglip

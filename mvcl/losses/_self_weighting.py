@@ -6,7 +6,6 @@ Xu 2023 (NeurIPS), Eqs. 1-8; in code `all_pairs(L, weights=W, pairs="all", reduc
 computed on the hidden features, later ones on the embeddings, every few epochs; it is a constant in between.
 """
 
-import warnings
 from typing import Literal
 
 import jax
@@ -18,41 +17,13 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 
 
-def k_means_labels(features: ArrayLike, clusters: int, key: jax.Array) -> np.ndarray:
-    """K-means labels of each view on its own, best of ten k-means++ starts.
-
-    Args:
-      features: (k, n, d) floating, of the whole data set.
-      clusters: number of clusters, 2 <= clusters <= n.
-      key: of `jax.random`; draws the starts.
-
-    Returns:
-      (k, n) int32.
-
-    Raises:
-      ValueError: for shapes, dtypes or a number of clusters other than these.
-    """
-    with warnings.catch_warnings():
-        # ott imports jaxopt, which warns on import that it is no longer maintained.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from ott.tools import k_means  # takes longer to import than everything else here
-
-    z = _checks.finite("features", _numerics.widen(_checks.views(features, name="features")))
-    if not 2 <= _checks.whole("clusters", clusters, 0) <= z.shape[1]:
-        raise ValueError(f"clusters must be between 2 and n = {z.shape[1]}, got {clusters}")
-    keys = jax.random.split(key, z.shape[0])
-    with jax.numpy_rank_promotion("allow"):  # ott's code relies on it
-        labels = [k_means.k_means(view, clusters, n_init=10, rng=r).assignment for view, r in zip(z, keys)]
-    return np.asarray(jnp.stack(labels), np.int32)
-
-
 def cmi_weights(labels: ArrayLike) -> jax.Array:
     """W_mn = exp(NMI_mn) - 1 of the views' cluster labels, NMI = 2 I / (H_m + H_n).
 
     Xu 2023, Eq. 4. Natural logarithms (NMI has no unit).
 
     Args:
-      labels: (k, n) integers, for instance of `k_means_labels`, over the whole data set.
+      labels: (k, n) integers, for instance of `metrics.k_means` of each view, over the whole data set.
 
     Returns:
       (k, k) float32, e - 1 on the diagonal, 0 for independent labels.

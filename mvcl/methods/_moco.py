@@ -23,7 +23,6 @@ from mvcl.methods._method import (
     check_microbatch,
     embed,
     missing,
-    observe,
     rows,
     stacked,
 )
@@ -100,9 +99,6 @@ class MocoV2:
                 new["queue"] = jnp.concatenate([fresh, statistics["queue"]])[: self.queue]
             return value, (new, queries, measures)
 
-        def after(params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
-            return pair.follow(params, statistics, self.momentum, self.end_momentum, progress)
-
         def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
             if not self.queue or name is None:
                 return objective(z)[0]
@@ -111,7 +107,14 @@ class MocoV2:
             like = keys.mean(0) if means else keys.reshape((-1, z.shape[-1]))
             return objective(z, **{name: jnp.resize(like, (self.queue, z.shape[-1]))})[0]
 
-        return _learner(pair, init, loss, level, after, self.evaluate)
+        return pair.learner(
+            init,
+            loss,
+            level,
+            momentum=self.momentum,
+            end_momentum=self.end_momentum,
+            evaluate=self.evaluate,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,14 +177,18 @@ class MocoV3:
             new = predictor.moved(pair.moved(statistics, online, momentum), predict)
             return forth + back, (new, by_view(z, n), measures)
 
-        def after(params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
-            return pair.follow(params, statistics, self.momentum, self.end_momentum, progress)
-
         def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
             m = len(z) // 2
             return objective(z)[0] + objective(jnp.concatenate([z[m:], z[:m]]))[0]
 
-        return _learner(pair, init, loss, level, after, self.evaluate)
+        return pair.learner(
+            init,
+            loss,
+            level,
+            momentum=self.momentum,
+            end_momentum=self.end_momentum,
+            evaluate=self.evaluate,
+        )
 
 
 class Predictor:
@@ -208,16 +215,6 @@ class Predictor:
     def moved(self, statistics: Statistics, module: Any) -> Statistics:
         """The statistics after the predictor has seen a batch."""
         return statistics | {"predictor": self._module.statistics(module)}
-
-
-def _learner(pair: Followed, init: Any, loss: Any, level: Any, after: Any, evaluate: str) -> Learner:
-    def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
-        return observe(pair.evaluated(params, statistics, evaluate), inputs, output)
-
-    def network(params: Params, statistics: Statistics) -> Any:
-        return pair.evaluated(params, statistics, evaluate)
-
-    return Learner(init, loss, features, network, pair.dimension, level, after)
 
 
 def _halves(draw: Callable[[Inputs], Any]) -> tuple[Callable[[Inputs], Any], Callable[[Inputs], Any]]:

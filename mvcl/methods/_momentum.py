@@ -1,5 +1,6 @@
 """What methods with a momentum encoder share: its parameters, which follow the trained ones, and its statistics."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,7 +8,17 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from mvcl.methods._method import Module, Network, Params, Setting, Statistics
+from mvcl.methods._method import (
+    Inputs,
+    Learner,
+    Measures,
+    Module,
+    Network,
+    Params,
+    Setting,
+    Statistics,
+    observe,
+)
 
 
 def check_momentum(start: float, end: float) -> None:
@@ -53,14 +64,32 @@ class Followed:
             "momentum_network": self._module.statistics(momentum),
         }
 
-    def follow(
-        self, params: Params, statistics: Statistics, start: float, end: float, progress: jax.Array
-    ) -> Statistics:
-        """The copy moves by 1 - m towards the trained parameters; m goes from start to end on a half cosine."""
-        m = end - (end - start) * (jnp.cos(jnp.pi * progress) + 1) / 2
-        moved = optax.incremental_update(params["network"], statistics["momentum"], 1 - m)
-        return statistics | {"momentum": moved}
+    def learner(
+        self,
+        init: Callable[[jax.Array], tuple[Params, Statistics]],
+        loss: Callable[..., tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]],
+        level: Callable[..., jax.Array],
+        *,
+        momentum: float,
+        end_momentum: float,
+        evaluate: str,
+    ) -> Learner:
+        """The method with this start, loss and level.
 
-    def evaluated(self, params: Params, statistics: Statistics, which: str) -> Network:
-        """The network that is measured and exported: `online` or `momentum`."""
-        return self.online(params, statistics) if which == "online" else self.momentum(statistics)
+        After each step the copy moves by 1 - m towards the trained parameters; m goes from `momentum` to
+        `end_momentum` on a half cosine. `evaluate` names the network that is measured and exported: `online` or
+        `momentum`.
+        """
+
+        def network(params: Params, statistics: Statistics) -> Network:
+            return self.online(params, statistics) if evaluate == "online" else self.momentum(statistics)
+
+        def features(params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
+            return observe(network(params, statistics), inputs, output)
+
+        def after(params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
+            m = end_momentum - (end_momentum - momentum) * (jnp.cos(jnp.pi * progress) + 1) / 2
+            moved = optax.incremental_update(params["network"], statistics["momentum"], 1 - m)
+            return statistics | {"momentum": moved}
+
+        return Learner(init, loss, features, network, self.dimension, level, after)

@@ -21,7 +21,6 @@ from mvcl.methods._method import (
     check_microbatch,
     embed,
     missing,
-    observe,
     rows,
 )
 from mvcl.methods._moco import Predictor
@@ -85,16 +84,14 @@ class StudentTeacher:
             new = predictor.moved(pair.moved(statistics, student, teacher), predict)
             return total, (new, z, worst)
 
-        def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
-            return observe(pair.evaluated(params, statistics, self.evaluate), inputs, output)
-
-        def network(params: Params, statistics: Statistics) -> Any:
-            return pair.evaluated(params, statistics, self.evaluate)
-
-        def after(params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
-            return pair.follow(params, statistics, self.momentum, self.end_momentum, progress)
-
         def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
             return len(z) * objective(z)[0]
 
-        return Learner(init, loss, features, network, pair.dimension, level, after)
+        return pair.learner(
+            init,
+            loss,
+            level,
+            momentum=self.momentum,
+            end_momentum=self.end_momentum,
+            evaluate=self.evaluate,
+        )

@@ -5,7 +5,7 @@ from typing import Any
 
 from mvcl import data, evaluation
 from mvcl.training import _program
-from mvcl.training._train import Run
+from mvcl.training._train import Run, one_encoder
 
 
 def finetune(
@@ -26,18 +26,16 @@ def finetune(
       report: called with a line after every epoch.
 
     Raises:
-      ValueError: the run's method has no single encoder, or the data are no labelled images.
+      ValueError: the run's method has an encoder for each view, or the data are no labelled images.
     """
     chosen: Mapping[str, Any] = run.splits if splits is None else splits
     if not all(isinstance(chosen.get(part), data.Split) for part in ("train", "test")):
         raise ValueError("fine-tuning needs train and test splits of labelled images; these data hold others")
-    network = run.program.learner.network(*run.program.evaluated(state))
-    if not hasattr(network, "encoder"):
-        raise ValueError("fine-tuning needs a method with one encoder; this run's has one a view")
+    encoder = one_encoder(run, state)
     channels = data.outline(chosen["train"]).channels
     if channels != run.outline.channels:
         raise ValueError(
             f"the encoder takes {run.outline.channels} channels and these images have {channels}"
         )
     view = _program.evaluation_policy(run.config, chosen["test"].image_shape)
-    return evaluation.finetune(network.encoder, chosen, options, view, report)
+    return evaluation.finetune(encoder, chosen, options, view, report)

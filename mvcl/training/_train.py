@@ -317,6 +317,21 @@ def open_run(
     return run, restored[0]
 
 
+def one_encoder(run: Run, state: _program.State) -> Any:
+    """The evaluated encoder of a run whose method has one.
+
+    Raises:
+      ValueError: the method has an encoder for each view.
+    """
+    encoder = run.program.learner.network(*run.program.evaluated(state)).encoder
+    if not hasattr(encoder, "features"):
+        raise ValueError(
+            f"this takes a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
+            f"{run.config.views.k} views here. `mvcl embed` writes what they make of a split"
+        )
+    return encoder
+
+
 def embed(run: Run, state: _program.State, split: str, out: Path) -> tuple[int, ...]:
     """Write the features of a split, its labels and class names as .npz; return the shape of the features."""
     features, labels = encode(run, state, (split,))
@@ -401,15 +416,14 @@ def _encode(
 
 
 def _only(split: data.Split | data.ViewSplit, index: np.ndarray) -> Any:
-    """Labels and groups of these rows, with the names of the classes."""
+    """What an evaluation asks of a split beside features, of these rows: labels, groups, the views that are there."""
     if len(index) == len(split):
         return split
-    groups = getattr(split, "groups", None)
+    kept = {"labels": split.labels[index]}
     if isinstance(split, data.ViewSplit):
-        return dataclasses.replace(
-            split, labels=split.labels[index], groups=None if groups is None else groups[index]
-        )
-    return dataclasses.replace(split, labels=split.labels[index])
+        of_rows = {"groups": split.groups, "present": split.present}
+        kept |= {name: array[index] for name, array in of_rows.items() if array is not None}
+    return dataclasses.replace(split, **kept)
 
 
 def _in_order(run: Run, name: str, size: int, reading: data.Reading) -> Iterator[dict[str, Any]]:

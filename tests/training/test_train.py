@@ -217,3 +217,28 @@ def test_the_number_of_corrupt_examples_goes_with_the_run(tiny, tmp_path):
     assert reading.passed == set(range(_train._TOLD_AT_ONCE))
     assert _train._agreed({"signal": 15}, agreement, reading, 2)
     assert reading.passed == set(range(9))
+
+
+def test_methods_with_an_encoder_for_each_view_have_no_one_encoder(tiny):
+    several = dataclasses.replace(tiny, method=methods.MultiEncoder())
+    run = training.prepare(several)
+    with pytest.raises(ValueError, match=r"method MultiEncoder has one for each of the 3 views"):
+        training.one_encoder(run, run.program.init())
+
+
+def test_rows_that_cannot_be_read_leave_nothing_of_theirs(rng):
+    labels, present = rng.integers(3, size=6), rng.uniform(size=(6, 2)) < 0.5
+    views = tuple(rng.normal(size=(6, d)).astype(np.float32) for d in (3, 4))
+    split = data.ViewSplit(
+        labels,
+        ("a", "b", "c"),
+        ("x", "y"),
+        ((3,), (4,)),
+        lambda i: tuple(v[i] for v in views),
+        present=present,
+    )
+    index = np.array([0, 2, 5])
+    kept = _train._only(split, index)
+    np.testing.assert_array_equal(kept.labels, labels[index])
+    np.testing.assert_array_equal(kept.present, present[index])
+    assert kept.groups is None
