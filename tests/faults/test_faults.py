@@ -196,7 +196,8 @@ def test_disk_full_in_a_checkpoint(runs, whole, tmp_path, report):
         if mounted:
             subprocess.run(["umount", workdir.parent], check=True)
     how = "a tmpfs of 240 KiB" if mounted else "a limit of 12 KB a file"
-    report(f"disk full: {how}", f"{message[6:90]}...; with room, the same bits")
+    told = message.removeprefix("mvcl: ").replace(str(workdir), "RUN")
+    report(f"disk full: {how}", f"{told[:98]}...; with room, the same bits")
 
 
 def mount(folder, options):
