@@ -17,6 +17,7 @@ from mvcl import _checks, _numerics
 _ROOT = Fraction("0.662743419349181580974742097109252907056233549115022417520392535")
 _TERMS = 16  # of the expansion in 1 / sqrt(ν² + κ²)
 _SWITCH = 30.0  # sqrt(ν² + κ²) from which it serves: its first neglected term is below 1e-15 there
+_LARGEST_ORDER = 1e9  # its square is a float32, with room
 _SERIES_TERMS = 50  # of the power series below; the last is below 1e-18 of the sum at κ = 30
 
 
@@ -32,7 +33,7 @@ def log_bessel_i(order: float, x: ArrayLike) -> jax.Array:
     a Taylor series around the root keeps full relative precision there.
 
     Args:
-      order: ν >= 0, a Python number.
+      order: 0 <= ν <= 1e9, a Python number.
       x: floating array of any shape, x >= 0.
 
     Returns:
@@ -40,10 +41,10 @@ def log_bessel_i(order: float, x: ArrayLike) -> jax.Array:
       ν up to 2048 and x up to 1e6. -inf at x = 0 unless ν = 0. Its derivative is I_{ν+1}/I_ν + ν/x.
 
     Raises:
-      ValueError: for a negative order or an integer dtype.
+      ValueError: for an order outside that range or an integer dtype.
     """
-    if _checks.real("order", order) < 0:
-        raise ValueError(f"order must be finite and >= 0, got {order}")
+    if not 0 <= _checks.real("order", order) <= _LARGEST_ORDER:
+        raise ValueError(f"order must lie in [0, {_LARGEST_ORDER:g}], got {order}")
     x = _checks.floating("x", x)
     return _log_i(float(order), x.astype(jnp.promote_types(x.dtype, jnp.float32)))
 

@@ -1,5 +1,7 @@
 """log I_ν against mpmath and scipy."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -63,7 +65,10 @@ def test_slope_of_the_ratio(x64):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"order must be finite and >= 0, got -1"):
-        log_bessel_i(-1, jnp.ones(2))
+    for order in (-1, 1e60):
+        with pytest.raises(
+            ValueError, match=rf"order must lie in \[0, 1e\+09\], got {re.escape(str(order))}"
+        ):
+            log_bessel_i(order, jnp.ones(2))
     with pytest.raises(ValueError, match=r"x must have a floating dtype, got int"):
         log_bessel_i(1, jnp.arange(3))
