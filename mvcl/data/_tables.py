@@ -236,7 +236,14 @@ class RawTables:
     def _read_scaling(self, path: Path) -> dict[str, dict[str, Any]]:
         try:
             fitted = json.loads(path.read_text())
-            widths = {name: len(view["shift"]) for name, view in fitted.items()}
+            widths = {}
+            for name, view in fitted.items():
+                shift, scale = (np.asarray(view[part], float) for part in ("shift", "scale"))
+                if shift.ndim != 1 or shift.shape != scale.shape or not np.isfinite([shift, scale]).all():
+                    raise ValueError(f"shift and scale of {name} must be as many finite numbers")
+                if not scale.all():
+                    raise ValueError(f"scale of {name} must have no zeros")
+                widths[name] = len(shift)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"data.scaling_file {path} is not a fitted scaling: {error}") from error
         here = {name: view.shape[1] for name, view in zip(self.names, self.views)}
@@ -254,9 +261,9 @@ def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, 
     if labels.dtype == object or labels.dtype.kind in "US":
         labels = np.asarray([str(label).strip() for label in labels])
     elif labels.dtype.kind == "f":
-        if not np.isfinite(labels).all() or (labels != np.round(labels)).any():
-            bad = labels[~(labels == np.round(labels))][0]
-            raise ValueError(f"labels must be whole numbers or strings, got {bad}")
+        whole = np.isfinite(labels) & (labels == np.round(labels))
+        if not whole.all():
+            raise ValueError(f"labels must be whole numbers or strings, got {labels[~whole][0]}")
         labels = labels.astype(np.int64)
     names, numbers = np.unique(labels, return_inverse=True)
     if len(names) < 2:

@@ -151,6 +151,15 @@ def test_scaling_is_fitted_once_and_read_again(folder):
     write_csv(folder / "sound.csv", "id,f1", [("c", 9), ("a", 3), ("b", 5)])
     with pytest.raises(ValueError, match="fitted on other views"):
         data.Tables(**options).open()
+    for spoiled, message in (
+        ({"scale": [0.0, 1.0]}, "no zeros"),
+        ({"shift": [1.0]}, "as many"),
+        ({"shift": "x"}, "not a fitted"),
+    ):
+        text = again.scaling | {"sound": again.scaling["sound"] | spoiled}
+        (folder / "s.json").write_text(json.dumps(text))
+        with pytest.raises(ValueError, match=message):
+            data.Tables(**options).open()
 
 
 def test_held_out_part_does_not_scale(tmp_path):
@@ -184,6 +193,10 @@ def test_constant_columns_are_named(tmp_path):
         ({"X1": np.where(WIDE == 9, np.inf, WIDE), "X2": NARROW, "y": LABELS}, "NaN, empty or infinite"),
         ({"X1": WIDE, "X2": NARROW, "y": LABELS, "ids": ["a"] * 8}, "ids must be distinct.*7 repeated.*is a"),
         ({"X1": WIDE, "X2": NARROW, "y": LABELS / 2}, "labels must be whole numbers or strings, got 0.5"),
+        (
+            {"X1": WIDE, "X2": NARROW, "y": np.where(np.arange(8) == 3, np.inf, LABELS)},
+            "or strings, got inf",
+        ),
         ({"X1": WIDE, "X2": NARROW, "y": np.ones(8)}, "at least 2 classes"),
         ({"X1": WIDE, "y": LABELS}, "no cell array X of views and no matrices X1"),
     ],
