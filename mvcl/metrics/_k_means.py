@@ -40,8 +40,11 @@ def k_means(
     if not np.isfinite(x).all():
         raise ValueError(f"features must be finite, got {np.sum(~np.isfinite(x))} entries that are not")
 
+    # Squares of the largest and the smallest floats are not floats; a power of two changes no digit.
+    exponent = int(np.frexp(np.abs(x).max())[1])
+    x = np.ldexp(x.astype(np.promote_types(x.dtype, np.float32)), -exponent)
     with threadpool_limits(1), warnings.catch_warnings():
         # Fewer distinct vectors than clusters: the labels say so, some cluster is empty.
         warnings.filterwarnings("ignore", message="Number of distinct clusters")
         found = KMeans(clusters, n_init=starts, random_state=seed).fit(x)
-    return found.labels_.astype(np.int32), float(found.inertia_)
+    return found.labels_.astype(np.int32), float(np.ldexp(float(found.inertia_), 2 * exponent))

@@ -39,6 +39,15 @@ def test_k_means_finds_groups_and_their_inertia(split):
         metrics.k_means(np.array([[0.0], [np.nan]]), 2)
 
 
+@pytest.mark.parametrize("exponent", [-140, 120])
+def test_k_means_of_the_smallest_and_the_largest_floats(rng, exponent):
+    x = (rng.normal(size=(60, 3)) + 5 * (np.arange(60)[:, None] % 3)).astype(np.float32)
+    labels, inertia = metrics.k_means(x, 3)
+    far_labels, far_inertia = metrics.k_means(np.ldexp(x, exponent), 3)
+    np.testing.assert_array_equal(far_labels, labels)
+    np.testing.assert_allclose(np.ldexp(far_inertia, -2 * exponent), inertia, rtol=1e-2)
+
+
 def test_scores_of_perfect_and_of_no_clusters(split):
     perfect = evaluation.cluster_scores(split.views[0], split.labels, 3, runs=2, starts=2)
     assert set(perfect) == {"ACC", "NMI", "ARI", "purity"}
