@@ -215,14 +215,26 @@ def _manifest(directory: Path, kind: str) -> dict[str, Any]:
         raise ValueError(f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help")
     try:
         manifest = json.loads(path.read_text())
-        found, version = manifest["kind"], manifest["format"]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        if (manifest["kind"], manifest["format"]) == (kind, _FORMAT):
+            for shard in manifest["shards"]:
+                _check_shard(shard)
+            return manifest
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a manifest ({error}); prepare the folder again") from error
-    if found != kind or version != _FORMAT:
-        raise ValueError(
-            f"{directory} holds {found} in format {version}; wanted is {kind} in format {_FORMAT}"
-        )
-    return manifest
+    raise ValueError(
+        f"{directory} holds {manifest['kind']} in format {manifest['format']}; wanted is {kind} in format {_FORMAT}"
+    )
+
+
+def _check_shard(shard: Mapping[str, Any]) -> None:
+    """A folder may come from elsewhere: what a shard's facts must be for the folder to be opened."""
+    if Path(shard["file"]).name != shard["file"]:
+        raise ValueError(f"its shard {shard['file']!r} lies elsewhere")
+    numbers = [shard["bytes"], *(item["count"] for item in shard["items"])]
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        raise ValueError(f"the sizes of {shard['file']} are no numbers")
+    if not all(len(entry) == 2 for entry in shard["skipped"]):
+        raise ValueError(f"what {shard['file']} passed over is no list of names and reasons")
 
 
 def _check_plan(directory: Path, plan: dict[str, Any]) -> None:

@@ -378,6 +378,17 @@ def test_opening_what_is_not_prepared(tmp_path):
         Eeg(path=str(tmp_path / "out")).open()
     with pytest.raises(ValueError, match=r"test_fraction must lie between 0 and 1, got 1\.0"):
         Eeg(path=str(tmp_path / "out"), test_fraction=1.0).open()
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    for key, value, message in (
+        ("file", "../out/a.array_record", "lies elsewhere"),
+        ("bytes", "x", "are no numbers"),
+        ("items", [{}], "not a manifest"),
+        ("skipped", [[]], "no list of names and reasons"),
+    ):
+        spoiled = manifest | {"shards": [manifest["shards"][0] | {key: value}]}
+        (tmp_path / "out" / "manifest.json").write_text(json.dumps(spoiled))
+        with pytest.raises(ValueError, match=message):
+            Eeg(path=str(tmp_path / "out")).open()
     (tmp_path / "out" / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match=r"manifest\.json is not a manifest"):
         Eeg(path=str(tmp_path / "out")).open()
