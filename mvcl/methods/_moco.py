@@ -50,7 +50,7 @@ class MocoV2:
 
     def check(self, plan: Plan) -> None:
         """Options, an even number of views, and an objective that takes the queue."""
-        check_momentum(self.momentum, self.end_momentum)
+        check_momentum(self)
         check_microbatch(plan)
         if plan.k % 2:
             raise ValueError(
@@ -107,14 +107,7 @@ class MocoV2:
             like = keys.mean(0) if means else keys.reshape((-1, z.shape[-1]))
             return objective(z, **{name: jnp.resize(like, (self.queue, z.shape[-1]))})[0]
 
-        return pair.learner(
-            init,
-            loss,
-            level,
-            momentum=self.momentum,
-            end_momentum=self.end_momentum,
-            evaluate=self.evaluate,
-        )
+        return pair.learner(self, init, loss, level)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,7 +133,7 @@ class MocoV3:
 
     def check(self, plan: Plan) -> None:
         """Options, and an even number of views."""
-        check_momentum(self.momentum, self.end_momentum)
+        check_momentum(self)
         check_microbatch(plan)
         if plan.k % 2:
             raise ValueError(
@@ -181,14 +174,7 @@ class MocoV3:
             m = len(z) // 2
             return objective(z)[0] + objective(jnp.concatenate([z[m:], z[:m]]))[0]
 
-        return pair.learner(
-            init,
-            loss,
-            level,
-            momentum=self.momentum,
-            end_momentum=self.end_momentum,
-            evaluate=self.evaluate,
-        )
+        return pair.learner(self, init, loss, level)
 
 
 class Predictor:

@@ -1,7 +1,7 @@
 """What methods with a momentum encoder share: its parameters, which follow the trained ones, and its statistics."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,24 @@ from mvcl.methods._method import (
 )
 
 
-def check_momentum(start: float, end: float) -> None:
-    """Both must lie in [0, 1]."""
+class Following(Protocol):
+    """Options of a method with a momentum encoder.
+
+    The copy moves by 1 - m towards the trained parameters; m goes from `momentum` to `end_momentum` on a half cosine.
+    `evaluate` names the network that is measured and exported: `online` or `momentum`.
+    """
+
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def end_momentum(self) -> float: ...
+    @property
+    def evaluate(self) -> str: ...
+
+
+def check_momentum(options: Following) -> None:
+    """Both ends must lie in [0, 1]."""
+    start, end = options.momentum, options.end_momentum
     if not 0 <= start <= 1 or not 0 <= end <= 1:
         raise ValueError(f"method.momentum and method.end_momentum must lie in [0, 1], got {start} and {end}")
 
@@ -66,29 +82,23 @@ class Followed:
 
     def learner(
         self,
+        options: Following,
         init: Callable[[jax.Array], tuple[Params, Statistics]],
         loss: Callable[..., tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]],
         level: Callable[..., jax.Array],
-        *,
-        momentum: float,
-        end_momentum: float,
-        evaluate: str,
     ) -> Learner:
-        """The method with this start, loss and level.
-
-        After each step the copy moves by 1 - m towards the trained parameters; m goes from `momentum` to
-        `end_momentum` on a half cosine. `evaluate` names the network that is measured and exported: `online` or
-        `momentum`.
-        """
+        """The method with this start, loss and level; after each step the copy moves by 1 - m, as its options say."""
+        start, end = options.momentum, options.end_momentum
 
         def network(params: Params, statistics: Statistics) -> Network:
-            return self.online(params, statistics) if evaluate == "online" else self.momentum(statistics)
+            online = options.evaluate == "online"
+            return self.online(params, statistics) if online else self.momentum(statistics)
 
         def features(params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
             return observe(network(params, statistics), inputs, output)
 
         def after(params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
-            m = end_momentum - (end_momentum - momentum) * (jnp.cos(jnp.pi * progress) + 1) / 2
+            m = end - (end - start) * (jnp.cos(jnp.pi * progress) + 1) / 2
             moved = optax.incremental_update(params["network"], statistics["momentum"], 1 - m)
             return statistics | {"momentum": moved}
 

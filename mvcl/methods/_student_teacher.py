@@ -50,7 +50,7 @@ class StudentTeacher:
 
     def check(self, plan: Plan) -> None:
         """The range of the options."""
-        check_momentum(self.momentum, self.end_momentum)
+        check_momentum(self)
         check_microbatch(plan)
 
     def build(self, setting: Setting) -> Learner:
@@ -87,11 +87,4 @@ class StudentTeacher:
         def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
             return len(z) * objective(z)[0]
 
-        return pair.learner(
-            init,
-            loss,
-            level,
-            momentum=self.momentum,
-            end_momentum=self.end_momentum,
-            evaluate=self.evaluate,
-        )
+        return pair.learner(self, init, loss, level)

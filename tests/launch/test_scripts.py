@@ -16,7 +16,7 @@ import yaml
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 TOOLS = Path(sys.executable).parent
-# What the files may name: the documentation of the clouds, this project's home, Kubernetes' own names.
+# What the files may name: labels and resources of Kubernetes, and where JobSet is.
 HOSTS = {
     "cloud.google.com",
     "google.com",
