@@ -178,7 +178,7 @@ class RawTables:
         present = np.stack([~np.isnan(view).all(axis=1) for view in self.views], axis=1)
         for name, view, here in zip(self.names, self.views, present.T):
             if view.shape[1] == 0:
-                raise ValueError(f"view {name} has no columns")
+                raise ValueError(f"view {name} has no columns of features")
             if not here.any():
                 raise ValueError(f"view {name} has no example")
             bad = ~np.isfinite(view) & here[:, None]
@@ -200,6 +200,13 @@ class RawTables:
         if not present.any(axis=1).all():
             lost = int(np.argmin(present.any(axis=1)))
             raise ValueError(f"example {self.ids[lost]} is in no view; remove it")
+        if not (present.sum(axis=1) > 1).any():
+            first = ", ".join(
+                f"{self.ids[int(np.argmax(here))]!r} in {name}" for name, here in zip(self.names, present.T)
+            )
+            raise ValueError(
+                f"no example is in more than one view; the ids of the views must be alike, got {first}"
+            )
         return present
 
     def _fit(
@@ -443,8 +450,7 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
     column = _shared_column(tables, id_column, folder)
     rows: dict[str, list[str]] = {}
     for stem, table in tables.items():
-        rows[stem] = [str(i) for i in table.pop(column).tolist()]
-        _check_distinct(rows[stem], f"{stem} in {folder}")
+        rows[stem] = _ids(table.pop(column), f"{stem} in {folder}", column)
     labels: dict[str, Any] | None = None
     for stem in list(tables):
         name = wanted if wanted in tables[stem] else None
@@ -471,7 +477,7 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
         view = np.full((len(ids), len(table)), np.nan)
         view[[number[i] for i in rows[stem]]] = _numbers(table, stem, len(rows[stem]))
         views.append(view)
-    if labels is not None and (lacking := [i for i in ids if labels.get(i) is None]):
+    if labels is not None and (lacking := [i for i in ids if _is_empty(labels.get(i))]):
         raise ValueError(
             f"{len(lacking)} of {len(ids)} examples of {folder} have no label, the first is {lacking[0]}"
         )
@@ -496,6 +502,10 @@ def _read_table(file: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{file} cannot be read: {error}") from error
     if len(set(table.column_names)) < len(table.column_names):
         raise ValueError(f"{file} has two columns of one name")
+    if file.suffix.lower() == ".csv" and len(table.column_names) == 1 and ";" in table.column_names[0]:
+        raise ValueError(f"the columns of {file} must be separated by commas, got {table.column_names[0]!r}")
+    if not table.num_rows:
+        raise ValueError(f"{file} has no rows")
     return {name: table.column(name).to_numpy() for name in table.column_names}
 
 
@@ -511,6 +521,22 @@ def _shared_column(tables: Mapping[str, Mapping[str, Any]], wanted: str, folder:
         what = f"share the columns {', '.join(found[:5])}" if found else "share no column"
         raise ValueError(f"the files of {folder} {what}; name the column of ids with data.id_column")
     return found[0]
+
+
+def _ids(column: np.ndarray, where: str, name: str) -> list[str]:
+    """Each row's id, written alike whether the column was read as whole numbers, as floats or as text."""
+    values = column.tolist()
+    if empty := [row for row, value in enumerate(values) if _is_empty(value)]:
+        raise ValueError(
+            f"{len(empty)} of {len(values)} rows of {where} have no {name}, the first is row {empty[0] + 1}"
+        )
+    ids = [str(int(v) if isinstance(v, float) and v.is_integer() else v).strip() for v in values]
+    _check_distinct(ids, where)
+    return ids
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value != value or (isinstance(value, str) and not value.strip())
 
 
 def _numbers(table: Mapping[str, np.ndarray], stem: str, n: int) -> np.ndarray:

@@ -207,6 +207,42 @@ def test_what_is_no_table(tmp_path, arrays, message):
         opened(tmp_path / "a.npz")
 
 
+def test_ids_are_alike_however_they_are_written(tmp_path):
+    write_csv(tmp_path / "a.csv", "id,f", [(1, 1), (2, 2), (3, 5)])
+    write_csv(tmp_path / "b.csv", "id,f", [("3.0", 3), ("1.0", 4), ("2.0", 7)])
+    write_csv(tmp_path / "c.csv", "id,f", [("2 ", 9), (" 3", 8), ("1", 1)])
+    write_csv(tmp_path / "labels.csv", "id,label", [(1, "x"), (2, "y"), (3, "y")])
+    split = opened(tmp_path)
+    assert split.ids == ("1", "2", "3") and split.present is None
+    np.testing.assert_array_equal(np.concatenate(split.views, axis=1), [[1, 4, 1], [2, 7, 9], [5, 3, 8]])
+
+
+@pytest.mark.parametrize(
+    ("sound", "message"),
+    [
+        ("id,f\nc,1\n,2\nb,3", r"1 of 3 rows of sound in .* have no id, the first is row 2"),
+        ("id,f\nx,1\ny,2\nz,3", r"no example is in more than one view.* got 'b' in shape, 'x' in sound"),
+        ("id,f", r"sound\.csv has no rows"),
+        ("id\nb\nc\nd", r"view sound has no columns of features"),
+        ("id;f\nb;1\nc;2", r"columns of .*sound\.csv must be separated by commas, got 'id;f'"),
+    ],
+)
+def test_what_is_no_view_beside_others(folder, sound, message):
+    (folder / "labels.csv").unlink()
+    write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
+    (folder / "sound.csv").write_text(sound + "\n")
+    with pytest.raises(ValueError, match=message):
+        opened(folder)
+
+
+def test_a_label_left_empty_is_named(folder):
+    write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
+    for values in (("x", "", "y", "y"), (1, "", 2, 2)):
+        write_csv(folder / "labels.csv", "id,label", list(zip("abcd", values)))
+        with pytest.raises(ValueError, match=r"1 of 4 examples .* no label, the first is b"):
+            opened(folder)
+
+
 def test_what_is_no_folder_of_tables(folder):
     with pytest.raises(ValueError, match=r"data\.path must be"):
         data.Tables(path=str(folder / "nothing")).open()
