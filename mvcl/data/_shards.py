@@ -242,7 +242,11 @@ def _check_plan(directory: Path, plan: dict[str, Any]) -> None:
     if not path.is_file():
         _write_json(path, plan)
         return
-    before = json.loads(path.read_text())
+    try:
+        before = json.loads(path.read_text())
+        before["kind"], before["format"], before["items"], before["settings"].keys()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); remove {directory} and prepare again") from error
     old, new = ({"kind": p["kind"], **p["settings"]} for p in (before, plan))
     differ = [
         f"{key} was {old.get(key)!r}, is {new.get(key)!r}"
@@ -260,12 +264,16 @@ def _check_plan(directory: Path, plan: dict[str, Any]) -> None:
 
 
 def _finished(path: Path) -> dict[str, Any] | None:
-    """Facts of a shard that is there whole."""
+    """Facts of a shard that is there whole; None, and it is written again, if they or it are not."""
     facts = path.with_suffix(".json")
     if not (path.is_file() and facts.is_file()):
         return None
-    shard = json.loads(facts.read_text())
-    return shard if path.stat().st_size == shard["bytes"] else None
+    try:
+        shard = json.loads(facts.read_text())
+        _check_shard(shard)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return shard if (path.name, path.stat().st_size) == (shard["file"], shard["bytes"]) else None
 
 
 def _checksum(path: Path) -> str:

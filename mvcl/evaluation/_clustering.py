@@ -131,8 +131,9 @@ class Clustering(Evaluation):
             for name, (rows, found) in views.items():
                 if len(rows) >= clusters:
                     alone[name] = cluster_scores(found, split.labels[rows], clusters, **options)
-            best = max(alone, key=lambda name: alone[name]["ACC"].mean())
-            results += _results(alone[best], "best view ", f"{how}, the view with the highest ACC")
+            if alone:
+                best = max(alone, key=lambda name: alone[name]["ACC"].mean())
+                results += _results(alone[best], "best view ", f"{how}, the view with the highest ACC")
             for name, scores in alone.items():
                 shown = {measure: scores[measure] for measure in self.per_view}
                 results += _results(shown, f"{name} ", f"{how}, this view alone")

@@ -220,6 +220,15 @@ def test_damage_is_seen_by_size_by_checksum_and_on_reading(tmp_path):
         Eeg(path=str(tmp_path / "out")).open()
     options.run()  # the torn shard is written again
     assert shard.read_bytes() == whole
+    facts = shard.with_suffix(".json")
+    for damaged in ("{", "[]", '{"file": "eeg-00000-of-00001.array_record", "bytes": "x"}'):
+        facts.write_text(damaged)
+        options.run()  # as is a shard of which nothing is known
+        assert json.loads(facts.read_text())["bytes"] == len(whole) == shard.stat().st_size
+        verify.run()
+    (tmp_path / "out" / "plan.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"plan\.json is damaged .*; remove .* and prepare again"):
+        options.run()
 
 
 def torn_signals(folder, name):

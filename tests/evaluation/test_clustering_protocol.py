@@ -1,6 +1,7 @@
 """Clusters of groups that are known, and what is written of them."""
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -92,6 +93,18 @@ def test_table_and_file(split, tmp_path):
     assert len({(row["label"], row["cluster"]) for row in rows}) == 3
     assert [row["cluster of c"] == "" for row in rows] == [False, True] * 30
     assert evaluation.EVALUATIONS["clustering"]() == evaluation.Clustering()
+
+
+def test_views_with_fewer_rows_than_clusters_are_left_out(split, tmp_path):
+    present = np.stack([np.arange(60) % 3 != v for v in range(3)], axis=1)  # 40 of 60 each
+    few = dataclasses.replace(split, present=present)
+    features, splits = {"train": np.concatenate(split.views, axis=1)}, {"train": few}
+    protocol = evaluation.Clustering(clusters=50, runs=1, starts=1, svm_share=0)
+    assert [r.name for r in protocol.measure(features, splits)] == ["ACC", "NMI", "ARI", "purity"]
+    protocol.save(features, splits, tmp_path)
+    assert (tmp_path / "clusters.csv").read_text().splitlines()[0] == "id,label,cluster"
+    with pytest.raises(ValueError, match=r"clusters must be between 2 and n = 60, got 61"):
+        evaluation.Clustering(clusters=61, runs=1, starts=1).measure(features, splits)
 
 
 def test_without_labels(split, tmp_path):
