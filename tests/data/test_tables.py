@@ -213,7 +213,8 @@ def test_ids_are_alike_however_they_are_written(tmp_path):
     write_csv(tmp_path / "c.csv", "id,f", [("2 ", 9), (" 3", 8), ("1", 1)])
     write_csv(tmp_path / "labels.csv", "id,label", [(1, "x"), (2, "y"), (3, "y")])
     split = opened(tmp_path)
-    assert split.ids == ("1", "2", "3") and split.present is None
+    assert split.ids == ("1", "2", "3")
+    assert split.present is None
     np.testing.assert_array_equal(np.concatenate(split.views, axis=1), [[1, 4, 1], [2, 7, 9], [5, 3, 8]])
 
 
