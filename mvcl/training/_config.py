@@ -42,7 +42,7 @@ class Train:
     steps: int | None = None
     """Steps instead of epochs."""
     batch_size: int = 256
-    """Examples of a global batch (n), over all devices and processes."""
+    """Examples of a global batch (n), over all devices and processes; all, of tables with fewer."""
     microbatch: int | None = None
     """Embed this many examples at a time and device, recomputing them in the backward pass; value and gradient
     stay those of the whole batch. None embeds the batch at once."""
@@ -187,9 +187,17 @@ def check(config: Config) -> Config:
 
 
 def views_of(config: Config, outline: Outline) -> Config:
-    """The config with as many views as the examples hold, where they hold any."""
+    """The config with as many views as the examples hold, where they hold any.
+
+    Tables may have few rows: the batch is then all of them.
+    """
     k = outline.views if outline.view_shapes is None else len(outline.view_shapes)
-    return config if k is None else dataclasses.replace(config, views=dataclasses.replace(config.views, k=k))
+    if k is None:
+        return config
+    views, train = dataclasses.replace(config.views, k=k), config.train
+    if outline.view_shapes is not None and views.strategy == "growing":
+        train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
+    return dataclasses.replace(config, views=views, train=train)
 
 
 def load(path: str | Path) -> Config:

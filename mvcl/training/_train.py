@@ -111,7 +111,8 @@ def _train(run: Run, workdir: Path, profile: int) -> dict[str, list[evaluation.R
     record: dict[str, Any]
     if restored is None:
         state, step, record = program.init(), 0, {}
-        say(f"training {program.steps} steps of {config.examples} examples x {config.views.k} views")
+        every = ", all there are," if config.examples == run.outline.examples else ""
+        say(f"training {program.steps} steps of {config.examples} examples{every} x {config.views.k} views")
     else:
         state, record = restored
         step = int(record["step"])

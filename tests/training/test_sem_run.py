@@ -74,6 +74,27 @@ def test_digits_by_six_descriptions(tmp_path):
     assert "Pairs of views" in (tmp_path / "run" / "report.html").read_text()
 
 
+def test_tables_of_few_rows_are_one_batch(tmp_path, rng, capsys):
+    (tmp_path / "in").mkdir()
+    for name, width in (("camera", 3), ("radar", 2)):
+        rows = [",".join(map(str, [i, *rng.normal(size=width)])) for i in range(24)]
+        header = ",".join(["id", *map(str, range(width))])
+        (tmp_path / "in" / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+    run = tmp_path / "run"
+    epochs = ("--method.pretrain-epochs", "2", "--method.update-epochs", "2", "--train.epochs", "4")
+    clusters = ("--method.clusters", "3", "--evaluation.clusters", "3")
+    options = ["--data.path", str(tmp_path / "in"), "--workdir", str(run), *SMALL, *epochs, *clusters]
+    assert cli.main(["train", str(ROOT / "configs/xu/tables.py"), *options]) == 0
+    assert "4 steps of 24 examples, all there are, x 2 views" in capsys.readouterr().out
+    assert cli.main(["report", str(run)]) == 0
+    with open(run / "clusters.csv") as file:
+        found = {row["id"]: row["cluster"] for row in csv.DictReader(file)}
+    assert set(found) == {str(i) for i in range(24)}
+    assert len(set(found.values())) == 3
+    assert load(run).train.batch_size == 24
+    assert "Pairs of views" in (run / "report.html").read_text()
+
+
 @pytest.mark.slow
 def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
     """Two sensors see one of three groups, a third sees nothing; a tenth of the readings is missing."""
