@@ -1,7 +1,6 @@
-"""Eight virtual CPU devices, strict shapes, and a compilation cache that outlives the run."""
+"""Eight virtual CPU devices and strict shapes."""
 
 import os
-from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -12,8 +11,7 @@ import pytest
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".cache" / "jax"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_enable_compilation_cache", False)  # see training.compilation_cache
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@
 
 Files share a column `id`; an id that a file lacks is an example that lacks the view. Labels, if there are any,
 are a column `label` of one file or a file labels.csv. Without labels say how many clusters you want:
---method.clusters 8 --evaluation.clusters 8. The run folder then has clusters.csv (a cluster for each id),
-refresh.jsonl (the weights of the pairs of views over time), scaling.json (for new data: --data.scaling-file)
-and report.html.
+--method.clusters 8. The run folder then has clusters.csv (a cluster for each id), refresh.jsonl (the weights of
+the pairs of views over time), scaling.json (for new data: --data.scaling-file) and report.html.
 """
 
 from mvcl import data, evaluation, methods

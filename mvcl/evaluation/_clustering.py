@@ -90,7 +90,7 @@ class Clustering(Evaluation):
     """
 
     clusters: int = 0
-    """Clusters of K-means; 0 is the number of classes."""
+    """Clusters of K-means; 0 is the number of classes, or the method's clusters where the data have no labels."""
     runs: int = 10
     """Runs of K-means that a number is the mean of."""
     starts: int = 10
@@ -106,11 +106,26 @@ class Clustering(Evaluation):
         """All: `test` is for the picture of the embeddings."""
         return ("train", "test")
 
+    def check(self, splits: Splits) -> None:
+        """Raise a `ValueError` about options that cannot work with these splits."""
+        if unknown := sorted(set(self.per_view) - set(MEASURES)):
+            raise ValueError(f"evaluation.per_view must be of {', '.join(MEASURES)}, got {unknown[0]!r}")
+        split = splits["train"]
+        clusters = self.clusters or len(split.class_names)
+        if clusters < 2:
+            raise ValueError(
+                f"evaluation.clusters must be at least 2 where the data have no labels, got {self.clusters}"
+            )
+        if clusters > len(split):
+            raise ValueError(f"evaluation.clusters must be at most the {len(split)} examples, got {clusters}")
+        for name in ("runs", "starts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"evaluation.{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.svm_share < 1:
+            raise ValueError(f"evaluation.svm_share must lie in [0, 1), got {self.svm_share}")
+
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
-        unknown = sorted(set(self.per_view) - set(MEASURES))
-        if unknown:
-            raise ValueError(f"evaluation.per_view must be of {', '.join(MEASURES)}, got {unknown[0]!r}")
         split, x = splits["train"], features["train"]
         classes = len(split.class_names)
         if classes < 2:
@@ -166,8 +181,6 @@ class Clustering(Evaluation):
         """clusters.csv: each example's id and label, its cluster from all views, and from each view that it has."""
         split, x = splits["train"], features["train"]
         clusters = self.clusters or len(split.class_names)
-        if clusters < 2:
-            raise ValueError("evaluation.clusters must be given where the data have no labels")
         ids = getattr(split, "ids", ()) or range(len(x))
         columns: dict[str, Sequence[Any]] = {"id": ids}
         if len(split.class_names) > 1:

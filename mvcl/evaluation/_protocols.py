@@ -30,6 +30,10 @@ class Evaluation:
         """The splits whose features `measure` needs."""
         return ("train", "test")
 
+    def check(self, splits: Splits) -> None:
+        """Raise a `ValueError` about options that cannot work with these splits, before anything is trained."""
+        self.splits(tuple(splits))
+
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """The results of one set of features, (N, d) by split."""
         raise NotImplementedError(f"{type(self).__name__} is an interface; choose a protocol by its name")

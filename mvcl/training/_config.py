@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from mvcl import augment, methods, models
 from mvcl.data import SOURCES, Digits, Outline, Source
-from mvcl.evaluation import EVALUATIONS, Classification, Evaluation
+from mvcl.evaluation import EVALUATIONS, Classification, Clustering, Evaluation
 from mvcl.training._optimizers import OPTIMIZERS, AdamW, Optimizer
 
 
@@ -189,15 +189,18 @@ def check(config: Config) -> Config:
 def views_of(config: Config, outline: Outline) -> Config:
     """The config with as many views as the examples hold, where they hold any.
 
-    Tables may have few rows: the batch is then all of them.
+    Tables may have few rows: the batch is then all of them. Without labels as many clusters are evaluated as the
+    method has.
     """
     k = outline.views if outline.view_shapes is None else len(outline.view_shapes)
     if k is None:
         return config
-    views, train = dataclasses.replace(config.views, k=k), config.train
+    views, train, protocol = dataclasses.replace(config.views, k=k), config.train, config.evaluation
     if outline.view_shapes is not None and views.strategy == "growing":
         train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
-    return dataclasses.replace(config, views=views, train=train)
+    if isinstance(protocol, Clustering) and outline.classes < 2 and not protocol.clusters:
+        protocol = dataclasses.replace(protocol, clusters=getattr(config.method, "clusters", 0))
+    return dataclasses.replace(config, views=views, train=train, evaluation=protocol)
 
 
 def load(path: str | Path) -> Config:

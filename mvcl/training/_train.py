@@ -66,7 +66,9 @@ def prepare(config: Config) -> Run:
     splits = config.data.open()
     outline = data.outline(splits["train"])
     config = check(views_of(config, outline))
-    return Run(config, splits, outline, _program.build(config, outline))
+    program = _program.build(config, outline)
+    config.evaluation.check(splits)
+    return Run(config, splits, outline, program)
 
 
 def train(config: Config, workdir: Path, *, profile: int = 0) -> dict[str, list[evaluation.Result]]:
@@ -659,7 +661,14 @@ def _agreed(stop: dict[str, int], agreement: _processes.Agreement, reading: data
 
 
 def compilation_cache() -> None:
-    """Keep compiled programs between runs, in MVCL_CACHE or ~/.cache/mvcl."""
+    """Keep compiled programs between runs, in MVCL_CACHE or ~/.cache/mvcl; not of several CPU devices.
+
+    XLA's CPU backend orders the collectives of a program by an object that they share. In a program that is read
+    back each has one of its own (jaxlib 0.10.2): two may then run at once, and the run aborts or computes nonsense.
+    """
+    if jax.default_backend() == "cpu" and jax.device_count() > 1:
+        jax.config.update("jax_enable_compilation_cache", False)
+        return
     folder = os.environ.get("MVCL_CACHE") or str(Path.home() / ".cache" / "mvcl")
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -103,8 +103,21 @@ def test_views_with_fewer_rows_than_clusters_are_left_out(split, tmp_path):
     assert [r.name for r in protocol.measure(features, splits)] == ["ACC", "NMI", "ARI", "purity"]
     protocol.save(features, splits, tmp_path)
     assert (tmp_path / "clusters.csv").read_text().splitlines()[0] == "id,label,cluster"
-    with pytest.raises(ValueError, match=r"clusters must be between 2 and n = 60, got 61"):
-        evaluation.Clustering(clusters=61, runs=1, starts=1).measure(features, splits)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clusters": 61}, "clusters must be at most the 60 examples, got 61"),
+        ({"per_view": ("ACC", "F1")}, "per_view must be of ACC, NMI, ARI, purity, got 'F1'"),
+        ({"starts": 0}, "starts must be at least 1, got 0"),
+        ({"runs": 0}, "runs must be at least 1, got 0"),
+        ({"svm_share": 1.0}, r"svm_share must lie in \[0, 1\), got 1.0"),
+    ],
+)
+def test_options_that_cannot_work(split, options, message):
+    with pytest.raises(ValueError, match=f"evaluation.{message}"):
+        evaluation.Clustering(**options).check({"train": split})
 
 
 def test_without_labels(split, tmp_path):
@@ -117,8 +130,10 @@ def test_without_labels(split, tmp_path):
         for r in evaluation.Clustering().measure(features, splits)
     )
     assert evaluation.Clustering().score(features, splits) is None
-    with pytest.raises(ValueError, match=r"evaluation\.clusters must be given"):
-        evaluation.Clustering().save(features, splits, tmp_path)
+    with pytest.raises(
+        ValueError, match=r"evaluation\.clusters must be at least 2 where .* no labels, got 0"
+    ):
+        evaluation.Clustering().check(splits)
     evaluation.Clustering(clusters=3).save(features, splits, tmp_path)
     with open(tmp_path / "clusters.csv") as file:
         found = [int(row["cluster"]) for row in csv.DictReader(file)]

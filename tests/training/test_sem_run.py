@@ -82,8 +82,10 @@ def test_tables_of_few_rows_are_one_batch(tmp_path, rng, capsys):
         (tmp_path / "in" / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
     run = tmp_path / "run"
     epochs = ("--method.pretrain-epochs", "2", "--method.update-epochs", "2", "--train.epochs", "4")
-    clusters = ("--method.clusters", "3", "--evaluation.clusters", "3")
-    options = ["--data.path", str(tmp_path / "in"), "--workdir", str(run), *SMALL, *epochs, *clusters]
+    options = ["--data.path", str(tmp_path / "in"), "--workdir", str(run), *SMALL, *epochs]
+    assert cli.main(["train", str(ROOT / "configs/xu/tables.py"), *options]) == 2
+    assert "method.clusters must be at least 2 where the data name no classes" in capsys.readouterr().err
+    options += ["--method.clusters", "3"]
     assert cli.main(["train", str(ROOT / "configs/xu/tables.py"), *options]) == 0
     assert "4 steps of 24 examples, all there are, x 2 views" in capsys.readouterr().out
     assert cli.main(["report", str(run)]) == 0

@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import os
 import signal
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -242,3 +245,19 @@ def test_rows_that_cannot_be_read_leave_nothing_of_theirs(rng):
     np.testing.assert_array_equal(kept.labels, labels[index])
     np.testing.assert_array_equal(kept.present, present[index])
     assert kept.groups is None
+
+
+COMPILE = """
+import jax
+from mvcl import training
+training.compilation_cache()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.jit(lambda x: x + 1)(1.0)
+"""
+
+
+@pytest.mark.parametrize(("devices", "kept"), [(1, True), (2, False)])
+def test_compiled_programs_are_kept_for_one_cpu_device_only(tmp_path, devices, kept):
+    env = os.environ | {"MVCL_CACHE": str(tmp_path / "cache"), "JAX_NUM_CPU_DEVICES": str(devices)}
+    subprocess.run([sys.executable, "-c", COMPILE], env=env, check=True)
+    assert bool(list((tmp_path / "cache").glob("*"))) == kept
