@@ -3,7 +3,7 @@
     python -m benchmarks.sem --data handwritten.mat                    # or: make reproduce-sem DATA=handwritten.mat
     python -m benchmarks.sem --data handwritten.mat --rows "InfoNCE"   # rows whose names contain a word
     python -m benchmarks.sem --digits                                  # the digits with and without noise; offline
-    python -m benchmarks.sem --write                                   # only docs/sem.md and its picture
+    python -m benchmarks.sem --write                                   # only docs/sem.md, its picture, and each seed
 
 100 epochs of reconstruction, which all rows of a seed share, then 2 rounds of 50. Each finished trial is a line of
 `--records`; a second call does those that are missing, one row after the other. Batches of 256 in an order drawn
@@ -312,6 +312,21 @@ def write(file: Path, page: Path) -> None:
         text = f"{before}<!-- {mark} -->\n" + "\n".join(table) + f"\n<!-- end {mark} -->{after}"
     page.write_text(text)
     draw(trials, page.with_suffix(".svg"))
+    print(*by_seed(trials), sep="\n")
+
+
+def by_seed(trials: Sequence[dict[str, Any]]) -> list[str]:
+    """A line a trial, in percent: its ACC, and that of each view alone before and after the rounds."""
+
+    def percent(values: Sequence[float]) -> str:
+        return " ".join(f"{100 * value:.1f}" for value in values)
+
+    runs = sorted((t for t in trials if "seed" in t), key=lambda t: (t["data"], t["row"], t["seed"]))
+    return [
+        f"{t['data']}, {t['row']}, seed {t['seed']}: ACC {percent([t['ACC']])}; "
+        f"views {percent(t['records'][0]['views'])} -> {percent(t['records'][-1]['views'])}"
+        for t in runs
+    ]
 
 
 def main_table(trials: Sequence[dict[str, Any]]) -> list[str]:

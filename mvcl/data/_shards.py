@@ -233,6 +233,8 @@ def _check_shard(shard: Mapping[str, Any]) -> None:
     numbers = [shard["bytes"], *(item["count"] for item in shard["items"])]
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
         raise ValueError(f"the sizes of {shard['file']} are no numbers")
+    if not isinstance(shard["sha256"], str):
+        raise ValueError(f"the checksum of {shard['file']} is no text")
     if not all(len(entry) == 2 for entry in shard["skipped"]):
         raise ValueError(f"what {shard['file']} passed over is no list of names and reasons")
 

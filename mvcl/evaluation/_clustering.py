@@ -108,8 +108,7 @@ class Clustering(Evaluation):
 
     def check(self, splits: Splits) -> None:
         """Raise a `ValueError` about options that cannot work with these splits."""
-        if unknown := sorted(set(self.per_view) - set(MEASURES)):
-            raise ValueError(f"evaluation.per_view must be of {', '.join(MEASURES)}, got {unknown[0]!r}")
+        self._check_options()
         split = splits["train"]
         clusters = self.clusters or len(split.class_names)
         if clusters < 2:
@@ -118,7 +117,11 @@ class Clustering(Evaluation):
             )
         if clusters > len(split):
             raise ValueError(f"evaluation.clusters must be at most the {len(split)} examples, got {clusters}")
-        for name in ("runs", "starts"):
+
+    def _check_options(self) -> None:
+        if unknown := sorted(set(self.per_view) - set(MEASURES)):
+            raise ValueError(f"evaluation.per_view must be of {', '.join(MEASURES)}, got {unknown[0]!r}")
+        for name in ("runs", "starts", "draws"):
             if getattr(self, name) < 1:
                 raise ValueError(f"evaluation.{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.svm_share < 1:
@@ -126,6 +129,7 @@ class Clustering(Evaluation):
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
+        self._check_options()
         split, x = splits["train"], features["train"]
         classes = len(split.class_names)
         if classes < 2:

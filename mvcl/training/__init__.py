@@ -12,8 +12,8 @@ from mvcl.training._config import (
     choose,
     from_json,
     load,
+    suited_to,
     to_json,
-    views_of,
 )
 from mvcl.training._dry_run import Estimate, dry_run, estimate
 from mvcl.training._finetune import finetune
@@ -71,7 +71,7 @@ __all__ = [
     "one_encoder",
     "open_run",
     "prepare",
+    "suited_to",
     "to_json",
     "train",
-    "views_of",
 ]

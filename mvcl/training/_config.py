@@ -186,8 +186,8 @@ def check(config: Config) -> Config:
     return config
 
 
-def views_of(config: Config, outline: Outline) -> Config:
-    """The config with as many views as the examples hold, where they hold any.
+def suited_to(config: Config, outline: Outline) -> Config:
+    """The config as these data need it: with as many views as the examples hold, where they hold any.
 
     Tables may have few rows: the batch is then all of them. Without labels as many clusters are evaluated as the
     method has.

@@ -6,7 +6,7 @@ import jax
 
 from mvcl import data, metrics
 from mvcl.training import _program
-from mvcl.training._config import Config, check, views_of
+from mvcl.training._config import Config, check, suited_to
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def estimate(config: Config) -> Estimate:
         else:
             assumed += f": {known.examples:,} training examples are assumed"
         outline = known
-    config = check(views_of(config, outline))
+    config = check(suited_to(config, outline))
     program = _program.build(config, outline)
     costs = _program.cost(program, config, outline)
     epochs = program.steps / program.steps_per_epoch

@@ -82,10 +82,10 @@ def build(config: Config, outline: data.Outline) -> Program:
         )
     rows, left = divmod(n, mesh.size)
     if left:
-        below = n - left
+        sizes = [size for size in (n - left, n - left + mesh.size) if 0 < size <= examples]
+        use = f"use --train.batch-size {' or '.join(map(str, sizes))}, or " if sizes else "use "
         raise ValueError(
-            f"a batch of {n} examples does not divide over {mesh.size} devices; use --train.batch-size "
-            f"{below or mesh.size} or {below + mesh.size}, or fewer devices with --mesh.data"
+            f"a batch of {n} examples does not divide over {mesh.size} devices; {use}fewer devices with --mesh.data"
         )
     steps_per_epoch = examples // n
     steps = (

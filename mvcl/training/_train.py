@@ -19,7 +19,7 @@ import numpy as np
 from mvcl import augment, data, evaluation
 from mvcl.training import _folder, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._config import Config, Mesh, check, load, views_of
+from mvcl.training._config import Config, Mesh, check, load, suited_to
 from mvcl.training._log import Log, stdout
 
 Features = dict[str, np.ndarray]
@@ -65,7 +65,7 @@ def prepare(config: Config) -> Run:
     """
     splits = config.data.open()
     outline = data.outline(splits["train"])
-    config = check(views_of(config, outline))
+    config = check(suited_to(config, outline))
     program = _program.build(config, outline)
     config.evaluation.check(splits)
     return Run(config, splits, outline, program)
@@ -664,7 +664,7 @@ def compilation_cache() -> None:
     """Keep compiled programs between runs, in MVCL_CACHE or ~/.cache/mvcl; not of several CPU devices.
 
     XLA's CPU backend orders the collectives of a program by an object that they share. In a program that is read
-    back each has one of its own (jaxlib 0.10.2): two may then run at once, and the run aborts or computes nonsense.
+    back each has one of its own (jaxlib 0.10.2): nothing keeps two from running at once, and runs aborted.
     """
     if jax.default_backend() == "cpu" and jax.device_count() > 1:
         jax.config.update("jax_enable_compilation_cache", False)

@@ -391,6 +391,7 @@ def test_opening_what_is_not_prepared(tmp_path):
     for key, value, message in (
         ("file", "../out/a.array_record", "lies elsewhere"),
         ("bytes", "x", "are no numbers"),
+        ("sha256", None, "the checksum of .* is no text"),
         ("items", [{}], "not a manifest"),
         ("skipped", [[]], "no list of names and reasons"),
     ):

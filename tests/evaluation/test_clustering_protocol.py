@@ -112,12 +112,16 @@ def test_views_with_fewer_rows_than_clusters_are_left_out(split, tmp_path):
         ({"per_view": ("ACC", "F1")}, "per_view must be of ACC, NMI, ARI, purity, got 'F1'"),
         ({"starts": 0}, "starts must be at least 1, got 0"),
         ({"runs": 0}, "runs must be at least 1, got 0"),
+        ({"draws": 0}, "draws must be at least 1, got 0"),
         ({"svm_share": 1.0}, r"svm_share must lie in \[0, 1\), got 1.0"),
     ],
 )
 def test_options_that_cannot_work(split, options, message):
     with pytest.raises(ValueError, match=f"evaluation.{message}"):
         evaluation.Clustering(**options).check({"train": split})
+    if "clusters" not in options:  # these need no data to be wrong, and a notebook may not have asked
+        with pytest.raises(ValueError, match=f"evaluation.{message}"):
+            evaluation.Clustering(**options).measure({"train": split.views[0]}, {"train": split})
 
 
 def test_without_labels(split, tmp_path):

@@ -100,7 +100,7 @@ def test_two_steps_at_toy_size(recipe, rng):
     config = toy(training.load(ROOT / recipe))
     splits = splits_of(config, rng)
     outline = data.outline(splits["train"])
-    config = training.check(training.views_of(config, outline))
+    config = training.check(training.suited_to(config, outline))
     run = _train.Run(config, splits, outline, _program.build(config, outline))
     state = run.program.init()
     before = jax.device_get(state["params"])

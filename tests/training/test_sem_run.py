@@ -12,7 +12,7 @@ from mvcl import cli, data, metrics
 from mvcl.evaluation import EVALUATIONS
 from mvcl.methods import OBJECTIVES, PAIR_OBJECTIVES, Sem
 from mvcl.training import AdamW, Checkpoint, Config, Train, check, choose, load, train
-from mvcl.training._config import views_of
+from mvcl.training._config import suited_to
 from mvcl.training._program import build
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def test_recipes_have_the_released_schedule(name):
     epochs, rounds, views = RECIPES[name]
     outline = data.expected(config.data)
     assert outline is not None
-    check(views_of(config, outline))
+    check(suited_to(config, outline))
     method = config.method
     assert isinstance(method, Sem)
     assert (method.pretrain_epochs, method.update_epochs, config.train.epochs) == (
@@ -50,7 +50,7 @@ def test_recipes_have_the_released_schedule(name):
     assert (options["pairs"], options["reduction"], options["pair"].temperature) == ("all", "sum", 1.0)
     for pair in ("spectral", "rince"):
         check(choose(config, "objective.pair", pair))
-    due = build(views_of(config, outline), outline).learner.refresh.due
+    due = build(suited_to(config, outline), outline).learner.refresh.due
     assert [e for e in range(100 + epochs * rounds) if due(e, 1)] == (
         [100 + epochs * r for r in range(rounds)]
         if name != "handwritten"
