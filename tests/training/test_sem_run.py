@@ -58,6 +58,13 @@ def test_recipes_have_the_released_schedule(name):
     )
 
 
+def test_a_batch_that_the_table_has_is_advised():
+    outline = data.Outline(25, 3, view_shapes=((3,), (2,)), views=2)
+    config = suited_to(load(ROOT / "configs/xu/tables.py"), outline)
+    with pytest.raises(ValueError, match=r"25 examples .* 8 devices; use --train\.batch-size 24, or fewer"):
+        build(config, outline)
+
+
 @pytest.mark.slow
 def test_digits_by_six_descriptions(tmp_path):
     """As the recipe has it; more than the best description by itself, and than all of them raw."""
