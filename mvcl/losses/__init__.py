@@ -2,6 +2,15 @@
 
 from mvcl.losses._bessel import log_bessel_i as log_bessel_i
 from mvcl.losses._byol import byol as byol
+from mvcl.losses._declaration import Operands as Operands
+from mvcl.losses._declaration import QueueRows as QueueRows
+from mvcl.losses._declaration import Takes as Takes
+from mvcl.losses._declaration import declare as declare
+from mvcl.losses._declaration import higher_order as higher_order
+from mvcl.losses._declaration import name as name
+from mvcl.losses._declaration import objectives as objectives
+from mvcl.losses._declaration import takes as takes
+from mvcl.losses._declaration import unwrap as unwrap
 from mvcl.losses._dhel import dhel as dhel
 from mvcl.losses._dsf import dsf as dsf
 from mvcl.losses._higher_order import all_pairs as all_pairs
@@ -19,12 +28,6 @@ from mvcl.losses._nt_xent import dcl as dcl
 from mvcl.losses._nt_xent import nt_xent as nt_xent
 from mvcl.losses._nt_xent import rince as rince
 from mvcl.losses._poly_view import poly_view as poly_view
-from mvcl.losses._registry import GROUP_HIGHER_ORDER as GROUP_HIGHER_ORDER
-from mvcl.losses._registry import GROUP_LOSSES as GROUP_LOSSES
-from mvcl.losses._registry import HIGHER_ORDER as HIGHER_ORDER
-from mvcl.losses._registry import PAIR_LOSSES as PAIR_LOSSES
-from mvcl.losses._registry import VIEW_LOSSES as VIEW_LOSSES
-from mvcl.losses._registry import WITH_STATUS as WITH_STATUS
 from mvcl.losses._self_weighting import cmi_weights as cmi_weights
 from mvcl.losses._self_weighting import corrupted as corrupted
 from mvcl.losses._self_weighting import jsd_weights as jsd_weights

@@ -7,6 +7,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _views
+from mvcl.losses._declaration import Operands, declare
 
 
 def _of_pairs(
@@ -18,6 +19,7 @@ def _of_pairs(
 
 
 @_views.many_pairs(_of_pairs)
+@declare(operands=Operands.PAIR, mask=True, axis_name=True, normalize=True)
 def byol(
     x: ArrayLike,
     y: ArrayLike,

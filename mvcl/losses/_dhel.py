@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _energy, _views
+from mvcl.losses._declaration import Operands, declare
 
 
 def _of_pairs(
@@ -44,6 +45,14 @@ def _of_pairs(
 
 
 @_views.many_pairs(_of_pairs)
+@declare(
+    operands=Operands.PAIR,
+    mask=True,
+    axis_name=True,
+    block_size=True,
+    normalize=True,
+    queue="extra_negatives",
+)
 def dhel(
     x: ArrayLike,
     y: ArrayLike,

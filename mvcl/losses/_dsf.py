@@ -10,9 +10,19 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _energy, _views
 from mvcl.losses._bessel import bessel_ratio, log_series
+from mvcl.losses._declaration import Operands, QueueRows, declare
 from mvcl.losses._higher_order import groups
 
 
+@declare(
+    operands=Operands.GROUPS,
+    mask=True,
+    axis_name=True,
+    block_size=True,
+    normalize=True,
+    queue="queue",
+    queue_rows=QueueRows.GROUP_MEAN,
+)
 def dsf(
     queries: ArrayLike,
     keys: ArrayLike,
@@ -103,7 +113,13 @@ def dsf(
         unit = _numerics.unit(lax.stop_gradient(extra)).astype(z.dtype)
         zero = jnp.zeros((1, extra.shape[0]), z.dtype)
         energies.append(
-            _across(x, _vectors(mean_kappa * unit[None], zero, None), axis_name, block_size, gathered=False)
+            _across(
+                x,
+                _vectors(mean_kappa * unit[None], zero, None),
+                axis_name,
+                block_size,
+                gathered=False,
+            )
         )
     both = None if exists is None else exists.all(0)[None]
     return _numerics.mean_where(_views.join(*(e - positive for e in energies)), both, axis_name)
@@ -124,7 +140,12 @@ def _vectors(z: jax.Array, offset: jax.Array | None, keep: jax.Array | None) -> 
 
 
 def _across(
-    x: _energy.Vectors, y: _energy.Vectors, axis_name: str | None, block_size: int | None, *, gathered: bool
+    x: _energy.Vectors,
+    y: _energy.Vectors,
+    axis_name: str | None,
+    block_size: int | None,
+    *,
+    gathered: bool,
 ) -> jax.Array:
     """`(1, n)`: the log-sum-exp over the keys of other instances, or over the queue."""
     return _energy.across(

@@ -1,5 +1,6 @@
 """From a loss of two views to a loss of many: functions of functions."""
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -12,14 +13,53 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _energy, _views
+from mvcl.losses._declaration import Operands, QueueRows, Takes, declare, makes, takes
 
 PairLoss = Callable[..., jax.Array]
 ViewLoss = Callable[..., jax.Array]
 GroupLoss = Callable[..., jax.Array]
 
 
+def _of_a_pair(operands: Operands, **properties: Any) -> Callable[..., Takes]:
+    """What a higher-order function of a pair loss takes: what the pair loss takes, of other operands."""
+
+    def like(*, pair: PairLoss, **_: Any) -> Takes:
+        # The mask is read here too: a pair loss without one sees the views that all instances have.
+        return dataclasses.replace(takes(pair), operands=operands, terms=None, measured=None, **properties)
+
+    return like
+
+
+@declare(like=_of_a_pair(Operands.VIEWS, pair_weights=True))
+def _all_pairs(
+    z: ArrayLike,
+    *,
+    pair: PairLoss,
+    weights: ArrayLike | None,
+    pairs: str,
+    reduction: str,
+    mask: ArrayLike | None = None,
+    **options: Any,
+) -> jax.Array:
+    z = _checks.views(z, options.get("axis_name"))
+    k = z.shape[0]
+    chosen = tuple(
+        (l, m)
+        for l in range(k)
+        for m in range(k)
+        if l < m or (l > m and pairs != "unordered") or (l == m and pairs == "all")
+    )
+    factors = None
+    if weights is not None:
+        factors = _checks.array("weights", weights, "k k")
+        if factors.shape != (k, k):
+            raise ValueError(f"weights must have shape ({k}, {k}), got {factors.shape}")
+    return _over_pairs(pair, z, chosen, factors, reduction, mask, options)
+
+
+@makes(_all_pairs)
 def all_pairs(
-    pair_loss: PairLoss,
+    pair: PairLoss,
     weights: ArrayLike | None = None,
     pairs: Literal["unordered", "ordered", "all"] = "unordered",
     reduction: Literal["mean", "sum"] = "mean",
@@ -33,8 +73,7 @@ def all_pairs(
     pair.
 
     Args:
-      pair_loss: `f(x, y) -> scalar`, for instance `nt_xent` or `functools.partial(info_nce,
-        temperature=0.2)`.
+      pair: `f(x, y) -> scalar`, for instance `nt_xent` or `functools.partial(info_nce, temperature=0.2)`.
       weights: (k, k) factors W of the pairs, None for ones; "unordered" reads those above the diagonal.
       pairs: "unordered" (l < m), "ordered" (l != m) or "all" (l = m too).
       reduction: "mean" divides the sum by the number of pairs, whatever the weights; "sum" does not.
@@ -48,36 +87,47 @@ def all_pairs(
     """
     _checks.option("pairs", pairs, ("unordered", "ordered", "all"))
     _checks.option("reduction", reduction, ("mean", "sum"))
-
-    def loss(z: ArrayLike, *, mask: ArrayLike | None = None, **options: Any) -> jax.Array:
-        z = _checks.views(z, options.get("axis_name"))
-        k = z.shape[0]
-        chosen = tuple(
-            (l, m)
-            for l in range(k)
-            for m in range(k)
-            if l < m or (l > m and pairs != "unordered") or (l == m and pairs == "all")
-        )
-        factors = None
-        if weights is not None:
-            factors = _checks.array("weights", weights, "k k")
-            if factors.shape != (k, k):
-                raise ValueError(f"weights must have shape ({k}, {k}), got {factors.shape}")
-        return _over_pairs(pair_loss, z, chosen, factors, reduction, mask, options)
-
-    return loss
+    return functools.partial(_all_pairs, pair=pair, weights=weights, pairs=pairs, reduction=reduction)
 
 
-def one_vs_rest(pair_loss: PairLoss, normalize_rest: bool = False) -> ViewLoss:
+@declare(like=_of_a_pair(Operands.VIEWS, normalize=True))
+def _one_vs_rest(
+    z: ArrayLike,
+    *,
+    pair: PairLoss,
+    normalize_rest: bool,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    **options: Any,
+) -> jax.Array:
+    z = _checks.views(z, options.get("axis_name"))
+    k = z.shape[0]
+    there = _checks.mask(mask, z.shape[:2])
+    z = _views.embeddings(z, normalize, there)
+    options = options | _left_alone(pair, normalize)
+    columns = _views.rows_everywhere(z, options.get("axis_name"))
+    rows = _energy.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
+    if rows is not None and takes(pair).block_size:
+        return _one_view_at_a_time(pair, z, normalize_rest, there, options | {"block_size": rows})
+    rest, rest_there = _views.rest(z, there)
+    if normalize_rest:
+        rest = _numerics.unit(rest)
+    both = jnp.concatenate([z, rest])
+    both_there = None if there is None or rest_there is None else jnp.concatenate([there, rest_there])
+    return _over_pairs(pair, both, tuple((l, k + l) for l in range(k)), None, "mean", both_there, options)
+
+
+@makes(_one_vs_rest)
+def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
     """A pair loss of each view with the mean of the others.
 
         1/k Σ_l L(z_l, r_l),   r_l = mean_{m != l} z_m
 
     Koromilas 2025 Eq. 5, Piran 2024 Eq. 4. The views are put on the unit sphere here and the pair loss is
-    called with `normalize=False` (where it has that option), so that the mean keeps its length.
+    called with `normalize=False` (where it declares that option), so that the mean keeps its length.
 
     Args:
-      pair_loss: `f(x, y, normalize=...) -> scalar`, for instance `nt_xent`.
+      pair: `f(x, y, normalize=...) -> scalar`, for instance `nt_xent`.
       normalize_rest: renormalise the mean. The released NT-Xent average does not, the released DHEL average
         does.
 
@@ -85,29 +135,7 @@ def one_vs_rest(pair_loss: PairLoss, normalize_rest: bool = False) -> ViewLoss:
       `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
       With a mask the mean is over the other views that are there.
     """
-
-    def loss(
-        z: ArrayLike, *, normalize: bool = True, mask: ArrayLike | None = None, **options: Any
-    ) -> jax.Array:
-        z = _checks.views(z, options.get("axis_name"))
-        k = z.shape[0]
-        there = _checks.mask(mask, z.shape[:2])
-        z = _views.embeddings(z, normalize, there)
-        options = options | _left_alone(pair_loss, normalize)
-        columns = _views.rows_everywhere(z, options.get("axis_name"))
-        rows = _energy.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
-        if rows is not None and _accepts(pair_loss, "block_size"):
-            return _one_view_at_a_time(pair_loss, z, normalize_rest, there, options | {"block_size": rows})
-        rest, rest_there = _views.rest(z, there)
-        if normalize_rest:
-            rest = _numerics.unit(rest)
-        both = jnp.concatenate([z, rest])
-        both_there = None if there is None or rest_there is None else jnp.concatenate([there, rest_there])
-        return _over_pairs(
-            pair_loss, both, tuple((l, k + l) for l in range(k)), None, "mean", both_there, options
-        )
-
-    return loss
+    return functools.partial(_one_vs_rest, pair=pair, normalize_rest=normalize_rest)
 
 
 def _one_view_at_a_time(
@@ -139,7 +167,17 @@ def _one_view_at_a_time(
     return _mean_or_sum(values, there & (count[None] > there.astype(count.dtype)), "mean", options)
 
 
-def cross_pairs(pair_loss: PairLoss) -> GroupLoss:
+@declare(like=_of_a_pair(Operands.GROUPS))
+def _cross_pairs(
+    queries: ArrayLike, keys: ArrayLike, *, pair: PairLoss, mask: ArrayLike | None = None, **options: Any
+) -> jax.Array:
+    q, k = groups(queries, keys, options.get("axis_name"))
+    chosen = tuple((a, q.shape[0] + b) for a in range(q.shape[0]) for b in range(k.shape[0]))
+    return _over_pairs(pair, jnp.concatenate([q, k]), chosen, None, "mean", mask, options)
+
+
+@makes(_cross_pairs)
+def cross_pairs(pair: PairLoss) -> GroupLoss:
     """A pair loss averaged over all pairs of a query view and a key view.
 
         1 / (m m') Σ_{a, b} L(q_a, k_b)
@@ -147,54 +185,49 @@ def cross_pairs(pair_loss: PairLoss) -> GroupLoss:
     Jeon 2025, the released code's `loss_avg`.
 
     Args:
-      pair_loss: `f(x, y) -> scalar`.
+      pair: `f(x, y) -> scalar`.
 
     Returns:
       `f(queries, keys, *, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is (m + m', n),
       the queries' first. The options go to the pair loss.
     """
-
-    def loss(
-        queries: ArrayLike, keys: ArrayLike, *, mask: ArrayLike | None = None, **options: Any
-    ) -> jax.Array:
-        q, k = groups(queries, keys, options.get("axis_name"))
-        chosen = tuple((a, q.shape[0] + b) for a in range(q.shape[0]) for b in range(k.shape[0]))
-        return _over_pairs(pair_loss, jnp.concatenate([q, k]), chosen, None, "mean", mask, options)
-
-    return loss
+    return functools.partial(_cross_pairs, pair=pair)
 
 
-def mean_pair(pair_loss: PairLoss) -> GroupLoss:
+@declare(like=_of_a_pair(Operands.GROUPS, normalize=True, queue_rows=QueueRows.GROUP_MEAN))
+def _mean_pair(
+    queries: ArrayLike,
+    keys: ArrayLike,
+    *,
+    pair: PairLoss,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    **options: Any,
+) -> jax.Array:
+    q, k = groups(queries, keys, options.get("axis_name"))
+    there = _checks.mask(mask, (q.shape[0] + k.shape[0], q.shape[1]))
+    z = _views.embeddings(jnp.concatenate([q, k]), normalize, there)
+    sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
+    means = jnp.stack([_views.mean_there(z[s], None if there is None else there[s]) for s in sides])
+    exist = None if there is None else jnp.stack([there[s].any(axis=0) for s in sides])
+    options = options | _left_alone(pair, True)
+    return _over_pairs(pair, _numerics.unit(means), ((0, 1),), None, "mean", exist, options)
+
+
+@makes(_mean_pair)
+def mean_pair(pair: PairLoss) -> GroupLoss:
     """A pair loss of the mean query and the mean key, both renormalised.
 
     Jeon 2025, the released code's `fea_avg`.
 
     Args:
-      pair_loss: `f(x, y, normalize=...) -> scalar`.
+      pair: `f(x, y, normalize=...) -> scalar`.
 
     Returns:
       `f(queries, keys, *, normalize=True, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is
       (m + m', n), the queries' first, and the means are over what is there. The options go to the pair loss.
     """
-
-    def loss(
-        queries: ArrayLike,
-        keys: ArrayLike,
-        *,
-        normalize: bool = True,
-        mask: ArrayLike | None = None,
-        **options: Any,
-    ) -> jax.Array:
-        q, k = groups(queries, keys, options.get("axis_name"))
-        there = _checks.mask(mask, (q.shape[0] + k.shape[0], q.shape[1]))
-        z = _views.embeddings(jnp.concatenate([q, k]), normalize, there)
-        sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
-        means = jnp.stack([_views.mean_there(z[s], None if there is None else there[s]) for s in sides])
-        exist = None if there is None else jnp.stack([there[s].any(axis=0) for s in sides])
-        options = options | _left_alone(pair_loss, True)
-        return _over_pairs(pair_loss, _numerics.unit(means), ((0, 1),), None, "mean", exist, options)
-
-    return loss
+    return functools.partial(_mean_pair, pair=pair)
 
 
 def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[jax.Array, jax.Array]:
@@ -260,14 +293,9 @@ def _values(
     return jax.vmap(lambda x, y, flag: call(x, y, mask=flag))(z[left], z[right], flags)
 
 
-def _accepts(pair_loss: PairLoss, name: str) -> bool:
-    parameters = inspect.signature(pair_loss).parameters
-    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
 def _left_alone(pair_loss: PairLoss, unit: bool) -> dict[str, Any]:
     """The option that keeps the pair loss from projecting vectors, which are no longer than 1 if `unit`."""
-    if not _accepts(pair_loss, "normalize"):
+    if not takes(pair_loss).normalize:
         return {}
     function = pair_loss.func if isinstance(pair_loss, functools.partial) else pair_loss
     known = function in _views.OF_PAIRS and not getattr(pair_loss, "args", ())

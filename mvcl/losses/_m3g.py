@@ -6,14 +6,27 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
+from mvcl.losses._declaration import declare
 from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
 Cost = Literal["circular_variance", "circular_standard_deviation"] | Callable[..., jax.Array]
 
 
+def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    loss, out = m3g_with_status(z, **options)
+    measures = {
+        "solver_error": out.error,
+        "solver_iterations": out.n_iters.astype(jnp.float32),
+        "solver_unconverged": 1.0 - out.converged.astype(jnp.float32),
+    }
+    return loss, measures
+
+
+@declare(measured=_measured, axis_name=True, block_size=True, normalize=True)
 def m3g(
     z: ArrayLike,
     epsilon: ArrayLike = 0.2,

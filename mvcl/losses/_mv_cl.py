@@ -8,8 +8,10 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks
 from mvcl.losses import _energy, _views
+from mvcl.losses._declaration import declare
 
 
+@declare(mask=True, axis_name=True, block_size=True, normalize=True, queue="extra_negatives")
 def mv_cl1(
     z: ArrayLike,
     temperature: ArrayLike = 0.5,
@@ -61,6 +63,7 @@ def mv_cl1(
     )
 
 
+@declare(mask=True, axis_name=True, block_size=True, normalize=True, queue="extra_negatives")
 def mv_cl2(
     z: ArrayLike,
     temperature: ArrayLike = 0.5,

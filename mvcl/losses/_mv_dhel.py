@@ -5,8 +5,10 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _energy, _views
+from mvcl.losses._declaration import declare
 
 
+@declare(mask=True, axis_name=True, block_size=True, normalize=True, queue="extra_negatives")
 def mv_dhel(
     z: ArrayLike,
     temperature: ArrayLike = 0.5,

@@ -8,6 +8,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _energy, _views
+from mvcl.losses._declaration import Operands, declare
 
 
 def _anchors(
@@ -46,6 +47,14 @@ def _nt_xent_of_pairs(
 
 
 @_views.many_pairs(_nt_xent_of_pairs)
+@declare(
+    operands=Operands.PAIR,
+    mask=True,
+    axis_name=True,
+    block_size=True,
+    normalize=True,
+    queue="extra_negatives",
+)
 def nt_xent(
     x: ArrayLike,
     y: ArrayLike,
@@ -103,6 +112,14 @@ def _dcl_of_pairs(z: jax.Array, pairs: _views.Pairs, *, axis_name: str | None, *
 
 
 @_views.many_pairs(_dcl_of_pairs)
+@declare(
+    operands=Operands.PAIR,
+    mask=True,
+    axis_name=True,
+    block_size=True,
+    normalize=True,
+    queue="extra_negatives",
+)
 def dcl(
     x: ArrayLike,
     y: ArrayLike,
@@ -169,6 +186,14 @@ def _rince_of_pairs(
 
 
 @_views.many_pairs(_rince_of_pairs)
+@declare(
+    operands=Operands.PAIR,
+    mask=True,
+    axis_name=True,
+    block_size=True,
+    normalize=True,
+    queue="extra_negatives",
+)
 def rince(
     x: ArrayLike,
     y: ArrayLike,

@@ -8,10 +8,12 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _energy, _views
+from mvcl.losses._declaration import declare
 
 AGGREGATIONS = ("geometric", "arithmetic")
 
 
+@declare(mask=True, axis_name=True, block_size=True, normalize=True, queue="extra_negatives")
 def poly_view(
     z: ArrayLike,
     temperature: ArrayLike = 0.1,

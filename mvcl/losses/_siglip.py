@@ -8,6 +8,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _views
+from mvcl.losses._declaration import Operands, declare
 from mvcl.losses._poly_view import AGGREGATIONS, aggregate
 
 
@@ -71,6 +72,14 @@ def _of_pairs(
 
 
 @_views.many_pairs(_of_pairs)
+@declare(
+    operands=Operands.PAIR,
+    mask=True,
+    axis_name=True,
+    block_size=True,
+    normalize=True,
+    queue="extra_negatives",
+)
 def siglip(
     x: ArrayLike,
     y: ArrayLike,
@@ -124,6 +133,7 @@ def siglip(
     )[0]
 
 
+@declare(mask=True, axis_name=True, block_size=True, normalize=True)
 def poly_siglip(
     z: ArrayLike,
     scale: ArrayLike = 10.0,

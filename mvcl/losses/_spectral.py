@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _views
+from mvcl.losses._declaration import Operands, declare
 
 
 def _of_pairs(
@@ -67,6 +68,14 @@ def _clip(e: jax.Array, radius: jax.Array) -> jax.Array:
 
 
 @_views.many_pairs(_of_pairs)
+@declare(
+    operands=Operands.PAIR,
+    mask=True,
+    axis_name=True,
+    block_size=True,
+    normalize=True,
+    queue="extra_negatives",
+)
 def spectral(
     x: ArrayLike,
     y: ArrayLike,

@@ -1,0 +1,133 @@
+"""What an objective takes, declared where it is written."""
+
+import dataclasses
+import enum
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+
+Loss = Callable[..., jax.Array]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Operands(enum.Enum):
+    """The arrays that an objective compares."""
+
+    PAIR = "x and y, (n, d) each"
+    VIEWS = "z, (k, n, d)"
+    GROUPS = "queries and keys, (m, n, d) and (m', n, d)"
+
+
+class QueueRows(enum.Enum):
+    """What a row of a queue of negatives stands for."""
+
+    KEY = "one view of an instance"
+    GROUP_MEAN = "the mean direction of an instance's keys"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Takes:
+    """What an objective takes. An undeclared function of (k, n, d) views takes nothing else: `Takes()`.
+
+    Attributes:
+      operands: the arrays that are compared.
+      mask: takes `mask`, a boolean array that is False where an instance lacks a view: (2, n) for a pair, (k, n) for
+        views, (m + m', n) for groups.
+      axis_name: takes `axis_name`, the mesh axis over which the instances are split inside `shard_map`. The loss of an
+        objective without it is computed on the embeddings of all devices.
+      block_size: takes `block_size`, the rows of similarities held at once.
+      normalize: takes `normalize`; without it vectors are compared as they are.
+      key: takes `key`, a `jax.random` key; training derives it from seed and step.
+      queue: keyword of further negatives, (q, d); None takes none.
+      queue_rows: what a row of that queue stands for.
+      pair_weights: takes `weights` of the pairs of views, (k, k), or (k, k, n) where the pair loss has `terms`.
+      terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_views.Terms`.
+      measured: the same objective as a function that returns (loss, dict of scalars for the log).
+      like: of a higher-order function, its options to what the objective made with them takes.
+    """
+
+    operands: Operands = Operands.VIEWS
+    mask: bool = False
+    axis_name: bool = False
+    block_size: bool = False
+    normalize: bool = False
+    key: bool = False
+    queue: str | None = None
+    queue_rows: QueueRows = QueueRows.KEY
+    pair_weights: bool = False
+    terms: Callable[..., Any] | None = None
+    measured: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
+    like: Callable[..., "Takes"] | None = None
+
+
+def declare(**properties: Any) -> Callable[[Function], Function]:
+    """Decorator that states what an objective takes; the keywords are the fields of `Takes`."""
+    takes_ = Takes(**properties)
+
+    def record(function: Function) -> Function:
+        function.__dict__["mvcl_takes"] = takes_
+        return function
+
+    return record
+
+
+def makes(objective: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Decorator of a higher-order function that returns `functools.partial(objective, **its own arguments)`.
+
+    Configs and messages then name the higher-order function and not `objective`.
+    """
+
+    def record(function: Function) -> Function:
+        function.__dict__["mvcl_takes"] = objective.__dict__["mvcl_takes"]
+        objective.__dict__["mvcl_made_by"] = function
+        return function
+
+    return record
+
+
+def unwrap(objective: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The function inside nested `functools.partial`s, and the keywords that they bind.
+
+    Raises:
+      ValueError: a partial binds positional arguments, which are the embeddings' place.
+    """
+    options: dict[str, Any] = {}
+    while isinstance(objective, functools.partial):
+        if objective.args:
+            raise ValueError(
+                f"options of {name(objective.func)} must be bound by keyword, got {objective.args!r} by position"
+            )
+        options = objective.keywords | options
+        objective = objective.func
+    return objective, options
+
+
+def takes(objective: Callable[..., Any]) -> Takes:
+    """What an objective takes: as declared, or `Takes()` for a function that declares nothing."""
+    function, options = unwrap(objective)
+    # Any callable may come, so that the attribute may be absent.
+    declared: Takes = getattr(function, "mvcl_takes", Takes())
+    return declared if declared.like is None else declared.like(**options)
+
+
+def name(objective: Callable[..., Any]) -> str:
+    """A name for messages: `nt_xent`, `all_pairs(nt_xent)`."""
+    function, options = unwrap(objective)
+    made_by = higher_order(function)
+    if made_by is None:
+        return getattr(function, "__name__", type(function).__name__)
+    return f"{made_by.__name__}({name(options['pair'])})"
+
+
+def higher_order(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The higher-order function that makes objectives of this function; None if there is none."""
+    return getattr(function, "mvcl_made_by", None)
+
+
+def objectives() -> dict[str, Callable[..., Any]]:
+    """The objectives and higher-order functions of `mvcl.losses`, by name: its public functions that declare."""
+    from mvcl import losses
+
+    return {name: function for name, function in vars(losses).items() if hasattr(function, "mvcl_takes")}
