@@ -180,14 +180,15 @@ def _train(arguments: list[str]) -> int:
     _quiet()
     from mvcl import studies, training
 
-    path = _find_config(arguments[0])
+    path, variant = training.split(_find_config(arguments[0]))
     if (study := studies.load(path)) is not None:
         return _study(study, path, arguments)
-    chosen, rest = _choices(training.load(path), arguments[1:])
+    source = path if path.suffix != ".py" else f"{path}:{variant}"
+    chosen, rest = training.choose_all(training.load(source), arguments[1:])
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
-        workdir: Path = Path("runs") / _default_name(path)
+        workdir: Path = Path("runs") / _default_name(path, variant)
         """Folder of the run: config, checkpoints, logs, report. The same command again continues it."""
         dry_run: bool = False
         """Build the true-size step, print what it costs, and stop."""
@@ -198,13 +199,14 @@ def _train(arguments: list[str]) -> int:
         config: Annotated[training.Config, tyro.conf.arg(name="")] = chosen
 
     listing = "; ".join(f"{field}: {', '.join(table)}" for field, table in training.CHOICES.items())
-    parsed = tyro.cli(
-        Train,
-        args=rest,
-        prog=f"mvcl train {arguments[0]}",
-        description=f"Train this config. Chosen by name with FIELD:CHOICE, each with its own options: {listing}.",
-        config=(tyro.conf.AvoidSubcommands,),
-    )
+    with training.registry:
+        parsed = tyro.cli(
+            Train,
+            args=rest,
+            prog=f"mvcl train {arguments[0]}",
+            description=f"Train this config. Chosen by name with FIELD:CHOICE, each with its own options: {listing}.",
+            config=(tyro.conf.AvoidSubcommands,),
+        )
     _start_jax(parsed.distributed)
     if parsed.dry_run:
         print(training.dry_run(training.check(parsed.config)))
@@ -239,24 +241,6 @@ def _study(study: Any, path: Path, arguments: list[str]) -> int:
     page = studies.run(parsed.config, parsed.workdir)
     print(f"\n{page.read_text()}\npage: {page}")
     return 0
-
-
-def _choices(config: Any, arguments: list[str]) -> tuple[Any, list[str]]:
-    """Apply the FIELD:CHOICE arguments, in order; the rest is options."""
-    from mvcl import training
-
-    rest: list[str] = []
-    for position, argument in enumerate(arguments):
-        field, colon, name = argument.partition(":")
-        is_value = position > 0 and arguments[position - 1].startswith("--") and field not in training.CHOICES
-        if argument.startswith("-") or not colon or is_value:
-            rest.append(argument)
-        else:
-            close = difflib.get_close_matches(field, training.CHOICES, n=1)
-            if field not in training.CHOICES and close:
-                raise ValueError(f"{argument} is not understood; did you mean {close[0]}:{name}?")
-            config = training.choose(config, field, name)
-    return config, rest
 
 
 def _evaluate(options: Evaluate) -> int:
@@ -370,14 +354,15 @@ def _configs(_: Configs) -> int:
     return 0
 
 
-def _find_config(name: str) -> Path:
-    """The path as given, or inside the checkout."""
-    path = Path(name)
-    return _ROOT / path if not path.exists() and (_ROOT / path).exists() else path
+def _find_config(name: str) -> str:
+    """The config as given, or inside the checkout."""
+    file = Path(name.split(":")[0])
+    return str(_ROOT / name) if not file.exists() and (_ROOT / file).exists() else name
 
 
-def _default_name(config: Path) -> str:
-    return config.parent.name if config.name == "config.json" else config.stem
+def _default_name(config: Path, variant: str = "get_config") -> str:
+    name = config.parent.name if config.name == "config.json" else config.stem
+    return name if variant == "get_config" else f"{name}-{variant}"
 
 
 def _quiet() -> None:

@@ -2,11 +2,13 @@
 
 from mvcl.losses._bessel import log_bessel_i as log_bessel_i
 from mvcl.losses._byol import byol as byol
+from mvcl.losses._declaration import Loss as Loss
 from mvcl.losses._declaration import Operands as Operands
 from mvcl.losses._declaration import QueueRows as QueueRows
 from mvcl.losses._declaration import Takes as Takes
 from mvcl.losses._declaration import declare as declare
 from mvcl.losses._declaration import higher_order as higher_order
+from mvcl.losses._declaration import is_higher_order as is_higher_order
 from mvcl.losses._declaration import name as name
 from mvcl.losses._declaration import objectives as objectives
 from mvcl.losses._declaration import takes as takes

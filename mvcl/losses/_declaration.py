@@ -42,7 +42,8 @@ class Takes:
       key: takes `key`, a `jax.random` key; training derives it from seed and step.
       queue: keyword of further negatives, (q, d); None takes none.
       queue_rows: what a row of that queue stands for.
-      pair_weights: takes `weights` of the pairs of views, (k, k), or (k, k, n) where the pair loss has `terms`.
+      pair_weights: takes `weights` of the pairs of views, (k, k).
+      instance_weights: takes (k, k, n) `weights` too, one for each instance of each pair.
       terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_views.Terms`.
       measured: the same objective as a function that returns (loss, dict of scalars for the log).
       like: of a higher-order function, its options to what the objective made with them takes.
@@ -57,6 +58,7 @@ class Takes:
     queue: str | None = None
     queue_rows: QueueRows = QueueRows.KEY
     pair_weights: bool = False
+    instance_weights: bool = False
     terms: Callable[..., Any] | None = None
     measured: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
     like: Callable[..., "Takes"] | None = None
@@ -124,6 +126,11 @@ def name(objective: Callable[..., Any]) -> str:
 def higher_order(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """The higher-order function that makes objectives of this function; None if there is none."""
     return getattr(function, "mvcl_made_by", None)
+
+
+def is_higher_order(function: Callable[..., Any]) -> bool:
+    """Whether a function turns a pair loss into an objective, as `all_pairs` does."""
+    return getattr(function, "mvcl_takes", Takes()).like is not None
 
 
 def objectives() -> dict[str, Callable[..., Any]]:

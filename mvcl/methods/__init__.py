@@ -2,17 +2,16 @@
 
 from collections.abc import Callable
 
-from mvcl.methods._method import Learner, Method, Network, Pieces, Plan, Refresh, Setting
+from mvcl.methods._method import Learner, Method, Microbatches, Network, Refresh, Specification
 from mvcl.methods._moco import MocoV2, MocoV3
+from mvcl.methods._momentum import Following
 from mvcl.methods._multi_encoder import MultiEncoder
-from mvcl.methods._objective import OBJECTIVES, PAIR_OBJECTIVES, Objective, PairObjective, chance_level, check
+from mvcl.methods._objective import Measures, OfViews, chance_level, check, of_views
 from mvcl.methods._sem import Sem
 from mvcl.methods._simclr import Simclr
 from mvcl.methods._student_teacher import StudentTeacher
 from mvcl.methods._supervised import Supervised
 
-# The command line needs to know the fields of each.
-AnyMethod = Simclr | MocoV2 | MocoV3 | StudentTeacher | MultiEncoder | Supervised | Sem
 METHODS: dict[str, Callable[[], Method]] = {
     "simclr": Simclr,
     "moco_v2": MocoV2,
@@ -25,25 +24,23 @@ METHODS: dict[str, Callable[[], Method]] = {
 
 __all__ = [
     "METHODS",
-    "OBJECTIVES",
-    "PAIR_OBJECTIVES",
-    "AnyMethod",
+    "Following",
     "Learner",
+    "Measures",
     "Method",
+    "Microbatches",
     "MocoV2",
     "MocoV3",
     "MultiEncoder",
     "Network",
-    "Objective",
-    "PairObjective",
-    "Pieces",
-    "Plan",
+    "OfViews",
     "Refresh",
     "Sem",
-    "Setting",
     "Simclr",
+    "Specification",
     "StudentTeacher",
     "Supervised",
     "chance_level",
     "check",
+    "of_views",
 ]

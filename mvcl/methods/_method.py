@@ -2,18 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from mvcl import models
-from mvcl.methods._objective import Objective
+from mvcl import losses, models
+from mvcl.methods._objective import Measures
 
 Params = Any
 Statistics = Any
-Measures = dict[str, jax.Array]
 Inputs = Any  # a pytree of arrays that lead with the n examples
 
 
@@ -34,12 +33,12 @@ class Network(nnx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Pieces:
-    """How a batch is embedded piece by piece.
+class Microbatches:
+    """How a batch is embedded in parts.
 
     Attributes:
-      split: inputs of n rows -> (pieces, rows, ...), each piece spread evenly over the devices.
-      join: (pieces, rows * m, ...) outputs -> (n * m, ...) in the order of the inputs.
+      split: inputs of n rows -> (parts, rows, ...), each part spread evenly over the devices.
+      join: (parts, rows * m, ...) outputs -> (n * m, ...) in the order of the inputs.
     """
 
     split: Callable[[Inputs], Inputs]
@@ -67,10 +66,9 @@ class Learner:
 
     Attributes:
       init: key -> (parameters, statistics): what the gradient moves, and all else that training changes.
-      loss: (parameters, statistics, inputs, draw, objective, pieces) -> (loss, (statistics, embeddings, measures)),
-        where draw turns inputs into (n, k, ...) views or a tuple of k arrays (n, ...), objective turns (k, n, d)
-        into the loss of the global batch and a dict of what else is worth logging (keywords: queue, mask, weights),
-        and pieces is None or how the batch is cut.
+      loss: (parameters, statistics, inputs, draw, objective, microbatches) -> (loss, (statistics, embeddings,
+        measures)), where draw turns inputs into (n, k, ...) views or a tuple of k arrays (n, ...), objective is
+        `of_views` of the objective over the global batch, and microbatches is None or how the batch is split.
       features: (parameters, statistics, inputs, output) -> (n, d) float32 from frozen statistics; the inputs are
         images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is `encoder` or `head`.
       network: (parameters, statistics) -> the network that is evaluated and exported.
@@ -80,6 +78,7 @@ class Learner:
       after: (parameters, statistics, progress) -> statistics, in the step, once the parameters have moved;
         progress is the share of the run that is done. None changes nothing.
       refresh: what is taken from the whole training split now and then.
+      clusters: number of clusters that the method looks for; 0 for methods that look for none.
     """
 
     init: Callable[[jax.Array], tuple[Params, Statistics]]
@@ -90,10 +89,11 @@ class Learner:
     level: Callable[..., jax.Array] | None = None
     after: Callable[[Params, Statistics, jax.Array], Statistics] | None = None
     refresh: Refresh | None = None
+    clusters: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Specification:
     """What a method is built for.
 
     Attributes:
@@ -104,17 +104,19 @@ class Setting:
       given: whether an example holds its views, as a table does; views of an image are drawn.
       examples: of the training split.
       classes: number of classes; 0 where the label is a number.
+      microbatch: examples embedded at a time on a device; None embeds the batch at once.
       dtype: arithmetic of the networks.
     """
 
     encoder: models.EncoderConfig
     head: models.HeadConfig
-    objective: Objective
+    objective: losses.Loss
     shapes: tuple[tuple[int, ...], ...]
     given: bool
     examples: int
     classes: int
-    dtype: Any
+    microbatch: int | None = None
+    dtype: jnp.dtype | type = jnp.float32
 
     def one_shape(self, method: str) -> tuple[int, ...]:
         """The shape that all views share, for a method with one encoder."""
@@ -125,53 +127,37 @@ class Setting:
             )
         return self.shapes[0]
 
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What a config says of a run, before its data are known.
-
-    Attributes:
-      encoder: config of the encoder.
-      head: config of the head.
-      objective: what is minimised.
-      k: number of views.
-      microbatch: examples embedded at a time on a device; None embeds the batch at once.
-    """
-
-    encoder: models.EncoderConfig
-    head: models.HeadConfig
-    objective: Objective
-    k: int
-    microbatch: int | None
+    def whole_batch(self, method: str) -> None:
+        """Raise a `ValueError` if micro-batches are asked for, for a method that embeds a batch at once."""
+        if self.microbatch is not None:
+            raise ValueError(
+                f"method {method} embeds a batch at once; train.microbatch must be None, got {self.microbatch}"
+            )
 
 
+@runtime_checkable
 class Method(Protocol):
     """A way of training; its implementations are frozen dataclasses that hold its options."""
 
-    def check(self, plan: Plan) -> None:
-        """Raise a `ValueError` about options that do not go together."""
+    def build(self, spec: Specification) -> Learner:
+        """The pure functions for these networks, inputs and objective.
 
-    def build(self, setting: Setting) -> Learner:
-        """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
+        Raises:
+          ValueError: options, networks, inputs or objective that do not go together.
+        """
         ...
 
 
-def check_microbatch(plan: Plan) -> None:
+def check_microbatch(spec: Specification, encoder: nnx.Module) -> None:
     """Micro-batches need an encoder whose output for one image does not depend on the others."""
-    if plan.microbatch is not None and plan.microbatch < 1:
-        raise ValueError(f"train.microbatch must be at least 1, got {plan.microbatch}")
-    if plan.microbatch is not None and plan.encoder.has_batch_statistics:
+    if spec.microbatch is None:
+        return
+    if spec.microbatch < 1:
+        raise ValueError(f"train.microbatch must be at least 1, got {spec.microbatch}")
+    if jax.tree.leaves(nnx.state(encoder, nnx.BatchStat)):
         raise ValueError(
             "train.microbatch needs an encoder without batch statistics, for BatchNorm over a part of the batch "
             "is another function; use --encoder.norm group, or a ViT. The head may keep its BatchNorm"
-        )
-
-
-def refuse_microbatch(method: str, plan: Plan) -> None:
-    """For methods that embed a batch at once."""
-    if plan.microbatch is not None:
-        raise ValueError(
-            f"method {method} embeds a batch at once; train.microbatch must be None, got {plan.microbatch}"
         )
 
 
@@ -203,7 +189,10 @@ def stacked(views: Any) -> jax.Array:
 
 
 def embed(
-    encoder: nnx.Module, inputs: Inputs, draw: Callable[[Inputs], Any], pieces: Pieces | None = None
+    encoder: nnx.Module,
+    inputs: Inputs,
+    draw: Callable[[Inputs], Any],
+    microbatches: Microbatches | None = None,
 ) -> jax.Array:
     """Features (n * k, f) of all views, an example's views one after the other.
 
@@ -214,16 +203,16 @@ def embed(
         views = stacked(draw(inputs))
         return encoder(views.reshape((-1, *views.shape[2:])))
 
-    if pieces is None:
+    if microbatches is None:
         return encode(encoder, inputs)
     frozen, weights = nnx.split(encoder)
 
     @jax.checkpoint
-    def piece(inputs: Inputs) -> jax.Array:
+    def part(inputs: Inputs) -> jax.Array:
         return encode(nnx.merge(frozen, weights, copy=True), inputs)
 
-    features = pieces.join(jax.lax.map(piece, pieces.split(inputs)))
-    models.advance_dropout(encoder)  # the pieces ran copies, whose counting of masks is lost
+    features = microbatches.join(jax.lax.map(part, microbatches.split(inputs)))
+    models.advance_dropout(encoder)  # the parts used copies, whose count of dropout masks is lost
     return features
 
 

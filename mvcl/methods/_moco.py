@@ -8,33 +8,33 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from mvcl import models
+from mvcl import losses, models
+from mvcl.losses import QueueRows
 from mvcl.methods._method import (
     Inputs,
     Learner,
     Measures,
+    Microbatches,
     Module,
     Params,
-    Pieces,
-    Plan,
-    Setting,
+    Specification,
     Statistics,
     by_view,
-    check_microbatch,
     embed,
     missing,
     rows,
     stacked,
 )
-from mvcl.methods._momentum import Followed, check_momentum
+from mvcl.methods._momentum import Followed
+from mvcl.methods._objective import OfViews
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MocoV2:
     """Query encoder, momentum encoder and a queue of keys (MoCo v2, Chen et al. 2020; Jeon 2025 for m views each).
 
-    Of the k = 2m views the first m are queries and the last m keys. The queue holds the keys of earlier batches: the
-    mean direction of an instance's keys where the objective compares groups (`dsf`, `mean_pair`), else every key.
+    Of the k = 2m views the first m are queries and the last m keys. The queue holds the keys of earlier batches: every
+    key, or the mean direction of an instance's keys, as the objective declares (`Takes.queue_rows`).
     BatchNorm takes its statistics over the global batch on all devices, so that no device's share tells keys
     apart and rows need no shuffling between devices.
     """
@@ -48,27 +48,24 @@ class MocoV2:
     evaluate: Literal["online", "momentum"] = "online"
     """The encoder that is measured and exported."""
 
-    def check(self, plan: Plan) -> None:
-        """Options, an even number of views, and an objective that takes the queue."""
-        check_momentum(self)
-        check_microbatch(plan)
-        if plan.k % 2:
+    def build(self, spec: Specification) -> Learner:
+        """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
+        if len(spec.shapes) % 2:
             raise ValueError(
-                f"method moco_v2 gives half of the views to each encoder; views.k must be even, got {plan.k}"
+                "method moco_v2 gives half of the views to each encoder; views.k must be even, got "
+                f"{len(spec.shapes)}"
             )
         if self.queue < 0:
             raise ValueError(f"method.queue must be at least 0, got {self.queue}")
-        if self.queue and plan.objective.queue_argument() is None:
+        takes = losses.takes(spec.objective)
+        if self.queue and takes.queue is None:
             raise ValueError(
-                f"objective {plan.objective.name} has no place for a queue; use --method.queue 0, or objective:dsf, "
-                "objective:cross_pairs or objective:mean_pair with a pair loss that takes extra negatives"
+                f"objective {losses.name(spec.objective)} has no place for a queue; use --method.queue 0, or "
+                "objective:dsf, objective:cross_pairs or objective:mean_pair with a pair loss that takes extra "
+                "negatives"
             )
-
-    def build(self, setting: Setting) -> Learner:
-        """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
-        pair = Followed(setting, "moco_v2")
-        name = setting.objective.queue_argument()
-        means = setting.objective.name in ("dsf", "mean_pair")
+        pair = Followed(spec, self, "moco_v2")
+        means = takes.queue_rows is QueueRows.GROUP_MEAN
 
         def init(key: jax.Array) -> tuple[Params, Statistics]:
             params, statistics = pair.init(key)
@@ -82,15 +79,15 @@ class MocoV2:
             statistics: Statistics,
             inputs: Inputs,
             draw: Callable[[Inputs], Any],
-            objective: Callable[..., tuple[jax.Array, Measures]],
-            pieces: Pieces | None = None,
+            objective: OfViews,
+            microbatches: Microbatches | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
             online, momentum, n = pair.online(params, statistics), pair.momentum(statistics), rows(inputs)
             first, last = _halves(draw)
-            queries = by_view(online.head(embed(online.encoder, inputs, first, pieces)), n)
-            keys = by_view(momentum.head(embed(momentum.encoder, inputs, last, pieces)), n)
+            queries = by_view(online.head(embed(online.encoder, inputs, first, microbatches)), n)
+            keys = by_view(momentum.head(embed(momentum.encoder, inputs, last, microbatches)), n)
             keys = jax.lax.stop_gradient(keys)
-            queue = {} if name is None or not self.queue else {name: statistics["queue"]}
+            queue = {"queue": statistics["queue"]} if self.queue else {}
             value, measures = objective(jnp.concatenate([queries, keys]), **queue, **missing(inputs))
             new = pair.moved(statistics, online, momentum)
             if self.queue:
@@ -99,15 +96,15 @@ class MocoV2:
                 new["queue"] = jnp.concatenate([fresh, statistics["queue"]])[: self.queue]
             return value, (new, queries, measures)
 
-        def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
-            if not self.queue or name is None:
+        def level(objective: OfViews, z: jax.Array) -> jax.Array:
+            if not self.queue:
                 return objective(z)[0]
             # A queue of the same kind as the keys: those of the batch, over and over.
             keys = _unit(z[len(z) // 2 :])
             like = keys.mean(0) if means else keys.reshape((-1, z.shape[-1]))
-            return objective(z, **{name: jnp.resize(like, (self.queue, z.shape[-1]))})[0]
+            return objective(z, queue=jnp.resize(like, (self.queue, z.shape[-1])))[0]
 
-        return pair.learner(self, init, loss, level)
+        return pair.learner(init, loss, level)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,19 +128,14 @@ class MocoV3:
     evaluate: Literal["online", "momentum"] = "online"
     """The encoder that is measured and exported."""
 
-    def check(self, plan: Plan) -> None:
-        """Options, and an even number of views."""
-        check_momentum(self)
-        check_microbatch(plan)
-        if plan.k % 2:
-            raise ValueError(
-                f"method moco_v3 compares two halves of the views; views.k must be even, got {plan.k}"
-            )
-
-    def build(self, setting: Setting) -> Learner:
+    def build(self, spec: Specification) -> Learner:
         """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
-        pair = Followed(setting, "moco_v3")
-        predictor = Predictor(self.predictor, pair.dimension, setting.dtype)
+        if len(spec.shapes) % 2:
+            raise ValueError(
+                f"method moco_v3 compares two halves of the views; views.k must be even, got {len(spec.shapes)}"
+            )
+        pair = Followed(spec, self, "moco_v3")
+        predictor = Predictor(self.predictor, pair.dimension, spec.dtype)
 
         def init(key: jax.Array) -> tuple[Params, Statistics]:
             return predictor.init(*pair.init(key), key)
@@ -153,14 +145,14 @@ class MocoV3:
             statistics: Statistics,
             inputs: Inputs,
             draw: Callable[[Inputs], Any],
-            objective: Callable[..., tuple[jax.Array, Measures]],
-            pieces: Pieces | None = None,
+            objective: OfViews,
+            microbatches: Microbatches | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
             online, momentum, n = pair.online(params, statistics), pair.momentum(statistics), rows(inputs)
             predict = predictor.module(params, statistics)
-            z = online.head(embed(online.encoder, inputs, draw, pieces))
+            z = online.head(embed(online.encoder, inputs, draw, microbatches))
             queries = by_view(predict(z), n)
-            keys = by_view(momentum.head(embed(momentum.encoder, inputs, draw, pieces)), n)
+            keys = by_view(momentum.head(embed(momentum.encoder, inputs, draw, microbatches)), n)
             keys = jax.lax.stop_gradient(keys)
             m = len(keys) // 2
             mask = missing(inputs)
@@ -170,11 +162,11 @@ class MocoV3:
             new = predictor.moved(pair.moved(statistics, online, momentum), predict)
             return forth + back, (new, by_view(z, n), measures)
 
-        def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
+        def level(objective: OfViews, z: jax.Array) -> jax.Array:
             m = len(z) // 2
             return objective(z)[0] + objective(jnp.concatenate([z[m:], z[:m]]))[0]
 
-        return pair.learner(self, init, loss, level)
+        return pair.learner(init, loss, level)
 
 
 class Predictor:

@@ -1,7 +1,7 @@
 """What methods with a momentum encoder share: its parameters, which follow the trained ones, and its statistics."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,14 @@ from mvcl.methods._method import (
     Module,
     Network,
     Params,
-    Setting,
+    Specification,
     Statistics,
+    check_microbatch,
     observe,
 )
 
 
+@runtime_checkable
 class Following(Protocol):
     """Options of a method with a momentum encoder.
 
@@ -36,13 +38,6 @@ class Following(Protocol):
     def evaluate(self) -> str: ...
 
 
-def check_momentum(options: Following) -> None:
-    """Both ends must lie in [0, 1]."""
-    start, end = options.momentum, options.end_momentum
-    if not 0 <= start <= 1 or not 0 <= end <= 1:
-        raise ValueError(f"method.momentum and method.end_momentum must lie in [0, 1], got {start} and {end}")
-
-
 class Followed:
     """A network and its momentum copy.
 
@@ -51,11 +46,18 @@ class Followed:
     statistics). The copy embeds views with statistics of its own, as it would without the other.
     """
 
-    def __init__(self, setting: Setting, method: str) -> None:
-        shape = setting.one_shape(method)
+    def __init__(self, spec: Specification, options: Following, method: str) -> None:
+        start, end = options.momentum, options.end_momentum
+        if not 0 <= start <= 1 or not 0 <= end <= 1:
+            raise ValueError(
+                f"method.momentum and method.end_momentum must lie in [0, 1], got {start} and {end}"
+            )
+        self._options = options
+        shape = spec.one_shape(method)
         self._module = Module(
-            lambda key: Network(setting.encoder, setting.head, shape, dtype=setting.dtype, rngs=nnx.Rngs(key))
+            lambda key: Network(spec.encoder, spec.head, shape, dtype=spec.dtype, rngs=nnx.Rngs(key))
         )
+        check_microbatch(spec, self._module.abstract.encoder)
         self.dimension: int = self._module.abstract.head.features
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -82,12 +84,12 @@ class Followed:
 
     def learner(
         self,
-        options: Following,
         init: Callable[[jax.Array], tuple[Params, Statistics]],
         loss: Callable[..., tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]],
         level: Callable[..., jax.Array],
     ) -> Learner:
         """The method with this start, loss and level; after each step the copy moves by 1 - m, as its options say."""
+        options = self._options
         start, end = options.momentum, options.end_momentum
 
         def network(params: Params, statistics: Statistics) -> Network:

@@ -13,29 +13,28 @@ from mvcl.methods._method import (
     Inputs,
     Learner,
     Measures,
+    Microbatches,
     Module,
     Params,
-    Pieces,
-    Plan,
-    Setting,
+    Specification,
     Statistics,
     missing,
-    refuse_microbatch,
 )
+from mvcl.methods._objective import OfViews
 
 
 class Networks(nnx.Module):
     """An encoder and a head for each of the k views."""
 
-    def __init__(self, setting: Setting, encoders: Sequence[models.EncoderConfig], rngs: nnx.Rngs) -> None:
+    def __init__(self, spec: Specification, encoders: Sequence[models.EncoderConfig], rngs: nnx.Rngs) -> None:
         self.encoder = nnx.List(
             [
-                config.build(shape, dtype=setting.dtype, rngs=rngs)
-                for config, shape in zip(encoders, setting.shapes, strict=True)
+                config.build(shape, dtype=spec.dtype, rngs=rngs)
+                for config, shape in zip(encoders, spec.shapes, strict=True)
             ]
         )
         self.head = nnx.List(
-            [setting.head.build(encoder.features, dtype=setting.dtype, rngs=rngs) for encoder in self.encoder]
+            [spec.head.build(encoder.features, dtype=spec.dtype, rngs=rngs) for encoder in self.encoder]
         )
 
 
@@ -45,15 +44,15 @@ def separate(views: Any) -> tuple[jax.Array, ...]:
 
 
 def of_each_view(
-    configs: tuple[models.EncoderConfig, ...], setting: Setting
+    configs: tuple[models.EncoderConfig, ...], spec: Specification
 ) -> tuple[models.EncoderConfig, ...]:
     """An encoder config a view: those given, or the run's for all."""
-    k = len(setting.shapes)
+    k = len(spec.shapes)
     if configs and len(configs) != k:
         raise ValueError(
             f"method.encoders must have an entry for each of the {k} views or none, got {len(configs)}"
         )
-    return configs or (setting.encoder,) * k
+    return configs or (spec.encoder,) * k
 
 
 def fused(encoder: Any, inputs: Any) -> jax.Array:
@@ -78,16 +77,13 @@ class MultiEncoder:
     encoders: tuple[models.EncoderConfig, ...] = ()
     """One encoder a view; empty means `encoder` for each. Set in a config file."""
 
-    def check(self, plan: Plan) -> None:
-        """No micro-batches."""
-        refuse_microbatch("multi_encoder", plan)
-
-    def build(self, setting: Setting) -> Learner:
+    def build(self, spec: Specification) -> Learner:
         """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
-        encoders = of_each_view(self.encoders, setting)
+        spec.whole_batch("multi_encoder")
+        encoders = of_each_view(self.encoders, spec)
 
         def fresh(key: jax.Array) -> Networks:
-            return Networks(setting, encoders, nnx.Rngs(key))
+            return Networks(spec, encoders, nnx.Rngs(key))
 
         module = Module(fresh)
 
@@ -96,8 +92,8 @@ class MultiEncoder:
             statistics: Statistics,
             inputs: Inputs,
             draw: Callable[[Inputs], Any],
-            objective: Callable[..., tuple[jax.Array, Measures]],
-            pieces: Pieces | None = None,
+            objective: OfViews,
+            microbatches: Microbatches | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
             nets = module.merge(params, statistics)
             views = separate(draw(inputs))

@@ -16,16 +16,14 @@ from mvcl.methods._method import (
     Inputs,
     Learner,
     Measures,
+    Microbatches,
     Params,
-    Pieces,
-    Plan,
     Refresh,
-    Setting,
+    Specification,
     Statistics,
     missing,
-    refuse_microbatch,
 )
-from mvcl.methods._objective import Objective, OfPairs
+from mvcl.methods._objective import OfViews
 
 _KINDS: dict[str, Literal["none", "noise", "masked"]] = {"ae": "none", "dae": "noise", "mae": "masked"}
 _ENCODE_ROWS = 1024  # rows encoded at once when the whole split is looked at
@@ -48,8 +46,7 @@ class Sem:
     """What weighs a pair of views: mutual information of their clusters, Jensen-Shannon divergence of their
     features, maximum mean discrepancy, or nothing (all ones)."""
     sample_weights: bool = False
-    """Also weigh each instance's pair by how far its two clusters belong together; for all_pairs of info_nce or
-    nt_xent."""
+    """Also weigh each instance of a pair of views by how far its two clusters belong together."""
     lam: float = 1.0
     """λ, the factor of the reconstruction errors beside the objective; 0 is without, once pre-training is over."""
     reconstruction: Literal["ae", "dae", "mae"] = "ae"
@@ -69,176 +66,199 @@ class Sem:
     embedding: int = 128
     """Length of the embedding Z of a view."""
 
-    def check(self, plan: Plan) -> None:
-        """Raise a `ValueError` about options that do not go together."""
-        refuse_microbatch("sem", plan)
-        objective, weighs = plan.objective, self.weights != "none" or self.sample_weights
-        if weighs and not _is_all_pairs(objective):
-            raise ValueError(
-                f"method.weights weigh pairs of views, so that the objective must be all_pairs, got {objective.name}; "
-                "use objective:all_pairs, or --method.weights none"
-            )
-        if self.sample_weights:
-            assert isinstance(objective, OfPairs)
-            pair = objective.pair.name.removesuffix("_pair")
-            if pair not in ("info_nce", "nt_xent"):
-                raise ValueError(
-                    "method.sample_weights weigh the log-ratio of each instance, so that objective.pair must be "
-                    f"info_nce or nt_xent, got {pair}"
-                )
-        for name in ("pretrain_epochs", "watch_epochs", "clusters", "lam"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"method.{name} must be at least 0, got {getattr(self, name)}")
-        for name in ("update_epochs", "features", "embedding"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"method.{name} must be at least 1, got {getattr(self, name)}")
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"method.hidden must hold at least one positive width, got {self.hidden}")
-
-    def build(self, setting: Setting) -> Learner:
+    def build(self, spec: Specification) -> Learner:
         """The pure functions for views of these shapes and arithmetic of this dtype."""
-        k = len(setting.shapes)
-        clusters = self.clusters or setting.classes
+        self._check(spec)
+        clusters = self.clusters or spec.classes
         if clusters < 2:
             raise ValueError(
                 f"method.clusters must be at least 2 where the data name no classes, got {clusters}"
             )
-        kind = _KINDS[self.reconstruction]
-        widths = tuple(int(np.prod(shape)) for shape in setting.shapes)
-
-        def weighting(statistics: Statistics) -> dict[str, jax.Array]:
-            return {"weights": statistics["weights"]} if _is_all_pairs(setting.objective) else {}
-
-        def fresh(key: jax.Array) -> Autoencoders:
-            return Autoencoders(
-                widths, self.hidden, self.features, self.embedding, dtype=setting.dtype, rngs=nnx.Rngs(key)
-            )
-
-        graph = nnx.graphdef(nnx.eval_shape(lambda: fresh(jax.random.key(0))))
-
-        def init(key: jax.Array) -> tuple[Params, Statistics]:
-            statistics = {"weights": jnp.ones((k, k)), "key": jax.random.key_data(jax.random.fold_in(key, 1))}
-            if self.sample_weights:
-                statistics["labels"] = jnp.zeros((k, setting.examples), jnp.int32)
-                statistics["agreement"] = jnp.ones((k, k, clusters, clusters))
-            return nnx.state(fresh(key), nnx.Param), statistics
-
-        def network(params: Params, statistics: Statistics) -> Autoencoders:
-            return nnx.merge(graph, params, copy=True)
-
-        def loss(
-            params: Params,
-            statistics: Statistics,
-            inputs: Inputs,
-            draw: Callable[[Inputs], Any],
-            objective: Callable[..., tuple[jax.Array, Measures]],
-            pieces: Pieces | None = None,
-        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
-            del pieces  # refused by check
-            net = network(params, statistics)
-            x, there = _tables(draw(inputs), inputs.get("present"))
-
-            def restored(given: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
-                h = net.encode(given)
-                return h, _reconstruction(x, net.decode(h), there)
-
-            def contrast(h: jax.Array) -> tuple[jax.Array, Measures, jax.Array]:
-                z = net.embed(h)
-                if self.sample_weights:
-                    labels = statistics["labels"][:, inputs["index"]]
-                    of_instances = _instance_weights(statistics["agreement"], labels)
-                    value = weighted_log_ratios(
-                        z, statistics["weights"], of_instances, there, setting.objective
-                    )
-                    return value, {}, z
-                value, measures = objective(z, **missing(inputs), **weighting(statistics))
-                return value, measures, z
-
-            noisy: Sequence[jax.Array] = x
-            if kind != "none":
-                key = jax.random.wrap_key_data(statistics["key"])
-                key = jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
-                noisy = [losses.corrupted(jax.random.fold_in(key, v), view, kind) for v, view in enumerate(x)]
-
-            shapes = jax.eval_shape(
-                contrast, jax.ShapeDtypeStruct((k, x[0].shape[0], self.features), jnp.float32)
-            )
-
-            def pretraining() -> Any:
-                h, error = restored(noisy)
-                _, measures, _ = shapes
-                nothing = jnp.zeros(())
-                return error, error, nothing, jax.tree.map(jnp.zeros_like, measures), net.embed(h)
-
-            def training() -> Any:
-                if kind == "none" and self.lam:
-                    h, error = restored(x)
-                else:
-                    h, error = net.encode(x), jnp.zeros(())
-                    if self.lam:
-                        error = restored(noisy)[1]  # the contrast is between clean views, as released
-                value, measures, z = contrast(h)
-                return value + self.lam * error, error, value, measures, z
-
-            # One program for both phases: the branch not taken costs nothing.
-            chosen = lax.cond(inputs["epoch"][0] >= self.pretrain_epochs, training, pretraining)
-            total, error, value, measures, z = chosen
-            return total, (statistics, z, {"reconstruction": error, "contrast": value, **measures})
-
-        def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
-            net = network(params, statistics)
-            x, there = _tables(inputs["views"], inputs.get("present"))
-            h = net.encode(x)
-            if output != "head":
-                return _side_by_side(jnp.where(there[..., None], h, 0))
-            # A view that is not there is taken to be what the others say: Z of all views share one space.
-            z = jnp.where(there[..., None], net.embed(h), 0)
-            return _side_by_side(jnp.where(there[..., None], z, _numerics.unit(z.sum(0))[None]))
-
-        @jax.jit
-        def both(
-            params: Params, views: tuple[jax.Array, ...], present: jax.Array
-        ) -> tuple[jax.Array, jax.Array]:
-            net = network(params, {})
-            x, _ = _tables(views, present)
-            h = net.encode(x)
-            return h, net.embed(h)
-
-        def due(step: int, steps_per_epoch: int) -> bool:
-            first = self.pretrain_epochs * steps_per_epoch
-            every = self.update_epochs * steps_per_epoch
-            watched = self.watch_epochs and step % (self.watch_epochs * steps_per_epoch) == 0
-            return bool(watched) or (step >= first and (step - first) % every == 0)
-
-        def compute(
-            params: Params,
-            statistics: Statistics,
-            views: tuple[np.ndarray, ...],
-            present: np.ndarray | None,
-            step: int,
-            steps_per_epoch: int,
-        ) -> tuple[Statistics, dict[str, Any]]:
-            there = np.ones((len(views[0]), k), bool) if present is None else np.asarray(present)
-            parts = [
-                both(params, tuple(v[i : i + _ENCODE_ROWS] for v in views), there[i : i + _ENCODE_ROWS])
-                for i in range(0, len(there), _ENCODE_ROWS)
-            ]
-            first = self.pretrain_epochs * steps_per_epoch
-            h, z = (np.concatenate([np.asarray(part[i]) for part in parts], axis=1) for i in (0, 1))
-            seen = h if step <= first else z
-            labels = view_clusters(seen, clusters, there.T)
-            if step < first or (step - first) % (self.update_epochs * steps_per_epoch):
-                return statistics, {"clusters": labels}  # watched only
-            weights = view_weights(seen, labels, self.weights, there.T)
-            new = {**statistics, "weights": jnp.asarray(weights)}
-            if self.sample_weights:
-                new["labels"] = jnp.asarray(labels)
-                new["agreement"] = jnp.asarray(cluster_agreement(labels, clusters))
-            return new, {"weights": weights, "clusters": labels}
-
+        parts = _Parts(self, spec, clusters)
         return Learner(
-            init, loss, features, network, self.embedding, refresh=Refresh(due=due, compute=compute)
+            parts.init,
+            parts.loss,
+            parts.features,
+            parts.network,
+            self.embedding,
+            refresh=Refresh(due=parts.due, compute=parts.refresh),
+            clusters=clusters,
         )
+
+    def _check(self, spec: Specification) -> None:
+        spec.whole_batch("sem")
+        takes, name = losses.takes(spec.objective), losses.name(spec.objective)
+        if (self.weights != "none" or self.sample_weights) and not takes.pair_weights:
+            raise ValueError(
+                f"method.weights weigh pairs of views, so that the objective must be all_pairs, got {name}; "
+                "use objective:all_pairs, or --method.weights none"
+            )
+        if self.sample_weights and not takes.instance_weights:
+            raise ValueError(
+                "method.sample_weights weigh each instance of a pair of views, which needs all_pairs of a pair loss "
+                f"of this package, got {name}"
+            )
+        for option in ("pretrain_epochs", "watch_epochs", "clusters", "lam"):
+            if getattr(self, option) < 0:
+                raise ValueError(f"method.{option} must be at least 0, got {getattr(self, option)}")
+        for option in ("update_epochs", "features", "embedding"):
+            if getattr(self, option) < 1:
+                raise ValueError(f"method.{option} must be at least 1, got {getattr(self, option)}")
+        if not self.hidden or min(self.hidden) < 1:
+            raise ValueError(f"method.hidden must hold at least one positive width, got {self.hidden}")
+
+
+class _Parts:
+    """The functions of a `Learner` for given options and inputs."""
+
+    def __init__(self, options: Sem, spec: Specification, clusters: int) -> None:
+        self.options, self.clusters, self.examples = options, clusters, spec.examples
+        self.k = len(spec.shapes)
+        self.weighs = losses.takes(spec.objective).pair_weights
+        self.corruption = _KINDS[options.reconstruction]
+        widths = tuple(int(np.prod(shape)) for shape in spec.shapes)
+        self.fresh = lambda key: Autoencoders(
+            widths, options.hidden, options.features, options.embedding, dtype=spec.dtype, rngs=nnx.Rngs(key)
+        )
+        self.graph = nnx.graphdef(nnx.eval_shape(lambda: self.fresh(jax.random.key(0))))
+        self.encode_and_embed = jax.jit(self._encode_and_embed)
+
+    def init(self, key: jax.Array) -> tuple[Params, Statistics]:
+        k, clusters = self.k, self.clusters
+        statistics = {"weights": jnp.ones((k, k)), "key": jax.random.key_data(jax.random.fold_in(key, 1))}
+        if self.options.sample_weights:
+            statistics["labels"] = jnp.zeros((k, self.examples), jnp.int32)
+            statistics["agreement"] = jnp.ones((k, k, clusters, clusters))
+        return nnx.state(self.fresh(key), nnx.Param), statistics
+
+    def network(self, params: Params, statistics: Statistics) -> "Autoencoders":
+        return nnx.merge(self.graph, params, copy=True)
+
+    def loss(
+        self,
+        params: Params,
+        statistics: Statistics,
+        inputs: Inputs,
+        draw: Callable[[Inputs], Any],
+        objective: OfViews,
+        microbatches: Microbatches | None = None,
+    ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
+        del microbatches  # None: see whole_batch
+        net, lam = self.network(params, statistics), self.options.lam
+        x, there = _tables(draw(inputs), inputs.get("present"))
+        corrupted = self._corrupted(statistics, inputs, x)
+        extra = missing(inputs) | self._weights(statistics, inputs)
+
+        def restored(given: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
+            h = net.encode(given)
+            return h, _reconstruction(x, net.decode(h), there)
+
+        def contrast(h: jax.Array) -> tuple[jax.Array, Measures, jax.Array]:
+            z = net.embed(h)
+            return *objective(z, **extra), z
+
+        shapes = jax.eval_shape(
+            contrast, jax.ShapeDtypeStruct((self.k, x[0].shape[0], self.options.features), jnp.float32)
+        )
+
+        def pretraining() -> Any:
+            h, error = restored(corrupted)
+            measures = jax.tree.map(jnp.zeros_like, shapes[1])
+            return error, error, jnp.zeros(()), measures, net.embed(h)
+
+        def training() -> Any:
+            if corrupted is x and lam:
+                h, error = restored(x)
+            else:  # the contrast is between clean views, as released
+                h, error = net.encode(x), restored(corrupted)[1] if lam else jnp.zeros(())
+            value, measures, z = contrast(h)
+            return value + lam * error, error, value, measures, z
+
+        # One program for both phases: the branch that is not taken costs nothing.
+        chosen = lax.cond(inputs["epoch"][0] >= self.options.pretrain_epochs, training, pretraining)
+        total, error, value, measures, z = chosen
+        return total, (statistics, z, {"reconstruction": error, "contrast": value, **measures})
+
+    def features(self, params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
+        net = self.network(params, statistics)
+        x, there = _tables(inputs["views"], inputs.get("present"))
+        h = net.encode(x)
+        if output != "head":
+            return _side_by_side(jnp.where(there[..., None], h, 0))
+        # For a missing view the direction of the others' sum: Z of all views share one space.
+        z = jnp.where(there[..., None], net.embed(h), 0)
+        return _side_by_side(jnp.where(there[..., None], z, _numerics.unit(z.sum(0))[None]))
+
+    def due(self, step: int, steps_per_epoch: int) -> bool:
+        return self._recorded(step, steps_per_epoch) or self._weighted(step, steps_per_epoch)
+
+    def refresh(
+        self,
+        params: Params,
+        statistics: Statistics,
+        views: tuple[np.ndarray, ...],
+        present: np.ndarray | None,
+        step: int,
+        steps_per_epoch: int,
+    ) -> tuple[Statistics, dict[str, Any]]:
+        there = np.ones((len(views[0]), self.k), bool) if present is None else np.asarray(present)
+        parts = [
+            self.encode_and_embed(
+                params, tuple(v[i : i + _ENCODE_ROWS] for v in views), there[i : i + _ENCODE_ROWS]
+            )
+            for i in range(0, len(there), _ENCODE_ROWS)
+        ]
+        h, z = (np.concatenate([np.asarray(part[i]) for part in parts], axis=1) for i in (0, 1))
+        compared = h if step <= self.options.pretrain_epochs * steps_per_epoch else z
+        labels = view_clusters(compared, self.clusters, there.T)
+        if not self._weighted(step, steps_per_epoch):
+            return statistics, {"clusters": labels}
+        weights = view_weights(compared, labels, self.options.weights, there.T)
+        new = {**statistics, "weights": jnp.asarray(weights)}
+        if self.options.sample_weights:
+            new["labels"] = jnp.asarray(labels)
+            new["agreement"] = jnp.asarray(cluster_agreement(labels, self.clusters))
+        return new, {"weights": weights, "clusters": labels}
+
+    def _weights(self, statistics: Statistics, inputs: Inputs) -> dict[str, jax.Array]:
+        """W, times each instance's weight where there are such."""
+        if not self.weighs:
+            return {}
+        weights = statistics["weights"]
+        if not self.options.sample_weights:
+            return {"weights": weights}
+        labels = statistics["labels"][:, inputs["index"]]
+        return {"weights": weights[..., None] * _instance_weights(statistics["agreement"], labels)}
+
+    def _corrupted(
+        self, statistics: Statistics, inputs: Inputs, x: Sequence[jax.Array]
+    ) -> Sequence[jax.Array]:
+        """What the autoencoders are given: x itself, or corrupted anew at every step."""
+        if self.corruption == "none":
+            return x
+        key = jax.random.wrap_key_data(statistics["key"])
+        key = jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
+        return [
+            losses.corrupted(jax.random.fold_in(key, v), view, self.corruption) for v, view in enumerate(x)
+        ]
+
+    def _encode_and_embed(
+        self, params: Params, views: tuple[jax.Array, ...], present: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        net = self.network(params, {})
+        x, _ = _tables(views, present)
+        h = net.encode(x)
+        return h, net.embed(h)
+
+    def _recorded(self, step: int, steps_per_epoch: int) -> bool:
+        """Whether the clusters are recorded before this step."""
+        every = self.options.watch_epochs * steps_per_epoch
+        return every > 0 and step % every == 0
+
+    def _weighted(self, step: int, steps_per_epoch: int) -> bool:
+        """Whether W is computed before this step."""
+        since = step - self.options.pretrain_epochs * steps_per_epoch
+        return since >= 0 and since % (self.options.update_epochs * steps_per_epoch) == 0
 
 
 class Autoencoders(nnx.Module):
@@ -388,42 +408,6 @@ def cluster_agreement(labels: np.ndarray, clusters: int) -> np.ndarray:
     return agreement
 
 
-def weighted_log_ratios(
-    z: jax.Array, weights: jax.Array, of_instances: jax.Array, there: jax.Array, objective: Any
-) -> jax.Array:
-    """`all_pairs` of `info_nce` or `nt_xent` with a weight for each instance of each pair.
-
-        Σ_{l,m} W_lm mean_i a_lmi (LSE_j s(z_li, z_mj) - s(z_li, z_mi))
-
-    and for `nt_xent` the z_lj, j != i, in the sum too, both views of a pair being anchors. Dense: (k, k, n, n).
-
-    Args:
-      z: (k, n, d) unit vectors.
-      weights: (k, k), W.
-      of_instances: (k, k, n), a, symmetric in the views.
-      there: (k, n) bool; the mean is over the instances that have both views.
-      objective: an `all_pairs` config.
-    """
-    pair = objective.pair
-    similarity = _numerics.inner("lid,mjd->lmij", z, z) / pair.temperature
-    positive = jnp.diagonal(similarity, axis1=2, axis2=3)  # (k, k, n)
-    total = _numerics.logsumexp(similarity, axis=3, where=there[None, :, None, :])
-    both_anchor = getattr(pair, "symmetric", True)
-    if pair.name == "nt_xent_pair":
-        others = ~jnp.eye(z.shape[1], dtype=bool)[None] & there[:, None, :]
-        within = jnp.diagonal(similarity, axis1=0, axis2=1).transpose(2, 0, 1)  # (k, n, n)
-        total = jnp.logaddexp(total, _numerics.logsumexp(within, axis=2, where=others)[:, None])
-    exists = there[:, None] & there[None, :]
-    terms = jnp.where(exists, of_instances * (jnp.where(exists, total, 0) - positive), 0)
-    values = terms.sum(2) / jnp.maximum(exists.sum(2), 1)
-    values = (values + values.T) / 2 if both_anchor else values
-    k = len(z)
-    chosen = {"unordered": jnp.triu(jnp.ones((k, k)), 1), "ordered": 1 - jnp.eye(k), "all": jnp.ones((k, k))}
-    counted = chosen[objective.pairs] * exists.any(2)
-    summed = jnp.sum(weights * counted * values)
-    return summed / jnp.maximum(counted.sum(), 1) if objective.reduction == "mean" else summed
-
-
 def _instance_weights(agreement: jax.Array, labels: jax.Array) -> jax.Array:
     """(k, k, n) weights of each instance's pair from the agreement of its (k, n) labels; 1 where one is missing."""
     k = len(labels)
@@ -431,10 +415,6 @@ def _instance_weights(agreement: jax.Array, labels: jax.Array) -> jax.Array:
     safe, known = jnp.maximum(labels, 0), labels >= 0
     found = agreement[m, n, safe[:, None], safe[None, :]]
     return jnp.where(known[:, None] & known[None, :], found, 1)
-
-
-def _is_all_pairs(objective: Objective) -> bool:
-    return isinstance(objective, OfPairs) and objective.name == "all_pairs"
 
 
 def _tables(views: Any, present: jax.Array | None) -> tuple[list[jax.Array], jax.Array]:

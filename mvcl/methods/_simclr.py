@@ -11,12 +11,11 @@ from mvcl.methods._method import (
     Inputs,
     Learner,
     Measures,
+    Microbatches,
     Module,
     Network,
     Params,
-    Pieces,
-    Plan,
-    Setting,
+    Specification,
     Statistics,
     by_view,
     check_microbatch,
@@ -25,35 +24,33 @@ from mvcl.methods._method import (
     observe,
     rows,
 )
+from mvcl.methods._objective import OfViews
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simclr:
     """One encoder and one head embed all k views; the objective compares them."""
 
-    def check(self, plan: Plan) -> None:
-        """Micro-batches need an encoder whose output for one image does not depend on the others."""
-        check_microbatch(plan)
-
-    def build(self, setting: Setting) -> Learner:
+    def build(self, spec: Specification) -> Learner:
         """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
-        shape = setting.one_shape("simclr")
+        shape = spec.one_shape("simclr")
 
         def fresh(key: jax.Array) -> Network:
-            return Network(setting.encoder, setting.head, shape, dtype=setting.dtype, rngs=nnx.Rngs(key))
+            return Network(spec.encoder, spec.head, shape, dtype=spec.dtype, rngs=nnx.Rngs(key))
 
         module = Module(fresh)
+        check_microbatch(spec, module.abstract.encoder)
 
         def loss(
             params: Params,
             statistics: Statistics,
             inputs: Inputs,
             draw: Callable[[Inputs], Any],
-            objective: Callable[..., tuple[jax.Array, Measures]],
-            pieces: Pieces | None = None,
+            objective: OfViews,
+            microbatches: Microbatches | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
             net = module.merge(params, statistics)
-            z = by_view(net.head(embed(net.encoder, inputs, draw, pieces)), rows(inputs))
+            z = by_view(net.head(embed(net.encoder, inputs, draw, microbatches)), rows(inputs))
             value, measures = objective(z, **missing(inputs))
             return value, (module.statistics(net), z, measures)
 

@@ -12,19 +12,18 @@ from mvcl.methods._method import (
     Inputs,
     Learner,
     Measures,
+    Microbatches,
     Params,
-    Pieces,
-    Plan,
-    Setting,
+    Specification,
     Statistics,
     by_view,
-    check_microbatch,
     embed,
     missing,
     rows,
 )
 from mvcl.methods._moco import Predictor
-from mvcl.methods._momentum import Followed, check_momentum
+from mvcl.methods._momentum import Followed
+from mvcl.methods._objective import OfViews
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,15 +47,10 @@ class StudentTeacher:
     evaluate: Literal["online", "momentum"] = "online"
     """The encoder that is measured and exported: the student's (online) or the teacher's (momentum)."""
 
-    def check(self, plan: Plan) -> None:
-        """The range of the options."""
-        check_momentum(self)
-        check_microbatch(plan)
-
-    def build(self, setting: Setting) -> Learner:
+    def build(self, spec: Specification) -> Learner:
         """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
-        pair = Followed(setting, "student_teacher")
-        predictor = Predictor(self.predictor, pair.dimension, setting.dtype)
+        pair = Followed(spec, self, "student_teacher")
+        predictor = Predictor(self.predictor, pair.dimension, spec.dtype)
 
         def init(key: jax.Array) -> tuple[Params, Statistics]:
             return predictor.init(*pair.init(key), key)
@@ -66,13 +60,13 @@ class StudentTeacher:
             statistics: Statistics,
             inputs: Inputs,
             draw: Callable[[Inputs], Any],
-            objective: Callable[..., tuple[jax.Array, Measures]],
-            pieces: Pieces | None = None,
+            objective: OfViews,
+            microbatches: Microbatches | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
             student, teacher, n = pair.online(params, statistics), pair.momentum(statistics), rows(inputs)
             predict = predictor.module(params, statistics)
-            z = by_view(predict(student.head(embed(student.encoder, inputs, draw, pieces))), n)
-            targets = by_view(teacher.head(embed(teacher.encoder, inputs, draw, pieces)), n)
+            z = by_view(predict(student.head(embed(student.encoder, inputs, draw, microbatches))), n)
+            targets = by_view(teacher.head(embed(teacher.encoder, inputs, draw, microbatches)), n)
             targets = jax.lax.stop_gradient(targets)
             total, found = jnp.zeros((), jnp.float32), []
             for i in range(len(z)):
@@ -84,7 +78,7 @@ class StudentTeacher:
             new = predictor.moved(pair.moved(statistics, student, teacher), predict)
             return total, (new, z, worst)
 
-        def level(objective: Callable[..., tuple[jax.Array, Measures]], z: jax.Array) -> jax.Array:
+        def level(objective: OfViews, z: jax.Array) -> jax.Array:
             return len(z) * objective(z)[0]
 
-        return pair.learner(self, init, loss, level)
+        return pair.learner(init, loss, level)

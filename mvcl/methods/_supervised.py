@@ -14,28 +14,29 @@ from mvcl.methods._method import (
     Inputs,
     Learner,
     Measures,
+    Microbatches,
     Module,
     Params,
-    Pieces,
-    Plan,
-    Setting,
+    Specification,
     Statistics,
-    refuse_microbatch,
     rows,
     stacked,
 )
 from mvcl.methods._multi_encoder import fused, of_each_view
+from mvcl.methods._objective import OfViews
 
 
 class Labelled(nnx.Module):
     """Encoders, and a linear layer from their features to the label."""
 
-    def __init__(self, setting: Setting, encoders: tuple[models.EncoderConfig, ...], rngs: nnx.Rngs) -> None:
-        shapes = setting.shapes if setting.given else setting.shapes[:1]
-        built = [e.build(s, dtype=setting.dtype, rngs=rngs) for e, s in zip(encoders, shapes)]
-        self.encoder = nnx.List(built) if setting.given else built[0]
+    def __init__(
+        self, spec: Specification, encoders: tuple[models.EncoderConfig, ...], rngs: nnx.Rngs
+    ) -> None:
+        shapes = spec.shapes if spec.given else spec.shapes[:1]
+        built = [e.build(s, dtype=spec.dtype, rngs=rngs) for e, s in zip(encoders, shapes)]
+        self.encoder = nnx.List(built) if spec.given else built[0]
         # In float32, for the loss is taken on its output.
-        self.head = nnx.Linear(sum(e.features for e in built), max(setting.classes, 1), rngs=rngs)
+        self.head = nnx.Linear(sum(e.features for e in built), max(spec.classes, 1), rngs=rngs)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,33 +53,30 @@ class Supervised:
     regression: Literal["absolute", "squared"] = "absolute"
     """Error that is minimised where the label is a number."""
 
-    def check(self, plan: Plan) -> None:
-        """No micro-batches."""
-        refuse_microbatch("supervised", plan)
-
-    def build(self, setting: Setting) -> Learner:
+    def build(self, spec: Specification) -> Learner:
         """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
-        encoders = of_each_view(self.encoders, setting)
+        spec.whole_batch("supervised")
+        encoders = of_each_view(self.encoders, spec)
 
         def fresh(key: jax.Array) -> Labelled:
-            return Labelled(setting, encoders, nnx.Rngs(key))
+            return Labelled(spec, encoders, nnx.Rngs(key))
 
         module = Module(fresh)
 
         def encoded(net: Labelled, inputs: Any) -> jax.Array:
-            return fused(net.encoder, inputs) if setting.given else net.encoder(inputs)
+            return fused(net.encoder, inputs) if spec.given else net.encoder(inputs)
 
         def loss(
             params: Params,
             statistics: Statistics,
             inputs: Inputs,
             draw: Callable[[Inputs], Any],
-            objective: Callable[..., tuple[jax.Array, Measures]],
-            pieces: Pieces | None = None,
+            objective: OfViews,
+            microbatches: Microbatches | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
             net, labels = module.merge(params, statistics), inputs["labels"]
             views = draw(inputs)
-            if setting.given:
+            if spec.given:
                 z = encoded(
                     net, {"views": views} | ({"present": inputs["present"]} if "present" in inputs else {})
                 )
@@ -86,9 +84,7 @@ class Supervised:
                 views = stacked(views)
                 z = encoded(net, views.reshape((-1, *views.shape[2:])))
                 labels = jnp.repeat(labels, views.shape[1])
-            value, measures = _error(
-                net.head(z.astype(jnp.float32)), labels, setting.classes, self.regression
-            )
+            value, measures = _error(net.head(z.astype(jnp.float32)), labels, spec.classes, self.regression)
             shown = z.reshape((rows(inputs), -1, z.shape[-1])).swapaxes(0, 1)
             return value, (module.statistics(net), shown, measures)
 

@@ -11,7 +11,17 @@ from mvcl.models._convnet import ConvNet, ConvNetEncoder
 from mvcl.models._dropout import advance_dropout
 from mvcl.models._eeg import EegConv, EegConvEncoder
 from mvcl.models._export import export, load_exported
-from mvcl.models._heads import IdentityHead, IdentityHeadModule, MLPHead, MLPHeadModule
+from mvcl.models._heads import (
+    IdentityHead,
+    IdentityHeadModule,
+    MLPHead,
+    MLPHeadModule,
+    byol_head,
+    koromilas_head,
+    moco_v2_head,
+    moco_v3_head,
+    piran_head,
+)
 from mvcl.models._layers import eval_view, parameter_count, train_view
 from mvcl.models._mlp import MLP, MLPEncoder
 from mvcl.models._registry import ENCODERS, HEADS, EncoderConfig, HeadConfig, encoder_config, head_config
@@ -41,11 +51,16 @@ __all__ = [
     "ViT",
     "ViTEncoder",
     "advance_dropout",
+    "byol_head",
     "encoder_config",
     "eval_view",
     "export",
     "head_config",
+    "koromilas_head",
     "load_exported",
+    "moco_v2_head",
+    "moco_v3_head",
     "parameter_count",
+    "piran_head",
     "train_view",
 ]

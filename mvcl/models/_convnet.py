@@ -45,11 +45,6 @@ class ConvNet:
     norm: _layers.Norm = "batch"
     """batch: statistics of the global batch; group: none, as micro-batched training requires."""
 
-    @property
-    def has_batch_statistics(self) -> bool:
-        """Whether an example's features depend on the others of its batch."""
-        return self.norm == "batch"
-
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
         """The encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
 

@@ -127,11 +127,6 @@ class EegConv:
     """Average over this many equal stretches of time, one after the other in the features; the heads and
     classifiers of the released code see 4."""
 
-    @property
-    def has_batch_statistics(self) -> bool:
-        """Whether an example's features depend on the others of its batch: never."""
-        return False
-
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> EegConvEncoder:
         """The encoder for one channel of `input_shape` (time,) or (time, 1), computing in `dtype`.
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -63,6 +63,7 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
         tensors[name] = np.ascontiguousarray(to_torch(np.asarray(variable[...])))
         if keys[-1] == "mean":
             tensors[name.removesuffix("running_mean") + "num_batches_tracked"] = np.zeros((), np.int64)
+    assert is_dataclass(config)
     names = "torchvision" if isinstance(config, ResNet) else "timm" if isinstance(config, ViT) else "mvcl"
     metadata = {
         "format": "pt",  # what the readers for PyTorch look for

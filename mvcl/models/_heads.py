@@ -78,11 +78,6 @@ class MLPHead:
     """On the embedding: none, batch normalisation, the same without its shift (batch_no_shift), or without
     shift and scale (batch_plain)."""
 
-    @property
-    def has_batch_statistics(self) -> bool:
-        """Whether an example's embedding depends on the others of its batch."""
-        return self.output_norm != "none" or (self.norm != "none" and self.layers > 1)
-
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> MLPHeadModule:
         """The head for an encoder of that many features, computing in `dtype`; parameters are float32."""
         for name in ("layers", "out"):
@@ -99,17 +94,12 @@ class MLPHead:
 class IdentityHead:
     """No head: the objective is computed on the encoder's features."""
 
-    @property
-    def has_batch_statistics(self) -> bool:
-        """Whether an example's embedding depends on the others of its batch: never."""
-        return False
-
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> IdentityHeadModule:
         """The head that returns its input; `dtype` and `rngs` are not used."""
         return IdentityHeadModule(features)
 
 
-def koromilas() -> MLPHead:
+def koromilas_head() -> MLPHead:
     """Linear-BN-ReLU-Linear-BN to 128, hidden layer as wide as the features (Koromilas 2025, after SimCLR).
 
     The released code has no bias in the linear layers and no shift in the last BN.
@@ -117,17 +107,17 @@ def koromilas() -> MLPHead:
     return MLPHead(norm="batch", output_norm="batch_no_shift")
 
 
-def piran() -> MLPHead:
+def piran_head() -> MLPHead:
     """Linear 4096 - GELU - Linear 256 (Piran 2024)."""
     return MLPHead(hidden=4096, out=256, activation="gelu")
 
 
-def moco_v2() -> MLPHead:
+def moco_v2_head() -> MLPHead:
     """Linear-ReLU-Linear to 128, hidden layer as wide as the features (Chen 2020, arXiv 2003.04297)."""
     return MLPHead()
 
 
-def moco_v3() -> MLPHead:
+def moco_v3_head() -> MLPHead:
     """Three linear layers, 4096 wide, each with BN, to 256; the last BN has no scale and no shift.
 
     Chen 2021 (arXiv 2104.02057), for ViT. With `layers=2` it is the projector for ResNet-50, and
@@ -136,6 +126,6 @@ def moco_v3() -> MLPHead:
     return MLPHead(layers=3, hidden=4096, out=256, norm="batch", output_norm="batch_plain")
 
 
-def byol() -> MLPHead:
+def byol_head() -> MLPHead:
     """Linear 4096 - BN - ReLU - Linear 256 (Grill 2020); projector and predictor are alike."""
     return MLPHead(hidden=4096, out=256, norm="batch")

@@ -66,11 +66,6 @@ class MLP:
     activation: MlpActivation = "relu"
     """Between the layers; gelu is the exact one."""
 
-    @property
-    def has_batch_statistics(self) -> bool:
-        """Whether an example's features depend on the others of its batch."""
-        return self.norm == "batch" and len(self.widths) > 1
-
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> MLPEncoder:
         """The encoder for examples of any `input_shape`, computing in `dtype`; parameters are float32.
 

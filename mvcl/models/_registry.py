@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Annotated, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from tyro.conf import subcommand
+from flax import nnx
+from jax.typing import DTypeLike
 
 from mvcl.models import _heads
 from mvcl.models._convnet import ConvNet
@@ -15,16 +16,24 @@ from mvcl.models._resnet import ResNet
 from mvcl.models._transformer import Transformer
 from mvcl.models._vit import ViT
 
-# The names are those on the command line: `encoder:resnet --encoder.depth 50`; tyro's own would be `res-net`.
-EncoderConfig = (
-    Annotated[ResNet, subcommand("resnet")]
-    | Annotated[ViT, subcommand("vit")]
-    | Annotated[ConvNet, subcommand("convnet")]
-    | Annotated[MLP, subcommand("mlp")]
-    | Annotated[EegConv, subcommand("eeg")]
-    | Annotated[Transformer, subcommand("transformer")]
-)
-HeadConfig = Annotated[MLPHead, subcommand("mlp")] | Annotated[IdentityHead, subcommand("none")]
+
+@runtime_checkable
+class EncoderConfig(Protocol):
+    """A frozen dataclass whose `build` makes an encoder; users write their own."""
+
+    def build(self, input_shape: tuple[int, ...], *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
+        """An nnx module from (n, *input_shape) to (n, features) float32, with an attribute `features`."""
+        ...
+
+
+@runtime_checkable
+class HeadConfig(Protocol):
+    """A frozen dataclass whose `build` makes a projection head."""
+
+    def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
+        """An nnx module from (n, features) to (n, out) float32, with an attribute `features` of value out."""
+        ...
+
 
 ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
     "resnet18": lambda: ResNet(depth=18),
@@ -41,11 +50,11 @@ ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
 }
 
 HEADS: dict[str, Callable[[], HeadConfig]] = {
-    "koromilas": _heads.koromilas,
-    "piran": _heads.piran,
-    "moco_v2": _heads.moco_v2,
-    "moco_v3": _heads.moco_v3,
-    "byol": _heads.byol,
+    "koromilas": _heads.koromilas_head,
+    "piran": _heads.piran_head,
+    "moco_v2": _heads.moco_v2_head,
+    "moco_v3": _heads.moco_v3_head,
+    "byol": _heads.byol_head,
     "mlp": MLPHead,
     "none": IdentityHead,
 }

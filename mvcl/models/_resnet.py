@@ -121,11 +121,6 @@ class ResNet:
     zero_init_residual: bool = False
     """Start each block's last norm at scale 0, so that blocks begin as the identity (SimCLR, BYOL)."""
 
-    @property
-    def has_batch_statistics(self) -> bool:
-        """Whether an example's features depend on the others of its batch."""
-        return self.norm == "batch"
-
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
         """The encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
 

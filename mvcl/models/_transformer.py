@@ -102,11 +102,6 @@ class Transformer:
     dropout: float = 0.1
     """Probability that an entry is dropped in training: after attention, inside the MLP and after it."""
 
-    @property
-    def has_batch_statistics(self) -> bool:
-        """Whether an example's features depend on the others of its batch: never."""
-        return False
-
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> TransformerEncoder:
         """The encoder for sequences of `input_shape` (time, d), computing in `dtype`; parameters are float32.
 

@@ -132,11 +132,6 @@ class ViT:
     frozen_patches: bool = False
     """Leave the projection of the patches as it was drawn, which steadies training (Chen 2021, Section 4.2)."""
 
-    @property
-    def has_batch_statistics(self) -> bool:
-        """Whether an example's features depend on the others of its batch: never."""
-        return False
-
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ViTEncoder:
         """The encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
 

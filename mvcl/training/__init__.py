@@ -1,25 +1,15 @@
 """Configs, the training step and its loop, checkpoints."""
 
+from mvcl.training._arguments import CHOICES, choose, choose_all, registry
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
-from mvcl.training._config import (
-    CHOICES,
-    Checkpoint,
-    Config,
-    Mesh,
-    Train,
-    Views,
-    check,
-    choose,
-    from_json,
-    load,
-    suited_to,
-    to_json,
-)
+from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, suited_to
 from mvcl.training._dry_run import Estimate, dry_run, estimate
 from mvcl.training._finetune import finetune
+from mvcl.training._load import load, split
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
 from mvcl.training._program import Program, build
+from mvcl.training._saved import from_json, to_json
 from mvcl.training._train import (
     Diverged,
     Interrupted,
@@ -58,6 +48,7 @@ __all__ = [
     "build",
     "check",
     "choose",
+    "choose_all",
     "compilation_cache",
     "dry_run",
     "embed",
@@ -71,6 +62,8 @@ __all__ = [
     "one_encoder",
     "open_run",
     "prepare",
+    "registry",
+    "split",
     "suited_to",
     "to_json",
     "train",

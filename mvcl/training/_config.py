@@ -1,19 +1,14 @@
-"""What a run is made of: one frozen dataclass, from a Python file, a saved JSON file and the command line."""
+"""What a run is made of: one frozen dataclass."""
 
 import dataclasses
-import difflib
-import json
-import runpy
-import types
-import typing
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from mvcl import augment, methods, models
-from mvcl.data import SOURCES, Digits, Outline, Source
-from mvcl.evaluation import EVALUATIONS, Classification, Clustering, Evaluation
-from mvcl.training._optimizers import OPTIMIZERS, AdamW, Optimizer
+from mvcl import augment, losses, methods, models
+from mvcl.data import Digits, Outline, Source
+from mvcl.evaluation import Classification, Clustering, Evaluation
+from mvcl.training import _functions
+from mvcl.training._optimizers import AdamW, Optimizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +38,9 @@ class Train:
     """Steps instead of epochs."""
     batch_size: int = 256
     """Examples of a global batch (n), over all devices and processes; all, of tables with fewer."""
+    scope: Literal["global", "device"] = "global"
+    """Over which examples the objective is taken: `global` is the loss of the global batch, `device` the mean over
+    devices of the loss of each one's examples, as Piran 2024 trains M3G."""
     microbatch: int | None = None
     """Embed this many examples at a time and device, recomputing them in the backward pass; value and gradient
     stay those of the whole batch. None embeds the batch at once."""
@@ -96,11 +94,11 @@ class Config:
     views: Views = dataclasses.field(default_factory=Views)
     encoder: models.EncoderConfig = dataclasses.field(default_factory=models.ResNet)
     """The network whose features are kept."""
-    head: models.HeadConfig = dataclasses.field(default_factory=models.HEADS["koromilas"])
+    head: models.HeadConfig = dataclasses.field(default_factory=models.koromilas_head)
     """The network between the features and the objective; thrown away after training."""
-    objective: methods.Objective = dataclasses.field(default_factory=methods.OBJECTIVES["mv_infonce"])
-    """What is minimised."""
-    method: methods.AnyMethod = dataclasses.field(default_factory=methods.Simclr)
+    objective: losses.Loss = losses.mv_infonce
+    """What is minimised: a function of (k, n, d) embeddings, or of other operands that it declares."""
+    method: methods.Method = dataclasses.field(default_factory=methods.Simclr)
     """How the embeddings of the objective come about."""
     optimizer: Optimizer = dataclasses.field(default_factory=AdamW)
     train: Train = dataclasses.field(default_factory=Train)
@@ -120,21 +118,6 @@ class Config:
     def policies(self) -> tuple[augment.Policy, ...]:
         """The k policies, one a view."""
         return self.views.policies[: self.views.k] or (self.views.policy,) * self.views.k
-
-
-# Fields whose value is chosen by name, `FIELD:NAME` on the command line. The key is the dotted path.
-CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
-    "data": SOURCES,
-    "views.policy": augment.POLICIES,
-    "encoder": models.ENCODERS,
-    "head": models.HEADS,
-    "objective": methods.OBJECTIVES,
-    "objective.pair": methods.PAIR_OBJECTIVES,
-    "method": methods.METHODS,
-    "method.predictor": models.HEADS,
-    "evaluation": EVALUATIONS,
-    "optimizer": OPTIMIZERS,
-}
 
 
 def check(config: Config) -> Config:
@@ -180,9 +163,6 @@ def check(config: Config) -> Config:
     if config.mesh.fsdp < 1 or config.mesh.data == 0 or config.mesh.data < -1:
         raise ValueError(f"mesh.data must be -1 or positive and mesh.fsdp positive, got {config.mesh}")
     methods.check(config.objective, views.k)
-    config.method.check(
-        methods.Plan(config.encoder, config.head, config.objective, views.k, train.microbatch)
-    )
     return config
 
 
@@ -203,136 +183,15 @@ def suited_to(config: Config, outline: Outline) -> Config:
     return dataclasses.replace(config, views=views, train=train, evaluation=protocol)
 
 
-def load(path: str | Path) -> Config:
-    """The config of a Python file with `get_config()`, of a saved config.json, or of a run folder.
-
-    Raises:
-      ValueError: there is no such file, or it does not give a `Config`.
-    """
-    path = Path(path)
-    if path.is_dir():
-        path = path / "config.json"
-    if not path.is_file():
-        raise ValueError(f"no config at {path}; `mvcl configs` lists those that come with the project")
-    if path.suffix == ".json":
-        return from_json(path.read_text())
-    try:
-        namespace = runpy.run_path(str(path))
-    except SyntaxError as error:
-        raise ValueError(f"{path} is not Python: {error}") from error
-    if "get_config" not in namespace:
-        raise ValueError(f"{path} has no function get_config()")
-    config = namespace["get_config"]()
-    if not isinstance(config, Config):
-        raise ValueError(
-            f"get_config() of {path} must return a mvcl.training.Config, got {type(config).__name__}"
-        )
-    return config
-
-
-def to_json(config: Any) -> str:
-    """The config as JSON text; each dataclass carries its class name under `_type`."""
-
-    def plain(value: Any) -> Any:
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-            return {"_type": type(value).__name__, **fields}
-        if isinstance(value, (tuple, list)):
-            return [plain(item) for item in value]
-        return value
-
-    return json.dumps(plain(config), indent=2) + "\n"
-
-
-def from_json(text: str) -> Config:
-    """The inverse of `to_json`; no code is run.
-
-    Raises:
-      ValueError: the text is not JSON, or names a class or field that does not exist.
-    """
-    try:
-        tree = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"the saved config is not JSON: {error}") from error
-    config = _build(tree, _classes())
-    if not isinstance(config, Config):
-        raise ValueError("the saved config is not a Config")
-    return config
-
-
-def choose(config: Config, path: str, name: str) -> Config:
-    """The config with the field at a dotted path set to the named choice, with that choice's own defaults."""
-    table = CHOICES.get(path)
-    if table is None:
-        raise ValueError(f"{path}:{name} is not understood; fields chosen by name are {', '.join(CHOICES)}")
-    key = name.replace("-", "_")
-    if key not in table:
-        close = difflib.get_close_matches(key, table, n=1)
-        hint = f"did you mean {path}:{close[0]}? " if close else ""
-        raise ValueError(f"unknown {path} {name!r}; {hint}Known: {', '.join(table)}")
-    return _replace(config, path.split("."), table[key]())
-
-
-def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Every leaf of a config under its dotted name; a dataclass gives its class name under its own name."""
-    leaves: dict[str, Any] = {}
-    for field in dataclasses.fields(config):
-        value, name = getattr(config, field.name), prefix + field.name
-        if dataclasses.is_dataclass(value):
-            leaves |= {name: type(value).__name__} | flatten(value, f"{name}.")
-        elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
-            for i, item in enumerate(value):
-                leaves |= flatten(item, f"{name}.{i}.")
-        else:
-            leaves[name] = value
-    return leaves
-
-
-def _replace(node: Any, path: Sequence[str], value: Any) -> Any:
+def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:
+    """A config, or a part of it, with another value at a path of field and option names."""
     if not path:
         return value
+    if _functions.is_function(node):
+        named, options = _functions.parts(node)
+        if path[0] not in options:
+            raise ValueError(f"{named.__name__} has no option {path[0]!r} to choose")
+        return _functions.rebuild(named, options | {path[0]: replace_at(options[path[0]], path[1:], value)})
     if not hasattr(node, path[0]):
         raise ValueError(f"{type(node).__name__} has no field {path[0]!r} to choose")
-    return dataclasses.replace(node, **{path[0]: _replace(getattr(node, path[0]), path[1:], value)})
-
-
-def _classes() -> dict[str, type]:
-    """Every dataclass a config may hold, by class name."""
-    found: dict[str, type] = {}
-
-    def visit(cls: type) -> None:
-        if cls.__name__ in found:
-            return
-        found[cls.__name__] = cls
-        for hint in typing.get_type_hints(cls).values():
-            for part in _parts(hint):
-                visit(part)
-
-    visit(Config)
-    for table in CHOICES.values():
-        for factory in table.values():
-            visit(type(factory()))
-    return found
-
-
-def _parts(hint: Any) -> list[type]:
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return [hint]
-    if typing.get_origin(hint) in (typing.Union, types.UnionType, tuple):
-        return [part for argument in typing.get_args(hint) for part in _parts(argument)]
-    return []
-
-
-def _build(node: Any, classes: Mapping[str, type]) -> Any:
-    if isinstance(node, list):
-        return tuple(_build(item, classes) for item in node)
-    if not isinstance(node, dict):
-        return node
-    name = str(node.get("_type"))
-    if name not in classes:
-        raise ValueError(f"the saved config names the unknown class {name!r}")
-    fields = {key: _build(value, classes) for key, value in node.items() if key != "_type"}
-    try:
-        return classes[name](**fields)
-    except TypeError as error:
-        raise ValueError(f"the saved config does not fit {name}: {error}") from error
+    return dataclasses.replace(node, **{path[0]: replace_at(getattr(node, path[0]), path[1:], value)})

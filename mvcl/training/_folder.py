@@ -4,12 +4,12 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mvcl.training import _config
+from mvcl.training import _saved
 from mvcl.training._config import Config
 
 # Fields that say how a run is carried out, not what it computes: a run may go on with others.
@@ -65,25 +65,26 @@ def locked(workdir: Path) -> Iterator[None]:
         yield
 
 
-def claim(workdir: Path, config: Config) -> None:
-    """Write the resolved config, or see that the folder's own is the same.
+def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> None:
+    """Write the resolved config, or see that the folder's own is the same; log which code of the user has changed.
 
     Raises:
       ValueError: the folder belongs to another config, or holds other things than a run.
     """
     path = workdir / "config.json"
     if not path.is_file():
-        strangers = sorted(p.name for p in workdir.iterdir() if not p.name.startswith("."))
-        if strangers:
+        unexpected = sorted(p.name for p in workdir.iterdir() if not p.name.startswith("."))
+        if unexpected:
             raise ValueError(
-                f"--workdir {workdir} holds files ({', '.join(strangers[:3])}) but no run; choose an empty folder"
+                f"--workdir {workdir} holds files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
             )
         try:
-            write_whole(path, _config.to_json(config))
+            write_whole(path, _saved.to_json(config))
         except OSError as error:
             raise ValueError(f"--workdir {workdir} cannot be written ({error}); choose another") from error
         return
-    old, new = (_config.flatten(c) for c in (_config.from_json(path.read_text()), config))
+    saved, given = json.loads(path.read_text()), _saved.tree(config)
+    old, new = _saved.flatten(saved), _saved.flatten(given)
     differing = [
         f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
         for name in sorted(old.keys() | new.keys())
@@ -95,8 +96,14 @@ def claim(workdir: Path, config: Config) -> None:
             f"--workdir {workdir} belongs to another config: {'; '.join(differing[:3])}{more}. "
             "Choose another --workdir, or pass the same options to continue it"
         )
-    if old != new:
-        write_whole(path, _config.to_json(config))
+    now = _saved.digests(given)
+    for name, before in _saved.digests(saved).items():
+        if before != now[name]:
+            log(
+                f"{name} has changed since this run began; it continues with the new code (was {before}, is {now[name]})"
+            )
+    if saved != given:
+        write_whole(path, _saved.to_json(config))
 
 
 def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:

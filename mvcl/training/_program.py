@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from mvcl import augment, data, methods, metrics, models
+from mvcl import augment, data, losses, methods, metrics, models
 from mvcl.training import _optimizers
 from mvcl.training._config import Config
 
@@ -102,7 +102,7 @@ def build(config: Config, outline: data.Outline) -> Program:
     size = config.policies[0].image_size
     given = outline.view_shapes
     learner = config.method.build(
-        methods.Setting(
+        methods.Specification(
             encoder=config.encoder,
             head=config.head,
             objective=config.objective,
@@ -110,6 +110,7 @@ def build(config: Config, outline: data.Outline) -> Program:
             given=given is not None,
             examples=examples,
             classes=outline.classes,
+            microbatch=config.train.microbatch,
             dtype=dtype,
         )
     )
@@ -120,8 +121,8 @@ def build(config: Config, outline: data.Outline) -> Program:
             return inputs["views"]
         return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
 
-    objective = _sharded_objective(config.objective, mesh)
-    pieces = _pieces(config.train.microbatch, rows, mesh)
+    objective = _sharded_objective(config.objective, config.train.scope, mesh)
+    microbatches = _microbatches(config.train.microbatch, rows, mesh)
 
     def init() -> State:
         params, statistics = learner.init(jax.random.key(seed))
@@ -134,8 +135,12 @@ def build(config: Config, outline: data.Outline) -> Program:
         return state | ({"ema": jax.tree.map(jnp.copy, params)} if config.train.ema else {})
 
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
+        keyed = objective
+        if losses.takes(config.objective).key:
+            keyed = partial(objective, key=jax.random.fold_in(jax.random.key(seed), state["step"]))
+
         def compute(params: Any) -> tuple[jax.Array, Any]:
-            return learner.loss(params, state["statistics"], batch, draw, objective, pieces)
+            return learner.loss(params, state["statistics"], batch, draw, keyed, microbatches)
 
         (loss, (statistics, z, measures)), gradient = jax.value_and_grad(compute, has_aux=True)(
             state["params"]
@@ -171,7 +176,10 @@ def build(config: Config, outline: data.Outline) -> Program:
     @partial(jax.jit, out_shardings=replicated)
     def chance(seed: jax.Array) -> jax.Array:  # given as an argument, its draws are no constants to be folded
         assert level is not None
-        return methods.chance_level(lambda z: level(objective, z), k, n, learner.dimension, seed)
+        keyed = (
+            partial(objective, key=jax.random.key(seed)) if losses.takes(config.objective).key else objective
+        )
+        return methods.chance_level(lambda z: level(keyed, z), k, n, learner.dimension, seed)
 
     return Program(
         mesh=mesh,
@@ -263,35 +271,49 @@ def cost(program: Program, config: Config, outline: data.Outline) -> dict[str, f
     }
 
 
-def _sharded_objective(
-    objective: methods.Objective, mesh: Mesh
-) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
-    """(k, n, d), its rows split over the mesh, to the loss; each device holds its rows of the similarities.
+def _sharded_objective(objective: losses.Loss, scope: str, mesh: Mesh) -> methods.OfViews:
+    """The objective of (k, n, d) views whose rows are split over the mesh.
 
-    A `mask` (k, n) is split likewise; other keywords, a queue for instance, are whole on every device.
+    Each device holds its rows of the similarities, where the objective takes an `axis_name`; any other is computed on
+    the embeddings of all devices. A `mask` (k, n) is split as the views are; other keywords, a queue for instance, are
+    whole on every device.
     """
+    of_views, takes = methods.of_views(objective), losses.takes(objective)
     if mesh.size == 1:
-        return objective.measured
+        return of_views
     axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     axes = axes[0] if len(axes) == 1 else axes
+    by_row, whole = PartitionSpec(None, axes), PartitionSpec()
+    of_device = scope == "device"
+    if not of_device and not takes.axis_name:
 
-    def local(z: jax.Array, extra: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
-        if objective.scope == "device":
-            return jax.lax.pmean(objective.measured(z, **extra), axes)
-        return objective.measured(z, axis_name=axes, **extra)
+        def gathered(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
+            everywhere = jax.lax.with_sharding_constraint((z, extra), NamedSharding(mesh, whole))
+            return of_views(everywhere[0], **everywhere[1])
 
-    by_row = PartitionSpec(None, axes)
+        return gathered
 
-    def whole(z: jax.Array, **extra: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-        specs = {name: by_row if name == "mask" else PartitionSpec() for name in extra}
-        split = jax.shard_map(local, mesh=mesh, in_specs=(by_row, specs), out_specs=PartitionSpec())
-        return split(z, extra)
+    def local(z: jax.Array, extra: dict[str, jax.Array]) -> tuple[jax.Array, methods.Measures]:
+        if of_device:
+            return jax.lax.pmean(of_views(z, **extra), axes)
+        return of_views(z, axis_name=axes, **extra)
 
-    return whole
+    def split(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
+        specs = {name: _spec_of(name, x, by_row, whole) for name, x in extra.items()}
+        return jax.shard_map(local, mesh=mesh, in_specs=(by_row, specs), out_specs=whole)(z, extra)
+
+    return split
 
 
-def _pieces(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Pieces | None:
-    """Cuts every device's rows, so that no piece lies on one device alone."""
+def _spec_of(name: str, x: jax.Array, by_row: PartitionSpec, whole: PartitionSpec) -> PartitionSpec:
+    """How an argument of an objective lies on the devices: a mask by rows, and weights of instances (k, k, n)."""
+    if name == "mask":
+        return by_row
+    return PartitionSpec(None, *by_row) if name == "weights" and x.ndim == 3 else whole
+
+
+def _microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Microbatches | None:
+    """Cuts every device's rows, so that no part lies on one device alone."""
     if microbatch is None or microbatch >= rows:
         return None
     if rows % microbatch:
@@ -315,7 +337,7 @@ def _pieces(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Pieces | N
         joined = outputs.swapaxes(0, 1).reshape((-1, *tail))
         return jax.lax.with_sharding_constraint(joined, NamedSharding(mesh, _BATCH))
 
-    return methods.Pieces(split, join)
+    return methods.Microbatches(split, join)
 
 
 def _state_sharding(shapes: Any, mesh: Mesh) -> Any:

@@ -19,7 +19,8 @@ import numpy as np
 from mvcl import augment, data, evaluation
 from mvcl.training import _folder, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._config import Config, Mesh, check, load, suited_to
+from mvcl.training._config import Config, Mesh, check, suited_to
+from mvcl.training._load import load
 from mvcl.training._log import Log, stdout
 
 Features = dict[str, np.ndarray]

@@ -1,0 +1,88 @@
+"""Configs from the command line: `FIELD:CHOICE` chooses by name, `--FIELD.OPTION` sets one option."""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+
+from mvcl import augment, data, evaluation, losses, methods, models
+from mvcl.training import _functions, _optimizers
+from mvcl.training._config import Config, replace_at
+
+
+def _chosen(named: Callable[..., Any]) -> Any:
+    return named(losses.nt_xent) if losses.is_higher_order(named) else named
+
+
+_OBJECTIVES = losses.objectives()
+# Fields whose value is chosen by name. The key is the dotted path, the value a table of what makes the choice.
+CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
+    "data": data.SOURCES,
+    "views.policy": augment.POLICIES,
+    "encoder": models.ENCODERS,
+    "head": models.HEADS,
+    "objective": {name: partial(_chosen, named) for name, named in _OBJECTIVES.items()},
+    "objective.pair": {
+        name: partial(_chosen, named)
+        for name, named in _OBJECTIVES.items()
+        if not losses.is_higher_order(named) and losses.takes(named).operands is losses.Operands.PAIR
+    },
+    "method": methods.METHODS,
+    "method.predictor": models.HEADS,
+    "evaluation": evaluation.EVALUATIONS,
+    "optimizer": _optimizers.OPTIMIZERS,
+}
+
+
+def choose(config: Config, path: str, name: str) -> Config:
+    """The config with the field at a dotted path set to the named choice, with that choice's own defaults.
+
+    Raises:
+      ValueError: there is no such field or choice; the nearest is named.
+    """
+    table = CHOICES.get(path)
+    if table is None:
+        raise ValueError(f"{path}:{name} is not understood; fields chosen by name are {', '.join(CHOICES)}")
+    key = name.replace("-", "_")
+    if key not in table:
+        close = difflib.get_close_matches(key, table, n=1)
+        hint = f"did you mean {path}:{close[0]}? " if close else ""
+        raise ValueError(f"unknown {path} {name!r}; {hint}Known: {', '.join(table)}")
+    return replace_at(config, path.split("."), table[key]())
+
+
+def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[str]]:
+    """The config after the `FIELD:CHOICE` arguments, in order, and the other arguments."""
+    rest: list[str] = []
+    for position, argument in enumerate(arguments):
+        field, colon, name = argument.partition(":")
+        is_value = position > 0 and arguments[position - 1].startswith("--") and field not in CHOICES
+        if argument.startswith("-") or not colon or is_value:
+            rest.append(argument)
+            continue
+        close = difflib.get_close_matches(field, CHOICES, n=1)
+        if field not in CHOICES and close:
+            raise ValueError(f"{argument} is not understood; did you mean {close[0]}:{name}?")
+        config = choose(config, field, name)
+    return config, rest
+
+
+registry = ConstructorRegistry()
+"""For `with registry: tyro.cli(...)`: the options of a function are those of its signature."""
+
+
+@registry.struct_rule
+def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
+    if not _functions.is_function(info.default):
+        return None
+    named, given = _functions.parts(info.default)
+    fields, fixed = [], dict(given)
+    for name, option in _functions.options(named).items():
+        value = given.get(name, option.default)
+        kind = Callable[..., Any] if _functions.is_function(value) else option.kind
+        if kind is not None:
+            fixed.pop(name, None)
+            fields.append(StructFieldSpec(name, kind, value, option.help))  # type: ignore[arg-type]
+    return StructConstructorSpec(lambda **options: _functions.rebuild(named, fixed | options), tuple(fields))

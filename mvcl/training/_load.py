@@ -1,0 +1,104 @@
+"""Configs from files: Python files with their variants, saved config.json files, run folders."""
+
+import difflib
+import importlib.util
+import inspect
+import re
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+from mvcl.training import _functions, _saved
+from mvcl.training._config import Config
+
+
+def load(source: str | Path, reference: str | Path | None = None) -> Config:
+    """The config of a Python file, of a saved config.json, or of a run folder.
+
+    `FILE.py` gives what its function `get_config()` returns, `FILE.py:VARIANT` what its function `VARIANT()` returns.
+
+    Args:
+      source: the file, with or without a variant, or the folder.
+      reference: for a saved config with functions from outside the package, the Python file that they came from,
+        with the variant if it was one.
+
+    Raises:
+      ValueError: there is no such file or variant, it does not give a `Config`, or names an option that does not exist.
+    """
+    file, variant = split(source)
+    if file.is_dir():
+        file = file / "config.json"
+    if not file.is_file():
+        raise ValueError(f"no config at {file}; `mvcl configs` lists those that come with the project")
+    if file.suffix == ".json":
+        return _saved.from_json(file.read_text(), None if reference is None else load(reference))
+    module = _module(file)
+    functions = variants(module)
+    if variant not in functions:
+        close = difflib.get_close_matches(variant, functions, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ValueError(
+            f"{file} has no function {variant}() that returns a Config; {hint}It has {', '.join(functions) or 'none'}"
+        )
+    config = _call(functions[variant], f"{variant}() of {file}")
+    if not isinstance(config, Config):
+        raise ValueError(
+            f"{variant}() of {file} must return a mvcl.training.Config, got {type(config).__name__}"
+        )
+    _saved.tree(config)  # names every function and option, or says which cannot be
+    return config
+
+
+def split(source: str | Path) -> tuple[Path, str]:
+    """File and variant of `FILE.py:VARIANT`; the variant of a plain file is `get_config`."""
+    match = re.fullmatch(r"(.*\.py):(\w+)", str(source))
+    return (Path(match[1]), match[2]) if match else (Path(source), "get_config")
+
+
+def variants(module: types.ModuleType) -> dict[str, Callable[[], Config]]:
+    """The functions of a config file that take nothing: `get_config` and its variants."""
+    return {
+        name: function
+        for name, function in vars(module).items()
+        if inspect.isfunction(function)
+        and function.__module__ == module.__name__
+        and not name.startswith("_")
+        and not inspect.signature(function).parameters
+    }
+
+
+def _module(file: Path) -> types.ModuleType:
+    """The file as a module of its own name, with its folder on the import path as for a script."""
+    spec = importlib.util.spec_from_file_location(file.name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.name] = module  # where dataclasses and digests look for their source
+    folder = str(file.parent.resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ValueError(f"{file} is not Python: {error}") from error
+    except TypeError as error:
+        raise _with_nearest(error, str(file)) from error
+    return module
+
+
+def _call(function: Callable[[], Config], what: str) -> Config:
+    try:
+        return function()
+    except TypeError as error:
+        raise _with_nearest(error, what) from error
+
+
+def _with_nearest(error: TypeError, what: str) -> ValueError:
+    """A misspelt option as a `ValueError` that names the nearest."""
+    match = re.match(r"(\w+)(\.__init__)?\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    known = {path.rpartition(".")[2]: named for path, named in _saved.known().items()}
+    if match is None or match[1] not in known:
+        return ValueError(f"{what}: {error}")
+    options = list(inspect.signature(known[match[1]]).parameters)
+    return ValueError(f"{what}: {_functions.unknown_option(match[1], match[3], options)}")

@@ -1,0 +1,211 @@
+"""A config as JSON text and back: dataclasses and functions by import path, with their options."""
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from mvcl import augment, data, evaluation, losses, methods, models
+from mvcl.training import _config, _functions, _optimizers
+from mvcl.training._config import Config
+
+TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
+_PUBLIC = (augment, data, evaluation, losses, methods, models)
+
+
+def to_json(config: Config) -> str:
+    """The config as JSON text.
+
+    A dataclass has its import path under `_type`, a function its own under `_function`, its options beside it. What
+    lies outside the package is named `file.py:name` or `module:name` and has a digest of its source under `_digest`.
+
+    Raises:
+      ValueError: a value that cannot be named, such as a lambda, or that is no plain value.
+    """
+    return json.dumps(tree(config), indent=2) + "\n"
+
+
+def from_json(text: str, reference: Config | None = None) -> Config:
+    """The inverse of `to_json`. Nothing is imported or run: what lies outside the package is taken from `reference`.
+
+    Args:
+      text: of `to_json`.
+      reference: a config that holds the functions and classes from outside the package that the text names.
+
+    Raises:
+      ValueError: the text is not JSON, or names a class, function or field that does not exist.
+    """
+    try:
+        saved = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the saved config is not JSON: {error}") from error
+    config = _build(saved, known() | (outside(reference) if reference is not None else {}))
+    if not isinstance(config, Config):
+        raise ValueError("the saved config is not a Config")
+    return config
+
+
+def tree(value: Any) -> Any:
+    """A config or a part of it as dicts, lists and plain values."""
+    if isinstance(value, (tuple, list)):
+        return [tree(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if _functions.is_function(value):
+        named, given = _functions.parts(value)
+        defaults = {name: option.default for name, option in _functions.options(named).items()}
+        options = {name: tree(option) for name, option in (defaults | given).items()}
+        return {FUNCTION: path(named), **_digest_of(named), **options}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: tree(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {TYPE: path(type(value)), **_digest_of(type(value)), **fields}
+    raise ValueError(
+        f"a config holds numbers, strings, tuples, functions and dataclasses, got {type(value).__name__}: {value!r}"
+    )
+
+
+def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
+    """The leaves of a `tree` under dotted names; a dataclass or function has its path under its own name."""
+    if isinstance(node, dict):
+        leaves = {prefix: node.get(TYPE) or node.get(FUNCTION)}
+        for name, value in node.items():
+            if name not in (TYPE, FUNCTION, DIGEST):
+                leaves |= flatten(value, f"{prefix}.{name}" if prefix else name)
+        return leaves
+    if isinstance(node, list) and any(isinstance(item, dict) for item in node):
+        return {
+            name: leaf for i, item in enumerate(node) for name, leaf in flatten(item, f"{prefix}.{i}").items()
+        }
+    return {prefix: node}
+
+
+def digests(node: Any) -> dict[str, str]:
+    """Path to digest, of everything in a `tree` that lies outside the package."""
+    found = {}
+    if isinstance(node, dict):
+        if DIGEST in node:
+            found[node.get(TYPE) or node[FUNCTION]] = node[DIGEST]
+        node = list(node.values())
+    if isinstance(node, list):
+        for item in node:
+            found |= digests(item)
+    return found
+
+
+def path(named: Any) -> str:
+    """Import path of a function or class: `mvcl.losses.nt_xent`, or `module:name` outside the package."""
+    name, module = named.__qualname__, named.__module__
+    if "<" in name or "." in name:
+        raise ValueError(
+            f"a config can only hold functions and classes at the top level of a file, got {name} of {module}; "
+            "give it a name there"
+        )
+    if module.split(".")[0] != "mvcl":
+        return f"{module}:{name}"
+    public = ".".join(part for part in module.split(".") if not part.startswith("_"))
+    return f"{public}.{name}"
+
+
+def outside(config: Config) -> dict[str, Any]:
+    """Path to object, of all functions and classes of a config that lie outside the package."""
+    return {path(named): named for named in _named(config) if _is_outside(named)}
+
+
+def _named(value: Any) -> Iterator[Any]:
+    """The functions and classes that a config's values are made of."""
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _named(item)
+    elif _functions.is_function(value):
+        named, given = _functions.parts(value)
+        yield named
+        yield from _named(tuple(given.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield type(value)
+        yield from _named(tuple(getattr(value, f.name) for f in dataclasses.fields(value)))
+
+
+def known() -> dict[str, Any]:
+    """Path to object, of what a saved config may name: the package's public dataclasses, objectives and costs."""
+    public = [value for package in _PUBLIC for value in vars(package).values()]
+    public += [*vars(_config).values(), *vars(_optimizers).values()]
+    classes = [value for value in public if isinstance(value, type) and dataclasses.is_dataclass(value)]
+    return {path(named): named for named in (*classes, *losses.objectives().values())}
+
+
+def _build(node: Any, known: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return tuple(_build(item, known) for item in node)
+    if not isinstance(node, dict):
+        return node
+    name = str(node.get(TYPE) or node.get(FUNCTION))
+    if name not in known and DIGEST in node:
+        raise ValueError(
+            f"this run uses {name}, which lies outside the package; name the config file that it came from: "
+            f"--config {name.split(':')[0] if name.split(':')[0].endswith('.py') else 'FILE.py'}"
+        )
+    if name not in known:
+        raise ValueError(f"the saved config names the unknown class or function {name!r}")
+    options = {
+        key: _build(value, known) for key, value in node.items() if key not in (TYPE, FUNCTION, DIGEST)
+    }
+    try:
+        if FUNCTION in node:
+            return _functions.rebuild(known[name], options)
+        return known[name](**options)
+    except TypeError as error:
+        raise ValueError(f"the saved config does not fit {name}: {error}") from error
+
+
+def _is_outside(named: Any) -> bool:
+    return named.__module__.split(".")[0] != "mvcl"
+
+
+def _digest_of(named: Any) -> dict[str, str]:
+    return {DIGEST: digest(named)} if _is_outside(named) else {}
+
+
+def digest(named: Any) -> str:
+    """16 hexadecimal digits of the source of a function or class and of all that it names in the user's own files.
+
+    The functions, classes and plain constants that its code refers to count, those of installed packages do not.
+    """
+    sources: dict[str, str] = {}
+    _collect(named, sources)
+    text = "\n".join(f"{name}\n{source}" for name, source in sorted(sources.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _collect(named: Any, sources: dict[str, str]) -> None:
+    key = f"{named.__module__}:{named.__qualname__}"
+    if key in sources or not _is_users(named):
+        return
+    sources[key] = inspect.getsource(named)
+    functions = (
+        [named] if inspect.isfunction(named) else [f for f in vars(named).values() if inspect.isfunction(f)]
+    )
+    for function in functions:
+        for name in sorted(_names(function.__code__)):
+            value = function.__globals__.get(name)
+            if inspect.isfunction(value) or isinstance(value, type):
+                _collect(value, sources)
+            elif isinstance(value, (bool, int, float, str, tuple)):
+                sources[f"{function.__module__}:{name}"] = repr(value)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The global names that a function's code and the code inside it refer to."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _is_users(named: Any) -> bool:
+    """Whether a function or class is of the user's own files: neither the package's nor an installed one's."""
+    file = getattr(sys.modules.get(named.__module__), "__file__", None)
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    return _is_outside(named) and file is not None and not file.startswith(installed)
