@@ -100,7 +100,8 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
     for name, before in _saved.digests(saved).items():
         if before != now[name]:
             log(
-                f"{name} has changed since this run began; it continues with the new code (was {before}, is {now[name]})"
+                f"{name} has changed since this run began (digest {before}, now {now[name]}); the run continues "
+                "with the new code"
             )
     if saved != given:
         write_whole(path, _saved.to_json(config))

@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import inspect
+import linecache
 import re
 import sys
 import types
@@ -78,6 +79,7 @@ def _module(file: Path) -> types.ModuleType:
     folder = str(file.parent.resolve())
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    linecache.checkcache(str(file))  # a digest reads the source as it is now
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
