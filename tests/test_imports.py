@@ -16,7 +16,7 @@ ALLOWED = {
     "models": set(),
     "augment": set(),
     "data": {"augment"},
-    "methods": {"losses", "metrics", "transport", "models"},
+    "methods": {"losses", "metrics", "transport", "models", "augment"},
     "studies": {"losses", "metrics", "models"},
     "evaluation": {"metrics", "models", "augment"},
     "report": {"metrics", "evaluation"},

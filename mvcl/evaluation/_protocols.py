@@ -26,6 +26,11 @@ class Evaluation:
     seed: int = 0
     """Seed of draws and held-out parts; apart from train.seed, so that runs compare."""
 
+    @property
+    def compared(self) -> bool:
+        """Whether an untrained encoder and the raw input are measured beside the trained one."""
+        return True
+
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """The splits whose features `measure` needs."""
         return ("train", "test")

@@ -4,7 +4,7 @@ from mvcl.training._arguments import CHOICES, choose, choose_all, registry
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
 from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, suited_to
 from mvcl.training._dry_run import Estimate, dry_run, estimate
-from mvcl.training._finetune import finetune
+from mvcl.training._finetune import finetune, finetune_config
 from mvcl.training._load import load, split
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
@@ -56,6 +56,7 @@ __all__ = [
     "estimate",
     "evaluate",
     "finetune",
+    "finetune_config",
     "from_json",
     "join",
     "load",

@@ -47,6 +47,8 @@ class Train:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the encoder; auto is bfloat16 on GPU and TPU and float32 on CPU. Parameters and loss are
     float32 in any case."""
+    initial: str | None = None
+    """Folder of a run whose evaluated encoder the training starts from; for methods simclr and supervised."""
     ema: float = 0.0
     """Decay of an exponential moving average of the parameters, which is then what is evaluated; 0 keeps none."""
     log_every: int = 10

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mvcl import augment, data, evaluation
+from mvcl import augment, data, evaluation, methods
 from mvcl.training import _folder, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, check, suited_to
@@ -113,7 +113,7 @@ def _train(run: Run, workdir: Path, profile: int) -> dict[str, list[evaluation.R
     restored = checkpoints.restore(program.abstract_state(), say=say)
     record: dict[str, Any]
     if restored is None:
-        state, step, record = program.init(), 0, {}
+        state, step, record = _initial_state(run), 0, {}
         every = ", all there are," if config.examples == run.outline.examples else ""
         say(f"training {program.steps} steps of {config.examples} examples{every} x {config.views.k} views")
     else:
@@ -172,6 +172,23 @@ def _train(run: Run, workdir: Path, profile: int) -> dict[str, list[evaluation.R
     if heart is not None:
         heart.beat(program.steps, "done", now=True)
     return rows
+
+
+def _initial_state(run: Run) -> _program.State:
+    """A fresh state, with the encoder of another run where train.initial names one."""
+    state, program, config = run.program.init(), run.program, run.config
+    if config.train.initial is None:
+        return state
+    start_from = program.learner.start_from
+    if start_from is None:
+        raise ValueError(
+            f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
+        )
+    encoder = one_encoder(*open_run(Path(config.train.initial), reference=config))
+    params, statistics = start_from(state["params"], state["statistics"], encoder)
+    new = {**state, "params": params, "statistics": statistics}
+    new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}
+    return jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), new, program.abstract_state())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,7 +288,7 @@ def _flops(run: Run, state: _program.State, batch: data.Batch) -> float | None:
 
 
 def open_run(
-    workdir: Path, checkpoint: str = "latest", network: str = "config"
+    workdir: Path, checkpoint: str = "latest", network: str = "config", *, reference: Config | None = None
 ) -> tuple[Run, _program.State]:
     """A finished or interrupted run, on whatever devices there are.
 
@@ -279,6 +296,7 @@ def open_run(
       workdir: folder of the run.
       checkpoint: `latest`, `best`, or a step.
       network: `online` or `momentum` of a method that has both; `config` is what its config says.
+      reference: a config with the functions and classes from outside the package that the run uses.
 
     Raises:
       ValueError: the folder holds no run, or no such checkpoint or network.
@@ -286,9 +304,9 @@ def open_run(
     """
     if not (workdir / "config.json").is_file():
         raise ValueError(f"{workdir} is not the folder of a run: it has no config.json")
-    config = load(workdir)
+    config = load(workdir, reference)
     if network != "config":
-        if not hasattr(config.method, "evaluate") or network not in ("online", "momentum"):
+        if not isinstance(config.method, methods.Following) or network not in ("online", "momentum"):
             raise ValueError(
                 f"--network must be online or momentum, of a method with a momentum encoder; got {network!r} for "
                 f"{type(config.method).__name__}"
@@ -361,17 +379,15 @@ def evaluate(
     step = int(state["step"])
     reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
     trained, shown = _encode(run, state, None, reading)
-    fresh = program.init()
     measure = run.config.evaluation.measure
     readable = {**run.splits, **shown}
-    rows = {
-        "trained encoder": measure(trained, readable),
-        "untrained encoder": measure(_encode(run, fresh, None, reading)[0], readable),
-    }
-    size = _raw_bytes(run)
-    if size <= _RAW_BYTES:
+    rows, size = {"trained encoder": measure(trained, readable)}, _raw_bytes(run)
+    if run.config.evaluation.compared:
+        fresh = program.init()
+        rows["untrained encoder"] = measure(_encode(run, fresh, None, reading)[0], readable)
+    if run.config.evaluation.compared and size <= _RAW_BYTES:
         rows["raw input"] = measure(_raw(run, reading), readable)
-    else:
+    elif run.config.evaluation.compared:
         why = f"not measured: the inputs of all splits take {size / 2**30:.0f} GiB as rows of numbers"
         columns = [result.name for result in rows["trained encoder"]]
         rows["raw input"] = [evaluation.Result(name, None, None, why) for name in columns]
