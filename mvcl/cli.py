@@ -403,7 +403,7 @@ def _start_jax(distributed: Any = None) -> None:
 def _leaves_threads(error: Exception) -> bool:
     """Whether Python's own way out would wait for a hung reader or for processes that wait for this one, or would
     have each open file fail once more on a full disk."""
-    if "jax" not in sys.modules:
+    if "jax" not in sys.modules or isinstance(error, ImportError):
         return False
     import jax
 
