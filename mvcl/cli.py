@@ -12,7 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
+from mvcl import _extras
+
+with _extras.needed("train", by="the mvcl command"):
+    import tyro
 
 _ROOT = Path(__file__).resolve().parents[1]
 _OVERVIEW = """usage: mvcl COMMAND ...
@@ -416,7 +419,7 @@ def _start_jax(distributed: Any = None) -> None:
 def _leaves_threads(error: Exception) -> bool:
     """Whether Python's own way out would wait for a hung reader or for processes that wait for this one, or would
     have each open file fail once more on a full disk."""
-    if "jax" not in sys.modules:
+    if "jax" not in sys.modules or isinstance(error, ImportError):
         return False
     import jax
 

@@ -22,8 +22,9 @@ ALLOWED = {
     "report": {"metrics", "evaluation"},
     "training": {"augment", "data", "models", "methods", "evaluation", "metrics", "losses", "transport"},
     "cli": {"training", "evaluation", "report", "data", "models", "studies"},
+    "__main__": {"cli"},
 }
-ROOT_PRIVATE = {"_checks", "_numerics"}
+ROOT_PRIVATE = {"_checks", "_extras", "_numerics"}
 
 
 def imported(path: Path) -> set[str]:

@@ -1,5 +1,11 @@
 """Sources, splits and batches, on the host."""
 
+from mvcl import _extras
+
+with _extras.needed("train", by="mvcl.data"):
+    import grain  # noqa: F401
+    import PIL  # noqa: F401
+
 from mvcl.data._digits_views import DigitsViews
 from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
 from mvcl.data._eeg import STAGES, Eeg, PrepareEeg

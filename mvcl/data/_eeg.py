@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mvcl import _extras
 from mvcl.data import _shards
 from mvcl.data._sources import CorruptExample, Outline, ViewSplit, _data_root
 
@@ -370,13 +371,6 @@ def _words(error: Exception) -> str:
 def _library(name: str) -> Any:
     import importlib
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # wfdb 4.3 trips over a deprecation in pandas 3.1 as it is imported
-            return importlib.import_module(name)
-    except ImportError as error:
-        raise ValueError(
-            f"reading EEG needs {name} ({error}); install the extra: pip install 'mvcl[eeg]'"
-        ) from error
+    with _extras.needed("eeg", by="reading EEG"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # wfdb 4.3 trips over a deprecation in pandas 3.1 as it is imported
+        return importlib.import_module(name)

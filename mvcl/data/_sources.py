@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from mvcl import _extras
+
 # A split whose decoded images all have one size and take no more than this is decoded once and kept.
 _IN_MEMORY_BYTES = 1 << 30
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
@@ -317,13 +319,8 @@ def prepare(name: str, directory: str | None = None) -> Path:
     _check_known(name)
     if (folder := _find_prepared(name, directory)) is not None:
         return folder
-    try:
+    with _extras.needed("tensorflow", by=f"preparing {name}"):
         import tensorflow  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            f"preparing {name} needs TensorFlow, once ({error}); install the extra: pip install 'mvcl[tensorflow]', "
-            f"then mvcl data prepare {name}"
-        ) from error
     import tensorflow_datasets as tfds
 
     builder = tfds.builder(name, data_dir=_data_root(directory), file_format="array_record")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mvcl import _extras
 from mvcl.data._sources import Outline, ViewSplit
 
 LABEL_NAMES = (
@@ -389,7 +390,8 @@ def _mat(path: Path) -> dict[str, Any]:
 
 
 def _mat_hdf5(path: Path) -> dict[str, Any]:
-    import h5py
+    with _extras.needed("tables", by=f"reading {path}, a MATLAB 7.3 file,"):
+        import h5py
     from scipy.sparse import csc_matrix
 
     def plain(item: Any) -> Any:
@@ -487,17 +489,12 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
 
 def _read_table(file: Path) -> dict[str, np.ndarray]:
     """Columns by name, in order; what is empty is NaN or None."""
-    import pyarrow as pa
+    with _extras.needed("tables", by=f"reading {file}"):
+        import pyarrow as pa
+        from pyarrow import csv, parquet
 
     try:
-        if file.suffix.lower() == ".csv":
-            from pyarrow import csv
-
-            table = csv.read_csv(file)
-        else:
-            from pyarrow import parquet
-
-            table = parquet.read_table(file)
+        table = csv.read_csv(file) if file.suffix.lower() == ".csv" else parquet.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     if len(set(table.column_names)) < len(table.column_names):

@@ -1,5 +1,12 @@
 """Features to numbers: neighbours, probes, transfer between domains, regression, clustering, fine-tuning."""
 
+from mvcl import _extras
+
+with _extras.needed("train", by="mvcl.evaluation"):
+    import flax  # noqa: F401
+    import optax  # noqa: F401
+    import PIL  # noqa: F401
+
 from mvcl.evaluation._clustering import Clustering, cluster_scores, svm_accuracy, view_features
 from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
 from mvcl.evaluation._encode import encode

@@ -9,9 +9,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
+from mvcl import _extras
 from mvcl.models._registry import EncoderConfig
 from mvcl.models._resnet import ResNet
 from mvcl.models._vit import Frozen, ViT
@@ -56,6 +55,10 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
 
     The file appears whole or not at all. Raises OSError where it cannot be written.
     """
+    with _extras.needed("export", by="an exported encoder"):
+        from safetensors import SafetensorError
+        from safetensors.numpy import save_file
+
     tensors: dict[str, np.ndarray] = {}
     for keys, variable in _variables(encoder):
         to_torch, _ = _layout(keys)
@@ -89,6 +92,10 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
     `num_batches_tracked` are passed over. Raises ValueError, and changes nothing, where a name is missing,
     left over, or of another shape, or where the file is no safetensors file.
     """
+    with _extras.needed("export", by="an exported encoder"):
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
     try:
         tensors = load_file(path)
     except SafetensorError as error:

@@ -1,5 +1,13 @@
 """Configs, the training step and its loop, checkpoints."""
 
+from mvcl import _extras
+
+with _extras.needed("train", by="mvcl.training"):
+    import grain  # noqa: F401
+    import orbax.checkpoint  # noqa: F401
+    import tensorboardX  # noqa: F401
+    import tyro  # noqa: F401
+
 from mvcl.training._arguments import CHOICES, choose, choose_all, registry
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
 from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, suited_to
