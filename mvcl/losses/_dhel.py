@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import Operands, declare
 
 
@@ -28,7 +28,7 @@ def _of_pairs(
     block_size = _checks.block_size(block_size)
     v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
     queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
-    energy = _energy.within(v, axis_name=axis_name, block_size=block_size)  # (k, n)
+    energy = _lse.within(v, axis_name=axis_name, block_size=block_size)  # (k, n)
     if queue is not None:
         energy = _views.join(energy, _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
     sides = _views.columns_of(pairs) if symmetric else _views.columns_of(pairs)[:1]

@@ -8,7 +8,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._bessel import bessel_ratio, log_series
 from mvcl.losses._declaration import Operands, QueueRows, declare
 from mvcl.losses._higher_order import groups
@@ -132,23 +132,23 @@ def _length(x: jax.Array) -> jax.Array:
     return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
 
 
-def _vectors(z: jax.Array, offset: jax.Array | None, keep: jax.Array | None) -> _energy.Vectors:
+def _vectors(z: jax.Array, offset: jax.Array | None, keep: jax.Array | None) -> _lse.Vectors:
     """One more feature turns <x, y> into <x, y> - offset_y."""
     last = jnp.ones(z.shape[:2], z.dtype) if offset is None else -offset
     z = jnp.concatenate([z, last[:, :, None]], axis=2)
-    return _energy.Vectors(z, keep, jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1)))
+    return _lse.Vectors(z, keep, jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1)))
 
 
 def _across(
-    x: _energy.Vectors,
-    y: _energy.Vectors,
+    x: _lse.Vectors,
+    y: _lse.Vectors,
     axis_name: str | None,
     block_size: int | None,
     *,
     gathered: bool,
 ) -> jax.Array:
     """`(1, n)`: the log-sum-exp over the keys of other instances, or over the queue."""
-    return _energy.across(
+    return _lse.across(
         x,
         y,
         ((0, 0),),

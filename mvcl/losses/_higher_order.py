@@ -12,7 +12,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import Operands, QueueRows, Takes, declare, makes, takes
 
 PairLoss = Callable[..., jax.Array]
@@ -106,7 +106,7 @@ def _one_vs_rest(
     z = _views.embeddings(z, normalize, there)
     options = options | _left_alone(pair, normalize)
     columns = _views.rows_everywhere(z, options.get("axis_name"))
-    rows = _energy.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
+    rows = _lse.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
     if rows is not None and takes(pair).block_size:
         return _one_view_at_a_time(pair, z, normalize_rest, there, options | {"block_size": rows})
     rest, rest_there = _views.rest(z, there)

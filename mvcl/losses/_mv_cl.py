@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import declare
 
 
@@ -107,7 +107,7 @@ def mv_cl2(
     mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
     v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
     queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
-    spread = _energy.within(v, axis_name=axis_name, block_size=block_size)
+    spread = _lse.within(v, axis_name=axis_name, block_size=block_size)
     if queue is not None:
         spread = _views.join(spread, _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
     alignment = _views.mean_existing(_views.alignment(v), axis_name, mask is not None)

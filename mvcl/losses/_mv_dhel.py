@@ -4,7 +4,7 @@ import jax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import declare
 
 
@@ -50,7 +50,7 @@ def mv_dhel(
     mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
     v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
     queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
-    energy = _energy.within(v, axis_name=axis_name, block_size=block_size)  # (k, n)
+    energy = _lse.within(v, axis_name=axis_name, block_size=block_size)  # (k, n)
     if queue is not None:
         energy = _views.join(energy, _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
     alignment = _numerics.logsumexp(_views.alignment(v), axis=0)  # (n,)

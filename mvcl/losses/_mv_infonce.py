@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import declare
 
 
@@ -58,7 +58,7 @@ def mv_infonce(
     b = _views.every_block(v, axis_name=axis_name, block_size=block_size)
     energies = [b.energy]
     if negatives == "all":
-        energies.append(_energy.within(v, axis_name=axis_name, block_size=block_size))
+        energies.append(_lse.within(v, axis_name=axis_name, block_size=block_size))
     if queue is not None:
         energies.append(_views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
     per_anchor = _views.join(*energies)  # (k, n)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import Operands, declare
 
 
@@ -28,7 +28,7 @@ def _anchors(
     block_size = _checks.block_size(block_size)
     v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
     queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
-    same_view = _energy.within(v, axis_name=axis_name, block_size=block_size)
+    same_view = _lse.within(v, axis_name=axis_name, block_size=block_size)
     b = _views.blocks(v, pairs, diagonal=diagonal, axis_name=axis_name, block_size=block_size)
     if queue is not None:
         extra = _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size)

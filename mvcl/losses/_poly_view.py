@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import declare
 
 AGGREGATIONS = ("geometric", "arithmetic")
@@ -60,7 +60,7 @@ def poly_view(
     v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
     queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
     energies = [
-        _energy.within(v, axis_name=axis_name, block_size=block_size),
+        _lse.within(v, axis_name=axis_name, block_size=block_size),
         _views.every_block(v, diagonal=False, axis_name=axis_name, block_size=block_size).energy,
     ]
     if queue is not None:

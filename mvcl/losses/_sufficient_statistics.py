@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import declare
 
 
@@ -60,7 +60,7 @@ def sufficient_statistics(
     q = _views.scaled(rest, temperature, normalize, exists)
     queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
     positive = jnp.sum(v.z * q.z, axis=-1)  # (k, n)
-    energies = [positive, _energy.against_all(v, q, axis_name=axis_name, block_size=block_size)]
+    energies = [positive, _lse.against_all(v, q, axis_name=axis_name, block_size=block_size)]
     if queue is not None:
         energies.append(_views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
     return _numerics.mean_where(_views.join(*energies) - positive, exists, axis_name)

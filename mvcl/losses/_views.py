@@ -13,8 +13,8 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy
-from mvcl.losses._energy import Vectors
+from mvcl.losses import _lse
+from mvcl.losses._lse import Vectors
 
 Pairs = tuple[tuple[int, int], ...]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -86,7 +86,7 @@ def blocks(
     """
     oriented = backward or len({frozenset(p) for p in pairs}) < len(pairs)
     unique = tuple(sorted({(min(p), max(p)) for p in pairs})) if oriented else pairs
-    rows, columns = _energy.across(
+    rows, columns = _lse.across(
         v, v, unique, diagonal=diagonal, columns=oriented, axis_name=axis_name, block_size=block_size
     )
     place = {p: i for i, p in enumerate(unique)}
@@ -150,7 +150,7 @@ def queue_vectors(
 
 def to_queue(v: Vectors, queue: Vectors, *, axis_name: str | None, block_size: int | None) -> jax.Array:
     """`(k, n)`: the log-sum-exp of each vector's similarities with the queue."""
-    return _energy.across(
+    return _lse.across(
         v,
         queue,
         tuple((l, 0) for l in range(v.z.shape[0])),
@@ -174,7 +174,7 @@ def every_block(
     """Each of the k(k-1)/2 blocks of two views serves both of them."""
     k = v.z.shape[0]
     pairs = unordered(k)
-    rows, columns = _energy.across(v, v, pairs, diagonal=diagonal, axis_name=axis_name, block_size=block_size)
+    rows, columns = _lse.across(v, v, pairs, diagonal=diagonal, axis_name=axis_name, block_size=block_size)
     return EveryBlock(alignment(v), both_ways(rows, columns, k))
 
 
@@ -276,7 +276,7 @@ def sum_over(
     y = _numerics.vary_as(y, x)
     given = tuple(_numerics.vary_as(p, x) for p in parameters)
     m = y.shape[1]
-    block = _energy.block_rows(len(pairs), n, m, block_size) or n
+    block = _lse.block_rows(len(pairs), n, m, block_size) or n
     left, right = columns_of(pairs)
 
     def rows(
@@ -313,10 +313,25 @@ def sum_over(
     return sums if keep_x is None else jnp.where(keep_x[left], sums, 0)
 
 
+def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+    """`function(*arguments)`, computed again in the backward pass; reverse mode only."""
+    return _recomputed(function, *jax.tree.map(_reverse_only, arguments))
+
+
+def _reverse_only(a: jax.Array) -> jax.Array:
+    if not jnp.issubdtype(a.dtype, jnp.floating):
+        return a
+    return _numerics.reverse_only(
+        a,
+        "forward-mode derivatives (jax.jvp, jacfwd, hessian) need whole blocks of similarities, "
+        "and here they are computed in blocks of rows. Use jax.grad, or pass a block_size of all rows.",
+    )
+
+
 # `jax.checkpoint` in a loop would still store what depends on no differentiated input, such as the mask of i = j, for
 # all n² entries.
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+def _recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
     return function(*arguments)
 
 
@@ -328,4 +343,4 @@ def _recomputed_backward(function: Callable[..., jax.Array], residual: Any, cota
     return jax.vjp(function, *residual)[1](cotangent)
 
 
-recomputed.defvjp(_recomputed_forward, _recomputed_backward)
+_recomputed.defvjp(_recomputed_forward, _recomputed_backward)
