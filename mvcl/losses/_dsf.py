@@ -78,9 +78,8 @@ def dsf(
     _checks.option("mean_resultant", mean_resultant, ("estimate", "exact"))
     if not in_batch_negatives and queue is None:
         raise ValueError("queue must be given with in_batch_negatives=False, got None")
-    there = _checks.mask(mask, (q.shape[0] + k.shape[0], q.shape[1]))
-    block_size = _checks.block_size(block_size)
-    z = _views.embeddings(jnp.concatenate([q, k]), normalize, there)
+    e = _views.embedded(jnp.concatenate([q, k]), normalize, mask, axis_name, block_size)
+    z, there, block_size = e.z, e.keep, e.block_size
     scale = _checks.scalar("resultant_scale", resultant_scale, z.dtype, positive=True)
     sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
     means = jnp.stack([_views.mean_there(z[s], None if there is None else there[s]) for s in sides])
