@@ -224,10 +224,7 @@ def _mean_pair(
 ) -> jax.Array:
     q, k = groups(queries, keys, options.get("axis_name"))
     e = _views.embedded(jnp.concatenate([q, k]), normalize, mask)
-    z, there = e.z, e.keep
-    sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
-    means = jnp.stack([_views.mean_there(z[s], None if there is None else there[s]) for s in sides])
-    exist = None if there is None else jnp.stack([there[s].any(axis=0) for s in sides])
+    means, exist = _views.group_means(e, q.shape[0])
     return _over_pairs(pair, _numerics.unit(means), ((0, 1),), exist, options, projected=True)
 
 

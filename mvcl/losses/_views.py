@@ -239,11 +239,20 @@ def mean_of_sums(energy: jax.Array, e: Embedded) -> jax.Array:
     return _numerics.mean_where(jnp.where(there, energy, 0).sum(0), there.any(0), e.axis_name)
 
 
-def mean_there(e: jax.Array, there: jax.Array | None) -> jax.Array:
-    """`(n, d)`: the mean over the views that are there; zero where none is."""
-    if there is None:
-        return e.mean(0)
-    return e.sum(0) / jnp.maximum(there.sum(0), 1).astype(e.dtype)[:, None]
+def group_means(e: Embedded, queries: int) -> tuple[jax.Array, jax.Array | None]:
+    """`(2, n, d)`: the means of the first so many views and of the others, and which exist.
+
+    Means are over the views that are there, and zero where none is.
+    """
+    means, exist = [], []
+    for side in (slice(None, queries), slice(queries, None)):
+        if e.keep is None:
+            means.append(e.z[side].mean(0))
+            continue
+        count = jnp.maximum(e.keep[side].sum(0), 1).astype(e.z.dtype)
+        means.append(e.z[side].sum(0) / count[:, None])
+        exist.append(e.keep[side].any(0))
+    return jnp.stack(means), jnp.stack(exist) if exist else None
 
 
 def rest(e: jax.Array, there: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
