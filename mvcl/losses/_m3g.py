@@ -1,6 +1,5 @@
 """M3G, the multi-marginal matching gap."""
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
-from mvcl.losses._declaration import declare
+from mvcl.losses._declaration import declare, filled
 from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
 Cost = Literal["circular_variance", "circular_standard_deviation"] | Callable[..., jax.Array]
@@ -78,7 +77,7 @@ def m3g(
     Raises:
       ValueError: for shapes, dtypes or values other than these, and for a problem that is too large.
     """
-    return m3g_with_status(
+    return _gap(
         z,
         epsilon=epsilon,
         cost=cost,
@@ -104,14 +103,17 @@ def m3g_with_status(z: ArrayLike, **options: Any) -> tuple[jax.Array, SinkhornOu
     Returns:
       The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`,
       `potentials`. No gradient flows through the second.
+
+    Raises:
+      TypeError: an option that `m3g` does not have.
+      ValueError: as `m3g`.
     """
-    arguments = inspect.signature(m3g).bind(z, **options)
-    arguments.apply_defaults()
-    return _gap(**arguments.arguments)
+    return _gap(z, **filled(m3g, options))
 
 
 def _gap(
     z: ArrayLike,
+    *,
     epsilon: ArrayLike,
     cost: Cost,
     tolerance: float,

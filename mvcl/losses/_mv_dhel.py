@@ -4,7 +4,7 @@ import jax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _lse, _views
+from mvcl.losses import _views
 from mvcl.losses._declaration import declare
 
 
@@ -47,13 +47,8 @@ def mv_dhel(
       ValueError: for shapes, dtypes or values other than these.
     """
     z = _checks.views(z, axis_name)
-    mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
-    v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
-    queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
-    energy = _lse.within(v, axis_name=axis_name, block_size=block_size)  # (k, n)
-    if queue is not None:
-        energy = _views.join(energy, _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
-    alignment = _numerics.logsumexp(_views.alignment(v), axis=0)  # (n,)
-    return _views.mean_of_sums(energy, mask, axis_name) - _views.mean_existing(
-        alignment, axis_name, mask is not None
-    )
+    e = _views.embedded(z, normalize, mask, axis_name, block_size)
+    s = _views.similarities(e, temperature, extra_negatives)
+    energy = _views.with_queue(s, _views.within(s))  # (k, n)
+    alignment = _numerics.logsumexp(_views.alignment(s.vectors), axis=0)  # (n,)
+    return _views.mean_of_sums(energy, e) - _views.mean_existing(alignment, e)

@@ -1,5 +1,7 @@
 """Poly-view contrastive learning with sufficient statistics."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -49,18 +51,14 @@ def sufficient_statistics(
       ValueError: for shapes, dtypes or values other than these.
     """
     z = _checks.views(z, axis_name)
-    mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
-    e = _views.embeddings(z, normalize, mask)
-    v = _views.scaled(e, temperature, normalize, mask)
-    rest, rest_there = _views.rest(e, mask)
-    exists = None if mask is None or rest_there is None else mask & rest_there
+    e = _views.embedded(z, normalize, mask, axis_name, block_size)
+    s = _views.similarities(e, temperature, extra_negatives)
+    rest, rest_there = _views.rest(e.z, e.keep)
+    exists = None if e.keep is None or rest_there is None else e.keep & rest_there
     if normalize_rest:
         rest = _numerics.unit(rest)
-    # The mean of unit vectors is no longer than they are.
-    q = _views.scaled(rest, temperature, normalize, exists)
-    queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
-    positive = jnp.sum(v.z * q.z, axis=-1)  # (k, n)
-    energies = [positive, _lse.against_all(v, q, axis_name=axis_name, block_size=block_size)]
-    if queue is not None:
-        energies.append(_views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
-    return _numerics.mean_where(_views.join(*energies) - positive, exists, axis_name)
+    # The mean of projected vectors is no longer than they are.
+    q = _views.scaled(dataclasses.replace(e, z=rest, keep=exists), temperature)
+    positive = jnp.sum(s.vectors.z * q.z, axis=-1)  # (k, n)
+    others = _lse.against_all(s.vectors, q, axis_name=axis_name, block_size=e.block_size)
+    return _numerics.mean_where(_views.with_queue(s, positive, others) - positive, exists, axis_name)
