@@ -104,9 +104,7 @@ def test_masked_batches_split_over_devices(x64, rng, case):
     if takes.axis_name:
         split = P(None, "data")
         local = lambda z, m: both(run, mask=m, axis_name="data")(z)  # noqa: E731
-        mapped = jax.shard_map(
-            local, mesh=mesh_of("data"), in_specs=(split, split), out_specs=(P(), split)
-        )
+        mapped = jax.shard_map(local, mesh=mesh_of("data"), in_specs=(split, split), out_specs=(P(), split))
         close(jax.jit(mapped)(z, mask), expected)
 
 
