@@ -181,10 +181,11 @@ def _train(arguments: list[str]) -> int:
     from mvcl import studies, training
 
     path, variant = training.split(_find_config(arguments[0]))
-    if (study := studies.load(path)) is not None:
-        return _study(study, path, arguments)
     source = path if path.suffix != ".py" else f"{path}:{variant}"
-    chosen, rest = training.choose_all(training.load(source), arguments[1:])
+    loaded = training.load_any(source, (training.Config, studies.Gaussian))
+    if isinstance(loaded, studies.Gaussian):
+        return _study(loaded, _default_name(path, variant), arguments)
+    chosen, rest = training.choose_all(loaded, arguments[1:])
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
@@ -222,13 +223,13 @@ def _train(arguments: list[str]) -> int:
     return 0
 
 
-def _study(study: Any, path: Path, arguments: list[str]) -> int:
+def _study(study: Any, name: str, arguments: list[str]) -> int:
     from mvcl import studies
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Study:
-        workdir: Path = Path("runs") / _default_name(path)
-        """Folder of the page, the figure and the numbers."""
+        workdir: Path = Path("runs") / name
+        """Folder of the page, the figure, the numbers and the runs. The same command again continues them."""
         dry_run: bool = False
         """Print what the study costs, and stop."""
         config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
