@@ -190,9 +190,10 @@ def _train(arguments: list[str]) -> int:
     from mvcl import studies, training
 
     path, variant = training.split(_find_config(arguments[0]))
-    if (study := studies.load(path)) is not None:
-        return _study(study, path, arguments)
     source = path if path.suffix != ".py" else f"{path}:{variant}"
+    loaded = training.load_any(source, (training.Config, studies.Gaussian))
+    if isinstance(loaded, studies.Gaussian):
+        return _study(loaded, _default_name(path, variant), arguments)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
@@ -205,9 +206,7 @@ def _train(arguments: list[str]) -> int:
         distributed: training.Distributed = dataclasses.field(default_factory=training.Distributed)
         """Where the other processes are, if the environment does not say."""
 
-    parsed = _with_config(
-        Train, training.load(source), f"train {arguments[0]}", arguments[1:], "Train this config."
-    )
+    parsed = _with_config(Train, loaded, f"train {arguments[0]}", arguments[1:], "Train this config.")
     _start_jax(parsed.distributed)
     if parsed.dry_run:
         print(training.dry_run(training.check(parsed.config)))
@@ -223,13 +222,13 @@ def _train(arguments: list[str]) -> int:
     return 0
 
 
-def _study(study: Any, path: Path, arguments: list[str]) -> int:
+def _study(study: Any, name: str, arguments: list[str]) -> int:
     from mvcl import studies
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Study:
-        workdir: Path = Path("runs") / _default_name(path)
-        """Folder of the page, the figure and the numbers."""
+        workdir: Path = Path("runs") / name
+        """Folder of the page, the figure, the numbers and the runs. The same command again continues them."""
         dry_run: bool = False
         """Print what the study costs, and stop."""
         config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study

@@ -17,10 +17,10 @@ ALLOWED = {
     "augment": set(),
     "data": {"augment"},
     "methods": {"losses", "metrics", "transport", "models", "augment"},
-    "studies": {"losses", "metrics", "models"},
     "evaluation": {"metrics", "models", "augment"},
     "report": {"metrics", "evaluation"},
     "training": {"augment", "data", "models", "methods", "evaluation", "metrics", "losses", "transport"},
+    "studies": {"training", "data", "evaluation", "methods", "losses", "metrics", "models"},
     "cli": {"training", "evaluation", "report", "data", "models", "studies"},
     "__main__": {"cli"},
 }

@@ -1,4 +1,4 @@
-"""A paper's synthetic study as one function: a config in; numbers, a figure and a page out."""
+"""A paper's synthetic study: a config in; a grid of training runs, and from them numbers, a figure and a page."""
 
 from mvcl import _extras
 
@@ -9,29 +9,45 @@ with _extras.needed("train", by="mvcl.studies"):
 from mvcl.studies._gaussian import (
     OBJECTIVES,
     Gaussian,
+    Objective,
+    check,
+    config_of,
     dry_run,
-    load,
     numbers,
-    objective_loss,
     page,
     plot,
     run,
     table,
-    through_grid,
     verdict,
 )
+from mvcl.studies._grid import (
+    arithmetic_on_grid,
+    geometric_on_grid,
+    multi_crop_on_grid,
+    of_inputs,
+    sufficient_statistics_on_grid,
+)
+from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
 
 __all__ = [
     "OBJECTIVES",
     "Gaussian",
+    "GaussianViews",
+    "InformationBound",
+    "Objective",
+    "SideBySide",
+    "arithmetic_on_grid",
+    "check",
+    "config_of",
     "dry_run",
-    "load",
+    "geometric_on_grid",
+    "multi_crop_on_grid",
     "numbers",
-    "objective_loss",
+    "of_inputs",
     "page",
     "plot",
     "run",
+    "sufficient_statistics_on_grid",
     "table",
-    "through_grid",
     "verdict",
 ]

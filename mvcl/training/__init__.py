@@ -13,7 +13,7 @@ from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, Unwritte
 from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, suited_to
 from mvcl.training._dry_run import Estimate, dry_run, estimate
 from mvcl.training._finetune import finetune, finetune_config
-from mvcl.training._load import load, split
+from mvcl.training._load import load, load_any, split
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
 from mvcl.training._program import Program, build
@@ -68,6 +68,7 @@ __all__ = [
     "from_json",
     "join",
     "load",
+    "load_any",
     "one_encoder",
     "open_run",
     "prepare",

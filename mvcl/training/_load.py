@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mvcl.training import _functions, _saved
 from mvcl.training._config import Config
@@ -26,6 +27,13 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
     Raises:
       ValueError: there is no such file or variant, it does not give a `Config`, or names an option that does not exist.
     """
+    config = load_any(source, (Config,), reference)
+    assert isinstance(config, Config)
+    return config
+
+
+def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | None = None) -> Any:
+    """`load` of a file whose function may return one of several classes, as the config of a study."""
     file, variant = split(source)
     if file.is_dir():
         file = file / "config.json"
@@ -42,10 +50,9 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
             f"{file} has no function {variant}() that returns a Config; {hint}It has {', '.join(functions) or 'none'}"
         )
     config = _call(functions[variant], f"{variant}() of {file}")
-    if not isinstance(config, Config):
-        raise ValueError(
-            f"{variant}() of {file} must return a mvcl.training.Config, got {type(config).__name__}"
-        )
+    if not isinstance(config, kinds):
+        names = " or ".join(f"{kind.__module__.rpartition('._')[0]}.{kind.__name__}" for kind in kinds)
+        raise ValueError(f"{variant}() of {file} must return a {names}, got {type(config).__name__}")
     _saved.tree(config)  # names every function and option, or says which cannot be
     return config
 

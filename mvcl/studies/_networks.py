@@ -1,0 +1,194 @@
+"""Many networks of one input trained side by side: the data, the method and the measurement of the Gaussian study."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from mvcl import data, evaluation, losses, methods
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianViews:
+    """Views c + noise of instances c, one-dimensional Gaussians, drawn afresh for each of several networks.
+
+    A view is an array (networks,): column s is what network s sees. All is held in memory, 4 bytes a number.
+    """
+
+    views: int = 2
+    """M, views of an instance."""
+    networks: int = 16
+    """Networks, each with draws of its own."""
+    instances: int = 1024
+    """Instances of the split `train`."""
+    test_instances: int = 4096
+    """Instances of the split `test`."""
+    signal: float = 1.0
+    """Standard deviation of what an instance's views share."""
+    noise: float = 0.5
+    """Standard deviation of what each view adds."""
+    seed: int = 0
+    """Seed of all draws."""
+
+    def open(self) -> dict[str, data.ViewSplit]:
+        """`train`, `test`, and `picture`, 64 more instances. The label is the first network's c."""
+        sizes = {"train": self.instances, "test": self.test_instances, "picture": 64}
+        return {name: self._split(part, size) for part, (name, size) in enumerate(sizes.items())}
+
+    def _split(self, part: int, size: int) -> data.ViewSplit:
+        rng = np.random.default_rng((self.seed, self.views, part))
+
+        def normal(deviation: float) -> np.ndarray:
+            return np.float32(deviation) * rng.standard_normal((size, self.networks), np.float32)
+
+        shared = normal(self.signal)
+        views = tuple(shared + normal(self.noise) for _ in range(self.views))
+        return data.ViewSplit(
+            labels=shared[:, 0],
+            class_names=(),
+            view_names=tuple(f"view {v + 1}" for v in range(self.views)),
+            shapes=((self.networks,),) * self.views,
+            read=lambda row: tuple(view[row] for view in views),
+            views=views,
+        )
+
+
+class FirstNetwork(nnx.Module):
+    """The first of the networks; it has no head."""
+
+    def __init__(self, encoder: nnx.Module) -> None:
+        self.encoder, self.head = encoder, nnx.List([])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """One network for each column of the views, (networks,); the loss is the sum of theirs.
+
+    The objective is a function of (M, n) inputs and of `embed`, one network as a function of (m,) numbers to (m, d), as
+    `of_inputs` is. An optimiser that is elementwise, as AdamW, trains each network as if it were alone. The features of
+    an example are its embeddings by view and network, (M, networks, d) in a row. `head` is not used.
+    """
+
+    def build(self, spec: methods.Specification) -> methods.Learner:
+        """The pure functions for these networks."""
+        spec.whole_batch("side_by_side")
+        (networks,), views = spec.one_shape("side_by_side"), len(spec.shapes)
+
+        def fresh(key: jax.Array) -> Any:
+            return spec.encoder.build((1,), dtype=spec.dtype, rngs=nnx.Rngs(key))
+
+        abstract = nnx.eval_shape(lambda: fresh(jax.random.key(0)))
+        graph, of_one = nnx.split(abstract)
+
+        def init(key: jax.Array) -> tuple[Any, Any]:
+            # Networks depend on the number of views, so that two values of M share nothing.
+            key = jax.random.fold_in(jax.random.fold_in(key, 0), views)
+            keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(networks))
+            return packed(jax.vmap(lambda k: nnx.state(fresh(k), nnx.Param))(keys)), {}
+
+        def packed(params: Any) -> Any:
+            """Vectors of all networks end to end: an array of two axes would be decayed as a matrix is."""
+            return jax.tree.map(lambda x, one: x.reshape(-1) if one.ndim < 2 else x, params, of_one)
+
+        def unpacked(params: Any) -> Any:
+            return jax.tree.map(lambda x, one: x.reshape(networks, *one.shape), params, of_one)
+
+        def embed(params: Any, x: jax.Array) -> jax.Array:
+            return nnx.merge(graph, params)(x[:, None])
+
+        def loss(
+            params: Any,
+            statistics: Any,
+            inputs: Any,
+            draw: Callable[[Any], Any],
+            objective: methods.OfViews,
+            microbatches: methods.Microbatches | None = None,
+        ) -> tuple[jax.Array, tuple[Any, jax.Array, methods.Measures]]:
+            del microbatches  # None: see whole_batch
+            x, each = jnp.stack(draw(inputs)), unpacked(params)  # (M, n, networks)
+
+            def of_network(one: Any, x: jax.Array) -> jax.Array:
+                return objective(x, embed=partial(embed, one))[0]
+
+            values = jax.vmap(of_network, in_axes=(0, 2))(each, x)
+            first = jax.tree.map(lambda p: p[0], each)
+            z = embed(first, x[..., 0].reshape(-1)).reshape(*x.shape[:2], -1)
+            return values.sum(), (statistics, z, {"mean_loss": values.mean()})
+
+        def features(params: Any, statistics: Any, inputs: Any, output: str) -> jax.Array:
+            x = jnp.stack(inputs["views"])
+            z = jax.vmap(embed, in_axes=(0, 1))(unpacked(params), x.reshape(-1, networks))
+            z = z.reshape(networks, *x.shape[:2], -1)
+            return z.transpose(2, 1, 0, 3).reshape(x.shape[1], -1)
+
+        def network(params: Any, statistics: Any) -> FirstNetwork:
+            first = jax.tree.map(lambda p: p[0], unpacked(params))
+            return FirstNetwork(nnx.merge(graph, first, copy=True))
+
+        return methods.Learner(init, loss, features, network, dimension=abstract.features)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InformationBound(evaluation.Evaluation):
+    """What an objective proves about the information between one view and the others, in nats.
+
+    Of fresh batches: the loss, the bound `chance` - loss, and the gap `information` - bound; each number is the mean
+    over networks, with their standard deviation. Each network's batches are averaged first.
+    """
+
+    objective: losses.Loss = losses.poly_view
+    """Of (M, K, d) embeddings."""
+    views: int = 2
+    """M."""
+    networks: int = 16
+    """Networks whose embeddings lie side by side."""
+    instances: int = 1024
+    """K, instances of a batch."""
+    chance: float = 0.0
+    """Loss of a network that knows nothing."""
+    information: float = 0.0
+    """What there is to know."""
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """`test` is measured; the few examples of `picture` are for the picture of the embeddings."""
+        return ("test", "picture")
+
+    def check(self, splits: Mapping[str, Any]) -> None:
+        """Raise a `ValueError` if the split `test` is not made of whole batches."""
+        if len(splits["test"]) % self.instances:
+            raise ValueError(
+                f"evaluation.instances must divide the {len(splits['test'])} test examples, got {self.instances}"
+            )
+
+    def measure(
+        self, features: Mapping[str, np.ndarray], splits: Mapping[str, Any]
+    ) -> list[evaluation.Result]:
+        """Loss, bound and gap."""
+        z = features["test"].reshape(-1, self.instances, self.views, self.networks, self._length(features))
+        if z.shape[-1] == 1:
+            why = "not measured: unit vectors of length 1 are signs"
+            return [evaluation.Result(name, None, None, why) for name in ("loss", "bound", "gap")]
+        loss_of = jax.jit(self.objective)
+        by_batch = [[loss_of(batch[:, :, s].swapaxes(0, 1)) for batch in z] for s in range(self.networks)]
+        loss = np.asarray(by_batch, np.float64).mean(1)
+        bound = self.chance - loss
+        how = (
+            f"nats, mean and deviation of {self.networks} networks, each on {len(z)} batches of {self.instances} "
+            f"instances and {self.views} views"
+        )
+        found = {"loss": loss, "bound": bound, "gap": self.information - bound}
+        return [
+            evaluation.Result(
+                name, float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else None, f"{name}, {how}"
+            )
+            for name, x in found.items()
+        ]
+
+    def _length(self, features: Mapping[str, np.ndarray]) -> int:
+        """d, of an embedding."""
+        return features["test"].shape[1] // (self.views * self.networks)
