@@ -165,7 +165,9 @@ class InformationBound(evaluation.Evaluation):
                 f"evaluation.instances must divide the {len(splits['test'])} test examples, got {self.instances}"
             )
 
-    def measure(self, features: Mapping[str, np.ndarray], splits: Mapping[str, Any]) -> list[evaluation.Result]:
+    def measure(
+        self, features: Mapping[str, np.ndarray], splits: Mapping[str, Any]
+    ) -> list[evaluation.Result]:
         """Loss, bound and gap."""
         z = features["test"].reshape(-1, self.instances, self.views, self.networks, self._length(features))
         if z.shape[-1] == 1:
