@@ -320,8 +320,9 @@ writes this page, its figure and gaussian.json beside the folders of its {len(fo
 Each instance has M views x = c + noise, c ~ N(0, {c["signal"]:g}²), noise ~ N(0, {c["noise"]:g}²), K = {c["instances"]}
 instances a batch. An MLP {widths} with {c["encoder"]["activation"].upper()} embeds each view; unit vectors, temperature
 {c["temperature"]:g}. AdamW at {c["learning_rate"]:g}, weight decay {c["weight_decay"]:g}, {c["epochs"]} epochs of
-{c["steps_per_epoch"]} fresh batches, {c["seeds"]} networks side by side in a run. Every number below is the library's own loss
-on {c["evaluation_batches"]} fresh batches a seed: mean ± standard deviation over seeds, in nats.
+{c["steps_per_epoch"]} fresh batches, {c["seeds"]} seeds, whose networks one run trains side by side. Every number below
+is the library's own loss on {c["evaluation_batches"]} fresh batches a seed: mean ± standard deviation over seeds, in
+nats.
 
 ![Information and bounds, gap, ratio and loss against the number of views]({figure})
 
