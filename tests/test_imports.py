@@ -23,7 +23,7 @@ ALLOWED = {
     "training": {"augment", "data", "models", "methods", "evaluation", "metrics", "losses", "transport"},
     "cli": {"training", "evaluation", "report", "data", "models", "studies"},
 }
-ROOT_PRIVATE = {"_checks", "_numerics"}
+ROOT_PRIVATE = {"_checks", "_files", "_numerics"}
 
 
 def imported(path: Path) -> set[str]:

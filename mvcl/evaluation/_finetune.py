@@ -21,15 +21,22 @@ from mvcl.evaluation._table import Result
 State = dict[str, Any]
 
 
+class ImageSpec(Protocol):
+    """What an image is: `image_shape`, (H, W, C) when all images have it, else None."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None: ...
+
+
 class LabelledImages(Protocol):
     """What is needed of a split; `mvcl.data.Split` has it.
 
     Attributes:
       labels: (N,) class numbers.
       class_names: name of each class.
-      image_shape: (H, W, C) when all images have it, else None.
-      read: row number -> (H, W, C) image.
-      images: all N images in memory, or None.
+      spec: what an example is.
+      read: (row, epoch) -> an image (H, W, C), as a tuple of one.
+      arrays: all N images in memory, as a tuple of one, or None.
     """
 
     @property
@@ -37,11 +44,11 @@ class LabelledImages(Protocol):
     @property
     def class_names(self) -> tuple[str, ...]: ...
     @property
-    def image_shape(self) -> tuple[int, int, int] | None: ...
+    def spec(self) -> ImageSpec: ...
     @property
-    def read(self) -> Callable[[int], np.ndarray]: ...
+    def read(self) -> Callable[[int, int], tuple[np.ndarray, ...]]: ...
     @property
-    def images(self) -> np.ndarray | None: ...
+    def arrays(self) -> tuple[np.ndarray, ...] | None: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,7 +245,7 @@ def finetune(
     if train.class_names != test.class_names or not train.class_names:
         raise ValueError("splits must hold the same classes in train and test, and at least one")
     # Images of one size are cropped on the device; others are cropped here, and a batch is of crops.
-    cropped = train.image_shape is None or test.image_shape is None
+    cropped = train.spec.image_shape is None or test.spec.image_shape is None
     classes = len(train.class_names)
     program = finetune_program(encoder, options, view, train.labels, classes, cropped=cropped)
     policy = _policy(options, view)
@@ -354,15 +361,15 @@ def _crops(
     pool: ThreadPoolExecutor,
 ) -> np.ndarray:
     def crop(row: int) -> np.ndarray:
-        return augment.host_crop(split.read(row), policies, seed, epoch, row)
+        return augment.host_crop(split.read(row, 0)[0], policies, seed, epoch, row)
 
     return np.stack(list(pool.map(crop, rows.tolist())))
 
 
 def _take(split: LabelledImages, rows: np.ndarray, pool: ThreadPoolExecutor) -> np.ndarray:
-    if split.images is not None:
-        return split.images[rows]
-    return np.stack(list(pool.map(split.read, rows.tolist())))
+    if split.arrays is not None:
+        return split.arrays[0][rows]
+    return np.stack(list(pool.map(lambda row: split.read(row, 0)[0], rows.tolist())))
 
 
 def _check(options: Finetune, rows: int, num_classes: int) -> None:

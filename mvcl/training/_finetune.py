@@ -1,11 +1,11 @@
 """Fine-tuning of a run's encoder, on its own data or another set."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from mvcl import data, evaluation
 from mvcl.training import _program
-from mvcl.training._train import Run, one_encoder
+from mvcl.training._encoding import one_encoder
+from mvcl.training._run import Run
 
 
 def finetune(
@@ -28,14 +28,18 @@ def finetune(
     Raises:
       ValueError: the run's method has an encoder for each view, or the data are no labelled images.
     """
-    chosen: Mapping[str, Any] = run.splits if splits is None else splits
-    if not all(isinstance(chosen.get(part), data.Split) for part in ("train", "test")):
-        raise ValueError("fine-tuning needs train and test splits of labelled images; these data hold others")
+    chosen = run.splits if splits is None else splits
+    for part in ("train", "test"):
+        split = chosen.get(part)
+        if split is None or split.spec.views is not None or not split.class_names:
+            raise ValueError(
+                "fine-tuning needs train and test splits of labelled images; these data hold others"
+            )
     encoder = one_encoder(run, state)
-    channels = data.outline(chosen["train"]).channels
-    if channels != run.outline.channels:
+    channels = chosen["train"].spec.channels
+    if channels != run.outline.spec.channels:
         raise ValueError(
-            f"the encoder takes {run.outline.channels} channels and these images have {channels}"
+            f"the encoder takes {run.outline.spec.channels} channels and these images have {channels}"
         )
-    view = _program.evaluation_policy(run.config, chosen["test"].image_shape)
+    view = _program.evaluation_policy(run.config, chosen["test"].spec.image_shape)
     return evaluation.finetune(encoder, chosen, options, view, report)
