@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import augment, data, evaluation, methods, models, training
+from mvcl import _files, augment, data, evaluation, methods, models, training
 from mvcl.training import AdamW, Config, Train, Views
 
 RESULTS = "results.jsonl"
@@ -77,10 +77,10 @@ def part_of(source: Path, folder: Path, train: int, test: int) -> Path:
         arrays: dict[str, np.ndarray] = {"class_names": np.asarray(splits["train"].class_names)}
         for name, count in (("train", train), ("test", test)):
             split = splits[name]
-            arrays[f"{name}_images"] = split.take(np.arange(min(count, len(split))))
+            arrays[f"{name}_images"] = split.take(np.arange(min(count, len(split))))[0]
             arrays[f"{name}_labels"] = split.labels[:count]
-        np.savez(folder / ".part.npz", **arrays)
-        (folder / ".part.npz").replace(path)
+        with _files.replacing(path) as beside, open(beside, "wb") as file:
+            np.savez(file, **arrays)
     return path
 
 
@@ -133,7 +133,7 @@ def baselines(path: Path, epochs: float) -> list[dict[str, Any]]:
     """The untrained encoder and the pixels."""
     run = training.prepare(config_of("nt_xent", 0, path, epochs))
     raw = {
-        name: run.splits[name].take(np.arange(len(run.splits[name]))).reshape(len(run.splits[name]), -1)
+        name: run.splits[name].take(np.arange(len(run.splits[name])))[0].reshape(len(run.splits[name]), -1)
         / 255.0
         for name in ("train", "test")
     }

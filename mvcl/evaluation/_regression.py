@@ -173,6 +173,6 @@ class Regression(Evaluation):
             splits["test"].labels,
             valid_features=features["valid"] if given else None,
             valid_targets=splits["valid"].labels if given else None,
-            groups=getattr(splits["train"], "groups", None),
+            groups=splits["train"].groups,
             seed=self.seed,
         )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import _extras
+from mvcl import _extras, _files
 from mvcl.models._registry import EncoderConfig
 from mvcl.models._resnet import ResNet
 from mvcl.models._vit import Frozen, ViT
@@ -75,14 +75,11 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
         "config": json.dumps(asdict(config)),
     }
     path = Path(path)
-    partial = path.with_name(path.name + ".partial")
     try:
-        save_file(tensors, partial, metadata)
-        partial.replace(path)
+        with _files.replacing(path) as beside:
+            save_file(tensors, beside, metadata)
     except SafetensorError as error:  # what its Rust core raises for a full disk or a missing folder
         raise OSError(f"cannot write {path}: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:

@@ -174,11 +174,11 @@ def suited_to(config: Config, outline: Outline) -> Config:
     Tables may have few rows: the batch is then all of them. Without labels as many clusters are evaluated as the
     method has.
     """
-    k = outline.views if outline.view_shapes is None else len(outline.view_shapes)
+    k = outline.spec.views
     if k is None:
         return config
     views, train, protocol = dataclasses.replace(config.views, k=k), config.train, config.evaluation
-    if outline.view_shapes is not None and views.strategy == "growing":
+    if outline.spec.given and views.strategy == "growing":
         train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
     if isinstance(protocol, Clustering) and outline.classes < 2 and not protocol.clusters:
         protocol = dataclasses.replace(protocol, clusters=getattr(config.method, "clusters", 0))
