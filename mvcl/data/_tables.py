@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _files
+from mvcl import _extras, _files
 from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
 
 LABEL_NAMES = (
@@ -480,10 +480,7 @@ def _read_table(file: Path) -> dict[str, np.ndarray]:
         from pyarrow import csv, parquet
 
     try:
-        if file.suffix.lower() == ".csv":
-            table = csv.read_csv(file)
-        else:
-            table = parquet.read_table(file)
+        table = csv.read_csv(file) if file.suffix.lower() == ".csv" else parquet.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     if len(set(table.column_names)) < len(table.column_names):

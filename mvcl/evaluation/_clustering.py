@@ -104,6 +104,10 @@ class Clustering(Evaluation):
     draws: int = 10
     """Draws of that share."""
 
+    def of_clusters(self, clusters: int) -> "Clustering":
+        """As many clusters as the method found, unless their number is given."""
+        return dataclasses.replace(self, clusters=self.clusters or clusters)
+
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """All: `test` is for the picture of the embeddings."""
         return ("train", "test")

@@ -71,6 +71,10 @@ class Evaluation:
         """Whether an untrained encoder and the raw input are measured beside the trained one."""
         return True
 
+    def of_clusters(self, clusters: int) -> "Evaluation":
+        """This protocol for data without labels, in which the method found so many clusters; 0: it looked for none."""
+        return self
+
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """The splits whose features `measure` needs."""
         return ("train", "test")

@@ -55,7 +55,8 @@ class FirstNetwork(nnx.Module):
     """The first of the networks; it has no head."""
 
     def __init__(self, encoder: nnx.Module) -> None:
-        self.encoder, self.head = encoder, nnx.List([])
+        self.encoder = encoder
+        self.head: nnx.List[nnx.Module] = nnx.List([])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

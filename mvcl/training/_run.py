@@ -34,6 +34,10 @@ def prepare(config: Config) -> Run:
     outline = splits["train"].outline
     config = check(suited_to(config, outline))
     program = _program.build(config, outline)
+    if outline.classes < 2:
+        config = dataclasses.replace(
+            config, evaluation=config.evaluation.of_clusters(program.learner.clusters)
+        )
     config.evaluation.check(splits)
     return Run(config, splits, outline, program)
 
