@@ -26,6 +26,8 @@ def byol(
 
     Piran 2024 (ICML), Eq. 2; Grill 2020. Stopping the gradient of the target is the caller's choice.
 
+    Cost: n d multiply-adds in the forward pass.
+
     Args:
       x: (n, d) floating, n >= 2: predictions.
       y: (n, d), of the same dtype: targets.

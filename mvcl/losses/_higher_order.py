@@ -85,6 +85,8 @@ def all_pairs(
     package compute every similarity once for all the pairs that need it; any other callable is called pair by
     pair.
 
+    Cost: each of the k (k-1)/2 blocks of two views once, and of the k within a view where the loss needs them.
+
     Args:
       pair: `f(x, y) -> scalar`, for instance `nt_xent` or `functools.partial(info_nce, temperature=0.2)`.
       weights: (k, k) factors W of the pairs, arrays or nested tuples, None for ones; "unordered" reads those
@@ -146,6 +148,8 @@ def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
     Koromilas 2025 Eq. 5, Piran 2024 Eq. 4. The views are put on the unit sphere here and the pair loss is
     called with `normalize=False` (where it declares that option), so that the mean keeps its length.
 
+    Cost: k times the pair loss.
+
     Args:
       pair: `f(x, y, normalize=...) -> scalar`, for instance `nt_xent`.
       normalize_rest: renormalise the mean. The released NT-Xent average does not, the released DHEL average
@@ -154,6 +158,9 @@ def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
     Returns:
       `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
       With a mask the mean is over the other views that are there.
+
+    Raises:
+      ValueError: by the objective, for shapes, dtypes or values other than these.
     """
     return functools.partial(_one_vs_rest, pair=pair, normalize_rest=normalize_rest)
 
@@ -206,12 +213,17 @@ def cross_pairs(pair: PairLoss) -> GroupLoss:
 
     Jeon 2025, the released code's `loss_avg`.
 
+    Cost: m m' times the pair loss.
+
     Args:
       pair: `f(x, y) -> scalar`.
 
     Returns:
       `f(queries, keys, *, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is (m + m', n),
       the queries' first. The options go to the pair loss.
+
+    Raises:
+      ValueError: by the objective, for shapes, dtypes or values other than these.
     """
     return functools.partial(_cross_pairs, pair=pair)
 
@@ -236,7 +248,11 @@ def _mean_pair(
 def mean_pair(pair: PairLoss) -> GroupLoss:
     """A pair loss of the mean query and the mean key, both renormalised.
 
+        L( unit(mean_a q_a), unit(mean_b k_b) )
+
     Jeon 2025, the released code's `fea_avg`.
+
+    Cost: that of the pair loss.
 
     Args:
       pair: `f(x, y, normalize=...) -> scalar`.
@@ -244,6 +260,9 @@ def mean_pair(pair: PairLoss) -> GroupLoss:
     Returns:
       `f(queries, keys, *, normalize=True, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is
       (m + m', n), the queries' first, and the means are over what is there. The options go to the pair loss.
+
+    Raises:
+      ValueError: by the objective, for shapes, dtypes or values other than these.
     """
     return functools.partial(_mean_pair, pair=pair)
 

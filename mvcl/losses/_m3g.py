@@ -55,6 +55,8 @@ def m3g(
     it, so the loss is >= 0 up to rounding, converged or not. The gradient is Danskin's: C's vector-Jacobian
     product with J - P.
 
+    Cost: n^k for each sweep over the views, as matrix products; sums over pairs hold no tensor.
+
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is computed in float32.
       epsilon: positive weight of the entropy, in the unit of the cost.
@@ -65,11 +67,11 @@ def m3g(
       normalize: project vectors onto the unit sphere first; zero stays zero.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
-      mask: refused: a marginal over missing views is not defined.
+      mask: must be None: a marginal over missing views is not defined.
       axis_name: mesh axis over which the instances are split, inside `shard_map`; the tuples are split over
         it too.
       block_size: rows of n numbers that Sinkhorn holds at once; None decides.
-      max_operations: multiply-adds of one pass above which a problem is refused.
+      max_operations: multiply-adds of one pass; a problem of more raises an error.
 
     Returns:
       Scalar, float32 or wider. For coinciding vectors, which make every matching as good, (k-1) ε log n.

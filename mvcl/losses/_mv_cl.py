@@ -29,6 +29,8 @@ def mv_cl1(
     over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eq. 19, with the
     factor 1/(kn) of Eq. 7, which defines it; the second line of Eq. 19 prints 1/M.
 
+    Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
+
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       temperature: positive divisor of the inner products, no unit.
@@ -74,6 +76,8 @@ def mv_cl2(
     over instances i, j and views l, l'. Koromilas 2025 (arXiv 2507.06979), Eq. 20, with the factor 1/(kn) of
     Eq. 9, which defines it. The released code sums the energy over l instead: `energy="sum"`, with which the
     published numbers were made.
+
+    Cost: k n² d multiply-adds in the forward pass.
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.

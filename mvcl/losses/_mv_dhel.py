@@ -27,6 +27,8 @@ def mv_dhel(
     over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and
     the released code sums l < m only (log 2 more, same gradient); this is Eq. 12.
 
+    Cost: k n² d multiply-adds in the forward pass.
+
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       temperature: positive divisor of the inner products, no unit.

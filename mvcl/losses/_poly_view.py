@@ -36,6 +36,8 @@ def poly_view(
     negatives on view α (the same for the geometric mean); this is Eqs. 12 and 14. Koromilas 2025, Eq. 6, is k
     times the geometric one. At k = 2 both equal `nt_xent`.
 
+    Cost: k (k+1)/2 n² d multiply-adds in the forward pass.
+
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       temperature: positive divisor of the inner products, no unit.

@@ -71,12 +71,14 @@ def siglip(
     axis_name: str | None = None,
     block_size: int | None = None,
 ) -> jax.Array:
-    """SigLIP: every pair of vectors on its own is told to be of one instance or not.
+    """SigLIP: each pair of vectors is classified on its own as of one instance or of two.
 
         -(1/n) Σ_i Σ_j log σ( t_ij (scale <x_i, y_j> + bias) ),   t_ij = +1 if i = j else -1
 
     Zhai 2023 (ICCV), the released code; the printed formula (Shidani 2024, Eq. 124) flips the sign of the
     bias.
+
+    Cost: n² d multiply-adds in the forward pass.
 
     Args:
       x: (n, d) floating, n >= 2: one view.
@@ -126,6 +128,8 @@ def poly_siglip(
     on β as Eq. 14 is. The other views are not among the negatives, as the sigmoid loss compares two views at
     a time. The geometric one is then the mean of `siglip` over the pairs of views; at k = 2 both equal
     `siglip`, which is symmetric.
+
+    Cost: k² n² d multiply-adds in the forward pass.
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.

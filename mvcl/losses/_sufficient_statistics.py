@@ -32,6 +32,8 @@ def sufficient_statistics(
     pseudocode. Eq. 22 lets j be i as well; Eq. 21 and the count of Theorem 2.4 do not. At k = 2 it equals
     `nt_xent`.
 
+    Cost: k² n² d multiply-adds in the forward pass.
+
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       temperature: positive divisor of the inner products, no unit.
