@@ -47,7 +47,7 @@ lint: .venv/.test
 	$(PYTHON) -m venv .venv
 
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) install --constraint constraints.txt --editable .
+	$(PIP) install --constraint constraints.txt --editable '.[train]'
 	@touch $@
 
 .venv/.test: pyproject.toml constraints.txt | .venv/bin/python

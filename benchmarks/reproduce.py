@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import augment, data, evaluation, losses, methods, models, training
+from mvcl import _files, augment, data, evaluation, losses, methods, models, training
 from mvcl.training import AdamW, Config, Train, Views
 
 _XENT = partial(losses.nt_xent, temperature=0.5)
@@ -72,10 +72,10 @@ def part_of(source: Path, folder: Path, train: int, test: int) -> Path:
         arrays: dict[str, np.ndarray] = {"class_names": np.asarray(splits["train"].class_names)}
         for name, count in (("train", train), ("test", test)):
             split = splits[name]
-            arrays[f"{name}_images"] = split.take(np.arange(min(count, len(split))))
+            arrays[f"{name}_images"] = split.take(np.arange(min(count, len(split))))[0]
             arrays[f"{name}_labels"] = split.labels[:count]
-        np.savez(folder / ".part.npz", **arrays)
-        (folder / ".part.npz").replace(path)
+        with _files.replacing(path) as beside, open(beside, "wb") as file:
+            np.savez(file, **arrays)
     return path
 
 

@@ -213,7 +213,7 @@ def numbers(study: Gaussian, folder: Path) -> dict[str, Any]:
         config, workdir = config_of(study, name, views), folder / f"{name}_{views}"
         print(f"{OBJECTIVES[name].label}, M = {views}", flush=True)
         trained = training.train(config, workdir)["trained encoder"]
-        found = {result.name: [result.value, result.deviation or 0.0] for result in trained}
+        found = {result.name: [result.value or 0.0, result.deviation or 0.0] for result in trained}
         truth = metrics.gaussian_information(views, study.variance_ratio)
         found["ratio"] = [x / truth for x in found["bound"]]
         last = json.loads((workdir / "metrics.jsonl").read_text().splitlines()[-1])

@@ -268,5 +268,5 @@ def test_the_nine_are_known_to_tfds():
 
 
 def test_preparing_the_nine_asks_for_tensorflow_once(tmp_path):
-    with pytest.raises(ValueError, match=r"preparing caltech101 needs TensorFlow.*mvcl\[tensorflow\]"):
+    with pytest.raises(ValueError, match=r"preparing caltech101 needs tensorflow.*mvcl\[tensorflow\]"):
         data.PrepareTransfer(directory=str(tmp_path)).run()

@@ -410,7 +410,7 @@ def test_opening_what_is_not_prepared(tmp_path):
 def test_a_missing_library_names_the_extra(tmp_path, monkeypatch):
     write_physionet(tmp_path, "tr00-0001")
     monkeypatch.setitem(__import__("sys").modules, "wfdb", None)
-    with pytest.raises(ValueError, match=r"needs wfdb .*pip install 'mvcl\[eeg\]'"):
+    with pytest.raises(ValueError, match=r"needs wfdb: pip install 'mvcl\[eeg\]'"):
         PrepareEeg(source=str(tmp_path), directory=str(tmp_path / "out")).run()
 
 

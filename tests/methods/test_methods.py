@@ -9,18 +9,32 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from mvcl import data, losses, methods, models, training
-from mvcl.methods import OBJECTIVES, PAIR_OBJECTIVES
-from mvcl.training import Config, Views
+from mvcl import data, losses, methods, models
 
 N, K, SHAPE = 6, 4, (5,)
 ENCODER = models.MLP(widths=(7,))
 HEAD = models.MLPHead(hidden=6, out=3)
 
 
-def setting(objective=None, shapes=(SHAPE,) * K, given=True, classes=3, encoder=ENCODER, head=HEAD):
-    objective = OBJECTIVES["mv_infonce"]() if objective is None else objective
-    return methods.Setting(encoder, head, objective, shapes, given, 20, classes, jnp.float32)
+def setting(
+    objective=losses.mv_infonce,
+    shapes=(SHAPE,) * K,
+    given=True,
+    classes=3,
+    encoder=ENCODER,
+    head=HEAD,
+    **more,
+):
+    return methods.Specification(
+        encoder=encoder,
+        head=head,
+        objective=objective,
+        shapes=shapes,
+        given=given,
+        examples=20,
+        classes=classes,
+        **more,
+    )
 
 
 @pytest.fixture
@@ -53,13 +67,15 @@ def graph_of(shape=SHAPE):
 
 @pytest.mark.parametrize("name", ["dsf", "cross_pairs", "mean_pair"])
 def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name):
-    pair = PAIR_OBJECTIVES["info_nce"](temperature=0.2, in_batch_negatives=False)
-    options = {"in_batch_negatives": False} if name == "dsf" else {"pair": pair}
-    objective = OBJECTIVES[name](**options)
+    if name == "dsf":
+        objective = partial(losses.dsf, in_batch_negatives=False)
+    else:
+        pair = partial(losses.info_nce, temperature=0.2, in_batch_negatives=False)
+        objective = getattr(losses, name)(pair)
     learner = methods.MocoV2(queue=10).build(setting(objective))
     params, statistics = learner.init(jax.random.key(1))
     params = moved(params, rng)
-    loss, (new, _, _) = learner.loss(params, statistics, inputs, draw, objective.measured, None)
+    loss, (new, _, _) = learner.loss(params, statistics, inputs, draw, methods.of_views(objective), None)
 
     queries = embedded(graph_of(), params["network"], statistics["network"], inputs["views"][:2])
     keys = embedded(graph_of(), statistics["momentum"], statistics["momentum_network"], inputs["views"][2:])
@@ -87,12 +103,12 @@ def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name):
 
 
 def test_moco_v3_contrasts_each_half_with_the_other(inputs, rng):
-    objective = OBJECTIVES["cross_pairs"](pair=PAIR_OBJECTIVES["info_nce"](temperature=0.2))
+    objective = losses.cross_pairs(partial(losses.info_nce, temperature=0.2))
     method = methods.MocoV3(predictor=models.MLPHead(hidden=4, out=3))
     learner = method.build(setting(objective))
     params, statistics = learner.init(jax.random.key(1))
     params = moved(params, rng)
-    loss, _ = learner.loss(params, statistics, inputs, draw, objective.measured, None)
+    loss, _ = learner.loss(params, statistics, inputs, draw, methods.of_views(objective), None)
 
     z = embedded(graph_of(), params["network"], statistics["network"], inputs["views"])
     graph = nnx.graphdef(
@@ -108,12 +124,12 @@ def test_moco_v3_contrasts_each_half_with_the_other(inputs, rng):
 
 
 def test_student_teacher_takes_each_view_from_the_teacher_in_turn(inputs, rng):
-    objective = OBJECTIVES["one_vs_rest"](pair=PAIR_OBJECTIVES["byol"]())
+    objective = losses.one_vs_rest(losses.byol)
     method = methods.StudentTeacher(predictor=models.IdentityHead())
     learner = method.build(setting(objective))
     params, statistics = learner.init(jax.random.key(1))
     params = moved(params, rng)
-    loss, _ = learner.loss(params, statistics, inputs, draw, objective.measured, None)
+    loss, _ = learner.loss(params, statistics, inputs, draw, methods.of_views(objective), None)
 
     s = np.asarray(
         embedded(graph_of(), params["network"], statistics["network"], inputs["views"]), np.float64
@@ -136,17 +152,19 @@ def test_no_gradient_reaches_the_slow_side(inputs, method):
         if dataclasses.is_dataclass(method) and not isinstance(method, type)
         else method(predictor=models.MLPHead(hidden=4, out=3))
     )
-    objective = OBJECTIVES["mv_infonce"]()
+    objective = losses.mv_infonce
     learner = method.build(setting(objective))
     params, statistics = learner.init(jax.random.key(1))
 
     def loss(slow):
         whole = statistics | {"momentum": slow}
-        return learner.loss(params, whole, inputs, draw, objective.measured, None)[0]
+        return learner.loss(params, whole, inputs, draw, methods.of_views(objective), None)[0]
 
     gradient = jax.grad(loss)(statistics["momentum"])
     assert all(not np.any(g) for g in jax.tree.leaves(gradient))
-    own = jax.grad(lambda p: learner.loss(p, statistics, inputs, draw, objective.measured, None)[0])(params)
+    own = jax.grad(lambda p: learner.loss(p, statistics, inputs, draw, methods.of_views(objective), None)[0])(
+        params
+    )
     assert all(np.any(g) for g in jax.tree.leaves(own))
 
 
@@ -186,7 +204,7 @@ def test_either_network_can_be_evaluated(inputs, rng):
 
 def test_multi_encoder_leaves_out_missing_views(rng):
     shapes = ((5,), (3,), (4,))
-    objective = OBJECTIVES["mv_infonce"]()
+    objective = losses.mv_infonce
     learner = methods.MultiEncoder().build(setting(objective, shapes))
     params, statistics = learner.init(jax.random.key(1))
     views = tuple(rng.normal(size=(N, *s)).astype(np.float32) for s in shapes)
@@ -197,7 +215,7 @@ def test_multi_encoder_leaves_out_missing_views(rng):
 
     def loss(params, views):
         batch = {"views": views, "present": present}
-        return learner.loss(params, statistics, batch, draw, objective.measured, None)[0]
+        return learner.loss(params, statistics, batch, draw, methods.of_views(objective), None)[0]
 
     value, gradient = jax.value_and_grad(loss)(params, hidden)
     again, same = jax.value_and_grad(loss)(params, other)
@@ -231,22 +249,30 @@ def test_supervised_learns_the_label(inputs, classes):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("method", "change", "message"),
     [
+        (methods.MocoV2(), {"shapes": (SHAPE,) * 3}, "must be even"),
+        (methods.MocoV2(), {"objective": losses.m3g}, "m3g has no place for a queue"),
+        (methods.MocoV2(momentum=1.5), {"objective": losses.dsf}, r"in \[0, 1\]"),
+        (methods.MocoV3(), {"shapes": (SHAPE,) * 3}, "must be even"),
+        (methods.MultiEncoder(), {"microbatch": 2}, "microbatch"),
         (
-            {"method": methods.MocoV2(), "views": Views(k=3), "objective": OBJECTIVES["mv_dhel"]()},
-            "must be even",
+            methods.Simclr(),
+            {"microbatch": 2, "encoder": models.MLP(widths=(7, 7), norm="batch")},
+            "without batch statistics",
         ),
-        ({"method": methods.MocoV2(), "objective": OBJECTIVES["m3g"]()}, "no place for a queue"),
-        ({"method": methods.MocoV2(momentum=1.5), "objective": OBJECTIVES["dsf"]()}, r"in \[0, 1\]"),
-        ({"method": methods.MocoV3(), "views": Views(k=3)}, "must be even"),
-        ({"objective": OBJECTIVES["dsf"](), "views": Views(k=3)}, "must be even"),
-        ({"method": methods.MultiEncoder(), "train": training.Train(microbatch=2)}, "microbatch"),
     ],
 )
-def test_what_does_not_go_together_is_said(change, message):
+def test_refuses_what_does_not_go_together(method, change, message):
     with pytest.raises(ValueError, match=message):
-        training.check(dataclasses.replace(Config(), **change))
+        method.build(setting(**change))
+
+
+def test_refuses_views_that_an_objective_does_not_take():
+    with pytest.raises(ValueError, match="must be even, got 3"):
+        methods.check(losses.dsf, 3)
+    with pytest.raises(ValueError, match=r"objective:all_pairs objective\.pair:nt_xent"):
+        methods.check(losses.nt_xent, 4)
 
 
 def test_shapes_that_do_not_fit_are_said():

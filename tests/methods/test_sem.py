@@ -1,7 +1,7 @@
 """SEM against its formulas in numpy loops, and its schedule."""
 
 import dataclasses
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -17,23 +17,25 @@ SMALL = methods.Sem(pretrain_epochs=2, update_epochs=3, hidden=(7, 6), features=
 
 
 def objective(pair="nt_xent", pairs="all", reduction="sum", **options):
-    pair = methods.PAIR_OBJECTIVES[pair](**options)
-    return methods.OBJECTIVES["all_pairs"](pairs=pairs, reduction=reduction, pair=pair)
+    return losses.all_pairs(partial(getattr(losses, pair), **options), None, pairs, reduction)
 
 
 @cache
 def build(method=SMALL, of=None):
-    setting = methods.Setting(
-        models.MLP(),
-        models.HEADS["none"](),
-        of or objective(),
-        tuple((w,) for w in WIDTHS),
-        True,
-        N,
-        2,
-        jnp.float32,
+    return method.build(specification(of or objective()))
+
+
+def specification(of, **more):
+    return methods.Specification(
+        encoder=models.MLP(),
+        head=models.IdentityHead(),
+        objective=of,
+        shapes=tuple((w,) for w in WIDTHS),
+        given=True,
+        examples=N,
+        classes=2,
+        **more,
     )
-    return method.build(setting)
 
 
 def batch(rng, epoch=2, present=None):
@@ -60,7 +62,7 @@ def program(learner):
     """Loss and gradient, compiled once a learner."""
 
     def loss(params, statistics, inputs):
-        return learner.loss(params, statistics, inputs, draw, objective().measured)
+        return learner.loss(params, statistics, inputs, draw, methods.of_views(objective()))
 
     return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
@@ -262,38 +264,8 @@ def test_agreement_of_clusters():
     np.testing.assert_allclose(found[0, 0], np.eye(2))
 
 
-@pytest.mark.parametrize(
-    ("pair", "pairs", "reduction"), [("nt_xent", "all", "sum"), ("info_nce", "unordered", "mean")]
-)
-def test_instance_weights_of_one_change_nothing(rng, pair, pairs, reduction):
-    z = rng.normal(size=(3, 6, 4)).astype(np.float32)
-    z /= np.linalg.norm(z, axis=2, keepdims=True)
-    weights = rng.random((3, 3)).astype(np.float32)
-    weights += weights.T
-    there = rng.random((3, 6)) < 0.8
-    of = objective(pair, pairs, reduction, temperature=0.7)
-    found, expected = jax.jit(
-        lambda z: (
-            _sem.weighted_log_ratios(z, weights, jnp.ones((3, 3, 6)), there, of),
-            of.loss(z, weights=weights, mask=there),
-        )
-    )(z)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_instance_weights(rng):
-    """nt_xent of one pair, instance by instance."""
-    z = rng.normal(size=(2, 5, 4))
-    z /= np.linalg.norm(z, axis=2, keepdims=True)
-    a = rng.random((2, 2, 5))
-    a = (a + a.swapaxes(0, 1)) / 2
-    anchors = np.concatenate(z)
-    s = np.exp(anchors @ anchors.T / 0.7)
-    terms = [np.log(s[i].sum() - s[i, i]) - np.log(s[i, (i + 5) % 10]) for i in range(10)]
-    expected = np.mean([a[0, 1, i % 5] * t for i, t in enumerate(terms)])
-    of = objective("nt_xent", "unordered", "sum", temperature=0.7)
-    found = jax.jit(lambda z: _sem.weighted_log_ratios(z, jnp.ones((2, 2)), a, jnp.ones((2, 5), bool), of))(z)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+def own_pair_loss(x, y):
+    return -jnp.mean(jnp.sum(x * y, axis=-1))
 
 
 def test_sample_weights_follow_the_clusters(rng):
@@ -314,19 +286,19 @@ def test_sample_weights_follow_the_clusters(rng):
         ]
     )
     np.testing.assert_allclose(a.mean(2), 1, rtol=1e-5)
-    there = jnp.ones((3, N), bool)
-    expected = jax.jit(lambda z: _sem.weighted_log_ratios(z, record["weights"], a, there, objective()))(z)
+    weights = record["weights"][:, :, None] * a
+    expected = jax.jit(objective())(z, weights=weights)
     np.testing.assert_allclose(measures["contrast"], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("change", "of", "message"),
     [
-        ({}, methods.OBJECTIVES["mv_infonce"](), "objective must be all_pairs, got mv_infonce"),
+        ({}, losses.mv_infonce, "objective must be all_pairs, got mv_infonce"),
         (
             {"sample_weights": True},
-            objective("spectral"),
-            "objective.pair must be info_nce or nt_xent, got spectral",
+            losses.all_pairs(own_pair_loss),
+            r"needs all_pairs of a pair loss of this package, got all_pairs\(own_pair_loss\)",
         ),
         ({"update_epochs": 0}, objective(), "method.update_epochs must be at least 1, got 0"),
         ({"hidden": ()}, objective(), "method.hidden must hold"),
@@ -334,8 +306,6 @@ def test_sample_weights_follow_the_clusters(rng):
 )
 def test_options_that_do_not_go_together(change, of, message):
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(SMALL, **change).check(
-            methods.Plan(models.MLP(), models.HEADS["none"](), of, 3, None)
-        )
+        dataclasses.replace(SMALL, **change).build(specification(of))
     with pytest.raises(ValueError, match=r"train\.microbatch must be None"):
-        SMALL.check(methods.Plan(models.MLP(), models.HEADS["none"](), objective(), 3, 4))
+        SMALL.build(specification(objective(), microbatch=4))

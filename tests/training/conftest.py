@@ -1,6 +1,8 @@
+from functools import partial
+
 import pytest
 
-from mvcl import augment, data, methods, models
+from mvcl import augment, data, losses, models
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views
 
 
@@ -19,7 +21,7 @@ def tiny(tfds):
         views=Views(k=3, policy=augment.policy("digits")),
         encoder=models.ConvNet(widths=(4, 8)),
         head=models.MLPHead(out=8, norm="batch", output_norm="batch"),
-        objective=methods.OBJECTIVES["mv_dhel"](temperature=0.5),
+        objective=partial(losses.mv_dhel, temperature=0.5),
         optimizer=AdamW(learning_rate=1e-2),
         train=Train(steps=6, batch_size=32, log_every=2, evaluate_every=0),
         mesh=Mesh(data=1),

@@ -1,9 +1,10 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
-from mvcl import augment, methods, models, training
+from mvcl import augment, losses, training
 from mvcl.training import Config, Train, Views
 
 
@@ -16,7 +17,8 @@ def test_every_choice_survives_json(table):
         base = training.choose(base, "objective", "all_pairs")
     for name in training.CHOICES[table]:
         config = training.choose(base, table, name)
-        assert training.from_json(training.to_json(config)) == config
+        text = training.to_json(config)
+        assert training.to_json(training.from_json(text)) == text
 
 
 def test_json_keeps_tuples_of_policies():
@@ -25,20 +27,17 @@ def test_json_keeps_tuples_of_policies():
     assert training.from_json(training.to_json(config)).policies == policies
 
 
-def test_another_choice_brings_its_own_fields():
+def test_another_choice_brings_its_own_options():
     config = training.choose(Config(), "objective", "nt-xent")
-    assert config.objective == methods.OBJECTIVES["nt_xent"]()
-    assert {f.name for f in dataclasses.fields(config.objective)} >= {"temperature", "scope"}
+    assert config.objective is losses.nt_xent
     config = training.choose(
         training.choose(config, "objective", "one_vs_rest"), "objective.pair", "info_nce"
     )
-    assert config.objective.pair.temperature == 0.1
-
-
-def test_options_of_an_objective_are_those_of_the_loss():
-    options = methods.OBJECTIVES["mv_infonce"](temperature=0.2, negatives="all").options()
-    assert options["temperature"] == 0.2
-    assert options["negatives"] == "all"
+    saved = json.loads(training.to_json(config))["objective"]
+    assert saved["_function"] == "mvcl.losses.one_vs_rest"
+    assert saved["pair"]["_function"] == "mvcl.losses.info_nce"
+    assert saved["pair"]["temperature"] == 0.1
+    assert saved["normalize_rest"] is False
 
 
 @pytest.mark.parametrize(
@@ -53,19 +52,14 @@ def test_options_of_an_objective_are_those_of_the_loss():
         ({"train": Train(ema=1.0)}, r"train\.ema"),
         ({"train": Train(batch_size=1)}, "at least 2 examples"),
         (
-            {"objective": methods.OBJECTIVES["nt_xent"](), "views": Views(k=4)},
+            {"objective": losses.nt_xent, "views": Views(k=4)},
             "objective:all_pairs objective.pair:nt_xent",
         ),
-        ({"train": Train(microbatch=8)}, "encoder.norm group"),
     ],
 )
 def test_configs_that_cannot_work(change, message):
     with pytest.raises(ValueError, match=message):
         training.check(dataclasses.replace(Config(), **change))
-
-
-def test_microbatches_go_with_an_encoder_without_batch_statistics():
-    training.check(Config(encoder=models.ResNet(norm="group"), train=Train(microbatch=8)))
 
 
 def test_strategies_of_shidani():
@@ -77,27 +71,147 @@ def test_strategies_of_shidani():
     ("text", "message"),
     [
         ("{", "not JSON"),
-        ('{"_type": "Config", "data": {"_type": "Popen"}}', "unknown class 'Popen'"),
-        ('{"_type": "Config", "nonsense": 1}', "does not fit Config"),
-        ('{"_type": "Train"}', "not a Config"),
+        (
+            '{"_type": "mvcl.training.Config", "data": {"_type": "Popen"}}',
+            "unknown class or function 'Popen'",
+        ),
+        (
+            '{"_type": "mvcl.training.Config", "objective": {"_function": "mvcl.cli.main"}}',
+            "unknown .*mvcl.cli.main",
+        ),
+        ('{"_type": "mvcl.training.Config", "objective": {"_function": "os:system"}}', "unknown .*os:system"),
+        ('{"_type": "mvcl.training.Config", "nonsense": 1}', r"does not fit mvcl\.training\.Config"),
+        ('{"_type": "mvcl.training.Train"}', "not a Config"),
     ],
 )
-def test_saved_configs_from_strangers(text, message):
+def test_saved_configs_that_are_refused(text, message):
     with pytest.raises(ValueError, match=message):
         training.from_json(text)
 
 
-def test_python_configs(tmp_path):
+HEADER = """
+import dataclasses
+from functools import partial
+from mvcl import augment, data, losses, models
+from mvcl.training import Config, Views
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def get_config(): return 3", r"must return a mvcl\.training\.Config, got int"),
+        ("x = (", "is not Python"),
+        ("def other(): return Config()", r"has no function get_config\(\).*It has other"),
+        (
+            "def get_config(): return Config(objective=partial(losses.mv_dhel, temprature=1.0))",
+            "mv_dhel has no option 'temprature'; did you mean 'temperature'",
+        ),
+        (
+            "def get_config(): return Config(objective=losses.all_pairs(partial(losses.info_nce, symetric=True)))",
+            "info_nce has no option 'symetric'; did you mean 'symmetric'",
+        ),
+        (
+            "def get_config(): return Config(objective=losses.all_pairs(losses.info_nce, reduce='sum'))",
+            "all_pairs has no option 'reduce'; did you mean 'reduction'",
+        ),
+        (
+            "def get_config(): return Config(encoder=models.ResNet(deph=18))",
+            "ResNet has no option 'deph'; did you mean 'depth'",
+        ),
+        (
+            "def get_config(): return Config(veiws=Views())",
+            "Config has no option 'veiws'; did you mean 'views'",
+        ),
+        ("def get_config(): return Config(objective=lambda z: 0.0)", "top level of a file, got .*lambda"),
+        (
+            "def get_config(): return Config(objective=partial(losses.mv_dhel, 0.5))",
+            r"options of mv_dhel must be bound by keyword, got \(0\.5,\)",
+        ),
+    ],
+)
+def test_config_files_that_are_refused(tmp_path, text, message):
     file = tmp_path / "c.py"
-    file.write_text("def get_config(): return 3")
-    with pytest.raises(ValueError, match=r"must return a mvcl\.training\.Config, got int"):
+    file.write_text(HEADER + text)
+    with pytest.raises(ValueError, match=message):
         training.load(file)
-    file.write_text("x = (")
-    with pytest.raises(ValueError, match="is not Python"):
-        training.load(file)
+
+
+def test_configs_come_from_files_variants_and_folders(tmp_path):
     with pytest.raises(ValueError, match="no config at"):
         training.load(tmp_path / "none.py")
-    file = tmp_path / "config.json"
-    file.write_text(training.to_json(Config()))
-    assert training.load(file) == training.load(tmp_path) == Config()
-    assert json.loads(file.read_text())["_type"] == "Config"
+    file = tmp_path / "c.py"
+    file.write_text(HEADER + "def get_config(): return Config()\ndef four(): return Config(views=Views(k=4))")
+    assert training.load(f"{file}:four").views.k == 4
+    with pytest.raises(ValueError, match=r"no function foru\(\).*did you mean four"):
+        training.load(f"{file}:foru")
+    saved = tmp_path / "config.json"
+    saved.write_text(training.to_json(Config()))
+    sources = (saved, tmp_path, file)
+    assert {training.to_json(training.load(source)) for source in sources} == {training.to_json(Config())}
+
+
+OWN = """
+SCALE = 2.0
+
+def scaled(z):
+    return SCALE * z
+
+def my_loss(z, temperature: float = 0.5):
+    return losses.mv_dhel(scaled(z), temperature)
+
+@dataclasses.dataclass(frozen=True)
+class MyEncoder:
+    width: int = 3
+    def build(self, input_shape, *, dtype, rngs):
+        return models.MLP(widths=(self.width,)).build(input_shape, dtype=dtype, rngs=rngs)
+
+def my_cost(stack):
+    return 1 - (stack.mean(0) ** 2).sum()
+
+def get_config():
+    return Config(objective=partial(my_loss, temperature=0.25), encoder=MyEncoder(width=5))
+
+def transport():
+    return Config(objective=partial(losses.m3g, cost=my_cost))
+"""
+
+
+def test_own_functions_are_saved_by_name_and_digest(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(HEADER + OWN)
+    for source in (file, f"{file}:transport"):
+        config = training.load(source)
+        text = training.to_json(config)
+        with pytest.raises(ValueError, match=r"own\.py:\w+, which lies outside .* --config own\.py"):
+            training.from_json(text)
+        again = training.from_json(text, config)
+        assert training.to_json(again) == text
+    saved = json.loads(training.to_json(training.load(file)))
+    assert saved["objective"]["_function"] == "own.py:my_loss"
+    assert saved["objective"]["temperature"] == 0.25
+    assert saved["encoder"] == {
+        "_type": "own.py:MyEncoder",
+        "_digest": saved["encoder"]["_digest"],
+        "width": 5,
+    }
+    assert float(training.load(f"{file}:transport").objective(np.ones((2, 3, 4), np.float32))) > 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ("scaled(z), temperature)", "scaled(z), 2 * temperature)", True),
+        ("return SCALE * z", "return SCALE + z", True),
+        ("SCALE = 2.0", "SCALE = 3.0", True),
+        ("width: int = 3", "width: int = 4", False),
+        ("def transport():", "def other_transport():", False),
+    ],
+)
+def test_digest_is_of_the_code_that_a_function_uses(tmp_path, before, after, changes):
+    digests = []
+    for text in (OWN, OWN.replace(before, after)):
+        file = tmp_path / "own.py"
+        file.write_text(HEADER + text)
+        digests.append(json.loads(training.to_json(training.load(file)))["objective"]["_digest"])
+    assert (digests[0] != digests[1]) == changes

@@ -2,13 +2,13 @@
 
 import dataclasses
 import shutil
+from functools import partial
 
 import jax
 import numpy as np
 import pytest
 
-from mvcl import methods, training
-from mvcl.methods import OBJECTIVES
+from mvcl import losses, methods, training
 from mvcl.training import Views
 
 
@@ -17,7 +17,7 @@ def trained(tiny, tmp_path_factory):
     config = dataclasses.replace(
         tiny,
         views=dataclasses.replace(tiny.views, k=2),
-        objective=OBJECTIVES["dsf"](in_batch_negatives=False),
+        objective=partial(losses.dsf, in_batch_negatives=False),
         method=methods.MocoV2(momentum=0.5, queue=80),
         train=dataclasses.replace(tiny.train, steps=4),
     )

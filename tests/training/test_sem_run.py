@@ -3,14 +3,15 @@
 import csv
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mvcl import cli, data, metrics
+from mvcl import cli, data, losses, metrics
 from mvcl.evaluation import EVALUATIONS
-from mvcl.methods import OBJECTIVES, PAIR_OBJECTIVES, Sem
+from mvcl.methods import Sem
 from mvcl.training import AdamW, Checkpoint, Config, Train, check, choose, load, train
 from mvcl.training._config import suited_to
 from mvcl.training._program import build
@@ -168,10 +169,10 @@ def test_a_run_that_was_cut_is_the_run_that_was_not(tmp_path):
     """W is in the checkpoint, and what is taken at its step is taken again."""
 
     def config(steps):
-        pair = PAIR_OBJECTIVES["nt_xent"](temperature=1.0)
+        pair = partial(losses.nt_xent, temperature=1.0)
         return Config(
             data=data.DigitsViews(noise=True),
-            objective=OBJECTIVES["all_pairs"](pairs="all", reduction="sum", pair=pair),
+            objective=losses.all_pairs(pair, None, "all", "sum"),
             method=Sem(
                 pretrain_epochs=1,
                 update_epochs=1,
