@@ -28,7 +28,7 @@ reproduce-small: .venv/.run
 	make reproduce-small CIFAR10=cifar10.npz"; exit 2; }
 	$(BIN)/python -m benchmarks.reproduce --data $(CIFAR10) --write docs
 
-# The tables of docs/sem.md, hours on 2 quiet cores; a second call goes on where the first stopped.
+# The tables of docs/sem.md as runs in runs/sem, hours on 2 quiet cores; a second call goes on where the first stopped.
 reproduce-sem: .venv/.run
 	@test -f "$(DATA)" || { echo "reproduce-sem needs the file of UCI's multiple features: make reproduce-sem DATA=handwritten.mat"; \
 	  exit 2; }

@@ -63,7 +63,7 @@ def test_networks_train_side_by_side_as_each_alone():
     study = dataclasses.replace(TINY, grid=0, learning_rate=0.1, weight_decay=0.5)
     config = studies.config_of(study, "arithmetic", 3)
     run = training.prepare(config)
-    state, views = run.program.init(), run.splits["train"].views
+    state, views = run.program.init(), run.splits["train"].arrays
     rows = [np.arange(16 * step, 16 * (step + 1)) for step in range(3)]
     first = run.program.learner.network(state["params"], {}).encoder
     graph, params = nnx.split(first)
@@ -89,7 +89,7 @@ def test_features_are_embeddings_by_view_and_network():
     config = studies.config_of(TINY, "arithmetic", 3)
     run = training.prepare(config)
     state = run.program.init()
-    views = tuple(view[:5] for view in run.splits["test"].views)
+    views = tuple(view[:5] for view in run.splits["test"].arrays)
     found = run.program.apply(state["params"], {}, {"views": views}).reshape(5, 3, 3, -1)
     first = run.program.learner.network(state["params"], {}).encoder
     for m in range(3):
