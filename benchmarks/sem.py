@@ -94,10 +94,10 @@ DIGIT_ROWS = (ROWS[1], ROWS[2], ROWS[0], ROWS[-1])
 class Trainer:
     """One table, and the jitted steps of the rows that have been asked for."""
 
-    def __init__(self, name: str, split: data.ViewSplit, sizes: dict[str, Any]) -> None:
+    def __init__(self, name: str, split: data.Split, sizes: dict[str, Any]) -> None:
         self.name, self.split, self.sizes = name, split, sizes
         self.rule = optax.adam(RATE)
-        self.views = tuple(jnp.asarray(view) for view in split.views or ())
+        self.views = tuple(jnp.asarray(view) for view in split.arrays or ())
         self.steps_per_epoch = len(split) // BATCH
         self.classes = len(split.class_names)
         self.programs: dict[Row, Any] = {}
@@ -108,7 +108,7 @@ class Trainer:
             encoder=models.MLP(),
             head=models.HEADS["none"](),
             objective=row.objective(),
-            shapes=self.split.shapes,
+            shapes=self.split.spec.view_shapes,
             given=True,
             examples=len(self.split),
             classes=self.classes,
@@ -176,7 +176,7 @@ class Trainer:
         assert learner.refresh is not None
         per = self.steps_per_epoch
         statistics, seen = learner.refresh.compute(
-            params, statistics, self.split.views, None, epoch * per, per
+            params, statistics, self.split.arrays, None, epoch * per, per
         )
         record = {"epoch": epoch}
         if "weights" in seen:
@@ -210,7 +210,7 @@ class Trainer:
         _, last = self.look(learner, state[0], state[1], LAST)
         last.pop("weights", None)  # of a round that does not come
         features = jax.jit(learner.features, static_argnums=3)
-        found = features(state[0], state[1], {"views": self.split.views}, "head")
+        found = features(state[0], state[1], {"views": self.split.arrays}, "head")
         scores = cluster_scores(np.asarray(found), self.split.labels, self.classes)
         return {
             "data": self.name,
@@ -269,13 +269,13 @@ def run(trainer: Trainer, rows: Sequence[Row], seeds: Sequence[int], file: Path)
         print(f"  ACC {record['ACC']:.3f}, NMI {record['NMI']:.3f}", flush=True)
 
 
-def baseline(name: str, split: data.ViewSplit, file: Path) -> None:
+def baseline(name: str, split: data.Split, file: Path) -> None:
     """K-means on the table itself: the best view alone (K-Means-BSV), and all views side by side."""
     if of(read(file), name, "raw"):
         return
-    assert split.views is not None
+    assert split.arrays is not None
     results = Clustering(svm_share=0).measure(
-        {"train": np.concatenate(split.views, axis=1)}, {"train": split}
+        {"train": np.concatenate(split.arrays, axis=1)}, {"train": split}
     )
     append(file, {"data": name, "row": "raw", "results": [dataclasses.asdict(r) for r in results]})
 

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from mvcl import augment, evaluation, models
-from mvcl.data import Split
+from mvcl.data import Split, in_memory
 
 PLAIN = evaluation.Finetune(
     epochs=1,
@@ -46,7 +46,7 @@ def bars(rng, n):
             images[i, place] += 0.6
         if label == 1:
             images[i, :, place] += 0.6
-    return Split(labels, ("row", "column", "neither"), (8, 8, 1), images.__getitem__, images)
+    return in_memory((images,), labels, ("row", "column", "neither"))
 
 
 def test_log_prior_is_the_share_of_each_class():
