@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from mvcl import data, methods, models, training
-from mvcl.training import Mesh, _program, _train
+from mvcl.training import Mesh, _input, _program
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(
@@ -59,39 +59,30 @@ def splits_of(config, rng):
     labels = (
         np.arange(size, dtype=np.int32) % classes if classes else rng.normal(size=size).astype(np.float32)
     )
-    if outline.view_shapes is not None:
+    spec = outline.spec
+    if spec.given:
         shapes = tuple(
-            (min(shape[0], 300 if len(shape) == 1 else 6), *shape[1:]) for shape in outline.view_shapes
+            (min(shape[0], 300 if len(shape) == 1 else 6), *shape[1:]) for shape in spec.view_shapes
         )
         views = tuple(rng.normal(size=(size, *shape)).astype(np.float32) for shape in shapes)
-        split = data.ViewSplit(
-            labels,
-            names,
-            tuple(map(str, range(len(shapes)))),
-            shapes,
-            lambda i: tuple(v[i] for v in views),
-            None,
-            views,
-        )
+        split = data.in_memory(views, labels, names, given=True)
         return {"train": split, "test": split}
-    if outline.image_shape is not None:
-        images = rng.integers(0, 256, (size, *outline.image_shape), dtype=np.uint8)
-        split = data.Split(labels, names, outline.image_shape, images.__getitem__, images)
+    if spec.image_shape is not None:
+        images = rng.integers(0, 256, (size, *spec.image_shape), dtype=np.uint8)
+        split = data.in_memory((images,), labels, names)
         return {"train": split, "test": split}
     images = [rng.integers(0, 256, (40 + i % 3, 44, 3), dtype=np.uint8) for i in range(size)]
-    split = data.Split(labels, names, None, images.__getitem__)
-    if outline.views is None:
+    one = data.ExampleSpec(((None, None, 3),))
+    split = data.Split(labels, names, one, lambda row, epoch: (images[row],))
+    if spec.views is None:
         return {"train": split, "test": split}
-    domains = tuple(map(str, range(outline.views)))
 
-    def read_views(row, epoch):
-        return [images[(row + epoch + view) % size] for view in range(outline.views)]
+    def read(row, epoch):
+        return tuple(images[(row + epoch + view) % size] for view in range(spec.views))
 
-    train = data.DomainSplit(
-        np.arange(size, dtype=np.int32), tuple(map(str, range(size))), domains, read_views
-    )
+    train = data.Split(np.arange(size, dtype=np.int32), tuple(map(str, range(size))), spec, read)
     return {"train": train, "test": split} | {
-        f"{d}/{part}": split for d in domains for part in ("train", "test")
+        f"{d}/{part}": split for d in map(str, range(spec.views)) for part in ("train", "test")
     }
 
 
@@ -99,12 +90,12 @@ def splits_of(config, rng):
 def test_two_steps_at_toy_size(recipe, rng):
     config = toy(training.load(ROOT / recipe))
     splits = splits_of(config, rng)
-    outline = data.outline(splits["train"])
+    outline = splits["train"].outline
     config = training.check(training.suited_to(config, outline))
-    run = _train.Run(config, splits, outline, _program.build(config, outline))
+    run = training.Run(config, splits, outline, _program.build(config, outline))
     state = run.program.init()
     before = jax.device_get(state["params"])
-    stream = data.to_devices(_train._batches(run, 0), run.program.batch_sharding)
+    stream = data.to_devices(_input.batches(run, 0), run.program.batch_sharding)
     for batch in itertools.islice(stream, 2):
         state, values = run.program.step(state, batch)
         assert np.isfinite(float(values["loss"]))

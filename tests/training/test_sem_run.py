@@ -45,7 +45,7 @@ def test_recipes_have_the_released_schedule(name):
         epochs,
         100 + epochs * rounds,
     )
-    assert (outline.views, config.train.batch_size) == (views, 256)
+    assert (outline.spec.views, config.train.batch_size) == (views, 256)
     assert config.optimizer.learning_rate == config.optimizer.end_learning_rate == 3e-4
     options = config.objective.options()
     assert (options["pairs"], options["reduction"], options["pair"].temperature) == ("all", "sum", 1.0)
@@ -60,7 +60,7 @@ def test_recipes_have_the_released_schedule(name):
 
 
 def test_a_batch_that_the_table_has_is_advised():
-    outline = data.Outline(25, 3, view_shapes=((3,), (2,)), views=2)
+    outline = data.Outline(25, 3, data.ExampleSpec(((3,), (2,)), given=True))
     config = suited_to(load(ROOT / "configs/xu/tables.py"), outline)
     with pytest.raises(ValueError, match=r"25 examples .* 8 devices; use --train\.batch-size 24, or fewer"):
         build(config, outline)
