@@ -42,7 +42,7 @@ SMALL: dict[str, Any] = {
     "hidden": (256, 256, 512),
     "features": 128,
     "embedding": 64,
-}  # configs/xu/digits_views.py
+}  # configs/xu/sem.py:digits_views
 MEASURES = ("ACC", "NMI", "ARI", "purity")
 
 
