@@ -3,10 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train test test-slow test-distributed test-faults reproduce-small reproduce-sem lint clean
+.PHONY: train smoke test test-slow test-distributed test-faults reproduce-small reproduce-sem lint clean
 
 train: .venv/.run
 	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
+
+# Some steps of every config on random data, offline: train, evaluate, report.
+smoke: .venv/.run
+	$(BIN)/python -m benchmarks.smoke
 
 test: lint
 	$(BIN)/python -m pytest -n 2
@@ -28,7 +32,7 @@ reproduce-small: .venv/.run
 	make reproduce-small CIFAR10=cifar10.npz"; exit 2; }
 	$(BIN)/python -m benchmarks.reproduce --data $(CIFAR10) --write docs
 
-# The tables of docs/sem.md, hours on 2 quiet cores; a second call goes on where the first stopped.
+# The tables of docs/sem.md as runs in runs/sem, hours on 2 quiet cores; a second call goes on where the first stopped.
 reproduce-sem: .venv/.run
 	@test -f "$(DATA)" || { echo "reproduce-sem needs the file of UCI's multiple features: make reproduce-sem DATA=handwritten.mat"; \
 	  exit 2; }
@@ -47,7 +51,7 @@ lint: .venv/.test
 	$(PYTHON) -m venv .venv
 
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) install --constraint constraints.txt --editable .
+	$(PIP) install --constraint constraints.txt --editable '.[train]'
 	@touch $@
 
 .venv/.test: pyproject.toml constraints.txt | .venv/bin/python

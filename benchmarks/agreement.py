@@ -11,6 +11,7 @@ CPU devices, and once more in two processes of two devices each.
 import argparse
 import functools
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -34,25 +35,15 @@ Loss = Callable[..., jax.Array]
 Pair = tuple[np.ndarray, np.ndarray]
 
 
-def _pair(loss: Loss) -> Loss:
-    return lambda z, **options: loss(z[0], z[1], **options)
+def _objectives() -> dict[str, Loss]:
+    """Every objective, and every higher-order function of `nt_xent`, by name."""
+    made = losses.higher_order_functions()
+    chosen = [f for name, f in losses.objectives().items() if name not in made]
+    chosen += [of_pair(losses.nt_xent) for of_pair in made.values()]
+    return {losses.name(f): f for f in chosen}
 
 
-def _groups(loss: Loss) -> Loss:
-    return lambda z, **options: loss(z[:2], z[2:], **options)
-
-
-OBJECTIVES: dict[str, Loss] = {
-    **{name: _pair(loss) for name, loss in losses.PAIR_LOSSES.items()},
-    **losses.VIEW_LOSSES,
-    "all_pairs(nt_xent)": losses.all_pairs(losses.nt_xent),
-    "all_pairs(info_nce)": losses.all_pairs(losses.info_nce),
-    "all_pairs(dhel)": losses.all_pairs(losses.dhel),
-    "one_vs_rest(nt_xent)": losses.one_vs_rest(losses.nt_xent),
-    **{name: _groups(loss) for name, loss in losses.GROUP_LOSSES.items()},
-    "cross_pairs(info_nce)": _groups(losses.cross_pairs(losses.info_nce)),
-    "mean_pair(info_nce)": _groups(losses.mean_pair(losses.info_nce)),
-}
+OBJECTIVES = _objectives()
 COLUMNS = (
     "8 devices, jit",
     "8, shard_map, gradient outside",
@@ -62,8 +53,21 @@ COLUMNS = (
     "micro-batched",
     "masked, all present",
 )
-# No similarities to hold back; a marginal over missing views is not defined.
-NOT_DEFINED = {("byol", "blockwise"), ("m3g", "masked, all present")}
+# A column to the property that an objective must have declared.
+NEEDS: dict[str, Callable[[losses.Takes], bool]] = {
+    COLUMNS[1]: lambda takes: takes.axis_name,
+    COLUMNS[2]: lambda takes: takes.axis_name,
+    COLUMNS[4]: lambda takes: takes.block_size,
+    COLUMNS[6]: lambda takes: takes.mask,
+}
+
+
+def on_views(name: str) -> Loss:
+    """The objective as a function of (k, n, d) views, with a key where it draws."""
+    objective = OBJECTIVES[name]
+    if losses.takes(objective).key:
+        objective = functools.partial(objective, key=jax.random.key(0))
+    return losses.on_views(objective)
 
 
 def inputs() -> np.ndarray:
@@ -110,14 +114,15 @@ def micro_batched(loss: Loss, pieces: int) -> Callable[..., Any]:
 
 
 def errors(name: str, two_processes: Pair) -> dict[str, float | None]:
-    loss, z = OBJECTIVES[name], jnp.asarray(embeddings())
+    takes, loss, z = losses.takes(OBJECTIVES[name]), on_views(name), jnp.asarray(embeddings())
     expected = gradient(loss)(z)
     mesh, split = data_mesh(), P(None, "data")
     sharded = jax.device_put(z, NamedSharding(mesh, split))
     local = functools.partial(loss, axis_name="data")
     outside = jax.value_and_grad(jax.shard_map(local, mesh=mesh, in_specs=split, out_specs=P()))
     inside = jax.shard_map(jax.value_and_grad(local), mesh=mesh, in_specs=split, out_specs=(P(), split))
-    mask = np.ones(z.shape[:2] if name not in losses.PAIR_LOSSES else (2, INSTANCES), bool)
+    views = 2 if takes.operands is losses.Operands.PAIR else VIEWS
+    mask = np.ones((views, INSTANCES), bool)
     by_weight = jax.jit(jax.value_and_grad(lambda w, x: loss(jnp.swapaxes(encode(w, x), 0, 1))))
     ways: dict[str, Callable[[], float]] = {
         COLUMNS[0]: lambda: error(gradient(loss)(sharded), expected),
@@ -130,7 +135,7 @@ def errors(name: str, two_processes: Pair) -> dict[str, float | None]:
         ),
         COLUMNS[6]: lambda: error(gradient(loss, mask=mask)(z), expected),
     }
-    return {column: None if (name, column) in NOT_DEFINED else way() for column, way in ways.items()}
+    return {c: way() if NEEDS.get(c, bool)(takes) else None for c, way in ways.items()}
 
 
 def in_two_processes(names: list[str]) -> dict[str, Pair]:
@@ -161,7 +166,7 @@ def work(rank: int, port: int, out: str, names: list[str]) -> None:
     z = jax.make_array_from_process_local_data(sharding, embeddings()[:, rank * half : (rank + 1) * half])
     results = {}
     for name in names:
-        value, slope = gradient(OBJECTIVES[name])(z)
+        value, slope = gradient(on_views(name))(z)
         results[f"{name} value"] = np.asarray(value)
         gathered = multihost_utils.process_allgather(jnp.swapaxes(slope, 0, 1), tiled=True)
         results[f"{name} gradient"] = np.swapaxes(np.asarray(gathered), 0, 1)
@@ -170,7 +175,13 @@ def work(rank: int, port: int, out: str, names: list[str]) -> None:
     multihost_utils.sync_global_devices("done")
 
 
-def markdown(rows: dict[str, dict[str, float | None]]) -> str:
+def markdown(rows: dict[str, dict[str, float | None]], earlier: str = "") -> str:
+    """The page, with the rows of an earlier one for objectives that were not computed again."""
+    cells = {
+        name: " | ".join("no such option" if row[c] is None else f"{row[c]:.0e}" for c in COLUMNS)
+        for name, row in rows.items()
+    }
+    kept = dict(re.findall(r"^\| `(.*?)` \| (.*) \|$", earlier, flags=re.MULTILINE))
     shape = f"(k, n, d) = ({VIEWS}, {INSTANCES}, {FEATURES})"
     lines = [
         "# Agreement",
@@ -182,15 +193,16 @@ def markdown(rows: dict[str, dict[str, float | None]]) -> str:
         f"| objective | {' | '.join(COLUMNS)} |",
         "| --- |" + " --- |" * len(COLUMNS),
     ]
-    for name, row in rows.items():
-        cells = ["not defined" if row[c] is None else f"{row[c]:.0e}" for c in COLUMNS]
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    every = kept | cells
+    lines += [f"| `{name}` | {every[name]} |" for name in OBJECTIVES if name in every]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Objective by way to compute it: the largest error.")
-    parser.add_argument("--write", help="Markdown file to write")
+    parser.add_argument(
+        "--write", help="Markdown file to write; keeps the rows of objectives that --only leaves out"
+    )
     parser.add_argument("--only", nargs="*", default=list(OBJECTIVES), choices=list(OBJECTIVES))
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -209,7 +221,9 @@ def main() -> None:
     worst = max(e for row in rows.values() for e in row.values() if e is not None)
     print(f"largest: {worst:.1e}")
     if arguments.write:
-        Path(arguments.write).write_text(markdown(rows), encoding="utf-8")
+        page = Path(arguments.write)
+        earlier = page.read_text(encoding="utf-8") if page.exists() else ""
+        page.write_text(markdown(rows, earlier), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,45 +3,41 @@
     python -m benchmarks.reproduce --data cifar10.npz --out runs/reproduce --write docs
 
 Each line trains on the first images of CIFAR-10 for the same epochs at the same batch and learning rate, and measures
-k-NN and linear accuracy of the frozen encoder on test images. A trial is one line of RESULTS in the folder --out; a
-second call does only those that are missing. --write makes reproduction.md, .json and .svg.
+k-NN and linear accuracy of the frozen encoder on test images. A trial is one run of `training.train` in a folder under
+--out; a second call continues what is unfinished. --write makes reproduction.md, .json and .svg.
 """
 
 import argparse
-import dataclasses
-import itertools
 import json
-import time
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mvcl import augment, data, evaluation, methods, models, training
+from mvcl import _files, augment, data, evaluation, losses, methods, models, training
 from mvcl.training import AdamW, Config, Train, Views
 
-RESULTS = "results.jsonl"
-PENALTIES = (1e-2, 1e-3)  # of the linear probe, chosen on a held-out fifth of the training images
-_PAIR = methods.PAIR_OBJECTIVES
-_OBJECTIVE = methods.OBJECTIVES
-_XENT = _PAIR["nt_xent"](temperature=0.5)
-_QUEUE = _PAIR["info_nce"](temperature=0.2, in_batch_negatives=False)
+_XENT = partial(losses.nt_xent, temperature=0.5)
+_QUEUE = partial(losses.info_nce, temperature=0.2, in_batch_negatives=False)
+_SIMCLR = methods.Simclr()
+_MOCO = methods.MocoV2(momentum=0.99, end_momentum=0.99, queue=1024)
 
 # name -> (k, objective, method); temperatures are the papers'.
-LINES: dict[str, tuple[int, methods.Objective, methods.Method]] = {
-    "nt_xent": (2, _OBJECTIVE["nt_xent"](temperature=0.5), methods.Simclr()),
-    "all_pairs(nt_xent)": (4, _OBJECTIVE["all_pairs"](pair=_XENT), methods.Simclr()),
-    "one_vs_rest(nt_xent)": (4, _OBJECTIVE["one_vs_rest"](pair=_XENT), methods.Simclr()),
-    "poly_view": (4, _OBJECTIVE["poly_view"](temperature=0.5), methods.Simclr()),
-    "sufficient_statistics": (4, _OBJECTIVE["sufficient_statistics"](temperature=0.5), methods.Simclr()),
-    "mv_infonce": (4, _OBJECTIVE["mv_infonce"](temperature=0.5, negatives="all"), methods.Simclr()),
-    "mv_dhel": (4, _OBJECTIVE["mv_dhel"](temperature=0.5), methods.Simclr()),
-    "m3g": (4, _OBJECTIVE["m3g"](epsilon=0.2), methods.Simclr()),
-    "moco_v2 loss_avg": (8, _OBJECTIVE["cross_pairs"](pair=_QUEUE), methods.MocoV2(momentum=0.99)),
-    "moco_v2 fea_avg": (8, _OBJECTIVE["mean_pair"](pair=_QUEUE), methods.MocoV2(momentum=0.99)),
-    "moco_v2 dsf": (8, _OBJECTIVE["dsf"](in_batch_negatives=False), methods.MocoV2(momentum=0.99)),
+LINES: dict[str, tuple[int, losses.Loss, methods.Method]] = {
+    "nt_xent": (2, _XENT, _SIMCLR),
+    "all_pairs(nt_xent)": (4, losses.all_pairs(_XENT), _SIMCLR),
+    "one_vs_rest(nt_xent)": (4, losses.one_vs_rest(_XENT), _SIMCLR),
+    "poly_view": (4, partial(losses.poly_view, temperature=0.5), _SIMCLR),
+    "sufficient_statistics": (4, partial(losses.sufficient_statistics, temperature=0.5), _SIMCLR),
+    "mv_infonce": (4, partial(losses.mv_infonce, temperature=0.5, negatives="all"), _SIMCLR),
+    "mv_dhel": (4, partial(losses.mv_dhel, temperature=0.5), _SIMCLR),
+    "m3g": (4, partial(losses.m3g, epsilon=0.2), _SIMCLR),
+    "moco_v2 loss_avg": (8, losses.cross_pairs(_QUEUE), _MOCO),
+    "moco_v2 fea_avg": (8, losses.mean_pair(_QUEUE), _MOCO),
+    "moco_v2 dsf": (8, partial(losses.dsf, in_batch_negatives=False), _MOCO),
 }
+SIDE = 16  # of a view, pixels
 # Linear accuracy on CIFAR-10 in per cent that the papers report, for ResNet-18 after 200 epochs of all images.
 PUBLISHED = {
     "mv_dhel": "89.5 (Koromilas 2025, k = 4; 87.4 at k = 2)",
@@ -55,17 +51,16 @@ PUBLISHED = {
 def config_of(name: str, seed: int, path: Path, epochs: float) -> Config:
     """One trial."""
     k, objective, method = LINES[name]
-    if isinstance(method, methods.MocoV2):
-        method = dataclasses.replace(method, end_momentum=0.99, queue=1024)
     return Config(
         data=data.Arrays(path=str(path)),
-        views=Views(k=k, policy=augment.simclr(strength=0.5, image_size=16, blur_probability=0.0)),
+        views=Views(k=k, policy=augment.simclr(strength=0.5, image_size=SIDE, blur_probability=0.0)),
         encoder=models.ConvNet(widths=(32, 64, 128)),
-        head=models.HEADS["koromilas"](),
+        head=models.koromilas_head(),
         objective=objective,
         method=method,
         optimizer=AdamW(learning_rate=2e-3, weight_decay=1e-4, warmup_epochs=0.5),
-        train=Train(seed=seed, epochs=epochs, batch_size=128),
+        train=Train(seed=seed, epochs=epochs, batch_size=128, evaluate_every=0),
+        evaluation=evaluation.Classification(labels_per_class=()),
     )
 
 
@@ -77,77 +72,38 @@ def part_of(source: Path, folder: Path, train: int, test: int) -> Path:
         arrays: dict[str, np.ndarray] = {"class_names": np.asarray(splits["train"].class_names)}
         for name, count in (("train", train), ("test", test)):
             split = splits[name]
-            arrays[f"{name}_images"] = split.take(np.arange(min(count, len(split))))
+            arrays[f"{name}_images"] = split.take(np.arange(min(count, len(split))))[0]
             arrays[f"{name}_labels"] = split.labels[:count]
-        np.savez(folder / ".part.npz", **arrays)
-        (folder / ".part.npz").replace(path)
+        with _files.replacing(path) as beside, open(beside, "wb") as file:
+            np.savez(file, **arrays)
     return path
 
 
-def measured(run: training.Run, features: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """k-NN and linear accuracy on the test images."""
-    train, test = run.splits["train"], run.splits["test"]
-    scored = run.config.evaluation.score(features, run.splits)
-    assert scored is not None
-    linear, _ = evaluation.linear_probe(
-        features["train"],
-        train.labels,
-        features["test"],
-        test.labels,
-        num_classes=len(train.class_names),
-        penalties=PENALTIES,
-    )
-    return {"k-NN": scored[1], "linear": linear}
-
-
-def trial(name: str, seed: int, path: Path, epochs: float) -> dict[str, Any]:
-    """Train one line with one seed, and measure it."""
-    config = config_of(name, seed, path, epochs)
-    run = training.prepare(config)
-    program, started = run.program, time.monotonic()
-    stream = data.to_devices(
-        data.batches(run.splits["train"], batch_size=config.examples, seed=seed), program.batch_sharding
-    )
-    state, losses = program.init(), []
-    for batch in itertools.islice(stream, program.steps):
-        state, values = program.step(state, batch)
-        losses.append(values["loss"])
-    last = float(np.mean(losses[-10:]))
-    trained = time.monotonic() - started
-    scores = measured(run, training.encode(run, state)[0])
-    return {
+def trial(name: str, seed: int, path: Path, epochs: float, out: Path) -> list[dict[str, Any]]:
+    """Train one line with one seed and measure it; beside the first, the untrained encoder and the pixels."""
+    folder = out / name.replace(" ", "_") / str(seed)
+    results = training.train(config_of(name, seed, path, epochs), folder)
+    scores = {row: {r.name: r.value for r in found} for row, found in results.items()}
+    log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    last = [row for row in log if row["epoch"] > log[-1]["epoch"] - 1]
+    row = {
         "line": name,
         "seed": seed,
-        "k": config.views.k,
+        "k": LINES[name][0],
         "epochs": epochs,
-        "steps": program.steps,
-        "loss": last,
-        # It is the same for every seed, and takes as long to compile as a step.
-        "chance": float(program.chance()) if program.chance and seed == 0 else None,
-        "seconds": trained,
-        **scores,
+        "steps": log[-1]["step"],
+        "loss": float(np.mean([row["loss"] for row in last])),
+        "chance": log[-1].get("chance"),
+        "seconds": log[-1]["seconds"],
+        **scores["trained encoder"],
     }
-
-
-def baselines(path: Path, epochs: float) -> list[dict[str, Any]]:
-    """The untrained encoder and the pixels."""
-    run = training.prepare(config_of("nt_xent", 0, path, epochs))
-    raw = {
-        name: run.splits[name].take(np.arange(len(run.splits[name]))).reshape(len(run.splits[name]), -1)
-        / 255.0
-        for name in ("train", "test")
-    }
-    fresh = training.encode(run, run.program.init())[0]
+    if name != next(iter(LINES)) or seed:
+        return [row]
     return [
-        {"line": "untrained encoder", "seed": 0, "epochs": epochs, **measured(run, fresh)},
-        {"line": "pixels", "seed": 0, "epochs": epochs, **measured(run, raw)},
+        {"line": f"pixels, {SIDE}x{SIDE}", "seed": 0, **scores["raw input"]},
+        {"line": "untrained encoder", "seed": 0, **scores["untrained encoder"]},
+        row,
     ]
-
-
-def done(folder: Path) -> list[dict[str, Any]]:
-    """What was finished before."""
-    path = folder / RESULTS
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -165,7 +121,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells.append(f"{values.mean():.1f}{spread}")
         loss = ""
         if "loss" in of[0]:
-            loss = f"{np.mean([row['loss'] for row in of]):.3f} ({of[0]['chance']:.3f})"
+            chance = "" if of[0]["chance"] is None else f" ({of[0]['chance']:.3f})"
+            loss = f"{np.mean([row['loss'] for row in of]):.3f}{chance}"
         k, published = of[0].get("k", ""), PUBLISHED.get(name, "")
         lines.append(f"| {name} | {k} | {len(of)} | {' | '.join(cells)} | {loss} | {published} |")
     return "\n".join(lines)
@@ -201,8 +158,8 @@ Made by `make reproduce-small CIFAR10=cifar10.npz` (`python -m benchmarks.reprod
 32, 64 and 128 with BatchNorm, the head of two layers with BatchNorm, AdamW at 2e-3, batch 128, {epochs:g} epochs. Every
 line has the same images, epochs, batch and learning rate; a line of k views therefore sees k / 2 times the views of
 k = 2. The temperature is 0.5, for MoCo 0.2; M3G has ε = 0.2; MoCo v2 has momentum 0.99 and a queue of 1,024. Accuracy
-in per cent on frozen features of the encoder, mean and standard deviation over seeds. Training took {minutes:.0f}
-minutes in all.
+in per cent on frozen features of the encoder, mean and standard deviation over seeds; the loss is the mean of the last
+epoch's logged steps. Training took {minutes:.0f} minutes in all.
 
 {table(rows)}
 
@@ -232,34 +189,17 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=2_000, help="test images")
     options = parser.parse_args()
     training.compilation_cache()
-    options.out.mkdir(parents=True, exist_ok=True)
-    path = part_of(options.data, options.out, options.train, options.test)
-    rows = done(options.out)
-    have = {(row["line"], row["seed"]) for row in rows if row["epochs"] == options.epochs}
-    with open(options.out / RESULTS, "a", buffering=1) as file:
-
-        def keep(row: dict[str, Any]) -> None:
-            rows.append(row)
-            file.write(json.dumps(row) + "\n")
-
-        if ("pixels", 0) not in have:
-            for row in baselines(path, options.epochs):
-                keep(row)
-        wanted = [(n, s) for s in range(options.seeds) for n in LINES if (n, s) not in have]
-        started = time.monotonic()
-        for i, (name, seed) in enumerate(wanted):
-            row = trial(name, seed, path, options.epochs)
-            keep(row)
-            left = (time.monotonic() - started) / (i + 1) * (len(wanted) - i - 1) / 60
-            print(
-                f"{i + 1}/{len(wanted)}  {name}, seed {seed}: k-NN {row['k-NN']:.3f}, linear {row['linear']:.3f}, "
-                f"{row['seconds']:.0f} s; {left:.0f} min left",
-                flush=True,
-            )
-    order = {name: i for i, name in enumerate(["pixels", "untrained encoder", *LINES])}
-    rows = sorted(
-        (row for row in rows if row["epochs"] == options.epochs), key=lambda r: (order[r["line"]], r["seed"])
-    )
+    # Runs of other sizes have another folder.
+    out = options.out / f"{options.train}_{options.test}_{options.epochs:g}"
+    out.mkdir(parents=True, exist_ok=True)
+    path = part_of(options.data, out, options.train, options.test)
+    rows = []
+    for seed in range(options.seeds):
+        for number, name in enumerate(LINES, 1):
+            print(f"seed {seed}, line {number} of {len(LINES)}: {name}", flush=True)
+            rows += trial(name, seed, path, options.epochs, out)
+    lines = list(dict.fromkeys(row["line"] for row in rows))
+    rows.sort(key=lambda row: (lines.index(row["line"]), row["seed"]))
     print(table(rows))
     if options.write is not None:
         write(rows, options.write, options.train, options.test, options.epochs)

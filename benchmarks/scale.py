@@ -22,7 +22,8 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from mvcl import methods, models
+from mvcl import losses, methods, models
+from mvcl.training import CHOICES
 
 DEVICES = (8, 64, 512)
 _NO_TRAFFIC = ("pvary", "pcast", "axis_index")
@@ -163,18 +164,18 @@ def compiled(text: str, devices: int) -> Count:
     return count(entry)
 
 
+# Of n^k tuples: on each device's own rows, as Piran 2024 trains it.
+OF_EACH_DEVICE = (losses.m3g,)
+
+
 def objective(name: str, views: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
     """One device's part of the loss of (k, n, d) embeddings, and the k it takes."""
-    config = methods.OBJECTIVES[name]()
-    if name == "m3g":  # of n^k tuples: on each device's own rows, as Piran 2024 trains it
-        return lambda z: jax.lax.pmean(config.loss(z), "data"), views
-    for k in (views, 2):
-        try:
-            methods.check(config, k)
-        except ValueError:
-            continue
-        return lambda z: config.loss(z, axis_name="data"), k
-    raise ValueError(f"objective {name} takes neither {views} views nor 2")
+    chosen = CHOICES["objective"][name]()
+    of_views = methods.of_views(chosen)
+    k = 2 if losses.takes(chosen).operands is losses.Operands.PAIR else views
+    if chosen in OF_EACH_DEVICE:
+        return lambda z: jax.lax.pmean(of_views(z)[0], "data"), k
+    return lambda z: of_views(z, axis_name="data")[0], k
 
 
 def of_objective(name: str, views: int, examples: int, width: int, devices: int) -> dict[str, float]:
@@ -271,7 +272,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="*", default=list(methods.OBJECTIVES), help="names of objectives")
+    parser.add_argument("--only", nargs="*", default=list(CHOICES["objective"]), help="names of objectives")
     parser.add_argument("--examples", type=int, default=4096, help="n of the global batch")
     parser.add_argument("--views", type=int, default=4, help="k; losses of two views take 2")
     parser.add_argument("--width", type=int, default=128, help="d, length of an embedding")

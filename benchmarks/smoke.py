@@ -17,7 +17,9 @@ import time
 from pathlib import Path
 
 # Programs of a few steps: compiling takes longer than running.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
 
 from mvcl import cli
 

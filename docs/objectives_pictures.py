@@ -1,6 +1,6 @@
 """Draws docs/pictures/NAME.png: which pairs of vectors each objective pulls together and pushes apart.
 
-    python docs/objectives_pictures.py
+    python -m docs.objectives_pictures
 
 Nothing is drawn by hand. With vectors that are the rows of an identity matrix, entry b of the loss's gradient
 at vector a is its derivative by their inner product: blue where raising <a, b> lowers the loss (pulled), red
@@ -21,6 +21,7 @@ import numpy as np
 from mvcl import losses
 
 INSTANCES = 4
+VIEWS = {losses.Operands.PAIR: 2, losses.Operands.VIEWS: 3, losses.Operands.GROUPS: 4}
 FOLDER = Path(__file__).parent / "pictures"
 
 
@@ -28,7 +29,12 @@ def pairwise_gradient(loss: Callable[..., jax.Array], views: int) -> np.ndarray:
     """(k n, k n): the derivative by each inner product, up to the factor of its symmetry."""
     count = views * INSTANCES
     identity = jnp.eye(count).reshape(views, INSTANCES, count)
-    gradient = jax.jit(jax.grad(lambda z: loss(z, normalize=False)))(identity)
+    takes = losses.takes(loss)
+    options = ({"normalize": False} if takes.normalize else {}) | (
+        {"key": jax.random.key(0)} if takes.key else {}
+    )
+    of_views = losses.on_views(loss)
+    gradient = jax.jit(jax.grad(lambda z: of_views(z, **options)))(identity)
     slope = np.array(gradient).reshape(count, count)
     np.fill_diagonal(slope, 0)  # lengths, not pairs
     return slope
@@ -55,14 +61,10 @@ def draw(name: str, loss: Callable[..., jax.Array], views: int) -> None:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name, loss in losses.PAIR_LOSSES.items():
-        draw(name, lambda z, loss=loss, **options: loss(z[0], z[1], **options), 2)
-    for name, loss in losses.VIEW_LOSSES.items():
-        draw(name, loss, 3)
-    draw("all_pairs", losses.all_pairs(losses.info_nce), 3)
-    draw("one_vs_rest", losses.one_vs_rest(losses.info_nce), 3)
-    draw("cross_pairs", lambda z, **options: losses.cross_pairs(losses.info_nce)(z[:2], z[2:], **options), 4)
-    draw("dsf", lambda z, **options: losses.dsf(z[:2], z[2:], **options), 4)
+    made = losses.higher_order_functions()
+    for name, function in losses.objectives().items():
+        loss = function(losses.info_nce) if name in made else function
+        draw(name, loss, VIEWS[losses.takes(loss).operands])
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ if ! [ -x ~/venv/bin/pip ]; then \
 PY=\$(command -v python3.13 || command -v python3.12 || command -v python3.11) || \
 { sudo apt-get -qq update && sudo apt-get -qq install -y python3.11 python3.11-venv; PY=python3.11; }; \
 \$PY -m venv ~/venv; fi; \
-~/venv/bin/pip install --quiet --constraint constraints.txt --editable '.[tpu]'"
+~/venv/bin/pip install --quiet --constraint constraints.txt --editable '.[train,tpu]'"
 }
 
 run() {

@@ -1,7 +1,7 @@
 """Arguments to `ValueError`s that name the argument, what it must be and what came. No mathematics."""
 
-import numbers
 from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +68,7 @@ def scalar(name: str, value: ArrayLike, dtype: jnp.dtype, *, positive: bool = Fa
     """
     if isinstance(value, bool) or value is None or isinstance(value, str):
         raise ValueError(f"{name} must be a number or a scalar array, got {value!r}")
-    if isinstance(value, numbers.Real | np.number) and not isinstance(value, np.complexfloating):
+    if isinstance(value, Real | np.number) and not isinstance(value, np.complexfloating):
         with np.errstate(over="ignore", under="ignore"):
             held = float(np.asarray(float(value)).astype(dtype))
         if positive and not float(value) > 0:
@@ -91,7 +91,7 @@ def whole(name: str, value: int, least: int = 1) -> int:
     """A whole number that is at least so large; 3.0 is one."""
     if (
         isinstance(value, bool)
-        or not isinstance(value, numbers.Real)
+        or not isinstance(value, Real)
         or not np.isfinite(value)
         or int(value) != value
         or value < least
@@ -103,7 +103,7 @@ def whole(name: str, value: int, least: int = 1) -> int:
 def real(name: str, value: float, *, positive: bool = False) -> float:
     """A finite Python number."""
     kind = "positive" if positive else "a finite number"
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value):
         raise ValueError(f"{name} must be {kind}, got {value!r}")
     if positive and not value > 0:
         raise ValueError(f"{name} must be positive, got {value!r}")
@@ -116,6 +116,14 @@ def floating(name: str, value: ArrayLike) -> jax.Array:
     if not jnp.issubdtype(out.dtype, jnp.floating):
         raise ValueError(f"{name} must have a floating dtype, got {out.dtype}")
     return out
+
+
+def numbers(name: str, value: ArrayLike, dtype: jnp.dtype) -> jax.Array:
+    """Real numbers in an array of any shape, or in nested tuples, as `dtype`."""
+    out = _array_like(name, value)
+    if not (jnp.issubdtype(out.dtype, jnp.floating) or jnp.issubdtype(out.dtype, jnp.integer)):
+        raise ValueError(f"{name} must be real numbers, got {out.dtype}")
+    return out.astype(dtype)
 
 
 def finite(name: str, value: jax.Array) -> jax.Array:
@@ -146,7 +154,7 @@ def block_size(value: int | None) -> int | None:
     """A positive whole number of rows, or None."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"block_size must be None or a whole number >= 1, got {value!r}")
     return int(value)
 

@@ -12,7 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
+from mvcl import _extras
+
+with _extras.needed("train", by="the mvcl command"):
+    import tyro
 
 _ROOT = Path(__file__).resolve().parents[1]
 _OVERVIEW = """usage: mvcl COMMAND ...
@@ -51,6 +54,8 @@ class Evaluate:
     """`latest`, `best`, or a step."""
     network: Literal["config", "online", "momentum"] = "config"
     """Of a method with a momentum encoder or teacher, the network that is taken; `config` is what its config says."""
+    config: str | None = None
+    """The config file (`FILE.py` or `FILE.py:VARIANT`) of a run that uses functions or classes of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Embed:
     """`latest`, `best`, or a step."""
     network: Literal["config", "online", "momentum"] = "config"
     """Of a method with a momentum encoder or teacher, the network that is taken; `config` is what its config says."""
+    config: str | None = None
+    """The config file (`FILE.py` or `FILE.py:VARIANT`) of a run that uses functions or classes of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +98,8 @@ class Export:
     """`latest`, `best`, or a step."""
     network: Literal["config", "online", "momentum"] = "config"
     """Of a method with a momentum encoder or teacher, the network that is taken; `config` is what its config says."""
+    config: str | None = None
+    """The config file (`FILE.py` or `FILE.py:VARIANT`) of a run that uses functions or classes of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +194,6 @@ def _train(arguments: list[str]) -> int:
     loaded = training.load_any(source, (training.Config, studies.Gaussian))
     if isinstance(loaded, studies.Gaussian):
         return _study(loaded, _default_name(path, variant), arguments)
-    chosen, rest = training.choose_all(loaded, arguments[1:])
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
@@ -197,17 +205,8 @@ def _train(arguments: list[str]) -> int:
         """Steps to trace into the run's folder `profile`, for XProf and Perfetto."""
         distributed: training.Distributed = dataclasses.field(default_factory=training.Distributed)
         """Where the other processes are, if the environment does not say."""
-        config: Annotated[training.Config, tyro.conf.arg(name="")] = chosen
 
-    listing = "; ".join(f"{field}: {', '.join(table)}" for field, table in training.CHOICES.items())
-    with training.registry:
-        parsed = tyro.cli(
-            Train,
-            args=rest,
-            prog=f"mvcl train {arguments[0]}",
-            description=f"Train this config. Chosen by name with FIELD:CHOICE, each with its own options: {listing}.",
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+    parsed = _with_config(Train, loaded, f"train {arguments[0]}", arguments[1:], "Train this config.")
     _start_jax(parsed.distributed)
     if parsed.dry_run:
         print(training.dry_run(training.check(parsed.config)))
@@ -248,41 +247,63 @@ def _evaluate(options: Evaluate) -> int:
     _start_jax()
     from mvcl import evaluation, training
 
-    run, state = training.open_run(options.run, options.checkpoint, options.network)
+    run, state = training.open_run(
+        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+    )
     as_trained = options.checkpoint == "latest" and options.network == "config"
     rows = training.evaluate(run, state, options.run if as_trained else None)
     print(f"step {int(state['step'])} of {options.run}\n\n{evaluation.evaluation_table(rows)}")
     return 0
 
 
+def _with_config(kind: type, config: Any, command: str, arguments: list[str], summary: str) -> Any:
+    """Parse the options of a command and, beside them as `config`, the fields of a config."""
+    from mvcl import training
+
+    config, rest = training.choose_all(config, arguments)
+    field = ("config", Annotated[training.Config, tyro.conf.arg(name="")], dataclasses.field(default=config))
+    listing = "; ".join(f"{name}: {', '.join(table)}" for name, table in training.CHOICES.items())
+    with training.registry:
+        return tyro.cli(
+            dataclasses.make_dataclass("Options", [field], bases=(kind,), frozen=True, kw_only=True),
+            args=rest,
+            prog=f"mvcl {command}",
+            description=f"{summary} Chosen by name with FIELD:CHOICE, each with its own options: {listing}.",
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+
+
 def _finetune(arguments: list[str]) -> int:
-    from mvcl import data, evaluation, training
+    if not arguments or arguments[0].startswith("-"):
+        if set(arguments) & {"-h", "--help"}:
+            print(
+                "usage: mvcl finetune RUN [--seeds N] [data:transfer --data.name NAME] [--FIELD VALUE ...]\n"
+            )
+            print("Train the encoder of a run and a new linear layer on labelled images, and measure them.")
+            print("`mvcl finetune RUN --help` explains every field.")
+            return 0
+        raise ValueError("mvcl finetune needs the folder of a run first: mvcl finetune RUN")
+    _quiet()
+    from mvcl import evaluation, training
+
+    run = Path(arguments[0])
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Finetune:
-        """Fine-tune a run's whole encoder on labelled images, and measure it."""
+        workdir: Path = run / "finetune"
+        """Folder of the runs, one a seed, and of results.json. The same command again continues them."""
+        seeds: int = 3
+        """Runs, whose mean and deviation are reported."""
 
-        run: tyro.conf.Positional[Path]
-        """Folder of the run."""
-        checkpoint: str = "latest"
-        """`latest`, `best`, or a step."""
-        data: str | None = None
-        """A transfer set of Shidani 2024 (`food101`, ...) that has been prepared; None is the run's own data."""
-        out: Path | None = None
-        """JSON file of the results; None is finetune.json in the run's folder."""
-        options: Annotated[evaluation.Finetune, tyro.conf.arg(name="")] = dataclasses.field(
-            default_factory=evaluation.Finetune
-        )
-
-    parsed = _parse(Finetune, "finetune", arguments)
+    base = training.finetune_config(run)
+    parsed = _with_config(
+        Finetune, base, f"finetune {run}", arguments[1:], "Fine-tune the encoder of a run on labelled images."
+    )
     _start_jax()
-    run, state = training.open_run(parsed.run, parsed.checkpoint)
-    splits = None if parsed.data is None else data.Transfer(name=parsed.data).open()
-    results = training.finetune(run, state, parsed.options, splits=splits)
-    out = parsed.out or parsed.run / "finetune.json"
+    results = training.finetune(parsed.config, parsed.workdir, parsed.seeds)
+    out = parsed.workdir / "results.json"
     out.write_text(json.dumps([dataclasses.asdict(result) for result in results], indent=1) + "\n")
-    rows = {f"step {int(state['step'])}": results}
-    print(f"\n{evaluation.evaluation_table(rows)}\n\nresults: {out}")
+    print(f"\n{evaluation.evaluation_table({'fine-tuned': results})}\n\nresults: {out}")
     return 0
 
 
@@ -290,7 +311,9 @@ def _embed(options: Embed) -> int:
     _start_jax()
     from mvcl import training
 
-    run, state = training.open_run(options.run, options.checkpoint, options.network)
+    run, state = training.open_run(
+        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+    )
     shape = training.embed(run, state, options.split, options.out)
     print(
         f"{options.out}: features {shape[0]} x {shape[1]} of split {options.split}, step {int(state['step'])}"
@@ -315,7 +338,9 @@ def _export(options: Export) -> int:
     _start_jax()
     from mvcl import models, training
 
-    run, state = training.open_run(options.run, options.checkpoint, options.network)
+    run, state = training.open_run(
+        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+    )
     encoder = training.one_encoder(run, state)
     models.export(encoder, run.config.encoder, options.out)
     print(f"{options.out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
@@ -356,7 +381,7 @@ def _configs(_: Configs) -> int:
 
 
 def variants(file: Path) -> dict[str, str]:
-    """The functions of a config file that take nothing, with the first lines of their docstrings; nothing is imported."""
+    """The functions of a config file that take nothing, and the first lines of their docstrings; imports nothing."""
     functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
     return {
         node.name: _first_line(node)
@@ -367,6 +392,13 @@ def variants(file: Path) -> dict[str, str]:
 
 def _first_line(node: ast.Module | ast.FunctionDef) -> str:
     return (ast.get_docstring(node) or "").partition("\n")[0]
+
+
+def _reference(config: str | None) -> Any:
+    """The config that the user names for its own functions and classes."""
+    from mvcl import training
+
+    return None if config is None else training.load(_find_config(config))
 
 
 def _find_config(name: str) -> str:
@@ -400,7 +432,7 @@ def _start_jax(distributed: Any = None) -> None:
 def _leaves_threads(error: Exception) -> bool:
     """Whether Python's own way out would wait for a hung reader or for processes that wait for this one, or would
     have each open file fail once more on a full disk."""
-    if "jax" not in sys.modules:
+    if "jax" not in sys.modules or isinstance(error, ImportError):
         return False
     import jax
 

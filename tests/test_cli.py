@@ -79,7 +79,7 @@ def test_objectives_are_swapped_in_one_word(tmp_path):
     ]
     assert run("train", "configs/digits.py", "--workdir", tmp_path / "c", *SMALL, *options) == 0
     saved = json.loads((tmp_path / "c" / "config.json").read_text())
-    assert saved["objective"]["_type"] == "OneVsRest"
+    assert saved["objective"]["_function"] == "mvcl.losses.one_vs_rest"
     assert saved["objective"]["pair"]["temperature"] == 0.3
     assert saved["optimizer"]["momentum"] == 0.9
     assert "b1" not in saved["optimizer"]
@@ -99,11 +99,12 @@ def test_evaluate_embed_export_report(trained, tmp_path, capsys):
 
 
 def test_finetune_trains_the_whole_encoder(trained, capsys):
-    small = "--epochs 0.2 --batch-size 64 --repeats 2 --seeds 2 --mixup 0 --erase-probability 0 --rand-augment-ops 0"
+    small = "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 2 --method.mixup 0 "
+    small += "--views.policy.rand-augment-ops 0"
     assert run("finetune", trained, *small.split()) == 0
-    assert "fine-tuned, mean per class" in capsys.readouterr().out
-    results = json.loads((trained / "finetune.json").read_text())
-    assert results[0]["name"] == "fine-tuned"
+    assert "accuracy, mean per class" in capsys.readouterr().out
+    results = json.loads((trained / "finetune" / "results.json").read_text())
+    assert results[0]["name"] == "accuracy"
     assert 0 <= results[0]["value"] <= 1
     assert results[0]["deviation"] is not None
 

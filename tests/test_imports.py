@@ -16,14 +16,15 @@ ALLOWED = {
     "models": set(),
     "augment": set(),
     "data": {"augment"},
-    "methods": {"losses", "metrics", "transport", "models"},
+    "methods": {"losses", "metrics", "transport", "models", "augment"},
     "evaluation": {"metrics", "models", "augment"},
     "report": {"metrics", "evaluation"},
     "training": {"augment", "data", "models", "methods", "evaluation", "metrics", "losses", "transport"},
     "studies": {"training", "data", "evaluation", "methods", "losses", "metrics", "models"},
     "cli": {"training", "evaluation", "report", "data", "models", "studies"},
+    "__main__": {"cli"},
 }
-ROOT_PRIVATE = {"_checks", "_numerics"}
+ROOT_PRIVATE = {"_checks", "_extras", "_files", "_numerics"}
 
 
 def imported(path: Path) -> set[str]:

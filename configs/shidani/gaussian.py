@@ -3,9 +3,9 @@
     mvcl train configs/shidani/gaussian.py --workdir runs/gaussian
 
 Section 3.1 and its appendix: an MLP 1-32-32 with GELU, AdamW at 5e-4 with weight decay 5e-3, K = 1024 instances a
-batch, M in {2, 4, 8, 10} views, 200 epochs, 16 networks side by side in each of the 16 runs. Writes gaussian.md (tables,
-and whether the gaps fall with M), gaussian.svg (the four panels) and gaussian.json, beside the folders of the runs;
-docs/gaussian.md shows them. The same command again continues what was interrupted.
+batch, M in {2, 4, 8, 10} views, 200 epochs, 16 networks side by side in each of the 16 runs. Writes gaussian.md
+(tables, and whether the gaps fall with M), gaussian.svg (the four panels) and gaussian.json, beside the folders of the
+runs; docs/gaussian.md shows them. The same command again continues what was interrupted.
 """
 
 import dataclasses

@@ -1,29 +1,34 @@
 """Sources, splits and batches, on the host."""
 
+from mvcl import _extras
+
+with _extras.needed("train", by="mvcl.data"):
+    import grain  # noqa: F401
+    import PIL  # noqa: F401
+
+from mvcl.data._arrays import Arrays
+from mvcl.data._classes import class_list
 from mvcl.data._digits_views import DigitsViews
 from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
 from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
-from mvcl.data._loader import Batch, batches, given, named, to_devices
+from mvcl.data._folder import Folder
+from mvcl.data._loader import Batch, Crop, Example, Reader, batches, in_order, inputs, to_devices
 from mvcl.data._reading import Reading, StalledReader, watched
-from mvcl.data._registry import PREPARERS, SOURCES, Source
+from mvcl.data._registry import PREPARERS, SOURCES
 from mvcl.data._sentiment import PrepareSentiment, Sentiment
-from mvcl.data._sources import (
-    AnySplit,
-    Arrays,
+from mvcl.data._splits import (
     CorruptExample,
-    Digits,
-    DomainSplit,
-    Folder,
+    ExampleSpec,
     Outline,
+    Published,
+    Source,
     Split,
-    Tfds,
-    ViewSplit,
-    class_list,
     expected,
-    outline,
-    prepare,
+    in_memory,
 )
-from mvcl.data._tables import Tables, TableSplit, save_scaling
+from mvcl.data._synthetic import Synthetic
+from mvcl.data._tables import Tables, save_scaling
+from mvcl.data._tfds import Digits, Tfds, prepare
 from mvcl.data._transfer import TRANSFER, PrepareTransfer, Transfer, TransferSet
 
 __all__ = [
@@ -32,38 +37,40 @@ __all__ = [
     "SOURCES",
     "STAGES",
     "TRANSFER",
-    "AnySplit",
     "Arrays",
     "Batch",
     "CorruptExample",
+    "Crop",
     "Digits",
     "DigitsViews",
     "DomainNet",
-    "DomainSplit",
     "Eeg",
+    "Example",
+    "ExampleSpec",
     "Folder",
     "Outline",
     "PrepareDomains",
     "PrepareEeg",
     "PrepareSentiment",
     "PrepareTransfer",
+    "Published",
+    "Reader",
     "Reading",
     "Sentiment",
     "Source",
     "Split",
     "StalledReader",
-    "TableSplit",
+    "Synthetic",
     "Tables",
     "Tfds",
     "Transfer",
     "TransferSet",
-    "ViewSplit",
     "batches",
     "class_list",
     "expected",
-    "given",
-    "named",
-    "outline",
+    "in_memory",
+    "in_order",
+    "inputs",
     "prepare",
     "save_scaling",
     "to_devices",

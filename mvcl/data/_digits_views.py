@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from mvcl.data._sources import ViewSplit
+from mvcl.data._splits import Split
 from mvcl.data._tables import RawTables, Scaling
 
 _NOISE_COLUMNS, _NOISE_SEED = 64, 0
@@ -25,7 +25,7 @@ class DigitsViews:
     held_out: bool = False
     """Every fifth digit is the split `test` and trains nothing."""
 
-    def open(self) -> dict[str, ViewSplit]:
+    def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
         from sklearn.datasets import load_digits
 

@@ -10,11 +10,15 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from mvcl.data import _shards
-from mvcl.data._sources import DomainSplit, Outline, Split, _data_root, _decode, _keep, _select
+from mvcl.data._classes import keep, select
+from mvcl.data._directories import data_root
+from mvcl.data._images import decode
+from mvcl.data._splits import ExampleSpec, Outline, Split
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 _LISTS = ("train", "test")
 _BLOCK = 1024
+_IMAGE = (None, None, 3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +30,7 @@ class _List:
 
     def read(self, row: int) -> np.ndarray:
         """The decoded image."""
-        return _decode(*self.encoded(row))
+        return decode(*self.encoded(row))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +115,7 @@ class DomainNet:
     draw_seed: int = 0
     """Seed of the draw of images."""
 
-    def open(self) -> dict[str, Split | DomainSplit]:
+    def open(self) -> dict[str, Split]:
         """The splits `train` and `test`, and one for each domain and list."""
         if self.held_out and self.held_out not in self.domains:
             raise ValueError(
@@ -125,12 +129,12 @@ class DomainNet:
             names, lists = _open_prepared(path, self.domains)
         else:
             names, lists = _read_lists(path, "data.path", self.domains)
-        kept = _keep(names, self.classes)
+        kept = keep(names, self.classes)
         rows = {}
         for name, part in lists.items():
-            chosen, labels = _select(part.labels, names, kept)
+            chosen, labels = select(part.labels, names, kept)
             rows[name] = (chosen, labels)
-        splits: dict[str, Split | DomainSplit] = {
+        splits: dict[str, Split] = {
             name: _plain([(lists[name], chosen)], labels, kept) for name, (chosen, labels) in rows.items()
         }
         held = [self.held_out] if self.held_out else list(seen)
@@ -150,23 +154,24 @@ class DomainNet:
     def expected(self) -> Outline:
         """DomainNet's 345 classes."""
         count = len(self.classes) if len(self.classes) > 1 else 345
-        return Outline(count, count, views=len(self.domains) - (self.held_out in self.domains))
+        seen = len(self.domains) - (self.held_out in self.domains)
+        return Outline(count, count, ExampleSpec((_IMAGE,) * seen))
 
 
 def _default() -> Path:
-    return Path(_data_root(None)) / "mvcl_domainnet"
+    return Path(data_root(None)) / "mvcl_domainnet"
 
 
 def _plain(parts: Sequence[tuple[_List, np.ndarray]], labels: np.ndarray, names: tuple[str, ...]) -> Split:
     """The chosen rows of some lists, one after the other."""
     ends = np.cumsum([len(rows) for _, rows in parts])
 
-    def read(row: int) -> np.ndarray:
+    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
         which = int(np.searchsorted(ends, row, side="right"))
         source, rows = parts[which]
-        return source.read(int(rows[row - (ends[which - 1] if which else 0)]))
+        return (source.read(int(rows[row - (ends[which - 1] if which else 0)])),)
 
-    return Split(labels, names, None, read)
+    return Split(labels, names, ExampleSpec((_IMAGE,)), read)
 
 
 def _train(
@@ -174,23 +179,24 @@ def _train(
     names: tuple[str, ...],
     domains: tuple[str, ...],
     seed: int,
-) -> DomainSplit:
+) -> Split:
     """One example a class that every part has."""
     members = [[rows[labels == number] for number in range(len(names))] for _, rows, labels in parts]
     shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
     if not shared:
         raise ValueError(f"no class has training images in each of {', '.join(domains)}")
 
-    def read_views(row: int, epoch: int) -> list[np.ndarray]:
+    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
         images = []
         for view, ((source, _, _), of) in enumerate(zip(parts, members)):
             rows = of[shared[row]]
             # A hash of these four, so that it does not matter who reads the row, when, and after what.
             draw = np.random.default_rng([seed, epoch, row, view]).integers(len(rows))
             images.append(source.read(int(rows[draw])))
-        return images
+        return tuple(images)
 
-    return DomainSplit(np.asarray(shared, np.int32), names, domains, read_views)
+    spec = ExampleSpec((_IMAGE,) * len(domains), domains)
+    return Split(np.asarray(shared, np.int32), names, spec, read)
 
 
 def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:
@@ -251,7 +257,9 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
         )
 
     def opened(paths: list[str], labels: list[int]) -> _List:
-        return _List(np.asarray(labels, np.int32), lambda row: (root / paths[row], str(root / paths[row])))
+        return _List(
+            np.asarray(labels, np.int32), lambda row: (root / paths[row], f"image {root / paths[row]}")
+        )
 
     return tuple(name_of[i] for i in numbers), {name: opened(*part) for name, part in found.items()}
 
@@ -292,7 +300,7 @@ def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, 
         labels = np.asarray([label for _, item in items for label in item["labels"]], np.int32)
 
         def encoded(row: int) -> tuple[io.BytesIO, str]:
-            return io.BytesIO(prepared.read(int(rows[row]))), f"{row} of {name} in {directory}"
+            return io.BytesIO(prepared.read(int(rows[row]))), f"image {row} of {name} in {directory}"
 
         return _List(labels, encoded)
 

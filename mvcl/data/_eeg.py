@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mvcl import _extras
 from mvcl.data import _shards
-from mvcl.data._sources import CorruptExample, Outline, ViewSplit, _data_root
+from mvcl.data._directories import data_root
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
 
 STAGES = ("W", "N1", "N2", "N3", "R")
 SECONDS = 30
@@ -268,7 +270,7 @@ class Eeg:
     transfer: str = ""
     """A second prepared folder, opened as the splits transfer/train and transfer/test with all its channels."""
 
-    def open(self) -> dict[str, ViewSplit]:
+    def open(self) -> dict[str, Split]:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"data.test_fraction must lie between 0 and 1, got {self.test_fraction}")
@@ -283,14 +285,15 @@ class Eeg:
     def expected(self) -> Outline:
         """PhysioNet 2018 as `prepare` leaves it: about 900 windows for each of 795 training subjects."""
         views = len(self.channels) or len(CHANNELS["physionet2018"])
-        return Outline(795 * 900, len(STAGES), view_shapes=((SECONDS * 100,),) * views)
+        spec = ExampleSpec(((SECONDS * 100,),) * views, given=True)
+        return Outline(795 * 900, len(STAGES), spec)
 
 
 def _default(format: Format) -> Path:
-    return Path(_data_root(None)) / f"mvcl_eeg_{format}"
+    return Path(data_root(None)) / f"mvcl_eeg_{format}"
 
 
-def _open(directory: Path, channels: Sequence[str], test_fraction: float, seed: int) -> dict[str, ViewSplit]:
+def _open(directory: Path, channels: Sequence[str], test_fraction: float, seed: int) -> dict[str, Split]:
     prepared = _shards.open_prepared(directory, "eeg")
     there = list(prepared.settings["channels"])
     _check_channels(channels, there, str(directory))
@@ -309,13 +312,13 @@ def _open(directory: Path, channels: Sequence[str], test_fraction: float, seed: 
         raise ValueError(f"{directory} has {len(subjects)} subjects, of which {held_out} would be held out")
     test = np.isin(groups, np.random.default_rng(seed).permutation(len(subjects))[:held_out])
 
-    def split(rows: np.ndarray) -> ViewSplit:
-        def read(row: int) -> tuple[np.ndarray, ...]:
+    def split(rows: np.ndarray) -> Split:
+        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
             window = np.frombuffer(prepared.read(int(rows[row])), "<f2").reshape(len(there), length)
             return tuple(window[picked].astype(np.float32))
 
-        shapes = ((length,),) * len(names)
-        return ViewSplit(labels[rows], STAGES, names, shapes, read, groups=groups[rows])
+        spec = ExampleSpec(((length,),) * len(names), names, given=True)
+        return Split(labels[rows], STAGES, spec, read, groups=groups[rows])
 
     return {"train": split(np.flatnonzero(~test)), "test": split(np.flatnonzero(test))}
 
@@ -370,13 +373,6 @@ def _words(error: Exception) -> str:
 def _library(name: str) -> Any:
     import importlib
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # wfdb 4.3 trips over a deprecation in pandas 3.1 as it is imported
-            return importlib.import_module(name)
-    except ImportError as error:
-        raise ValueError(
-            f"reading EEG needs {name} ({error}); install the extra: pip install 'mvcl[eeg]'"
-        ) from error
+    with _extras.needed("eeg", by="reading EEG"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # wfdb 4.3 trips over a deprecation in pandas 3.1 as it is imported
+        return importlib.import_module(name)

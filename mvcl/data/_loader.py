@@ -1,7 +1,8 @@
-"""Batches whose content is a function of the step alone."""
+"""Batches: shuffled for training, a function of the step alone; or every example once, in order."""
 
+import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grain
@@ -10,15 +11,87 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from mvcl.data._reading import Reading
-from mvcl.data._sources import CorruptExample, DomainSplit, Split, ViewSplit
+from mvcl.data._splits import CorruptExample, Split, blank
 
 # n examples: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or (n, k, H, W, C) when the crops were made
 # on the host; or `views`, a tuple of k arrays (n, ...), with `present` (n, k) where examples may lack views.
 Batch = dict[str, Any]
+Example = tuple[np.ndarray, ...]
+# (arrays of an example, epoch, row) -> (k, H, W, C) or (H, W, C) of one size
+Crop = Callable[[Example, int, int], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """Reads the examples of a split: all that training, evaluation and pictures see comes through here.
+
+    Attributes:
+      split: the examples.
+      part: name of the split in messages; the corrupt examples of `train` are shared with other processes.
+      reading: what is being read, and what cannot be.
+      crop: makes images of one size; None takes the arrays as they are.
+    """
+
+    split: Split
+    part: str
+    reading: Reading
+    crop: Crop | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether nothing is to be read or cropped."""
+        return self.split.arrays is not None and self.crop is None
+
+    def example(self, row: int, epoch: int = 0, step: int = 0) -> Example | None:
+        """The arrays of an example; None if it cannot be read, which is counted as seen first at this step.
+
+        Raises:
+          CorruptExample: it is one too many.
+        """
+        name = self.split.name
+        try:
+            with self.reading.at(f"{self.part} example {row}" if name is None else name(row)):
+                arrays = self.split.read(row, epoch)
+        except CorruptExample as error:
+            self.reading.corrupt(self.part, row, step, error)
+            return None
+        return arrays if self.crop is None else (self.crop(arrays, epoch, row),)
+
+    def readable(self, rows: Sequence[int] | np.ndarray) -> Iterator[tuple[int, Example]]:
+        """Those of the rows that can be read, with their arrays, in order."""
+        for row in map(int, rows):
+            if (example := self.example(row)) is not None:
+                yield row, example
+
+    def batch(self, rows: np.ndarray, examples: Sequence[Example] | None = None) -> Batch:
+        """The inputs of these rows: `images`, or `views` and `present`, from their arrays or from memory."""
+        if examples is None:
+            return inputs(self.split, rows)
+        if examples:
+            return inputs(self.split, rows, tuple(np.stack(array) for array in zip(*examples)))
+        none = tuple(array[0] for array in blank(self.split.spec, 1))
+        none = none if self.crop is None else (self.crop(none, 0, 0),)
+        return inputs(self.split, rows, tuple(array[None][:0] for array in none))
+
+
+def inputs(split: Split, rows: np.ndarray, arrays: tuple[np.ndarray, ...] | None = None) -> Batch:
+    """What a program takes of these rows: `images`; or `views`, zero where missing, and `present` if some are."""
+    arrays = split.take(rows) if arrays is None else arrays
+    if not split.spec.given:
+        (images,) = arrays
+        return {"images": images}
+    if split.present is None:
+        return {"views": arrays}
+    there = split.present[rows]
+    shown = tuple(
+        np.where(there[:, l].reshape((-1,) + (1,) * (view.ndim - 1)), view, 0).astype(view.dtype)
+        for l, view in enumerate(arrays)
+    )
+    return {"views": shown, "present": there}
 
 
 def batches(
-    split: Split | ViewSplit | DomainSplit,
+    split: Split,
     *,
     batch_size: int,
     seed: int,
@@ -26,7 +99,7 @@ def batches(
     process_index: int = 0,
     process_count: int = 1,
     threads: int = 4,
-    crop: Callable[[Any, int, int], np.ndarray] | None = None,
+    crop: Crop | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """Endless shuffled batches; this process gets its block of consecutive rows of each global batch.
@@ -45,12 +118,11 @@ def batches(
       process_index: which block of rows is read here.
       process_count: how many processes share a batch.
       threads: batches that are read at once.
-      crop: (image, epoch, index) -> (k, H, W, C), for images of different sizes; of several domains it gets the list
-        of an example's k images.
+      crop: (arrays of an example, epoch, row) -> (k, H, W, C), for images of different sizes.
       reading: takes note of what is read and of what cannot be; None allows no corrupt example.
 
     Raises:
-      ValueError: batch_size is not a multiple of process_count, or larger than the split.
+      ValueError: batch_size is not a multiple of process_count, or larger than the split; or crop is missing.
       CorruptExample: more examples cannot be read than `reading` allows.
     """
     if batch_size % process_count:
@@ -61,44 +133,28 @@ def batches(
         raise ValueError(
             f"train.batch_size must be at most the {len(split)} training examples, got {batch_size}"
         )
+    if crop is None and not split.spec.fixed:
+        raise ValueError(f"crop must be given for images whose sizes differ, of shapes {split.spec.shapes}")
     rows = batch_size // process_count
     steps_per_epoch = len(split) // batch_size
-
-    if isinstance(split, DomainSplit) and crop is None:
-        raise ValueError("crop must be given for images of several domains, whose sizes differ")
-    notes = Reading() if reading is None else reading
-    kept: Any = split.views if isinstance(split, ViewSplit) else getattr(split, "images", None)
-    in_memory = kept is not None and crop is None
+    reader = Reader(split, "train", Reading() if reading is None else reading, crop)
 
     def load(step: int, index: np.ndarray) -> Batch:
         index, epoch = np.asarray(index), step // steps_per_epoch
-        mine = index[process_index * rows : (process_index + 1) * rows].astype(np.int32)
-        examples = None
-        if not in_memory:
-            first = process_index * rows
+        first = process_index * rows
+        mine, examples = index[first : first + rows].astype(np.int32), None
+        if not reader.in_memory:
             read = [example(index, first + place, epoch, step) for place in range(rows)]
             mine = np.asarray([row for row, _ in read], np.int32)
-            examples = [made for _, made in read]
+            examples = [arrays for _, arrays in read]
         batch = {"labels": split.labels[mine], "index": mine, "epoch": np.full(rows, epoch, np.int32)}
-        if isinstance(split, ViewSplit):
-            views = None if examples is None else tuple(np.stack(view) for view in zip(*examples))
-            return batch | given(split, mine, views)
-        images = kept[mine] if examples is None else np.stack(examples)
-        return batch | {"images": images}
+        return batch | reader.batch(mine, examples)
 
-    def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Any]:
-        """Row and content of the example at a place of the global batch, or of the one that takes its place."""
+    def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:
+        """Row and arrays of the example at a place of the global batch, or of the one that takes its place."""
         for row in _candidates(index, place, len(split), seed, step):
-            try:
-                with notes.at(named(split, "training", row)):
-                    if isinstance(split, DomainSplit):
-                        content: Any = split.read_views(row, epoch)
-                    else:
-                        content = split.read(row)
-            except CorruptExample as error:
-                notes.corrupt("train", row, step, error)
-                continue
-            return row, content if crop is None else crop(content, epoch, row)
+            if (arrays := reader.example(row, epoch, step)) is not None:
+                return row, arrays
         raise CorruptExample("none of the training examples can be read")
 
     order = grain.MapDataset.range(len(split)).seed(seed).shuffle().batch(batch_size, drop_remainder=True)
@@ -107,10 +163,44 @@ def batches(
     yield from steps.to_iter_dataset(options)
 
 
-def named(split: Split | ViewSplit | DomainSplit, part: str, row: int) -> str:
-    """What an example is called in messages: its file, where it has one."""
-    name = getattr(split, "name", None)
-    return f"{part} example {row}" if name is None else name(row)
+def in_order(
+    split: Split,
+    part: str,
+    *,
+    batch_size: int,
+    process_index: int = 0,
+    process_count: int = 1,
+    crop: Crop | None = None,
+    reading: Reading | None = None,
+) -> Iterator[Batch]:
+    """Every example once that can be read; each process has its share, and as many batches as the others.
+
+    Args:
+      split: the examples.
+      part: name of the split in messages.
+      batch_size: rows of a global batch, a multiple of process_count; the last may have fewer.
+      process_index: which block of rows is read here.
+      process_count: how many processes share a batch.
+      crop: (arrays of an example, epoch, row) -> (H, W, C), for images of different sizes.
+      reading: takes note of what is read and of what cannot be; None allows no corrupt example.
+
+    Yields:
+      `index` (b,), the rows, and `inputs`: images (b, H, W, C), or a mapping of `views` and `present`.
+
+    Raises:
+      CorruptExample: more examples cannot be read than `reading` allows.
+    """
+    reader = Reader(split, part, Reading() if reading is None else reading, crop)
+    size, share = len(split), batch_size // process_count
+    for start in range(0, size, batch_size):
+        rows = np.arange(start + process_index * share, min(start + (process_index + 1) * share, size))
+        examples = None
+        if not reader.in_memory:
+            read = list(reader.readable(rows))
+            rows = np.asarray([row for row, _ in read], np.int64)
+            examples = [arrays for _, arrays in read]
+        batch = reader.batch(rows, examples)
+        yield {"inputs": batch if split.spec.given else batch["images"], "index": rows}
 
 
 def _candidates(index: np.ndarray, place: int, size: int, seed: int, step: int) -> Iterator[int]:
@@ -122,19 +212,6 @@ def _candidates(index: np.ndarray, place: int, size: int, seed: int, step: int) 
     pool = np.random.default_rng((seed, step)).permutation(outside)
     # Places begin at different rows of the pool, so that two of them do not draw the same.
     yield from (int(row) for row in np.roll(pool, -place))
-
-
-def given(split: ViewSplit, rows: np.ndarray, views: tuple[np.ndarray, ...] | None = None) -> Batch:
-    """The views of these rows, zero where missing, and which are there if some are not."""
-    views = split.take(rows) if views is None else views
-    if split.present is None:
-        return {"views": views}
-    there = split.present[rows]
-    shown = tuple(
-        np.where(there[:, l].reshape((-1,) + (1,) * (view.ndim - 1)), view, 0).astype(view.dtype)
-        for l, view in enumerate(views)
-    )
-    return {"views": shown, "present": there}
 
 
 def to_devices(stream: Iterator[Batch], sharding: NamedSharding, ahead: int = 2) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from mvcl.data._sources import CorruptExample
+from mvcl.data._splits import CorruptExample
 
 T = TypeVar("T")
 

@@ -1,15 +1,18 @@
 """The sources of examples, and what prepares them, by name."""
 
+from mvcl.data._arrays import Arrays
 from mvcl.data._digits_views import DigitsViews
 from mvcl.data._domains import DomainNet, PrepareDomains
 from mvcl.data._eeg import Eeg, PrepareEeg
+from mvcl.data._folder import Folder
 from mvcl.data._sentiment import PrepareSentiment, Sentiment
-from mvcl.data._sources import Arrays, Digits, Folder, Tfds
+from mvcl.data._splits import Source
+from mvcl.data._synthetic import Synthetic
 from mvcl.data._tables import Tables
+from mvcl.data._tfds import Digits, Tfds
 from mvcl.data._transfer import PrepareTransfer, Transfer
 
-Source = Digits | Tfds | Folder | Arrays | Tables | DigitsViews | DomainNet | Eeg | Sentiment | Transfer
-SOURCES: dict[str, type] = {
+SOURCES: dict[str, type[Source]] = {
     "digits": Digits,
     "tfds": Tfds,
     "folder": Folder,
@@ -20,6 +23,7 @@ SOURCES: dict[str, type] = {
     "eeg": Eeg,
     "sentiment": Sentiment,
     "transfer": Transfer,
+    "synthetic": Synthetic,
 }
 PREPARERS: dict[str, type] = {
     "domainnet": PrepareDomains,

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl.data import _pickles, _shards
-from mvcl.data._sources import Outline, ViewSplit, _data_root
+from mvcl.data._directories import data_root
+from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
 
 VIEWS = ("text", "audio", "vision")
 Dataset = Literal["mosei", "chsims"]
@@ -109,7 +110,7 @@ class Sentiment:
     standardize: bool = True
     """Give each feature mean 0 and deviation 1 over the training split."""
 
-    def open(self) -> dict[str, ViewSplit]:
+    def open(self) -> dict[str, Split]:
         """The splits `train`, `valid` (where there is one) and `test`."""
         path = Path(self.path or _default(self.dataset))
         if not self.path or _shards.is_prepared(path):
@@ -138,17 +139,15 @@ class Sentiment:
                     np.subtract(arrays[v], shift, out=arrays[v])
                     np.divide(arrays[v], scale, out=arrays[v])
 
-        def opened(name: str, split: _Utterances, groups: np.ndarray | None) -> ViewSplit:
-            arrays = views[name]
-
-            def read(row: int) -> tuple[np.ndarray, ...]:
-                return tuple(view[row] for view in arrays)
-
-            return ViewSplit(split.labels, (), VIEWS, shapes, read, _unless_all(there[name]), arrays, groups)
+        def opened(name: str, split: _Utterances, groups: np.ndarray | None) -> Split:
+            present = _unless_all(there[name])
+            return in_memory(
+                views[name], split.labels, (), view_names=VIEWS, given=True, present=present, groups=groups
+            )
 
         return {name: opened(name, split, groups) for (name, split), groups in zip(splits.items(), numbers)}
 
-    def _open_prepared(self, path: Path) -> dict[str, ViewSplit]:
+    def _open_prepared(self, path: Path) -> dict[str, Split]:
         prepared = _shards.open_prepared(path, "sentiment")
         if prepared.settings["dataset"] != self.dataset:
             raise ValueError(f"{path} holds {prepared.settings['dataset']}, data.dataset is {self.dataset}")
@@ -170,12 +169,12 @@ class Sentiment:
             for items in parts.values()
         ]
 
-        def opened(items: list[tuple[int, Mapping[str, Any]]], groups: np.ndarray | None) -> ViewSplit:
+        def opened(items: list[tuple[int, Mapping[str, Any]]], groups: np.ndarray | None) -> Split:
             rows = np.concatenate([start + np.arange(item["count"]) for start, item in items])
             lengths = np.asarray([length for _, item in items for length in item["lengths"]])
             labels = np.asarray([label for _, item in items for label in item["labels"]], np.float32)
 
-            def read(row: int) -> tuple[np.ndarray, ...]:
+            def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
                 flat = np.frombuffer(prepared.read(int(rows[row])), "<f4")
                 views, at = [], 0
                 for v, (time, width) in enumerate(shapes):
@@ -187,18 +186,19 @@ class Sentiment:
                     views.append(_padded(cut, time, width))
                 return tuple(views)
 
-            return ViewSplit(labels, (), VIEWS, shapes, read, _unless_all(lengths > 0), groups=groups)
+            spec = ExampleSpec(shapes, VIEWS, given=True)
+            return Split(labels, (), spec, read, present=_unless_all(lengths > 0), groups=groups)
 
         return {name: opened(items, groups) for (name, items), groups in zip(parts.items(), _groups(ids))}
 
     def expected(self) -> Outline:
         """The published size of the training split."""
         size, shapes = _EXPECTED[self.dataset]
-        return Outline(size, 0, view_shapes=shapes)
+        return Outline(size, 0, ExampleSpec(shapes, VIEWS, given=True))
 
 
 def _default(dataset: Dataset) -> Path:
-    return Path(_data_root(None)) / f"mvcl_sentiment_{dataset}"
+    return Path(data_root(None)) / f"mvcl_sentiment_{dataset}"
 
 
 def _moments(count: int, sums: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

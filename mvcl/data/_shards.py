@@ -9,14 +9,15 @@ import bisect
 import dataclasses
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from mvcl.data._sources import CorruptExample, _lock
+from mvcl import _files
+from mvcl.data._directories import lock
+from mvcl.data._splits import CorruptExample
 
 _FORMAT = 1
 
@@ -81,7 +82,6 @@ def write(
     Raises:
       ValueError: the folder holds something else, there is nothing to prepare, or too many files are corrupt.
     """
-    from array_record.python.array_record_module import ArrayRecordWriter
     from tqdm import tqdm
 
     if not names:
@@ -91,58 +91,69 @@ def write(
     parts = [names[i : i + per_shard] for i in range(0, len(names), per_shard)]
     shards: list[dict[str, Any]] = []
     skipped: list[list[str]] = []
-    with _lock(directory, "prepare"):
+    with lock(directory, "prepare"):
         _check_plan(directory, plan)
-        bar = tqdm(total=len(names), unit=unit, desc=f"prepare {kind}")
-        for number, part in enumerate(parts):
-            path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
-            shard = _finished(path)
-            if shard is None:
-                items, partial = [], path.with_suffix(".partial")
-                writer = ArrayRecordWriter(str(partial), "group_size:1")  # one record a chunk: random access
-                lost: list[list[str]] = []
-                for name in part:
-                    try:
-                        item = read(name)
-                        lost += map(list, item.skipped)
-                    except CorruptExample as error:
-                        item = None
-                        lost.append([name, str(error)])
-                    bar.update()
-                    if len(skipped) + len(lost) > max_corrupt:
-                        writer.close()
-                        partial.unlink()
-                        bar.close()
-                        raise ValueError(
-                            f"more than max_corrupt = {max_corrupt} files cannot be read; the last: {lost[-1][1]}. "
-                            "Mend or remove them, or raise --max-corrupt; the same command continues"
-                        )
-                    if item is None:
-                        continue
-                    for record in item.records:
-                        writer.write(record)
-                    items.append({"name": name, "count": len(item.records), **item.facts})
-                writer.close()
-                shard = {
-                    "file": path.name,
-                    "bytes": partial.stat().st_size,
-                    "sha256": _checksum(partial),
-                    "items": items,
-                    "skipped": lost,
-                }
-                partial.replace(path)
-                _write_json(path.with_suffix(".json"), shard)
-            else:
-                bar.update(len(part))
-            shards.append(shard)
-            skipped += shard["skipped"]
-        bar.close()
+        with tqdm(total=len(names), unit=unit, desc=f"prepare {kind}") as bar:
+            for number, part in enumerate(parts):
+                path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
+                shard = _finished(path)
+                if shard is None:
+                    shard = _write_shard(
+                        path, part, read, bar.update, before=len(skipped), max_corrupt=max_corrupt
+                    )
+                    _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
+                else:
+                    bar.update(len(part))
+                shards.append(shard)
+                skipped += shard["skipped"]
         for _, reason in skipped:
             print(f"passed over: {reason}", file=sys.stderr)
         if not any(item["count"] for shard in shards for item in shard["items"]):
             raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
-        _write_json(directory / "manifest.json", plan | {"shards": shards})
+        _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
     return directory
+
+
+def _write_shard(
+    path: Path,
+    names: Sequence[str],
+    read: Callable[[str], Item],
+    update: Callable[[], object],
+    *,
+    before: int,
+    max_corrupt: int,
+) -> dict[str, Any]:
+    """Write the items of a shard, after `before` skipped files, and return the facts about them."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    for left in path.parent.glob(f".{path.name}.*"):  # of a process that was killed
+        left.unlink()
+    items: list[dict[str, Any]] = []
+    skipped: list[list[str]] = []
+    with _files.replacing(path) as beside:
+        writer = ArrayRecordWriter(str(beside), "group_size:1")  # one record a chunk: random access
+        try:
+            for name in names:
+                item = None
+                try:
+                    item = read(name)
+                    skipped += map(list, item.skipped)
+                except CorruptExample as error:
+                    skipped.append([name, str(error)])
+                update()
+                if before + len(skipped) > max_corrupt:
+                    raise ValueError(
+                        f"more than max_corrupt = {max_corrupt} files cannot be read; the last: {skipped[-1][1]}. "
+                        "Mend or remove them, or raise --max-corrupt; the same command continues"
+                    )
+                if item is not None:
+                    for record in item.records:
+                        writer.write(record)
+                    items.append({"name": name, "count": len(item.records), **item.facts})
+        finally:
+            writer.close()
+        size, checksum = beside.stat().st_size, _checksum(beside)
+    return {"file": path.name, "bytes": size, "sha256": checksum, "items": items, "skipped": skipped}
 
 
 def open_prepared(directory: Path, kind: str) -> Prepared:
@@ -242,7 +253,7 @@ def _check_shard(shard: Mapping[str, Any]) -> None:
 def _check_plan(directory: Path, plan: dict[str, Any]) -> None:
     path = directory / "plan.json"
     if not path.is_file():
-        _write_json(path, plan)
+        _files.write_whole(path, json.dumps(plan))
         return
     try:
         before = json.loads(path.read_text())
@@ -281,9 +292,3 @@ def _finished(path: Path) -> dict[str, Any] | None:
 def _checksum(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_json(path: Path, value: Any) -> None:
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(json.dumps(value))
-    os.replace(partial, path)

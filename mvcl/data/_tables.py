@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl.data._sources import Outline, ViewSplit
+from mvcl import _extras, _files
+from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
 
 LABEL_NAMES = (
     "labels",
@@ -39,19 +40,6 @@ _PUBLISHED = {
     "Video-3V": (101_499, 31, (512, 647, 838)),
     "handwritten": (2000, 10, (240, 76, 216, 47, 64, 6)),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class TableSplit(ViewSplit):
-    """Tables of features.
-
-    Attributes:
-      ids: name of each example.
-      scaling: view name -> what was subtracted from each column (`shift`) and what it was then divided by (`scale`).
-    """
-
-    ids: tuple[str, ...] = ()
-    scaling: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +72,7 @@ class Tables:
     """Every fifth example is the split `test`. Otherwise `train` and `test` both are the whole table, as clustering
     has it."""
 
-    def open(self) -> dict[str, ViewSplit]:
+    def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
         path = Path(self.path)
         if not self.path or not path.exists():
@@ -112,7 +100,7 @@ class Tables:
         examples, classes, widths = known
         rows = examples - examples // 5 if self.held_out else examples
         shapes = tuple((width - self.skip_last,) for width in widths)
-        return Outline(rows, classes, view_shapes=shapes, views=len(shapes))
+        return Outline(rows, classes, ExampleSpec(shapes, given=True))
 
 
 @dataclasses.dataclass
@@ -133,7 +121,7 @@ class RawTables:
 
     def splits(
         self, scaling: Sequence[Scaling], scaling_file: str = "", held_out: bool = False
-    ) -> dict[str, ViewSplit]:
+    ) -> dict[str, Split]:
         """Checked and scaled: the splits `train` and `test`."""
         present = self._checked()
         fitted = self._fit(scaling, present, held_out)
@@ -141,7 +129,7 @@ class RawTables:
             fitted = self._read_scaling(Path(scaling_file))
         elif scaling_file:
             Path(scaling_file).parent.mkdir(parents=True, exist_ok=True)
-            Path(scaling_file).write_text(json.dumps(fitted) + "\n")
+            _files.write_whole(Path(scaling_file), json.dumps(fitted) + "\n")
         views = [
             ((view - np.asarray(fitted[name]["shift"])) / np.asarray(fitted[name]["scale"])).astype(
                 np.float32
@@ -152,17 +140,16 @@ class RawTables:
         test = np.arange(len(self.ids)) % 5 == 4
         parts = {"train": ~test, "test": test} if held_out else {"train": test | True, "test": test | True}
 
-        def part(rows: np.ndarray) -> TableSplit:
+        def part(rows: np.ndarray) -> Split:
             kept = tuple(np.ascontiguousarray(view[rows]) for view in views)
             there = present[rows]
-            return TableSplit(
-                labels=labels[rows],
-                class_names=class_names,
+            return in_memory(
+                kept,
+                labels[rows],
+                class_names,
                 view_names=tuple(self.names),
-                shapes=tuple(view.shape[1:] for view in kept),
-                read=lambda row: tuple(view[row] for view in kept),
+                given=True,
                 present=None if there.all() else there,
-                views=kept,
                 ids=tuple(name for name, row in zip(self.ids, rows) if row),
                 scaling=fitted,
             )
@@ -278,10 +265,10 @@ def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, 
     return numbers.reshape(-1).astype(np.int32), tuple(str(name) for name in names)
 
 
-def save_scaling(split: Any, path: Path) -> None:
+def save_scaling(split: Split, path: Path) -> None:
     """Write the fitted scaling of a split of tables, for `Tables.scaling_file`; other splits have none."""
-    if isinstance(split, TableSplit):
-        path.write_text(json.dumps(split.scaling) + "\n")
+    if split.scaling:
+        _files.write_whole(path, json.dumps(split.scaling) + "\n")
 
 
 # Matrices in one file
@@ -389,7 +376,8 @@ def _mat(path: Path) -> dict[str, Any]:
 
 
 def _mat_hdf5(path: Path) -> dict[str, Any]:
-    import h5py
+    with _extras.needed("tables", by=f"reading {path}, a MATLAB 7.3 file,"):
+        import h5py
     from scipy.sparse import csc_matrix
 
     def plain(item: Any) -> Any:
@@ -487,17 +475,12 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
 
 def _read_table(file: Path) -> dict[str, np.ndarray]:
     """Columns by name, in order; what is empty is NaN or None."""
-    import pyarrow as pa
+    with _extras.needed("tables", by=f"reading {file}"):
+        import pyarrow as pa
+        from pyarrow import csv, parquet
 
     try:
-        if file.suffix.lower() == ".csv":
-            from pyarrow import csv
-
-            table = csv.read_csv(file)
-        else:
-            from pyarrow import parquet
-
-            table = parquet.read_table(file)
+        table = csv.read_csv(file) if file.suffix.lower() == ".csv" else parquet.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     if len(set(table.column_names)) < len(table.column_names):

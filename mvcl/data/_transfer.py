@@ -4,7 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import Literal, get_args
 
-from mvcl.data._sources import Outline, Split, _open_tfds, _prepared_directory, prepare
+from mvcl.data._splits import ExampleSpec, Outline, Split
+from mvcl.data._tfds import open_tfds, prepare, prepared_directory
 
 Metric = Literal["top1", "mean_per_class"]
 
@@ -21,6 +22,7 @@ class TransferSet:
       metric: top1, or mean_per_class where the classes are of unequal size, as Kornblith 2019 and Chen 2020 report.
       classes: how many.
       train_size: images of the training split.
+      side: height and width of all images; None where they differ.
     """
 
     tfds: str
@@ -29,6 +31,7 @@ class TransferSet:
     metric: Metric
     classes: int
     train_size: int
+    side: int | None = None
 
 
 # Kornblith 2019 (arXiv 1805.08974), Table 1, and Chen 2020 (SimCLR), Appendix B.8. tfds calls Food-101's test images
@@ -36,8 +39,8 @@ class TransferSet:
 TRANSFER: dict[str, TransferSet] = {
     "caltech101": TransferSet("caltech101", "train", "test", "mean_per_class", 102, 3_059),
     "cars196": TransferSet("cars196", "train", "test", "top1", 196, 8_144),
-    "cifar10": TransferSet("cifar10", "train", "test", "top1", 10, 50_000),
-    "cifar100": TransferSet("cifar100", "train", "test", "top1", 100, 50_000),
+    "cifar10": TransferSet("cifar10", "train", "test", "top1", 10, 50_000, 32),
+    "cifar100": TransferSet("cifar100", "train", "test", "top1", 100, 50_000, 32),
     "dtd": TransferSet("dtd", "train+validation", "test", "top1", 47, 3_760),
     "food101": TransferSet("food101", "train", "validation", "top1", 101, 75_750),
     "oxford_flowers102": TransferSet(
@@ -71,14 +74,14 @@ class Transfer:
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
         chosen = self._chosen()
-        prepared = _prepared_directory(chosen.tfds, self.directory)
-        return _open_tfds(prepared, {"train": chosen.train, "test": chosen.test}, ())
+        prepared = prepared_directory(chosen.tfds, self.directory)
+        return open_tfds(prepared, {"train": chosen.train, "test": chosen.test}, ())
 
     def expected(self) -> Outline:
         """The published size of the training split."""
         chosen = self._chosen()
-        shape = (32, 32, 3) if self.name.startswith("cifar") else None
-        return Outline(chosen.train_size, chosen.classes, shape)
+        side = chosen.side
+        return Outline(chosen.train_size, chosen.classes, ExampleSpec(((side, side, 3),)))
 
     def _chosen(self) -> TransferSet:
         if self.name not in TRANSFER:

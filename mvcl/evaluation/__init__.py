@@ -1,9 +1,16 @@
 """Features to numbers: neighbours, probes, transfer between domains, regression, clustering, fine-tuning."""
 
+from mvcl import _extras
+
+with _extras.needed("train", by="mvcl.evaluation"):
+    import flax  # noqa: F401
+    import optax  # noqa: F401
+    import PIL  # noqa: F401
+
 from mvcl.evaluation._clustering import Clustering, cluster_scores, svm_accuracy, view_features
 from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
 from mvcl.evaluation._encode import encode
-from mvcl.evaluation._finetune import Finetune, FinetuneProgram, finetune, finetune_program, log_prior
+from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
 from mvcl.evaluation._protocols import Classification, Evaluation
 from mvcl.evaluation._registry import EVALUATIONS
@@ -17,8 +24,7 @@ __all__ = [
     "Clustering",
     "Domains",
     "Evaluation",
-    "Finetune",
-    "FinetuneProgram",
+    "Predictions",
     "Probe",
     "Regression",
     "Result",
@@ -30,12 +36,9 @@ __all__ = [
     "evaluate_features",
     "evaluation_table",
     "few_label_probe",
-    "finetune",
-    "finetune_program",
     "fit_logistic",
     "fit_probe",
     "linear_probe",
-    "log_prior",
     "regression_measures",
     "ridge",
     "sentiment_regression",

@@ -2,13 +2,14 @@
 
 import csv
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
+from mvcl.evaluation._protocols import Arrays, Evaluation, LabelledSplit, Splits
 from mvcl.evaluation._table import Result
 from mvcl.metrics import (
     adjusted_rand_index,
@@ -89,6 +90,7 @@ class Clustering(Evaluation):
     papers call K-Means-BSV.
     """
 
+    scored: ClassVar[bool] = True
     clusters: int = 0
     """Clusters of K-means; 0 is the number of classes, or the method's clusters where the data have no labels."""
     runs: int = 10
@@ -101,6 +103,10 @@ class Clustering(Evaluation):
     """Share of the labels that the SVM is trained on; 0 leaves it out."""
     draws: int = 10
     """Draws of that share."""
+
+    def of_clusters(self, clusters: int) -> "Clustering":
+        """As many clusters as the method found, unless their number is given."""
+        return dataclasses.replace(self, clusters=self.clusters or clusters)
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """All: `test` is for the picture of the embeddings."""
@@ -185,7 +191,7 @@ class Clustering(Evaluation):
         """clusters.csv: each example's id and label, its cluster from all views, and from each view that it has."""
         split, x = splits["train"], features["train"]
         clusters = self.clusters or len(split.class_names)
-        ids = getattr(split, "ids", ()) or range(len(x))
+        ids = split.ids or range(len(x))
         columns: dict[str, Sequence[Any]] = {"id": ids}
         if len(split.class_names) > 1:
             columns["label"] = [split.class_names[label] for label in split.labels]
@@ -208,28 +214,23 @@ def _write_clusters(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
         writer.writerows(zip(*columns.values()))
 
 
-def view_features(features: np.ndarray, split: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def view_features(features: np.ndarray, split: LabelledSplit) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The columns of each view: name -> (rows that have it, (rows, d_v) features).
 
     Side by side, features of k views are either the views' own columns or k blocks of one width; neither gives {}.
     """
-    names = getattr(split, "view_names", ())
-    widths = [int(np.prod(shape)) for shape in getattr(split, "shapes", ())]
+    names, present = split.spec.view_names, split.present
+    if not names:
+        return {}
+    widths = [math.prod(size or 0 for size in shape) for shape in split.spec.shapes]
     if sum(widths) != features.shape[1]:
-        if not names or features.shape[1] % len(names):
+        if features.shape[1] % len(names):
             return {}
         widths = [features.shape[1] // len(names)] * len(names)
     blocks = np.split(features, np.cumsum(widths)[:-1], axis=1)
-    present = getattr(split, "present", None)
-    rows = [
-        np.arange(len(features)) if present is None else np.flatnonzero(here)
-        for here in _columns(present, names)
-    ]
+    there = np.ones((len(features), len(names)), bool) if present is None else present
+    rows = [np.flatnonzero(here) for here in there.T]
     return {name: (here, block[here]) for name, here, block in zip(names, rows, blocks)}
-
-
-def _columns(present: np.ndarray | None, names: Sequence[str]) -> Sequence[Any]:
-    return [None] * len(names) if present is None else list(present.T)
 
 
 def _results(scores: Mapping[str, np.ndarray], prefix: str, how: str) -> list[Result]:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -12,19 +12,68 @@ from mvcl.evaluation._table import Result, evaluate_features
 from mvcl.metrics import weighted_knn
 
 Arrays = Mapping[str, np.ndarray]
-Splits = Mapping[str, Any]  # name -> labels (N,), class_names, and groups (N,) where the data have them
+
+
+class Spec(Protocol):
+    """What an example is: names and shapes of its views where it holds them."""
+
+    @property
+    def view_names(self) -> tuple[str, ...]: ...
+    @property
+    def shapes(self) -> tuple[tuple[int | None, ...], ...]: ...
+
+
+class LabelledSplit(Protocol):
+    """What a protocol knows of a split beside its features; `mvcl.data.Split` has it.
+
+    Attributes:
+      labels: (N,) class numbers, or targets of a regression.
+      class_names: name of each class; () for a regression.
+      spec: what an example is.
+      present: (N, k) bool, which views are there; None: all.
+      groups: (N,) subject or speaker of each example, or None.
+      ids: name of each example, or ().
+    """
+
+    @property
+    def labels(self) -> np.ndarray: ...
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def present(self) -> np.ndarray | None: ...
+    @property
+    def groups(self) -> np.ndarray | None: ...
+    @property
+    def ids(self) -> tuple[str, ...]: ...
+    def __len__(self) -> int: ...
+
+
+Splits = Mapping[str, LabelledSplit]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """What every protocol has."""
 
+    scored: ClassVar[bool] = False
+    """Whether `score` may give a number."""
     features: Literal["encoder", "head"] = "encoder"
     """Which output is measured: the encoder's (as all five papers do) or the projection head's."""
     batch_size: int = 512
     """Examples encoded at once, over all devices."""
     seed: int = 0
     """Seed of draws and held-out parts; apart from train.seed, so that runs compare."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether an untrained encoder and the raw input are measured beside the trained one."""
+        return True
+
+    def of_clusters(self, clusters: int) -> "Evaluation":
+        """This protocol for data without labels, in which the method found so many clusters; 0: it looked for none."""
+        return self
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """The splits whose features `measure` needs."""
@@ -50,6 +99,7 @@ class Evaluation:
 class Classification(Evaluation):
     """Weighted k-NN, linear probe and few-label probes."""
 
+    scored: ClassVar[bool] = True
     knn_k: int = 200
     """Neighbours of the weighted k-NN; fewer if the training split is smaller."""
     knn_temperature: float = 0.07

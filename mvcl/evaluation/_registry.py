@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from mvcl.evaluation._clustering import Clustering
 from mvcl.evaluation._domains import Domains
+from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._protocols import Classification, Evaluation
 from mvcl.evaluation._regression import Regression
 
@@ -11,5 +12,6 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "classification": Classification,
     "clustering": Clustering,
     "domains": Domains,
+    "predictions": Predictions,
     "regression": Regression,
 }

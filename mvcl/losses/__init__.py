@@ -8,9 +8,11 @@ from mvcl.losses._declaration import QueueRows as QueueRows
 from mvcl.losses._declaration import Takes as Takes
 from mvcl.losses._declaration import declare as declare
 from mvcl.losses._declaration import higher_order as higher_order
+from mvcl.losses._declaration import higher_order_functions as higher_order_functions
 from mvcl.losses._declaration import is_higher_order as is_higher_order
 from mvcl.losses._declaration import name as name
 from mvcl.losses._declaration import objectives as objectives
+from mvcl.losses._declaration import on_views as on_views
 from mvcl.losses._declaration import takes as takes
 from mvcl.losses._declaration import unwrap as unwrap
 from mvcl.losses._dhel import dhel as dhel

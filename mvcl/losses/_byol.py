@@ -1,25 +1,17 @@
 """BYOL's regression of one view on another."""
 
-from typing import Any
-
 import jax
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
-from mvcl.losses import _views
+from mvcl.losses import _pairs, _views
 from mvcl.losses._declaration import Operands, declare
 
 
-def _of_pairs(
-    z: jax.Array, pairs: _views.Pairs, *, normalize: bool, mask: Any, axis_name: str | None
-) -> jax.Array:
-    mask = _checks.mask(mask, z.shape[:2])
-    cosine = _views.positives(_views.embeddings(z, normalize, mask), pairs)
-    return 2 - 2 * _numerics.mean_where(cosine, _views.both_there(mask, pairs), axis_name, axis=1)
+def _terms(e: _views.Embedded, pairs: _views.Pairs) -> tuple[_pairs.Terms, ...]:
+    return (_pairs.Terms(2 - 2 * _views.positives(e.z, pairs), _views.both_there(e.keep, pairs)),)
 
 
-@_views.many_pairs(_of_pairs)
-@declare(operands=Operands.PAIR, mask=True, axis_name=True, normalize=True)
+@declare(operands=Operands.PAIR, terms=_terms, mask=True, axis_name=True, normalize=True)
 def byol(
     x: ArrayLike,
     y: ArrayLike,
@@ -33,6 +25,8 @@ def byol(
         2 - 2 mean_i <x_i, y_i>
 
     Piran 2024 (ICML), Eq. 2; Grill 2020. Stopping the gradient of the target is the caller's choice.
+
+    Cost: n d multiply-adds in the forward pass.
 
     Args:
       x: (n, d) floating, n >= 2: predictions.
@@ -48,5 +42,4 @@ def byol(
     Raises:
       ValueError: for shapes, dtypes or values other than these.
     """
-    z = _checks.pair(x, y, axis_name)
-    return _of_pairs(z, ((0, 1),), normalize=normalize, mask=mask, axis_name=axis_name)[0]
+    return _pairs.loss(_terms, _pairs.two(x, y, normalize, mask, axis_name))

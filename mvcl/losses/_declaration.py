@@ -3,7 +3,8 @@
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -44,9 +45,10 @@ class Takes:
       queue_rows: what a row of that queue stands for.
       pair_weights: takes `weights` of the pairs of views, (k, k).
       instance_weights: takes (k, k, n) `weights` too, one for each instance of each pair.
-      terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_views.Terms`.
+      terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_pairs.Terms`.
       measured: the same objective as a function that returns (loss, dict of scalars for the log).
       like: of a higher-order function, its options to what the objective made with them takes.
+      options: every parameter that has a default, with it; `declare` reads them from the signature.
     """
 
     operands: Operands = Operands.VIEWS
@@ -62,14 +64,16 @@ class Takes:
     terms: Callable[..., Any] | None = None
     measured: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
     like: Callable[..., "Takes"] | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
 def declare(**properties: Any) -> Callable[[Function], Function]:
-    """Decorator that states what an objective takes; the keywords are the fields of `Takes`."""
-    takes_ = Takes(**properties)
+    """Decorator that states what an objective takes; the keywords are the fields of `Takes` but `options`."""
 
     def record(function: Function) -> Function:
-        function.__dict__["mvcl_takes"] = takes_
+        parameters = inspect.signature(function).parameters.values()
+        options = {p.name: p.default for p in parameters if p.default is not p.empty}
+        function.__dict__["mvcl_takes"] = Takes(**properties, options=options)
         return function
 
     return record
@@ -133,8 +137,41 @@ def is_higher_order(function: Callable[..., Any]) -> bool:
     return getattr(function, "mvcl_takes", Takes()).like is not None
 
 
+def filled(objective: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a declared objective: its defaults, over them what partials bind, over that `options`.
+
+    Raises:
+      TypeError: an option that the objective does not have.
+    """
+    function, bound = unwrap(objective)
+    known, given = takes(function).options, {**bound, **options}
+    for option in given:
+        if option not in known:
+            raise TypeError(f"{name(function)} has no option {option!r}; it has {', '.join(known)}")
+    return {**known, **given}
+
+
+def on_views(objective: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The objective as a function of one (k, n, d) array, whatever its operands.
+
+    A pair loss compares the first two views, and its mask is (2, n); groups are the first half of the views and the
+    rest.
+    """
+    operands = takes(objective).operands
+    if operands is Operands.PAIR:
+        return lambda z, **options: objective(z[0], z[1], **options)
+    if operands is Operands.GROUPS:
+        return lambda z, **options: objective(z[: len(z) // 2], z[len(z) // 2 :], **options)
+    return objective
+
+
 def objectives() -> dict[str, Callable[..., Any]]:
     """The objectives and higher-order functions of `mvcl.losses`, by name: its public functions that declare."""
     from mvcl import losses
 
     return {name: function for name, function in vars(losses).items() if hasattr(function, "mvcl_takes")}
+
+
+def higher_order_functions() -> dict[str, Callable[..., Any]]:
+    """Those of `objectives()` that make an objective of a pair loss."""
+    return {name: function for name, function in objectives().items() if is_higher_order(function)}

@@ -8,7 +8,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._bessel import bessel_ratio, log_series
 from mvcl.losses._declaration import Operands, QueueRows, declare
 from mvcl.losses._higher_order import groups
@@ -49,6 +49,8 @@ def dsf(
     κ_j that is smooth at 0. One variant in the released code subtracts the logarithm of the series ratio
     where it must be added; released v2 sets A = 1 at m = 1.
 
+    Cost: n² d multiply-adds in the forward pass.
+
     Args:
       queries: (m, n, d) floating, m >= 1, n >= 2: one group of views.
       keys: (m', n, d), of the same dtype: the other group.
@@ -78,51 +80,49 @@ def dsf(
     _checks.option("mean_resultant", mean_resultant, ("estimate", "exact"))
     if not in_batch_negatives and queue is None:
         raise ValueError("queue must be given with in_batch_negatives=False, got None")
-    there = _checks.mask(mask, (q.shape[0] + k.shape[0], q.shape[1]))
-    block_size = _checks.block_size(block_size)
-    z = _views.embeddings(jnp.concatenate([q, k]), normalize, there)
-    scale = _checks.scalar("resultant_scale", resultant_scale, z.dtype, positive=True)
-    sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
-    means = jnp.stack([_views.mean_there(z[s], None if there is None else there[s]) for s in sides])
-    exists = None if there is None else jnp.stack([there[s].any(0) for s in sides])
-
-    direction = _numerics.unit(means)
-    resultant = scale * _length(means)  # (2, n)
-    kappa = resultant * (d - resultant**2) / (1 - resultant**2)
-    kappa = kappa / d if normalize_concentration else kappa
+    e = _views.embedded(jnp.concatenate([q, k]), normalize, mask, axis_name, block_size)
+    scale = _checks.scalar("resultant_scale", resultant_scale, e.z.dtype, positive=True)
+    means, exists = _views.group_means(e, q.shape[0])
+    direction, resultant, kappa = _fit(means, scale, normalize_concentration)
     order = d / 2 - 1
     own = resultant[0] if mean_resultant == "estimate" else bessel_ratio(order, kappa[0])
-    anchor = (own[:, None] * direction[0])[None]
-    target = (kappa[1][:, None] * direction[1])[None]
-    offset = log_series(order, kappa[1])[None]
     mean_kappa = lax.stop_gradient(_numerics.mean_where(kappa, exists, axis_name))
     # A constant added to every similarity changes nothing; this one keeps them small.
-    level = log_series(order, mean_kappa)
+    offset = log_series(order, kappa[1]) - log_series(order, mean_kappa)
     flags = [None, None] if exists is None else [exists[0][None], exists[1][None]]
-    x, y = _vectors(anchor, None, flags[0]), _vectors(target, offset - level, flags[1])
+    x = _vectors((own[:, None] * direction[0])[None], None, flags[0])
+    y = _vectors((kappa[1][:, None] * direction[1])[None], offset[None], flags[1])
     positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
     # The positive, with terms of size κ, is summed once and not found again in a matrix product: its rounding
     # cancels.
     energies = [positive]
     if in_batch_negatives:
-        energies.append(_across(x, y, axis_name, block_size, gathered=True))
+        energies.append(_across(x, y, axis_name, e.block_size, gathered=True))
     if queue is not None:
-        extra = _checks.array("queue", queue, "q d")
-        if extra.shape[1] != d:
-            raise ValueError(f"queue must have shape (q, {d}), got {extra.shape}")
-        unit = _numerics.unit(lax.stop_gradient(extra)).astype(z.dtype)
-        zero = jnp.zeros((1, extra.shape[0]), z.dtype)
-        energies.append(
-            _across(
-                x,
-                _vectors(mean_kappa * unit[None], zero, None),
-                axis_name,
-                block_size,
-                gathered=False,
-            )
-        )
+        extra = _queue(queue, mean_kappa, d)
+        energies.append(_across(x, extra, axis_name, e.block_size, gathered=False))
     both = None if exists is None else exists.all(0)[None]
-    return _numerics.mean_where(_views.join(*(e - positive for e in energies)), both, axis_name)
+    return _numerics.mean_where(_views.join(*(energy - positive for energy in energies)), both, axis_name)
+
+
+def _fit(
+    means: jax.Array, scale: jax.Array, normalize_concentration: bool
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """μ (2, n, d), R and κ (2, n) of the groups' mean vectors (2, n, d)."""
+    d = means.shape[2]
+    resultant = scale * _length(means)
+    kappa = resultant * (d - resultant**2) / (1 - resultant**2)
+    return _numerics.unit(means), resultant, kappa / d if normalize_concentration else kappa
+
+
+def _queue(queue: ArrayLike, mean_kappa: jax.Array, d: int) -> _lse.Vectors:
+    """The queue's directions with the batch's mean concentration."""
+    extra = _checks.array("queue", queue, "q d")
+    if extra.shape[1] != d:
+        raise ValueError(f"queue must have shape (q, {d}), got {extra.shape}")
+    unit = _numerics.unit(lax.stop_gradient(extra)).astype(mean_kappa.dtype)
+    zero = jnp.zeros((1, extra.shape[0]), mean_kappa.dtype)
+    return _vectors(mean_kappa * unit[None], zero, None)
 
 
 def _length(x: jax.Array) -> jax.Array:
@@ -132,23 +132,23 @@ def _length(x: jax.Array) -> jax.Array:
     return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
 
 
-def _vectors(z: jax.Array, offset: jax.Array | None, keep: jax.Array | None) -> _energy.Vectors:
+def _vectors(z: jax.Array, offset: jax.Array | None, keep: jax.Array | None) -> _lse.Vectors:
     """One more feature turns <x, y> into <x, y> - offset_y."""
     last = jnp.ones(z.shape[:2], z.dtype) if offset is None else -offset
     z = jnp.concatenate([z, last[:, :, None]], axis=2)
-    return _energy.Vectors(z, keep, jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1)))
+    return _lse.Vectors(z, keep, jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1)))
 
 
 def _across(
-    x: _energy.Vectors,
-    y: _energy.Vectors,
+    x: _lse.Vectors,
+    y: _lse.Vectors,
     axis_name: str | None,
     block_size: int | None,
     *,
     gathered: bool,
 ) -> jax.Array:
     """`(1, n)`: the log-sum-exp over the keys of other instances, or over the queue."""
-    return _energy.across(
+    return _lse.across(
         x,
         y,
         ((0, 0),),

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -12,8 +11,8 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
-from mvcl.losses._declaration import Operands, QueueRows, Takes, declare, makes, takes
+from mvcl.losses import _lse, _pairs, _views
+from mvcl.losses._declaration import Operands, QueueRows, Takes, declare, filled, makes, name, takes
 
 PairLoss = Callable[..., jax.Array]
 ViewLoss = Callable[..., jax.Array]
@@ -24,13 +23,17 @@ def _of_a_pair(operands: Operands, **properties: Any) -> Callable[..., Takes]:
     """What a higher-order function of a pair loss takes: what the pair loss takes, of other operands."""
 
     def like(*, pair: PairLoss, **_: Any) -> Takes:
-        # The mask is read here too: a pair loss without one sees the views that all instances have.
         return dataclasses.replace(takes(pair), operands=operands, terms=None, measured=None, **properties)
 
     return like
 
 
-@declare(like=_of_a_pair(Operands.VIEWS, pair_weights=True))
+def _weighted(*, pair: PairLoss, **_: Any) -> Takes:
+    of_pairs = _of_a_pair(Operands.VIEWS, pair_weights=True)(pair=pair)
+    return dataclasses.replace(of_pairs, instance_weights=takes(pair).terms is not None)
+
+
+@declare(like=_weighted)
 def _all_pairs(
     z: ArrayLike,
     *,
@@ -49,12 +52,22 @@ def _all_pairs(
         for m in range(k)
         if l < m or (l > m and pairs != "unordered") or (l == m and pairs == "all")
     )
-    factors = None
-    if weights is not None:
-        factors = _checks.array("weights", weights, "k k")
-        if factors.shape != (k, k):
-            raise ValueError(f"weights must have shape ({k}, {k}), got {factors.shape}")
-    return _over_pairs(pair, z, chosen, factors, reduction, mask, options)
+    factors = None if weights is None else _pair_weights(weights, z, pair)
+    return _over_pairs(pair, z, chosen, mask, options, weights=factors, reduction=reduction)
+
+
+def _pair_weights(weights: ArrayLike, z: jax.Array, pair: PairLoss) -> jax.Array:
+    """(k, k) or (k, k, n) weights, of the dtype of the computation."""
+    k, n, _ = z.shape
+    factors = _checks.numbers("weights", weights, jnp.promote_types(z.dtype, jnp.float32))
+    if factors.shape not in ((k, k), (k, k, n)):
+        raise ValueError(f"weights must have shape ({k}, {k}) or ({k}, {k}, {n}), got {factors.shape}")
+    if factors.ndim == 3 and takes(pair).terms is None:
+        raise ValueError(
+            f"weights must have shape ({k}, {k}) for {name(pair)}, which does not declare the terms of its mean over "
+            f"instances, got {factors.shape}"
+        )
+    return factors
 
 
 @makes(_all_pairs)
@@ -72,18 +85,24 @@ def all_pairs(
     package compute every similarity once for all the pairs that need it; any other callable is called pair by
     pair.
 
+    Cost: each of the k (k-1)/2 blocks of two views once, and of the k within a view where the loss needs them.
+
     Args:
       pair: `f(x, y) -> scalar`, for instance `nt_xent` or `functools.partial(info_nce, temperature=0.2)`.
-      weights: (k, k) factors W of the pairs, None for ones; "unordered" reads those above the diagonal.
+      weights: (k, k) factors W of the pairs, arrays or nested tuples, None for ones; "unordered" reads those
+        above the diagonal. Or (k, k, n), for losses that declare their `terms`: the term of instance i in the
+        pair (l, m) is multiplied by W_lmi, each mean still divided by the number of its terms. Where a vector
+        of either view is an anchor, as in `nt_xent`, both of an instance's terms have the weight of its pair.
       pairs: "unordered" (l < m), "ordered" (l != m) or "all" (l = m too).
       reduction: "mean" divides the sum by the number of pairs, whatever the weights; "sum" does not.
 
     Returns:
-      `f(z, *, mask=None, **options)` of (k, n, d) views; the options go to the pair loss. With a mask the
-      pairs are those that some instance has.
+      `f(z, *, weights=weights, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
+      With a mask the pairs are those that some instance has. Inside `shard_map`, (k, k, n) weights are those of
+      the device's instances.
 
     Raises:
-      ValueError: for an unknown option, or weights that are not (k, k).
+      ValueError: for an unknown value of an option, or weights of another shape.
     """
     _checks.option("pairs", pairs, ("unordered", "ordered", "all"))
     _checks.option("reduction", reduction, ("mean", "sum"))
@@ -103,18 +122,21 @@ def _one_vs_rest(
     z = _checks.views(z, options.get("axis_name"))
     k = z.shape[0]
     there = _checks.mask(mask, z.shape[:2])
-    z = _views.embeddings(z, normalize, there)
-    options = options | _left_alone(pair, normalize)
+    z = _views.embedded(z, normalize, there).z
     columns = _views.rows_everywhere(z, options.get("axis_name"))
-    rows = _energy.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
+    rows = _lse.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
     if rows is not None and takes(pair).block_size:
-        return _one_view_at_a_time(pair, z, normalize_rest, there, options | {"block_size": rows})
+        options = options | {"block_size": rows}
+        return _one_view_at_a_time(
+            pair, z, there, options, normalize_rest=normalize_rest, projected=normalize
+        )
     rest, rest_there = _views.rest(z, there)
     if normalize_rest:
         rest = _numerics.unit(rest)
     both = jnp.concatenate([z, rest])
     both_there = None if there is None or rest_there is None else jnp.concatenate([there, rest_there])
-    return _over_pairs(pair, both, tuple((l, k + l) for l in range(k)), None, "mean", both_there, options)
+    chosen = tuple((l, k + l) for l in range(k))
+    return _over_pairs(pair, both, chosen, both_there, options, projected=normalize)
 
 
 @makes(_one_vs_rest)
@@ -126,6 +148,8 @@ def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
     Koromilas 2025 Eq. 5, Piran 2024 Eq. 4. The views are put on the unit sphere here and the pair loss is
     called with `normalize=False` (where it declares that option), so that the mean keeps its length.
 
+    Cost: k times the pair loss.
+
     Args:
       pair: `f(x, y, normalize=...) -> scalar`, for instance `nt_xent`.
       normalize_rest: renormalise the mean. The released NT-Xent average does not, the released DHEL average
@@ -134,6 +158,9 @@ def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
     Returns:
       `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
       With a mask the mean is over the other views that are there.
+
+    Raises:
+      ValueError: by the objective, for shapes, dtypes or values other than these.
     """
     return functools.partial(_one_vs_rest, pair=pair, normalize_rest=normalize_rest)
 
@@ -141,9 +168,11 @@ def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
 def _one_view_at_a_time(
     pair_loss: PairLoss,
     z: jax.Array,
-    normalize_rest: bool,
     there: jax.Array | None,
     options: dict[str, Any],
+    *,
+    normalize_rest: bool,
+    projected: bool,
 ) -> jax.Array:
     """`one_vs_rest` for batches that go in blocks: no two views share a similarity, so only one mean is held."""
 
@@ -154,7 +183,7 @@ def _one_view_at_a_time(
         if normalize_rest:
             rest = _numerics.unit(rest)
         both = None if here is None or rest_there is None else jnp.stack([here, rest_there])
-        return _values(pair_loss, jnp.stack([view, rest]), pair, both, options)[0]
+        return _values(pair_loss, jnp.stack([view, rest]), pair, both, options, projected=projected)[0]
 
     total, count = z.sum(0), None if there is None else there.sum(0)
     # What the pair loss closes over, a learned temperature for instance, becomes an argument: the loop takes every
@@ -173,7 +202,7 @@ def _cross_pairs(
 ) -> jax.Array:
     q, k = groups(queries, keys, options.get("axis_name"))
     chosen = tuple((a, q.shape[0] + b) for a in range(q.shape[0]) for b in range(k.shape[0]))
-    return _over_pairs(pair, jnp.concatenate([q, k]), chosen, None, "mean", mask, options)
+    return _over_pairs(pair, jnp.concatenate([q, k]), chosen, mask, options)
 
 
 @makes(_cross_pairs)
@@ -184,12 +213,17 @@ def cross_pairs(pair: PairLoss) -> GroupLoss:
 
     Jeon 2025, the released code's `loss_avg`.
 
+    Cost: m m' times the pair loss.
+
     Args:
       pair: `f(x, y) -> scalar`.
 
     Returns:
       `f(queries, keys, *, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is (m + m', n),
       the queries' first. The options go to the pair loss.
+
+    Raises:
+      ValueError: by the objective, for shapes, dtypes or values other than these.
     """
     return functools.partial(_cross_pairs, pair=pair)
 
@@ -205,20 +239,20 @@ def _mean_pair(
     **options: Any,
 ) -> jax.Array:
     q, k = groups(queries, keys, options.get("axis_name"))
-    there = _checks.mask(mask, (q.shape[0] + k.shape[0], q.shape[1]))
-    z = _views.embeddings(jnp.concatenate([q, k]), normalize, there)
-    sides = (slice(None, q.shape[0]), slice(q.shape[0], None))
-    means = jnp.stack([_views.mean_there(z[s], None if there is None else there[s]) for s in sides])
-    exist = None if there is None else jnp.stack([there[s].any(axis=0) for s in sides])
-    options = options | _left_alone(pair, True)
-    return _over_pairs(pair, _numerics.unit(means), ((0, 1),), None, "mean", exist, options)
+    e = _views.embedded(jnp.concatenate([q, k]), normalize, mask)
+    means, exist = _views.group_means(e, q.shape[0])
+    return _over_pairs(pair, _numerics.unit(means), ((0, 1),), exist, options, projected=True)
 
 
 @makes(_mean_pair)
 def mean_pair(pair: PairLoss) -> GroupLoss:
     """A pair loss of the mean query and the mean key, both renormalised.
 
+        L( unit(mean_a q_a), unit(mean_b k_b) )
+
     Jeon 2025, the released code's `fea_avg`.
+
+    Cost: that of the pair loss.
 
     Args:
       pair: `f(x, y, normalize=...) -> scalar`.
@@ -226,6 +260,9 @@ def mean_pair(pair: PairLoss) -> GroupLoss:
     Returns:
       `f(queries, keys, *, normalize=True, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is
       (m + m', n), the queries' first, and the means are over what is there. The options go to the pair loss.
+
+    Raises:
+      ValueError: by the objective, for shapes, dtypes or values other than these.
     """
     return functools.partial(_mean_pair, pair=pair)
 
@@ -247,16 +284,20 @@ def _over_pairs(
     pair_loss: PairLoss,
     z: jax.Array,
     pairs: _views.Pairs,
-    weights: jax.Array | None,
-    reduction: str,
     mask: ArrayLike | None,
     options: dict[str, Any],
+    *,
+    weights: jax.Array | None = None,
+    reduction: str = "mean",
+    projected: bool | None = None,
 ) -> jax.Array:
     there = _checks.mask(mask, z.shape[:2])
-    values = _values(pair_loss, z, pairs, there, options)
     left, right = _views.columns_of(pairs)
-    if weights is not None:
-        values = values * weights.astype(values.dtype)[left, right]
+    factors = None if weights is None else weights[left, right]
+    of_instances = factors if factors is not None and factors.ndim == 2 else None
+    values = _values(pair_loss, z, pairs, there, options, weights=of_instances, projected=projected)
+    if factors is not None and of_instances is None:
+        values = values * factors.astype(values.dtype)
     if there is None:
         return values.mean() if reduction == "mean" else values.sum()
     return _mean_or_sum(values, there[left] & there[right], reduction, options)
@@ -273,30 +314,36 @@ def _mean_or_sum(values: jax.Array, both: jax.Array, reduction: str, options: di
 
 
 def _values(
-    pair_loss: PairLoss, z: jax.Array, pairs: _views.Pairs, mask: jax.Array | None, options: dict[str, Any]
+    pair_loss: PairLoss,
+    z: jax.Array,
+    pairs: _views.Pairs,
+    mask: jax.Array | None,
+    options: dict[str, Any],
+    *,
+    weights: jax.Array | None = None,
+    projected: bool | None = None,
 ) -> jax.Array:
-    """(pairs,): the pair loss of each, at once where it knows how."""
-    function, bound = pair_loss, {}
-    if isinstance(pair_loss, functools.partial) and not pair_loss.args:
-        function, bound = pair_loss.func, dict(pair_loss.keywords)
-    if function in _views.OF_PAIRS:
-        arguments = {**bound, **options} | ({} if mask is None else {"mask": mask})
-        filled = inspect.signature(function).bind(None, None, **arguments)
-        filled.apply_defaults()
-        keywords = {name: value for name, value in filled.arguments.items() if name not in ("x", "y")}
-        return _views.OF_PAIRS[function](z, pairs, **keywords)
+    """(pairs,): the pair loss of each, at once where it declares its terms.
+
+    `projected` is None for vectors as they were given, which the pair loss prepares. Else they are ready, and it says
+    whether they are unit vectors or means of some. (pairs, n) weights multiply the terms.
+    """
+    declared = takes(pair_loss)
+    if declared.terms is None:
+        left_alone = {"normalize": False} if declared.normalize and projected is not None else {}
+        return _one_by_one(functools.partial(pair_loss, **options, **left_alone), z, pairs, mask)
+    given = filled(pair_loss, options | {"mask": mask})
+    normalize, axis_name, block_size = (given.pop(o, None) for o in ("normalize", "axis_name", "block_size"))
+    if projected is None:
+        e = _views.embedded(z, normalize, given.pop("mask"), axis_name, block_size)
+    else:
+        e = _views.Embedded(z, given.pop("mask"), projected, axis_name, _checks.block_size(block_size))
+    return _pairs.reduce(declared.terms(e, pairs, **given), axis_name, weights)
+
+
+def _one_by_one(loss: PairLoss, z: jax.Array, pairs: _views.Pairs, mask: jax.Array | None) -> jax.Array:
     left, right = _views.columns_of(pairs)
-    call = functools.partial(pair_loss, **options)
     if mask is None:
-        return jax.vmap(call)(z[left], z[right])
+        return jax.vmap(loss)(z[left], z[right])
     flags = jnp.stack([mask[left], mask[right]], axis=1)
-    return jax.vmap(lambda x, y, flag: call(x, y, mask=flag))(z[left], z[right], flags)
-
-
-def _left_alone(pair_loss: PairLoss, unit: bool) -> dict[str, Any]:
-    """The option that keeps the pair loss from projecting vectors, which are no longer than 1 if `unit`."""
-    if not takes(pair_loss).normalize:
-        return {}
-    function = pair_loss.func if isinstance(pair_loss, functools.partial) else pair_loss
-    known = function in _views.OF_PAIRS and not getattr(pair_loss, "args", ())
-    return {"normalize": _views.PROJECTED if unit and known else False}
+    return jax.vmap(lambda x, y, flag: loss(x, y, mask=flag))(z[left], z[right], flags)

@@ -1,55 +1,40 @@
 """InfoNCE of two views."""
 
-from typing import Any
-
 import jax
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
-from mvcl.losses import _views
+from mvcl.losses import _pairs, _views
 from mvcl.losses._declaration import Operands, declare
 
 
-def _of_pairs(
-    z: jax.Array,
+def _terms(
+    e: _views.Embedded,
     pairs: _views.Pairs,
     *,
     temperature: ArrayLike,
     symmetric: bool,
     in_batch_negatives: bool,
-    normalize: bool,
-    mask: Any,
     extra_negatives: ArrayLike | None,
-    axis_name: str | None,
-    block_size: int | None,
-) -> jax.Array:
-    mask = _checks.mask(mask, z.shape[:2])
-    block_size = _checks.block_size(block_size)
-    v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
-    queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
+) -> tuple[_pairs.Terms, ...]:
+    s = _views.similarities(e, temperature, extra_negatives)
+    left, right = _views.columns_of(pairs)
+    extra = _views.to_queue(s)
     if not in_batch_negatives:
-        if queue is None:
+        if extra is None:
             raise ValueError("extra_negatives must be given with in_batch_negatives=False, got None")
-        left, right = _views.columns_of(pairs)
-        extra = _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size)
-        positive = _views.positives(v.z, pairs)
-        terms = _views.join(positive, extra[left]) - positive
-        if symmetric:
-            terms = (terms + _views.join(positive, extra[right]) - positive) / 2
-        return _numerics.mean_where(terms, _views.both_there(v.keep, pairs), axis_name, axis=1)
-    b = _views.blocks(v, pairs, backward=symmetric, axis_name=axis_name, block_size=block_size)
-    forward, backward = b.forward, b.backward
-    if queue is not None:
-        left, right = _views.columns_of(pairs)
-        extra = _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size)
-        forward, backward = _views.join(forward, extra[left]), _views.join(backward, extra[right])
+        positive, exists = _views.positives(s.vectors.z, pairs), _views.both_there(e.keep, pairs)
+        forward, backward = _views.join(positive, extra[left]), _views.join(positive, extra[right])
+    else:
+        positive, forward, backward, exists = _views.blocks(s, pairs, backward=symmetric)
+        if extra is not None:
+            forward, backward = _views.join(forward, extra[left]), _views.join(backward, extra[right])
     negative = (forward + backward) / 2 if symmetric else forward
-    return _numerics.mean_where(negative - b.positive, b.exists, axis_name, axis=1)
+    return (_pairs.Terms(negative - positive, exists),)
 
 
-@_views.many_pairs(_of_pairs)
 @declare(
     operands=Operands.PAIR,
+    terms=_terms,
     mask=True,
     axis_name=True,
     block_size=True,
@@ -75,6 +60,8 @@ def info_nce(
 
     Piran 2024 (ICML), Eq. 1; van den Oord 2018. j runs over all instances, i too.
 
+    Cost: n² d multiply-adds in the forward pass.
+
     Args:
       x: (n, d) floating, n >= 2: the anchors.
       y: (n, d), of the same dtype: instance i of y is the positive of instance i of x.
@@ -95,16 +82,12 @@ def info_nce(
     Raises:
       ValueError: for shapes, dtypes or values other than these.
     """
-    z = _checks.pair(x, y, axis_name)
-    return _of_pairs(
-        z,
-        ((0, 1),),
+    e = _pairs.two(x, y, normalize, mask, axis_name, block_size)
+    return _pairs.loss(
+        _terms,
+        e,
         temperature=temperature,
         symmetric=symmetric,
         in_batch_negatives=in_batch_negatives,
-        normalize=normalize,
-        mask=mask,
         extra_negatives=extra_negatives,
-        axis_name=axis_name,
-        block_size=block_size,
-    )[0]
+    )

@@ -1,6 +1,5 @@
 """M3G, the multi-marginal matching gap."""
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
-from mvcl.losses._declaration import declare
+from mvcl.losses._declaration import declare, filled
 from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
 Cost = Literal["circular_variance", "circular_standard_deviation"] | Callable[..., jax.Array]
@@ -56,6 +55,8 @@ def m3g(
     it, so the loss is >= 0 up to rounding, converged or not. The gradient is Danskin's: C's vector-Jacobian
     product with J - P.
 
+    Cost: n^k for each sweep over the views, as matrix products; sums over pairs hold no tensor.
+
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is computed in float32.
       epsilon: positive weight of the entropy, in the unit of the cost.
@@ -66,11 +67,11 @@ def m3g(
       normalize: project vectors onto the unit sphere first; zero stays zero.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
-      mask: refused: a marginal over missing views is not defined.
+      mask: must be None: a marginal over missing views is not defined.
       axis_name: mesh axis over which the instances are split, inside `shard_map`; the tuples are split over
         it too.
       block_size: rows of n numbers that Sinkhorn holds at once; None decides.
-      max_operations: multiply-adds of one pass above which a problem is refused.
+      max_operations: multiply-adds of one pass; a problem of more raises an error.
 
     Returns:
       Scalar, float32 or wider. For coinciding vectors, which make every matching as good, (k-1) ε log n.
@@ -78,7 +79,7 @@ def m3g(
     Raises:
       ValueError: for shapes, dtypes or values other than these, and for a problem that is too large.
     """
-    return m3g_with_status(
+    return _gap(
         z,
         epsilon=epsilon,
         cost=cost,
@@ -104,14 +105,17 @@ def m3g_with_status(z: ArrayLike, **options: Any) -> tuple[jax.Array, SinkhornOu
     Returns:
       The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`,
       `potentials`. No gradient flows through the second.
+
+    Raises:
+      TypeError: an option that `m3g` does not have.
+      ValueError: as `m3g`.
     """
-    arguments = inspect.signature(m3g).bind(z, **options)
-    arguments.apply_defaults()
-    return _gap(**arguments.arguments)
+    return _gap(z, **filled(m3g, options))
 
 
 def _gap(
     z: ArrayLike,
+    *,
     epsilon: ArrayLike,
     cost: Cost,
     tolerance: float,

@@ -1,54 +1,42 @@
 """The losses whose anchors are the 2n vectors of two views: NT-Xent, DCL and RINCE."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl import _checks
+from mvcl.losses import _pairs, _views
 from mvcl.losses._declaration import Operands, declare
 
 
 def _anchors(
-    z: jax.Array,
+    e: _views.Embedded,
     pairs: _views.Pairs,
+    temperature: ArrayLike,
+    extra_negatives: ArrayLike | None,
     *,
     diagonal: bool,
-    temperature: ArrayLike,
-    normalize: bool,
-    mask: Any,
-    extra_negatives: ArrayLike | None,
-    axis_name: str | None,
-    block_size: int | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Positives (pairs, 1, n), the anchors' log-sum-exps (pairs, 2, n), and whether both views are there."""
-    mask = _checks.mask(mask, z.shape[:2])
-    block_size = _checks.block_size(block_size)
-    v = _views.scaled(_views.embeddings(z, normalize, mask), temperature, normalize, mask)
-    queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
-    same_view = _energy.within(v, axis_name=axis_name, block_size=block_size)
-    b = _views.blocks(v, pairs, diagonal=diagonal, axis_name=axis_name, block_size=block_size)
-    if queue is not None:
-        extra = _views.to_queue(v, queue, axis_name=axis_name, block_size=block_size)
-        same_view = _views.join(same_view, extra)
+    s = _views.similarities(e, temperature, extra_negatives)
+    same_view = _views.with_queue(s, _views.within(s))
+    b = _views.blocks(s, pairs, diagonal=diagonal)
     left, right = _views.columns_of(pairs)
     energies = [_views.join(same_view[left], b.forward), _views.join(same_view[right], b.backward)]
-    exists = None if b.exists is None else jnp.broadcast_to(b.exists[:, None], (len(pairs), 2, z.shape[1]))
+    exists = None if b.exists is None else jnp.broadcast_to(b.exists[:, None], (len(pairs), 2, e.z.shape[1]))
     return b.positive[:, None], jnp.stack(energies, axis=1), exists
 
 
-def _nt_xent_of_pairs(
-    z: jax.Array, pairs: _views.Pairs, *, axis_name: str | None, **options: Any
-) -> jax.Array:
-    positive, energy, exists = _anchors(z, pairs, diagonal=True, axis_name=axis_name, **options)
-    return _numerics.mean_where(energy - positive, exists, axis_name, axis=(1, 2))
+def _nt_xent_terms(
+    e: _views.Embedded, pairs: _views.Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
+) -> tuple[_pairs.Terms, ...]:
+    positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
+    return (_pairs.Terms(energy - positive, exists),)
 
 
-@_views.many_pairs(_nt_xent_of_pairs)
 @declare(
     operands=Operands.PAIR,
+    terms=_nt_xent_terms,
     mask=True,
     axis_name=True,
     block_size=True,
@@ -73,6 +61,8 @@ def nt_xent(
     Chen 2020 (SimCLR), Eq. 1. The released baselines of Koromilas 2025 use it; the paper's text has the
     self-pair in the sum too, its Table I prints InfoNCE.
 
+    Cost: 3 n² d multiply-adds in the forward pass.
+
     Args:
       x: (n, d) floating, n >= 2: one view.
       y: (n, d), of the same dtype: the other view of the same instances.
@@ -91,29 +81,22 @@ def nt_xent(
     Raises:
       ValueError: for shapes, dtypes or values other than these.
     """
-    z = _checks.pair(x, y, axis_name)
-    return _nt_xent_of_pairs(
-        z,
-        ((0, 1),),
-        temperature=temperature,
-        normalize=normalize,
-        mask=mask,
-        extra_negatives=extra_negatives,
-        axis_name=axis_name,
-        block_size=block_size,
-    )[0]
+    e = _pairs.two(x, y, normalize, mask, axis_name, block_size)
+    return _pairs.loss(_nt_xent_terms, e, temperature=temperature, extra_negatives=extra_negatives)
 
 
-def _dcl_of_pairs(z: jax.Array, pairs: _views.Pairs, *, axis_name: str | None, **options: Any) -> jax.Array:
-    positive, energy, exists = _anchors(z, pairs, diagonal=False, axis_name=axis_name, **options)
+def _dcl_terms(
+    e: _views.Embedded, pairs: _views.Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
+) -> tuple[_pairs.Terms, ...]:
+    positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=False)
     if exists is not None:
         exists &= energy != -jnp.inf
-    return _numerics.mean_where(energy - positive, exists, axis_name, axis=(1, 2))
+    return (_pairs.Terms(energy - positive, exists),)
 
 
-@_views.many_pairs(_dcl_of_pairs)
 @declare(
     operands=Operands.PAIR,
+    terms=_dcl_terms,
     mask=True,
     axis_name=True,
     block_size=True,
@@ -138,6 +121,8 @@ def dcl(
 
     with 2n - 2 negatives. Yeh 2022 (ECCV), Eq. 4.
 
+    Cost: 3 n² d multiply-adds in the forward pass.
+
     Args:
       x: (n, d) floating, n >= 2: one view.
       y: (n, d), of the same dtype: the other view of the same instances.
@@ -156,38 +141,29 @@ def dcl(
     Raises:
       ValueError: for shapes, dtypes or values other than these.
     """
-    z = _checks.pair(x, y, axis_name)
-    return _dcl_of_pairs(
-        z,
-        ((0, 1),),
-        temperature=temperature,
-        normalize=normalize,
-        mask=mask,
-        extra_negatives=extra_negatives,
-        axis_name=axis_name,
-        block_size=block_size,
-    )[0]
+    e = _pairs.two(x, y, normalize, mask, axis_name, block_size)
+    return _pairs.loss(_dcl_terms, e, temperature=temperature, extra_negatives=extra_negatives)
 
 
-def _rince_of_pairs(
-    z: jax.Array,
+def _rince_terms(
+    e: _views.Embedded,
     pairs: _views.Pairs,
     *,
+    temperature: ArrayLike,
     q: ArrayLike,
     lam: ArrayLike,
-    axis_name: str | None,
-    **options: Any,
-) -> jax.Array:
-    positive, energy, exists = _anchors(z, pairs, diagonal=True, axis_name=axis_name, **options)
+    extra_negatives: ArrayLike | None,
+) -> tuple[_pairs.Terms, ...]:
+    positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
     power = _checks.scalar("q", q, energy.dtype, positive=True)
     weight = _checks.scalar("lam", lam, energy.dtype, positive=True)
-    terms = (jnp.exp(power * (jnp.log(weight) + energy)) - jnp.exp(power * positive)) / power
-    return _numerics.mean_where(terms, exists, axis_name, axis=(1, 2))
+    values = (jnp.exp(power * (jnp.log(weight) + energy)) - jnp.exp(power * positive)) / power
+    return (_pairs.Terms(values, exists),)
 
 
-@_views.many_pairs(_rince_of_pairs)
 @declare(
     operands=Operands.PAIR,
+    terms=_rince_terms,
     mask=True,
     axis_name=True,
     block_size=True,
@@ -216,6 +192,8 @@ def rince(
     with 2n - 2 negatives s-. Xu 2023 (SEM), footnote 2; Chuang 2022. Its size is e^{q / temperature}, by
     definition: float32 holds it down to a temperature of q / 88.
 
+    Cost: 3 n² d multiply-adds in the forward pass.
+
     Args:
       x: (n, d) floating, n >= 2: one view.
       y: (n, d), of the same dtype: the other view of the same instances.
@@ -237,16 +215,7 @@ def rince(
     Raises:
       ValueError: for shapes, dtypes or values other than these.
     """
-    z = _checks.pair(x, y, axis_name)
-    return _rince_of_pairs(
-        z,
-        ((0, 1),),
-        temperature=temperature,
-        q=q,
-        lam=lam,
-        normalize=normalize,
-        mask=mask,
-        extra_negatives=extra_negatives,
-        axis_name=axis_name,
-        block_size=block_size,
-    )[0]
+    e = _pairs.two(x, y, normalize, mask, axis_name, block_size)
+    return _pairs.loss(
+        _rince_terms, e, temperature=temperature, q=q, lam=lam, extra_negatives=extra_negatives
+    )

@@ -1,9 +1,9 @@
-"""Self-weighted pairs of views (SEM): the weights W of `all_pairs`, and the reconstruction terms.
+"""Self-weighted multi-view contrast (SEM): the weights W of `all_pairs`, and the reconstruction errors.
 
     Σ_{m,n} W_mn L(z_m, z_n) + λ Σ_v R_v
 
 Xu 2023 (NeurIPS), Eqs. 1-8; in code `all_pairs(L, weights=W, pairs="all", reduction="sum")`. The first W is
-computed on the hidden features, later ones on the embeddings, every few epochs; it is a constant in between.
+computed from the hidden features, later ones from the embeddings, every few epochs. W is constant in between.
 """
 
 from typing import Literal
@@ -104,8 +104,7 @@ def mmd_weights(features: ArrayLike, samples: int = 2000) -> jax.Array:
 def corrupted(
     key: jax.Array, inputs: ArrayLike, kind: Literal["none", "noise", "masked"] = "none"
 ) -> jax.Array:
-    """What an autoencoder is to restore: the input, the input plus unit Gaussian noise, or with 30% of
-    entries zero.
+    """The input of an autoencoder: as it is, plus unit Gaussian noise, or with 30% of its entries set to zero.
 
     Xu 2023, Eqs. 7 and 8: AE, DAE and MAE.
 
@@ -133,8 +132,8 @@ def reconstruction_error(inputs: ArrayLike, restored: ArrayLike) -> jax.Array:
     """R_v: the squared error of an autoencoder's output, as a mean over entries. Xu 2023, Eqs. 7 and 8.
 
     Args:
-      inputs: floating, of any shape: what was to be restored.
-      restored: of the same shape and dtype.
+      inputs: floating, of any shape: the uncorrupted input.
+      restored: of the same shape and dtype: the autoencoder's output.
 
     Returns:
       Scalar, float32 or wider.

@@ -1,79 +1,58 @@
 """The sigmoid loss, of two views and of many."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
-from mvcl.losses import _views
+from mvcl import _checks
+from mvcl.losses import _pairs, _views
 from mvcl.losses._declaration import Operands, declare
 from mvcl.losses._poly_view import AGGREGATIONS, aggregate
 
 
-def _others(
-    e: jax.Array,
-    pairs: _views.Pairs,
-    slope: jax.Array,
-    shift: jax.Array,
-    mask: jax.Array | None,
-    axis_name: str | None,
-    block_size: int | None,
-) -> jax.Array:
+def _others(e: _views.Embedded, pairs: _views.Pairs, slope: jax.Array, shift: jax.Array) -> jax.Array:
     """(pairs, n): -Σ_{j != i} log σ(-(scale <z_li, z_mj> + bias))."""
 
     def entry(inner: jax.Array, same: jax.Array, slope: jax.Array, shift: jax.Array) -> jax.Array:
         return jnp.where(same, 0, jax.nn.softplus(slope * inner + shift))
 
     return _views.sum_over(
-        entry, e, e, pairs, mask, mask, slope, shift, axis_name=axis_name, block_size=block_size
+        *(entry, e.z, e.z, pairs, e.keep, e.keep, slope, shift),
+        axis_name=e.axis_name,
+        block_size=e.block_size,
     )
 
 
-def _of_pairs(
-    z: jax.Array,
+def _terms(
+    e: _views.Embedded,
     pairs: _views.Pairs,
     *,
     scale: ArrayLike,
     bias: ArrayLike,
-    normalize: bool,
-    mask: Any,
     extra_negatives: ArrayLike | None,
-    axis_name: str | None,
-    block_size: int | None,
-) -> jax.Array:
-    mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
-    e = _views.embeddings(z, normalize, mask)
-    slope, shift = _checks.scalar("scale", scale, e.dtype), _checks.scalar("bias", bias, e.dtype)
-    negative = _others(e, pairs, slope, shift, mask, axis_name, block_size)
+) -> tuple[_pairs.Terms, ...]:
+    slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
+    negative = _others(e, pairs, slope, shift)
     left, _ = _views.columns_of(pairs)
-    queue = _views.queue_embeddings(extra_negatives, e, normalize)
+    queue = _views.queue_embeddings(extra_negatives, e)
     if queue is not None:
         negative = negative + _views.sum_over(
             lambda inner, _, slope, shift: jax.nn.softplus(slope * inner + shift),
-            e,
-            queue,
-            tuple((int(l), 0) for l in left),
-            None,
-            None,
-            slope,
-            shift,
-            axis_name=axis_name,
-            block_size=block_size,
+            *(e.z, queue.z, tuple((int(l), 0) for l in left), None, None, slope, shift),
+            axis_name=e.axis_name,
+            block_size=e.block_size,
             gathered=False,
         )
-    positive = jax.nn.softplus(-slope * _views.positives(e, pairs) - shift)
-    exists = _views.both_there(mask, pairs)
-    anchors = None if mask is None else mask[left]
-    return _numerics.mean_where(positive, exists, axis_name, axis=1) + _numerics.mean_where(
-        negative, anchors, axis_name, axis=1
-    )
+    positive = jax.nn.softplus(-slope * _views.positives(e.z, pairs) - shift)
+    anchors = None if e.keep is None else e.keep[left]
+    return _pairs.Terms(positive, _views.both_there(e.keep, pairs)), _pairs.Terms(negative, anchors)
 
 
-@_views.many_pairs(_of_pairs)
 @declare(
     operands=Operands.PAIR,
+    terms=_terms,
     mask=True,
     axis_name=True,
     block_size=True,
@@ -92,12 +71,14 @@ def siglip(
     axis_name: str | None = None,
     block_size: int | None = None,
 ) -> jax.Array:
-    """SigLIP: every pair of vectors on its own is told to be of one instance or not.
+    """SigLIP: each pair of vectors is classified on its own as of one instance or of two.
 
         -(1/n) Σ_i Σ_j log σ( t_ij (scale <x_i, y_j> + bias) ),   t_ij = +1 if i = j else -1
 
     Zhai 2023 (ICCV), the released code; the printed formula (Shidani 2024, Eq. 124) flips the sign of the
     bias.
+
+    Cost: n² d multiply-adds in the forward pass.
 
     Args:
       x: (n, d) floating, n >= 2: one view.
@@ -119,18 +100,8 @@ def siglip(
     Raises:
       ValueError: for shapes, dtypes or values other than these.
     """
-    z = _checks.pair(x, y, axis_name)
-    return _of_pairs(
-        z,
-        ((0, 1),),
-        scale=scale,
-        bias=bias,
-        normalize=normalize,
-        mask=mask,
-        extra_negatives=extra_negatives,
-        axis_name=axis_name,
-        block_size=block_size,
-    )[0]
+    e = _pairs.two(x, y, normalize, mask, axis_name, block_size)
+    return _pairs.loss(_terms, e, scale=scale, bias=bias, extra_negatives=extra_negatives)
 
 
 @declare(mask=True, axis_name=True, block_size=True, normalize=True)
@@ -158,6 +129,8 @@ def poly_siglip(
     a time. The geometric one is then the mean of `siglip` over the pairs of views; at k = 2 both equal
     `siglip`, which is symmetric.
 
+    Cost: k² n² d multiply-adds in the forward pass.
+
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       scale: factor of the inner products, the inverse of a temperature.
@@ -178,12 +151,11 @@ def poly_siglip(
     """
     z = _checks.views(z, axis_name)
     _checks.option("aggregation", aggregation, AGGREGATIONS)
-    mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
-    e = _views.embeddings(z, normalize, mask)
-    slope, shift = _checks.scalar("scale", scale, e.dtype), _checks.scalar("bias", bias, e.dtype)
-    k, n, _ = e.shape
+    e = _views.embedded(z, normalize, mask, axis_name, block_size)
+    slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
+    k, n, _ = e.z.shape
     # Row α, column β: the negatives of anchor β in view α.
     pairs = tuple((b, a) for a in range(k) for b in range(k))
-    negative = _others(e, pairs, slope, shift, mask, axis_name, block_size).reshape(k, k, n)
-    positive = jax.nn.softplus(-slope * _views.same_instance(e) - shift)
-    return aggregate(-positive - negative, mask, aggregation, axis_name)
+    negative = _others(e, pairs, slope, shift).reshape(k, k, n)
+    positive = jax.nn.softplus(-slope * _views.same_instance(e.z) - shift)
+    return aggregate(-positive - negative, e.keep, aggregation, axis_name)

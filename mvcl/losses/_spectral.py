@@ -1,75 +1,59 @@
 """The spectral contrastive loss of two views."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
-from mvcl.losses import _views
+from mvcl import _checks
+from mvcl.losses import _pairs, _views
 from mvcl.losses._declaration import Operands, declare
 
 
-def _of_pairs(
-    z: jax.Array,
-    pairs: _views.Pairs,
-    *,
-    radius: ArrayLike | None,
-    normalize: bool,
-    mask: Any,
-    extra_negatives: ArrayLike | None,
-    axis_name: str | None,
-    block_size: int | None,
-) -> jax.Array:
-    mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
-    e = _views.embeddings(z, normalize, mask)
-    if radius is not None:
-        e = _clip(e, _checks.scalar("radius", radius, e.dtype, positive=True))
-    left, right = _views.columns_of(pairs)
+def _terms(
+    e: _views.Embedded, pairs: _views.Pairs, *, radius: ArrayLike | None, extra_negatives: ArrayLike | None
+) -> tuple[_pairs.Terms, ...]:
+    z, keep, (left, right) = _clip(e.z, radius), e.keep, _views.columns_of(pairs)
     squares = _views.sum_over(
         lambda inner, same: jnp.where(same, 0, inner * inner),
-        *(e, e, pairs, mask, mask),
-        axis_name=axis_name,
-        block_size=block_size,
+        *(z, z, pairs, keep, keep),
+        axis_name=e.axis_name,
+        block_size=e.block_size,
     )  # (pairs, n)
-    exists = _views.both_there(mask, pairs)
     # By anchor: how many other instances the second view has.
-    if mask is None:
-        count = jnp.full(squares.shape, _views.rows_everywhere(z, axis_name) - 1, e.dtype)
+    if keep is None:
+        count = jnp.full(squares.shape, _views.rows_everywhere(z, e.axis_name) - 1, z.dtype)
     else:
-        total = jnp.sum(mask, axis=1, dtype=e.dtype)
-        total = total if axis_name is None else lax.psum(total, axis_name)
-        count = jnp.where(mask[left], total[right][:, None] - mask[right].astype(e.dtype), 0)
-        squares = jnp.where(mask[left], squares, 0)
-    queue = _views.queue_embeddings(extra_negatives, e, normalize)
+        total = jnp.sum(keep, axis=1, dtype=z.dtype)
+        total = total if e.axis_name is None else lax.psum(total, e.axis_name)
+        count = jnp.where(keep[left], total[right][:, None] - keep[right].astype(z.dtype), 0)
+    queue = _views.queue_embeddings(extra_negatives, e)
     if queue is not None:
-        more = queue if radius is None else _clip(queue, _checks.scalar("radius", radius, e.dtype))
-        extra = _views.sum_over(
+        squares = squares + _views.sum_over(
             lambda inner, _: inner * inner,
-            *(e, more, tuple((int(l), 0) for l in left), None, None),
-            axis_name=axis_name,
-            block_size=block_size,
+            *(z, _clip(queue.z, radius), tuple((int(l), 0) for l in left), None, None),
+            axis_name=e.axis_name,
+            block_size=e.block_size,
             gathered=False,
         )
-        anchors = jnp.ones_like(count) if mask is None else mask[left].astype(e.dtype)
-        squares, count = squares + extra, count + anchors * more.shape[1]
-    sums = squares.sum(1), count.sum(1)
-    numerator, denominator = sums if axis_name is None else lax.psum(sums, axis_name)
-    alignment = _numerics.mean_where(_views.positives(e, pairs), exists, axis_name, axis=1)
-    return numerator / jnp.maximum(denominator, 1) - 2 * alignment
+        anchors = jnp.ones_like(count) if keep is None else keep[left].astype(z.dtype)
+        count = count + anchors * queue.z.shape[1]
+    alignment = _pairs.Terms(-2 * _views.positives(z, pairs), _views.both_there(keep, pairs))
+    return _pairs.Terms(squares, count), alignment
 
 
-def _clip(e: jax.Array, radius: jax.Array) -> jax.Array:
+def _clip(e: jax.Array, radius: ArrayLike | None) -> jax.Array:
+    if radius is None:
+        return e
+    longest = _checks.scalar("radius", radius, e.dtype, positive=True)
     square = jnp.sum(e * e, axis=-1, keepdims=True)
-    longer = square > radius
-    return e * jnp.where(longer, jnp.sqrt(radius) * lax.rsqrt(jnp.where(longer, square, 1)), 1)
+    longer = square > longest
+    return e * jnp.where(longer, jnp.sqrt(longest) * lax.rsqrt(jnp.where(longer, square, 1)), 1)
 
 
-@_views.many_pairs(_of_pairs)
 @declare(
     operands=Operands.PAIR,
+    terms=_terms,
     mask=True,
     axis_name=True,
     block_size=True,
@@ -93,6 +77,8 @@ def spectral(
 
     the second mean over the n (n-1) entries off the diagonal. Xu 2023 (SEM), PSCL; HaoChen 2021.
 
+    Cost: n² d multiply-adds in the forward pass.
+
     Args:
       x: (n, d) floating, n >= 2: one view.
       y: (n, d), of the same dtype: the other view of the same instances.
@@ -112,14 +98,5 @@ def spectral(
     Raises:
       ValueError: for shapes, dtypes or values other than these.
     """
-    z = _checks.pair(x, y, axis_name)
-    return _of_pairs(
-        z,
-        ((0, 1),),
-        radius=radius,
-        normalize=normalize,
-        mask=mask,
-        extra_negatives=extra_negatives,
-        axis_name=axis_name,
-        block_size=block_size,
-    )[0]
+    e = _pairs.two(x, y, normalize, mask, axis_name, block_size)
+    return _pairs.loss(_terms, e, radius=radius, extra_negatives=extra_negatives)

@@ -1,11 +1,13 @@
 """Poly-view contrastive learning with sufficient statistics."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy, _views
+from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import declare
 
 
@@ -30,6 +32,8 @@ def sufficient_statistics(
     pseudocode. Eq. 22 lets j be i as well; Eq. 21 and the count of Theorem 2.4 do not. At k = 2 it equals
     `nt_xent`.
 
+    Cost: k² n² d multiply-adds in the forward pass.
+
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       temperature: positive divisor of the inner products, no unit.
@@ -49,18 +53,14 @@ def sufficient_statistics(
       ValueError: for shapes, dtypes or values other than these.
     """
     z = _checks.views(z, axis_name)
-    mask, block_size = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
-    e = _views.embeddings(z, normalize, mask)
-    v = _views.scaled(e, temperature, normalize, mask)
-    rest, rest_there = _views.rest(e, mask)
-    exists = None if mask is None or rest_there is None else mask & rest_there
+    e = _views.embedded(z, normalize, mask, axis_name, block_size)
+    s = _views.similarities(e, temperature, extra_negatives)
+    rest, rest_there = _views.rest(e.z, e.keep)
+    exists = None if e.keep is None or rest_there is None else e.keep & rest_there
     if normalize_rest:
         rest = _numerics.unit(rest)
-    # The mean of unit vectors is no longer than they are.
-    q = _views.scaled(rest, temperature, normalize, exists)
-    queue = _views.queue_vectors(extra_negatives, v, temperature, normalize)
-    positive = jnp.sum(v.z * q.z, axis=-1)  # (k, n)
-    energies = [positive, _energy.against_all(v, q, axis_name=axis_name, block_size=block_size)]
-    if queue is not None:
-        energies.append(_views.to_queue(v, queue, axis_name=axis_name, block_size=block_size))
-    return _numerics.mean_where(_views.join(*energies) - positive, exists, axis_name)
+    # The mean of projected vectors is no longer than they are.
+    q = _views.scaled(dataclasses.replace(e, z=rest, keep=exists), temperature)
+    positive = jnp.sum(s.vectors.z * q.z, axis=-1)  # (k, n)
+    others = _lse.against_all(s.vectors, q, axis_name=axis_name, block_size=e.block_size)
+    return _numerics.mean_where(_views.with_queue(s, positive, others) - positive, exists, axis_name)

@@ -2,9 +2,10 @@
 queues.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,54 +14,88 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _energy
-from mvcl.losses._energy import Vectors
+from mvcl.losses import _lse
+from mvcl.losses._lse import Vectors
 
 Pairs = tuple[tuple[int, int], ...]
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-# A pair loss -> the same loss of many pairs of views at once: f(z, pairs, **all of its options) ->
-# (len(pairs),).
-OF_PAIRS: dict[Callable[..., Any], Callable[..., jax.Array]] = {}
 
 
-def many_pairs(of_pairs: Callable[..., jax.Array]) -> Callable[[Function], Function]:
-    """Records the form of a pair loss that shares its similarities between pairs of views.
+@dataclasses.dataclass(frozen=True)
+class Embedded:
+    """Embeddings that are ready for a formula, and how to compute with them."""
 
-    `all_pairs` and its like use it; a pair loss without one is called pair by pair.
-    """
-
-    def record(pair_loss: Function) -> Function:
-        OF_PAIRS[pair_loss] = of_pairs
-        return pair_loss
-
-    return record
+    z: jax.Array  # (k, n, d) float32 or wider; zero where `keep` is False
+    keep: jax.Array | None  # (k, n) bool, None where all are there
+    projected: bool  # onto the unit sphere, or means of such vectors: none is longer than 1; a queue is projected too
+    axis_name: str | None
+    block_size: int | None
 
 
-# Given for `normalize` by the higher-order functions, to losses with a form for many pairs: the vectors are
-# unit vectors, or means of them, and are left as they are; only a queue is still to be projected.
-PROJECTED = "projected"
+def embedded(
+    z: jax.Array,
+    normalize: bool,
+    mask: ArrayLike | None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> Embedded:
+    """Prepares checked (k, n, d) embeddings; the mask and the block size are checked here."""
+    keep = _checks.mask(mask, z.shape[:2])
+    block_size = _checks.block_size(block_size)
+    return Embedded(_prepared(z, normalize, keep), keep, normalize, axis_name, block_size)
 
 
-def embeddings(z: jax.Array, normalize: bool | str, mask: jax.Array | None) -> jax.Array:
+def _prepared(z: jax.Array, normalize: bool, keep: jax.Array | None) -> jax.Array:
     """float32 or wider, on the unit sphere if asked; what the mask hides is zero and never read."""
-    if mask is not None:
-        z = jnp.where(mask[:, :, None], z, 0)
-    return _numerics.unit(z) if normalize and normalize != PROJECTED else _numerics.widen(z)
+    if keep is not None:
+        z = jnp.where(keep[:, :, None], z, 0)
+    return _numerics.unit(z) if normalize else _numerics.widen(z)
 
 
-def scaled(z: jax.Array, temperature: ArrayLike, unit: bool | str, mask: jax.Array | None) -> Vectors:
+def queue_embeddings(extra_negatives: ArrayLike | None, e: Embedded) -> Embedded | None:
+    """`(1, q, d)` extra negatives, prepared as the embeddings are."""
+    if extra_negatives is None:
+        return None
+    q = _checks.array("extra_negatives", extra_negatives, "q d")
+    if q.shape[1] != e.z.shape[2]:
+        raise ValueError(f"extra_negatives must have shape (q, {e.z.shape[2]}), got {q.shape}")
+    z = _prepared(q.astype(e.z.dtype)[None], e.projected, None)
+    return dataclasses.replace(e, z=z, keep=None)
+
+
+def scaled(e: Embedded, temperature: ArrayLike) -> Vectors:
     """Vectors whose inner products are similarities <u, v> / temperature."""
-    t = _checks.scalar("temperature", temperature, z.dtype, positive=True)
-    z = z * lax.rsqrt(t)
+    t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
+    z = e.z * lax.rsqrt(t)
     bound: float | jax.Array
-    if not unit:
+    if not e.projected:
         bound = jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1))
     elif isinstance(temperature, jax.Array):
         bound = 1 / t
     else:
         bound = 1 / float(temperature)  # type: ignore[arg-type]
-    return Vectors(z, mask, bound)
+    return Vectors(z, e.keep, bound)
+
+
+@dataclasses.dataclass(frozen=True)
+class Similarities:
+    """Vectors whose inner products are similarities, further negatives, and how to compute with them."""
+
+    vectors: Vectors
+    queue: Vectors | None
+    axis_name: str | None
+    block_size: int | None
+
+
+def similarities(e: Embedded, temperature: ArrayLike, extra_negatives: ArrayLike | None) -> Similarities:
+    """The embeddings and the queue at a temperature."""
+    q = queue_embeddings(extra_negatives, e)
+    queue = None if q is None else scaled(q, temperature)
+    return Similarities(scaled(e, temperature), queue, e.axis_name, e.block_size)
+
+
+def within(s: Similarities) -> jax.Array:
+    """`(k, n)`: LSE_{j != i} s(z_li, z_lj)."""
+    return _lse.within(s.vectors, axis_name=s.axis_name, block_size=s.block_size)
 
 
 class Blocks(NamedTuple):
@@ -72,22 +107,15 @@ class Blocks(NamedTuple):
     exists: jax.Array | None  # does instance i have both views?
 
 
-def blocks(
-    v: Vectors,
-    pairs: Pairs,
-    *,
-    diagonal: bool = True,
-    backward: bool = True,
-    axis_name: str | None,
-    block_size: int | None,
-) -> Blocks:
+def blocks(s: Similarities, pairs: Pairs, *, diagonal: bool = True, backward: bool = True) -> Blocks:
     """Each unordered block is computed once, whichever way round and however often its views are asked
     for.
     """
+    v = s.vectors
     oriented = backward or len({frozenset(p) for p in pairs}) < len(pairs)
     unique = tuple(sorted({(min(p), max(p)) for p in pairs})) if oriented else pairs
-    rows, columns = _energy.across(
-        v, v, unique, diagonal=diagonal, columns=oriented, axis_name=axis_name, block_size=block_size
+    rows, columns = _lse.across(
+        v, v, unique, diagonal=diagonal, columns=oriented, axis_name=s.axis_name, block_size=s.block_size
     )
     place = {p: i for i, p in enumerate(unique)}
     if unique != pairs:
@@ -130,35 +158,25 @@ def columns_of(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     return both[:, 0], both[:, 1]
 
 
-def queue_embeddings(extra_negatives: ArrayLike | None, e: jax.Array, normalize: bool) -> jax.Array | None:
-    """`(1, q, d)` extra negatives, prepared as the embeddings are."""
-    if extra_negatives is None:
+def to_queue(s: Similarities) -> jax.Array | None:
+    """`(k, n)`: the log-sum-exp of each vector's similarities with the queue; None without one."""
+    if s.queue is None:
         return None
-    q = _checks.array("extra_negatives", extra_negatives, "q d")
-    if q.shape[1] != e.shape[2]:
-        raise ValueError(f"extra_negatives must have shape (q, {e.shape[2]}), got {q.shape}")
-    return embeddings(q.astype(e.dtype)[None], bool(normalize), None)
-
-
-def queue_vectors(
-    extra_negatives: ArrayLike | None, v: Vectors, temperature: ArrayLike, normalize: bool
-) -> Vectors | None:
-    """Extra negatives whose inner products with `v` are similarities."""
-    q = queue_embeddings(extra_negatives, v.z, normalize)
-    return None if q is None else scaled(q, temperature, normalize, None)
-
-
-def to_queue(v: Vectors, queue: Vectors, *, axis_name: str | None, block_size: int | None) -> jax.Array:
-    """`(k, n)`: the log-sum-exp of each vector's similarities with the queue."""
-    return _energy.across(
-        v,
-        queue,
-        tuple((l, 0) for l in range(v.z.shape[0])),
+    return _lse.across(
+        s.vectors,
+        s.queue,
+        tuple((l, 0) for l in range(s.vectors.z.shape[0])),
         columns=False,
-        axis_name=axis_name,
+        axis_name=s.axis_name,
         gathered=False,
-        block_size=block_size,
+        block_size=s.block_size,
     )[0]
+
+
+def with_queue(s: Similarities, *energies: jax.Array) -> jax.Array:
+    """`(k, n)` log-sum-exps over disjoint sets, joined with that over the queue where there is one."""
+    extra = to_queue(s)
+    return join(*energies) if extra is None else join(*energies, extra)
 
 
 class EveryBlock(NamedTuple):
@@ -168,14 +186,13 @@ class EveryBlock(NamedTuple):
     energy: jax.Array  # LSE_{m != l, j} s(z_li, z_mj)
 
 
-def every_block(
-    v: Vectors, *, diagonal: bool = True, axis_name: str | None, block_size: int | None
-) -> EveryBlock:
+def every_block(s: Similarities, *, diagonal: bool = True) -> EveryBlock:
     """Each of the k(k-1)/2 blocks of two views serves both of them."""
-    k = v.z.shape[0]
-    pairs = unordered(k)
-    rows, columns = _energy.across(v, v, pairs, diagonal=diagonal, axis_name=axis_name, block_size=block_size)
-    return EveryBlock(alignment(v), both_ways(rows, columns, k))
+    v, pairs = s.vectors, unordered(s.vectors.z.shape[0])
+    rows, columns = _lse.across(
+        v, v, pairs, diagonal=diagonal, axis_name=s.axis_name, block_size=s.block_size
+    )
+    return EveryBlock(alignment(v), both_ways(rows, columns, v.z.shape[0]))
 
 
 def unordered(k: int) -> Pairs:
@@ -207,24 +224,35 @@ def join(*energies: jax.Array) -> jax.Array:
     return energies[0] if len(energies) == 1 else _numerics.logsumexp(jnp.stack(energies), axis=0)
 
 
-def mean_existing(energy: jax.Array, axis_name: str | None, masked: bool) -> jax.Array:
-    """Mean over the log-sum-exps of sets that are not empty."""
-    return _numerics.mean_where(energy, energy != -jnp.inf if masked else None, axis_name)
+def mean_existing(energy: jax.Array, e: Embedded, there: jax.Array | None = None) -> jax.Array:
+    """Mean over the log-sum-exps of sets that are not empty, and of vectors that are `there`."""
+    if there is not None:
+        energy = jnp.where(there, energy, -jnp.inf)
+    return _numerics.mean_where(energy, None if e.keep is None else energy != -jnp.inf, e.axis_name)
 
 
-def mean_of_sums(energy: jax.Array, mask: jax.Array | None, axis_name: str | None) -> jax.Array:
+def mean_of_sums(energy: jax.Array, e: Embedded) -> jax.Array:
     """mean_i Σ_l energy_li, over the views that i has and the instances that have one."""
-    if mask is None:
-        return _numerics.mean_where(energy.sum(0), None, axis_name)
-    there = mask & (energy != -jnp.inf)
-    return _numerics.mean_where(jnp.where(there, energy, 0).sum(0), there.any(0), axis_name)
+    if e.keep is None:
+        return _numerics.mean_where(energy.sum(0), None, e.axis_name)
+    there = e.keep & (energy != -jnp.inf)
+    return _numerics.mean_where(jnp.where(there, energy, 0).sum(0), there.any(0), e.axis_name)
 
 
-def mean_there(e: jax.Array, there: jax.Array | None) -> jax.Array:
-    """`(n, d)`: the mean over the views that are there; zero where none is."""
-    if there is None:
-        return e.mean(0)
-    return e.sum(0) / jnp.maximum(there.sum(0), 1).astype(e.dtype)[:, None]
+def group_means(e: Embedded, queries: int) -> tuple[jax.Array, jax.Array | None]:
+    """`(2, n, d)`: the means of the first so many views and of the others, and which exist.
+
+    Means are over the views that are there, and zero where none is.
+    """
+    means, exist = [], []
+    for side in (slice(None, queries), slice(queries, None)):
+        if e.keep is None:
+            means.append(e.z[side].mean(0))
+            continue
+        count = jnp.maximum(e.keep[side].sum(0), 1).astype(e.z.dtype)
+        means.append(e.z[side].sum(0) / count[:, None])
+        exist.append(e.keep[side].any(0))
+    return jnp.stack(means), jnp.stack(exist) if exist else None
 
 
 def rest(e: jax.Array, there: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
@@ -276,7 +304,7 @@ def sum_over(
     y = _numerics.vary_as(y, x)
     given = tuple(_numerics.vary_as(p, x) for p in parameters)
     m = y.shape[1]
-    block = _energy.block_rows(len(pairs), n, m, block_size) or n
+    block = _lse.block_rows(len(pairs), n, m, block_size) or n
     left, right = columns_of(pairs)
 
     def rows(
@@ -313,10 +341,25 @@ def sum_over(
     return sums if keep_x is None else jnp.where(keep_x[left], sums, 0)
 
 
+def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+    """`function(*arguments)`, computed again in the backward pass; reverse mode only."""
+    return _recomputed(function, *jax.tree.map(_reverse_only, arguments))
+
+
+def _reverse_only(a: jax.Array) -> jax.Array:
+    if not jnp.issubdtype(a.dtype, jnp.floating):
+        return a
+    return _numerics.reverse_only(
+        a,
+        "forward-mode derivatives (jax.jvp, jacfwd, hessian) need whole blocks of similarities, "
+        "and here they are computed in blocks of rows. Use jax.grad, or pass a block_size of all rows.",
+    )
+
+
 # `jax.checkpoint` in a loop would still store what depends on no differentiated input, such as the mask of i = j, for
 # all n² entries.
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+def _recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
     return function(*arguments)
 
 
@@ -328,4 +371,4 @@ def _recomputed_backward(function: Callable[..., jax.Array], residual: Any, cota
     return jax.vjp(function, *residual)[1](cotangent)
 
 
-recomputed.defvjp(_recomputed_forward, _recomputed_backward)
+_recomputed.defvjp(_recomputed_forward, _recomputed_backward)

@@ -79,6 +79,8 @@ class Learner:
         progress is the share of the run that is done. None changes nothing.
       refresh: what is taken from the whole training split now and then.
       clusters: number of clusters that the method looks for; 0 for methods that look for none.
+      start_from: (parameters, statistics, encoder) -> both with those of a trained encoder in place of their own; None
+        where a method cannot start from one.
     """
 
     init: Callable[[jax.Array], tuple[Params, Statistics]]
@@ -90,6 +92,7 @@ class Learner:
     after: Callable[[Params, Statistics, jax.Array], Statistics] | None = None
     refresh: Refresh | None = None
     clusters: int = 0
+    start_from: Callable[..., tuple[Params, Statistics]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,6 +180,21 @@ class Module:
     def merge(self, params: Params, statistics: Statistics) -> Any:
         """The network with these; it shares nothing with them."""
         return nnx.merge(self._graph, params, statistics, copy=True)
+
+    def start_from(self, params: Params, statistics: Statistics, encoder: Any) -> tuple[Params, Statistics]:
+        """These parameters and statistics with those of an encoder in place of their own.
+
+        Raises:
+          ValueError: the encoder is another.
+        """
+        net = self.merge(params, statistics)
+        shapes = [jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(e))) for e in (net.encoder, encoder)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                "train.initial must be a run with the encoder of this config; its encoder is another"
+            )
+        nnx.update(net.encoder, nnx.state(encoder))
+        return nnx.state(net, nnx.Param), self.statistics(net)
 
     def statistics(self, net: Any) -> Statistics:
         """What a network holds beside its parameters."""

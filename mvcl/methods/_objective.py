@@ -28,18 +28,8 @@ def of_views(objective: losses.Loss) -> OfViews:
 
     A `queue` is handed on under the name that the objective has for it.
     """
-    takes = losses.takes(objective)
-    _, options = losses.unwrap(objective)
-    measured = None if takes.measured is None else partial(takes.measured, **options)
-
-    def operands(z: jax.Array) -> tuple[jax.Array, ...]:
-        match takes.operands:
-            case Operands.PAIR:
-                return z[0], z[1]
-            case Operands.GROUPS:
-                return z[: len(z) // 2], z[len(z) // 2 :]
-            case Operands.VIEWS:
-                return (z,)
+    takes, loss = losses.takes(objective), losses.on_views(objective)
+    measured = None if takes.measured is None else partial(takes.measured, **losses.unwrap(objective)[1])
 
     def value(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]:
         if "mask" in extra and not takes.mask:
@@ -49,9 +39,7 @@ def of_views(objective: losses.Loss) -> OfViews:
             )
         if takes.queue is not None and "queue" in extra:
             extra = {takes.queue if name == "queue" else name: x for name, x in extra.items()}
-        if measured is not None:
-            return measured(*operands(z), **extra)
-        return objective(*operands(z), **extra), {}
+        return (loss(z, **extra), {}) if measured is None else measured(z, **extra)
 
     return value
 

@@ -64,4 +64,5 @@ class Simclr:
             module.merge,
             dimension=module.abstract.head.features,
             level=lambda objective, z: objective(z)[0],
+            start_from=module.start_from,
         )

@@ -1,6 +1,7 @@
-"""Training on the labels: the upper bound that learning without them is held against."""
+"""Training on the labels: the upper bound of learning without them, and fine-tuning."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from mvcl import models
+from mvcl import augment, models
 from mvcl.methods._method import (
     Inputs,
     Learner,
@@ -30,13 +31,19 @@ class Labelled(nnx.Module):
     """Encoders, and a linear layer from their features to the label."""
 
     def __init__(
-        self, spec: Specification, encoders: tuple[models.EncoderConfig, ...], rngs: nnx.Rngs
+        self, spec: Specification, encoders: tuple[models.EncoderConfig, ...], zero: bool, rngs: nnx.Rngs
     ) -> None:
         shapes = spec.shapes if spec.given else spec.shapes[:1]
         built = [e.build(s, dtype=spec.dtype, rngs=rngs) for e, s in zip(encoders, shapes)]
         self.encoder = nnx.List(built) if spec.given else built[0]
         # In float32, for the loss is taken on its output.
-        self.head = nnx.Linear(sum(e.features for e in built), max(spec.classes, 1), rngs=rngs)
+        self.head = nnx.Linear(
+            sum(e.features for e in built),
+            max(spec.classes, 1),
+            kernel_init=nnx.initializers.zeros if zero else nnx.initializers.lecun_normal(),
+            bias_init=nnx.initializers.constant(-math.log(max(spec.classes, 1)) if zero else 0.0),
+            rngs=rngs,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,23 +52,40 @@ class Supervised:
 
     Where an example holds its views, each has an encoder and their features are put side by side (late fusion,
     the multimodal upper bound of Koromilas 2025, Table IV); images have one encoder, which sees the k views one by
-    one. Classes are learned by cross-entropy. `evaluation.features = head` measures the predictions.
+    one: k is then the number of repeated augmentations (Hoffer 2020). Classes are learned by cross-entropy.
+    `evaluation:predictions` measures the predictions. With `train.initial` the encoder starts from that of another run,
+    which is full fine-tuning.
     """
 
     encoders: tuple[models.EncoderConfig, ...] = ()
     """One encoder a view, where examples hold their views; empty means `encoder` for each. Set in a config file."""
     regression: Literal["absolute", "squared"] = "absolute"
     """Error that is minimised where the label is a number."""
+    label_smoothing: float = 0.0
+    """Share of a target that is spread over all classes."""
+    mixup: float = 0.0
+    """Alpha of mixup's Beta distribution, for images; 0 for none."""
+    cutmix: float = 0.0
+    """Alpha of CutMix's, for images; 0 for none. With both, each batch takes one of them at random."""
+    zero_head: bool = False
+    """Start the linear layer at zero weights and the bias log(1 / classes), as Shidani 2024, Table 2, does."""
 
     def build(self, spec: Specification) -> Learner:
         """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
-        spec.whole_batch("supervised")
+        self._check(spec)
         encoders = of_each_view(self.encoders, spec)
 
         def fresh(key: jax.Array) -> Labelled:
-            return Labelled(spec, encoders, nnx.Rngs(key))
+            return Labelled(spec, encoders, self.zero_head, nnx.Rngs(key))
 
         module = Module(fresh)
+
+        def init(key: jax.Array) -> tuple[Params, Statistics]:
+            params, network = module.init(key)
+            return params, {"network": network, "key": jax.random.key_data(jax.random.fold_in(key, 1))}
+
+        def merge(params: Params, statistics: Statistics) -> Labelled:
+            return module.merge(params, statistics["network"])
 
         def encoded(net: Labelled, inputs: Any) -> jax.Array:
             return fused(net.encoder, inputs) if spec.given else net.encoder(inputs)
@@ -74,33 +98,63 @@ class Supervised:
             objective: OfViews,
             microbatches: Microbatches | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
-            net, labels = module.merge(params, statistics), inputs["labels"]
+            net, labels = merge(params, statistics), inputs["labels"]
+            targets = None
             views = draw(inputs)
-            if spec.given:
-                z = encoded(
-                    net, {"views": views} | ({"present": inputs["present"]} if "present" in inputs else {})
-                )
-            else:
+            if not spec.given:
                 views = stacked(views)
-                z = encoded(net, views.reshape((-1, *views.shape[2:])))
                 labels = jnp.repeat(labels, views.shape[1])
-            value, measures = _error(net.head(z.astype(jnp.float32)), labels, spec.classes, self.regression)
+                views = views.reshape((-1, *views.shape[2:]))
+            if spec.classes:
+                targets = augment.smooth_targets(labels, spec.classes, self.label_smoothing)
+            if self._mixes:
+                key = jax.random.wrap_key_data(statistics["key"])
+                key = jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
+                views, targets = augment.random_mix(key, views, targets, self.mixup, self.cutmix)
+            z = encoded(net, inputs | {"views": views} if spec.given else views)
+            value, measures = _error(net.head(z.astype(jnp.float32)), labels, targets, self.regression)
             shown = z.reshape((rows(inputs), -1, z.shape[-1])).swapaxes(0, 1)
-            return value, (module.statistics(net), shown, measures)
+            new = {**statistics, "network": module.statistics(net)}
+            return value, (new, shown, measures)
 
         def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
-            net = models.eval_view(module.merge(params, statistics))
+            net = models.eval_view(merge(params, statistics))
             z = encoded(net, inputs)
             return net.head(z.astype(jnp.float32)) if output == "head" else z
 
-        return Learner(module.init, loss, features, module.merge, dimension=module.abstract.head.in_features)
+        def start_from(params: Params, statistics: Statistics, encoder: Any) -> tuple[Params, Statistics]:
+            params, network = module.start_from(params, statistics["network"], encoder)
+            return params, {**statistics, "network": network}
+
+        return Learner(
+            init,
+            loss,
+            features,
+            merge,
+            dimension=module.abstract.head.in_features,
+            start_from=start_from,
+        )
+
+    @property
+    def _mixes(self) -> bool:
+        return self.mixup > 0 or self.cutmix > 0
+
+    def _check(self, spec: Specification) -> None:
+        spec.whole_batch("supervised")
+        for name in ("mixup", "cutmix"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"method.{name} must be at least 0, got {getattr(self, name)}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"method.label_smoothing must lie in [0, 1), got {self.label_smoothing}")
+        if self._mixes and (spec.given or not spec.classes):
+            raise ValueError("method.mixup and method.cutmix mix labelled images; these data hold others")
 
 
 def _error(
-    predicted: jax.Array, labels: jax.Array, classes: int, regression: str
+    predicted: jax.Array, labels: jax.Array, targets: jax.Array | None, regression: str
 ) -> tuple[jax.Array, Measures]:
-    if classes:
-        value = optax.softmax_cross_entropy_with_integer_labels(predicted, labels).mean()
+    if targets is not None:
+        value = optax.softmax_cross_entropy(predicted, targets).mean()
         return value, {"train_accuracy": jnp.mean(predicted.argmax(-1) == labels, dtype=jnp.float32)}
     error = predicted[:, 0] - labels
     return jnp.mean(jnp.abs(error) if regression == "absolute" else error**2), {}

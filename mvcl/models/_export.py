@@ -9,9 +9,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
+from mvcl import _extras, _files
 from mvcl.models._registry import EncoderConfig
 from mvcl.models._resnet import ResNet
 from mvcl.models._vit import Frozen, ViT
@@ -56,6 +55,10 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
 
     The file appears whole or not at all. Raises OSError where it cannot be written.
     """
+    with _extras.needed("export", by="an exported encoder"):
+        from safetensors import SafetensorError
+        from safetensors.numpy import save_file
+
     tensors: dict[str, np.ndarray] = {}
     for keys, variable in _variables(encoder):
         to_torch, _ = _layout(keys)
@@ -72,14 +75,11 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
         "config": json.dumps(asdict(config)),
     }
     path = Path(path)
-    partial = path.with_name(path.name + ".partial")
     try:
-        save_file(tensors, partial, metadata)
-        partial.replace(path)
+        with _files.replacing(path) as beside:
+            save_file(tensors, beside, metadata)
     except SafetensorError as error:  # what its Rust core raises for a full disk or a missing folder
         raise OSError(f"cannot write {path}: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
@@ -89,6 +89,10 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
     `num_batches_tracked` are passed over. Raises ValueError, and changes nothing, where a name is missing,
     left over, or of another shape, or where the file is no safetensors file.
     """
+    with _extras.needed("export", by="an exported encoder"):
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
     try:
         tensors = load_file(path)
     except SafetensorError as error:

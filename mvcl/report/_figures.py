@@ -1,7 +1,6 @@
 """Pictures as text that goes into the page: inline SVG for plots, PNG data for photographs."""
 
 import base64
-import html
 import io
 import re
 import zlib
@@ -10,6 +9,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from markupsafe import Markup
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from PIL import Image
@@ -57,7 +57,7 @@ def curves(
     dashed: Sequence[tuple[np.ndarray, np.ndarray]],
     label: str,
     alt: str,
-) -> str:
+) -> Markup:
     """One line for each run over its steps, in the run's colour and marker; `dashed` ones behind."""
     with matplotlib.rc_context(_RC):
         figure = Figure(figsize=(4.6, 2.7), layout="constrained")
@@ -77,7 +77,7 @@ def curves(
         return _svg(figure, alt)
 
 
-def scatter(points: np.ndarray, labels: np.ndarray, classes: int, alt: str) -> str:
+def scatter(points: np.ndarray, labels: np.ndarray, classes: int, alt: str) -> Markup:
     """(n, 2) points, each class with its own pair of colour and marker."""
     with matplotlib.rc_context(_RC):
         figure = Figure(figsize=(5.4, 4.6), layout="constrained")
@@ -129,19 +129,20 @@ def project(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return points, rows
 
 
-def photo(image: np.ndarray, alt: str) -> str:
-    """An (H, W, C) uint8 image as an element, at most 128 pixels a side."""
+def photo(image: np.ndarray) -> tuple[str, bool]:
+    """An (H, W, C) uint8 image as a data: URL, at most 128 pixels a side, and whether all sides are below 64."""
     channels = 3 if image.shape[2] >= 3 else 1
     picture = Image.fromarray(image[:, :, :3] if channels == 3 else image[:, :, 0])
     picture.thumbnail((128, 128))
     stream = io.BytesIO()
     picture.save(stream, "PNG")
     data = base64.b64encode(stream.getvalue()).decode()
-    sharp = ' class="sharp"' if max(picture.size) < 64 else ""  # few pixels: show them, don't blur them
-    return f'<img{sharp} src="data:image/png;base64,{data}" alt="{html.escape(alt)}" width="72" height="72">'
+    return f"data:image/png;base64,{data}", max(
+        picture.size
+    ) < 64  # few pixels: shown as squares, not blurred
 
 
-def _svg(figure: Figure, alt: str) -> str:
+def _svg(figure: Figure, alt: str) -> Markup:
     stream = io.StringIO()
     figure.patch.set_alpha(0)
     for axes in figure.axes:
@@ -153,9 +154,9 @@ def _svg(figure: Figure, alt: str) -> str:
     text = re.sub(r"font: ([\d.]+)px[^;\"]*", r"font-size: \1px", text)
     box = re.search(r'viewBox="[^"]*"', text)
     assert box is not None
-    head = f'<svg class="plot" {box[0]} role="img" aria-label="{html.escape(alt)}">'
-    text = head + text[text.index(">") + 1 :]
+    head = Markup('<svg class="plot" {} role="img" aria-label="{}">').format(Markup(box[0]), alt)
+    text = str(head) + text[text.index(">") + 1 :]
     # Pictures share a page, so their ids must differ; no id may read like a colour, as "#fe01..." would.
     own = f"id{zlib.crc32(text.encode()):08x}-"
     text = re.sub(r'( id="|href="#|url\(#)', lambda match: match[0] + own, text)
-    return re.sub("|".join(_VARIABLES), lambda match: _VARIABLES[match[0]], text)
+    return Markup(re.sub("|".join(_VARIABLES), lambda match: _VARIABLES[match[0]], text))

@@ -1,20 +1,19 @@
-"""The page: runs in, HTML out. Everything that comes from a file is escaped on its way."""
+"""The page: what its templates show, as plain values. The templates escape all that is not `Markup`."""
 
-import html
 import json
 import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from mvcl import metrics
 from mvcl.report import _figures
-from mvcl.report._read import Run, differences, number, read_run
-from mvcl.report._style import STYLE
+from mvcl.report._read import Row, Run, differences, kind, number, read_run
 
 CURVES = (
     ("loss", "Loss", "loss"),
@@ -50,7 +49,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     if not run_dirs:
         raise ValueError("run_dirs must name at least one run folder, got none")
     runs = [read_run(Path(path)) for path in run_dirs]
-    text = _one(runs[0]) if len(runs) == 1 else _several(runs)
+    text = _render(runs)
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.{os.getpid()}")
@@ -62,55 +61,49 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def _one(run: Run) -> str:
-    name = run.path.resolve().name
-    sections = [
-        _tiles(run),
-        _missing([run], [name]),
-        _section("Evaluation", _tables([run], [name])),
-        _section("Curves", _curves([run], [name])),
-        _section("Views", _views(run)),
-        _section("Pairs of views", _weights(run)),
-        _section("Each view over time", _view_accuracies(run)),
-        _section("Test embeddings", _embeddings(run)),
-        _section("Configuration", _config(run)),
-    ]
-    return _document(name, _subtitle(run), sections)
-
-
-def _several(runs: list[Run]) -> str:
+def _render(runs: Sequence[Run]) -> str:
     names = [run.path.resolve().name for run in runs]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in runs]
-    sections = [
-        _missing(runs, names),
-        _section("Runs", _differences(runs, names)),
-        _section("Evaluation", _tables(runs, names)),
-        _section("Curves", _curves(runs, names)),
-        _section(
-            "Configurations", "".join(_fold(n, run.config) for n, run in zip(names, runs) if run.config)
-        ),
-    ]
-    return _document(f"{len(runs)} runs", ", ".join(names), sections)
-
-
-def _document(title: str, subtitle: str, sections: Sequence[str]) -> str:
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        # Nothing is fetched and nothing runs, whatever a class name or a path says.
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{_text(title)} · mvcl</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{_text(title)}</h1><p>{_text(subtitle)}</p></header>\n"
-        + "\n".join(section for section in sections if section)
-        + "\n</main>\n</body>\n</html>\n"
+    tables, protocols = _tables(runs, names)
+    shown: dict[str, object] = {
+        "names": names,
+        "missing": _missing(runs, names),
+        "tables": tables,
+        "protocols": protocols,
+        "curves": _curves(runs, names),
+    }
+    if len(runs) > 1:
+        shown |= {
+            "title": f"{len(runs)} runs",
+            "subtitle": ", ".join(names),
+            "differences": _differences(runs),
+            "key": _legend(names),
+            "configs": [(name, run.config) for name, run in zip(names, runs) if run.config],
+        }
+    else:
+        weights, times = _weights(runs[0])
+        shown |= {
+            "title": names[0],
+            "subtitle": _subtitle(runs[0]),
+            "tiles": _tiles(runs[0]),
+            "views": _views(runs[0]),
+            "weights": weights,
+            "times": times,
+            "alone": _view_accuracies(runs[0]),
+            "embeddings": _embeddings(runs[0]),
+            "config": runs[0].config,
+        }
+    templates = Environment(
+        loader=PackageLoader("mvcl.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{title}</h2>\n{content}\n</section>" if content else ""
+    templates.filters |= {"kind": kind, "short": _short, "indented": _indented}
+    return templates.get_template("several.html" if len(runs) > 1 else "one.html").render(shown)
 
 
 def _subtitle(run: Run) -> str:
@@ -120,8 +113,8 @@ def _subtitle(run: Run) -> str:
         value = config.get(key)
         if key == "encoder" and run.looks:
             continue  # such a method has encoders of its own
-        if isinstance(value, Mapping) and "_type" in value:
-            parts.append(str(value.get("name") or value["_type"]))
+        if isinstance(value, Mapping) and kind(value):
+            parts.append(str(value.get("name") or kind(value)))
     views = config.get("views")
     if isinstance(views, Mapping) and "k" in views:
         parts.append(f"{views['k']} views")
@@ -130,7 +123,8 @@ def _subtitle(run: Run) -> str:
     return " · ".join(parts) or str(run.path)
 
 
-def _tiles(run: Run) -> str:
+def _tiles(run: Run) -> list[tuple[str, str, str]]:
+    """(name, value, what it is to be compared with)."""
     tiles = []
     last = _last(run, "loss")
     if last is not None:
@@ -146,67 +140,47 @@ def _tiles(run: Run) -> str:
     rates = [v for s in run.scalars.values() if (v := number(s.get("views_per_second"))) is not None]
     if rates:
         tiles.append(("views per second", f"{statistics.median(rates):,.0f}", "median"))
-    cells = "".join(
-        f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd><small>{_text(beside)}</small></div>"
-        for name, value, beside in tiles
-    )
-    return f'<dl class="tiles">{cells}</dl>' if cells else ""
+    return tiles
 
 
-def _missing(runs: Sequence[Run], names: Sequence[str]) -> str:
-    items = []
-    for run, name in zip(runs, names):
-        whose = f"<b>{_text(name)}</b>: " if len(runs) > 1 else ""
-        for lacks, why, remedy in run.missing:
-            if len(runs) > 1 and lacks.startswith("The picture"):
-                continue  # a comparison shows no pictures
-            items.append(f"<li>{whose}{_text(lacks)}: {_text(why)}; {_text(remedy)}.</li>")
-    return f'<aside class="missing"><h2>Not here</h2><ul>{"".join(items)}</ul></aside>' if items else ""
+def _missing(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    """(run, what is lacking, why, what to do); a comparison names the runs and shows no pictures."""
+    several = len(runs) > 1
+    return [
+        (name if several else "", *item)
+        for run, name in zip(runs, names)
+        for item in run.missing
+        if not (several and item[0].startswith("The picture"))
+    ]
 
 
-def _tables(runs: Sequence[Run], names: Sequence[str]) -> str:
+Table = tuple[str, list[str], dict[str, dict[str, Row]]]
+
+
+def _tables(runs: Sequence[Run], names: Sequence[str]) -> tuple[list[Table], list[tuple[str, str]]]:
+    """(caption, columns, rows) of each run, and (columns, how they were measured)."""
     tables = []
     protocols: dict[str, dict[str, list[str]]] = {}
     for run, name in zip(runs, names):
         if not run.evaluation:
             continue
-        columns = list(dict.fromkeys(c for results in run.evaluation.values() for c in results))
-        head = "".join(f'<th scope="col">{_text(column)}</th>' for column in columns)
-        body = ""
         for row, results in run.evaluation.items():
-            cells = "".join(f"<td>{_cell(results.get(column))}</td>" for column in columns)
-            body += f'<tr><th scope="row">{_text(row)}</th>{cells}</tr>'
             for column, result in results.items():
                 where = f"{name}, {row}" if len(runs) > 1 else row
                 protocols.setdefault(column, {}).setdefault(result.protocol, []).append(where)
         step = "" if run.evaluation_step is None else f" at step {run.evaluation_step}"
-        caption = f"{_text(name)}{step}" if len(runs) > 1 else f"Measured{step}"
-        tables.append(
-            f'<div class="scroll"><table class="numbers"><caption>{caption}</caption>'
-            f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        )
-    if not tables:
-        return ""
+        columns = list(dict.fromkeys(c for results in run.evaluation.values() for c in results))
+        tables.append(((name if len(runs) > 1 else "Measured") + step, columns, run.evaluation))
     together: dict[tuple[str, str], list[str]] = {}  # columns that were measured alike share a line
     for column, by_protocol in protocols.items():
         for protocol, whose in by_protocol.items():
             only = "" if len(by_protocol) == 1 else f" ({'; '.join(whose)})"
             together.setdefault((protocol, only), []).append(column)
-    notes = "".join(
-        f"<dt>{_text(', '.join(columns) + only)}</dt><dd>{_text(protocol)}</dd>"
-        for (protocol, only), columns in together.items()
-    )
-    return f'<div class="tables">{"".join(tables)}</div><dl class="protocols">{notes}</dl>'
+    return tables, [(", ".join(columns) + only, protocol) for (protocol, only), columns in together.items()]
 
 
-def _cell(result: Any) -> str:
-    if result is None or result.value is None:
-        return "–"
-    spread = "" if result.deviation is None else f" <small>± {result.deviation:.3f}</small>"
-    return f"{result.value:.3f}{spread}"
-
-
-def _curves(runs: Sequence[Run], names: Sequence[str]) -> str:
+def _curves(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[Markup, str, str]]:
+    """(plot, title, note)."""
     figures = []
     for key, title, label in CURVES:
         series = [_series(run, key) for run in runs]
@@ -229,11 +203,8 @@ def _curves(runs: Sequence[Run], names: Sequence[str]) -> str:
             if len(bad):
                 note += f"; not finite{'' if len(runs) == 1 else ' in ' + name} at step {bad[0]:.0f}"
         plot = _figures.curves(series, dashed, label, f"{title} over training steps; {note}")
-        figures.append(f"<figure>{plot}<figcaption><b>{title}</b>: {_text(note)}</figcaption></figure>")
-    if not figures:
-        return ""
-    legend = _legend(names, lines=True) if len(runs) > 1 else ""
-    return f'{legend}<div class="plots">{"".join(figures)}</div>'
+        figures.append((plot, title, note))
+    return figures
 
 
 def _series(run: Run, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -248,95 +219,57 @@ def _last(run: Run, key: str) -> float | None:
     return float(finite[-1]) if len(finite) else None
 
 
-def _legend(names: Sequence[str], *, lines: bool = False) -> str:
-    items = ""
-    for i, name in enumerate(names):
-        symbol = _figures.SYMBOLS[i % len(_figures.SYMBOLS)]
-        mark = f"━{symbol}━" if lines else symbol
-        color = f"var(--s{i % _figures.COLORS})"
-        items += f'<li><span aria-hidden="true" style="color:{color}">{mark}</span> {_text(name)}</li>'
-    return f'<ul class="legend">{items}</ul>'
+def _legend(names: Sequence[str]) -> list[tuple[str, int, str]]:
+    """(symbol, number of the colour, name)."""
+    symbols, colors = _figures.SYMBOLS, _figures.COLORS
+    return [(symbols[i % len(symbols)], i % colors, name) for i, name in enumerate(names)]
 
 
-def _views(run: Run) -> str:
+def _views(run: Run) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """(class name, the original and its views) of a few examples."""
     if run.views is None:
-        return ""
-    data, k = run.views, run.views.views.shape[1]
-    head = "".join(f'<th scope="col">view {j + 1}</th>' for j in range(k))
-    body = ""
-    for i, name in enumerate(data.names[:EXAMPLES]):
-        cells = f"<td>{_figures.photo(data.images[i], f'original, example {i + 1}, {name}')}</td>"
-        for j in range(k):
-            cells += (
-                f"<td>{_figures.photo(data.views[i, j], f'view {j + 1} of example {i + 1}, {name}')}</td>"
-            )
-        body += f'<tr><th scope="row">{_text(name)}</th>{cells}</tr>'
-    return (
-        f"<p>What the encoder sees: each row is one example, first as it is and then its {k} views.</p>"
-        f'<div class="scroll"><table class="views"><thead><tr><td></td><th scope="col">original</th>{head}</tr>'
-        f"</thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _weights(run: Run) -> str:
-    """The (k, k) weights of the pairs of views, one table for each time they were taken."""
-    taken = [look for look in run.looks if look.weights is not None]
-    if not taken:
-        return ""
-    shown = [
-        taken[i]
-        for i in sorted({round(x) for x in np.linspace(0, len(taken) - 1, min(len(taken), MATRICES))})
+        return []
+    data = run.views
+    return [
+        (name, [_figures.photo(image) for image in (data.images[i], *data.views[i])])
+        for i, name in enumerate(data.names[:EXAMPLES])
     ]
-    largest = max(float(np.max(look.weights)) for look in shown if look.weights is not None)
-    tables = ""
-    for look in shown:
-        assert look.weights is not None
-        names = _view_labels(run, len(look.weights))
-        head = "".join(f'<th scope="col">{_text(name)}</th>' for name in names)
-        body = ""
-        for name, row in zip(names, look.weights):
-            shades = [f"{60 * max(float(w), 0) / max(largest, 1e-9):.0f}%" for w in row]
-            cells = "".join(
-                f'<td style="background: color-mix(in srgb, var(--s0) {shade}, transparent)">{float(w):.3f}</td>'
-                for shade, w in zip(shades, row)
-            )
-            body += f'<tr><th scope="row">{_text(name)}</th>{cells}</tr>'
-        tables += (
-            f'<div class="scroll"><table class="numbers"><caption>from step {look.step}</caption>'
-            f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        )
-    part = "" if len(shown) == len(taken) else f" {len(shown)} of {len(taken)} times are shown."
-    return (
-        f"<p>How much a pair of views counts: the more two views share, the more they are drawn together.{part}</p>"
-        f'<div class="tables">{tables}</div>'
-    )
 
 
-def _view_accuracies(run: Run) -> str:
+Cells = list[tuple[str, list[tuple[float, float]]]]
+
+
+def _weights(run: Run) -> tuple[list[tuple[int, list[str], Cells]], int]:
+    """(step, names of the views, rows of (shade in %, weight)) of some times, and how often weights were taken."""
+    taken = [(look.step, look.weights) for look in run.looks if look.weights is not None]
+    chosen = {round(x) for x in np.linspace(0, len(taken) - 1, min(len(taken), MATRICES))}
+    shown = [taken[i] for i in sorted(chosen)]
+    largest = max((float(np.max(weights)) for _, weights in shown), default=1.0)
+    tables = []
+    for step, weights in shown:
+        names = _view_labels(run, len(weights))
+        rows = [[(60 * max(w, 0.0) / max(largest, 1e-9), w) for w in row] for row in weights.tolist()]
+        tables.append((step, names, list(zip(names, rows))))
+    return tables, len(taken)
+
+
+def _view_accuracies(run: Run) -> dict[str, object] | None:
     """Clustering accuracy of each view by itself, over training."""
-    looks = [look for look in run.looks if look.clusters is not None]
+    looks = [(look.step, look.clusters) for look in run.looks if look.clusters is not None]
     if run.embeddings is None or len(looks) < 2:
-        return ""
+        return None
     labels = run.embeddings.labels
-    if len(set(labels.tolist())) < 2 or any(
-        np.asarray(look.clusters).shape[1] != len(labels) for look in looks
-    ):
-        return ""  # the embeddings are those of other examples
-    steps = np.array([look.step for look in looks], float)
-    values = np.array([[_accuracy(labels, view) for view in np.asarray(look.clusters)] for look in looks])
+    if len(set(labels.tolist())) < 2 or any(clusters.shape[1] != len(labels) for _, clusters in looks):
+        return None  # the embeddings are those of other examples
+    steps = np.array([step for step, _ in looks], float)
+    values = np.array([[_accuracy(labels, view) for view in clusters] for _, clusters in looks])
     names = _view_labels(run, values.shape[1])
-    series = [(steps, column) for column in values.T]
     ends = ", ".join(
         f"{name} {first:.3f} to {last:.3f}" for name, first, last in zip(names, values[0], values[-1])
     )
-    plot = _figures.curves(
-        series, [], "accuracy", f"Clustering accuracy of each view over training steps; {ends}"
-    )
-    return (
-        f'{_legend(names, lines=True)}<div class="plots"><figure style="max-width: 560px">{plot}<figcaption>'
-        f"<b>Clustering accuracy</b> of each view by itself: {_text(ends)}. A falling curve is a view that the others "
-        "drag down.</figcaption></figure></div>"
-    )
+    series = [(steps, column) for column in values.T]
+    alt = f"Clustering accuracy of each view over training steps; {ends}"
+    return {"key": _legend(names), "plot": _figures.curves(series, [], "accuracy", alt), "ends": ends}
 
 
 def _accuracy(labels: np.ndarray, clusters: np.ndarray) -> float:
@@ -348,91 +281,44 @@ def _view_labels(run: Run, k: int) -> list[str]:
     return run.view_names if len(run.view_names) == k else [f"view {i + 1}" for i in range(k)]
 
 
-def _embeddings(run: Run) -> str:
+def _embeddings(run: Run) -> dict[str, object] | None:
     if run.embeddings is None:
-        return ""
+        return None
     data = run.embeddings
     try:
         points, rows = _figures.project(data.features)
     except ValueError as error:
-        return f"<p>No picture: {_text(error)}.</p>"
-    classes = len(data.class_names)
-    total = len(data.features)
-    plot = _figures.scatter(
-        points,
-        data.labels[rows],
-        classes,
-        f"t-SNE picture of {len(rows)} test embeddings of {classes} classes",
-    )
+        return {"error": str(error)}
+    classes, total = len(data.class_names), len(data.features)
     legible = math.lcm(_figures.COLORS, len(_figures.MARKERS))
-    legend = (
-        _legend(data.class_names)
-        if classes <= legible
-        else f"<p>{classes} classes share {legible} pairs of colour and shape, so there is no key.</p>"
-    )
-    part = f"{len(rows)} of {total}" if len(rows) < total else f"All {total}"
-    return (
-        f'<figure class="map">{plot}<figcaption>{legend}<p>{part} test embeddings, scaled to unit length, reduced '
-        "by PCA to at most 50 dimensions and by t-SNE to 2. Who is next to whom means something; distances "
-        "between groups and their sizes do not.</p></figcaption></figure>"
-    )
+    alt = f"t-SNE picture of {len(rows)} test embeddings of {classes} classes"
+    return {
+        "error": None,
+        "plot": _figures.scatter(points, data.labels[rows], classes, alt),
+        "key": _legend(data.class_names) if classes <= legible else None,
+        "classes": classes,
+        "legible": legible,
+        "part": f"{len(rows)} of {total}" if len(rows) < total else f"All {total}",
+    }
 
 
-def _config(run: Run) -> str:
-    if run.config is None:
-        return ""
-    rows = ""
-    for key, value in run.config.items():
-        if key == "_type":
-            continue
-        if isinstance(value, Mapping):
-            parts = [f"<b>{_text(value['_type'])}</b>"] if "_type" in value else []
-            parts += [
-                f"<span>{_text(name)} <code>{_text(_short(field))}</code></span>"
-                for name, field in value.items()
-                if name != "_type"
-            ]
-            shown = " ".join(parts)
-        else:
-            shown = f"<code>{_text(_short(value))}</code>"
-        rows += f'<tr><th scope="row">{_text(key)}</th><td>{shown}</td></tr>'
-    return f'<table class="config"><tbody>{rows}</tbody></table>' + _fold(
-        "The whole configuration", run.config
-    )
+def _differences(runs: Sequence[Run]) -> dict[str, list[str | None]]:
+    """Field to a value of each run, None where a configuration has no such field."""
+    different = differences([run.config for run in runs])
+    return {
+        name: [None if value is ... else _short(value) for value in row] for name, row in different.items()
+    }
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """A value on one line: an object by its class name, a long one cut."""
     if isinstance(value, Mapping):
-        return str(value.get("_type", "{…}"))
+        return kind(value) or "{…}"
     if isinstance(value, list):
         return "[" + ", ".join(_short(item) for item in value[:8]) + (", …]" if len(value) > 8 else "]")
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def _fold(title: str, config: Mapping[str, Any] | None) -> str:
-    text = json.dumps(config, indent=2, ensure_ascii=False)
-    return f"<details><summary>{_text(title)}</summary><pre>{_text(text)}</pre></details>"
-
-
-def _differences(runs: Sequence[Run], names: Sequence[str]) -> str:
-    different = differences([run.config for run in runs])
-    if not different:
-        return "<p>The configurations are equal.</p>"
-    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in names)
-    body = ""
-    for name, values in different.items():
-        cells = "".join(
-            f"<td>{'–' if value is ... else f'<code>{_text(_short(value))}</code>'}</td>" for value in values
-        )
-        body += f'<tr><th scope="row"><code>{_text(name)}</code></th>{cells}</tr>'
-    return (
-        "<p>Fields in which the configurations differ:</p>"
-        f'<div class="scroll"><table class="config"><thead><tr><td></td>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _text(value: Any) -> str:
-    return html.escape(str(value))
+def _indented(config: object) -> str:
+    return json.dumps(config, indent=2, ensure_ascii=False)

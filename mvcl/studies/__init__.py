@@ -1,5 +1,11 @@
 """A paper's synthetic study: a config in; a grid of training runs, and from them numbers, a figure and a page."""
 
+from mvcl import _extras
+
+with _extras.needed("train", by="mvcl.studies"):
+    import flax  # noqa: F401
+    import optax  # noqa: F401
+
 from mvcl.studies._gaussian import (
     OBJECTIVES,
     Gaussian,

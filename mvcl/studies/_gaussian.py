@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from mvcl import losses, metrics, models, training
 from mvcl.studies import _grid, _networks
@@ -214,7 +213,7 @@ def numbers(study: Gaussian, folder: Path) -> dict[str, Any]:
         config, workdir = config_of(study, name, views), folder / f"{name}_{views}"
         print(f"{OBJECTIVES[name].label}, M = {views}", flush=True)
         trained = training.train(config, workdir)["trained encoder"]
-        found = {result.name: [result.value, result.deviation or 0.0] for result in trained}
+        found = {result.name: [result.value or 0.0, result.deviation or 0.0] for result in trained}
         truth = metrics.gaussian_information(views, study.variance_ratio)
         found["ratio"] = [x / truth for x in found["bound"]]
         last = json.loads((workdir / "metrics.jsonl").read_text().splitlines()[-1])
@@ -321,8 +320,9 @@ writes this page, its figure and gaussian.json beside the folders of its {len(fo
 Each instance has M views x = c + noise, c ~ N(0, {c["signal"]:g}²), noise ~ N(0, {c["noise"]:g}²), K = {c["instances"]}
 instances a batch. An MLP {widths} with {c["encoder"]["activation"].upper()} embeds each view; unit vectors, temperature
 {c["temperature"]:g}. AdamW at {c["learning_rate"]:g}, weight decay {c["weight_decay"]:g}, {c["epochs"]} epochs of
-{c["steps_per_epoch"]} fresh batches, {c["seeds"]} networks side by side in a run. Every number below is the library's own loss
-on {c["evaluation_batches"]} fresh batches a seed: mean ± standard deviation over seeds, in nats.
+{c["steps_per_epoch"]} fresh batches, {c["seeds"]} seeds, whose networks one run trains side by side. Every number below
+is the library's own loss on {c["evaluation_batches"]} fresh batches a seed: mean ± standard deviation over seeds, in
+nats.
 
 ![Information and bounds, gap, ratio and loss against the number of views]({figure})
 

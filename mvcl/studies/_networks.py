@@ -35,12 +35,12 @@ class GaussianViews:
     seed: int = 0
     """Seed of all draws."""
 
-    def open(self) -> dict[str, data.ViewSplit]:
+    def open(self) -> dict[str, data.Split]:
         """`train`, `test`, and `picture`, 64 more instances. The label is the first network's c."""
         sizes = {"train": self.instances, "test": self.test_instances, "picture": 64}
         return {name: self._split(part, size) for part, (name, size) in enumerate(sizes.items())}
 
-    def _split(self, part: int, size: int) -> data.ViewSplit:
+    def _split(self, part: int, size: int) -> data.Split:
         rng = np.random.default_rng((self.seed, self.views, part))
 
         def normal(deviation: float) -> np.ndarray:
@@ -48,21 +48,15 @@ class GaussianViews:
 
         shared = normal(self.signal)
         views = tuple(shared + normal(self.noise) for _ in range(self.views))
-        return data.ViewSplit(
-            labels=shared[:, 0],
-            class_names=(),
-            view_names=tuple(f"view {v + 1}" for v in range(self.views)),
-            shapes=((self.networks,),) * self.views,
-            read=lambda row: tuple(view[row] for view in views),
-            views=views,
-        )
+        return data.in_memory(views, shared[:, 0], (), given=True)
 
 
 class FirstNetwork(nnx.Module):
     """The first of the networks; it has no head."""
 
     def __init__(self, encoder: nnx.Module) -> None:
-        self.encoder, self.head = encoder, nnx.List([])
+        self.encoder = encoder
+        self.head: nnx.List[nnx.Module] = nnx.List([])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,7 +159,9 @@ class InformationBound(evaluation.Evaluation):
                 f"evaluation.instances must divide the {len(splits['test'])} test examples, got {self.instances}"
             )
 
-    def measure(self, features: Mapping[str, np.ndarray], splits: Mapping[str, Any]) -> list[evaluation.Result]:
+    def measure(
+        self, features: Mapping[str, np.ndarray], splits: Mapping[str, Any]
+    ) -> list[evaluation.Result]:
         """Loss, bound and gap."""
         z = features["test"].reshape(-1, self.instances, self.views, self.networks, self._length(features))
         if z.shape[-1] == 1:

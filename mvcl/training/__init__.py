@@ -1,28 +1,30 @@
 """Configs, the training step and its loop, checkpoints."""
 
+from mvcl import _extras
+
+with _extras.needed("train", by="mvcl.training"):
+    import grain  # noqa: F401
+    import orbax.checkpoint  # noqa: F401
+    import tensorboardX  # noqa: F401
+    import tyro  # noqa: F401
+
 from mvcl.training._arguments import CHOICES, choose, choose_all, registry
+from mvcl.training._cache import compilation_cache
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
 from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, suited_to
 from mvcl.training._dry_run import Estimate, dry_run, estimate
-from mvcl.training._finetune import finetune
+from mvcl.training._encoding import embed, encode, one_encoder
+from mvcl.training._evaluate import evaluate
+from mvcl.training._finetune import finetune, finetune_config
 from mvcl.training._load import load, load_any, split
+from mvcl.training._loop import Diverged
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
 from mvcl.training._program import Program, build
+from mvcl.training._run import Run, open_run, prepare
 from mvcl.training._saved import from_json, to_json
-from mvcl.training._train import (
-    Diverged,
-    Interrupted,
-    Run,
-    compilation_cache,
-    embed,
-    encode,
-    evaluate,
-    one_encoder,
-    open_run,
-    prepare,
-    train,
-)
+from mvcl.training._signals import Interrupted
+from mvcl.training._train import train
 
 __all__ = [
     "CHOICES",
@@ -56,6 +58,7 @@ __all__ = [
     "estimate",
     "evaluate",
     "finetune",
+    "finetune_config",
     "from_json",
     "join",
     "load",

@@ -101,7 +101,7 @@ class Checkpoints:
             self._manager.close()
 
     def restore(
-        self, like: State, step: int | None = None, say: Callable[[str], None] = warnings.warn
+        self, like: State, step: int | None = None, log: Callable[[str], None] = warnings.warn
     ) -> tuple[State, dict[str, Any]] | None:
         """The newest sound state and its record, or None if there is no checkpoint.
 
@@ -111,7 +111,7 @@ class Checkpoints:
         Args:
           like: tree of `jax.ShapeDtypeStruct` with shardings; any number of devices will do.
           step: take this checkpoint and no other.
-          say: called with a line about every damaged checkpoint.
+          log: called with a line about every damaged checkpoint.
 
         Raises:
           DamagedCheckpoints: there are checkpoints and none is sound, or the wanted one is not.
@@ -130,7 +130,7 @@ class Checkpoints:
                     ) from error
                 earlier = [s for s in steps if s < candidate]
                 instead = f"falling back to step {earlier[-1]}" if earlier else "there is none before it"
-                say(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")
+                log(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")
                 self._set_aside(candidate)
         raise DamagedCheckpoints(
             f"none of the checkpoints in {self._folder} can be read; they are in {self._folder / 'damaged'}. "

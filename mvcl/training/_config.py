@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from mvcl import augment, losses, methods, models
 from mvcl.data import Digits, Outline, Source
-from mvcl.evaluation import Classification, Clustering, Evaluation
+from mvcl.evaluation import Classification, Evaluation
 from mvcl.training import _functions
 from mvcl.training._optimizers import AdamW, Optimizer
 
@@ -47,6 +47,8 @@ class Train:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the encoder; auto is bfloat16 on GPU and TPU and float32 on CPU. Parameters and loss are
     float32 in any case."""
+    initial: str | None = None
+    """Folder of a run whose evaluated encoder the training starts from; for methods simclr and supervised."""
     ema: float = 0.0
     """Decay of an exponential moving average of the parameters, which is then what is evaluated; 0 keeps none."""
     log_every: int = 10
@@ -169,18 +171,15 @@ def check(config: Config) -> Config:
 def suited_to(config: Config, outline: Outline) -> Config:
     """The config as these data need it: with as many views as the examples hold, where they hold any.
 
-    Tables may have few rows: the batch is then all of them. Without labels as many clusters are evaluated as the
-    method has.
+    Tables may have few rows: the batch is then all of them.
     """
-    k = outline.views if outline.view_shapes is None else len(outline.view_shapes)
+    k = outline.spec.views
     if k is None:
         return config
-    views, train, protocol = dataclasses.replace(config.views, k=k), config.train, config.evaluation
-    if outline.view_shapes is not None and views.strategy == "growing":
+    views, train = dataclasses.replace(config.views, k=k), config.train
+    if outline.spec.given and views.strategy == "growing":
         train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
-    if isinstance(protocol, Clustering) and outline.classes < 2 and not protocol.clusters:
-        protocol = dataclasses.replace(protocol, clusters=getattr(config.method, "clusters", 0))
-    return dataclasses.replace(config, views=views, train=train, evaluation=protocol)
+    return dataclasses.replace(config, views=views, train=train)
 
 
 def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:

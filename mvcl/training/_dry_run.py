@@ -50,14 +50,17 @@ def estimate(config: Config) -> Estimate:
     """
     assumed, counted = "", True
     try:
-        outline = data.outline(config.data.open()["train"])
+        outline = config.data.open()["train"].outline
     except ValueError as error:
         known = data.expected(config.data)
         assumed = f"the data is not here ({error})"
         if known is None:
             assumed += ": 3 channels and host crops are assumed, epochs are not counted"
             # The length of an unknown epoch changes schedules, not what a step costs.
-            known, counted = data.Outline(1000 * config.examples, 1000), False
+            known, counted = (
+                data.Outline(1000 * config.examples, 1000, data.ExampleSpec(((None, None, 3),))),
+                False,
+            )
         else:
             assumed += f": {known.examples:,} training examples are assumed"
         outline = known

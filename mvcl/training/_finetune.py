@@ -1,41 +1,77 @@
-"""Fine-tuning of a run's encoder, on its own data or another set."""
+"""Fine-tuning: the supervised method from the encoder of a run."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import dataclasses
+from pathlib import Path
 
-from mvcl import data, evaluation
-from mvcl.training import _program
-from mvcl.training._train import Run, one_encoder
+import numpy as np
+
+from mvcl import augment, data, evaluation, methods, models
+from mvcl.training._config import Config, Train, Views
+from mvcl.training._load import load
+from mvcl.training._optimizers import AdamW
+from mvcl.training._train import train
 
 
-def finetune(
-    run: Run,
-    state: _program.State,
-    options: evaluation.Finetune,
-    *,
-    splits: Mapping[str, data.Split] | None = None,
-    report: Callable[[str], None] = print,
-) -> list[evaluation.Result]:
-    """Fine-tune the encoder of a run, shown images as in its evaluation.
+def finetune_config(
+    run: Path, source: data.Source | None = None, *, reference: Config | None = None
+) -> Config:
+    """Encoder and a new linear layer trained on labelled images: the recipe that `mvcl finetune` starts from.
+
+    Shidani 2024, Table 2, names the ingredients; the strengths are those of DeiT (Touvron et al. 2021, Table 9). k is
+    the number of repeated augmentations: a batch has train.batch_size images, k views of each.
 
     Args:
-      run: an opened run of images.
-      state: its state; not changed.
-      options: the recipe.
-      splits: "train" and "test" of labelled images; None takes the run's own.
-      report: called with a line after every epoch.
+      run: folder of the run whose encoder is fine-tuned.
+      source: labelled images; None takes those of the run.
+      reference: a config with the functions and classes from outside the package that the run uses.
+    """
+    pretrained = load(run, reference)
+    shown = pretrained.policies[0]
+    policy = augment.Policy(
+        image_size=shown.image_size,
+        rand_augment_ops=2,
+        rand_augment_magnitude=9.0,
+        erase_probability=0.25,
+        mean=shown.mean,
+        std=shown.std,
+    )
+    return Config(
+        data=pretrained.data if source is None else source,
+        views=Views(k=3, policy=policy),
+        encoder=pretrained.encoder,
+        head=models.IdentityHead(),
+        method=methods.Supervised(label_smoothing=0.1, mixup=0.8, cutmix=1.0, zero_head=True),
+        optimizer=AdamW(learning_rate=5e-4, weight_decay=0.05, warmup_epochs=5),
+        train=Train(epochs=100, batch_size=85, evaluate_every=0, initial=str(run)),
+        evaluation=evaluation.Predictions(),
+    )
+
+
+def finetune(config: Config, folder: Path, seeds: int = 3) -> list[evaluation.Result]:
+    """Train a config once for each seed, in folders of their own, and average what is measured.
+
+    Args:
+      config: of `finetune_config`; its train.seed is the first seed.
+      folder: where the runs `seed0`, `seed1`, ... lie; those that are there are continued, or read.
+      seeds: number of runs.
+
+    Returns:
+      The results of the trained encoders, mean and standard deviation over seeds.
 
     Raises:
-      ValueError: the run's method has an encoder for each view, or the data are no labelled images.
+      ValueError: as `train`, or seeds is less than 1.
     """
-    chosen: Mapping[str, Any] = run.splits if splits is None else splits
-    if not all(isinstance(chosen.get(part), data.Split) for part in ("train", "test")):
-        raise ValueError("fine-tuning needs train and test splits of labelled images; these data hold others")
-    encoder = one_encoder(run, state)
-    channels = data.outline(chosen["train"]).channels
-    if channels != run.outline.channels:
-        raise ValueError(
-            f"the encoder takes {run.outline.channels} channels and these images have {channels}"
-        )
-    view = _program.evaluation_policy(run.config, chosen["test"].image_shape)
-    return evaluation.finetune(encoder, chosen, options, view, report)
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    found = []
+    for seed in range(config.train.seed, config.train.seed + seeds):
+        of_seed = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
+        found.append(train(of_seed, folder / f"seed{seed}")["trained encoder"])
+    return [_mean(results) for results in zip(*found)]
+
+
+def _mean(results: tuple[evaluation.Result, ...]) -> evaluation.Result:
+    values = np.asarray([result.value for result in results], np.float64)
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
+    protocol = f"{results[0].protocol}, mean and standard deviation of {len(values)} seeds"
+    return evaluation.Result(results[0].name, float(values.mean()), deviation, protocol)

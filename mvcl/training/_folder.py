@@ -2,13 +2,12 @@
 
 import fcntl
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mvcl import _files
 from mvcl.training import _saved
 from mvcl.training._config import Config
 
@@ -25,22 +24,6 @@ _FREE = (
     "data.path",
     "evaluation.",
 )
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file beside its place and move it there, so that a reader or a crash never sees half of it."""
-    data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 @contextmanager
@@ -79,7 +62,7 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
                 f"--workdir {workdir} holds files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
             )
         try:
-            write_whole(path, _saved.to_json(config))
+            _files.write_whole(path, _saved.to_json(config))
         except OSError as error:
             raise ValueError(f"--workdir {workdir} cannot be written ({error}); choose another") from error
         return
@@ -104,7 +87,7 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
                 "with the new code"
             )
     if saved != given:
-        write_whole(path, _saved.to_json(config))
+        _files.write_whole(path, _saved.to_json(config))
 
 
 def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
@@ -122,10 +105,10 @@ def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]
 def rewind_log(workdir: Path, step: int) -> None:
     """Drop what was logged after this step, for it is about to be done again."""
     rows = [row for row in read_log(workdir) if row.get("step", 0) <= step]
-    write_whole(workdir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    _files.write_whole(workdir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     if (workdir / "refresh.jsonl").is_file():  # taken before its step, which is still to come
         rows = [row for row in read_log(workdir, "refresh.jsonl") if row.get("step", 0) < step]
-        write_whole(workdir / "refresh.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        _files.write_whole(workdir / "refresh.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def append_line(path: Path, row: dict[str, Any]) -> None:

@@ -15,15 +15,14 @@ from mvcl.training import _functions, _saved
 from mvcl.training._config import Config
 
 
-def load(source: str | Path, reference: str | Path | None = None) -> Config:
+def load(source: str | Path, reference: Config | None = None) -> Config:
     """The config of a Python file, of a saved config.json, or of a run folder.
 
     `FILE.py` gives what its function `get_config()` returns, `FILE.py:VARIANT` what its function `VARIANT()` returns.
 
     Args:
       source: the file, with or without a variant, or the folder.
-      reference: for a saved config with functions from outside the package, the Python file that they came from,
-        with the variant if it was one.
+      reference: for a saved config with functions from outside the package, a config that holds them.
 
     Raises:
       ValueError: there is no such file or variant, it does not give a `Config`, or names an option that does not exist.
@@ -33,7 +32,7 @@ def load(source: str | Path, reference: str | Path | None = None) -> Config:
     return config
 
 
-def load_any(source: str | Path, kinds: tuple[type, ...], reference: str | Path | None = None) -> Any:
+def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | None = None) -> Any:
     """`load` of a file whose function may return one of several classes, as the config of a study."""
     file, variant = split(source)
     if file.is_dir():
@@ -41,7 +40,7 @@ def load_any(source: str | Path, kinds: tuple[type, ...], reference: str | Path 
     if not file.is_file():
         raise ValueError(f"no config at {file}; `mvcl configs` lists those that come with the project")
     if file.suffix == ".json":
-        return _saved.from_json(file.read_text(), None if reference is None else load(reference))
+        return _saved.from_json(file.read_text(), reference)
     module = _module(file)
     functions = variants(module)
     if variant not in functions:

@@ -1,4 +1,4 @@
-"""What a run tells while it works: a progress line, metrics.jsonl, TensorBoard, and warnings."""
+"""The log of a run: a progress line, metrics.jsonl, TensorBoard, and warnings."""
 
 import json
 import math
@@ -8,11 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+import jax
 from tensorboardX import SummaryWriter
 
 from mvcl.training._watch import Clock
 
-# Logged steps in a row at chance level, or without rank, before it is said.
+# Logged steps in a row at chance level, or without rank, before a warning.
 _PATIENCE = 5
 
 
@@ -26,23 +27,22 @@ class Log:
         steps: int,
         first_step: int,
         views_per_step: int,
-        out: TextIO | None,
+        out: TextIO | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._steps, self._views = steps, views_per_step
-        self._out, self._clock = out, clock or Clock()
+        self._out, self._clock = sys.stdout if out is None else out, clock or Clock()
         self._file = open(workdir / "metrics.jsonl", "a", buffering=1)
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step or None)
         self._started = self._last = time.monotonic()
         self._first = self._last_step = first_step
         self._at_chance = self._collapsed = 0
         self._unconverged = False
-        self._terminal = out is not None and out.isatty()
+        self._terminal = self._out.isatty()
 
-    def say(self, text: str) -> None:
+    def line(self, text: str) -> None:
         """A line of its own, also when a progress line is being rewritten."""
-        if self._out is not None:
-            print(("\r\033[K" if self._terminal else "") + text, file=self._out, flush=True)
+        print(("\r\033[K" if self._terminal else "") + text, file=self._out, flush=True)
 
     def restart_clock(self) -> None:
         """Leave what happened since the last row (compilation, evaluation) out of the rate."""
@@ -76,21 +76,21 @@ class Log:
         if self._terminal:
             print("\r\033[K" + text, end="", file=self._out, flush=True)
         else:
-            self.say(text)
+            self.line(text)
         self._warn(values)
 
     def score(self, step: int, name: str, value: float) -> None:
         """Log an evaluation made during training."""
         self._file.write(json.dumps({"step": step, name: value}) + "\n")
         self._board.add_scalar(name, value, step, walltime=self._clock.now())
-        self.say(f"step {step}: {name} {value:.4f}")
+        self.line(f"step {step}: {name} {value:.4f}")
 
     def close(self) -> None:
         """Flush and close the files."""
         if self._terminal:
             print(file=self._out)
         for file in (self._file, self._board):
-            with suppress(OSError):  # a full disk: whatever met it first has said so
+            with suppress(OSError):  # a full disk: whatever met it first has named it
                 file.close()
 
     def _warn(self, values: dict[str, Any]) -> None:
@@ -98,13 +98,13 @@ class Log:
         at_chance = math.isfinite(chance) and values["loss"] > chance - 0.01 * (1 + abs(chance))
         self._at_chance = self._at_chance + 1 if at_chance else 0
         if self._at_chance == _PATIENCE:
-            self.say(
+            self.line(
                 f"warning: the loss has stayed at the chance level {chance:.4f} for {_PATIENCE} logged steps: the "
-                "features say nothing about the instance. Look at the learning rate, the temperature and the views"
+                "features tell no instance from another. Look at the learning rate, the temperature and the views"
             )
         if values.get("solver_unconverged", 0) > 0 and not self._unconverged:
             self._unconverged = True
-            self.say(
+            self.line(
                 f"warning: the transport solver stopped after {values['solver_iterations']:.0f} iterations with its "
                 f"marginals off by {values['solver_error']:.2g}: the loss is a lower bound. Raise "
                 "--objective.max-iterations or --objective.epsilon"
@@ -112,7 +112,7 @@ class Log:
         collapsed = values["effective_rank"] < 1.5
         self._collapsed = self._collapsed + 1 if collapsed else 0
         if self._collapsed == _PATIENCE:
-            self.say(
+            self.line(
                 f"warning: the effective rank of the embeddings has fallen to {values['effective_rank']:.2f}: they "
                 "collapse to one direction. Look at the objective (does it repel?), the head and the learning rate"
             )
@@ -124,8 +124,7 @@ def _clock(seconds: float) -> str:
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s" if minutes else f"{seconds}s"
 
 
-def stdout() -> TextIO | None:
-    """Where the first process of a run writes; None in the others."""
-    import jax
-
-    return sys.stdout if jax.process_index() == 0 else None
+def log_line(text: str) -> None:
+    """Print a line in the first process of a run."""
+    if jax.process_index() == 0:
+        print(text, flush=True)

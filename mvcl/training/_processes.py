@@ -14,8 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-# Steps between saying a thing and hearing it, so that the device is never waited for.
+from mvcl import data
+
+# Steps between setting a flag and reading it, so that the device is never waited for.
 _LAG = 2
+# Corrupt rows that a process sends to the others at a step; more wait for the next.
+MAX_ROWS = 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,15 +154,15 @@ def means_lost(error: BaseException | None) -> bool:
     return False
 
 
-class Agreement:
-    """What any process has to say, known to all at the same step.
+class Flags:
+    """Numbers that any process sets, known to all at the same step.
 
-    A word said at step s is heard by all, its sayer included, at step s + 2: the exchange runs on the devices behind
-    the steps, and none is waited for.
+    Flags set at step s reach every process at step s + 2: the exchange runs on the devices behind the steps, and no
+    step waits for it.
     """
 
-    def __init__(self, mesh: Mesh, words: int) -> None:
-        self._words, self._world = words, jax.process_count()
+    def __init__(self, mesh: Mesh, count: int) -> None:
+        self._count, self._world = count, jax.process_count()
         self._under_way: deque[jax.Array] = deque()
         axes = PartitionSpec(mesh.axis_names)
         self._mine = NamedSharding(mesh, axes)
@@ -170,14 +174,31 @@ class Agreement:
         )
         self._gather = jax.jit(lambda x: x + jnp.int32(0), out_shardings=NamedSharding(mesh, PartitionSpec()))
 
-    def exchange(self, words: np.ndarray) -> np.ndarray:
-        """Say this process's words, int32; hear those of all processes, (processes, words), of two steps ago."""
-        if words.shape != (self._words,) or words.dtype != np.int32:
-            raise ValueError(f"words must be int32 ({self._words},), got {words.dtype} {words.shape}")
+    def exchange(self, flags: np.ndarray) -> np.ndarray:
+        """Set this process's flags, (count,) int32; return (processes, count), those that all set two steps ago."""
+        if flags.shape != (self._count,) or flags.dtype != np.int32:
+            raise ValueError(f"flags must be int32 ({self._count},), got {flags.dtype} {flags.shape}")
         if self._world == 1:
-            return words[None]
-        rows = np.repeat(words[None], jax.local_device_count(), axis=0)
+            return flags[None]
+        rows = np.repeat(flags[None], jax.local_device_count(), axis=0)
         self._under_way.append(self._gather(jax.make_array_from_process_local_data(self._mine, rows)))
         if len(self._under_way) <= _LAG:
-            return np.zeros((self._world, self._words), np.int32)
+            return np.zeros((self._world, self._count), np.int32)
         return np.asarray(self._under_way.popleft().addressable_data(0))[self._first]
+
+
+def stop_agreed(flags: Flags, stop: Mapping[str, int], reading: data.Reading, step: int) -> bool:
+    """Whether any process was told to stop, so that all save the same step; corrupt training rows are shared alike.
+
+    To be called in every process after every step, with `flags` of 1 + MAX_ROWS.
+
+    Raises:
+      CorruptExample: together the processes found more corrupt examples than are allowed.
+    """
+    mine = np.zeros(1 + MAX_ROWS, np.int32)
+    mine[0] = stop["signal"]
+    rows = reading.news(step, MAX_ROWS)
+    mine[1 : 1 + len(rows)] = np.asarray(rows, np.int32) + 1
+    everyone = flags.exchange(mine)
+    reading.agree(int(flag) - 1 for flag in everyone[:, 1:].flat if flag)
+    return bool(everyone[:, 0].any())

@@ -32,7 +32,7 @@ class Program:
       step: (state, batch) -> (state, metrics); the state is donated.
       views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) where examples hold their views.
       apply: (params, statistics, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or
-        what `mvcl.data.given` gives.
+        what `mvcl.data.inputs` gives.
       learning_rate: step -> learning rate.
       chance: () -> the objective's chance level; None if the method minimises something else.
     """
@@ -73,21 +73,10 @@ def build(config: Config, outline: data.Outline) -> Program:
     Raises:
       ValueError: the batch does not divide over the devices, or is larger than the split.
     """
-    examples = outline.examples
     mesh = make_mesh(config.mesh)
-    n, k = config.examples, config.views.k
-    if n > examples:
-        raise ValueError(
-            f"train.batch_size must be at most the {examples} training examples, got a batch of {n}"
-        )
-    rows, left = divmod(n, mesh.size)
-    if left:
-        sizes = [size for size in (n - left, n - left + mesh.size) if 0 < size <= examples]
-        use = f"use --train.batch-size {' or '.join(map(str, sizes))}, or " if sizes else "use "
-        raise ValueError(
-            f"a batch of {n} examples does not divide over {mesh.size} devices; {use}fewer devices with --mesh.data"
-        )
-    steps_per_epoch = examples // n
+    n, k, seed = config.examples, config.views.k, config.train.seed
+    rows = _rows(n, outline.examples, mesh)
+    steps_per_epoch = outline.examples // n
     steps = (
         config.train.steps if config.train.steps is not None else round(config.train.epochs * steps_per_epoch)
     )
@@ -96,33 +85,19 @@ def build(config: Config, outline: data.Outline) -> Program:
     rule, learning_rate = _optimizers.build(
         config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch
     )
-    dtype = {"auto": None, "float32": jnp.float32, "bfloat16": jnp.bfloat16}[config.train.precision]
-    if dtype is None:
-        dtype = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
-    size = config.policies[0].image_size
-    given = outline.view_shapes
-    learner = config.method.build(
-        methods.Specification(
-            encoder=config.encoder,
-            head=config.head,
-            objective=config.objective,
-            shapes=given or ((size, size, outline.channels),) * k,
-            given=given is not None,
-            examples=examples,
-            classes=outline.classes,
-            microbatch=config.train.microbatch,
-            dtype=dtype,
-        )
-    )
-    seed, policies = config.train.seed, config.policies
-
-    def draw(inputs: dict[str, Any]) -> Any:
-        if given is not None:
-            return inputs["views"]
-        return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
-
+    learner = _learner(config, outline, mesh)
     objective = _sharded_objective(config.objective, config.train.scope, mesh)
+    draw = _draw(config, outline.spec)
+
     microbatches = _microbatches(config.train.microbatch, rows, mesh)
+    takes_key = losses.takes(config.objective).key
+
+    def keyed(key: jax.Array) -> methods.OfViews:
+        return partial(objective, key=key) if takes_key else objective
+
+    def loss(params: Any, statistics: Any, batch: Any, step: jax.Array) -> tuple[jax.Array, Any]:
+        of_step = keyed(jax.random.fold_in(jax.random.key(seed), step))
+        return learner.loss(params, statistics, batch, draw, of_step, microbatches)
 
     def init() -> State:
         params, statistics = learner.init(jax.random.key(seed))
@@ -134,16 +109,96 @@ def build(config: Config, outline: data.Outline) -> Program:
         }
         return state | ({"ema": jax.tree.map(jnp.copy, params)} if config.train.ema else {})
 
+    level = learner.level
+    sharding = _state_sharding(jax.eval_shape(init), mesh)
+    replicated = NamedSharding(mesh, PartitionSpec())
+
+    @partial(jax.jit, out_shardings=replicated)
+    def chance(seed: jax.Array) -> jax.Array:  # given as an argument, its draws are no constants to be folded
+        assert level is not None
+        return methods.chance_level(
+            lambda z: level(keyed(jax.random.key(seed)), z), k, n, learner.dimension, seed
+        )
+
+    return Program(
+        mesh=mesh,
+        steps=steps,
+        steps_per_epoch=steps_per_epoch,
+        learner=learner,
+        init=jax.jit(init, out_shardings=sharding),
+        step=jax.jit(
+            _step(config, steps, learner, rule, loss),
+            donate_argnums=0,
+            out_shardings=(sharding, replicated),
+        ),
+        views=jax.jit(draw),
+        apply=_apply(config, outline.spec, learner),
+        learning_rate=learning_rate,
+        chance=None if level is None else partial(chance, np.uint32(0)),
+    )
+
+
+def _rows(n: int, examples: int, mesh: Mesh) -> int:
+    """Examples of a batch of n on each device."""
+    if n > examples:
+        raise ValueError(
+            f"train.batch_size must be at most the {examples} training examples, got a batch of {n}"
+        )
+    rows, left = divmod(n, mesh.size)
+    if left:
+        sizes = [size for size in (n - left, n - left + mesh.size) if 0 < size <= examples]
+        use = f"use --train.batch-size {' or '.join(map(str, sizes))}, or " if sizes else "use "
+        raise ValueError(
+            f"a batch of {n} examples does not divide over {mesh.size} devices; {use}fewer devices with --mesh.data"
+        )
+    return rows
+
+
+def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learner:
+    """The method on its networks."""
+    dtype = {"auto": None, "float32": jnp.float32, "bfloat16": jnp.bfloat16}[config.train.precision]
+    if dtype is None:
+        dtype = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
+    spec, size = outline.spec, config.policies[0].image_size
+    return config.method.build(
+        methods.Specification(
+            encoder=config.encoder,
+            head=config.head,
+            objective=config.objective,
+            shapes=spec.view_shapes if spec.given else ((size, size, spec.channels),) * config.views.k,
+            given=spec.given,
+            examples=outline.examples,
+            classes=outline.classes,
+            microbatch=config.train.microbatch,
+            dtype=dtype,
+        )
+    )
+
+
+def _draw(config: Config, spec: data.ExampleSpec) -> Callable[[dict[str, Any]], Any]:
+    """Batch -> its views: drawn from images, or those that are given."""
+    policies, seed = config.policies, config.train.seed
+
+    def draw(inputs: dict[str, Any]) -> Any:
+        if spec.given:
+            return inputs["views"]
+        return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
+
+    return draw
+
+
+def _step(
+    config: Config,
+    steps: int,
+    learner: methods.Learner,
+    rule: optax.GradientTransformation,
+    loss: Callable[..., tuple[jax.Array, Any]],
+) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
+    """(state, batch) -> the state after one update, and what is logged of it."""
+
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
-        keyed = objective
-        if losses.takes(config.objective).key:
-            keyed = partial(objective, key=jax.random.fold_in(jax.random.key(seed), state["step"]))
-
-        def compute(params: Any) -> tuple[jax.Array, Any]:
-            return learner.loss(params, state["statistics"], batch, draw, keyed, microbatches)
-
-        (loss, (statistics, z, measures)), gradient = jax.value_and_grad(compute, has_aux=True)(
-            state["params"]
+        (value, (statistics, z, measures)), gradient = jax.value_and_grad(loss, has_aux=True)(
+            state["params"], state["statistics"], batch, state["step"]
         )
         updates, opt = rule.update(gradient, state["opt"], state["params"])
         params = optax.apply_updates(state["params"], updates)
@@ -159,40 +214,21 @@ def build(config: Config, outline: data.Outline) -> Program:
             lambda z: jnp.full((), jnp.nan, jnp.float32),
             jax.lax.stop_gradient(z[0]),
         )
-        values = {"loss": loss, "gradient_norm": optax.tree.norm(gradient), "effective_rank": rank}
+        values = {"loss": value, "gradient_norm": optax.tree.norm(gradient), "effective_rank": rank}
         return new, values | measures
 
-    sharding = _state_sharding(jax.eval_shape(init), mesh)
-    replicated = NamedSharding(mesh, PartitionSpec())
-    output = config.evaluation.features
-    resize = evaluation_view(config, outline.image_shape)
+    return step
+
+
+def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> Callable[..., jax.Array]:
+    """(params, statistics, inputs) -> features, of images shown as in evaluation."""
+    output, resize = config.evaluation.features, evaluation_view(config, spec.image_shape)
 
     def apply(params: Any, statistics: Any, inputs: Any) -> jax.Array:
-        shown = resize(inputs) if given is None else inputs
+        shown = inputs if spec.given else resize(inputs)
         return learner.features(params, statistics, shown, output)
 
-    level = learner.level
-
-    @partial(jax.jit, out_shardings=replicated)
-    def chance(seed: jax.Array) -> jax.Array:  # given as an argument, its draws are no constants to be folded
-        assert level is not None
-        keyed = (
-            partial(objective, key=jax.random.key(seed)) if losses.takes(config.objective).key else objective
-        )
-        return methods.chance_level(lambda z: level(keyed, z), k, n, learner.dimension, seed)
-
-    return Program(
-        mesh=mesh,
-        steps=steps,
-        steps_per_epoch=steps_per_epoch,
-        learner=learner,
-        init=jax.jit(init, out_shardings=sharding),
-        step=jax.jit(step, donate_argnums=0, out_shardings=(sharding, replicated)),
-        views=jax.jit(draw),
-        apply=apply,
-        learning_rate=learning_rate,
-        chance=None if level is None else partial(chance, np.uint32(0)),
-    )
+    return apply
 
 
 def evaluation_policy(config: Config, image_shape: tuple[int, int, int] | None) -> augment.Policy:
@@ -242,11 +278,11 @@ def abstract_batch(program: Program, config: Config, outline: data.Outline) -> d
         "index": rows((), jnp.int32),
         "epoch": rows((), jnp.int32),
     }
-    if outline.view_shapes is None:
-        shape = outline.image_shape or (k, size, size, outline.channels)
+    if not outline.spec.given:
+        shape = outline.spec.image_shape or (k, size, size, outline.spec.channels)
         return batch | {"images": rows(shape, jnp.uint8)}
-    batch["views"] = tuple(rows(shape, jnp.float32) for shape in outline.view_shapes)
-    return batch | ({"present": rows((k,), jnp.bool_)} if outline.masked else {})
+    batch["views"] = tuple(rows(shape, jnp.float32) for shape in outline.spec.view_shapes)
+    return batch | ({"present": rows((k,), jnp.bool_)} if outline.missing else {})
 
 
 def cost(program: Program, config: Config, outline: data.Outline) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Watching a run: where its time goes, its memory, how much of the device it uses, a sign of life, and a profile."""
+"""Watching a run: where its time goes, its memory, how much of the device it uses, a heartbeat, and a profile."""
 
 import json
 import math
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+
+from mvcl import _files
 
 # Dense bfloat16 TFLOP/s of one jax device, as their makers state them, by the start of jax's name for it.
 PEAK_TFLOPS = {
@@ -60,9 +62,9 @@ class Watch:
     without checkpoints and evaluations.
     """
 
-    def __init__(self, devices: int, flops: float | None, peak: float | None) -> None:
+    def __init__(self, devices: int, flops: float | None, peak: float | None, step: int = 0) -> None:
         self._devices, self._flops, self._peak = devices, flops, peak
-        self.restart(0)
+        self.restart(step)
 
     def restart(self, step: int) -> None:
         """Begin anew after this step."""
@@ -129,10 +131,10 @@ def step_flops(step: Any, *arguments: Any) -> float | None:
 
 
 class Heartbeat:
-    """heartbeat.json: step and time, so that another program can see that a run lives and moves."""
+    """heartbeat.json: step and time, so that another program can see that a run works and advances."""
 
     def __init__(self, path: Path, steps: int, clock: Clock) -> None:
-        self._path, self._steps, self._clock = path, steps, clock
+        self._path, self._steps, self.clock = path, steps, clock
         self._beaten = -math.inf
 
     def beat(self, step: int, doing: str = "training", *, now: bool = False) -> None:
@@ -140,7 +142,7 @@ class Heartbeat:
         if not now and time.monotonic() - self._beaten < _HEARTBEAT_SECONDS:
             return
         self._beaten = time.monotonic()
-        wall = self._clock.now()
+        wall = self.clock.now()
         beat = {
             "step": step,
             "steps": self._steps,
@@ -149,11 +151,9 @@ class Heartbeat:
             "unix_time": round(wall, 3),
             "process": os.getpid(),
         }
-        beside = self._path.with_suffix(".new")
-        # A sign of life is not worth a run: a full disk is met by the checkpoint, which says what to do.
+        # A heartbeat is not worth a run: a full disk is met by the checkpoint, which says what to do.
         try:
-            beside.write_text(json.dumps(beat) + "\n")
-            beside.replace(self._path)
+            _files.write_whole(self._path, json.dumps(beat) + "\n", sync=False)
         except OSError as error:
             print(f"mvcl: heartbeat not written: {error}", file=sys.stderr)
 

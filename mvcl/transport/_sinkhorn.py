@@ -342,70 +342,84 @@ class _Options(NamedTuple):
 
 @partial(jax.jit, static_argnums=0)
 def _solve(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold: jax.Array) -> SinkhornOutput:
-    return _differentiable(options, costs, epsilon, threshold)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(
-    options: _Options, costs: jax.Array, epsilon: jax.Array, threshold: jax.Array
-) -> SinkhornOutput:
-    return _forward(options, costs, epsilon, threshold)[0]
-
-
-def _forward(
-    options: _Options, costs: jax.Array, epsilon: jax.Array, threshold: jax.Array
-) -> tuple[Any, Any]:
     # One problem after the other under vmap: batched, `cond` would take both ways, and each would run to the
     # longest.
     solve = jax.custom_batching.sequential_vmap(partial(_iterate, options))
-    out = solve(costs, epsilon, threshold)
-    return out, (costs, epsilon, threshold, out.potentials)
+    out = jax.tree.map(lax.stop_gradient, solve(*map(lax.stop_gradient, (costs, epsilon, threshold))))
+    return out._replace(
+        value=_dual(options, costs, epsilon, out.potentials, out.value),
+        matched_cost=_matched_cost(options.form, costs),
+    )
 
 
-def _backward(
-    options: _Options, residuals: Any, cotangent: SinkhornOutput
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _dual(
+    options: _Options, costs: jax.Array, epsilon: jax.Array, potentials: jax.Array, value: jax.Array
+) -> jax.Array:
+    """The value that the iteration ended with, as a function of costs and epsilon."""
+    return value
+
+
+@_dual.defjvp
+def _(
+    options: _Options, primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
     """Danskin: the derivative of the dual objective at frozen potentials, that is of `-ε mass`.
 
-    With the cotangents 1 of `matched_cost` and -1 of `value` the costs' is J - P.
+    With that of `matched_cost`, the costs' is J - P.
     """
-    costs, epsilon, threshold, potentials = residuals
-    axis_name = options.form.axis_name
-
-    def gradient(costs: jax.Array, epsilon: jax.Array, potentials: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def by_pairs(costs: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
-            plan = pair_marginals(options.form, costs, potentials / epsilon, epsilon)
-            # <P, log P - 1>, with log P = (sum f - C) / ε summed by views and by pairs of views
-            marginals = [jnp.sum(plan[0], axis=1)] + [
-                jnp.sum(plan[m], axis=0) for m in range(options.form.views - 1)
-            ]
-            of_views = jnp.sum(jnp.stack(marginals) * potentials)
-            return plan, (of_views - jnp.sum(plan * costs)) / epsilon - jnp.sum(marginals[0])
-
-        def by_autodiff(costs: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
-            def minus_mass(costs: jax.Array, epsilon: jax.Array) -> jax.Array:
-                scaled = potentials / epsilon
-                joint = log_joint(options.form, costs, scaled, epsilon, options.form.groups[0], False)
-                return -epsilon * jnp.sum(jnp.exp(joint))
-
-            return jax.grad(minus_mass, argnums=(0, 1))(costs, epsilon)
-
-        if options.form.views == 2 and options.form.pairwise:
-            return by_pairs(costs, epsilon)
-        return _either(options, costs, epsilon, lambda bilinear: by_pairs if bilinear else by_autodiff)(
-            costs, epsilon
+    costs, epsilon, potentials, value = primals
+    slope = jax.custom_batching.sequential_vmap(partial(_slope, options))
+    by_costs, by_epsilon = slope(_first_order(costs), _first_order(epsilon), potentials)
+    if options.form.axis_name is not None:  # each device has summed over its own tuples
+        by_costs, by_epsilon = (
+            _numerics.vary(lax.psum(d, options.form.axis_name), _numerics.varying(costs))
+            for d in (by_costs, by_epsilon)
         )
-
-    d_costs, d_epsilon = jax.custom_batching.sequential_vmap(gradient)(costs, epsilon, potentials)
-    if axis_name is not None:  # each device has summed over its own tuples
-        d_costs, d_epsilon = (
-            _numerics.vary(lax.psum(d, axis_name), _numerics.varying(costs)) for d in (d_costs, d_epsilon)
-        )
-    (d_matched,) = jax.vjp(partial(_matched_cost, options.form), costs)[1](cotangent.matched_cost)
-    return d_matched + cotangent.value * d_costs, cotangent.value * d_epsilon, jnp.zeros_like(threshold)
+    return value, jnp.sum(by_costs * tangents[0]) + by_epsilon * tangents[1]
 
 
-_differentiable.defvjp(_forward, _backward)
+@jax.custom_jvp
+def _first_order(x: jax.Array) -> jax.Array:
+    """x, in an expression that stands for a first derivative and has no further ones."""
+    return x
+
+
+@_first_order.defjvp
+def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> Any:
+    raise NotImplementedError(
+        "second derivatives of multimarginal_sinkhorn and m3g are not implemented: the potentials are held fixed in "
+        "the first. Take finite differences of the gradient."
+    )
+
+
+def _slope(
+    options: _Options, costs: jax.Array, epsilon: jax.Array, potentials: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Derivatives of `-ε mass` by costs and epsilon: P, and <P, log P - 1>; this device's part."""
+
+    def by_pairs(costs: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
+        plan = pair_marginals(options.form, costs, potentials / epsilon, epsilon)
+        # log P = (sum f - C) / ε summed by views and by pairs of views
+        marginals = [jnp.sum(plan[0], axis=1)] + [
+            jnp.sum(plan[m], axis=0) for m in range(options.form.views - 1)
+        ]
+        of_views = jnp.sum(jnp.stack(marginals) * potentials)
+        return plan, (of_views - jnp.sum(plan * costs)) / epsilon - jnp.sum(marginals[0])
+
+    def by_autodiff(costs: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def minus_mass(costs: jax.Array, epsilon: jax.Array) -> jax.Array:
+            scaled = potentials / epsilon
+            joint = log_joint(options.form, costs, scaled, epsilon, options.form.groups[0], False)
+            return -epsilon * jnp.sum(jnp.exp(joint))
+
+        return jax.grad(minus_mass, argnums=(0, 1))(costs, epsilon)
+
+    if options.form.views == 2 and options.form.pairwise:
+        return by_pairs(costs, epsilon)
+    return _either(options, costs, epsilon, lambda bilinear: by_pairs if bilinear else by_autodiff)(
+        costs, epsilon
+    )
 
 
 def _either(options: _Options, costs: jax.Array, epsilon: jax.Array, branch: Any) -> Any:

@@ -11,7 +11,7 @@ from mvcl import data
 @pytest.fixture
 def split():
     images = np.arange(103, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 1), np.uint8)
-    return data.Split(np.zeros(103, np.int32), ("a",), (2, 2, 1), images.__getitem__, images)
+    return data.in_memory((images,), np.zeros(103, np.int32), ("a",))
 
 
 def take(stream, count):
@@ -56,8 +56,9 @@ def test_processes_share_the_batch(split, world):
 def test_images_of_many_sizes_are_cropped_on_the_host(split):
     calls = []
 
-    def crop(image, epoch, index):
+    def crop(arrays, epoch, index):
         calls.append((epoch, index))
+        (image,) = arrays
         return np.stack([image, 255 - image])
 
     (batch,) = take(data.batches(split, batch_size=20, seed=0, threads=1, crop=crop), 1)

@@ -10,20 +10,21 @@ import pytest
 from mvcl import data
 
 N, B = 24, 6
+IMAGE = data.ExampleSpec(((2, 2, 1),))
 
 
 def split(bad=(), calls=None):
     """24 images, each of its own number; some cannot be read."""
 
-    def read(row):
+    def read(row, epoch):
         if calls is not None:
             calls.append(row)
         if row in bad:
             raise data.CorruptExample(f"image {row}.png cannot be decoded")
-        return np.full((2, 2, 1), row, np.uint8)
+        return (np.full((2, 2, 1), row, np.uint8),)
 
     return data.Split(
-        np.arange(N, dtype=np.int32), tuple(map(str, range(N))), (2, 2, 1), read, name=lambda r: f"{r}.png"
+        np.arange(N, dtype=np.int32), tuple(map(str, range(N))), IMAGE, read, name=lambda r: f"{r}.png"
     )
 
 
@@ -119,9 +120,9 @@ def test_nothing_in_memory_is_read_again():
     kept = data.Split(
         np.arange(N, dtype=np.int32),
         ("a",),
-        (2, 2, 1),
+        IMAGE,
         split(calls=calls).read,
-        np.zeros((N, 2, 2, 1), np.uint8),
+        (np.zeros((N, 2, 2, 1), np.uint8),),
     )
     next(data.batches(kept, batch_size=B, seed=0))
     assert calls == []
@@ -130,12 +131,12 @@ def test_nothing_in_memory_is_read_again():
 def test_a_stalled_reader_is_named():
     gate = threading.Event()
 
-    def read(row):
+    def read(row, epoch):
         if row == 4:
             gate.wait(20)
-        return np.zeros((2, 2, 1), np.uint8)
+        return (np.zeros((2, 2, 1), np.uint8),)
 
-    stuck = data.Split(np.zeros(N, np.int32), ("a",), (2, 2, 1), read, name=lambda row: f"image {row}.png")
+    stuck = data.Split(np.zeros(N, np.int32), ("a",), IMAGE, read, name=lambda row: f"image {row}.png")
     reading = data.Reading()
     stream = data.watched(data.batches(stuck, batch_size=B, seed=0, threads=1, reading=reading), 0.3, reading)
     begun = time.monotonic()
@@ -187,6 +188,6 @@ def test_a_corrupt_record_of_a_prepared_data_set(tmp_path):
     assert 1 <= len(bad) <= 2
     good = np.setdiff1d(np.arange(len(split)), bad)
     np.testing.assert_array_equal(split.labels[good], sound.labels[good])
-    np.testing.assert_array_equal(split.take(good[:50]), sound.take(good[:50]))
+    np.testing.assert_array_equal(split.take(good[:50])[0], sound.take(good[:50])[0])
     with pytest.raises(data.CorruptExample, match=rf"record {bad[0]} of .*mvcl_digits.* cannot be read"):
-        split.read(int(bad[0]))
+        split.read(int(bad[0]), 0)

@@ -29,25 +29,27 @@ SHAPES = [SHAPE, (2, 2, 2), (4, 3, 5)]  # of the slow run
 DTYPES = [np.float32, jnp.bfloat16, np.float16]
 
 
-def of_pair(loss):
+def of_array(objective):
+    """An objective as a function of (k, n, d) views, with a key if it draws; a pair loss reads its views' mask."""
+    takes = losses.takes(objective)
+    if takes.key:
+        objective = functools.partial(objective, key=jax.random.key(0))
+
     def of_views(z, **options):
-        if getattr(options.get("mask"), "ndim", 0):
+        if takes.operands is losses.Operands.PAIR and getattr(options.get("mask"), "ndim", 0):
             options["mask"] = options["mask"][:2]
-        return loss(z[0], z[1], **options)
+        return losses.on_views(objective)(z, **options)
 
     return of_views
 
 
-def of_groups(loss):
-    return lambda z, **options: loss(z[:1], z[1:], **options)
-
-
+HIGHER_ORDER = losses.higher_order_functions()
+OBJECTIVES = {
+    name: f(losses.nt_xent) if name in HIGHER_ORDER else f for name, f in losses.objectives().items()
+}
+TAKES = {name: losses.takes(objective) for name, objective in OBJECTIVES.items()}
 # (function of (k, n, d) views, does it take a mask)
-LOSSES = {name: (of_pair(f), True) for name, f in losses.PAIR_LOSSES.items()}
-LOSSES |= {name: (f, name != "m3g") for name, f in losses.VIEW_LOSSES.items()}
-LOSSES |= {name: (of_groups(f), True) for name, f in losses.GROUP_LOSSES.items()}
-LOSSES |= {name: (f(losses.nt_xent), True) for name, f in losses.HIGHER_ORDER.items()}
-LOSSES |= {name: (of_groups(f(losses.info_nce)), True) for name, f in losses.GROUP_HIGHER_ORDER.items()}
+LOSSES = {name: (of_array(objective), TAKES[name].mask) for name, objective in OBJECTIVES.items()}
 LOSSES |= {"jsd_weights": (losses.jsd_weights, False), "mmd_weights": (losses.mmd_weights, False)}
 LOSSES |= {
     "m3g_with_status": (lambda z, **o: losses.m3g_with_status(z, **o)[0], False),
@@ -65,30 +67,46 @@ LOSSES |= {
 NOT_PROJECTED = {
     "mmd_weights", "reconstruction_error", "nwj_bound", "multimarginal_sinkhorn", "jsd_weights", "corrupted",
     "log_bessel_i", "effective_rank",
-}  # fmt: skip
+} | {name for name, takes in TAKES.items() if not takes.normalize}  # fmt: skip
 OF_ENTRIES = {"corrupted": lambda k, n, d: (k, n, d), "log_bessel_i": lambda k, n, d: (k, n, d),
               "jsd_weights": lambda k, n, d: (k, k), "mmd_weights": lambda k, n, d: (k, k),
               "mean_cosines": lambda k, n, d: (2,)}  # fmt: skip
 ONLY_FIRST = {"uniformity": 1, "effective_rank": 1}  # how many of the views are read
-ONLY_FIRST |= dict.fromkeys([*losses.PAIR_LOSSES, "alignment", "mean_cosines", "nwj_bound"], 2)
+ONLY_FIRST |= dict.fromkeys(["alignment", "mean_cosines", "nwj_bound"], 2)
+ONLY_FIRST |= {name: 2 for name, takes in TAKES.items() if takes.operands is losses.Operands.PAIR}
 
 NUMBERS = st.sampled_from(
     [0.0, -1.0, math.nan, math.inf, -math.inf, "x", None, True, [0.1, 0.2], 1e-60, 1e60, 1j]
 )
 WHOLE = st.sampled_from([0, -1, 1.5, math.nan, math.inf, "x", None, True, [2]])
-POSITIVE = ("temperature", "scale", "epsilon", "resultant_scale", "alpha", "t", "q", "lam")
-OPTIONS = {"block_size": WHOLE.filter(lambda v: v is not None), "max_iterations": WHOLE, "tolerance": NUMBERS,
-           "threshold": NUMBERS, "normalize_rest": None, "aggregation": NUMBERS, "negatives": NUMBERS,
-           "cost": NUMBERS, "energy": NUMBERS, "mean_resultant": NUMBERS,
-           "mask": NUMBERS.filter(lambda v: v is not None),
-           "extra_negatives": NUMBERS.filter(lambda v: v is not None), "queue": NUMBERS.filter(lambda v: v is not None),
-           "epsilon_init": NUMBERS, "epsilon_decay": NUMBERS, "max_operations": NUMBERS, "path": NUMBERS,
-           "bias": NUMBERS, "samples": WHOLE} | dict.fromkeys(POSITIVE, NUMBERS)  # fmt: skip
-ORIGINAL = {**losses.PAIR_LOSSES, **losses.VIEW_LOSSES, **losses.GROUP_LOSSES,
-            **{n: getattr(metrics, n) for n in ("alignment", "uniformity")},
-            "multimarginal_sinkhorn": transport.multimarginal_sinkhorn, "mmd_weights": losses.mmd_weights,
-            "all_pairs": losses.nt_xent, "one_vs_rest": losses.nt_xent}  # fmt: skip
-ACCEPTED = {"bias": (0.0, -1.0, 1e-60), "tolerance": (1e-60,), "threshold": (1e-60,)}
+OTHERS = {"alignment": metrics.alignment, "uniformity": metrics.uniformity, "mmd_weights": losses.mmd_weights,
+          "multimarginal_sinkhorn": transport.multimarginal_sinkhorn}  # fmt: skip
+DEFAULTS = {name: takes.options for name, takes in TAKES.items()}
+DEFAULTS |= {
+    name: {
+        p.name: p.default
+        for p in inspect.signature(f).parameters.values()
+        if p.default not in (p.empty, None) or p.name == "block_size"
+    }
+    for name, f in OTHERS.items()
+}
+
+
+def values_of(option, default):
+    """What to try for an option; None where there is nothing to refuse, or no mesh."""
+    if isinstance(default, bool) or option == "axis_name":
+        return None
+    if option == "block_size":
+        return WHOLE.filter(lambda v: v is not None)
+    if default is None:
+        return NUMBERS.filter(lambda v: v is not None)
+    return WHOLE if isinstance(default, int) else NUMBERS
+
+
+OPTIONS = {
+    name: {o: values_of(o, default) for o, default in options.items() if values_of(o, default) is not None}
+    for name, options in DEFAULTS.items()
+}
 
 
 @functools.cache
@@ -185,14 +203,9 @@ def check_arguments(data):
         if name == "reconstruction_error" or name == "log_bessel_i":
             return
         refuses(lambda: function(z.astype(dtype)), why=(name, dtype))
-    elif kind == "option" and name in ORIGINAL:
-        taken = sorted(set(inspect.signature(ORIGINAL[name]).parameters) & set(OPTIONS) - {"normalize_rest"})
-        if not taken:
-            return
-        option = data.draw(st.sampled_from(taken))
-        value = data.draw(OPTIONS[option])
-        if name == "byol" and option == "mask":
-            return
+    elif kind == "option" and OPTIONS.get(name):
+        option = data.draw(st.sampled_from(sorted(OPTIONS[name])))
+        value = data.draw(OPTIONS[name][option])
         try:
             out = function(z, **{option: value})
         except ValueError:

@@ -416,7 +416,7 @@ def test_pod_from_nothing_to_the_end_of_a_run(stand_ins, worker):
     assert (home / "mvcl" / "pyproject.toml").is_file()  # the archive arrived whole
     assert (
         home / "pip.log"
-    ).read_text() == "pip install --quiet --constraint constraints.txt --editable .[tpu]\n"
+    ).read_text() == "pip install --quiet --constraint constraints.txt --editable .[train,tpu]\n"
     verbs = [call[4] for call in stand_ins.calls() if call[0] == "gcloud"]
     assert verbs == ["describe", "create", "scp", "ssh", "ssh", "ssh"]
     # a second call finds the slice, and the exit code of the run is that of the script

@@ -1,10 +1,71 @@
 """Every objective as loops in float64, written from the formulas; no code shared with mvcl.
 
-All take unit vectors, `z[l][i]`, and a (k, n) mask; a vector that is not there is never touched. Extra
-negatives `extra` join wherever the formula sums over other instances.
+All take prepared vectors `z[l][i]`, unit vectors where the objective projects, and a (k, n) mask; a vector that is not
+there is never touched. Of groups the first half of the views are the queries. Extra negatives `extra` join wherever
+the formula sums over other instances. `weight[i]` multiplies the terms of instance i of a pair loss.
+
+`@reference` registers loops under the name of the objective in `mvcl.losses`; every test, the fuzz and the tables run
+on what is registered, and an objective without a reference fails a test.
 """
 
+import dataclasses
+import itertools
+from collections.abc import Callable
+
 import numpy as np
+from scipy import special
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Loops, and what else the tests must know of an objective.
+
+    Attributes:
+      loops: `loops(z, mask, **options)`.
+      options: sets of options to try; the first is used wherever one is enough.
+      coinciding: (k, n, d, t) to the value, with the first set of options and temperature t if there is one, where all
+        vectors are the same; None where the definition gives no closed form.
+      pinned: the loops' value of `fixed_input`, written down once.
+      view_order: does the value stay when the views are put in reverse order?
+      rotation: does it stay when all vectors are rotated?
+      longest: length of the longest vector that it takes without projection.
+      small_temperature: is it finite in float32 at a temperature of 1e-3?
+      linear_memory: does `block_size` keep memory linear in n?
+    """
+
+    loops: Callable[..., float]
+    options: list[dict]
+    coinciding: Callable[..., float] | None
+    pinned: float
+    view_order: bool = True
+    rotation: bool = True
+    longest: float = 3.0
+    small_temperature: bool = True
+    linear_memory: bool = True
+
+
+REFERENCES: dict[str, Reference] = {}
+OF_PAIRS: dict[
+    str, Callable[..., float]
+] = {}  # of the higher-order functions: loops(pair_loops, z, mask, **options)
+
+
+def reference(**properties):
+    def record(loops):
+        REFERENCES[loops.__name__] = Reference(loops=loops, **properties)
+        return loops
+
+    return record
+
+
+def reference_of_pairs(loops):
+    OF_PAIRS[loops.__name__] = loops
+    return loops
+
+
+def fixed_input(k):
+    i = np.arange(k * 6 * 4, dtype=np.float64)
+    return np.sin(1 + i * i / 7).reshape(k, 6, 4)
 
 
 def lse(values):
@@ -25,24 +86,35 @@ def unit(z):
     return np.divide(z, length, out=np.zeros_like(z), where=length > 0)
 
 
-def full(z):
-    return np.ones(z.shape[:2], bool)
-
-
 def indices(mask):
     """All (view, instance) that are there."""
     return [(l, i) for l in range(mask.shape[0]) for i in range(mask.shape[1]) if mask[l, i]]
 
 
-def info_nce(z, mask, temperature=0.1, symmetric=False, extra=()):
+def by_instance(weight, z):
+    return np.ones(z.shape[1]) if weight is None else weight
+
+
+@reference(
+    options=[{}, {"symmetric": True}],
+    coinciding=lambda k, n, d, t: np.log(n),
+    pinned=6.871429269631179,
+    view_order=False,
+)
+def info_nce(z, mask, temperature=0.1, symmetric=False, extra=(), weight=None):
+    w = by_instance(weight, z)
+
     def one_way(a, b):
         n = z.shape[1]
         return mean(
-            lse(
-                [z[a, i] @ z[b, j] / temperature for j in range(n) if mask[b, j]]
-                + [z[a, i] @ e / temperature for e in extra]
+            w[i]
+            * (
+                lse(
+                    [z[a, i] @ z[b, j] / temperature for j in range(n) if mask[b, j]]
+                    + [z[a, i] @ e / temperature for e in extra]
+                )
+                - z[a, i] @ z[b, i] / temperature
             )
-            - z[a, i] @ z[b, i] / temperature
             for i in range(n)
             if mask[a, i] and mask[b, i]
         )
@@ -50,26 +122,41 @@ def info_nce(z, mask, temperature=0.1, symmetric=False, extra=()):
     return (one_way(0, 1) + one_way(1, 0)) / 2 if symmetric else one_way(0, 1)
 
 
-def _anchors(z, mask, temperature, extra):
-    """(positive similarity, [similarities of all negatives]) by anchor that has a partner."""
+def _anchors(z, mask, temperature, extra, weight):
+    """(weight, positive similarity, [similarities of all negatives]) by anchor that has a partner."""
+    w = by_instance(weight, z)
     for l, i in indices(mask):
         if mask[1 - l, i]:
             others = [z[l, i] @ z[m, j] / temperature for m, j in indices(mask) if j != i]
-            yield z[l, i] @ z[1 - l, i] / temperature, others + [z[l, i] @ e / temperature for e in extra]
+            yield (
+                w[i],
+                z[l, i] @ z[1 - l, i] / temperature,
+                others + [z[l, i] @ e / temperature for e in extra],
+            )
 
 
-def nt_xent(z, mask, temperature=0.5, extra=()):
-    return mean(lse([p, *others]) - p for p, others in _anchors(z, mask, temperature, extra))
+@reference(options=[{}], coinciding=lambda k, n, d, t: np.log(2 * n - 1), pinned=2.8770500390508578)
+def nt_xent(z, mask, temperature=0.5, extra=(), weight=None):
+    return mean(w * (lse([p, *others]) - p) for w, p, others in _anchors(z, mask, temperature, extra, weight))
 
 
-def dcl(z, mask, temperature=0.1, extra=()):
-    return mean(lse(others) - p for p, others in _anchors(z, mask, temperature, extra) if others)
-
-
-def rince(z, mask, temperature=0.5, q=0.5, lam=0.001, extra=()):
+@reference(options=[{}], coinciding=lambda k, n, d, t: np.log(2 * n - 2), pinned=8.177797050906056)
+def dcl(z, mask, temperature=0.1, extra=(), weight=None):
     return mean(
-        -np.exp(q * p) / q + (lam * (np.exp(p) + sum(np.exp(o) for o in others))) ** q / q
-        for p, others in _anchors(z, mask, temperature, extra)
+        w * (lse(others) - p) for w, p, others in _anchors(z, mask, temperature, extra, weight) if others
+    )
+
+
+@reference(
+    options=[{}, {"q": 0.9, "lam": 0.1}],
+    coinciding=lambda k, n, d, t: np.exp(0.5 / t) * (np.sqrt(0.001 * (2 * n - 1)) - 1) / 0.5,
+    pinned=-2.0139409196727334,
+    small_temperature=False,
+)
+def rince(z, mask, temperature=0.5, q=0.5, lam=0.001, extra=(), weight=None):
+    return mean(
+        w * (-np.exp(q * p) / q + (lam * (np.exp(p) + sum(np.exp(o) for o in others))) ** q / q)
+        for w, p, others in _anchors(z, mask, temperature, extra, weight)
     )
 
 
@@ -87,48 +174,77 @@ def _sum_of_views(values):
     return sum(values) if values else None
 
 
-def dhel(z, mask, temperature=0.3, symmetric=True, extra=()):
-    n = z.shape[1]
+@reference(
+    options=[{}, {"symmetric": False}],
+    coinciding=lambda k, n, d, t: 1 / t + 2 * np.log(n - 1),
+    pinned=5.2872101525435955,
+)
+def dhel(z, mask, temperature=0.3, symmetric=True, extra=(), weight=None):
+    n, w = z.shape[1], by_instance(weight, z)
     views = (0, 1) if symmetric else (0,)
-    energy = mean(
+    energies = [
         _sum_of_views(_spread(z, mask, l, i, temperature, extra) for l in views if mask[l, i])
         for i in range(n)
+    ]
+    return mean(None if e is None else w[i] * e for i, e in enumerate(energies)) - mean(
+        w[i] * (z[0, i] @ z[1, i]) / temperature for i in range(n) if mask[:, i].all()
     )
-    return energy - mean(z[0, i] @ z[1, i] / temperature for i in range(n) if mask[:, i].all())
 
 
-def byol(z, mask):
-    return 2 - 2 * mean(z[0, i] @ z[1, i] for i in range(z.shape[1]) if mask[:, i].all())
+@reference(options=[{}], coinciding=lambda k, n, d, t: 0.0, pinned=2.053521481907595)
+def byol(z, mask, weight=None):
+    w = by_instance(weight, z)
+    return mean(w[i] * (2 - 2 * z[0, i] @ z[1, i]) for i in range(z.shape[1]) if mask[:, i].all())
 
 
 def _log_sigmoid(a):
     return -np.logaddexp(0, -a)
 
 
-def siglip(z, mask, scale=10.0, bias=-10.0, extra=()):
-    n = z.shape[1]
-    positive = mean(-_log_sigmoid(scale * z[0, i] @ z[1, i] + bias) for i in range(n) if mask[:, i].all())
+@reference(
+    options=[{}, {"scale": 2.0, "bias": 0.5}],
+    coinciding=lambda k, n, d, t: n * np.log(2),
+    pinned=10.523597558879159,
+)
+def siglip(z, mask, scale=10.0, bias=-10.0, extra=(), weight=None):
+    n, w = z.shape[1], by_instance(weight, z)
+    positive = mean(
+        -w[i] * _log_sigmoid(scale * z[0, i] @ z[1, i] + bias) for i in range(n) if mask[:, i].all()
+    )
     negative = mean(
-        -sum(_log_sigmoid(-(scale * z[0, i] @ z[1, j] + bias)) for j in range(n) if j != i and mask[1, j])
-        - sum(_log_sigmoid(-(scale * z[0, i] @ e + bias)) for e in extra)
+        -w[i]
+        * sum(_log_sigmoid(-(scale * z[0, i] @ z[1, j] + bias)) for j in range(n) if j != i and mask[1, j])
+        - w[i] * sum(_log_sigmoid(-(scale * z[0, i] @ e + bias)) for e in extra)
         for i in range(n)
         if mask[0, i]
     )
     return positive + negative
 
 
-def spectral(z, mask, radius=None, extra=()):
+@reference(options=[{}, {"radius": 0.5}], coinciding=lambda k, n, d, t: -1.0, pinned=0.27749181286824587)
+def spectral(z, mask, radius=None, extra=(), weight=None):
     if radius is not None:
-        length = np.linalg.norm(z, axis=-1, keepdims=True)
-        z = np.where(length > np.sqrt(radius), z * np.sqrt(radius) / np.where(length > 0, length, 1), z)
-    n = z.shape[1]
+        shortened = []
+        for a in (z, np.reshape(extra, (-1, z.shape[2]))):
+            length = np.linalg.norm(a, axis=-1, keepdims=True)
+            shortened.append(
+                np.where(length > np.sqrt(radius), a * np.sqrt(radius) / np.where(length > 0, length, 1), a)
+            )
+        z, extra = shortened
+    n, w = z.shape[1], by_instance(weight, z)
     squares = [
-        (z[0, i] @ z[1, j]) ** 2 for i in range(n) for j in range(n) if i != j and mask[0, i] and mask[1, j]
+        w[i] * (z[0, i] @ z[1, j]) ** 2
+        for i in range(n)
+        for j in range(n)
+        if i != j and mask[0, i] and mask[1, j]
     ]
-    squares += [(z[0, i] @ e) ** 2 for i in range(n) for e in extra if mask[0, i]]
-    return mean(squares) - 2 * mean(z[0, i] @ z[1, i] for i in range(n) if mask[:, i].all())
+    squares += [w[i] * (z[0, i] @ e) ** 2 for i in range(n) for e in extra if mask[0, i]]
+    return mean(squares) - 2 * mean(w[i] * (z[0, i] @ z[1, i]) for i in range(n) if mask[:, i].all())
 
 
+@reference(
+    options=[{}, {"negatives": "all"}], coinciding=lambda k, n, d, t: np.log(n), pinned=2.2647938471686055
+)
 def mv_infonce(z, mask, temperature=0.5, negatives="cross_view", extra=()):
     k, n, _ = z.shape
     alignment, energy = [], []
@@ -149,6 +265,11 @@ def mv_infonce(z, mask, temperature=0.5, negatives="cross_view", extra=()):
     return mean(energy) - mean(alignment)
 
 
+@reference(
+    options=[{}],
+    coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)),
+    pinned=3.8010243958113383,
+)
 def mv_dhel(z, mask, temperature=0.5, extra=()):
     k, n, _ = z.shape
     alignment, energy = [], []
@@ -163,6 +284,7 @@ def _align_one(z, mask, l, i, temperature):
     return lse(z[l, i] @ z[m, i] / temperature for m in range(len(z)) if m != l and mask[m, i])
 
 
+@reference(options=[{}], coinciding=lambda k, n, d, t: np.log(n), pinned=2.3615151598646675)
 def mv_cl1(z, mask, temperature=0.5, extra=()):
     energy = mean(
         lse(
@@ -174,6 +296,11 @@ def mv_cl1(z, mask, temperature=0.5, extra=()):
     return energy - mean(_align_one(z, mask, l, i, temperature) for l, i in indices(mask))
 
 
+@reference(
+    options=[{}, {"energy": "sum"}],
+    coinciding=lambda k, n, d, t: np.log((n - 1) / (k - 1)),
+    pinned=1.2164233770780464,
+)
 def mv_cl2(z, mask, temperature=0.5, energy="mean", extra=()):
     alignment = mean(_align_one(z, mask, l, i, temperature) for l, i in indices(mask))
     if energy == "mean":
@@ -198,6 +325,11 @@ def _aggregate(likelihood, mask, aggregation):
     return -mean(terms)
 
 
+@reference(
+    options=[{}, {"aggregation": "arithmetic"}],
+    coinciding=lambda k, n, d, t: np.log(k * (n - 1) + 1),
+    pinned=10.885590580239345,
+)
 def poly_view(z, mask, temperature=0.1, aggregation="geometric", extra=()):
     def likelihood(i, a, b):
         p = z[a, i] @ z[b, i] / temperature
@@ -207,6 +339,11 @@ def poly_view(z, mask, temperature=0.1, aggregation="geometric", extra=()):
     return _aggregate(likelihood, mask, aggregation)
 
 
+@reference(
+    options=[{}, {"scale": 3.0, "bias": -1.0, "aggregation": "arithmetic"}],
+    coinciding=lambda k, n, d, t: n * np.log(2),
+    pinned=11.613051126330983,
+)
 def poly_siglip(z, mask, scale=10.0, bias=-10.0, aggregation="geometric"):
     def likelihood(i, a, b):
         others = [j for j in range(z.shape[1]) if j != i and mask[a, j]]
@@ -222,6 +359,11 @@ def rest_of(z, mask, l, i):
     return sum(others) / len(others) if others else None
 
 
+@reference(
+    options=[{}, {"normalize_rest": False}],
+    coinciding=lambda k, n, d, t: np.log(k * (n - 1) + 1),
+    pinned=10.705675951005608,
+)
 def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=()):
     q = {}
     for l, i in indices(mask):
@@ -236,6 +378,111 @@ def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=(
     return mean(terms)
 
 
+@reference(
+    options=[
+        {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 300},
+        {"epsilon": 0.5, "cost": "circular_standard_deviation", "tolerance": 1e-13, "max_iterations": 2000},
+    ],
+    coinciding=lambda k, n, d, t: (k - 1) * np.log(n),
+    pinned=3.6891300329011356,
+    linear_memory=False,
+)
+def m3g(z, mask, epsilon=0.2, cost="circular_variance", **solver):
+    return matching_gap(z, epsilon, COSTS[cost])[0]
+
+
+COSTS = {
+    "circular_variance": lambda points: 1 - np.sum(np.mean(points, axis=0) ** 2),
+    "circular_standard_deviation": lambda points: -np.log(np.sum(np.mean(points, axis=0) ** 2)),
+}
+
+
+def matching_gap(z, epsilon, cost):
+    """h(J) - h(P) with both h summed over all n^k entries, P by Sinkhorn to 1e-13; and P."""
+    k, n, _ = z.shape
+    c = np.empty((n,) * k)
+    for index in itertools.product(range(n), repeat=k):
+        c[index] = cost(np.stack([z[l, i] for l, i in enumerate(index)]))
+    f = np.zeros((k, n))
+
+    def plan():
+        exponent = -c
+        for l in range(k):
+            exponent = exponent + f[l].reshape([-1 if a == l else 1 for a in range(k)])
+        return np.exp(exponent / epsilon)
+
+    for _ in range(5000):
+        for l in range(k):
+            f[l] -= epsilon * np.log(n * plan().sum(axis=tuple(a for a in range(k) if a != l)))
+        p = plan()
+        gap = [np.abs(n * p.sum(axis=tuple(a for a in range(k) if a != l)) - 1).max() for l in range(k)]
+        if max(gap) < 1e-13:
+            break
+
+    def h(p):
+        positive = p[p > 0]
+        return np.sum(p * c) + epsilon * np.sum(positive * (np.log(positive) - 1))
+
+    truth = np.zeros_like(c)
+    truth[(np.arange(n),) * k] = 1 / n
+    return h(truth) - h(p), p
+
+
+@reference(
+    options=[
+        {"mean_resultant": "exact"},
+        {},
+        {"normalize_concentration": False},
+    ],
+    coinciding=lambda k, n, d, t: np.log(n),
+    pinned=2.245716282253468,
+    view_order=False,
+    longest=1.0,
+)
+def dsf(z, mask, mean_resultant="estimate", normalize_concentration=True, in_batch_negatives=True, extra=()):
+    _, n, d = z.shape
+    half = len(z) // 2
+    fitted = []
+    for group in (range(half), range(half, len(z))):
+        fits = {}
+        for i in range(n):
+            here = [z[l, i] for l in group if mask[l, i]]
+            if here:
+                mean_vector = sum(here) / len(here)
+                r = 0.95 * np.linalg.norm(mean_vector)
+                kappa = r * (d - r**2) / (1 - r**2)
+                fits[i] = unit(mean_vector), r, kappa / d if normalize_concentration else kappa
+        fitted.append(fits)
+    queries, keys = fitted
+    mean_kappa = mean(kappa for fits in fitted for _, _, kappa in fits.values())
+    terms = []
+    for i, (mu, r, kappa) in queries.items():
+        if i not in keys:
+            continue
+        a = special.ive(d / 2, kappa) / special.ive(d / 2 - 1, kappa) if mean_resultant == "exact" else r
+        logits = {j: -divergence(mu, kappa, a, nu, lam) for j, (nu, _, lam) in keys.items()}
+        others = [v for j, v in logits.items() if j != i] if in_batch_negatives else []
+        others += [-divergence(mu, kappa, a, e, mean_kappa) for e in extra]
+        terms.append(lse([logits[i], *others]) - logits[i])
+    return mean(terms)
+
+
+def divergence(mu_i, kappa_i, a_i, mu_j, kappa_j):
+    """KL(i || j) of two von Mises-Fisher distributions as printed."""
+    order = len(mu_i) / 2 - 1
+
+    def log_bessel(kappa):
+        return np.log(special.ive(order, kappa)) + kappa
+
+    return (
+        order * np.log(kappa_i / kappa_j)
+        + log_bessel(kappa_j)
+        - log_bessel(kappa_i)
+        + a_i * (kappa_i - kappa_j * (mu_i @ mu_j))
+    )
+
+
+@reference_of_pairs
 def all_pairs(pair_loss, z, mask, pairs="unordered", weights=None, reduction="mean"):
     k = len(z)
     chosen = {
@@ -245,10 +492,14 @@ def all_pairs(pair_loss, z, mask, pairs="unordered", weights=None, reduction="me
     }[pairs]
     chosen = [(l, m) for l, m in chosen if (mask[l] & mask[m]).any()]
     w = np.ones((k, k)) if weights is None else weights
-    total = sum(w[l, m] * pair_loss(z[[l, m]], mask[[l, m]]) for l, m in chosen)
+    if np.ndim(w) == 3:
+        total = sum(pair_loss(z[[l, m]], mask[[l, m]], weight=w[l, m]) for l, m in chosen)
+    else:
+        total = sum(w[l, m] * pair_loss(z[[l, m]], mask[[l, m]]) for l, m in chosen)
     return total / len(chosen) if reduction == "mean" else total
 
 
+@reference_of_pairs
 def one_vs_rest(pair_loss, z, mask, normalize_rest=False):
     k, n, d = z.shape
     losses = []
@@ -262,3 +513,20 @@ def one_vs_rest(pair_loss, z, mask, normalize_rest=False):
         if (there & mask[l]).any():
             losses.append(pair_loss(np.stack([z[l], rest]), np.stack([mask[l], there])))
     return mean(losses)
+
+
+@reference_of_pairs
+def cross_pairs(pair_loss, z, mask):
+    half = len(z) // 2
+    chosen = [(a, b) for a in range(half) for b in range(half, len(z)) if (mask[a] & mask[b]).any()]
+    return mean(pair_loss(z[[a, b]], mask[[a, b]]) for a, b in chosen)
+
+
+@reference_of_pairs
+def mean_pair(pair_loss, z, mask):
+    half = len(z) // 2
+    means, there = [], []
+    for side in (slice(None, half), slice(half, None)):
+        means.append(unit(np.where(mask[side, :, None], z[side], 0).sum(0)))
+        there.append(mask[side].any(0))
+    return pair_loss(np.stack(means), np.stack(there))

@@ -4,63 +4,19 @@ retracing.
 
 import functools
 
-import chex
+import brute_force
+import cases
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
-from jax.sharding import AxisType, NamedSharding
+from cases import every
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from mvcl import losses
 
-K, N, D = 3, 16, 6
-
-
-def of_pair(loss):
-    return lambda z, **options: loss(z[0], z[1], **options)
-
-
-def of_groups(loss):
-    return lambda z, **options: loss(z[:1], z[1:], **options)
-
-
-def no_options(loss, *names):
-    """For losses that have no use for some of the common options."""
-    return lambda z, **options: loss(z, **{k: v for k, v in options.items() if k not in names})
-
-
-PAIRS = ("info_nce", "nt_xent", "dcl", "dhel", "rince", "siglip", "spectral", "byol")
-VIEWS = ("mv_infonce", "mv_dhel", "mv_cl1", "mv_cl2", "poly_view", "sufficient_statistics", "poly_siglip")
-LOSSES = {name: of_pair(getattr(losses, name)) for name in PAIRS}
-LOSSES["byol"] = no_options(LOSSES["byol"], "block_size")
-LOSSES |= {name: getattr(losses, name) for name in VIEWS}
-LOSSES |= {
-    "all_pairs(nt_xent)": losses.all_pairs(losses.nt_xent),
-    "all_pairs(info_nce)": losses.all_pairs(losses.info_nce),
-    "one_vs_rest(nt_xent)": losses.one_vs_rest(losses.nt_xent),
-    "dsf": of_groups(functools.partial(losses.dsf, mean_resultant="exact")),
-    "cross_pairs(info_nce)": of_groups(losses.cross_pairs(losses.info_nce)),
-    "mean_pair(nt_xent)": of_groups(losses.mean_pair(losses.nt_xent)),
-}
-# One of each way of computing in every run; the others take the same paths and minutes more.
-CORE = {
-    *("nt_xent", "dhel", "siglip", "spectral", "mv_infonce", "mv_dhel", "poly_view", "sufficient_statistics"),
-    *("one_vs_rest(nt_xent)", "dsf"),
-}
-
-
-def losses_marked(names):
-    marks = {name: () if name in CORE else (pytest.mark.slow,) for name in names}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in names])
-
-
-every_loss = losses_marked(list(LOSSES))
-
-
-def draw(rng, name, shape=(K, N, D)):
-    views = 2 if name in PAIRS else shape[0]
-    return rng.normal(size=(views, *shape[1:]))
+N, D = 12, 5
+STEP = 1e-5
 
 
 def both(loss, **options):
@@ -68,90 +24,101 @@ def both(loss, **options):
 
 
 def close(found, expected, tolerance=1e-12):
-    np.testing.assert_allclose(found[0], expected[0], rtol=tolerance)
+    np.testing.assert_allclose(found[0], expected[0], rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=tolerance * np.abs(expected[1]).max())
 
 
-@every_loss
-def test_one_program_or_many_give_the_same(x64, rng, name):
-    """Blocks, a full mask, vmap over problems, jit over eight devices, shard_map with the gradient outside
-    and inside.
+def mesh_of(*names):
+    shape = (4,) if len(names) == 1 else (2, 2)
+    return Mesh(np.asarray(jax.devices()[:4]).reshape(shape), names, axis_types=(AxisType.Auto,) * len(shape))
+
+
+def check_gradient(run, z, slope, rng):
+    """Along one random direction, in which every entry counts, by the compiled program at hand."""
+    direction = np.where(np.isnan(z), 0, rng.normal(size=z.shape))
+    change = (run(z + STEP * direction)[0] - run(z - STEP * direction)[0]) / (2 * STEP)
+    np.testing.assert_allclose(np.sum(slope * direction), change, rtol=1e-6, atol=1e-7)
+
+
+def test_every_objective_has_a_reference():
+    assert set(cases.OBJECTIVES) == set(brute_force.REFERENCES)
+    assert set(cases.HIGHER_ORDER) == set(brute_force.OF_PAIRS)
+
+
+@every(cases.PLAIN)
+def test_declaration_is_that_of_the_signature(case):
+    takes = case.takes
+    for option in ("axis_name", "block_size", "normalize"):
+        assert getattr(takes, option) == (option in takes.options)
+    assert takes.queue is None or takes.options[takes.queue] is None
+    assert not takes.mask or takes.options["mask"] is None
+    assert not takes.key or "key" not in takes.options
+    assert takes.terms is None or takes.operands is losses.Operands.PAIR
+
+
+@every(cases.ALL)
+def test_one_program_or_many_give_the_same(x64, rng, case):
+    """The loops and finite differences; jit over a split batch; shard_map over one and two mesh axes with the gradient
+    outside and inside, in blocks smaller than a device's share; blocks with a full mask; vmap over problems.
     """
-    loss, z = LOSSES[name], draw(rng, name)
-    expected = jax.jit(both(loss))(z)
-    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-    split = P(None, "data")
-    sharded = jax.device_put(z, NamedSharding(mesh, split))
-    close(jax.jit(both(loss))(sharded), expected)
-    for checked, block_size in ((True, None), (False, 3)):
-        local = functools.partial(loss, axis_name="data", block_size=block_size)
-        whole = jax.shard_map(local, mesh=mesh, in_specs=split, out_specs=P(), check_vma=checked)
-        close(jax.jit(jax.value_and_grad(whole))(sharded), expected)
-    inside = jax.shard_map(
-        jax.value_and_grad(functools.partial(loss, axis_name="data", block_size=3)),
-        mesh=mesh,
-        in_specs=split,
-        out_specs=(P(), split),
-    )
-    close(jax.jit(inside)(sharded), expected)
-    close(jax.jit(both(loss, block_size=5))(z), expected)
-    present = np.ones(z.shape[:2], bool)
-    close(jax.jit(both(loss, mask=present))(z), expected)
-    several = np.stack([z[:, ::-1], z, 2 * z])
-    swept = jax.jit(jax.vmap(both(loss)))(several)
-    close([a[1] for a in swept], expected)
-    np.testing.assert_allclose(swept[0][2], expected[0], rtol=1e-12)  # length does not count
+    takes, run, z = case.takes, case.run, case.draw(rng, N, D)
+    program = jax.jit(both(run))
+    expected = program(z)
+    np.testing.assert_allclose(expected[0], case.by_hand(z), rtol=1e-11, atol=1e-11)
+    check_gradient(program, z, expected[1], rng)
+
+    sharded = jax.device_put(z, NamedSharding(mesh_of("data"), P(None, "data")))
+    close(jax.jit(both(run))(sharded), expected)
+    blocks = {"block_size": 2} if takes.block_size else {}
+    if takes.axis_name:
+        local = functools.partial(run, axis_name="data")
+        whole = jax.shard_map(local, mesh=mesh_of("data"), in_specs=P(None, "data"), out_specs=P())
+        close(jax.jit(jax.value_and_grad(whole))(z), expected)
+        local = both(run, axis_name=("data", "fsdp"), **blocks)
+        rows = P(None, ("data", "fsdp"))
+        inside = jax.shard_map(local, mesh=mesh_of("data", "fsdp"), in_specs=rows, out_specs=(P(), rows))
+        close(jax.jit(inside)(z), expected)
+    if blocks or takes.mask:
+        full = {"mask": np.ones(z.shape[:2], bool)} if takes.mask else {}
+        close(jax.jit(both(run, **blocks, **full))(z), expected)
+
+    values, slopes = jax.jit(jax.vmap(both(run)))(np.stack([z[:, ::-1], z, 2 * z]))
+    close((values[1], slopes[1]), expected)
+    if not takes.key:  # the order of the instances does not count
+        np.testing.assert_allclose(values[0], expected[0], rtol=1e-11)
+    if takes.normalize:  # nor does length
+        np.testing.assert_allclose(values[2], expected[0], rtol=1e-11)
 
 
-@every_loss
-def test_masked_batches_split_over_devices(x64, rng, name):
-    loss, z = LOSSES[name], draw(rng, name)
-    mask = rng.random(z.shape[:2]) < 0.7
-    mask[:, 0] = True
+@every(cases.ALL, lambda case: case.takes.mask)
+def test_masked_batches_split_over_devices(x64, rng, case):
+    takes, run, z = case.takes, case.run, case.draw(rng, 8, 4)
+    mask = cases.some_missing(rng, z.shape[:2])
     z = np.where(mask[:, :, None], z, np.nan)
-    expected = jax.jit(lambda z, m: jax.value_and_grad(loss)(z, mask=m))(z, mask)
-    assert np.isfinite(expected[0])
+    program = jax.jit(lambda z: both(run, mask=mask)(z))
+    expected = program(z)
+    np.testing.assert_allclose(expected[0], case.by_hand(z, mask), rtol=1e-11, atol=1e-11)
     assert np.isfinite(expected[1]).all()
     np.testing.assert_array_equal(np.asarray(expected[1])[~mask], 0)
-    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-    split = P(None, "data")
-
-    def local(z, m):
-        return jax.value_and_grad(loss)(z, mask=m, axis_name="data")
-
-    mapped = jax.shard_map(local, mesh=mesh, in_specs=(split, split), out_specs=(P(), split))
-    close(jax.jit(mapped)(z, mask), expected)
+    check_gradient(program, z, expected[1], rng)
+    if takes.axis_name:
+        split = P(None, "data")
+        local = lambda z, m: both(run, mask=m, axis_name="data")(z)  # noqa: E731
+        mapped = jax.shard_map(local, mesh=mesh_of("data"), in_specs=(split, split), out_specs=(P(), split))
+        close(jax.jit(mapped)(z, mask), expected)
 
 
-@every_loss
-def test_gradient_is_the_numerical_one(x64, rng, name):
-    loss, z = LOSSES[name], jnp.asarray(draw(rng, name, (3, 4, 3)))
-    chex.assert_numerical_grads(jax.jit(loss), (z,), order=1, modes=["rev"], atol=1e-8, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["nt_xent", "mv_dhel", "dsf"])
-def test_second_derivative_of_the_dense_path(x64, rng, name):
-    loss, z = LOSSES[name], jnp.asarray(draw(rng, name, (3, 3, 2)))
-    hessian = jax.jit(jax.hessian(loss))(z).reshape(z.size, z.size)
-    gradient = jax.jit(jax.grad(loss))
-    step = 1e-6 * np.eye(z.size).reshape(-1, *z.shape)
-    columns = [(gradient(z + e) - gradient(z - e)).ravel() / 2e-6 for e in step]
-    np.testing.assert_allclose(hessian, np.stack(columns, 1), atol=1e-6 * np.abs(hessian).max())
-    np.testing.assert_allclose(hessian, hessian.T, atol=1e-9 * np.abs(hessian).max())
-
-
-@every_loss
-def test_single_and_half_precision(rng, name):
+@every(cases.ALL)
+def test_single_and_half_precision(rng, case):
     """bfloat16 is summed in float32; coinciding views, zero vectors, n = 2 and k = 8 are finite; symmetries hold."""
-    loss = LOSSES[name]
     traced = []
 
     def counted(z):
         traced.append(z.shape)
-        return loss(z)
+        return case.run(z)
 
     run = jax.jit(jax.value_and_grad(counted))
-    z = jnp.asarray(draw(rng, name, (4, 8, 5)), jnp.bfloat16)
+    z = jnp.asarray(case.draw(rng, 8, 5, views=4), jnp.bfloat16)
     found, exact = run(z), run(z.astype(jnp.float32))
     assert found[0].dtype == jnp.float32
     assert found[1].dtype == jnp.bfloat16
@@ -159,43 +126,46 @@ def test_single_and_half_precision(rng, name):
     np.testing.assert_allclose(found[1].astype(jnp.float32), exact[1], rtol=0.01, atol=1e-6)
     z = z.astype(jnp.float32)
     same = jnp.broadcast_to(z[:1, :1], z.shape)
-    for bad in (same, jnp.zeros_like(same), z.at[0].set(0)):
+    aligned = jnp.broadcast_to(z[:1], z.shape)
+    constant = z.at[:, :, 0].set(1)
+    for bad in (same, aligned, constant, jnp.zeros_like(same), z.at[0].set(0)):
         value, slope = run(bad)
         assert np.isfinite(value)
         assert np.isfinite(slope).all()
     rotation = np.linalg.qr(rng.normal(size=(5, 5)))[0].astype(np.float32)
-    moved = [z[:, rng.permutation(8)], z @ rotation]
-    if name in VIEWS or name.startswith(("all_pairs(nt", "one_vs")):
-        moved.append(z[::-1])
+    moved = [z[:, rng.permutation(8)]] if not case.takes.key else []
+    moved += [z @ rotation] if case.reference.rotation else []
+    moved += [z[::-1]] if case.reference.view_order else []
     for other in moved:
         np.testing.assert_allclose(run(other)[0], exact[0], rtol=2e-6)
     assert len(traced) == 2  # one program each for two dtypes: nothing traces again
-    value, slope = run(draw(rng, name, (8, 2, 3)).astype(np.float32))
+    value, slope = run(case.draw(rng, 2, 3, views=8).astype(np.float32))
     assert np.isfinite(value)
     assert np.isfinite(slope).all()
 
 
-@losses_marked([n for n in LOSSES if n not in ("rince", "siglip", "poly_siglip", "spectral", "byol", "dsf")])
-def test_a_temperature_of_a_thousandth(rng, name):
+@every(cases.ALL, lambda case: "temperature" in case.takes.options and case.reference.small_temperature)
+def test_a_temperature_of_a_thousandth(rng, case):
     """Fixed before tracing and traced: both finite, and right to float32."""
-    z = draw(rng, name, (3, 5, 4)).astype(np.float32)
-    loss = LOSSES[name]
-    run = jax.jit(jax.value_and_grad(lambda z: loss(z, temperature=1e-3)))
-    traced = jax.jit(jax.value_and_grad(lambda z, t: loss(z, temperature=t)))
-    with jax.enable_x64(True):
-        exact = jax.jit(jax.value_and_grad(lambda z: loss(z, temperature=1e-3)))(z.astype(np.float64))
+    z = case.draw(rng, 5, 4).astype(np.float32)
+    exact = case.by_hand(np.float64(z), temperature=1e-3) if case in cases.PLAIN else None
+    run = jax.jit(both(case.run, temperature=1e-3))
+    traced = jax.jit(jax.value_and_grad(lambda z, t: case.run(z, temperature=t)))
+    values = []
     for value, slope in (run(z), traced(z, jnp.float32(1e-3))):
         assert np.isfinite(slope).all()
-        np.testing.assert_allclose(value, exact[0], rtol=1e-4, atol=2e-3)
+        values.append(value)
+    np.testing.assert_allclose(values, values[0] if exact is None else exact, rtol=1e-4, atol=2e-3)
 
 
-@losses_marked([n for n in LOSSES if n != "byol"])
-def test_memory_in_blocks_grows_with_n_only(name):
+@every(cases.ALL, lambda case: case.takes.block_size and case.reference.linear_memory)
+def test_memory_in_blocks_grows_with_n_only(case):
     """Eight times the instances: not sixty-four times the temporaries, forward and backward."""
+    k = cases.VIEWS[case.takes.operands]
 
     def temporaries(n):
-        z = jax.ShapeDtypeStruct((2 if name in PAIRS else 3, n, 4), jnp.float32)
-        program = jax.jit(jax.value_and_grad(lambda z: LOSSES[name](z, block_size=64))).lower(z).compile()
+        z = jax.ShapeDtypeStruct((k, n, 4), jnp.float32)
+        program = jax.jit(both(case.run, block_size=64)).lower(z).compile()
         return program.memory_analysis().temp_size_in_bytes
 
     assert temporaries(8 * 512) < 10 * temporaries(512)

@@ -371,7 +371,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path, monkeypatch):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mvcl.models._export.save_file", full)
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         export(convnet(), ConvNet((4, 8)), path)
     assert path.read_bytes() == b"old"

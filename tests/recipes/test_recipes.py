@@ -38,7 +38,7 @@ def programs(config):
     """Config, outline and programs, for data of their published size where they are not here."""
     outline = data.expected(config.data)
     if outline is None:
-        outline = data.outline(config.data.open()["train"])
+        outline = config.data.open()["train"].outline
     config = training.check(training.suited_to(config, outline))
     return config, outline, _program.build(config, outline)
 
@@ -108,7 +108,13 @@ def test_two_steps_at_a_small_size(source, rng):
 @pytest.mark.parametrize("source", PUBLISHED)
 def test_dry_run_at_true_size(source):
     said = training.dry_run(training.load(ROOT / source))
-    for words in ("parameters", "GFLOP", "MiB temporaries", "encoder passes", "training examples are assumed"):
+    for words in (
+        "parameters",
+        "GFLOP",
+        "MiB temporaries",
+        "encoder passes",
+        "training examples are assumed",
+    ):
         assert words in said
     print(f"\n{source}\n{said}")
 

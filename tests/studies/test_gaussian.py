@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flax import nnx
 
-from mvcl import cli, studies
+from mvcl import cli, losses, studies, training
 
 CONFIG = Path(__file__).parents[2] / "configs/shidani/gaussian.py"
 TINY = studies.Gaussian(
@@ -23,6 +26,13 @@ TINY = studies.Gaussian(
 )
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of the study TINY, and its numbers."""
+    folder = tmp_path_factory.mktemp("study")
+    return folder, studies.numbers(TINY, folder)
+
+
 def curve(parameters, x):
     """A smooth curve in three dimensions that turns about once in one unit of x."""
     angle = parameters["turn"] * x
@@ -33,13 +43,13 @@ def curve(parameters, x):
 def test_grid_gives_the_loss_and_its_gradient(name, rng):
     x = jnp.asarray(rng.normal(size=(3, 40)) + 0.3 * rng.normal(size=(1, 40)), jnp.float32)
     parameters = {"turn": jnp.float32(0.8), "rise": jnp.float32(1.5)}
+    objective = studies.OBJECTIVES[name]
 
     def exact(p):
-        z = curve(p, x.reshape(-1)).reshape(3, 40, -1)
-        return studies.objective_loss(name, 0.2)(z)
+        return studies.of_inputs(x, embed=partial(curve, p), objective=objective.at(0.2))
 
     def grid(p):
-        return studies.through_grid(name, lambda v: curve(p, v), x, temperature=0.2, nodes=128, reach=6.0)
+        return objective.on_grid(x, embed=partial(curve, p), temperature=0.2, nodes=128, reach=6.0)
 
     loss, gradient = jax.value_and_grad(exact)(parameters)
     found, found_gradient = jax.value_and_grad(grid)(parameters)
@@ -48,12 +58,48 @@ def test_grid_gives_the_loss_and_its_gradient(name, rng):
         np.testing.assert_allclose(found_gradient[key], gradient[key], atol=3e-4)
 
 
-def test_numbers_are_bounds_of_the_models_information():
-    found = studies.numbers(TINY, report=lambda line: None)
-    assert [(r["objective"], r["views"]) for r in found["runs"]] == [
-        ("arithmetic", 3),
-        ("multi_crop", 3),
-    ]
+def test_networks_train_side_by_side_as_each_alone():
+    """Three AdamW steps of 3 networks, against one network with the optimiser's own mask for weights."""
+    study = dataclasses.replace(TINY, grid=0, learning_rate=0.1, weight_decay=0.5)
+    config = studies.config_of(study, "arithmetic", 3)
+    run = training.prepare(config)
+    state, views = run.program.init(), run.splits["train"].arrays
+    rows = [np.arange(16 * step, 16 * (step + 1)) for step in range(3)]
+    first = run.program.learner.network(state["params"], {}).encoder
+    graph, params = nnx.split(first)
+    rule = optax.adamw(0.1, weight_decay=0.5, mask=lambda tree: jax.tree.map(lambda a: a.ndim > 1, tree))
+    opt = rule.init(params)
+
+    def loss(params, x):
+        z = nnx.merge(graph, params)(x.reshape(-1, 1)).reshape(3, 16, -1)
+        return losses.poly_view(z, temperature=0.1, aggregation="arithmetic")
+
+    for of_batch in rows:
+        batch = {"views": tuple(jnp.asarray(v[of_batch]) for v in views), "index": jnp.asarray(of_batch)}
+        state, _ = run.program.step(state, batch)
+        gradient = jax.grad(loss)(params, jnp.stack([v[of_batch, 0] for v in views]))
+        updates, opt = rule.update(gradient, opt, params)
+        params = optax.apply_updates(params, updates)
+    found = nnx.state(run.program.learner.network(state["params"], {}).encoder, nnx.Param)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_features_are_embeddings_by_view_and_network():
+    config = studies.config_of(TINY, "arithmetic", 3)
+    run = training.prepare(config)
+    state = run.program.init()
+    views = tuple(view[:5] for view in run.splits["test"].arrays)
+    found = run.program.apply(state["params"], {}, {"views": views}).reshape(5, 3, 3, -1)
+    first = run.program.learner.network(state["params"], {}).encoder
+    for m in range(3):
+        np.testing.assert_allclose(found[:, m, 0], first(views[m][:, :1]), atol=1e-5)
+    assert not np.allclose(found[:, :, 0], found[:, :, 1])
+
+
+def test_numbers_are_bounds_of_the_models_information(trained):
+    _, found = trained
+    assert [(r["objective"], r["views"]) for r in found["runs"]] == [("arithmetic", 3), ("multi_crop", 3)]
     for run in found["runs"]:
         m = run["views"]
         covariance = np.ones((m, m)) + 0.25 * np.eye(m)  # signal 1, noise 1/2
@@ -61,20 +107,45 @@ def test_numbers_are_bounds_of_the_models_information():
         truth = 0.5 * np.log(covariance[0, 0] * rest / whole)
         np.testing.assert_allclose(run["information"], truth, rtol=1e-10)
         chance = np.log(16 * m - m + 1) if run["objective"] == "arithmetic" else np.log(16)
-        np.testing.assert_allclose(run["bound"], chance - np.array(run["loss"]), rtol=1e-5)
-        np.testing.assert_allclose(run["gap"], truth - np.array(run["bound"]), rtol=1e-5)
+        np.testing.assert_allclose(run["bound"], [chance - run["loss"][0], run["loss"][1]], rtol=1e-5)
+        np.testing.assert_allclose(run["gap"], [truth - run["bound"][0], run["loss"][1]], rtol=1e-5)
         np.testing.assert_allclose(run["ratio"], np.array(run["bound"]) / truth, rtol=1e-5)
-        assert len(run["training_loss"]) == 2
+        assert run["loss"][1] > 0
+
+
+def test_the_measured_loss_is_the_librarys(trained):
+    folder, found = trained
+    for run, name in zip(found["runs"], TINY.objectives):
+        config = studies.config_of(TINY, name, 3)
+        prepared = training.prepare(config)
+        like = prepared.program.abstract_state()
+        checkpoints = training.Checkpoints(folder / f"{name}_3" / "checkpoints", 1)
+        state, _ = checkpoints.restore(like)
+        checkpoints.close()
+        z = training.encode(prepared, state, ("test",))[0]["test"].reshape(2, 16, 3, 3, -1)
+        of_network = [
+            np.mean([studies.OBJECTIVES[name].at(0.1)(batch[:, :, s].swapaxes(0, 1)) for batch in z])
+            for s in range(3)
+        ]
+        np.testing.assert_allclose(run["loss"], [np.mean(of_network), np.std(of_network, ddof=1)], rtol=1e-5)
+
+
+def test_a_finished_run_is_not_trained_again(trained, capsys):
+    folder, found = trained
+    again = studies.numbers(TINY, folder)
+    assert again["runs"] == found["runs"]
+    assert "step" not in capsys.readouterr().out.replace("from step 4 of 4", "")
 
 
 def test_verdict_tells_a_fall_from_a_rise():
     def run(name, views, gap):
-        return {"objective": name, "views": views, "gap": [gap - 0.01, gap + 0.01]}
+        return {"objective": name, "views": views, "gap": [gap, 0.02 / np.sqrt(2)]}
 
     found = {
+        "config": {"seeds": 2},
         "runs": [run("arithmetic", m, g) for m, g in ((2, 0.3), (4, 0.2), (8, 0.19))]
         + [run("geometric", m, g) for m, g in ((2, 0.1), (4, 0.2), (8, 0.3))]
-        + [run("multi_crop", m, g) for m, g in ((2, 0.3), (4, 0.1), (8, 0.2))]
+        + [run("multi_crop", m, g) for m, g in ((2, 0.3), (4, 0.1), (8, 0.2))],
     }
     geometric, arithmetic, multi_crop = studies.verdict(found).splitlines()[2:]
     # Two seeds 0.02 apart: a deviation of 0.0141 and, over root 2 and for two means, an error of 0.0141.
@@ -89,12 +160,10 @@ def test_verdict_tells_a_fall_from_a_rise():
 )
 def test_bad_fields_are_refused(field, value):
     with pytest.raises(ValueError, match=field):
-        studies.numbers(dataclasses.replace(TINY, **{field: value}), report=lambda line: None)
+        studies.check(dataclasses.replace(TINY, **{field: value}))
 
 
 def test_the_config_is_a_study_that_train_runs(tmp_path, capsys):
-    assert studies.load(CONFIG).views == (2, 4, 8, 10)
-    assert studies.load(CONFIG.parents[1] / "digits.py") is None
     small = "--seeds 2 --epochs 1 --steps-per-epoch 2 --instances 16 --views 2 --objectives multi_crop"
     assert cli.main(["train", str(CONFIG), "--workdir", str(tmp_path), *small.split()]) == 0
     assert f"page: {tmp_path / 'gaussian.md'}" in capsys.readouterr().out
@@ -103,3 +172,11 @@ def test_the_config_is_a_study_that_train_runs(tmp_path, capsys):
     assert found["config"]["learning_rate"] == 5e-4
     assert [len(run["gap"]) for run in found["runs"]] == [2]
     assert "Bound / truth" in (tmp_path / "gaussian.svg").read_text()
+
+
+def test_a_dry_run_tells_parameters_and_cost(capsys):
+    small = "--seeds 2 --instances 16 --views 2 4 --objectives multi_crop --dry-run"
+    assert cli.main(["train", str(CONFIG), *small.split()]) == 0
+    out = capsys.readouterr().out
+    assert f"parameters of a network: {2 * 32 + 33 * 32:,}" in out
+    assert "multi_crop at M = 4" in out

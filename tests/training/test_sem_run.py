@@ -45,7 +45,7 @@ def test_recipes_have_the_released_schedule(name):
         epochs,
         100 + epochs * rounds,
     )
-    assert (outline.views, config.train.batch_size) == (views, 256)
+    assert (outline.spec.views, config.train.batch_size) == (views, 256)
     assert config.optimizer.learning_rate == config.optimizer.end_learning_rate == 3e-4
     _, options = losses.unwrap(config.objective)
     assert (options["pairs"], options["reduction"]) == ("all", "sum")
@@ -61,7 +61,7 @@ def test_recipes_have_the_released_schedule(name):
 
 
 def test_a_batch_that_the_table_has_is_advised():
-    outline = data.Outline(25, 3, view_shapes=((3,), (2,)), views=2)
+    outline = data.Outline(25, 3, data.ExampleSpec(((3,), (2,)), given=True))
     config = suited_to(load(ROOT / "configs/xu/sem.py:tables"), outline)
     with pytest.raises(ValueError, match=r"25 examples .* 8 devices; use --train\.batch-size 24, or fewer"):
         build(config, outline)
@@ -71,7 +71,8 @@ def test_a_batch_that_the_table_has_is_advised():
 def test_digits_by_six_descriptions(tmp_path):
     """As the recipe has it; more than the best description by itself, and than all of them raw."""
     assert (
-        cli.main(["train", str(ROOT / "configs/xu/sem.py:digits_views"), "--workdir", str(tmp_path / "run")]) == 0
+        cli.main(["train", str(ROOT / "configs/xu/sem.py:digits_views"), "--workdir", str(tmp_path / "run")])
+        == 0
     )
     rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())["rows"]
     trained, raw = ({r["name"]: r["value"] for r in rows[name]} for name in ("trained encoder", "raw input"))

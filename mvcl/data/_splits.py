@@ -1,0 +1,212 @@
+"""What every source of examples gives: splits, and what an example of a split is."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+
+class CorruptExample(RuntimeError):
+    """An example that cannot be decoded; the message names it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleSpec:
+    """What an example is: one or more arrays, which are its views or images that views are drawn from.
+
+    Attributes:
+      shapes: shape of each array. Images are (H, W, C); H and W are None where they differ between examples.
+      view_names: name of each array: views, or the domains of images; may be empty.
+      given: the arrays are the views, float32. Otherwise they are images, uint8 or float32 in [0, 1]: all views are
+        drawn from the only one, or each view from its own.
+    """
+
+    shapes: tuple[tuple[int | None, ...], ...]
+    view_names: tuple[str, ...] = ()
+    given: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.shapes or len(self.view_names) not in (0, len(self.shapes)):
+            raise ValueError(
+                f"view_names must be () or one name for each of shapes, at least one; got {self.view_names} and "
+                f"{self.shapes}"
+            )
+        if self.given and any(None in shape for shape in self.shapes):
+            raise ValueError(
+                f"shapes of given views must be known; pad to one shape with NaN; got {self.shapes}"
+            )
+        if not self.given and any(len(shape) != 3 or shape[2] is None for shape in self.shapes):
+            raise ValueError(f"shapes of images must be (H, W, C) with a known C, got {self.shapes}")
+
+    @property
+    def views(self) -> int | None:
+        """Number of views where the examples settle it; None where any number is drawn from one image."""
+        return len(self.shapes) if self.given or len(self.shapes) > 1 else None
+
+    @property
+    def view_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the given views."""
+        assert self.given
+        return tuple(tuple(int(size or 0) for size in shape) for shape in self.shapes)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(H, W, C) of the image that all views are drawn from; None where sizes differ or there is no such image."""
+        if self.given or len(self.shapes) > 1:
+            return None
+        height, width, channels = self.shapes[0]
+        return None if height is None or width is None or channels is None else (height, width, channels)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether a device takes the arrays as they are; otherwise images are cropped to one size on the host."""
+        return self.given or self.image_shape is not None
+
+    @property
+    def channels(self) -> int:
+        """C of images."""
+        return int(self.shapes[0][-1] or 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The examples of one split. `len(split)` is N, how many there are.
+
+    Attributes:
+      labels: (N,) int32 class numbers, or float32 targets of a regression.
+      class_names: name of each class; () for a regression.
+      spec: what an example is.
+      read: (row, epoch) -> the arrays of an example, as `spec` says; raises `CorruptExample` where they cannot be read.
+        Thread-safe. Only a source that shows another choice of images each epoch uses the epoch.
+      arrays: all N rows of each array, when they are in memory.
+      present: (N, k) bool, False where an example lacks a given view, whose array may then hold NaN; None: none is
+        lacking.
+      groups: (N,) int32 subject or speaker of each example, when held-out parts must respect it.
+      ids: name of each example, for tables of results.
+      name: row -> what an example is called in messages; None: its split and row.
+      scaling: view name -> what was subtracted from each column (`shift`) and what it was then divided by (`scale`).
+    """
+
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    spec: ExampleSpec
+    read: Callable[[int, int], tuple[np.ndarray, ...]]
+    arrays: tuple[np.ndarray, ...] | None = None
+    present: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    ids: tuple[str, ...] = ()
+    name: Callable[[int], str] | None = None
+    scaling: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def outline(self) -> "Outline":
+        """What a program must know of this split."""
+        return Outline(len(self), len(self.class_names), self.spec, self.present is not None)
+
+    def take(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """These rows of each array as epoch 0 shows them, stacked; all must have one shape."""
+        if self.arrays is not None:
+            return tuple(array[rows] for array in self.arrays)
+        examples = [self.read(int(row), 0) for row in rows]
+        return tuple(np.stack(array) for array in zip(*examples)) if examples else blank(self.spec)
+
+    def only(self, rows: np.ndarray) -> "Split":
+        """What an evaluation asks of a split beside its features, of these rows: they cannot be read."""
+        if len(rows) == len(self):
+            return self
+        fields: dict[str, Any] = {
+            name: None if array is None else array[rows]
+            for name, array in (("present", self.present), ("groups", self.groups))
+        }
+        ids = tuple(self.ids[row] for row in rows) if self.ids else ()
+        return Split(self.labels[rows], self.class_names, self.spec, _unread, ids=ids, **fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """What a program must know of a training split.
+
+    Attributes:
+      examples: how many there are.
+      classes: how many classes; 0 where the label is a number.
+      spec: what an example is.
+      missing: whether an example may lack a given view.
+    """
+
+    examples: int
+    classes: int
+    spec: ExampleSpec
+    missing: bool = False
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where examples come from: a frozen dataclass of options with this one method."""
+
+    def open(self) -> Mapping[str, Split]:
+        """The splits `train` and `test`, and others that an evaluation asks for.
+
+        Raises:
+          ValueError: an option cannot work, or the data are not there; the message says what to do.
+        """
+
+
+@runtime_checkable
+class Published(Source, Protocol):
+    """A source whose size may be known without the data, for `--dry-run`."""
+
+    def expected(self) -> Outline | None:
+        """The outline of the training split where it is known."""
+
+
+def expected(source: Source) -> Outline | None:
+    """The outline of a source's training split where it is known without the data."""
+    return source.expected() if isinstance(source, Published) else None
+
+
+def in_memory(
+    arrays: tuple[np.ndarray, ...],
+    labels: np.ndarray,
+    class_names: tuple[str, ...],
+    *,
+    view_names: tuple[str, ...] = (),
+    given: bool = False,
+    **fields: Any,
+) -> Split:
+    """A split of examples that are rows of arrays.
+
+    Args:
+      arrays: (N, ...) each: one of images (N, H, W, C), or one a view.
+      labels: (N,) class numbers, or targets of a regression.
+      class_names: name of each class; () for a regression.
+      view_names: name of each array.
+      given: the arrays are the views.
+      **fields: further fields of `Split`.
+
+    Raises:
+      ValueError: the numbers of rows differ.
+    """
+    if {len(array) for array in arrays} != {len(labels)}:
+        raise ValueError(
+            f"arrays must have one row for each of {len(labels)} labels, got {', '.join(str(len(a)) for a in arrays)}"
+        )
+    spec = ExampleSpec(tuple(array.shape[1:] for array in arrays), view_names, given)
+
+    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+        return tuple(array[row] for array in arrays)
+
+    return Split(labels, class_names, spec, read, arrays, **fields)
+
+
+def blank(spec: ExampleSpec, rows: int = 0) -> tuple[np.ndarray, ...]:
+    """Zeros of the shapes of examples; a size that differs between examples is 8."""
+    dtype = np.float32 if spec.given else np.uint8
+    return tuple(np.zeros((rows, *(size or 8 for size in shape)), dtype) for shape in spec.shapes)
+
+
+def _unread(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+    raise CorruptExample(f"row {row} is a part of a split, of which labels are kept only")

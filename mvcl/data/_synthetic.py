@@ -1,0 +1,160 @@
+"""Random data of chosen shapes with a signal to find, for trying a config without its data."""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from mvcl.data._splits import ExampleSpec, Split, in_memory
+
+_SIGNAL = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """Random examples of chosen shapes; offline, the same for the same options.
+
+    Every example has a class, or with `regression` a target, that moves each of its views along a pattern of the view's
+    own, so that a probe has something to find. The examples are images, given views, or with `domains` images of the
+    same classes in several domains. The numbers only show that a config runs.
+    """
+
+    examples: int = 64
+    """Training examples; every other split has half as many, at least 2 of each class."""
+    classes: int = 4
+    """Classes of examples."""
+    regression: bool = False
+    """The label is a number in [-1, 1] and not a class; there is a split `valid` too."""
+    image_size: int = 32
+    """Height and width of images, without `view_shapes`."""
+    channels: int = 3
+    """Channels of images, 1 or 3."""
+    sizes: Literal["one", "different"] = "one"
+    """Whether all images have `image_size`, or are up to 8 pixels higher and wider, and so cropped on the host."""
+    view_shapes: tuple[tuple[int, ...], ...] = ()
+    """Shapes of given views, one each: (d,) of a table or a signal, (time, d) of a sequence. Empty: images."""
+    padded: bool = False
+    """Sequences have different lengths and are padded to (time, d) with rows of NaN."""
+    missing: float = 0.0
+    """Share of the given views that are missing; every example keeps one."""
+    groups: int = 0
+    """Subjects or speakers that the examples of a split belong to; none of them is in two splits. 0: none."""
+    domains: tuple[str, ...] = ()
+    """Names of image domains: an example of `train` is then a class and shows one image of each domain but the last,
+    another choice each epoch; `test` is the last domain; DOMAIN/train and DOMAIN/test are splits of their own."""
+    transfer: bool = False
+    """The splits transfer/train and transfer/test too, drawn by themselves."""
+    seed: int = 0
+    """Seed of everything."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits.
+
+        Raises:
+          ValueError: an option is out of range.
+        """
+        self._check()
+        if self.domains:
+            return self._domains()
+        names = ["train", "valid", "test"] if self.regression else ["train", "test"]
+        names += ["transfer/train", "transfer/test"] if self.transfer else []
+        return {name: self._split(number, name) for number, name in enumerate(names)}
+
+    def _check(self) -> None:
+        least = {
+            "examples": (self.examples, 2),
+            "classes": (self.classes, 1),
+            "image_size": (self.image_size, 4),
+        }
+        for name, (value, bound) in least.items():
+            if value < bound:
+                raise ValueError(f"data.{name} must be at least {bound}, got {value}")
+        if self.channels not in (1, 3):
+            raise ValueError(f"data.channels must be 1 or 3, got {self.channels}")
+        if not 0 <= self.missing < 1:
+            raise ValueError(f"data.missing must lie in [0, 1), got {self.missing}")
+        if len(self.domains) in (1, 2) or (self.domains and (self.view_shapes or self.regression)):
+            raise ValueError(
+                f"data.domains must be at least 3 names, of images with classes, got {len(self.domains)}"
+            )
+        if (self.padded or self.missing) and not self.view_shapes:
+            raise ValueError("data.padded and data.missing need data.view_shapes, got none")
+
+    def _split(self, number: int, name: str) -> Split:
+        """One split of examples; `number` is part of the seed of its noise, not of the patterns."""
+        rng = np.random.default_rng([self.seed, 1, number])
+        n = self.examples if name.endswith("train") else max(self.examples // 2, 2 * self.classes)
+        classes = np.arange(n, dtype=np.int32) % self.classes
+        label = rng.uniform(-1, 1, n).astype(np.float32) if self.regression else classes
+        names = () if self.regression else tuple(f"class {c}" for c in range(self.classes))
+        groups = None
+        if self.groups:
+            groups = (number * self.groups + rng.integers(self.groups, size=n)).astype(np.int32)
+        if not self.view_shapes:
+            images = self._images(rng, label, 0)
+            return dataclasses.replace(self._of_images(images, label, names), groups=groups)
+        views = tuple(self._signal(rng, label, shape, v) for v, shape in enumerate(self.view_shapes))
+        for view in views:
+            if self.padded and view.ndim == 3:
+                view[np.arange(view.shape[1]) >= rng.integers(1, view.shape[1] + 1, (n, 1))] = np.nan
+        present = None
+        if self.missing:
+            present = rng.uniform(size=(n, len(views))) >= self.missing
+            present[np.arange(n), rng.integers(len(views), size=n)] = True
+            for v, view in enumerate(views):
+                view[~present[:, v]] = np.nan
+        given = tuple(f"view{v + 1}" for v in range(len(views)))
+        return in_memory(views, label, names, view_names=given, given=True, present=present, groups=groups)
+
+    def _domains(self) -> dict[str, Split]:
+        """Every domain's own splits, and an example of `train` for each class."""
+        names = tuple(f"class {c}" for c in range(self.classes))
+        splits: dict[str, Split] = {}
+        parts = [(domain, part) for domain in self.domains for part in ("train", "test")]
+        for number, (domain, part) in enumerate(parts):
+            rng = np.random.default_rng([self.seed, 1, number])
+            n = max(self.examples if part == "train" else self.examples // 2, 2 * self.classes)
+            labels = np.arange(n, dtype=np.int32) % self.classes
+            images = self._images(rng, labels, self.domains.index(domain))
+            splits[f"{domain}/{part}"] = self._of_images(images, labels, names)
+        seen = [splits[f"{domain}/train"] for domain in self.domains[:-1]]
+
+        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+            return tuple(
+                split.read(row + self.classes * (epoch % (len(split) // self.classes)), epoch)[0]
+                for split in seen
+            )
+
+        image = (*((None, None) if self.sizes == "different" else (self.image_size,) * 2), self.channels)
+        spec = ExampleSpec((image,) * len(seen), self.domains[:-1])
+        train = Split(np.arange(self.classes, dtype=np.int32), names, spec, read)
+        return {"train": train, "test": splits[f"{self.domains[-1]}/test"], **splits}
+
+    def _signal(
+        self, rng: np.random.Generator, label: np.ndarray, shape: tuple[int, ...], view: int
+    ) -> np.ndarray:
+        """(N, *shape) float32: unit noise, and in all places a pattern of the view for the label."""
+        patterns = np.random.default_rng([self.seed, 0, view])
+        noise = rng.normal(size=(len(label), *shape))
+        if self.regression:
+            pattern = patterns.normal(size=shape)
+            return (noise + _SIGNAL * label.reshape((-1,) + (1,) * len(shape)) * pattern).astype(np.float32)
+        pattern = patterns.normal(size=(self.classes, *shape))
+        return (noise + _SIGNAL * pattern[label]).astype(np.float32)
+
+    def _images(self, rng: np.random.Generator, label: np.ndarray, domain: int) -> list[np.ndarray]:
+        """N uint8 images whose 4x4 blocks show the label's pattern of the domain."""
+        side = -(-(self.image_size + (8 if self.sizes == "different" else 0)) // 4)
+        coarse = self._signal(rng, label, (4, 4, self.channels), domain)
+        whole = coarse.repeat(side, axis=1).repeat(side, axis=2)
+        whole = whole + rng.normal(scale=0.25, size=whole.shape)
+        pixels = np.clip(128 + 48 * whole, 0, 255).astype(np.uint8)
+        more = rng.integers(9 if self.sizes == "different" else 1, size=(len(label), 2))
+        size = self.image_size
+        return [image[: size + high, : size + wide] for image, (high, wide) in zip(pixels, more)]
+
+    def _of_images(self, images: list[np.ndarray], labels: np.ndarray, names: tuple[str, ...]) -> Split:
+        if self.sizes == "one":
+            return in_memory((np.stack(images),), labels, names)
+        spec = ExampleSpec(((None, None, self.channels),))
+        return Split(labels, names, spec, lambda row, epoch: (images[row],))

@@ -1,0 +1,252 @@
+"""tfds data sets, prepared once as ArrayRecord, and the digits among them."""
+
+import dataclasses
+import difflib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mvcl import _extras
+from mvcl.data._classes import keep, select
+from mvcl.data._directories import data_root, lock
+from mvcl.data._images import maybe_in_memory, three_axes
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
+
+_PUBLISHED = {
+    ("cifar10",): Outline(50_000, 10, ExampleSpec(((32, 32, 3),))),
+    ("cifar100",): Outline(50_000, 100, ExampleSpec(((32, 32, 3),))),
+    ("imagenet2012",): Outline(1_281_167, 1000, ExampleSpec(((None, None, 3),))),
+    ("imagenet2012", "imagenet100"): Outline(126_689, 100, ExampleSpec(((None, None, 3),))),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Digits:
+    """scikit-learn's handwritten digits: 1,437 training and 360 test images, 8x8 grey; offline."""
+
+    directory: str | None = None
+    """Where the prepared data set lives; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train` and `test`."""
+        return open_tfds(_digits_directory(self.directory), {"train": "train", "test": "test"}, ())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tfds:
+    """A tfds data set by name, prepared once as ArrayRecord by `mvcl data prepare NAME`."""
+
+    name: str = "cifar10"
+    """Name of the data set, with `/config` and `:version` where it has them."""
+    train_split: str = "train"
+    """tfds split that is trained on."""
+    test_split: str = "test"
+    """tfds split that is evaluated on; imagenet2012 calls it `validation`."""
+    classes: tuple[str, ...] = ()
+    """Keep these classes only: class names, or one name of a bundled list (imagenet100) or of a text file
+    with a class a line. Empty keeps all."""
+    directory: str | None = None
+    """Where prepared data sets live; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train` and `test`."""
+        prepared = prepared_directory(self.name, self.directory)
+        return open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes)
+
+    def expected(self) -> Outline | None:
+        """The published size of the training split, for a few data sets."""
+        return _PUBLISHED.get((self.name, *self.classes)) if self.train_split == "train" else None
+
+
+def prepare(name: str, directory: str | None = None) -> Path:
+    """Prepare a data set once, as ArrayRecord, and return its folder.
+
+    Args:
+      name: `digits`, or a tfds name such as `cifar10` (its images need the `tensorflow` extra to be written).
+      directory: root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
+
+    Raises:
+      ValueError: the name is unknown, or TensorFlow is needed and not installed.
+    """
+    if name == "digits":
+        return _digits_directory(directory)
+    _check_known(name)
+    if (folder := _find_prepared(name, directory)) is not None:
+        return folder
+    with _extras.needed("tensorflow", by=f"preparing {name}"):
+        import tensorflow  # noqa: F401
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder(name, data_dir=data_root(directory), file_format="array_record")
+    with lock(Path(data_root(directory)), name):
+        builder.download_and_prepare()
+    return Path(builder.data_dir)
+
+
+def _digits_directory(directory: str | None) -> Path:
+    from mvcl.data._digits import MvclDigits
+
+    root = Path(data_root(directory))
+    folder = root / "mvcl_digits" / str(MvclDigits.VERSION)
+    if not folder.is_dir():
+        try:
+            with lock(root, "mvcl_digits"):
+                if not folder.is_dir():
+                    _quietly(MvclDigits(data_dir=str(root), file_format="array_record").download_and_prepare)
+        except OSError as error:
+            raise ValueError(
+                f"cannot write the digits to {root} ({error}); name another folder with TFDS_DATA_DIR or "
+                "--data.directory"
+            ) from error
+    return folder
+
+
+def _quietly(function: Callable[[], Any]) -> None:
+    import tensorflow_datasets as tfds
+
+    tfds.disable_progress_bar()
+    with open(os.devnull, "w") as sink, redirect_stdout(sink):
+        function()
+
+
+def _check_known(name: str) -> None:
+    import tensorflow_datasets as tfds
+
+    base = name.partition(":")[0].partition("/")[0]
+    known = tfds.list_builders(with_community_datasets=False)  # the community's list is on the network
+    if base not in known:
+        close = difflib.get_close_matches(base, known, n=3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise ValueError(f"data set {base!r} is not known to tfds{hint}")
+
+
+def _find_prepared(name: str, directory: str | None) -> Path | None:
+    """Folder of a prepared tfds data set, found without its builder, which may need TensorFlow."""
+    base, _, version = name.partition(":")
+    root = Path(data_root(directory)) / base
+    folders = [root / version] if version else sorted([*root.glob("*/"), *root.glob("*/*/")], reverse=True)
+    return next((folder for folder in folders if (folder / "dataset_info.json").is_file()), None)
+
+
+def prepared_directory(name: str, directory: str | None) -> Path:
+    folder = _find_prepared(name, directory)
+    if folder is None:
+        _check_known(name)
+        raise ValueError(
+            f"data set {name!r} is not prepared in {data_root(directory)}; run: mvcl data prepare {name}"
+        )
+    return folder
+
+
+def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> dict[str, Split]:
+    import tensorflow_datasets as tfds
+
+    _check_features(folder)
+    builder = tfds.builder_from_directory(str(folder))
+    image_key, label_key = builder.info.supervised_keys or ("image", "label")
+    names = tuple(builder.info.features[label_key].names)
+    kept = keep(names, classes)
+    opened = {}
+    for part, name in splits.items():
+        if any(term.split("[")[0] not in builder.info.splits for term in name.split("+")):
+            known = ", ".join(builder.info.splits)
+            raise ValueError(f"data set {builder.info.name} has no split {name!r}; it has {known}")
+        try:
+            source = builder.as_data_source(split=name)
+        except NotImplementedError as error:
+            raise ValueError(
+                f"{folder} is not in ArrayRecord format, which reading row by row needs; move it away and run: "
+                f"mvcl data prepare {builder.info.name}"
+            ) from error
+        image_feature = builder.info.features[image_key]
+        decoders = None
+        if isinstance(image_feature, tfds.features.Image):
+            decoders = {image_key: tfds.decode.SkipDecoding()}
+        labelled = builder.as_data_source(split=name, decoders=decoders) if decoders else source
+        labels = _labels(labelled, label_key)
+        rows, labels = select(labels, names, kept)
+
+        def read(
+            row: int, epoch: int, source: Any = source, rows: np.ndarray = rows, part: str = part
+        ) -> tuple[np.ndarray, ...]:
+            try:
+                return (three_axes(np.asarray(source[int(rows[row])][image_key])),)
+            except Exception as error:
+                raise CorruptExample(
+                    f"record {int(rows[row])} of {folder} ({part}) cannot be read: {error}"
+                ) from error
+
+        called = partial(_record_name, rows, f"{folder} ({part})")
+        spec = _spec(image_feature.shape, read, len(rows))
+        opened[part] = maybe_in_memory(Split(labels, kept, spec, read, name=called))
+    return opened
+
+
+def _spec(
+    shape: Sequence[int | None], read: Callable[[int, int], tuple[np.ndarray, ...]], rows: int
+) -> ExampleSpec:
+    """What an image is by its tfds feature, whose channels are those of the first readable one where it has none."""
+    if len(shape) == 3 and shape[2] is not None:
+        return ExampleSpec((tuple(shape),))
+    last: CorruptExample | None = None
+    for row in range(rows):
+        try:
+            return ExampleSpec(((None, None, read(row, 0)[0].shape[2]),))
+        except CorruptExample as error:
+            last = error
+    raise ValueError(f"none of {rows} images can be read") from last
+
+
+def _check_features(folder: Path) -> None:
+    """tfds imports the modules that features.json names; a stranger's file may name its own only."""
+
+    def names(node: Any) -> Iterator[Any]:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                yield from (value,) if key == "pythonClassName" else names(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from names(value)
+
+    path = folder / "features.json"
+    try:
+        found = list(names(json.loads(path.read_text())))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); prepare the data set again") from error
+    strange = [name for name in found if not str(name).startswith("tensorflow_datasets.")]
+    if strange:
+        raise ValueError(
+            f"{path} names the class {strange[0]!r}, which is none of tfds's own; it is not imported. Prepare the data "
+            "set with a tfds builder, or use data:folder or data:arrays"
+        )
+
+
+def _record_name(rows: np.ndarray, origin: str, row: int) -> str:
+    return f"record {int(rows[row])} of {origin}"
+
+
+def _labels(source: Any, key: str) -> np.ndarray:
+    """The label of each record; -1 where the record cannot be read."""
+    step = 1024
+    chunks: list[int] = []
+    for start in range(0, len(source), step):
+        rows = list(range(start, min(start + step, len(source))))
+        try:
+            chunks.extend(int(record[key]) for record in source.__getitems__(rows))
+        except Exception:  # whatever a damaged record makes the reader raise
+            del chunks[start:]
+            chunks.extend(_label(source, row, key) for row in rows)
+    return np.asarray(chunks, np.int32)
+
+
+def _label(source: Any, row: int, key: str) -> int:
+    try:
+        return int(source[row][key])
+    except Exception:
+        return -1  # its reading says why

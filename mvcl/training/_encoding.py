@@ -1,0 +1,101 @@
+"""Features of a run's splits."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mvcl import _files, data, evaluation
+from mvcl.training import _input, _program
+from mvcl.training._run import Run
+
+Features = dict[str, np.ndarray]
+
+
+def encode(
+    run: Run, state: _program.State, splits: tuple[str, ...] | None = None
+) -> tuple[Features, Features]:
+    """Features and labels of splits, from frozen parameters; None takes those that the evaluation needs."""
+    features, shown = encode_readable(run, state, splits, data.Reading(run.config.train.corrupt_limit))
+    return features, {name: split.labels for name, split in shown.items()}
+
+
+def encode_readable(
+    run: Run, state: _program.State, splits: tuple[str, ...] | None, reading: data.Reading
+) -> tuple[Features, dict[str, data.Split]]:
+    """Features of splits, and the splits with the examples that could be read."""
+    program, options = run.program, run.config.evaluation
+    splits = options.splits(tuple(run.splits)) if splits is None else splits
+    apply = jax.tree_util.Partial(program.apply, *program.evaluated(state))
+    size = -(-options.batch_size // program.mesh.size) * program.mesh.size
+    sharding = program.batch_sharding if program.mesh.size > 1 else None
+    whole = {n: split for n, split in run.splits.items() if split.spec.given or len(split.spec.shapes) == 1}
+    features, shown = {}, {}
+    for name in splits:
+        if name not in whole:  # an example of several images has no one feature
+            raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
+        stream = _input.in_order(run, name, size, reading)
+        features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
+        shown[name] = whole[name].only(index)
+    return features, shown
+
+
+def raw_inputs(run: Run, reading: data.Reading) -> Features:
+    """The inputs themselves, one row each: images at the encoder's size, views side by side."""
+    view = _program.evaluation_view(run.config, run.outline.spec.image_shape)
+
+    def flat(inputs: Any) -> jax.Array:
+        parts = inputs["views"] if run.outline.spec.given else (view(inputs),)
+        rows = [jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts]
+        return jnp.concatenate(rows, axis=1)
+
+    size = run.config.evaluation.batch_size * jax.process_count()
+    sharding = run.program.batch_sharding if jax.process_count() > 1 else None
+    apply = jax.tree_util.Partial(flat)
+    return {
+        name: evaluation.encode(
+            apply, _input.in_order(run, name, size, reading), batch_size=size, sharding=sharding
+        )[0]
+        for name in run.config.evaluation.splits(tuple(run.splits))
+    }
+
+
+def raw_bytes(run: Run) -> int:
+    """Size of what `raw_inputs` gives."""
+    spec, side = run.outline.spec, run.config.policies[0].image_size
+    numbers = sum(map(math.prod, spec.view_shapes)) if spec.given else side * side * spec.channels
+    names = run.config.evaluation.splits(tuple(run.splits))
+    return sum(4 * numbers * len(run.splits[name]) for name in names)
+
+
+def one_encoder(run: Run, state: _program.State) -> Any:
+    """The evaluated encoder of a run whose method has one.
+
+    Raises:
+      ValueError: the method has an encoder for each view.
+    """
+    encoder = run.program.learner.network(*run.program.evaluated(state)).encoder
+    if not hasattr(encoder, "features"):
+        raise ValueError(
+            f"this takes a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
+            f"{run.config.views.k} views here. `mvcl embed` writes what they make of a split"
+        )
+    return encoder
+
+
+def embed(run: Run, state: _program.State, split: str, out: Path) -> tuple[int, ...]:
+    """Write the features of a split, its labels and class names as .npz; return the shape of the features."""
+    features, labels = encode(run, state, (split,))
+    if jax.process_index() == 0:
+        save_embeddings(out, features[split], labels[split], run.splits[split].class_names)
+    return features[split].shape
+
+
+def save_embeddings(
+    path: Path, features: np.ndarray, labels: np.ndarray, class_names: tuple[str, ...]
+) -> None:
+    """Write (n, d) features with (n,) labels and the names of their classes as .npz."""
+    _files.save_arrays(path, features=features, labels=labels, class_names=np.asarray(class_names))

@@ -1,0 +1,71 @@
+"""What a run reads: shuffled batches to train on, and splits in order to evaluate."""
+
+from collections.abc import Generator
+from typing import Any
+
+import jax
+import numpy as np
+
+from mvcl import augment, data
+from mvcl.training import _program
+from mvcl.training._run import Run
+
+
+def training_crop(run: Run) -> data.Crop | None:
+    """Crops of all views of images whose sizes differ; None where the device does all."""
+    policies, seed = run.config.policies, run.config.train.seed
+
+    def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
+        return augment.host_crop(arrays if len(arrays) > 1 else arrays[0], policies, seed, epoch, row)
+
+    return None if run.outline.spec.fixed else crop
+
+
+def evaluation_crop(run: Run) -> data.Crop | None:
+    """How images whose sizes differ are shown. All splits are shown alike: a program knows one size of image."""
+    policy = _program.evaluation_policy(run.config, None)
+
+    def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
+        return augment.host_crop(arrays[0], [policy], 0, 0, 0)[0]
+
+    return None if run.outline.spec.fixed else crop
+
+
+def batches(
+    run: Run, first_step: int, reading: data.Reading | None = None
+) -> Generator[data.Batch, None, None]:
+    """The training batches of this process, from a step on; closing it lets the readers go.
+
+    Raises:
+      StalledReader: no batch came for train.stall_seconds.
+      CorruptExample: more examples cannot be read than `reading`, by default none, allows.
+    """
+    config, reading = run.config, data.Reading() if reading is None else reading
+    stream = data.batches(
+        run.splits["train"],
+        batch_size=config.examples,
+        seed=config.train.seed,
+        first_step=first_step,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+        threads=config.train.threads,
+        crop=training_crop(run),
+        reading=reading,
+    )
+    return data.watched(stream, config.train.stall_seconds, reading)
+
+
+def in_order(
+    run: Run, name: str, batch_size: int, reading: data.Reading
+) -> Generator[dict[str, Any], None, None]:
+    """This process's share of every example of a split that can be read; errors as of `batches`."""
+    stream = data.in_order(
+        run.splits[name],
+        name,
+        batch_size=batch_size,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+        crop=evaluation_crop(run),
+        reading=reading,
+    )
+    return data.watched(stream, run.config.train.stall_seconds, reading)

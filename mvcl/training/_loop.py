@@ -1,0 +1,146 @@
+"""The loop: step, log, evaluate, save."""
+
+import dataclasses
+import itertools
+import math
+import signal
+from pathlib import Path
+
+import jax
+
+from mvcl import data
+from mvcl.training import _evaluate, _input, _processes, _program, _watch
+from mvcl.training._checkpoints import Checkpoints
+from mvcl.training._log import Log
+from mvcl.training._refresh import refreshed
+from mvcl.training._run import Run
+from mvcl.training._signals import Interrupted
+
+
+class Diverged(RuntimeError):
+    """The loss is not a number any more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tools:
+    """What the loop reads from and writes to; only the first process has a log and a heartbeat."""
+
+    checkpoints: Checkpoints
+    log: Log | None
+    heartbeat: _watch.Heartbeat | None
+    trace: _watch.Profile
+    reading: data.Reading
+    stop: dict[str, int]
+    workdir: Path
+
+
+def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.State:
+    """Train from a step to the end of the run.
+
+    Raises:
+      Interrupted: a process was told to stop; all saved the same step.
+      Diverged: the loss became NaN or infinite.
+    """
+    config, program = run.config, run.program
+    host = _input.batches(run, step, tools.reading)
+    stream = data.to_devices(host, program.batch_sharding)
+    flags = _processes.Flags(program.mesh, 1 + _processes.MAX_ROWS)
+    evaluate_every = round(config.train.evaluate_every * program.steps_per_epoch)
+    chance = {} if program.chance is None else {"chance": float(program.chance())}
+    first = next(stream)
+    stream = itertools.chain([first], stream)
+    watch = _watch.Watch(program.mesh.size, _flops(run, state, first), _peak(run), step)
+    pending: list[dict[str, jax.Array]] = []
+    while step < program.steps:
+        state = refreshed(run, state, step, tools.workdir)
+        with watch.data():
+            batch = next(stream)
+        with tools.trace.step(step):
+            state, values = program.step(state, batch)
+        tools.trace.after(step, values)
+        step += 1
+        pending.append(values)
+        last = step == program.steps
+        stopping = _processes.stop_agreed(flags, tools.stop, tools.reading, step)
+        scoring = last or (evaluate_every > 0 and step % evaluate_every == 0)
+        saving = scoring or stopping or step % config.checkpoint.every_steps == 0
+        logging = step % config.train.log_every == 0
+        if saving or logging:
+            fetched = jax.device_get(pending)
+            pending = []
+            for back, row in enumerate(reversed(fetched)):
+                _check_finite(float(row["loss"]), step - back, tools.checkpoints)
+            if logging:
+                _log(
+                    run,
+                    step,
+                    {name: float(value) for name, value in fetched[-1].items()} | chance,
+                    watch,
+                    tools.log,
+                )
+        if tools.heartbeat is not None:
+            tools.heartbeat.beat(step, "evaluating" if scoring else "training", now=scoring)
+        if saving:
+            _save(run, state, step, tools, score=scoring and not stopping)
+            watch.restart(step)
+        if stopping:
+            tools.checkpoints.wait()
+            raise Interrupted(tools.stop["signal"] or signal.SIGTERM, step, program.steps)
+    host.close()  # lets the readers go
+    return state
+
+
+def _log(run: Run, step: int, values: dict[str, float], watch: _watch.Watch, log: Log | None) -> None:
+    """Log the values of a step, and where the time since the last row went."""
+    if log is None:
+        return
+    row = {
+        **values,
+        "epoch": step / run.program.steps_per_epoch,
+        "learning_rate": float(run.program.learning_rate(step - 1)),
+        **watch.row(step),
+    }
+    with watch.log():
+        log.row(step, row)
+
+
+def _save(run: Run, state: _program.State, step: int, tools: Tools, *, score: bool) -> None:
+    """Write a checkpoint, with the score of the state if it is to be taken."""
+    scored = _evaluate.score(run, state, tools.reading) if score else None
+    if scored is not None and tools.log is not None:
+        tools.log.score(step, *scored)
+    record = {
+        "seed": run.config.train.seed,
+        "epoch": step // run.program.steps_per_epoch,
+        "corrupt": sorted(tools.reading.passed),
+    }
+    tools.checkpoints.save(step, state, record, None if scored is None else scored[1])
+    if tools.log is not None:
+        tools.log.restart_clock()
+
+
+def _check_finite(loss: float, step: int, checkpoints: Checkpoints) -> None:
+    if math.isfinite(loss):
+        return
+    good = [s for s in checkpoints.steps() if s < step]
+    last = (
+        f"the last good checkpoint is that of step {good[-1]}" if good else "no checkpoint was written before"
+    )
+    raise Diverged(
+        f"the loss is {loss} at step {step}; {last}. Look at the learning rate (too high?), the temperature (too "
+        "low?), --train.precision float32 and --optimizer.clip-norm 1.0, and at the images of that step"
+    )
+
+
+def _peak(run: Run) -> float | None:
+    """FLOP/s of a device at its best in the precision of the run, where it is known."""
+    if run.config.train.peak_tflops is None and run.config.train.precision == "float32":
+        return None
+    return _watch.peak_flops(run.config.train.peak_tflops)
+
+
+def _flops(run: Run, state: _program.State, batch: data.Batch) -> float | None:
+    """FLOPs of a step where they are of use; XLA counts a loop once, so that microbatches have no count."""
+    if jax.process_index() > 0 or run.config.train.microbatch is not None or _peak(run) is None:
+        return None
+    return _watch.step_flops(run.program.step, state, batch)

@@ -1,0 +1,92 @@
+"""A config with its data and programs, of a new run or from a run's folder."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from mvcl import data, methods
+from mvcl.training import _program
+from mvcl.training._checkpoints import Checkpoints
+from mvcl.training._config import Config, Mesh, check, suited_to
+from mvcl.training._load import load
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A config with its data and programs at hand."""
+
+    config: Config
+    splits: Mapping[str, data.Split]
+    outline: data.Outline
+    program: _program.Program
+
+
+def prepare(config: Config) -> Run:
+    """Open the data and build the programs.
+
+    Raises:
+      ValueError: something about the config or the data cannot work.
+    """
+    splits = config.data.open()
+    outline = splits["train"].outline
+    config = check(suited_to(config, outline))
+    program = _program.build(config, outline)
+    if outline.classes < 2:
+        config = dataclasses.replace(
+            config, evaluation=config.evaluation.of_clusters(program.learner.clusters)
+        )
+    config.evaluation.check(splits)
+    return Run(config, splits, outline, program)
+
+
+def open_run(
+    workdir: Path, checkpoint: str = "latest", network: str = "config", *, reference: Config | None = None
+) -> tuple[Run, _program.State]:
+    """A finished or interrupted run, on whatever devices there are.
+
+    Args:
+      workdir: folder of the run.
+      checkpoint: `latest`, `best`, or a step.
+      network: `online` or `momentum` of a method that has both; `config` is what its config says.
+      reference: a config with the functions and classes from outside the package that the run uses.
+
+    Raises:
+      ValueError: the folder holds no run, or no such checkpoint or network.
+      DamagedCheckpoints: the checkpoint cannot be read.
+    """
+    if not (workdir / "config.json").is_file():
+        raise ValueError(f"{workdir} is not the folder of a run: it has no config.json")
+    config = load(workdir, reference)
+    if network != "config":
+        if not isinstance(config.method, methods.Following) or network not in ("online", "momentum"):
+            raise ValueError(
+                f"--network must be online or momentum, of a method with a momentum encoder; got {network!r} for "
+                f"{type(config.method).__name__}"
+            )
+        method: Any = config.method
+        config = dataclasses.replace(config, method=dataclasses.replace(method, evaluate=network))
+    devices = 1 if config.examples % jax.device_count() else -1
+    config = dataclasses.replace(config, mesh=Mesh(data=devices))
+    if not (workdir / "checkpoints").is_dir():
+        raise ValueError(
+            f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
+        )
+    run = prepare(config)
+    checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
+    try:
+        steps = checkpoints.steps()
+        named: dict[str, int | None] = {"latest": max(steps, default=None), "best": checkpoints.best()}
+        step = named.get(checkpoint, int(checkpoint) if checkpoint.isdecimal() else None)
+        if step not in steps:
+            have = ", ".join(map(str, steps)) or "none"
+            raise ValueError(
+                f"--checkpoint must be latest, best or one of the steps {have}; got {checkpoint!r}"
+            )
+        restored = checkpoints.restore(run.program.abstract_state(), step)
+    finally:
+        checkpoints.close()
+    assert restored is not None
+    return run, restored[0]

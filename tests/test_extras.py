@@ -1,0 +1,216 @@
+"""Dependencies: the base is enough for three packages, and what lacks an extra names it."""
+
+import ast
+import json
+import math
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+MODULES: dict[str, set[str]] = {}  # top-level module -> distributions
+for module, names in metadata.packages_distributions().items():
+    MODULES[module] = {canonicalize_name(name) for name in names}
+
+# A process that finds no module whose name is in HIDDEN.
+HIDE = """
+import sys
+
+class Hide:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in HIDDEN else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = map(Hide, sys.meta_path)
+"""
+
+
+def without(hidden, code, *, cwd=ROOT):
+    done = subprocess.run(
+        [sys.executable, "-c", f"HIDDEN = {set(hidden)!r}\n{HIDE}\n{code}"],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def direct(requirements):
+    """Distributions that requirements name, those of mvcl's own extras included."""
+    found = set()
+    for requirement in map(Requirement, requirements):
+        if requirement.name == "mvcl":
+            found |= direct(r for extra in requirement.extras for r in EXTRAS[extra])
+        else:
+            found.add(canonicalize_name(requirement.name))
+    return found
+
+
+def closure(requirements):
+    """Installed distributions that requirements come to, with what those require in turn."""
+    seen: set[tuple[str, str]] = set()
+    todo = [Requirement(r) for r in requirements]
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras} if (name, "") not in seen else requirement.extras:
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            if name == "mvcl":
+                todo += map(Requirement, EXTRAS.get(extra, []))
+                continue
+            try:
+                asked = metadata.requires(name) or []
+            except metadata.PackageNotFoundError:
+                continue  # of an extra that is not installed here
+            for r in map(Requirement, asked):
+                if r.marker is None or r.marker.evaluate({"extra": extra}):
+                    todo.append(r)
+    return {name for name, _ in seen} - {"mvcl"}
+
+
+BASE = closure(PROJECT["dependencies"])
+NOT_BASE = {module for module, names in MODULES.items() if not names & {*BASE, "mvcl", "setuptools", "pip"}}
+
+
+def test_losses_metrics_and_transport_work_with_the_base():
+    assert {"flax", "tyro", "matplotlib", "grain", "PIL"} <= NOT_BASE
+    code = """
+import numpy as np
+from mvcl import losses, metrics, transport
+
+z = np.eye(4, dtype=np.float32)[None].repeat(3, 0)
+labels = np.arange(4)
+transport.multimarginal_sinkhorn(z, epsilon=transport.Epsilon(0.5))
+metrics.wasserstein_uniformity(z[0])
+metrics.k_means(z[0], 2)
+for score in ("clustering_accuracy", "purity", "normalized_mutual_information", "adjusted_rand_index"):
+    assert getattr(metrics, score)(labels, labels) == 1
+print(float(losses.m3g(z)) > 0, float(losses.mv_dhel(z, 0.5)))
+"""
+    code, out, err = without(NOT_BASE, code)
+    assert code == 0, err
+    # views that coincide: -(1 / 0.5 + log 6) for the six ordered pairs, log 3 for the others of each of three views
+    assert out.split()[0] == "True"
+    assert float(out.split()[1]) == pytest.approx(3 * math.log(3) - 2 - math.log(6), abs=1e-5)
+
+
+def test_packages_name_the_extra_they_lack():
+    packages = ("augment", "data", "evaluation", "methods", "models", "report", "studies", "training", "cli")
+    code = f"""
+import importlib, json
+said = {{}}
+for name in {packages}:
+    try:
+        importlib.import_module("mvcl." + name)
+    except ImportError as error:
+        said[name] = [str(error), isinstance(error, ValueError)]
+print(json.dumps(said))
+"""
+    code, out, err = without(NOT_BASE, code)
+    assert code == 0, err
+    said = json.loads(out)
+    for name in packages:
+        extra = "report" if name == "report" else "train"
+        by = "the mvcl command" if name == "cli" else f"mvcl.{name}"
+        message, value_error = said[name]
+        assert re.fullmatch(rf"{by} needs \w+: pip install 'mvcl\[{extra}\]'", message)
+        assert value_error  # exit code 2 of the command, not 1
+
+
+def test_the_command_without_its_extra_is_one_line():
+    code = (
+        "sys.argv = ['mvcl', 'train', 'configs/digits.py']\nfrom mvcl.__main__ import main\nsys.exit(main())"
+    )
+    assert without(NOT_BASE, code) == (
+        2,
+        "",
+        "mvcl: the mvcl command needs tyro: pip install 'mvcl[train]'\n",
+    )
+    code, out, err = without({"grain"}, code)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"mvcl: mvcl\.\w+ needs grain: pip install 'mvcl\[train\]'\n", err)
+
+
+def test_functions_name_the_extra_they_lack(tmp_path):
+    for view in "ab":
+        (tmp_path / f"{view}.csv").write_text("id,x\n0,1\n")
+    code = """
+from mvcl import data, models
+for f in (
+    lambda: data.Tables(path=".").open(),
+    lambda: models.load_exported(None, "encoder.safetensors"),
+    lambda: data.prepare("caltech101", "."),
+):
+    try:
+        f()
+    except ImportError as error:
+        print(error)
+"""
+    code, out, err = without({"pyarrow", "safetensors", "tensorflow"}, code, cwd=tmp_path)
+    assert code == 0, err
+    assert out.splitlines() == [
+        "reading a.csv needs pyarrow: pip install 'mvcl[tables]'",
+        "an exported encoder needs safetensors: pip install 'mvcl[export]'",
+        "preparing caltech101 needs tensorflow: pip install 'mvcl[tensorflow]'",
+    ]
+
+
+def guards(tree):
+    """(line, module) of each import to the extra of the `with _extras.needed` around it, or None."""
+    found = {}
+
+    def visit(node, extra):
+        if isinstance(node, ast.With):
+            for call in (item.context_expr for item in node.items):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "_extras.needed":
+                    extra = ast.literal_eval(call.args[0])
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module]
+        for name in names:
+            found[node.lineno, name.partition(".")[0]] = extra
+        for child in ast.iter_child_nodes(node):
+            visit(child, extra)
+
+    visit(tree, None)
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "mvcl").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT / "mvcl"))
+)
+def test_every_import_is_declared_and_guarded(path):
+    """In the base, in the extra that the package's own __init__ asks for, or in that of a `with` around it."""
+    package = path.parent / "__init__.py" if path.parent != ROOT / "mvcl" else path
+    asked = [extra for extra in guards(ast.parse(package.read_text())).values() if extra]
+    for (line, module), extra in guards(ast.parse(path.read_text())).items():
+        if module == "mvcl" or module in sys.stdlib_module_names:
+            continue
+        allowed = direct([*PROJECT["dependencies"], *(f"mvcl[{e}]" for e in (*asked, extra) if e)])
+        names = MODULES.get(module, {module})
+        assert names & allowed, f"{path.name}:{line} imports {module}, which no extra around it brings"
+
+
+def test_constraints_pin_what_the_extras_come_to():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!]+", line) for line in lines)
+    pinned = {canonicalize_name(line.split("==")[0]) for line in lines}
+    assert closure([f"mvcl[{','.join(EXTRAS)}]"]) - pinned <= {"setuptools", "wheel"}

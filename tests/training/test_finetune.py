@@ -1,0 +1,114 @@
+"""Fine-tuning: where it starts, its first step against the formula, devices, and what it learns."""
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from mvcl import augment, data, evaluation, methods, models, training
+from mvcl.training import AdamW, Mesh, Sgd, Views, _input
+from mvcl.training._initial import initial_state
+
+
+@pytest.fixture(scope="module")
+def pretrained(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretrained")
+    training.train(tiny, folder)
+    return folder
+
+
+@pytest.fixture
+def config(pretrained):
+    """Plain SGD on unchanged images, from the encoder of another run."""
+    recipe = training.finetune_config(pretrained)
+    return dataclasses.replace(
+        recipe,
+        views=Views(k=2, policy=augment.evaluation(image_size=8, center_fraction=1.0)),
+        method=methods.Supervised(zero_head=True),
+        optimizer=Sgd(learning_rate=0.1, momentum=0.0),
+        train=dataclasses.replace(recipe.train, batch_size=32, epochs=100.0, steps=6, log_every=2),
+        mesh=Mesh(data=1),
+    )
+
+
+def encoder_of(run, state):
+    return training.one_encoder(run, state)
+
+
+def test_first_step_is_that_of_softmax_regression(config, pretrained):
+    run = training.prepare(config)
+    state = initial_state(run)
+    trained = encoder_of(*training.open_run(pretrained))
+    same = jax.tree.map(np.testing.assert_array_equal, nnx.state(encoder_of(run, state)), nnx.state(trained))
+    assert jax.tree.leaves(same, is_leaf=lambda x: x is None)
+    batch = next(_input.batches(run, 0))
+    fresh = jax.tree.map(np.asarray, state["params"])
+    new, values = run.program.step(state, jax.device_put(batch))
+    np.testing.assert_allclose(values["loss"], np.log(10), rtol=1e-6)  # zero weights predict nothing
+    views = np.asarray(run.program.views(batch))
+    features = np.asarray(models.train_view(trained)(views.reshape(-1, 8, 8, 1)))
+    error = 1 / 10 - np.eye(10)[np.repeat(batch["labels"], 2)]
+    np.testing.assert_allclose(
+        new["params"]["head"]["kernel"][...], -0.1 * features.T @ error / 64, rtol=1e-3, atol=1e-6
+    )
+    # Through zero weights the encoder has no gradient yet.
+    jax.tree.map(np.testing.assert_array_equal, new["params"]["encoder"], fresh["encoder"])
+
+
+def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
+    method = methods.Supervised(zero_head=True, mixup=0.8, cutmix=1.0, label_smoothing=0.1)
+    config = dataclasses.replace(config, method=method, encoder=models.MLP(widths=(6,)))
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, initial=None))
+    losses = []
+    for devices in (1, 4):
+        run = training.prepare(dataclasses.replace(config, mesh=Mesh(data=devices)))
+        stream = data.to_devices(_input.batches(run, 0), run.program.batch_sharding)
+        state, found = run.program.init(), []
+        for _ in range(3):
+            state, values = run.program.step(state, next(stream))
+            found.append(float(values["loss"]))
+        losses.append(found)
+    assert losses[0][1] < losses[0][0]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+def test_seeds_are_averaged_and_continued(config, tmp_path):
+    optimizer = AdamW(learning_rate=1e-2)
+    train = dataclasses.replace(config.train, steps=60, log_every=30)
+    config = dataclasses.replace(config, optimizer=optimizer, train=train)
+    results = training.finetune(config, tmp_path, seeds=2)
+    assert [r.name for r in results] == ["accuracy", "accuracy, mean per class"]
+    of_seeds = [json.loads((tmp_path / f"seed{s}" / "evaluation.json").read_text()) for s in (0, 1)]
+    values = [saved["rows"]["trained encoder"][0]["value"] for saved in of_seeds]
+    assert list(of_seeds[0]["rows"]) == ["trained encoder"]
+    np.testing.assert_allclose(results[0].value, np.mean(values))
+    np.testing.assert_allclose(results[0].deviation, np.std(values, ddof=1))
+    assert results[0].value > 0.4  # 0.1 is chance
+    before = (tmp_path / "seed0" / "metrics.jsonl").read_text()
+    assert training.finetune(config, tmp_path, seeds=1)[0].deviation is None
+    assert (tmp_path / "seed0" / "metrics.jsonl").read_text() == before
+
+
+def test_accuracy_of_predictions():
+    test = SimpleNamespace(labels=np.array([0, 0, 0, 1]), class_names=("a", "b"))
+    logits = np.array([[2.0, 1], [0, 1], [3, 1], [0, 4]])
+    found = evaluation.Predictions().measure({"test": logits}, {"test": test})
+    np.testing.assert_allclose([r.value for r in found], [3 / 4, (2 / 3 + 1) / 2])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"encoder": models.ConvNet(widths=(4, 4))}, "its encoder is another"),
+        ({"method": methods.MocoV2(queue=0)}, "needs method simclr or supervised, got MocoV2"),
+        ({"method": methods.Supervised(mixup=-1.0)}, r"method\.mixup must be at least 0, got -1"),
+        ({"method": methods.Supervised(label_smoothing=1.0)}, r"must lie in \[0, 1\), got 1\.0"),
+    ],
+)
+def test_configs_that_cannot_be_fine_tuned(config, tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        training.train(dataclasses.replace(config, **change), tmp_path)
