@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from mvcl import augment, data, methods, models, training
-from mvcl.training import AdamW, Lars, Mesh, Sgd, _optimizers, _input, _program
+from mvcl.training import AdamW, Lars, Mesh, Sgd, _input, _optimizers, _program
 
 
 def curve(config, steps=20):
