@@ -1,4 +1,4 @@
-"""A source of one's own, as the documentation has it, and what a split and its spec check."""
+"""The source of your own in the documentation, and what a split and its spec check."""
 
 import itertools
 import re
