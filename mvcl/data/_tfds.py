@@ -208,7 +208,7 @@ def _spec(
 
 
 def _check_features(folder: Path) -> None:
-    """Allow tfds's own classes only: tfds imports whatever module features.json names, and the file may be untrusted."""
+    """Allow tfds's own classes only: tfds imports whatever module features.json names, and the file may be anything."""
 
     def names(node: Any) -> Iterator[Any]:
         if isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""Measurements of a run: where its time goes, its memory, how much of the device it uses, a heartbeat, and a profile."""
+"""Measurements of a run: where its time goes, its memory, use of the device, a heartbeat, and a profile."""
 
 import json
 import math
