@@ -186,7 +186,7 @@ def test_disk_full_in_a_checkpoint(runs, whole, tmp_path, report):
         message = output.strip().splitlines()[-1]
         assert message.startswith("mvcl: "), output
         assert re.search("No space left on device|File too large", message)
-        assert "continues from the newest" in message
+        assert "repeat the command to resume" in message
         assert "Traceback" not in output
         if mounted:
             subprocess.run(["mount", "-o", "remount,size=64m", workdir.parent], check=True)
@@ -238,7 +238,7 @@ def test_a_corrupt_record(runs, whole, tfds, tmp_path, report):
     env = {"TFDS_DATA_DIR": str(copy)}
     workdir = tmp_path / "run"
     output = finish(runs.start(workdir, env=env))
-    passed = re.findall(r"passed over: (record \d+ [^\n]*)", output)
+    passed = re.findall(r"skipped a corrupt example: (record \d+ [^\n]*)", output)
     assert passed, output
     again = tmp_path / "killed"
     process = runs.start(again, env=env)
@@ -280,9 +280,9 @@ def test_a_corrupt_image(runs, photos, tmp_path, report):
     bad.write_bytes(bad.read_bytes()[:100])
     options = (*PHOTOS, "--data.path", folder)
     output = finish(runs.start(tmp_path / "one", *options))
-    assert len(re.findall(r"passed over: image \S*dog/07.png", output)) == 1, output
+    assert len(re.findall(r"skipped a corrupt example: image \S*dog/07.png", output)) == 1, output
     two = finish(runs.start_many(tmp_path / "two", *options))
-    assert re.search(r"passed over: image \S*dog/07.png", two), two
+    assert re.search(r"skipped a corrupt example: image \S*dog/07.png", two), two
     # the same example takes its place whoever reads it
     np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-5)
     for i in range(3):
