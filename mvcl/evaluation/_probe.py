@@ -32,7 +32,7 @@ class Probe:
         x, y = checked_rows("test", features, labels, self.weights.shape[1])
         if x.shape[1] != len(self.mean):
             raise ValueError(
-                f"test_features must have the width of train_features, got {x.shape[1]} and {len(self.mean)}"
+                f"test_features must be as wide as train_features, got {x.shape[1]} and {len(self.mean)}"
             )
         return _accuracy(self.weights, jnp.asarray((x - self.mean) / self.scale), y)
 
@@ -103,7 +103,7 @@ def linear_probe(
     test, _ = checked_rows("test", test_features, test_labels, num_classes)
     if x.shape[1] != test.shape[1]:  # before the long fit
         raise ValueError(
-            f"test_features must have the width of train_features, got {test.shape[1]} and {x.shape[1]}"
+            f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
         )
     probe = fit_probe(train_features, train_labels, num_classes=num_classes, seed=seed, penalties=penalties)
     return probe.accuracy(test_features, test_labels), probe.penalty
@@ -144,7 +144,7 @@ def few_label_probe(
     test, answer = checked_rows("test", test_features, test_labels, num_classes)
     if x.shape[1] != test.shape[1]:
         raise ValueError(
-            f"test_features must have the width of train_features, got {test.shape[1]} and {x.shape[1]}"
+            f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
         )
     rows = draw_labels(y, num_classes=num_classes, labels_per_class=labels_per_class, draws=draws, seed=seed)
     mean = x.mean(0)

@@ -46,7 +46,7 @@ def sgd_probe(
     test, answer = checked_rows("test", test_features, test_labels, num_classes)
     if x.shape[1] != test.shape[1]:
         raise ValueError(
-            f"test_features must have the width of train_features, got {test.shape[1]} and {x.shape[1]}"
+            f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
         )
     for name, value in (("learning_rate", learning_rate), ("epochs", epochs), ("batch_size", batch_size)):
         if not value > 0:
