@@ -88,7 +88,7 @@ BASE = closure(PROJECT["dependencies"])
 NOT_BASE = {module for module, names in MODULES.items() if not names & {*BASE, "mvcl", "setuptools", "pip"}}
 
 
-def test_losses_metrics_and_transport_work_with_the_base():
+def test_losses_metrics_and_transport_need_base_dependencies_only():
     assert {"flax", "tyro", "matplotlib", "grain", "PIL"} <= NOT_BASE
     code = """
 import numpy as np
@@ -110,7 +110,7 @@ print(float(losses.m3g(z)) > 0, float(losses.mv_dhel(z, 0.5)))
     assert float(out.split()[1]) == pytest.approx(3 * math.log(3) - 2 - math.log(6), abs=1e-5)
 
 
-def test_packages_name_the_extra_they_lack():
+def test_missing_package_error_names_the_extra():
     packages = ("augment", "data", "evaluation", "methods", "models", "report", "studies", "training", "cli")
     code = f"""
 import importlib, json
@@ -133,7 +133,7 @@ print(json.dumps(said))
         assert value_error  # exit code 2 of the command, not 1
 
 
-def test_the_command_without_its_extra_is_one_line():
+def test_command_without_its_extra_prints_one_line():
     code = (
         "sys.argv = ['mvcl', 'train', 'configs/digits.py']\nfrom mvcl.__main__ import main\nsys.exit(main())"
     )
@@ -147,7 +147,7 @@ def test_the_command_without_its_extra_is_one_line():
     assert re.fullmatch(r"mvcl: mvcl\.\w+ needs grain: pip install 'mvcl\[train\]'\n", err)
 
 
-def test_functions_name_the_extra_they_lack(tmp_path):
+def test_functions_name_the_missing_extra(tmp_path):
     for view in "ab":
         (tmp_path / f"{view}.csv").write_text("id,x\n0,1\n")
     code = """
@@ -209,7 +209,7 @@ def test_every_import_is_declared_and_guarded(path):
         assert names & allowed, f"{path.name}:{line} imports {module}, which no extra around it brings"
 
 
-def test_constraints_pin_what_the_extras_come_to():
+def test_constraints_pin_all_dependencies_of_the_extras():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!]+", line) for line in lines)
     pinned = {canonicalize_name(line.split("==")[0]) for line in lines}

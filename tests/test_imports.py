@@ -54,7 +54,7 @@ def test_imports_point_one_way(path):
         assert not private or target == home, f"{path.name} reaches into {name}"
 
 
-def test_losses_need_no_data_stack():
+def test_losses_import_no_data_packages():
     code = "import sys, mvcl.losses; print(*sorted(m.split('.')[0] for m in sys.modules))"
     loaded = set(
         subprocess.run(

@@ -39,7 +39,7 @@ def loops_of_random_box(draws, height, width, scale, ratio):
     ("height", "width", "scale"),
     [(32, 32, (0.08, 1.0)), (8, 8, (0.5, 1.0)), (37, 90, (0.5, 1.0)), (40, 10, (0.9, 1.0))],
 )
-def test_random_box_is_torchvisions(height, width, scale):
+def test_random_box_equals_torchvision(height, width, scale):
     ratio = (3 / 4, 4 / 3)
     boxes = jax.vmap(lambda key: augment.random_box(key, height, width, scale, ratio))(keys(400))
     draws = jax.vmap(lambda key: jax.random.uniform(key, (40,)))(keys(400))
@@ -51,7 +51,7 @@ def test_random_box_is_torchvisions(height, width, scale):
     assert (boxes[:, 3] <= height).all()
 
 
-def test_a_long_image_falls_back_to_its_centre():
+def test_long_image_gives_the_central_box():
     """No box of nearly the whole area has a ratio of at least 3/4 in 10 x 40: the central 10 x 13."""
     box = augment.random_box(jax.random.key(0), 40, 10, (0.95, 1.0), (3 / 4, 4 / 3))
     np.testing.assert_array_equal(box, [0, 13, 10, 26])
@@ -71,7 +71,7 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_coins(name):
+def test_probabilities(name):
     """At probability 0.3 over 4000 keys, within 5 standard deviations of 1200, and nothing in between."""
     random, fixed = OPERATIONS[name]
     drawn = jax.vmap(lambda key: random(key, IMAGE, 0.3))(keys(4000))
@@ -81,7 +81,7 @@ def test_coins(name):
     assert abs(changed.sum() - 1200) < 5 * math.sqrt(4000 * 0.3 * 0.7)
 
 
-def test_jitter_factors_and_turns():
+def test_distribution_of_jitter_factors_and_hue():
     """Two greys grow apart by the contrast factor, uniform in [0.5, 1.5]; a pure red turns by up to 0.1."""
     greys = np.array([[[0.4] * 3, [0.6] * 3]], np.float32)
     drawn = jax.vmap(lambda key: augment.random_color_jitter(key, greys, 1.0, 0.0, 0.5, 0.0, 0.0))(keys(3000))
@@ -136,7 +136,7 @@ def test_blur_sigma_covers_its_range():
     )
 
 
-def test_rand_augment_is_operations_in_a_row():
+def test_rand_augment_applies_consecutive_operations():
     """Two operations of one key: each of the 14 x 2 pairs is tried for the drawn result."""
     image = np.random.default_rng(1).integers(0, 256, (18, 18, 3)).astype(np.float32) / 255
     numbers, signs = np.repeat(np.arange(14), 2), np.tile([-1.0, 1.0], 14)

@@ -167,7 +167,7 @@ def test_channels_are_chosen_in_order_and_listed_when_unknown(tmp_path):
         Eeg(path=str(tmp_path / "two"), channels=("C3-M2",)).open()
 
 
-def test_prepare_continues_where_it_was_interrupted(tmp_path, monkeypatch):
+def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch):
     for i in range(10):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
     options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
@@ -196,7 +196,7 @@ def test_prepare_continues_where_it_was_interrupted(tmp_path, monkeypatch):
         PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"), rate=50).run()
 
 
-def test_damage_is_seen_by_size_by_checksum_and_on_reading(tmp_path):
+def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
     for i in range(2):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001")
     options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
@@ -246,7 +246,7 @@ def no_header(folder, name):
     (folder / f"{name}.hea").write_text("not a header\n")
 
 
-def test_corrupt_records_are_named_counted_and_passed_over(tmp_path, capsys):
+def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys):
     damages = (torn_signals, torn_notes, no_notes, no_header)
     for i in range(6):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
@@ -272,7 +272,7 @@ def test_corrupt_records_are_named_counted_and_passed_over(tmp_path, capsys):
     assert {name: len(split) for name, split in splits.items()} == {"train": 3, "test": 3}
 
 
-def test_corrupt_nights_are_named(tmp_path):
+def test_error_names_corrupt_nights(tmp_path):
     root = tmp_path / "raw"
     for i in range(5):
         write_sleep_edfx(root, f"SC40{i}1E", HYPNOGRAM)
@@ -297,7 +297,7 @@ def recording(values, stages, rate=100.0):
     return Recording(np.asarray(values, np.float64), rate, stages)
 
 
-def test_windows_leave_out_what_is_missing_flat_or_long_awake(rng):
+def test_drops_windows_that_are_missing_constant_or_long_awake(rng):
     x = rng.normal(size=(2, 300 * 100))
     x[0, 3500] = np.nan  # in the second window
     x[1, 6000:9000] = 5.0  # the third does not change
@@ -333,7 +333,7 @@ def test_resampling_of_an_odd_rate_keeps_time_and_blocks_aliases():
         np.testing.assert_allclose(view[100:], SINE * slow[100:], atol=0.02)
 
 
-def test_the_command_line_prepares_and_the_default_folder_is_found(tmp_path, monkeypatch, capsys):
+def test_command_line_prepares_into_the_default_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
     for i in range(2):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001")
@@ -347,7 +347,7 @@ def test_the_command_line_prepares_and_the_default_folder_is_found(tmp_path, mon
     assert "--source must be the folder of the raw recordings" in capsys.readouterr().err
 
 
-def test_a_second_set_is_opened_for_transfer(tmp_path):
+def test_opens_a_second_folder_for_transfer(tmp_path):
     for i in range(2):
         write_physionet(tmp_path / "a", f"tr0{i}-0001")
         write_sleep_edfx(tmp_path / "b", f"SC40{i}1E", HYPNOGRAM)
@@ -370,13 +370,13 @@ def test_a_second_set_is_opened_for_transfer(tmp_path):
         ({"source": ".", "wake_minutes": -1}, "wake_minutes must be at least 0"),
     ],
 )
-def test_bad_options_are_refused(tmp_path, monkeypatch, options, message):
+def test_raises_on_bad_options(tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
         PrepareEeg(**options, directory=str(tmp_path / "out")).run()
 
 
-def test_opening_what_is_not_prepared(tmp_path):
+def test_raises_on_an_unprepared_folder(tmp_path):
     with pytest.raises(ValueError, match=r"is not a prepared folder; run: mvcl data prepare eeg"):
         Eeg(path=str(tmp_path)).open()
     write_physionet(tmp_path / "raw", "tr00-0001")

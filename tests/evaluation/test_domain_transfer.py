@@ -22,7 +22,7 @@ def transfer(rng):
     return evaluation.domain_transfer(train, test, num_classes=3, penalties=(1e-2,))
 
 
-def test_matrix_has_what_each_turn_implies(transfer):
+def test_matrix_of_rotated_domains(transfer):
     np.testing.assert_array_equal(transfer.one, [[1, 1, 0], [1, 1, 0], [0, 0, 1]])
     # Two domains outvote the third that is left out: c's rows are all wrong by a and b.
     assert transfer.rest[2] == 0
@@ -33,7 +33,7 @@ def test_matrix_has_what_each_turn_implies(transfer):
     assert results["to c"] == 0
 
 
-def test_rest_is_the_probe_of_the_others_together(rng):
+def test_rest_is_the_probe_on_all_other_domains(rng):
     train = {name: domain(rng, 0.8 * i, 60, 0.7) for i, name in enumerate("abc")}
     test = {name: domain(rng, 0.8 * i, 60, 0.7) for i, name in enumerate("abc")}
     found = evaluation.domain_transfer(train, test, num_classes=3, penalties=(1e-2, 1e-4))
@@ -55,7 +55,7 @@ def test_table_and_heat_map_show_every_entry(transfer, tmp_path):
     assert "all others" in text
 
 
-def test_domains_must_agree(rng):
+def test_raises_on_different_domains(rng):
     one = {"a": domain(rng, 0), "b": domain(rng, 0)}
     with pytest.raises(ValueError, match="same domains"):
         evaluation.domain_transfer(one, {"a": one["a"], "c": one["b"]}, num_classes=3)

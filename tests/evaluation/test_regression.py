@@ -33,7 +33,7 @@ def test_measures_equal_their_formulas(rng):
         np.testing.assert_allclose(found[name], value, rtol=1e-12, err_msg=name)
 
 
-def test_constant_predictions_correlate_with_nothing():
+def test_constant_predictions_have_zero_correlation():
     found = evaluation.regression_measures(np.ones(4), np.array([1.0, -1.0, 2.0, 0.0]))
     assert found["Pearson"] == 0
     assert found["accuracy positive"] == 2 / 3
@@ -41,7 +41,7 @@ def test_constant_predictions_correlate_with_nothing():
     np.testing.assert_allclose(found["F1 positive"], 0.8 * 2 / 3)
 
 
-def test_ridge_is_sklearns(rng):
+def test_ridge_equals_scikit_learn(rng):
     x, y = rng.normal(size=(30, 8)) + 2, rng.normal(size=30)
     weights, intercepts = evaluation.ridge(x, y, [0.01, 1.0])
     for w, b, penalty in zip(weights, intercepts, (0.01, 1.0)):
@@ -69,7 +69,7 @@ def test_penalty_comes_from_the_validation_split_and_test_is_scored_once(rng):
     assert "50 rows of the validation split" in by_name["MAE"].protocol
 
 
-def test_groups_are_held_out_whole():
+def test_holds_out_whole_groups():
     # A feature that names the speaker predicts within a speaker and not across: rows held out would be fooled.
     rng = np.random.default_rng(3)
     groups = np.repeat(np.arange(20), 10)
@@ -99,7 +99,7 @@ def test_groups_are_held_out_whole():
         ({"valid_features": np.ones((3, 4))}, "given together"),
     ],
 )
-def test_bad_input_is_refused(rng, change, message):
+def test_raises_on_bad_input(rng, change, message):
     given = {
         "train_features": rng.normal(size=(10, 4)),
         "train_targets": rng.normal(size=10),

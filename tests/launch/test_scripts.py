@@ -66,7 +66,7 @@ def test_shellcheck(name):
     assert run("bash", "-n", LAUNCH / name).returncode == 0
 
 
-def test_shellcheck_would_say_so(tmp_path):
+def test_shellcheck_detects_errors(tmp_path):
     (tmp_path / "bad.sh").write_text("#!/bin/bash\nrm -rf $1/*\n")
     assert "SC2086" in run(TOOLS / "shellcheck", tmp_path / "bad.sh").stdout
 
@@ -78,7 +78,7 @@ def test_dockerfile_linter(tmp_path):
     assert "DL3006" in run(TOOLS / "hadolint", tmp_path / "Dockerfile").stdout
 
 
-def test_dockerfile_copies_what_is_there_and_what_the_build_gets():
+def test_dockerfile_copies_existing_files():
     text = (LAUNCH / "Dockerfile").read_text()
     copied = [word for line in re.findall(r"^COPY (.*)$", text, re.M) for word in line.split()[:-1]]
     assert copied
@@ -88,7 +88,7 @@ def test_dockerfile_copies_what_is_there_and_what_the_build_gets():
         assert f"!{name.removeprefix('./')}" in kept
 
 
-def test_every_file_says_what_to_fill_in_and_none_names_a_machine():
+def test_files_list_their_settings_and_name_no_machine():
     for file in LAUNCH.iterdir():
         if not file.is_file() or file.suffix == ".dockerignore":
             continue
@@ -177,7 +177,7 @@ def test_sbatch_directives():
         ("#SBATCH --requeue=yes", "requeue cannot be yes"),
     ],
 )
-def test_wrong_sbatch_directives_are_seen(line, error):
+def test_detects_wrong_sbatch_directives(line, error):
     assert error in directive_errors(f"#!/bin/bash\n{line}\n")[0]
     assert "after the first command" in directive_errors("#!/bin/bash\necho\n#SBATCH --nodes=2\n")[0]
 
@@ -299,7 +299,7 @@ def test_jobset_schema():
         jsonschema.validate(jobset, JOBSET)
 
 
-def test_jobset_is_filled_in():
+def test_jobset_fields_are_replaced():
     options = '--train.epochs 5 --train.note a"b\\c'
     jobset = render(
         NAME="run-7", IMAGE="host/mvcl:1", HOSTS="16", TOPOLOGY="8x8", CLAIM="mine", OPTIONS=options
@@ -359,12 +359,12 @@ def test_pod_dry_run_runs_nothing(stand_ins):
         stand_ins.calls()
 
 
-def test_pod_refuses_what_it_cannot_know(stand_ins):
+def test_pod_needs_its_settings(stand_ins):
     refused = run(LAUNCH / "tpu_pod.sh", "up", env=stand_ins.env | {"PROJECT": "my-project"})
     assert refused.returncode == 2
     assert "set PROJECT" in refused.stderr
     assert run(LAUNCH / "tpu_pod.sh", "upp").returncode == 2
-    assert "Set here or in the environment" in run(LAUNCH / "tpu_pod.sh", "--help").stdout
+    assert "To fill in" in run(LAUNCH / "tpu_pod.sh", "--help").stdout
 
 
 # A slice that is there once it was created. Commands for its workers are run here, in a home of their own.
@@ -400,7 +400,7 @@ def worker(stand_ins, tmp_path):
     return stand_ins.env | POD | {"HOME": str(home), "STATE": str(tmp_path / "state")}
 
 
-def test_pod_from_nothing_to_the_end_of_a_run(stand_ins, worker):
+def test_pod_creates_installs_and_runs(stand_ins, worker):
     env = worker | {
         "OPTIONS": "objective:m3g --train.epochs 3",
         "MVCL_EXIT": "0",
@@ -427,7 +427,7 @@ def test_pod_from_nothing_to_the_end_of_a_run(stand_ins, worker):
     assert "ended with exit code 3" in ended.stdout
 
 
-def test_pod_is_stopped_by_sigterm(worker):
+def test_pod_stop_sends_sigterm(worker):
     env = worker | {"MVCL_TENTHS": "300"}
     for command in ("create", "install", "run"):
         done = run(LAUNCH / "tpu_pod.sh", command, env=env)
@@ -439,7 +439,7 @@ def test_pod_is_stopped_by_sigterm(worker):
     assert "saved" in followed.stdout
 
 
-def test_pod_comes_back_after_preemption(stand_ins, worker):
+def test_pod_is_created_again_after_preemption(stand_ins, worker):
     # the first connection that follows the log breaks with the slice
     stand_ins(
         "gcloud",

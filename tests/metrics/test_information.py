@@ -41,7 +41,7 @@ def test_nwj_bound_is_tight_at_the_density_ratio(x64):
 
 
 @pytest.mark.parametrize(("batch", "ratio"), [(8, 1.0), (64, 1e3), (64, 1e6), (100, 0.1), (16, 1e12)])
-def test_optimal_multiplicity_against_all(batch, ratio):
+def test_optimal_multiplicity_equals_exhaustive_search(batch, ratio):
     values = {
         m: min(metrics.gaussian_information(m, ratio), math.log(batch - m + 1))
         for m in range(2, batch // 2 + 1)

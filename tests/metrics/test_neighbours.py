@@ -43,7 +43,7 @@ def test_equals_scikit_learn_on_digits():
     assert clear.sum() > 590
 
 
-def test_weight_and_temperature_decide():
+def test_weights_depend_on_temperature():
     """One near neighbour of class 0 against two farther ones of class 1; by hand at both temperatures.
 
     cos = 1, 0.8, 0.8: 2 e^{-0.2/0.07} = 0.115 < 1, but 2 e^{-0.2/1} = 1.64 > 1.
@@ -56,14 +56,14 @@ def test_weight_and_temperature_decide():
         assert found.tolist() == [expected]
 
 
-def test_cold_temperature_and_zero_vectors_stay_finite():
+def test_low_temperature_and_zero_vectors_are_finite():
     train = np.array([[1, 0], [0, 1], [0, 0]], np.float32)
     test = np.array([[0, 2], [3, 1], [0, 0]], np.float32)
     found = weighted_knn(train, np.array([2, 1, 0]), test, num_classes=3, k=3, temperature=1e-3)
     np.testing.assert_array_equal(found[:2], [1, 2])
 
 
-def test_blocks_of_test_rows_do_not_matter(rng, monkeypatch):
+def test_result_does_not_depend_on_blocks(rng, monkeypatch):
     train, test = rng.normal(size=(30, 4)), rng.normal(size=(17, 4))
     labels = rng.integers(0, 3, size=30)
     whole = weighted_knn(train, labels, test, num_classes=3, k=7)

@@ -90,7 +90,7 @@ def test_parameter_count(config, shape, expected):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet18_cifar", "vit_tiny", "convnet", "mlp"])
-def test_every_encoder_takes_any_channels(name):
+def test_encoders_accept_any_number_of_channels(name):
     shape = (32, 32, 5)
     features = []
 
@@ -108,7 +108,7 @@ def statistics(state):
 
 
 @small
-def test_features_depend_on_the_batch_where_the_encoder_has_batch_statistics(name, rng):
+def test_features_depend_on_the_batch_with_batch_statistics_only(name, rng):
     _, shape = SMALL[name]
     x = rng.normal(size=(8, *shape)).astype(np.float32)
     other = np.concatenate([x[:4], 5 + 3 * x[4:]])
@@ -118,7 +118,7 @@ def test_features_depend_on_the_batch_where_the_encoder_has_batch_statistics(nam
 
 
 @pytest.mark.parametrize("name", ["resnet_cifar", "convnet", "mlp_batch"])
-def test_evaluation_moves_no_statistics_and_training_moves_all(name, rng):
+def test_training_updates_statistics_and_evaluation_does_not(name, rng):
     x = (2 + rng.normal(size=(8, *SMALL[name][1]))).astype(np.float32)
     before = statistics(compiled(name)[1])
     trained, evaluated = (statistics(call(name, x, view)[1]) for view in (train_view, eval_view))
@@ -147,7 +147,7 @@ def test_running_statistics_by_hand(rng):
     np.testing.assert_allclose(module.norms[0].var[...], 0.9 + 0.1 * h.var(0), rtol=1e-4)
 
 
-def test_statistics_do_not_cancel_at_a_large_mean():
+def test_variance_is_accurate_at_a_large_mean():
     # deviations of 0.01 about 1000: E[x^2] - E[x]^2 has no digit left of the variance 1e-4
     module = MLP((1, 1), norm="batch").build((1,), dtype=jnp.float32, rngs=nnx.Rngs(0))
     module.linears[0].kernel[...] = jnp.ones((1, 1))
@@ -174,7 +174,7 @@ def test_statistics_are_those_of_the_global_batch(name, rng, mesh):
 
 
 @pytest.mark.parametrize("name", ["vit", "convnet"])
-def test_flops_per_device_fall_with_devices(name, mesh):
+def test_flops_per_device_decrease_with_devices(name, mesh):
     module, shape = build(name)
     graph, params, rest = nnx.split(module, nnx.Param, ...)
 
@@ -222,7 +222,7 @@ def test_gradients_are_finite_and_reach_every_parameter(name, rng):
 
 @pytest.mark.parametrize(("size", "stride"), [(3, 2), (1, 2), (2, 2), (3, 3)])
 @pytest.mark.parametrize("shape", [(2, 8, 8, 3), (2, 7, 5, 2), (1, 1, 1, 4)])
-def test_patch_convolution_is_the_convolution(size, stride, shape, rng):
+def test_patch_convolution_equals_the_convolution(size, stride, shape, rng):
     x = rng.normal(size=shape).astype(np.float32)
     kernel = rng.normal(size=(size, size, shape[-1], 6)).astype(np.float32)
     padding = ((size // 2, size // 2),) * 2
@@ -251,7 +251,7 @@ def test_zero_init_residual_starts_blocks_as_the_identity(rng):
     assert float(jnp.abs(plain.layer1[0](x) - x).max()) > 0.1
 
 
-def test_seed_decides_the_parameters():
+def test_parameters_depend_on_the_seed():
     first, again, other = (
         nnx.state(ConvNet().build((8, 8, 1), dtype=jnp.float32, rngs=nnx.Rngs(seed)), nnx.Param)
         for seed in (0, 0, 1)
@@ -288,12 +288,12 @@ def test_initial_scales():
         (MLP(), (), r"input_shape of MLP must have at least one entry; got \(\)"),
     ],
 )
-def test_bad_configs_are_refused(config, shape, message):
+def test_raises_on_bad_configs(config, shape, message):
     with pytest.raises(ValueError, match=message):
         config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(0))
 
 
-def test_unknown_name_lists_the_names_and_the_nearest():
+def test_unknown_name_error_lists_names_and_the_nearest():
     with pytest.raises(ValueError, match=r"encoder must be one of resnet18, .*did you mean resnet50\?"):
         encoder_config("resnet5")
 
@@ -317,7 +317,7 @@ def test_configs_are_frozen_hashable_and_override_from_the_command_line():
     assert changed.encoder == ConvNet((8, 16))
 
 
-def test_mlp_with_gelu_is_its_formula(rng):
+def test_mlp_with_gelu_equals_its_formula(rng):
     module = MLP((5, 4), activation="gelu").build((3,), dtype=jnp.float32, rngs=nnx.Rngs(0))
     x = rng.normal(size=(6, 3)).astype(np.float32)
     (w1, b1), (w2, b2) = ((np.asarray(l.kernel[...]), np.asarray(l.bias[...])) for l in module.linears)

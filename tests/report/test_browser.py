@@ -231,7 +231,7 @@ def test_several_runs_and_hostile_names(browser, make_run, tmp_path):
     ],
 )
 @pytest.mark.parametrize("policy", ["kept", "removed"])
-def test_a_broken_page_is_seen_to_be_broken(browser, run, tmp_path, before, after, which, policy):
+def test_checks_detect_a_broken_page(browser, run, tmp_path, before, after, which, policy):
     """The checks above can fail, with the page's own Content-Security-Policy and without it."""
     (run / "embeddings.npz").unlink()
     out = write_report([run], tmp_path / "r.html")

@@ -29,7 +29,7 @@ def test_weights_and_accuracies(run, tmp_path):
     assert "Missing" not in page.titles
 
 
-def test_other_examples_give_no_curve(run, tmp_path):
+def test_no_curve_for_embeddings_of_other_examples(run, tmp_path):
     looks = [{"step": s, "clusters": [[0, 1], [1, 0]]} for s in (0, 5)]
     (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
     page = page_of(run, out=tmp_path / "report.html")

@@ -27,7 +27,7 @@ NAMED = {row.name: row for row in sem.ROWS}
     ["SEM, InfoNCE, CMI", "InfoNCE without W and R", "SEM, PSCL, JSD", "SEM, InfoNCE, CMI, sample weights"],
 )
 @pytest.mark.slow
-def test_a_row_that_continues_the_shared_reconstruction_equals_a_run_from_its_start(name, tmp_path):
+def test_row_from_the_shared_reconstruction_equals_a_full_run(name, tmp_path):
     row = NAMED[name]
     continued = sem.trained(TABLE, row, 3, tmp_path)
     whole = tmp_path / "whole"

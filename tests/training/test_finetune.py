@@ -76,7 +76,7 @@ def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
-def test_seeds_are_averaged_and_continued(config, tmp_path):
+def test_averages_seeds_and_resumes(config, tmp_path):
     optimizer = AdamW(learning_rate=1e-2)
     train = dataclasses.replace(config.train, steps=60, log_every=30)
     config = dataclasses.replace(config, optimizer=optimizer, train=train)
@@ -106,9 +106,9 @@ def test_accuracy_of_predictions():
         ({"encoder": models.ConvNet(widths=(4, 4))}, "its encoder differs"),
         ({"method": methods.MocoV2(queue=0)}, "needs method simclr or supervised, got MocoV2"),
         ({"method": methods.Supervised(mixup=-1.0)}, r"method\.mixup must be at least 0, got -1"),
-        ({"method": methods.Supervised(label_smoothing=1.0)}, r"must lie in \[0, 1\), got 1\.0"),
+        ({"method": methods.Supervised(label_smoothing=1.0)}, r"must be in \[0, 1\), got 1\.0"),
     ],
 )
-def test_configs_that_cannot_be_fine_tuned(config, tmp_path, change, message):
+def test_raises_on_configs_that_cannot_be_fine_tuned(config, tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         training.train(dataclasses.replace(config, **change), tmp_path)

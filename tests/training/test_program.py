@@ -36,13 +36,13 @@ def on_one(tiny):
 
 
 @pytest.mark.parametrize("mesh", [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2)], ids=str)
-def test_the_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
+def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
     losses, _ = curve(dataclasses.replace(tiny, mesh=mesh))
     np.testing.assert_allclose(losses, on_one[0], rtol=1e-5)
     assert losses[-1] < losses[0] - 0.1
 
 
-def test_views_are_the_same_on_any_number_of_devices(tiny):
+def test_views_do_not_depend_on_devices(tiny):
     views = []
     for devices in (1, 8):
         run = training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=devices)))
@@ -100,7 +100,7 @@ def flops(config):
     return run.program.step.lower(state, batch).compile().cost_analysis()["flops"]
 
 
-def test_each_device_computes_its_own_rows(tiny):
+def test_devices_compute_only_their_rows(tiny):
     config = dataclasses.replace(
         tiny,
         encoder=models.ConvNet(widths=(32, 64)),
@@ -135,7 +135,7 @@ def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
     assert abs(expected - float(losses.info_nce(*z))) > 0.1
 
 
-def test_batches_that_do_not_divide(tiny):
+def test_raises_on_batches_that_do_not_divide(tiny):
     with pytest.raises(ValueError, match=r"32 examples does not divide over 6 devices.*30 or 36"):
         training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=6)))
     with pytest.raises(ValueError, match="16 \\* 1 devices, but there are 8"):
@@ -206,7 +206,7 @@ def test_lars_is_optax_lars():
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), u, v)
 
 
-def test_schedules_end_where_they_say():
+def test_schedules_end_at_their_end_values():
     optimizer = AdamW(
         learning_rate=0.4,
         end_learning_rate=0.1,
@@ -229,7 +229,7 @@ def test_schedules_end_where_they_say():
     ("name", "expected"),
     [("info_nce", np.log(64)), ("nt_xent", np.log(127)), ("byol", 2.0), ("mv_infonce", np.log(64))],
 )
-def test_chance_level_is_that_of_empty_features(name, expected):
+def test_chance_level_of_features_without_information(name, expected):
     of_views = methods.of_views(getattr(losses, name))
     np.testing.assert_allclose(
         methods.chance_level(lambda z: of_views(z)[0], 2, 64, 4096), expected, atol=2e-3

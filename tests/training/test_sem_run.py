@@ -60,7 +60,7 @@ def test_recipes_have_the_released_schedule(name):
     )
 
 
-def test_a_batch_that_the_table_has_is_advised():
+def test_error_suggests_a_valid_batch_size():
     outline = data.Outline(25, 3, data.ExampleSpec(((3,), (2,)), given=True))
     config = suited_to(load(ROOT / "configs/xu/sem.py:tables"), outline)
     with pytest.raises(ValueError, match=r"25 examples .* 8 devices; use --train\.batch-size 24, or fewer"):
@@ -68,7 +68,7 @@ def test_a_batch_that_the_table_has_is_advised():
 
 
 @pytest.mark.slow
-def test_digits_by_six_descriptions(tmp_path):
+def test_sem_on_digits_views(tmp_path):
     """As the recipe has it; more than the best description by itself, and than all of them raw."""
     assert (
         cli.main(["train", str(ROOT / "configs/xu/sem.py:digits_views"), "--workdir", str(tmp_path / "run")])
@@ -167,7 +167,7 @@ def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_cut_is_the_run_that_was_not(tmp_path):
+def test_interrupted_run_equals_uninterrupted_run(tmp_path):
     """W is in the checkpoint, and what is taken at its step is taken again."""
 
     def config(steps):
