@@ -1,4 +1,4 @@
-"""The command as a person types it: what it prints, and its exit codes."""
+"""The command line: output and exit codes."""
 
 import json
 import os
@@ -159,7 +159,7 @@ def test_help_of_a_config_describes_its_fields(capsys):
         "--views.policy.crop-scale",
     ):
         assert words in out
-    assert "--objective.symmetric" not in out  # that is another objective's
+    assert "--objective.symmetric" not in out  # an option of another objective
     help_of_temperature = out[out.index("--objective.temperature") :][:400]
     assert "positive" in help_of_temperature
 

@@ -1,4 +1,4 @@
-"""A file is seen whole or not at all."""
+"""Files are written atomically."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""benchmarks/scale.py counts what can be counted by hand."""
+"""Counts of benchmarks/scale.py against manual counts."""
 
 import jax
 import jax.numpy as jnp

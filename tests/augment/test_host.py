@@ -1,4 +1,4 @@
-"""Crops on the host: Pillow's resize of a box that depends on (seed, epoch, index, view) alone."""
+"""Crops on the host: Pillow's resize of a box that depends on (seed, epoch, index, view) only."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_crops_are_deterministic():
 
 
 def test_crops_are_boxes_of_the_image():
-    """On ramps of x and y a crop's mean colours give its centre, its spread gives its sides."""
+    """On ramps of x and y, a crop's mean colours give its centre and their spread its sides."""
     rows, columns = np.meshgrid(np.arange(200), np.arange(240), indexing="ij")
     ramp = np.stack([columns, rows, 0 * rows], -1).astype(np.uint8)
     policy = augment.policy("simclr", image_size=10, crop_scale=(0.25, 0.5))

@@ -1,4 +1,4 @@
-"""Mixup, CutMix, erasing and smoothing against numpy, and the laws they are drawn from."""
+"""Mixup, CutMix, erasing and smoothing against numpy, and the distributions of their draws."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Policies: the published parameters, overrides, and what is refused."""
+"""Policies: published parameters, overrides, errors."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Views are functions of (seed, epoch, index, view), whatever the batch, the devices and the pieces."""
+"""Views are functions of (seed, epoch, index, view), independent of batch, devices and pieces."""
 
 import math
 import re
@@ -31,7 +31,7 @@ def views():
 
 
 def test_view_depends_on_its_key_only(views):
-    """One view at a time, from its key alone."""
+    """One view at a time, from its key only."""
     apply = jax.jit(lambda key, image: augment.apply_policy(EVERYTHING, key, image))
     for i, v in [(0, 0), (3, 2), (15, 1)]:
         alone = apply(augment.view_key(5, EPOCH[i], INDEX[i], v), IMAGES[i])
@@ -100,7 +100,7 @@ def on_devices(devices):
 
 @pytest.mark.parametrize("pieces", [False, True])
 def test_devices_share_the_work_with_equal_results(views, pieces, monkeypatch):
-    """Each device computes its own rows and gathers none; all counts of devices give the same bits."""
+    """Each device computes its rows and gathers none; all numbers of devices give the same bits."""
     if pieces:
         monkeypatch.setattr("mvcl.augment._views._CACHE_BYTES", 1)
     results = {devices: on_devices(devices) for devices in (1, 2, 8)}
@@ -115,7 +115,7 @@ def test_devices_share_the_work_with_equal_results(views, pieces, monkeypatch):
 
 
 def test_work_check_detects_views_first_order():
-    """The check above can fail: views first and flattened, each of 8 devices does more than its share."""
+    """The check above can fail: with views first, each of 8 devices does more than its share."""
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     rows = NamedSharding(mesh, PartitionSpec("data"))
     weights = np.ones((12, 12), np.float32)
@@ -130,7 +130,7 @@ def test_work_check_detects_views_first_order():
 
 
 def test_crops_made_on_the_host(views):
-    """Rank 5: the crop is given; all else of the view is drawn as it would be."""
+    """Rank 5: the crop is given; the rest of the view is drawn as usual."""
     size = 12
     boxes = np.array([0, 0, size, size], np.float32)
     crops = np.random.default_rng(1).integers(0, 256, (16, 2, size, size, 3), dtype=np.uint8)

@@ -14,7 +14,9 @@ from mvcl.data import _eeg, _shards
 from mvcl.data._eeg import CHANNELS, STAGES, Eeg, PrepareEeg, Recording, windows
 
 SIX = CHANNELS["physionet2018"]
-SINE = 1.349 / math.sqrt(2)  # quartiles of A sin lie at ±A/sqrt(2), so scaled by IQR/1.349 its peak is this
+SINE = 1.349 / math.sqrt(
+    2
+)  # quartiles of A sin are ±A/sqrt(2), so this is its peak after scaling by IQR/1.349
 
 
 def sine(frequency, seconds, rate, amplitude=40.0, offset=7.0):
@@ -22,7 +24,7 @@ def sine(frequency, seconds, rate, amplitude=40.0, offset=7.0):
 
 
 def write_physionet(root, name, seconds=270, rate=200, stages=((15, "W"), (75, "N1"), (165, "R")), scale=1.0):
-    """A record as the challenge has it: signals in a MATLAB file under a WFDB header, stages among arousals."""
+    """A record in the challenge's layout: signals in a MATLAB file with a WFDB header, stages among arousals."""
     folder = root / name
     folder.mkdir(parents=True)
     channels = ("F3-M2", "F4-M1", "C3-M2", "C4-M1", "O1-M2", "O2-M1", "E1-M2", "SaO2")
@@ -73,7 +75,7 @@ def edf_header(labels, samples, records, seconds, kind, physical, digital):
 
 
 def write_sleep_edfx(root, night, hypnogram, seconds=600, rates=(100, 100, 1), labels=None, scale=1.0):
-    """A night as SleepEDFx has it: an EDF of signals, an EDF+ of annotations beside it."""
+    """A night in SleepEDFx's layout: an EDF file of signals and an EDF+ file of annotations."""
     root.mkdir(parents=True, exist_ok=True)
     labels = labels or ("EEG Fpz-Cz", "EEG Pz-Oz", "Temp rectal")
     signals = [scale * sine(0.513 + 0.247 * i, seconds, rate) for i, rate in enumerate(rates)]
@@ -138,9 +140,9 @@ def test_sleep_edfx_windows_follow_the_hypnogram(tmp_path):
         3,
         3,
         2,
-    ]  # 3 and 4 are one; of stage 2's 45 s one window; unscored ones are no examples
+    ]  # 3 and 4 are one; of stage 2's 45 s one window; unscored ones are dropped
     sizes = {len(split): split.labels.tolist() for split in splits.values()}
-    assert sizes == {16: whole * 2, 5: [0, 0, 3, 3, 3]}  # both nights of a subject on one side
+    assert sizes == {16: whole * 2, 5: [0, 0, 3, 3, 3]}  # both nights of a subject in one split
     split = next(split for split in splits.values() if len(split) == 16)
     assert split.spec.view_names == ("EEG Fpz-Cz", "EEG Pz-Oz")
     assert set(split.groups) == {split.groups[0]}
@@ -216,12 +218,12 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
     shard.write_bytes(whole[:-1])
     with pytest.raises(ValueError, match=rf"has {len(whole) - 1} bytes instead of {len(whole)}"):
         Eeg(path=str(tmp_path / "out")).open()
-    options.run()  # the torn shard is written again
+    options.run()  # the damaged shard is written again
     assert shard.read_bytes() == whole
     facts = shard.with_suffix(".json")
     for damaged in ("{", "[]", '{"file": "eeg-00000-of-00001.array_record", "bytes": "x"}'):
         facts.write_text(damaged)
-        options.run()  # as is a shard of which nothing is known
+        options.run()  # so is a shard without facts
         assert json.loads(facts.read_text())["bytes"] == len(whole) == shard.stat().st_size
         verify.run()
     (tmp_path / "out" / "plan.json").write_text("[]")
@@ -277,7 +279,7 @@ def test_error_names_corrupt_nights(tmp_path):
     for i in range(5):
         write_sleep_edfx(root, f"SC40{i}1E", HYPNOGRAM)
     signals, hypnogram = root / "SC4001E0-PSG.edf", root / "SC4011EC-Hypnogram.edf"
-    signals.write_bytes(signals.read_bytes()[:-2])  # mne would read all but the last record
+    signals.write_bytes(signals.read_bytes()[:-2])  # mne reads all but the last record
     hypnogram.write_bytes(hypnogram.read_bytes()[:-2])
     (root / "SC4021EC-Hypnogram.edf").unlink()
     (root / "SC4031E0-PSG.edf").write_bytes(b"hello" * 400)
@@ -300,18 +302,18 @@ def recording(values, stages, rate=100.0):
 def test_drops_windows_that_are_missing_constant_or_long_awake(rng):
     x = rng.normal(size=(2, 300 * 100))
     x[0, 3500] = np.nan  # in the second window
-    x[1, 6000:9000] = 5.0  # the third does not change
+    x[1, 6000:9000] = 5.0  # the third is constant
     x[1, 9500] = 1e6  # an artefact, clipped
     cut, labels, dropped = windows(recording(x, [(0.0, 150.0, 2), (150.0, 400.0, 1)]), 100, 30)
     assert (labels.tolist(), dropped) == (
         [2, 2, 2] + [1] * 5,
         2 + 3,
-    )  # three more reach past the end at 300 s
+    )  # three more exceed the end at 300 s
     assert cut.max() == 20
     quartiles = np.percentile(x[1], (25, 50, 75))
     expected = (x[1, 12_000:15_000] - quartiles[1]) / ((quartiles[2] - quartiles[0]) / 1.349)
     np.testing.assert_allclose(cut[2, 1], expected, rtol=1e-6, atol=1e-6)
-    endless = [(-3e15, 60.0, 1), (60.0, 3e15, 2)]  # a torn scoring; the parts inside are kept
+    endless = [(-3e15, 60.0, 1), (60.0, 3e15, 2)]  # a damaged scoring; the parts inside are kept
     clean = rng.normal(size=(1, 120 * 100))
     assert windows(recording(clean, endless), 100, 30)[1].tolist() == [1, 1, 2, 2]
     with pytest.raises(_shards.CorruptExample, match=r"scored from 0\.0 to nan s"):
@@ -329,7 +331,7 @@ def test_resampling_of_an_odd_rate_keeps_time_and_blocks_aliases():
     x = np.stack([np.sin(2 * np.pi * 3 * time), np.sin(2 * np.pi * 3 * time) + np.sin(2 * np.pi * 90 * time)])
     cut, _, _ = windows(recording(x, [(0.0, 60.0, 1)], rate=256.0), 100, 30)
     slow = np.sin(2 * np.pi * 3 * np.arange(3000) / 100)
-    for view in cut[0]:  # away from the record's start, where the filter has no past
+    for view in cut[0]:  # without the start of the record, where the filter has a transient
         np.testing.assert_allclose(view[100:], SINE * slow[100:], atol=0.02)
 
 
@@ -413,7 +415,7 @@ def test_a_missing_library_names_the_extra(tmp_path, monkeypatch):
 
 
 def test_mne_reads_the_same_annotations(tmp_path):
-    # the hypnogram that these tests write is EDF+ as mne, which is not ours, understands it
+    # mne, an independent reader, reads the hypnograms of these tests
     write_sleep_edfx(tmp_path, "SC4001E", HYPNOGRAM)
     notes = mne.read_annotations(tmp_path / "SC4001EC-Hypnogram.edf")
     assert [(a, b, c) for a, b, c in zip(notes.onset, notes.duration, notes.description)] == HYPNOGRAM

@@ -14,7 +14,7 @@ IMAGE = data.ExampleSpec(((2, 2, 1),))
 
 
 def split(bad=(), calls=None):
-    """24 images, each of its own number; some cannot be read."""
+    """24 constant images, one value each; some cannot be read."""
 
     def read(row, epoch):
         if calls is not None:
@@ -29,7 +29,7 @@ def split(bad=(), calls=None):
 
 
 def take(steps, bad=(), limit=10, first_step=0, processes=1, threads=1, reading=None):
-    """Global batches: rows, images and labels, put together from those of all processes."""
+    """Global batches: rows, images and labels, concatenated over all processes."""
     streams = [
         data.batches(
             split(bad), batch_size=B, seed=3, first_step=first_step, process_index=rank, process_count=processes,
@@ -104,7 +104,7 @@ def test_processes_share_corrupt_rows():
     reading = data.Reading(2)
     error = data.CorruptExample("image 5.png cannot be decoded")
     reading.corrupt("train", 5, 7, error)
-    assert reading.unshared(6, 4) == []  # read ahead of its step
+    assert reading.unshared(6, 4) == []  # prefetched for a later step
     assert reading.unshared(7, 4) == [5]
     assert reading.unshared(8, 4) == []
     reading.add_shared([5, 9])
@@ -176,7 +176,7 @@ def test_watched_stream_can_be_closed():
 
 
 def test_corrupt_record_of_a_prepared_data_set(tmp_path):
-    """Eight bytes of one record are turned over: its label is unknown, the others are what they were."""
+    """Eight bytes of one record are inverted: its label is unknown, the others are unchanged."""
     sound = data.Digits(directory=str(tmp_path)).open()["train"]
     (file,) = tmp_path.rglob("*train*array_record*")
     content = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Utterances in the layouts that MMSA distributes, and pickles that want more than to be read."""
+"""Utterances in MMSA's layouts, and unsafe pickles."""
 
 import collections
 import os
@@ -54,7 +54,7 @@ def write(raw, path):
 
 
 def standardized(valid):
-    """What the reader should give: rows less the mean of all training rows, over their deviation, in float64."""
+    """Expected rows: minus the mean of all training rows, divided by their deviation, in float64."""
     out = {}
     for view in range(3):
         every = np.concatenate(valid["train"][view])
@@ -103,7 +103,7 @@ def test_raw_features_and_padding_without_lengths(tmp_path, rng):
     for part in raw.values():
         for name in ("text_bert", "audio_lengths", "vision_lengths"):
             del part[name]
-    raw["train"]["audio"][2] = 0  # nothing there: the view is missing
+    raw["train"]["audio"][2] = 0  # empty: the view is missing
     raw["train"]["vision"][4] = np.roll(raw["train"]["vision"][4], 7 - len(valid["train"][2][4]), axis=0)
     raw["train"]["audio"][0, 0, 1] = -np.inf  # COVAREP's silence
     raw["train"]["audio"][0, 0, 2] = np.nan
@@ -271,7 +271,7 @@ class Calls:
 
 
 def raw_array(shape, dtype, raw):
-    """An array's pickle with pieces of one's choice."""
+    """An array's pickle with arbitrary parts."""
     return (
         b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R(K\x01"
         + pickle.dumps(shape, 2)[2:-1]
@@ -308,12 +308,12 @@ def raw_array(shape, dtype, raw):
         lambda mark: raw_array((10**9,), "f8", b"12345678"),
         lambda mark: raw_array((-1,), "f8", b"12345678"),
         lambda mark: raw_array((1,), "V8", b"12345678"),
-        lambda mark: raw_array((1,), "O8", b"12345678"),  # a pointer of one's choice
+        lambda mark: raw_array((1,), "O8", b"12345678"),  # an arbitrary pointer
         lambda mark: raw_array((3,), "O8", [1]),
         lambda mark: b"",
         lambda mark: b"\x80",
         lambda mark: b"not a pickle",
-        lambda mark: b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".",  # deeper than anything goes
+        lambda mark: b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".",  # deeper than the recursion limit
     ],
 )
 def test_raises_on_unsafe_pickles(tmp_path, bad):
@@ -325,7 +325,7 @@ def test_raises_on_unsafe_pickles(tmp_path, bad):
 
 
 def test_builds_arrays_from_their_parts(tmp_path):
-    # the helper above does write arrays: what is refused there is refused for its pieces
+    # the helper above writes valid arrays: the errors above are due to the parts
     (tmp_path / "a.pkl").write_bytes(raw_array((2,), "f8", struct.pack("<2d", 1.5, -2)))
     assert _pickles.load(tmp_path / "a.pkl").tolist() == [1.5, -2]
 

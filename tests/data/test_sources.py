@@ -113,12 +113,12 @@ def test_error_names_a_corrupt_image(tmp_path, rng):
     write_folder(tmp_path, rng, sizes=((6, 5), (9, 4)))
     broken = tmp_path / "train" / "cat" / "1.png"
     content = broken.read_bytes()
-    broken.write_bytes(content[:60])  # header whole, pixels missing
+    broken.write_bytes(content[:60])  # complete header, missing pixels
     split = data.Folder(path=str(tmp_path)).open()["train"]
     with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be decoded"):
         split.read(1, 0)
     broken.write_bytes(b"no image")
-    split = data.Folder(path=str(tmp_path)).open()["train"]  # what to do about it is the run's business
+    split = data.Folder(path=str(tmp_path)).open()["train"]  # the run decides what to do
     with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be decoded"):
         split.read(1, 0)
 

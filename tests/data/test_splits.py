@@ -1,4 +1,4 @@
-"""The source of your own in the documentation, and what a split and its spec check."""
+"""The source in the documentation, and checks of splits and specs."""
 
 import itertools
 import re
@@ -68,7 +68,7 @@ def test_raises_on_different_sizes_without_a_crop():
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_in_order_gives_every_readable_example_once(world, capfd):
-    """Two processes have as many batches, and together the rows of one; corrupt ones are left out and counted."""
+    """Two processes have equally many batches and together the rows of one; corrupt ones are skipped and counted."""
 
     def read(row, epoch):
         if row in (2, 9):

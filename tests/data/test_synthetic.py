@@ -1,4 +1,4 @@
-"""Synthetic data: chosen shapes, the same for a seed, with a signal that probes find, for every evaluation."""
+"""Synthetic data: shapes, determinism, a signal that probes find, all evaluations."""
 
 import itertools
 
@@ -41,7 +41,7 @@ def test_same_options_give_the_same_examples_of_the_stated_shapes(kind):
             ):
                 np.testing.assert_array_equal(array, again)
                 assert all(size in (None, found) for size, found in zip(shape, array.shape, strict=True))
-    # another seed gives others
+    # another seed gives other examples
     other = type(OPTIONS[kind])(**(vars(OPTIONS[kind]) | {"seed": 1})).open()["train"]
     assert not np.array_equal(other.read(0, 0)[0], one["train"].read(0, 0)[0])
 

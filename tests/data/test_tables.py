@@ -1,4 +1,4 @@
-"""Tables of features from every kind of file, and what is said about tables that are none."""
+"""Feature tables from every kind of file, and errors for invalid tables."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Clusters of groups that are known, and what is written of them."""
+"""Clustering of known groups, and its files."""
 
 import csv
 import dataclasses
@@ -13,7 +13,7 @@ NAMES = ("ox", "ass", "cow")
 
 @pytest.fixture
 def split(rng) -> data.Split:
-    """Three groups of 20: view 0 tells them apart, view 1 is noise, view 2 lacks every other example."""
+    """Three groups of 20: view 0 separates them, view 1 is noise, view 2 lacks every other example."""
     labels = np.repeat(np.arange(3, dtype=np.int32), 20)
     views = (
         (10 * np.eye(3)[labels] + rng.normal(size=(60, 3))).astype(np.float32),
@@ -119,7 +119,7 @@ def test_omits_views_with_fewer_rows_than_clusters(split, tmp_path):
 def test_raises_on_invalid_options(split, options, message):
     with pytest.raises(ValueError, match=f"evaluation.{message}"):
         evaluation.Clustering(**options).check({"train": split})
-    if "clusters" not in options:  # these need no data to be wrong, and a notebook may not have asked
+    if "clusters" not in options:  # these checks need no data
         with pytest.raises(ValueError, match=f"evaluation.{message}"):
             evaluation.Clustering(**options).measure({"train": split.arrays[0]}, {"train": split})
 

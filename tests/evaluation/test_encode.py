@@ -130,7 +130,7 @@ print("same")
 
 @pytest.mark.slow
 def test_two_processes_get_all_rows():
-    """The last batch leaves the first process with 4 rows and the second with 1."""
+    """In the last batch the first process has 4 rows, the second has 1."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

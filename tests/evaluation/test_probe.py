@@ -1,4 +1,4 @@
-"""Probes against scikit-learn's logistic regression, and what the protocols promise."""
+"""Probes against scikit-learn's logistic regression, and properties of the protocols."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def digits():
 
 @pytest.fixture(autouse=True)
 def one_blas_thread():
-    """With the cores busy, BLAS threads wait for each other for seconds in these small fits."""
+    """On busy cores, BLAS threads wait for each other in these small fits."""
     with threadpool_limits(1):
         yield
 
@@ -53,7 +53,7 @@ def test_fit_does_not_depend_on_the_start(digits, rng):
 
 
 def test_linear_probe_on_digits_pixels(digits):
-    """scikit-learn's answer at the penalty that was chosen, which is 1e-3 of the candidates."""
+    """Equals scikit-learn at the chosen penalty, which is 1e-3."""
     accuracy, penalty = linear_probe(*digits, num_classes=10)
     x, y, test, answer = digits
     scale = StandardScaler().fit(x)
@@ -65,11 +65,11 @@ def test_linear_probe_on_digits_pixels(digits):
 
 
 def test_linear_probe_chooses_the_penalty_on_the_training_split(rng):
-    """Many noise features, few rows: the held-out rows choose, whatever the test labels are."""
+    """Many noise features, few rows: the choice does not depend on the test labels."""
     y = np.repeat(np.arange(2), 30)
     x = rng.normal(size=(60, 200)).astype(np.float32)
     x[:, :20] += 0.5 * y[:, None]
-    test, answer = x[:10], 1 - y[:10]  # wrong on purpose
+    test, answer = x[:10], 1 - y[:10]  # deliberately wrong
     accuracy, penalty = linear_probe(x, y, test, answer, num_classes=2, penalties=(1.0, 1e-6))
     _, again = linear_probe(x, y, test, 1 - answer, num_classes=2, penalties=(1.0, 1e-6))
     assert penalty == again

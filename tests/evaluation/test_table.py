@@ -1,4 +1,4 @@
-"""One protocol for all rows, and a table that says so."""
+"""The table: one protocol for all rows."""
 
 import json
 import types
@@ -39,7 +39,7 @@ def test_results_equal_the_functions(blobs):
         result = found[f"{count} labels/class"]
         np.testing.assert_allclose(result.value, np.mean(scores))
         np.testing.assert_allclose(result.deviation, np.sqrt(np.sum((scores - np.mean(scores)) ** 2) / 3))
-    assert "160 nearest of 160 training rows" in found["k-NN"].protocol  # k clipped, and it says so
+    assert "160 nearest of 160 training rows" in found["k-NN"].protocol  # k is clipped
     assert "4 draws (seed 5)" in found["5 labels/class"].protocol
     assert found["k-NN"].deviation is found["linear"].deviation is None
     back = [Result(**r) for r in json.loads(json.dumps([asdict(r) for r in found.values()], allow_nan=False))]

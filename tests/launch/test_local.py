@@ -1,4 +1,4 @@
-"""launch/local.py with small commands in place of a training run."""
+"""launch/local.py with small commands instead of a training run."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Each method against its definition, written out by hand with the same networks."""
+"""Each method against its definition, written by hand with the same networks."""
 
 import dataclasses
 from functools import partial
@@ -48,7 +48,7 @@ def draw(inputs):
 
 
 def moved(tree, rng):
-    """Parameters that differ from those of the other side."""
+    """Randomly changed parameters."""
     return jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(np.float32), tree)
 
 

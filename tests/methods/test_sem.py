@@ -59,7 +59,7 @@ def draw(inputs):
 
 @cache
 def program(learner):
-    """Loss and gradient, compiled once a learner."""
+    """Loss and gradient, compiled once per learner."""
 
     def loss(params, statistics, inputs):
         return learner.loss(params, statistics, inputs, draw, methods.of_views(objective()))
@@ -76,7 +76,7 @@ def gradient_of(learner, params, statistics, inputs):
 
 
 def by_hand(net, x):
-    """Layer by layer, view by view: z, H and what is restored."""
+    """Layer by layer, view by view: z, H and the reconstruction."""
     net = jax.tree.map(np.asarray, nnx.to_pure_dict(nnx.state(net)))
     layers = {
         name: [net[name]["rest"][i] for i in sorted(net[name]["rest"])] for name in ("encoder", "decoder")
@@ -97,7 +97,7 @@ def by_hand(net, x):
 
 
 def moved(params, rng):
-    """Biases are 0 at first; others than 0 are needed to see them."""
+    """Randomly changed parameters: biases are initially 0, which would hide errors."""
     return jax.tree.map(lambda p: p + rng.normal(size=p.shape).astype(np.float32) * 0.3, params)
 
 
@@ -154,7 +154,7 @@ def test_targets_and_contrast_use_clean_views(rng, kind):
 
 
 def test_missing_views(rng):
-    """The loss of what is there: R over the rows that have the view, pairs over those that have both."""
+    """Loss with missing views: R over the rows with the view, pairs over the rows with both."""
     present = rng.random((N, 3)) < 0.7
     learner = build()
     weights = rng.random((3, 3))
@@ -199,7 +199,7 @@ def test_schedule():
 
 
 def two_groups(rng):
-    """Views 0 and 1 know which half an example is of; view 2 is noise."""
+    """Views 0 and 1 depend on the half of an example; view 2 is noise."""
     half = np.where(np.arange(N) < N // 2, 20.0, -20.0)[:, None]
     return tuple(
         (rng.normal(size=(N, w)) + (half if v < 2 else 0)).astype(np.float32) for v, w in enumerate(WIDTHS)
@@ -236,7 +236,7 @@ def test_weights_are_larger_for_views_that_agree(rng):
 
 @pytest.mark.parametrize("kind", ["cmi", "jsd", "mmd", "none"])
 def test_weights_of_views_with_missing_rows(rng, kind):
-    """Each pair by the rows that both have."""
+    """Each pair uses the rows with both views."""
     features = rng.normal(size=(3, N, 4)).astype(np.float32)
     present = np.ones((3, N), bool)
     present[0, :3] = present[2, 6:9] = False

@@ -1,4 +1,4 @@
-"""Clustering scores against their formulas, pair by pair, and the matching against all permutations."""
+"""Clustering scores against pairwise formulas, and the matching against all permutations."""
 
 import itertools
 import math

@@ -37,14 +37,14 @@ def test_equals_scikit_learn_on_digits():
         50, metric="cosine", algorithm="brute", weights=lambda distance: np.exp(-distance / 0.07)
     ).fit(train, labels)
     expected, votes = reference.predict(test), np.sort(reference.predict_proba(test), axis=1)
-    clear = votes[:, -1] - votes[:, -2] > 1e-4  # the rest may go either way by rounding
+    clear = votes[:, -1] - votes[:, -2] > 1e-4  # the rest may differ by rounding
     found = weighted_knn(train, labels, test, num_classes=10, k=50)
     np.testing.assert_array_equal(found[clear], expected[clear])
     assert clear.sum() > 590
 
 
 def test_weights_depend_on_temperature():
-    """One near neighbour of class 0 against two farther ones of class 1; by hand at both temperatures.
+    """One near neighbour of class 0 against two farther ones of class 1, at two temperatures.
 
     cos = 1, 0.8, 0.8: 2 e^{-0.2/0.07} = 0.115 < 1, but 2 e^{-0.2/1} = 1.64 > 1.
     """
@@ -73,7 +73,7 @@ def test_result_does_not_depend_on_blocks(rng, monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_test_split():
-    """Similarities of 8 times as many test rows: 2**27 cells, held 2**24 at once."""
+    """Similarities of 8 times as many test rows: 2**27 cells, 2**24 at a time."""
 
     def temporary(m):
         shapes = [jax.ShapeDtypeStruct(s, d) for s, d in (((2**14, 8), np.float32), ((2**14,), np.int32))]

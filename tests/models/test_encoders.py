@@ -64,7 +64,7 @@ def abstract(config, shape):
     return nnx.eval_shape(lambda: config.build(shape, dtype=jnp.bfloat16, rngs=nnx.Rngs(0)))
 
 
-# The first four are the numbers the project promises. ResNet-34 and -101: torchvision's published 21,797,672
+# The first four numbers are documented. ResNet-34 and -101: torchvision's published 21,797,672
 # and 44,549,160 less the classifiers 512·1000 + 1000 and 2048·1000 + 1000. ViT-Ti: timm's
 # vit_tiny_patch16_224 without head. CIFAR stem: 3·3·3·64 kernel entries in place of 7·7·3·64.
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_views_share_variables(rng):
     x = rng.normal(size=(6, *shape)).astype(np.float32)
     evaluated = eval_view(module)
     before = evaluated(x)
-    module(x)  # moves the running statistics, which the view sees
+    module(x)  # updates the running statistics, shared by the view
     assert float(jnp.abs(evaluated(x) - before).max()) > 1e-3
     assert not module.norms[0].use_running_average
     assert evaluated.linears[0].kernel is module.linears[0].kernel
@@ -148,7 +148,7 @@ def test_running_statistics_by_hand(rng):
 
 
 def test_variance_is_accurate_at_a_large_mean():
-    # deviations of 0.01 about 1000: E[x^2] - E[x]^2 has no digit left of the variance 1e-4
+    # deviations of 0.01 about 1000: E[x^2] - E[x]^2 loses the variance 1e-4 to rounding
     module = MLP((1, 1), norm="batch").build((1,), dtype=jnp.float32, rngs=nnx.Rngs(0))
     module.linears[0].kernel[...] = jnp.ones((1, 1))
     x = np.float32(1000) + np.float32([[-0.01], [0.01]] * 8)
@@ -164,7 +164,7 @@ def mesh():
 @pytest.mark.parametrize("name", ["resnet_cifar", "convnet", "mlp_batch"])
 def test_statistics_are_those_of_the_global_batch(name, rng, mesh):
     shape = SMALL[name][1]
-    offsets = np.arange(8).reshape(8, *[1] * len(shape))  # every device's own row has another mean
+    offsets = np.arange(8).reshape(8, *[1] * len(shape))  # every device's row has another mean
     x = (offsets + rng.normal(size=(8, *shape))).astype(np.float32)
     features, one = call(name, x)
     features_8, eight = call(name, jax.device_put(x, NamedSharding(mesh, PartitionSpec("data"))))
@@ -187,7 +187,7 @@ def test_flops_per_device_decrease_with_devices(name, mesh):
         return jax.jit(jax.grad(loss)).lower(params, x).compile().cost_analysis()["flops"]
 
     ratio = flops(PartitionSpec()) / flops(PartitionSpec("data"))
-    assert 7 < ratio < 8.5  # not 8 to the last: the parameters' own arithmetic is not split
+    assert 7 < ratio < 8.5  # below 8: arithmetic on parameters is not split
 
 
 @pytest.mark.parametrize("name", ["vit", "convnet", "convnet_group", "mlp_batch"])
@@ -196,7 +196,7 @@ def test_bfloat16_is_close_to_float32(name, rng):
     single, half = (call(name, x, dtype=dtype)[0] for dtype in (jnp.float32, jnp.bfloat16))
     assert half.dtype == jnp.float32
     error = np.linalg.norm(half - single) / np.linalg.norm(single)
-    assert 1e-5 < error < 0.1  # below: bfloat16 was not used
+    assert 1e-5 < error < 0.1  # a smaller error would mean that bfloat16 was not used
 
 
 @pytest.mark.parametrize("name", ["resnet_cifar", "vit", "convnet_group", "mlp_batch"])

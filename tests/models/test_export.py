@@ -184,7 +184,7 @@ def vit_tokens(t, x, *, heads):
 
 
 def randomise(module, rng):
-    """Draw every scale, shift, bias and statistic too, so that none is left at a value that hides a mix-up."""
+    """Randomise every scale, shift, bias and statistic too, so that no default value hides an error."""
     for path, variable in nnx.to_flat_state(nnx.state(module, nnx.Any(nnx.Param, nnx.BatchStat))):
         noise = rng.normal(size=variable.shape)
         if path[-1] in ("scale", "var"):
@@ -208,7 +208,7 @@ def same(ours, reference):
 
 
 def every_stage(module, x):
-    """A ResNet's activations as the reference lists them, by its own sub-modules, and the features of a call."""
+    """A ResNet's activations by its sub-modules, in the order of the reference, and its features."""
     outputs = []
     h = nnx.relu(module.bn1(module.conv1(x)))
     for stage in ([], module.layer1, module.layer2, module.layer3, module.layer4):

@@ -70,7 +70,7 @@ def eeg_by_hand(module, x, stretches):
 
 
 def randomised(module, rng):
-    """Norms that do something: scale and shift of a new module are one and zero."""
+    """Random scales and shifts of norms: a new module has ones and zeros."""
     for _, variable in nnx.to_flat_state(nnx.state(module, nnx.Param)):
         value = np.asarray(variable[...]) + 0.1 * rng.normal(size=variable.shape)
         variable[...] = jax.device_put(value.astype(np.float32))
@@ -107,7 +107,7 @@ def test_stretches_equal_adaptive_pooling():
 
 
 def text_by_hand(module, x):
-    """One sequence of valid rows, by loops over heads; padding does not exist here."""
+    """One sequence without padding, by loops over heads."""
     p = lambda v: np.asarray(v[...], np.float64)  # noqa: E731
     linear = lambda m, v: v @ p(m.kernel) + p(m.bias)  # noqa: E731
 
@@ -136,7 +136,7 @@ def test_transformer_ignores_padding(rng):
     lengths = (7, 4, 1, 0)
     for row, length in zip(x, lengths):
         row[length:] = np.nan
-    x[1, 5] = 1.0  # among the padding a row that is there: position 5, between two that are not
+    x[1, 5] = 1.0  # a valid row in the padding: position 5, between two invalid ones
     x[1, 6, :2] = 0.5  # one NaN makes the whole row padding
     found = evaluate(module, x)
     expected = [text_by_hand(module, row[:length].astype(np.float64)) for row, length in zip(x, lengths)]
@@ -183,13 +183,13 @@ def test_dropout_is_a_function_of_the_statistics(rng, config, shape):
     again, _ = step(rest, x)
     second, _ = step(after, x)
     np.testing.assert_array_equal(first, again)
-    assert float(jnp.abs(first - second).max()) > 1e-3  # the next step draws other masks
+    assert float(jnp.abs(first - second).max()) > 1e-3  # the next step has other masks
     module = nnx.merge(graph, params, rest, copy=True)
     advance_dropout(module)
     np.testing.assert_array_equal(step(nnx.state(module, nnx.Not(nnx.Param)), x)[0], second)
     leaves = jax.tree.leaves(rest)
     assert {(leaf.shape, leaf.dtype) for leaf in leaves} == {((), jnp.dtype("uint32"))}
-    assert len({int(leaf) for leaf in leaves}) == len(leaves)  # no two layers share their masks
+    assert len({int(leaf) for leaf in leaves}) == len(leaves)  # all layers have different masks
 
 
 def test_dropout_keeps_the_mean_and_drops_whole_maps():

@@ -1,4 +1,4 @@
-"""What the page says, read back with an HTML parser; how it looks is for test_browser.py."""
+"""Content of the page, read with an HTML parser; test_browser.py tests its layout."""
 
 import io
 import json
@@ -89,7 +89,7 @@ def test_one_run_has_all_sections(run, tmp_path):
 
 
 def test_images_equal_the_arrays(run, tmp_path):
-    """Row i, column j of the grid holds view j of example i, pixel by pixel."""
+    """Row i, column j of the grid is view j of example i, pixel by pixel."""
     images = page_of(run, out=tmp_path / "r.html").all("img")
     data = np.load(run / "views.npz")
     for i in (0, 3, 7):
@@ -155,7 +155,7 @@ def test_compares_several_runs(make_run, tmp_path):
 
 
 def test_shows_user_functions(make_run, tmp_path):
-    """They are shown with their file, and runs whose function changed in between differ."""
+    """They are shown with their file; runs with different versions of a function differ."""
     runs = [make_run("a"), make_run("b")]
     for run, digest in zip(runs, ("0123", "4567")):
         mine = {"_function": "own.py:my_loss", "_digest": digest, "margin": 1}

@@ -59,7 +59,7 @@ def test_grid_gives_the_loss_and_its_gradient(name, rng):
 
 
 def test_networks_train_in_one_run_as_separately():
-    """Three AdamW steps of 3 networks, against one network with the optimiser's own mask for weights."""
+    """Three AdamW steps of 3 networks, against single networks with the optimiser's weight mask."""
     study = dataclasses.replace(TINY, grid=0, learning_rate=0.1, weight_decay=0.5)
     config = studies.config_of(study, "arithmetic", 3)
     run = training.prepare(config)

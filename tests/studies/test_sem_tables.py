@@ -1,4 +1,4 @@
-"""SEM's tables: rows that share their reconstruction, and what is read from the run folders."""
+"""SEM's tables: rows with shared reconstruction, and reading the run folders."""
 
 import dataclasses
 

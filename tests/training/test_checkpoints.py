@@ -94,8 +94,8 @@ def test_resumes_from_a_damaged_checkpoint(tmp_path, damage):
     assert len(lines) == 1
     assert "step 2 is damaged" in lines[0]
     assert "falling back to step 1" in lines[0]
-    assert list((tmp_path / "damaged").iterdir())  # kept, to be looked at
-    assert manager.save(2, state(2), {}, None)  # and its place is free again
+    assert list((tmp_path / "damaged").iterdir())  # kept for inspection
+    assert manager.save(2, state(2), {}, None)  # and the step can be saved again
     manager.close()
     assert Checkpoints(tmp_path, 2).steps() == [1, 2]
 

@@ -1,4 +1,4 @@
-"""Fine-tuning: where it starts, its first step against the formula, devices, and what it learns."""
+"""Fine-tuning: initial state, first step against the formula, devices, accuracy."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ def pretrained(tiny, tmp_path_factory):
 
 @pytest.fixture
 def config(pretrained):
-    """Plain SGD on unchanged images, from the encoder of another run."""
+    """SGD on unchanged images, from the encoder of another run."""
     recipe = training.finetune_config(pretrained)
     return dataclasses.replace(
         recipe,
@@ -48,14 +48,16 @@ def test_first_step_is_that_of_softmax_regression(config, pretrained):
     batch = next(_input.batches(run, 0))
     fresh = jax.tree.map(np.asarray, state["params"])
     new, values = run.program.step(state, jax.device_put(batch))
-    np.testing.assert_allclose(values["loss"], np.log(10), rtol=1e-6)  # zero weights predict nothing
+    np.testing.assert_allclose(
+        values["loss"], np.log(10), rtol=1e-6
+    )  # zero weights predict all classes equally
     views = np.asarray(run.program.views(batch))
     features = np.asarray(models.train_view(trained)(views.reshape(-1, 8, 8, 1)))
     error = 1 / 10 - np.eye(10)[np.repeat(batch["labels"], 2)]
     np.testing.assert_allclose(
         new["params"]["head"]["kernel"][...], -0.1 * features.T @ error / 64, rtol=1e-3, atol=1e-6
     )
-    # Through zero weights the encoder has no gradient yet.
+    # With zero weights the encoder has no gradient.
     jax.tree.map(np.testing.assert_array_equal, new["params"]["encoder"], fresh["encoder"])
 
 

@@ -1,4 +1,4 @@
-"""A run with a slow copy: it is saved, goes on from where it was, and either network can be measured."""
+"""A run with a momentum encoder: checkpoints, resuming, evaluation of either network."""
 
 import dataclasses
 import shutil

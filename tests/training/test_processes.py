@@ -1,4 +1,4 @@
-"""Runs as processes of their own: several of one run, and killed ones."""
+"""Runs in separate processes: several processes of one run, and killed ones."""
 
 import json
 import os
@@ -88,7 +88,7 @@ def test_two_processes_equal_one(whole, tfds, tmp_path):
     )
     np.testing.assert_allclose(losses(workdir), losses(whole), rtol=1e-5)
     assert "trained encoder" in outputs[0]
-    assert "step" not in outputs[1]  # one process speaks
+    assert "step" not in outputs[1]  # only process 0 logs
 
 
 @pytest.mark.parametrize("devices", [2, 8])

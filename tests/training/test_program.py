@@ -1,4 +1,4 @@
-"""The step is the same whatever devices it runs on and however the batch is cut."""
+"""The step does not depend on devices or microbatches."""
 
 import dataclasses
 import itertools
@@ -107,7 +107,7 @@ def test_devices_compute_only_their_rows(tiny):
         train=dataclasses.replace(tiny.train, batch_size=128, log_every=10**9),
     )
     ratio = flops(config) / flops(dataclasses.replace(config, mesh=Mesh(data=8)))
-    assert 6.5 < ratio < 8.5  # the embeddings are gathered, everything before them is split
+    assert 6.5 < ratio < 8.5  # all but the gathered embeddings is split
 
 
 def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
@@ -222,7 +222,7 @@ def test_schedules_end_at_their_end_values():
     np.testing.assert_allclose(float(rate(60)), (0.8 + 0.2) / 2)
     np.testing.assert_allclose(float(rate(100)), 0.2)
     _, rate = _optimizers.build(optimizer, examples=512, steps=20, steps_per_epoch=20)
-    np.testing.assert_allclose(float(rate(10)), 0.8)  # two epochs of warm-up do not fit: half the run
+    np.testing.assert_allclose(float(rate(10)), 0.8)  # two epochs of warm-up are shortened to half the run
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_chance_level_of_features_without_information(name, expected):
 
 
 def test_chance_level_of_mv_dhel_is_that_of_independent_views():
-    # k log(n-1) - log(k(k-1)), the limit of many dimensions; the constant encoder lies (k-1)/temperature above.
+    # k log(n-1) - log(k(k-1)), the limit of many dimensions; constant embeddings are (k-1)/temperature above.
     level = methods.chance_level(losses.mv_dhel, 3, 64, 4096)
     np.testing.assert_allclose(level, 3 * np.log(63) - np.log(6), atol=5e-3)
 

@@ -138,7 +138,7 @@ def test_warns_on_collapse_and_at_chance(tiny, tmp_path, capsys):
         tiny,
         optimizer=training.Sgd(learning_rate=1e-12),
         train=dataclasses.replace(tiny.train, steps=6, log_every=1),
-        objective=partial(losses.mv_infonce, temperature=1e3),  # so flat that nothing can be learnt
+        objective=partial(losses.mv_infonce, temperature=1e3),  # too high to learn anything
     )
     training.train(still, tmp_path / "run")
     assert "stayed at the chance level" in capsys.readouterr().out
@@ -164,7 +164,7 @@ def test_opens_and_embeds_a_run(whole, tmp_path):
 
 
 def test_logs_times_memory_heartbeat_and_profile(tiny, tmp_path):
-    """Where the time of a step goes, memory, utilisation, a sign of life and a profile."""
+    """Times of a step, memory, utilisation, heartbeat and profile."""
     workdir = tmp_path / "run"
     config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, peak_tflops=1e-3))
     training.train(config, workdir, profile=2)
@@ -176,7 +176,7 @@ def test_logs_times_memory_heartbeat_and_profile(tiny, tmp_path):
     run = training.prepare(config)
     batch = next(data.to_devices(_input.batches(run, 0), run.program.batch_sharding))
     flops = run.program.step.lower(run.program.init(), batch).cost_analysis()["flops"]
-    last = log[-1]  # two steps since the row before, one of which was followed by a checkpoint
+    last = log[-1]  # two steps since the previous row, with a checkpoint after one of them
     seconds = sum(last[f"seconds_{part}"] for part in ("data", "step", "log"))
     assert last["model_flops_utilisation"] == pytest.approx(flops / seconds / 1e9, rel=1e-6)
     beat = json.loads((workdir / "heartbeat.json").read_text())
@@ -187,7 +187,7 @@ def test_logs_times_memory_heartbeat_and_profile(tiny, tmp_path):
 
 
 def test_skips_unreadable_examples(tiny, tmp_path):
-    """Of training and of evaluation, in which labels stay beside their features."""
+    """In training and in evaluation, where labels stay aligned with features."""
     run = training.prepare(tiny)
     bad = {"train": (3, 700), "test": (0, 359)}
 
@@ -212,10 +212,10 @@ def test_skips_unreadable_examples(tiny, tmp_path):
 
 
 def test_resumed_run_keeps_the_count_of_corrupt_examples(tiny, tmp_path):
-    """A resumed run knows what was passed over, so that the limit is that of the whole run."""
+    """A resumed run knows the skipped examples, so that the limit is for the whole run."""
     flags = _processes.Flags(training.prepare(tiny).program.mesh, 1 + _processes.MAX_ROWS)
     reading = data.Reading(10)
-    for row in range(9):  # more than a step shares
+    for row in range(9):  # more than can be exchanged in a step
         reading.corrupt("train", row, 1, data.CorruptExample(f"record {row} cannot be read"))
     assert not _processes.should_stop(flags, {"signal": 0}, reading, 1)
     assert reading.passed == set(range(_processes.MAX_ROWS))

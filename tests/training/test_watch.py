@@ -1,4 +1,4 @@
-"""Watching: times that add up, FLOPs, memory, a clock that does not go back, a heartbeat, a profile, flags."""
+"""Monitoring: times, FLOPs, memory, clock, heartbeat, profile; flags and detection of processes."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ from mvcl.training import _processes, _watch
 
 
 class Times:
-    """A monotonic and a wall clock that tests move."""
+    """A monotonic and a wall clock set by the tests."""
 
     def __init__(self, monkeypatch):
         self.monotonic, self.wall = 100.0, 1000.0
@@ -74,9 +74,9 @@ def test_flops_of_a_product():
 
 def test_memory_of_the_process():
     before = _watch.memory()["memory_gib"]
-    held = np.ones(2**26, np.uint8)  # 64 MiB
+    array = np.ones(2**26, np.uint8)  # 64 MiB
     assert _watch.memory()["memory_gib"] - before == pytest.approx(1 / 16, rel=0.2)
-    del held
+    del array
 
 
 def test_clock_does_not_decrease(times):
@@ -98,7 +98,7 @@ def test_heartbeat_is_atomic_rate_limited_and_never_fatal(times, tmp_path, capsy
     assert (beat["step"], beat["steps"], beat["doing"], beat["unix_time"]) == (1, 10, "training", 1000.0)
     assert beat["time"] == "1970-01-01T00:16:40.000+00:00"
     heartbeat.beat(2)
-    assert json.loads(path.read_text())["step"] == 1  # too soon
+    assert json.loads(path.read_text())["step"] == 1  # rate limited
     heartbeat.beat(2, "evaluating", now=True)
     assert json.loads(path.read_text())["doing"] == "evaluating"
     times.monotonic += 6
@@ -250,7 +250,7 @@ def test_raises_on_incomplete_settings(joined, flags, environ, message):
 
 
 def test_cost_of_monitoring(tmp_path):
-    """What a step pays, without the log's rows: less than a millisecond, and a step of interest takes 50."""
+    """Cost per step without log rows: less than a millisecond."""
     watch, profile = _watch.Watch(1, None, None), _watch.Profile(tmp_path, 0, 0)
     heartbeat = _watch.Heartbeat(tmp_path / "heartbeat.json", 10, _watch.Clock())
     begun = time.perf_counter()
