@@ -288,7 +288,7 @@ def test_error_names_corrupt_nights(tmp_path):
     for name, words in (
         ("SC4001E0-PSG.edf", "SC4001E0-PSG.edf is truncated: it has"),
         ("SC4011E0-PSG.edf", "SC4011EC-Hypnogram.edf is truncated: it has"),
-        ("SC4021E0-PSG.edf", "has no hypnograms SC4021E*-Hypnogram.edf beside it"),
+        ("SC4021E0-PSG.edf", "has no hypnograms SC4021E*-Hypnogram.edf in its folder"),
         ("SC4031E0-PSG.edf", "is not an EDF file"),
     ):
         assert words in skipped.pop(name)
@@ -366,8 +366,8 @@ def test_opens_a_second_folder_for_transfer(tmp_path):
     [
         ({"source": ""}, "--source must be the folder of the raw recordings, got ''"),
         ({"source": "nowhere"}, "--source must be the folder"),
-        ({"source": "."}, r"holds no \*\.hea files"),
-        ({"source": ".", "format": "sleep_edfx"}, r"holds no \*-PSG\.edf files"),
+        ({"source": "."}, r"has no \*\.hea files"),
+        ({"source": ".", "format": "sleep_edfx"}, r"has no \*-PSG\.edf files"),
         ({"source": ".", "rate": 0}, "rate must be at least 1"),
         ({"source": ".", "wake_minutes": -1}, "wake_minutes must be at least 0"),
     ],
@@ -389,7 +389,7 @@ def test_raises_on_an_unprepared_folder(tmp_path):
         Eeg(path=str(tmp_path / "out"), test_fraction=1.0).open()
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     for key, value, message in (
-        ("file", "../out/a.array_record", "lies elsewhere"),
+        ("file", "../out/a.array_record", "is outside of the folder"),
         ("bytes", "x", "must be numbers"),
         ("sha256", None, "the checksum of .* must be a string"),
         ("items", [{}], "not a manifest"),
@@ -403,7 +403,7 @@ def test_raises_on_an_unprepared_folder(tmp_path):
     with pytest.raises(ValueError, match=r"manifest\.json is not a manifest"):
         Eeg(path=str(tmp_path / "out")).open()
     (tmp_path / "out" / "manifest.json").write_text('{"kind": "sentiment", "format": 1}')
-    with pytest.raises(ValueError, match="holds sentiment in format 1; wanted is eeg"):
+    with pytest.raises(ValueError, match="has sentiment in format 1, expected eeg"):
         Eeg(path=str(tmp_path / "out")).open()
 
 
