@@ -1,5 +1,6 @@
 """Objectives: pure functions of embeddings, exact to the formulas in their docstrings."""
 
+from mvcl.losses._barlow_twins import barlow_twins as barlow_twins
 from mvcl.losses._bessel import log_bessel_i as log_bessel_i
 from mvcl.losses._byol import byol as byol
 from mvcl.losses._declaration import Operands as Operands
