@@ -397,6 +397,25 @@ def barlow_twins(z, mask, redundancy=5e-3, eps=1e-5):
 
 
 @reference(
+    options=[{}, {"eps": 0.5, "invariance": 2.0}],
+    coinciding=lambda k, n, d, t: -0.5 * np.log(1 + d / 0.2) - 200,
+    pinned=-96.72950144220792,
+)
+def emp_ssl(z, mask, eps=0.2, invariance=200.0):
+    d = z.shape[2]
+    rates, cosines = [], []
+    for view, here in zip(z, mask):
+        if here.any():
+            vectors = view[here]
+            covariance = np.eye(d) + d / (len(vectors) * eps) * vectors.T @ vectors
+            rates.append(np.log(np.linalg.eigvalsh(covariance)).sum() / 2)
+    for l, i in indices(mask):
+        centre = np.mean([z[m, i] for m in range(len(z)) if mask[m, i]], axis=0)
+        cosines.append(unit(z[l, i]) @ unit(centre))
+    return -mean(rates) - invariance * mean(cosines)
+
+
+@reference(
     options=[
         {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 300},
         {"epsilon": 0.5, "cost": "circular_standard_deviation", "tolerance": 1e-13, "max_iterations": 2000},
