@@ -23,8 +23,7 @@ NAMED = {row.name: row for row in sem.ROWS}
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["SEM, InfoNCE, CMI", "InfoNCE without W and R", "SEM, PSCL, JSD", "SEM, InfoNCE, CMI, sample weights"],
+    "name", ["SEM, PSCL, JSD", "InfoNCE without W and R", "SEM, InfoNCE, CMI, sample weights"]
 )
 @pytest.mark.slow
 def test_a_row_that_continues_the_shared_reconstruction_equals_a_run_from_its_start(name, tmp_path):
