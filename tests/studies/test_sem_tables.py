@@ -17,7 +17,7 @@ TABLE = sem.Table(
     pretrain=2,
     rounds=1,
     epochs=2,
-    protocol=evaluation.Clustering(features="head", svm_share=0, runs=1, starts=1),
+    protocol=evaluation.Clustering(features="head", svm_share=0, runs=2, starts=1),
 )
 NAMED = {row.name: row for row in sem.ROWS}
 
