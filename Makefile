@@ -3,10 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train test test-slow test-distributed test-faults reproduce-small reproduce-sem lint clean
+.PHONY: train smoke test test-slow test-distributed test-faults reproduce-small reproduce-sem lint clean
 
 train: .venv/.run
 	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
+
+# Some steps of every config on random data, offline: train, evaluate, report.
+smoke: .venv/.run
+	$(BIN)/python -m benchmarks.smoke
 
 test: lint
 	$(BIN)/python -m pytest -n 2

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from mvcl import training
+from mvcl import cli, training
 
 ROOT = Path(__file__).parents[1]
 HEADER = """# The papers' recipes
@@ -26,13 +26,18 @@ Shidani 2024, Eq. 29: encoder passes by those of 128 epochs of two views.
 """
 
 
+def link(recipe: str) -> str:
+    """A link to the file of a recipe."""
+    return f"[{recipe.removeprefix('configs/')}](../{recipe.partition(':')[0]})"
+
+
 def row(recipe: str, e: training.Estimate) -> str:
     """One line of the table."""
     steps = "unknown" if e.steps is None else f"{e.steps:,}"
     whole = "" if e.steps is None else f"{e.steps * e.flops / 1e15:,.3g}"
     relative = "" if e.relative_compute is None else f"{e.relative_compute:.3g}"
     cells = [
-        f"[{recipe.removeprefix('configs/')}](../{recipe})",
+        link(recipe),
         f"{e.examples:,} x {e.views}",
         f"{e.encoder_parameters:,}",
         f"{e.head_parameters:,}",
@@ -46,14 +51,18 @@ def row(recipe: str, e: training.Estimate) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def experiments(recipes: list[Path]) -> str:
-    """What each file is, from its first line."""
-    lines = []
-    for path in recipes:
-        name = str(path.relative_to(ROOT))
-        first = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
-        lines.append(f"- [{name.removeprefix('configs/')}](../{name}): {first}")
-    return "\n".join(lines)
+def sources() -> dict[str, str]:
+    """FILE.py or FILE.py:VARIANT of each experiment under configs/AUTHOR, and the first lines of its docstrings."""
+    found = {}
+    for file in sorted((ROOT / "configs").glob("*/*.py")):
+        name = str(file.relative_to(ROOT))
+        what = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
+        for variant, line in cli.variants(file).items():
+            if variant == "get_config":
+                found[name] = what
+            elif variant != "tables" and not variant.startswith("smoke"):  # one's own tables have any size
+                found[f"{name}:{variant}"] = line
+    return found
 
 
 def main() -> None:
@@ -64,13 +73,11 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="file for the table")
     options = parser.parse_args()
     training.compilation_cache()
-    files = sorted((ROOT / "configs").glob("*/*.py"))
-    recipes, rows = [file for file in files if file.stem != "tables"], []  # one's own tables have any size
+    recipes, rows = sources(), []
     started = time.monotonic()
-    for i, path in enumerate(recipes):
-        recipe = str(path.relative_to(ROOT))
+    for i, recipe in enumerate(recipes):
         try:
-            rows.append(row(recipe, training.estimate(training.load(path))))
+            rows.append(row(recipe, training.estimate(training.load(ROOT / recipe))))
         except ValueError as error:
             print(f"{recipe}: {error}", file=sys.stderr)
             continue
@@ -79,7 +86,8 @@ def main() -> None:
             file=sys.stderr,
             flush=True,
         )
-    text = HEADER + "\n".join(rows) + "\n\n## Which is which\n\n" + experiments(recipes) + "\n"
+    lines = [f"- {link(recipe)}: {line}" for recipe, line in recipes.items()]
+    text = HEADER + "\n".join(rows) + "\n\n## Which is which\n\n" + "\n".join(lines) + "\n"
     if options.write is not None:
         options.write.write_text(text)
     else:

@@ -33,7 +33,7 @@ SMALL: dict[str, Any] = {
     "hidden": (256, 256, 512),
     "features": 128,
     "embedding": 64,
-}  # configs/xu/digits_views.py
+}  # configs/xu/sem.py:digits_views
 MEASURES = ("ACC", "NMI", "ARI", "purity")
 PAIRS: dict[str, losses.Loss] = {
     "InfoNCE": partial(losses.nt_xent, temperature=1.0),

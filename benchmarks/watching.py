@@ -9,6 +9,7 @@ themselves as well.
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -20,7 +21,7 @@ import jax
 import numpy as np
 
 from mvcl import data, training
-from mvcl.training import _log, _processes, _train, _watch
+from mvcl.training import _input, _log, _processes, _watch
 
 
 def main() -> None:
@@ -35,8 +36,16 @@ def main() -> None:
     training.compilation_cache()
     run = training.prepare(training.load(options.config))
     program, reading = run.program, data.Reading(10)
-    bare = data.to_devices(_train._batches(run, 0, reading), program.batch_sharding)
-    threaded = data.watched(_train._batches(run, 0, reading), 600, reading)
+    unwatched = data.batches(
+        run.splits["train"],
+        batch_size=run.config.examples,
+        seed=run.config.train.seed,
+        threads=run.config.train.threads,
+        crop=_input.training_crop(run),
+        reading=reading,
+    )
+    bare = data.to_devices(unwatched, program.batch_sharding)
+    threaded = _input.batches(run, 0, reading)
     with tempfile.TemporaryDirectory() as folder:
         tools = _watched_tools(run, threaded, Path(folder))
         state = program.init()
@@ -78,9 +87,9 @@ def _watched_tools(run: Any, stream: Iterator[Any], folder: Path) -> dict[str, A
     return {
         "stream": data.to_devices(stream, run.program.batch_sharding),
         "watch": _watch.Watch(run.program.mesh.size, 1e9, 1e12),
-        "heart": _watch.Heartbeat(folder / "heartbeat.json", 10**6, _watch.Clock()),
+        "heartbeat": _watch.Heartbeat(folder / "heartbeat.json", 10**6, _watch.Clock()),
         "trace": _watch.Profile(folder, 0, 0),
-        "agreement": _processes.Agreement(run.program.mesh, 8),
+        "flags": _processes.Flags(run.program.mesh, 1 + _processes.MAX_ROWS),
         "reading": data.Reading(10),
     }
 
@@ -92,15 +101,15 @@ def _watched_step(run: Any, state: Any, step: int, tools: dict[str, Any]) -> tup
     with tools["trace"].step(step):
         state, values = run.program.step(state, batch)
     tools["trace"].after(step, values)
-    _train._agreed({"signal": 0}, tools["agreement"], tools["reading"], step)
-    tools["heart"].beat(step)
+    _processes.stop_agreed(tools["flags"], {"signal": 0}, tools["reading"], step)
+    tools["heartbeat"].beat(step)
     return state, values
 
 
 def _alone(tools: dict[str, Any], config: str, folder: Path, times: int = 1000) -> float:
     """Seconds a step of all but the step and the batch; a row to both logs as often as the config says."""
     every = training.load(config).train.log_every
-    log = _log.Log(folder, steps=10**6, first_step=0, views_per_step=1, out=None)
+    log = _log.Log(folder, steps=10**6, first_step=0, views_per_step=1, out=open(os.devnull, "w"))
     values = {"loss": 1.0, "gradient_norm": 1.0, "effective_rank": 5.0, "chance": 2.0, "learning_rate": 0.1}
     items = iter(data.watched(iter(np.zeros(times)), 600, tools["reading"]))
     begun = time.perf_counter()
@@ -110,8 +119,8 @@ def _alone(tools: dict[str, Any], config: str, folder: Path, times: int = 1000) 
         with tools["trace"].step(step):
             pass
         tools["trace"].after(step, None)
-        _train._agreed({"signal": 0}, tools["agreement"], tools["reading"], step)
-        tools["heart"].beat(step)
+        _processes.stop_agreed(tools["flags"], {"signal": 0}, tools["reading"], step)
+        tools["heartbeat"].beat(step)
         if step % every == every - 1:
             row = tools["watch"].row(step)
             with tools["watch"].log():

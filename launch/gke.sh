@@ -23,7 +23,7 @@ TOPOLOGY=${TOPOLOGY:-4x4}
 CHIPS=${CHIPS:-4}
 HOSTS=${HOSTS:-4}
 CLAIM=${CLAIM:-mvcl-share}
-CONFIG=${CONFIG:-configs/koromilas/cifar10.py}
+CONFIG=${CONFIG:-configs/koromilas/cifar.py}
 OPTIONS=${OPTIONS:-}
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -372,12 +372,26 @@ def _configs(_: Configs) -> int:
     files = sorted((_ROOT / "configs").rglob("*.py"))
     if not files:
         raise ValueError(f"there are no configs in {_ROOT / 'configs'}; run from a checkout of the project")
-    names = [str(f.relative_to(_ROOT)) for f in files]
-    width = max(map(len, names))
-    for name, file in zip(names, files):
-        text = ast.get_docstring(ast.parse(file.read_text())) or ""
-        print(f"{name:<{width}}  {text.splitlines()[0] if text else ''}")
+    for file in files:
+        print(f"{file.relative_to(_ROOT)}\n  {_first_line(ast.parse(file.read_text()))}")
+        for variant, text in variants(file).items():
+            if variant != "get_config":  # what the file gives without a variant
+                print(f"    :{variant:<18} {text}")
     return 0
+
+
+def variants(file: Path) -> dict[str, str]:
+    """The functions of a config file that take nothing, and the first lines of their docstrings; imports nothing."""
+    functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
+    return {
+        node.name: _first_line(node)
+        for node in functions
+        if not node.name.startswith("_") and not ast.unparse(node.args)
+    }
+
+
+def _first_line(node: ast.Module | ast.FunctionDef) -> str:
+    return (ast.get_docstring(node) or "").partition("\n")[0]
 
 
 def _reference(config: str | None) -> Any:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from mvcl import metrics
 from mvcl.report import _figures
-from mvcl.report._read import Row, Run, differences, number, read_run
+from mvcl.report._read import Row, Run, differences, kind, number, read_run
 
 CURVES = (
     ("loss", "Loss", "loss"),
@@ -102,7 +102,7 @@ def _render(runs: Sequence[Run]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"short": _short, "indented": _indented}
+    templates.filters |= {"kind": kind, "short": _short, "indented": _indented}
     return templates.get_template("several.html" if len(runs) > 1 else "one.html").render(shown)
 
 
@@ -113,8 +113,8 @@ def _subtitle(run: Run) -> str:
         value = config.get(key)
         if key == "encoder" and run.looks:
             continue  # such a method has encoders of its own
-        if isinstance(value, Mapping) and "_type" in value:
-            parts.append(str(value.get("name") or value["_type"]))
+        if isinstance(value, Mapping) and kind(value):
+            parts.append(str(value.get("name") or kind(value)))
     views = config.get("views")
     if isinstance(views, Mapping) and "k" in views:
         parts.append(f"{views['k']} views")
@@ -313,7 +313,7 @@ def _differences(runs: Sequence[Run]) -> dict[str, list[str | None]]:
 def _short(value: object) -> str:
     """A value on one line: an object by its class name, a long one cut."""
     if isinstance(value, Mapping):
-        return str(value.get("_type", "{…}"))
+        return kind(value) or "{…}"
     if isinstance(value, list):
         return "[" + ", ".join(_short(item) for item in value[:8]) + (", …]" if len(value) > 8 else "]")
     text = value if isinstance(value, str) else json.dumps(value)

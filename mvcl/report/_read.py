@@ -113,15 +113,21 @@ def read_run(path: Path) -> Run:
     )
 
 
+def kind(node: Mapping[str, Any]) -> str:
+    """Class or function that a part of a config is, without the path of mvcl's own; "" where it names none."""
+    path = str(node.get("_type") or node.get("_function") or "")
+    return path.rpartition(".")[2] if path.startswith("mvcl.") else path
+
+
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted field to leaf value; a nested object's own field holds its class name."""
+    """Dotted field to leaf value; a nested object's own field holds the name of its class or function."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        if key == "_type":
+        if key in ("_type", "_function"):
             continue
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            flat[name] = value.get("_type", "")
+            flat[name] = kind(value)
             flat |= flatten(value, name + ".")
         else:
             flat[name] = value

@@ -11,7 +11,7 @@ from mvcl import _files
 from mvcl.training import _saved
 from mvcl.training._config import Config
 
-# Fields that say how a run is carried out, not what it computes: a run may go on with others.
+# Fields that change how a run is carried out and not what it computes: it may continue with other values.
 _FREE = (
     "mesh.",
     "checkpoint.",

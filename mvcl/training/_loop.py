@@ -18,7 +18,7 @@ from mvcl.training._signals import Interrupted
 
 
 class Diverged(RuntimeError):
-    """The loss is not a number any more."""
+    """The loss became NaN or infinite."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     """Train from a step to the end of the run.
 
     Raises:
-      Interrupted: a process was told to stop; all saved the same step.
+      Interrupted: a process received a stop signal; all saved the same step.
       Diverged: the loss became NaN or infinite.
     """
     config, program = run.config, run.program

@@ -100,7 +100,7 @@ class Lars(Optimizer):
         """Weight decay, trust ratio, learning rate, momentum."""
         return optax.chain(
             _decay(weight_decay),
-            optax.masked(optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient), _matrices),
+            optax.masked(optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient), decay_mask),
             optax.scale_by_learning_rate(learning_rate),
             optax.trace(self.momentum),
         )
@@ -152,10 +152,10 @@ def build(
     return rule, learning_rate
 
 
-def _matrices(tree: Any) -> Any:
-    """True for weights; False for biases, norms and other vectors."""
+def decay_mask(tree: Any) -> Any:
+    """Which parameters are decayed: True for weights; False for biases, norms and other vectors."""
     return jax.tree.map(lambda x: x.ndim > 1, tree)
 
 
 def _decay(weight_decay: optax.Schedule) -> optax.GradientTransformation:
-    return optax.masked(optax.add_decayed_weights(weight_decay), _matrices)
+    return optax.masked(optax.add_decayed_weights(weight_decay), decay_mask)

@@ -1,4 +1,4 @@
-"""The processes of one run: how they find each other, and how they agree without waiting."""
+"""The processes of one run: how they find each other, and how they stop at the same step."""
 
 import dataclasses
 import glob
@@ -24,14 +24,14 @@ MAX_ROWS = 7
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distributed:
-    """Where the other processes of the run are; unset, the environment says it (TPU pod, SLURM, GKE, Open MPI)."""
+    """Where the other processes of the run are; unset, found from the environment (TPU pod, SLURM, GKE, Open MPI)."""
 
     coordinator_address: str | None = None
-    """HOST:PORT of process 0; JAX_COORDINATOR_ADDRESS says the same."""
+    """HOST:PORT of process 0; or JAX_COORDINATOR_ADDRESS."""
     num_processes: int | None = None
-    """How many processes there are; JAX_NUM_PROCESSES says the same."""
+    """How many processes there are; or JAX_NUM_PROCESSES."""
     process_id: int | None = None
-    """Which one this is, from 0; JAX_PROCESS_ID says the same."""
+    """Which one this is, from 0; or JAX_PROCESS_ID."""
 
 
 def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None = None) -> str | None:
@@ -41,10 +41,10 @@ def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None =
     TPU pod, GKE, SLURM or Open MPI.
 
     Returns:
-      Who said that there are others, None if this process is alone.
+      Where the other processes are known from; None if this process is alone.
 
     Raises:
-      ValueError: the flags or variables do not say enough, or contradict each other.
+      ValueError: the flags or variables are not enough, or contradict each other.
     """
     environ = os.environ if environ is None else environ
     place = _given(flags, environ)
@@ -135,7 +135,7 @@ class LostProcess(RuntimeError):
         )
 
 
-# What gloo, NCCL and jax's coordination service say, among much else, when an end of a connection is gone.
+# Words in the errors of gloo, NCCL and jax's coordination service when an end of a connection is gone.
 _SIGNS_OF_LOSS = re.compile(
     r"gloo|connection (was )?(closed|reset|refused|aborted)|broken pipe|socket closed|peer|UNAVAILABLE|"
     r"coordination service|barrier|heartbeat|task.*(disconnect|died|unhealthy)",
@@ -188,7 +188,7 @@ class Flags:
 
 
 def stop_agreed(flags: Flags, stop: Mapping[str, int], reading: data.Reading, step: int) -> bool:
-    """Whether any process was told to stop, so that all save the same step; corrupt training rows are shared alike.
+    """Whether any process received a stop signal, so that all save the same step; corrupt rows are shared too.
 
     To be called in every process after every step, with `flags` of 1 + MAX_ROWS.
 
@@ -197,8 +197,8 @@ def stop_agreed(flags: Flags, stop: Mapping[str, int], reading: data.Reading, st
     """
     mine = np.zeros(1 + MAX_ROWS, np.int32)
     mine[0] = stop["signal"]
-    rows = reading.news(step, MAX_ROWS)
+    rows = reading.unshared(step, MAX_ROWS)
     mine[1 : 1 + len(rows)] = np.asarray(rows, np.int32) + 1
     everyone = flags.exchange(mine)
-    reading.agree(int(flag) - 1 for flag in everyone[:, 1:].flat if flag)
+    reading.add_shared(int(flag) - 1 for flag in everyone[:, 1:].flat if flag)
     return bool(everyone[:, 0].any())

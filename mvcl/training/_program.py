@@ -1,4 +1,4 @@
-"""The jitted programs of a run: initial state, one step, features, and what they cost."""
+"""The jitted programs of a run: initial state, one step, features, and their cost."""
 
 import dataclasses
 from collections.abc import Callable
@@ -207,7 +207,7 @@ def _step(
         new = {"params": params, "statistics": statistics, "opt": opt, "step": state["step"] + 1}
         if config.train.ema:
             new["ema"] = optax.incremental_update(params, state["ema"], 1 - config.train.ema)
-        # A singular value decomposition is dear beside a small encoder's step: only where it is logged.
+        # A singular value decomposition takes long beside a small encoder's step: only where it is logged.
         rank = jax.lax.cond(
             new["step"] % config.train.log_every == 0,
             lambda z: metrics.effective_rank(z).astype(jnp.float32),

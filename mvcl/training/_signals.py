@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Interrupted(RuntimeError):
-    """The run was told to stop by a signal, and saved."""
+    """A signal stopped the run, which saved before."""
 
     def __init__(self, number: int, step: int, steps: int) -> None:
         name = signal.Signals(number).name

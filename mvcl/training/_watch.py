@@ -1,4 +1,4 @@
-"""Watching a run: where its time goes, its memory, how much of the device it uses, a heartbeat, and a profile."""
+"""Measurements of a run: where its time goes, its memory, use of the device, a heartbeat, and a profile."""
 
 import json
 import math
@@ -151,7 +151,7 @@ class Heartbeat:
             "unix_time": round(wall, 3),
             "process": os.getpid(),
         }
-        # A heartbeat is not worth a run: a full disk is met by the checkpoint, which says what to do.
+        # A heartbeat is not worth a run: a full disk also fails the checkpoint, whose error names the remedy.
         try:
             _files.write_whole(self._path, json.dumps(beat) + "\n", sync=False)
         except OSError as error:

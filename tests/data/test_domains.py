@@ -56,15 +56,15 @@ def test_every_list_is_a_split(tmp_path, rng, prepared):
     for domain, part in itertools.product(DOMAINS, COUNTS):
         split = splits[f"{domain}/{part}"]
         assert split.class_names == CLASSES
-        assert split.image_shape is None
-        found = {path_of(pixels, split.read(row)): int(split.labels[row]) for row in range(len(split))}
+        assert split.spec.image_shape is None
+        found = {path_of(pixels, split.read(row, 0)[0]): int(split.labels[row]) for row in range(len(split))}
         assert found == {
             path: CLASSES.index(path.split("/")[1])
             for path in pixels
             if path.startswith(domain) and part in path
         }
     test = splits["test"]
-    assert {path_of(pixels, test.read(row)) for row in range(len(test))} == {
+    assert {path_of(pixels, test.read(row, 0)[0]) for row in range(len(test))} == {
         path for path in pixels if path.startswith("real") and "test" in path
     }
 
@@ -72,7 +72,7 @@ def test_every_list_is_a_split(tmp_path, rng, prepared):
 def test_an_example_is_one_image_of_its_class_from_each_seen_domain(tmp_path, rng):
     pixels = write(tmp_path, rng)
     train = opened(tmp_path, draw_seed=3)["train"]
-    assert (train.labels.tolist(), train.domains, train.class_names) == (
+    assert (train.labels.tolist(), train.spec.view_names, train.class_names) == (
         [0, 1, 2],
         ("clipart", "quickdraw"),
         CLASSES,
@@ -80,17 +80,17 @@ def test_an_example_is_one_image_of_its_class_from_each_seen_domain(tmp_path, rn
     seen = set()
     for epoch in range(40):
         for row in range(3):
-            paths = [path_of(pixels, image) for image in train.read_views(row, epoch)]
-            for domain, path in zip(train.domains, paths, strict=True):
+            paths = [path_of(pixels, image) for image in train.read(row, epoch)]
+            for domain, path in zip(train.spec.view_names, paths, strict=True):
                 assert path.startswith(f"{domain}/{CLASSES[row]}/")
                 assert "train" in path
             seen.add(tuple(paths))
     # 4 x 4 pairs for each of 3 classes; 40 draws of 16 miss a given pair with probability (15/16)^40 = 0.08
     assert len(seen) > 0.8 * 48
-    again = opened(tmp_path, draw_seed=3)["train"].read_views(1, 7)
-    assert all((a == b).all() for a, b in zip(again, train.read_views(1, 7), strict=True))
+    again = opened(tmp_path, draw_seed=3)["train"].read(1, 7)
+    assert all((a == b).all() for a, b in zip(again, train.read(1, 7), strict=True))
     other = opened(tmp_path, draw_seed=4)["train"]
-    draws = lambda split: [path_of(pixels, split.read_views(row, e)[0]) for row in range(3) for e in range(9)]  # noqa: E731
+    draws = lambda split: [path_of(pixels, split.read(row, e)[0]) for row in range(3) for e in range(9)]  # noqa: E731
     assert draws(other) != draws(train)
 
 
@@ -103,7 +103,7 @@ def test_a_batch_is_n_classes_with_an_image_of_each_domain(tmp_path, rng):
         assert batch["images"].shape == (2, 2, 4, 4, 3)
         assert len(set(batch["labels"])) == 2
         for label, views in zip(batch["labels"], batch["images"]):
-            for domain, view in zip(train.domains, views):
+            for domain, view in zip(train.spec.view_names, views):
                 known = [x[:4, :4] for p, x in pixels.items() if p.startswith(f"{domain}/{CLASSES[label]}/")]
                 assert any((view == x).all() for x in known)
 
@@ -123,7 +123,7 @@ def test_classes_that_a_seen_domain_lacks_are_not_trained_on(tmp_path, rng):
 def test_none_held_out(tmp_path, rng):
     write(tmp_path, rng)
     splits = data.DomainNet(path=str(tmp_path), domains=DOMAINS, held_out="").open()
-    assert splits["train"].domains == DOMAINS
+    assert splits["train"].spec.view_names == DOMAINS
     assert len(splits["test"]) == 3 * 3 * COUNTS["test"]
     assert splits["test"].labels.tolist() == [0, 0, 1, 1, 2, 2] * 3
 
@@ -196,7 +196,7 @@ def test_torn_images_are_named_and_passed_over_when_prepared(tmp_path, rng, caps
     torn.write_bytes(torn.read_bytes()[:60])
     splits = opened(tmp_path / "raw")
     with pytest.raises(data.CorruptExample, match=r"clipart_002_train000001\.png cannot be decoded"):
-        [splits["clipart/train"].read(row) for row in range(12)]
+        [splits["clipart/train"].read(row, 0)[0] for row in range(12)]
     options = {"source": str(tmp_path / "raw"), "domains": DOMAINS, "directory": str(tmp_path / "out")}
     with pytest.raises(ValueError, match=r"more than max_corrupt = 0 files .*clipart_002_train000001"):
         data.PrepareDomains(**options, max_corrupt=0).run()
@@ -246,7 +246,7 @@ def test_a_transfer_set_has_its_official_splits(tmp_path):
     splits = data.Transfer(name="dtd", directory=str(tmp_path)).open()
     for part, values in (("train", {0, 1, 2, 3, 4, 40, 41, 42, 43}), ("test", {80, 81, 82})):
         split = splits[part]
-        read = {int(split.read(row)[0, 0, 0]): int(split.labels[row]) for row in range(len(split))}
+        read = {int(split.read(row, 0)[0][0, 0, 0]): int(split.labels[row]) for row in range(len(split))}
         assert read == {value: value % 40 % 3 for value in values}
     with pytest.raises(ValueError, match="run: mvcl data prepare food101"):
         data.Transfer(name="food101", directory=str(tmp_path)).open()

@@ -106,19 +106,19 @@ def test_physionet_windows_are_the_signal_resampled_and_scaled(tmp_path):
     splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.25).open()
     assert {name: len(split) for name, split in splits.items()} == {"train": 24, "test": 8}
     split = splits["train"]
-    assert (split.view_names, split.shapes, split.class_names) == (SIX, ((3000,),) * 6, STAGES)
+    assert (split.spec.view_names, split.spec.shapes, split.class_names) == (SIX, ((3000,),) * 6, STAGES)
     # stages from 15, 75 and 165 s to the next one or to the end at 270 s: 2, 3 and 3 windows, the rest dropped
     assert split.labels.tolist() == [0, 0, 1, 1, 1, 4, 4, 4] * 3
     assert np.bincount(split.groups).tolist().count(8) == 3
     assert not set(splits["test"].groups) & set(split.groups)
     for row, start in ((0, 15), (4, 135), (7, 225), (8, 15)):
         time = start + np.arange(3000) / 100
-        for view, found in enumerate(split.read(row)):
+        for view, found in enumerate(split.read(row, 0)):
             expected = SINE * np.sin(2 * np.pi * (0.513 + 0.247 * view) * time)
             # half precision, quantised samples, the filter's ripple, and quartiles of a finite sample
             np.testing.assert_allclose(found, expected, atol=0.01)
             assert found.dtype == np.float32
-    np.testing.assert_array_equal(split.take(np.array([3, 1]))[2][1], split.read(1)[2])
+    np.testing.assert_array_equal(split.take(np.array([3, 1]))[2][1], split.read(1, 0)[2])
 
 
 def test_sleep_edfx_windows_follow_the_hypnogram(tmp_path):
@@ -142,11 +142,11 @@ def test_sleep_edfx_windows_follow_the_hypnogram(tmp_path):
     sizes = {len(split): split.labels.tolist() for split in splits.values()}
     assert sizes == {16: whole * 2, 5: [0, 0, 3, 3, 3]}  # both nights of a subject on one side
     split = next(split for split in splits.values() if len(split) == 16)
-    assert split.view_names == ("EEG Fpz-Cz", "EEG Pz-Oz")
+    assert split.spec.view_names == ("EEG Fpz-Cz", "EEG Pz-Oz")
     assert set(split.groups) == {split.groups[0]}
     for row, start in ((0, 0), (7, 240), (9, 30)):
         time = start + np.arange(3000) / 100
-        for view, found in enumerate(split.read(row)):
+        for view, found in enumerate(split.read(row, 0)):
             np.testing.assert_allclose(
                 found, SINE * np.sin(2 * np.pi * (0.513 + 0.247 * view) * time), atol=0.01
             )
@@ -160,9 +160,9 @@ def test_channels_are_chosen_in_order_and_listed_when_unknown(tmp_path):
         PrepareEeg(source=raw, directory=out, channels=("F3-M2", "Fz")).run()
     PrepareEeg(source=raw, directory=str(tmp_path / "two"), channels=("O1-M2", "F3-M2"), rate=50).run()
     split = Eeg(path=str(tmp_path / "two"), channels=("F3-M2",)).open()["train"]
-    assert (split.view_names, split.shapes) == (("F3-M2",), ((1500,),))
+    assert (split.spec.view_names, split.spec.shapes) == (("F3-M2",), ((1500,),))
     time = 15 + np.arange(1500) / 50
-    np.testing.assert_allclose(split.read(0)[0], SINE * np.sin(2 * np.pi * 0.513 * time), atol=0.01)
+    np.testing.assert_allclose(split.read(0, 0)[0], SINE * np.sin(2 * np.pi * 0.513 * time), atol=0.01)
     with pytest.raises(ValueError, match="no channel 'C3-M2'; it has 'O1-M2', 'F3-M2'"):
         Eeg(path=str(tmp_path / "two"), channels=("C3-M2",)).open()
 
@@ -344,7 +344,7 @@ def test_the_command_line_prepares_and_the_default_folder_is_found(tmp_path, mon
     assert out.strip() == str(tmp_path / "root" / "mvcl_eeg_physionet2018")
     assert "2/2" in bar
     assert cli.main(["data", "prepare", "eeg", "--verify"]) == 0
-    assert Eeg().open()["train"].shapes == ((300,),) * 6
+    assert Eeg().open()["train"].spec.shapes == ((300,),) * 6
     assert cli.main(["data", "prepare", "eeg", "--source", str(tmp_path / "none")]) == 2
     assert "--source must be the folder of the raw recordings" in capsys.readouterr().err
 
@@ -357,8 +357,8 @@ def test_a_second_set_is_opened_for_transfer(tmp_path):
     PrepareEeg(source=str(tmp_path / "b"), format="sleep_edfx", directory=str(tmp_path / "sc")).run()
     splits = Eeg(path=str(tmp_path / "ps18"), transfer=str(tmp_path / "sc")).open()
     assert sorted(splits) == ["test", "train", "transfer/test", "transfer/train"]
-    assert len(splits["train"].shapes) == 6
-    assert len(splits["transfer/train"].shapes) == 2
+    assert len(splits["train"].spec.shapes) == 6
+    assert len(splits["transfer/train"].spec.shapes) == 2
 
 
 @pytest.mark.parametrize(

@@ -83,14 +83,14 @@ def test_all_layouts_give_the_same_sequences(tmp_path, rng, source):
     assert list(splits) == ["train", "valid", "test"]
     expected = standardized(valid)
     for name, split in splits.items():
-        assert (len(split), split.class_names, split.view_names) == (SIZES[name], (), VIEWS)
-        assert split.shapes == ((6, 4), (9, 3), (7, 2))
+        assert (len(split), split.class_names, split.spec.view_names) == (SIZES[name], (), VIEWS)
+        assert split.spec.shapes == ((6, 4), (9, 3), (7, 2))
         assert split.present is None
         np.testing.assert_array_equal(split.labels, raw[name]["regression_labels"])
         assert split.groups.tolist() == [split.groups[0] + i // 3 for i in range(SIZES[name])]
         stacked = split.take(np.arange(len(split))[::-1])
         for row in range(len(split)):
-            for view, found in enumerate(split.read(row)):
+            for view, found in enumerate(split.read(row, 0)):
                 length = len(expected[name, row, view])
                 np.testing.assert_allclose(found[:length], expected[name, row, view], rtol=1e-4, atol=1e-4)
                 assert np.isnan(found[length:]).all()
@@ -114,19 +114,19 @@ def test_raw_features_and_padding_without_lengths(tmp_path, rng):
     )
     split = data.Sentiment(path=str(tmp_path / "a.npz"), standardize=False).open()["train"]
     assert split.present.tolist() == [[True, row != 2, True] for row in range(10)]
-    assert np.isnan(split.read(2)[1]).all()
+    assert np.isnan(split.read(2, 0)[1]).all()
     assert split.groups is None
     for row in (0, 4):  # padding in front is padding too
-        for view, found in enumerate(split.read(row)):
+        for view, found in enumerate(split.read(row, 0)):
             length = len(valid["train"][view][row])
             np.testing.assert_allclose(found[:length], valid["train"][view][row], rtol=1e-6)
             assert np.isnan(found[length:]).all()
-    assert all(np.isfinite(array[~np.isnan(array)]).all() for array in split.views)
+    assert all(np.isfinite(array[~np.isnan(array)]).all() for array in split.arrays)
     out = str(tmp_path / "out")
     data.PrepareSentiment(source=str(tmp_path / "a.npz"), directory=out).run()
     prepared = data.Sentiment(path=out, standardize=False).open()["train"]
     np.testing.assert_array_equal(prepared.present, split.present)
-    for found, array in zip(prepared.take(np.arange(10)), split.views):
+    for found, array in zip(prepared.take(np.arange(10)), split.arrays):
         np.testing.assert_array_equal(found, array)
 
 
@@ -140,8 +140,8 @@ def test_sequences_of_unequal_length_are_padded(tmp_path, rng):
         pickle.dump(raw, file)
     split = data.Sentiment(path=str(tmp_path / "a.pkl"), allow_pickle=True, standardize=False).open()["train"]
     longest = [max(len(s) for part in valid.values() for s in part[view]) for view in range(3)]
-    assert split.shapes == tuple(zip(longest, WIDTHS))
-    np.testing.assert_array_equal(split.read(3)[1][: len(valid["train"][1][3])], raw["train"]["audio"][3])
+    assert split.spec.shapes == tuple(zip(longest, WIDTHS))
+    np.testing.assert_array_equal(split.read(3, 0)[1][: len(valid["train"][1][3])], raw["train"]["audio"][3])
 
 
 def test_prepared_blocks_keep_the_order(tmp_path, rng):
@@ -152,7 +152,7 @@ def test_prepared_blocks_keep_the_order(tmp_path, rng):
     assert list(splits) == ["train", "test"]
     for name, split in splits.items():
         np.testing.assert_array_equal(split.labels, raw[name]["regression_labels"])
-        last = split.read(len(split) - 1)[1]
+        last = split.read(len(split) - 1, 0)[1]
         length = raw[name]["audio_lengths"][-1]
         np.testing.assert_array_equal(last[:length], raw[name]["audio"][-1, :length])
 
@@ -331,7 +331,7 @@ def test_the_pieces_of_a_sound_array_are_put_together(tmp_path):
 
 
 def test_what_a_dry_run_expects():
-    assert data.expected(data.Sentiment()).view_shapes == ((50, 768), (500, 74), (500, 35))
+    assert data.expected(data.Sentiment()).spec.view_shapes == ((50, 768), (500, 74), (500, 35))
     assert data.expected(data.Sentiment(dataset="chsims")).examples == 1368
-    assert data.expected(data.Eeg()).view_shapes == ((3000,),) * 6
+    assert data.expected(data.Eeg()).spec.view_shapes == ((3000,),) * 6
     assert data.expected(data.DomainNet()).classes == 345

@@ -40,9 +40,9 @@ def test_digits_are_scikit_learns(digits):
     for part, size in (("train", 1437), ("test", 360)):
         split = digits[part]
         assert len(split) == size
-        assert split.images.shape == (size, 8, 8, 1)
-        assert {(x.tobytes(), int(y)) for x, y in zip(split.images[..., 0], split.labels)} <= known
-    together = np.concatenate([digits["train"].images, digits["test"].images])
+        assert split.arrays[0].shape == (size, 8, 8, 1)
+        assert {(x.tobytes(), int(y)) for x, y in zip(split.arrays[0][..., 0], split.labels)} <= known
+    together = np.concatenate([digits["train"].arrays[0], digits["test"].arrays[0]])
     assert len({x.tobytes() for x in together}) == len({x for x, _ in known})
     assert np.bincount(digits["test"].labels).min() >= 35
 
@@ -54,7 +54,7 @@ def test_digits_split_is_fixed(digits):
         ("test", [1, 4, 2, 3, 2, 9, 6, 4, 0, 8, 0, 0], 1_790_819),
     ):
         assert digits[part].labels[:12].tolist() == labels
-        assert int(digits[part].images.astype(np.int64).sum()) == total
+        assert int(digits[part].arrays[0].astype(np.int64).sum()) == total
 
 
 def test_arrays_of_both_conventions(tmp_path, rng):
@@ -62,11 +62,11 @@ def test_arrays_of_both_conventions(tmp_path, rng):
     np.savez(tmp_path / "a.npz", x_train=images, y_train=labels, x_test=images[:4], y_test=labels[:4])
     np.savez(tmp_path / "b.npz", images=images, labels=labels, class_names=["a", "b", "c"])
     a = data.Arrays(path=str(tmp_path / "a.npz")).open()
-    np.testing.assert_array_equal(a["train"].take(np.array([3, 1])), images[[3, 1]])
+    np.testing.assert_array_equal(a["train"].take(np.array([3, 1]))[0], images[[3, 1]])
     assert len(a["test"]) == 4
     b = data.Arrays(path=str(tmp_path / "b.npz")).open()
     assert (len(b["train"]), len(b["test"])) == (8, 2)
-    np.testing.assert_array_equal(b["test"].images, images[[4, 9]])
+    np.testing.assert_array_equal(b["test"].arrays[0], images[[4, 9]])
     assert b["train"].class_names == ("a", "b", "c")
 
 
@@ -80,24 +80,24 @@ def test_encoded_arrays(tmp_path, rng):
         arrays[f"{part}_labels"] = np.arange(6) % 2
     np.savez(tmp_path / "a.npz", **arrays)
     opened = data.Arrays(path=str(tmp_path / "a.npz"), classes=("1",)).open()["train"]
-    np.testing.assert_array_equal(opened.images, images[1::2])
+    np.testing.assert_array_equal(opened.arrays[0], images[1::2])
     assert opened.labels.tolist() == [0, 0, 0]
 
 
 def test_folder_of_one_size(tmp_path, rng):
     expected = write_folder(tmp_path, rng)
     split = data.Folder(path=str(tmp_path)).open()["test"]
-    assert split.image_shape == (6, 5, 3)
-    np.testing.assert_array_equal(split.take(np.array([7])), expected["test", "dog", 2][None])
+    assert split.spec.image_shape == (6, 5, 3)
+    np.testing.assert_array_equal(split.take(np.array([7]))[0], expected["test", "dog", 2][None])
     assert split.labels.tolist() == [0] * 5 + [1] * 5
 
 
 def test_folder_of_many_sizes_and_fewer_classes(tmp_path, rng):
     expected = write_folder(tmp_path, rng, sizes=((6, 5), (9, 4)), classes=("ape", "cat", "dog"))
     split = data.Folder(path=str(tmp_path), classes=("dog", "ape")).open()["train"]
-    assert split.image_shape is None
+    assert split.spec.image_shape is None
     assert split.class_names == ("ape", "dog")
-    np.testing.assert_array_equal(split.read(6), expected["train", "dog", 1])
+    np.testing.assert_array_equal(split.read(6, 0)[0], expected["train", "dog", 1])
 
 
 def test_folder_without_parts_holds_out_every_fifth(tmp_path, rng):
@@ -106,7 +106,7 @@ def test_folder_without_parts_holds_out_every_fifth(tmp_path, rng):
         Image.fromarray(rng.integers(0, 256, (4, 4), np.uint8)).save(tmp_path / "a" / f"{i}.png")
     splits = data.Folder(path=str(tmp_path)).open()
     assert (len(splits["train"]), len(splits["test"])) == (8, 2)
-    assert splits["train"].image_shape == (4, 4, 1)
+    assert splits["train"].spec.image_shape == (4, 4, 1)
 
 
 def test_corrupt_image_is_named(tmp_path, rng):
@@ -116,11 +116,11 @@ def test_corrupt_image_is_named(tmp_path, rng):
     broken.write_bytes(content[:60])  # header whole, pixels missing
     split = data.Folder(path=str(tmp_path)).open()["train"]
     with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be decoded"):
-        split.read(1)
+        split.read(1, 0)
     broken.write_bytes(b"no image")
     split = data.Folder(path=str(tmp_path)).open()["train"]  # what to do about it is the run's business
     with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be decoded"):
-        split.read(1)
+        split.read(1, 0)
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_tfds_reads_what_is_prepared(digits, tmp_path):
     folder = data.prepare("digits", str(tmp_path))
     again = data.Tfds(name="mvcl_digits", directory=str(tmp_path), classes=("3", "5")).open()
     assert folder.is_relative_to(tmp_path)
-    expected = digits["train"].images[np.isin(digits["train"].labels, (3, 5))]
-    np.testing.assert_array_equal(again["train"].images, expected)
+    expected = digits["train"].arrays[0][np.isin(digits["train"].labels, (3, 5))]
+    np.testing.assert_array_equal(again["train"].arrays[0], expected)
     assert set(again["train"].labels.tolist()) == {0, 1}
 
 

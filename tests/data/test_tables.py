@@ -15,20 +15,20 @@ WIDE, NARROW = np.arange(24.0).reshape(8, 3) ** 2, np.arange(16.0).reshape(8, 2)
 LABELS = np.array([1, 1, 2, 2, 3, 3, 7, 7])
 
 
-def opened(path, **options) -> data.TableSplit:
+def opened(path, **options) -> data.Split:
     return data.Tables(path=str(path), scaling=("none",), **options).open()["train"]
 
 
 def same(split, names=("X1", "X2"), labels=(0, 0, 1, 1, 2, 2, 3, 3), classes=("1", "2", "3", "7")):
-    assert split.view_names == names
-    np.testing.assert_array_equal(split.views[0], WIDE.astype(np.float32))
-    np.testing.assert_array_equal(split.views[1], NARROW.astype(np.float32))
+    assert split.spec.view_names == names
+    np.testing.assert_array_equal(split.arrays[0], WIDE.astype(np.float32))
+    np.testing.assert_array_equal(split.arrays[1], NARROW.astype(np.float32))
     np.testing.assert_array_equal(split.labels, labels)
     assert split.labels.dtype == np.int32
     assert split.class_names == classes
-    assert split.shapes == ((3,), (2,))
+    assert split.spec.shapes == ((3,), (2,))
     assert split.present is None
-    for view, row in zip(split.views, split.read(3)):
+    for view, row in zip(split.arrays, split.read(3, 0)):
         np.testing.assert_array_equal(row, view[3])
 
 
@@ -52,7 +52,7 @@ def cell(*items) -> np.ndarray:
 def test_matlab_5(tmp_path, variables):
     scipy.io.savemat(tmp_path / "a.mat", variables)
     split = opened(tmp_path / "a.mat")
-    same(split, names=split.view_names)
+    same(split, names=split.spec.view_names)
 
 
 def test_string_labels_in_matlab_5(tmp_path):
@@ -112,11 +112,11 @@ def folder(tmp_path):
 
 def test_folder_with_missing_samples(folder):
     split = opened(folder)
-    assert split.view_names == ("shape", "sound")
+    assert split.spec.view_names == ("shape", "sound")
     assert split.ids == ("b", "c", "d", "a")
     np.testing.assert_array_equal(split.present, [[1, 1], [1, 1], [1, 0], [0, 1]])
-    np.testing.assert_array_equal(split.views[0], [[7], [8], [9], [np.nan]])
-    np.testing.assert_array_equal(split.views[1], [[5, 11], [1, 2], [np.nan, np.nan], [3, 5]])
+    np.testing.assert_array_equal(split.arrays[0], [[7], [8], [9], [np.nan]])
+    np.testing.assert_array_equal(split.arrays[1], [[5, 11], [1, 2], [np.nan, np.nan], [3, 5]])
     np.testing.assert_array_equal(split.labels, [0, 1, 1, 0])
 
 
@@ -141,11 +141,11 @@ def test_without_labels(folder):
 def test_scaling_is_fitted_once_and_read_again(folder):
     options = {"path": str(folder), "scaling": ("standard", "minmax"), "scaling_file": str(folder / "s.json")}
     split = data.Tables(**options).open()["train"]
-    np.testing.assert_allclose(split.views[0][:3, 0], np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-6)
-    np.testing.assert_allclose(split.views[1][[0, 1, 3]], [[1, 1], [0, 0], [0.5, 1 / 3]], rtol=1e-6)
+    np.testing.assert_allclose(split.arrays[0][:3, 0], np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-6)
+    np.testing.assert_allclose(split.arrays[1][[0, 1, 3]], [[1, 1], [0, 0], [0.5, 1 / 3]], rtol=1e-6)
     write_csv(folder / "sound.csv", "id,f1,f2", [("c", 9, 2), ("a", 3, 5), ("b", 5, 20)])
     again = data.Tables(**options).open()["train"]
-    np.testing.assert_allclose(again.views[1][[0, 1, 3]], [[1, 2], [2, 0], [0.5, 1 / 3]], rtol=1e-6)
+    np.testing.assert_allclose(again.arrays[1][[0, 1, 3]], [[1, 2], [2, 0], [0.5, 1 / 3]], rtol=1e-6)
     data.save_scaling(again, folder / "copy.json")
     assert json.loads((folder / "copy.json").read_text()) == json.loads((folder / "s.json").read_text())
     write_csv(folder / "sound.csv", "id,f1", [("c", 9), ("a", 3), ("b", 5)])
@@ -168,14 +168,14 @@ def test_held_out_part_does_not_scale(tmp_path):
     assert [len(parts[name]) for name in ("train", "test")] == [7, 1]
     rows = np.delete(WIDE, 4, axis=0)
     expected = (WIDE[4] - rows.min(0)) / np.ptp(rows, axis=0)
-    np.testing.assert_allclose(parts["test"].views[0][0], expected, rtol=1e-6)
+    np.testing.assert_allclose(parts["test"].arrays[0][0], expected, rtol=1e-6)
 
 
 def test_constant_columns_are_named(tmp_path):
     np.savez(tmp_path / "a.npz", X1=np.where([[True, False, False]], 4.0, WIDE), X2=NARROW, labels=LABELS)
     with pytest.warns(UserWarning, match=r"view X1: 1 of 3 columns are constant \(0\)"):
         split = data.Tables(path=str(tmp_path / "a.npz")).open()["train"]
-    np.testing.assert_array_equal(split.views[0][:, 0], 0)
+    np.testing.assert_array_equal(split.arrays[0][:, 0], 0)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_ids_are_alike_however_they_are_written(tmp_path):
     split = opened(tmp_path)
     assert split.ids == ("1", "2", "3")
     assert split.present is None
-    np.testing.assert_array_equal(np.concatenate(split.views, axis=1), [[1, 4, 1], [2, 7, 9], [5, 3, 8]])
+    np.testing.assert_array_equal(np.concatenate(split.arrays, axis=1), [[1, 4, 1], [2, 7, 9], [5, 3, 8]])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ NAMES = ("ox", "ass", "cow")
 
 
 @pytest.fixture
-def split(rng) -> data.ViewSplit:
+def split(rng) -> data.Split:
     """Three groups of 20: view 0 tells them apart, view 1 is noise, view 2 lacks every other example."""
     labels = np.repeat(np.arange(3, dtype=np.int32), 20)
     views = (
@@ -22,20 +22,20 @@ def split(rng) -> data.ViewSplit:
     )
     present = np.ones((60, 3), bool)
     present[1::2, 2] = False
-    return data.TableSplit(
-        labels, NAMES, ("a", "b", "c"), ((3,), (4,), (2,)), lambda row: tuple(v[row] for v in views), present, views,
-        ids=tuple(f"id{i}" for i in range(60)),
-    )  # fmt: skip
+    ids = tuple(f"id{i}" for i in range(60))
+    return data.in_memory(
+        views, labels, NAMES, view_names=("a", "b", "c"), given=True, present=present, ids=ids
+    )
 
 
 def test_k_means_finds_groups_and_their_inertia(split):
-    labels, inertia = metrics.k_means(split.views[0], 3, seed=1)
+    labels, inertia = metrics.k_means(split.arrays[0], 3, seed=1)
     assert metrics.clustering_accuracy(split.labels, labels) == 1
-    centred = np.concatenate([g - g.mean(0) for g in np.split(split.views[0], 3)])
+    centred = np.concatenate([g - g.mean(0) for g in np.split(split.arrays[0], 3)])
     np.testing.assert_allclose(inertia, (centred**2).sum(), rtol=1e-5)
     assert labels.dtype == np.int32
     with pytest.raises(ValueError, match="clusters must be between 2 and n = 60, got 61"):
-        metrics.k_means(split.views[0], 61)
+        metrics.k_means(split.arrays[0], 61)
     with pytest.raises(ValueError, match="must be finite, got 1"):
         metrics.k_means(np.array([[0.0], [np.nan]]), 2)
 
@@ -50,26 +50,26 @@ def test_k_means_of_the_smallest_and_the_largest_floats(rng, exponent):
 
 
 def test_scores_of_perfect_and_of_no_clusters(split):
-    perfect = evaluation.cluster_scores(split.views[0], split.labels, 3, runs=2, starts=2)
+    perfect = evaluation.cluster_scores(split.arrays[0], split.labels, 3, runs=2, starts=2)
     assert set(perfect) == {"ACC", "NMI", "ARI", "purity"}
     for values in perfect.values():
         np.testing.assert_allclose(values, [1, 1])
-    nothing = evaluation.cluster_scores(split.views[1], split.labels, 3, runs=2, starts=2)
+    nothing = evaluation.cluster_scores(split.arrays[1], split.labels, 3, runs=2, starts=2)
     assert nothing["ACC"].max() < 0.7
     assert abs(nothing["ARI"]).max() < 0.3
 
 
 def test_svm(split):
-    np.testing.assert_array_equal(evaluation.svm_accuracy(split.views[0], split.labels, draws=3), np.ones(3))
-    assert evaluation.svm_accuracy(split.views[1], split.labels, draws=3).mean() < 0.7
+    np.testing.assert_array_equal(evaluation.svm_accuracy(split.arrays[0], split.labels, draws=3), np.ones(3))
+    assert evaluation.svm_accuracy(split.arrays[1], split.labels, draws=3).mean() < 0.7
 
 
 def test_columns_of_each_view(split):
-    raw = np.concatenate(split.views, axis=1)
+    raw = np.concatenate(split.arrays, axis=1)
     found = evaluation.view_features(raw, split)
     assert [features.shape for _, features in found.values()] == [(60, 3), (60, 4), (30, 2)]
     np.testing.assert_array_equal(found["c"][0], np.arange(0, 60, 2))
-    np.testing.assert_array_equal(found["b"][1], split.views[1])
+    np.testing.assert_array_equal(found["b"][1], split.arrays[1])
     blocks = evaluation.view_features(np.arange(60.0 * 6).reshape(60, 6), split)
     np.testing.assert_array_equal(blocks["b"][1][0], [2, 3])
     assert evaluation.view_features(np.zeros((60, 7)), split) == {}
@@ -77,7 +77,7 @@ def test_columns_of_each_view(split):
 
 def test_table_and_file(split, tmp_path):
     protocol = evaluation.Clustering(runs=2, starts=2, draws=2, per_view=("ACC", "NMI"))
-    features = {"train": np.concatenate(split.views, axis=1)}
+    features = {"train": np.concatenate(split.arrays, axis=1)}
     results = {r.name: r for r in protocol.measure(features, {"train": split})}
     assert results["best view ACC"].value == results["a ACC"].value == results["c ACC"].value == 1
     assert results["b NMI"].value < 0.5
@@ -98,7 +98,7 @@ def test_table_and_file(split, tmp_path):
 def test_views_with_fewer_rows_than_clusters_are_left_out(split, tmp_path):
     present = np.stack([np.arange(60) % 3 != v for v in range(3)], axis=1)  # 40 of 60 each
     few = dataclasses.replace(split, present=present)
-    features, splits = {"train": np.concatenate(split.views, axis=1)}, {"train": few}
+    features, splits = {"train": np.concatenate(split.arrays, axis=1)}, {"train": few}
     protocol = evaluation.Clustering(clusters=50, runs=1, starts=1, svm_share=0)
     assert [r.name for r in protocol.measure(features, splits)] == ["ACC", "NMI", "ARI", "purity"]
     protocol.save(features, splits, tmp_path)
@@ -121,14 +121,12 @@ def test_options_that_cannot_work(split, options, message):
         evaluation.Clustering(**options).check({"train": split})
     if "clusters" not in options:  # these need no data to be wrong, and a notebook may not have asked
         with pytest.raises(ValueError, match=f"evaluation.{message}"):
-            evaluation.Clustering(**options).measure({"train": split.views[0]}, {"train": split})
+            evaluation.Clustering(**options).measure({"train": split.arrays[0]}, {"train": split})
 
 
 def test_without_labels(split, tmp_path):
-    unlabelled = data.ViewSplit(
-        np.zeros(60, np.int32), ("unlabelled",), split.view_names, split.shapes, split.read
-    )
-    features, splits = {"train": split.views[0]}, {"train": unlabelled}
+    unlabelled = data.Split(np.zeros(60, np.int32), ("unlabelled",), split.spec, split.read)
+    features, splits = {"train": split.arrays[0]}, {"train": unlabelled}
     assert all(
         r.value is None and "no labels" in r.protocol
         for r in evaluation.Clustering().measure(features, splits)

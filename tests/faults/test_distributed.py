@@ -118,7 +118,9 @@ mesh = Mesh(np.asarray(jax.devices()), ("data",), axis_types=(AxisType.Auto,))
 sharding = NamedSharding(mesh, PartitionSpec("data"))
 split = data.Digits().open()["train"]
 seen = []
-counting = data.Split(split.labels, split.class_names, None, lambda row: (seen.append(row), split.read(row))[1])
+counting = data.Split(
+    split.labels, split.class_names, split.spec, lambda row, epoch: (seen.append(row), split.read(row, epoch))[1]
+)
 stream = data.to_devices(
     data.batches(counting, batch_size=32, seed=0, process_index=jax.process_index(), process_count=jax.process_count()),
     sharding,

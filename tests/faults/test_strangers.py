@@ -158,7 +158,7 @@ def test_a_checkpoint_with_pickles_runs_nothing(tmp_path, mark):
             (copy / file).write_bytes(content)
             manager = training.Checkpoints(copy, 2)
             try:
-                restored = manager.restore(like, say=lambda _: None)
+                restored = manager.restore(like, log=lambda _: None)
             except training.DamagedCheckpoints:
                 restored = None
             if restored is not None:  # a file that reading does not need

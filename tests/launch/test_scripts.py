@@ -310,7 +310,7 @@ def test_jobset_is_filled_in():
     assert (job["parallelism"], job["completions"]) == (16, 16)
     assert container["image"] == "host/mvcl:1"
     assert container["args"] == [
-        *("train", "configs/koromilas/cifar10.py", "--workdir", "/share/runs/run-7"),
+        *("train", "configs/koromilas/cifar.py", "--workdir", "/share/runs/run-7"),
         *("--train.epochs", "5", "--train.note", 'a"b\\c'),
     ]
     assert "{" not in json.dumps(jobset).replace('{"', "").replace("{}", "")
@@ -409,7 +409,7 @@ def test_pod_from_nothing_to_the_end_of_a_run(stand_ins, worker):
     up = run(LAUNCH / "tpu_pod.sh", "up", env=env)
     assert up.returncode == 0, up.stderr
     assert (
-        "mvcl train configs/koromilas/cifar10.py --workdir /mnt/share/runs/x objective:m3g --train.epochs 3"
+        "mvcl train configs/koromilas/cifar.py --workdir /mnt/share/runs/x objective:m3g --train.epochs 3"
         in up.stdout
     )
     home = Path(worker["HOME"])

@@ -284,18 +284,10 @@ def test_shapes_that_do_not_fit_are_said():
         methods.MultiEncoder(encoders=(ENCODER,)).build(setting())
 
 
-def test_given_hides_what_is_missing():
+def test_inputs_hide_what_is_missing():
     views = (np.full((3, 2), np.nan, np.float32), np.ones((3, 4), np.float32))
     present = np.array([[False, True]] * 3)
-    split = data.ViewSplit(
-        np.zeros(3, np.int32),
-        ("a",),
-        ("u", "v"),
-        ((2,), (4,)),
-        lambda row: (views[0][row], views[1][row]),
-        present,
-        views,
-    )
-    batch = data.given(split, np.array([0, 2]))
+    split = data.in_memory(views, np.zeros(3, np.int32), ("a",), given=True, present=present)
+    batch = data.inputs(split, np.array([0, 2]))
     assert not np.any(batch["views"][0])
     np.testing.assert_array_equal(batch["present"], present[:2])

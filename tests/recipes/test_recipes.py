@@ -1,7 +1,8 @@
-"""Every recipe trains at toy size; at its true size it passes a dry run (slow)."""
+"""Every variant of every config: headers, settings that fit together, true-size programs, two steps at a small size."""
 
+import ast
 import dataclasses
-import itertools
+import re
 from pathlib import Path
 
 import jax
@@ -10,102 +11,91 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from mvcl import data, methods, models, training
-from mvcl.training import Mesh, _program, _train
+from mvcl import cli, data, losses, methods, models, training
+from mvcl.training import Mesh, _program
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(
-    str(path.relative_to(ROOT))
-    for author in ("koromilas", "shidani", "piran", "jeon")
-    for path in (ROOT / "configs" / author).glob("*.py")
-    if path.stem != "gaussian"  # a study, not a training run
-)
-HEAD = models.MLPHead(hidden=8, out=8)
+FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.py"))
+STUDY = "configs/shidani/gaussian.py"  # no training run; see tests/studies
+CONFIGS = [
+    file if variant == "get_config" else f"{file}:{variant}"
+    for file in FILES
+    if file != STUDY
+    for variant in cli.variants(ROOT / file)
+]
+SMOKE = [source for source in CONFIGS if ":smoke" in source]
+# One's own tables have any size.
+TRUE_SIZE = [source for source in CONFIGS if source not in SMOKE and not source.endswith(":tables")]
+PUBLISHED = [source for source in TRUE_SIZE if not re.search("digits|xu", source)]
 
 
-def smaller(node, **changes):
-    return dataclasses.replace(node, **{k: v for k, v in changes.items() if hasattr(node, k)})
+def load(source):
+    """A config on one device."""
+    return dataclasses.replace(training.load(ROOT / source), mesh=Mesh(data=1))
 
 
-def toy(config):
-    """The same recipe with narrow networks, small images and a batch of 8."""
-    method = smaller(config.method, queue=16, predictor=smaller(HEAD, norm="batch"))
-    policies = tuple(smaller(p, image_size=32) for p in config.views.policies)
-    views = dataclasses.replace(
-        config.views, policies=policies, policy=smaller(config.views.policy, image_size=32)
-    )
-    encoder = config.encoder
-    if isinstance(encoder, models.ResNet):
-        encoder = models.ConvNet(widths=(4, 8))  # a third of the time to compile
-    else:
-        encoder = smaller(encoder, width=16, channels=8, features=8, depth=1, layers=1, heads=2)
-    batch = 4 * views.k if views.strategy == "fixed" else 8
-    return dataclasses.replace(
-        config,
-        views=views,
-        encoder=encoder,
-        head=smaller(config.head, hidden=8, out=8),
-        method=method,
-        train=dataclasses.replace(config.train, batch_size=batch, steps=2, epochs=1.0),
-        mesh=Mesh(data=1),
-    )
-
-
-def splits_of(config, rng):
-    """Small random data of the kind that the recipe reads."""
+def programs(config):
+    """Config, outline and programs, for data of their published size where they are not here."""
     outline = data.expected(config.data)
-    size, classes = 24, min(outline.classes, 3)
-    names = tuple(map(str, range(classes)))
-    labels = (
-        np.arange(size, dtype=np.int32) % classes if classes else rng.normal(size=size).astype(np.float32)
-    )
-    if outline.view_shapes is not None:
-        shapes = tuple(
-            (min(shape[0], 300 if len(shape) == 1 else 6), *shape[1:]) for shape in outline.view_shapes
-        )
-        views = tuple(rng.normal(size=(size, *shape)).astype(np.float32) for shape in shapes)
-        split = data.ViewSplit(
-            labels,
-            names,
-            tuple(map(str, range(len(shapes)))),
-            shapes,
-            lambda i: tuple(v[i] for v in views),
-            None,
-            views,
-        )
-        return {"train": split, "test": split}
-    if outline.image_shape is not None:
-        images = rng.integers(0, 256, (size, *outline.image_shape), dtype=np.uint8)
-        split = data.Split(labels, names, outline.image_shape, images.__getitem__, images)
-        return {"train": split, "test": split}
-    images = [rng.integers(0, 256, (40 + i % 3, 44, 3), dtype=np.uint8) for i in range(size)]
-    split = data.Split(labels, names, None, images.__getitem__)
-    if outline.views is None:
-        return {"train": split, "test": split}
-    domains = tuple(map(str, range(outline.views)))
-
-    def read_views(row, epoch):
-        return [images[(row + epoch + view) % size] for view in range(outline.views)]
-
-    train = data.DomainSplit(
-        np.arange(size, dtype=np.int32), tuple(map(str, range(size))), domains, read_views
-    )
-    return {"train": train, "test": split} | {
-        f"{d}/{part}": split for d in domains for part in ("train", "test")
-    }
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_two_steps_at_toy_size(recipe, rng):
-    config = toy(training.load(ROOT / recipe))
-    splits = splits_of(config, rng)
-    outline = data.outline(splits["train"])
+    if outline is None:
+        outline = config.data.open()["train"].outline
     config = training.check(training.suited_to(config, outline))
-    run = _train.Run(config, splits, outline, _program.build(config, outline))
+    return config, outline, _program.build(config, outline)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_each_file_has_a_smoke_variant(file):
+    assert "smoke" in cli.variants(ROOT / file)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file != STUDY])
+def test_headers_have_command_hardware_cost_and_scores(file):
+    tree = ast.parse((ROOT / file).read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    header = ast.get_docstring(tree) or ""
+    real = [ast.get_docstring(f) or "" for f in functions if not f.name.startswith(("_", "smoke"))]
+    assert f"mvcl train {file} --" in header
+    assert set(re.findall(rf"mvcl train {file}:(\w+)", header)) <= set(cli.variants(ROOT / file))
+    for word in ("Hardware", "Cost", "Paper", "Ours"):
+        assert any(re.search(rf"^{word}.*:", text, re.MULTILINE) for text in (header, *real)), word
+
+
+def test_a_file_without_a_variant_gives_its_first():
+    for file in FILES:
+        if file != STUDY:
+            first = next(iter(cli.variants(ROOT / file)))
+            plain, named = (training.load(ROOT / source) for source in (file, f"{file}:{first}"))
+            assert training.to_json(plain) == training.to_json(named)
+
+
+@pytest.mark.parametrize("source", TRUE_SIZE)
+def test_the_true_size_step_resolves(source):
+    config, outline, program = programs(load(source))
+    state, batch = program.abstract_state(), _program.abstract_batch(program, config, outline)
+    after, values = jax.eval_shape(program.step, state, batch)
+    shapes = jax.tree.map(lambda x: (x.shape, x.dtype), (state, after))
+    assert shapes[0] == shapes[1]
+    assert {name: value.shape for name, value in values.items()}["loss"] == ()
+
+
+@pytest.mark.parametrize("source", SMOKE)
+def test_two_steps_at_a_small_size(source, rng):
+    config = load(source)
+    if isinstance(config.encoder, models.ResNet):
+        config = dataclasses.replace(config, encoder=models.ConvNet(widths=(4, 8)))  # compiles 3 times faster
+    run = training.prepare(config)
+
+    def drawn(leaf):
+        if leaf.dtype == jnp.float32:
+            return rng.normal(size=leaf.shape).astype(np.float32)
+        if leaf.dtype == jnp.bool_:
+            return np.ones(leaf.shape, bool)
+        return rng.integers(0, 256 if leaf.dtype == jnp.uint8 else 2, leaf.shape, leaf.dtype)
+
     state = run.program.init()
     before = jax.device_get(state["params"])
-    stream = data.to_devices(_train._batches(run, 0), run.program.batch_sharding)
-    for batch in itertools.islice(stream, 2):
+    for _ in range(2):
+        batch = jax.tree.map(drawn, _program.abstract_batch(run.program, run.config, run.outline))
         state, values = run.program.step(state, batch)
         assert np.isfinite(float(values["loss"]))
         assert float(values["gradient_norm"]) > 0
@@ -115,10 +105,9 @@ def test_two_steps_at_toy_size(recipe, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_dry_run_at_true_size(recipe):
-    config = training.load(ROOT / recipe)
-    said = training.dry_run(config)
+@pytest.mark.parametrize("source", PUBLISHED)
+def test_dry_run_at_true_size(source):
+    said = training.dry_run(training.load(ROOT / source))
     for words in (
         "parameters",
         "GFLOP",
@@ -127,29 +116,27 @@ def test_dry_run_at_true_size(recipe):
         "training examples are assumed",
     ):
         assert words in said
-    print(f"\n{recipe}\n{said}")
+    print(f"\n{source}\n{said}")
 
 
-def test_every_paper_has_its_experiments():
-    wanted = {
-        "koromilas": {"cifar10", "cifar100", "imagenet100", "imagenet1k", "mosei", "chsims"},
-        "shidani": {"imagenet1k", "gaussian"},
-        "piran": {"imagenet1k", "domainnet", "eeg"},
-        "jeon": {"cifar10", "imagenet100"},
-    }
-    for author, names in wanted.items():
-        assert names <= {path.stem for path in (ROOT / "configs" / author).glob("*.py")}
+@pytest.mark.slow
+def test_smoke_variants_train_evaluate_and_report(tmp_path, capsys):
+    from benchmarks import smoke
+
+    for number, source in enumerate(smoke.smoke_variants()):
+        text = smoke.smoke(source, tmp_path / str(number))
+        assert re.match(r"loss +-?[\d.]+ to +-?[\d.]+  \S", text)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "parameters"),
+    ("source", "parameters"),
     [
-        ("configs/koromilas/imagenet1k.py", 23_508_032),  # torchvision's ResNet-50 without its classifier
-        ("configs/piran/imagenet1k.py", 85_798_656),  # timm's ViT-B/16 without its classifier
+        ("configs/koromilas/imagenet.py", 23_508_032),  # torchvision's ResNet-50 without its classifier
+        ("configs/piran/images.py", 85_798_656),  # timm's ViT-B/16 without its classifier
     ],
 )
-def test_encoders_have_their_true_size(recipe, parameters):
-    config = training.load(ROOT / recipe)
+def test_encoders_have_their_true_size(source, parameters):
+    config = training.load(ROOT / source)
     encoder = nnx.eval_shape(
         lambda: config.encoder.build((224, 224, 3), dtype=jnp.float32, rngs=nnx.Rngs(jax.random.key(0)))
     )
@@ -167,9 +154,31 @@ def test_a_frozen_projection_is_no_parameter():
     np.testing.assert_array_equal(free(x), frozen(x))
 
 
-def test_methods_of_the_recipes_are_the_papers():
-    kinds = {recipe: type(training.load(ROOT / recipe).method) for recipe in RECIPES}
-    assert kinds["configs/piran/imagenet1k.py"] is methods.StudentTeacher
-    assert kinds["configs/jeon/cifar10.py"] is methods.MocoV2
-    assert kinds["configs/jeon/imagenet100.py"] is methods.MocoV3
-    assert kinds["configs/koromilas/mosei.py"] is methods.MultiEncoder
+@pytest.mark.parametrize(
+    ("source", "method"),
+    [
+        ("configs/piran/images.py:imagenet1k", methods.StudentTeacher),
+        ("configs/piran/images.py:domainnet", methods.StudentTeacher),
+        ("configs/jeon/dsf.py:cifar10", methods.MocoV2),
+        ("configs/jeon/dsf.py:imagenet100", methods.MocoV3),
+        ("configs/koromilas/sentiment.py:mosei", methods.MultiEncoder),
+        ("configs/xu/sem.py:caltech", methods.Sem),
+    ],
+)
+def test_methods_of_the_recipes_are_the_papers(source, method):
+    assert type(training.load(ROOT / source).method) is method
+
+
+@pytest.mark.parametrize("source", SMOKE)
+def test_smoke_keeps_method_objective_evaluation_and_strategy(source):
+    file, _, variant = source.partition(":")
+    named = variant.removeprefix("smoke").lstrip("_")
+    small = training.load(ROOT / source)
+    real = training.load(ROOT / (f"{file}:{named}" if named else file))
+    assert type(small.method) is type(real.method)
+    assert type(small.evaluation) is type(real.evaluation)
+    assert small.views.strategy == real.views.strategy
+    assert small.views.k == real.views.k
+    assert small.train.scope == real.train.scope
+    assert type(small.optimizer) is type(real.optimizer)
+    assert losses.unwrap(small.objective)[0] is losses.unwrap(real.objective)[0]

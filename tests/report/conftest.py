@@ -22,16 +22,22 @@ def write_run(
     path.mkdir(parents=True)
     rng = np.random.default_rng(0)
     config = {
-        "_type": "Config",
-        "data": {"_type": "Digits"},
+        "_type": "mvcl.training.Config",
+        "data": {"_type": "mvcl.data.Digits"},
         "views": {
-            "_type": "Views",
+            "_type": "mvcl.training.Views",
             "k": k,
-            "policy": {"_type": "Policy", "name": "simclr", "scale": [0.2, 1.0]},
+            "policy": {"_type": "mvcl.augment.Policy", "name": "simclr", "scale": [0.2, 1.0]},
         },
-        "encoder": {"_type": "ConvNet", "widths": [32, 64, 128]},
-        "objective": {"_type": "M3G", "epsilon": epsilon},
-        "train": {"_type": "Train", "seed": 0, "batch_size": 256, "epochs": 60.0, "steps": None},
+        "encoder": {"_type": "mvcl.models.ConvNet", "widths": [32, 64, 128]},
+        "objective": {"_function": "mvcl.losses.m3g", "epsilon": epsilon},
+        "train": {
+            "_type": "mvcl.training.Train",
+            "seed": 0,
+            "batch_size": 256,
+            "epochs": 60.0,
+            "steps": None,
+        },
     }
     (path / "config.json").write_text(json.dumps(config))
     with (path / "metrics.jsonl").open("w") as file:

@@ -73,7 +73,8 @@ def test_one_run_shows_everything(run, tmp_path):
     assert ["trained encoder", "0.960", "0.960", "0.960 ± 0.012", "0.960 ± 0.012"] in page.rows
     assert ["raw input", "0.900", "0.900", "0.900 ± 0.012", "0.900 ± 0.012"] in page.rows
     assert ["", "k-NN", "linear", "5 labels/class", "10 labels/class"] in page.rows
-    assert ["objective", "M3G epsilon 0.2"] in page.rows
+    assert ["objective", "m3g epsilon 0.2"] in page.rows
+    assert "Digits · ConvNet · m3g · 4 views" in page.text
     assert "vote of the 200 nearest of 1437 training rows" in page.text
     assert "dashed: chance level 19.1" in page.text
     assert '"batch_size": 256' in page.text  # the whole configuration
@@ -151,6 +152,19 @@ def test_several_runs_are_compared(make_run, tmp_path):
         assert (
             len(re.findall(rf'<path d="[^"]*"[^>]*stroke: {re.escape(color)}', picture)) >= 2
         )  # line and chance
+
+
+def test_functions_of_the_users_own(make_run, tmp_path):
+    """They are shown with their file, and runs whose function changed in between differ."""
+    runs = [make_run("a"), make_run("b")]
+    for run, digest in zip(runs, ("0123", "4567")):
+        mine = {"_function": "own.py:my_loss", "_digest": digest, "margin": 1}
+        edit(run, "config.json", lambda c, mine=mine: c.update(objective=mine))
+    page = page_of(runs[0], out=tmp_path / "r.html")
+    assert ["objective", "own.py:my_loss margin 1"] in page.rows
+    page = page_of(*runs, out=tmp_path / "r.html")
+    assert ["objective._digest", "0123", "4567"] in page.rows
+    assert len([row for row in page.rows if row[0].startswith("objective")]) == 1
 
 
 def test_runs_of_one_name_are_told_apart(make_run, tmp_path):

@@ -87,13 +87,13 @@ def remove_part(folder):
 def test_a_damaged_checkpoint_falls_back(tmp_path, damage):
     fill(tmp_path, (1, 2))
     damage(tmp_path / "2")
-    said = []
+    lines = []
     manager = Checkpoints(tmp_path, 2)
-    restored, record = manager.restore(like(), say=said.append)
+    restored, record = manager.restore(like(), log=lines.append)
     assert (int(restored["step"]), record["step"]) == (1, 1)
-    assert len(said) == 1
-    assert "step 2 is damaged" in said[0]
-    assert "falling back to step 1" in said[0]
+    assert len(lines) == 1
+    assert "step 2 is damaged" in lines[0]
+    assert "falling back to step 1" in lines[0]
     assert list((tmp_path / "damaged").iterdir())  # kept, to be looked at
     assert manager.save(2, state(2), {}, None)  # and its place is free again
     manager.close()
@@ -104,10 +104,10 @@ def test_swapped_content_is_seen(tmp_path):
     fill(tmp_path, (1, 2))
     shutil.rmtree(tmp_path / "2" / "state")
     shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
-    said = []
-    _, record = Checkpoints(tmp_path, 2).restore(like(), say=said.append)
+    lines = []
+    _, record = Checkpoints(tmp_path, 2).restore(like(), log=lines.append)
     assert record["step"] == 1
-    assert "not those that were saved" in said[0]
+    assert "not those that were saved" in lines[0]
 
 
 def test_all_damaged_is_an_error_that_keeps_them(tmp_path):
@@ -115,7 +115,7 @@ def test_all_damaged_is_an_error_that_keeps_them(tmp_path):
     truncate(tmp_path / "1")
     truncate(tmp_path / "2")
     with pytest.raises(DamagedCheckpoints, match="none of the checkpoints"):
-        Checkpoints(tmp_path, 2).restore(like(), say=lambda _: None)
+        Checkpoints(tmp_path, 2).restore(like(), log=lambda _: None)
     assert len(list((tmp_path / "damaged").iterdir())) == 2
 
 

@@ -10,7 +10,8 @@ import pytest
 from flax import nnx
 
 from mvcl import augment, data, evaluation, methods, models, training
-from mvcl.training import AdamW, Mesh, Sgd, Views, _train
+from mvcl.training import AdamW, Mesh, Sgd, Views, _input
+from mvcl.training._initial import initial_state
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +41,11 @@ def encoder_of(run, state):
 
 def test_first_step_is_that_of_softmax_regression(config, pretrained):
     run = training.prepare(config)
-    state = _train._initial_state(run)
+    state = initial_state(run)
     trained = encoder_of(*training.open_run(pretrained))
     same = jax.tree.map(np.testing.assert_array_equal, nnx.state(encoder_of(run, state)), nnx.state(trained))
     assert jax.tree.leaves(same, is_leaf=lambda x: x is None)
-    batch = next(_train._batches(run, 0))
+    batch = next(_input.batches(run, 0))
     fresh = jax.tree.map(np.asarray, state["params"])
     new, values = run.program.step(state, jax.device_put(batch))
     np.testing.assert_allclose(values["loss"], np.log(10), rtol=1e-6)  # zero weights predict nothing
@@ -65,7 +66,7 @@ def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
     losses = []
     for devices in (1, 4):
         run = training.prepare(dataclasses.replace(config, mesh=Mesh(data=devices)))
-        stream = data.to_devices(_train._batches(run, 0), run.program.batch_sharding)
+        stream = data.to_devices(_input.batches(run, 0), run.program.batch_sharding)
         state, found = run.program.init(), []
         for _ in range(3):
             state, values = run.program.step(state, next(stream))

@@ -11,14 +11,14 @@ import optax
 import pytest
 
 from mvcl import augment, data, losses, methods, models, training
-from mvcl.training import AdamW, Lars, Mesh, Sgd, _optimizers, _program, _train
+from mvcl.training import AdamW, Lars, Mesh, Sgd, _input, _optimizers, _program
 
 
 def curve(config, steps=20):
     """Losses and final parameters."""
     run = training.prepare(config)
     state = run.program.init()
-    stream = data.to_devices(_train._batches(run, 0), run.program.batch_sharding)
+    stream = data.to_devices(_input.batches(run, 0), run.program.batch_sharding)
     losses = []
     for batch in itertools.islice(stream, steps):
         state, values = run.program.step(state, batch)
@@ -46,7 +46,7 @@ def test_views_are_the_same_on_any_number_of_devices(tiny):
     views = []
     for devices in (1, 8):
         run = training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=devices)))
-        batch = next(data.to_devices(_train._batches(run, 3), run.program.batch_sharding))
+        batch = next(data.to_devices(_input.batches(run, 3), run.program.batch_sharding))
         views.append(np.asarray(run.program.views(batch)))
     np.testing.assert_array_equal(*views)
 
@@ -120,7 +120,7 @@ def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
     )
     run = training.prepare(config)
     state = run.program.init()
-    batch = next(data.to_devices(_train._batches(run, 0), run.program.batch_sharding))
+    batch = next(data.to_devices(_input.batches(run, 0), run.program.batch_sharding))
     _, (_, z, _) = run.program.learner.loss(
         state["params"],
         state["statistics"],
@@ -150,7 +150,7 @@ def test_ema_follows_the_parameters(tiny):
     run = training.prepare(config)
     state = run.program.init()
     expected = jax.device_get(state["params"])
-    for batch in itertools.islice(data.to_devices(_train._batches(run, 0), run.program.batch_sharding), 3):
+    for batch in itertools.islice(data.to_devices(_input.batches(run, 0), run.program.batch_sharding), 3):
         state, _ = run.program.step(state, batch)
         expected = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, expected, jax.device_get(state["params"]))
     jax.tree.map(
@@ -247,7 +247,7 @@ def test_the_solver_of_m3g_is_logged_and_does_not_depend_on_devices(tiny):
     seen = []
     for devices in (1, 4):
         run = training.prepare(dataclasses.replace(tiny, objective=objective, mesh=Mesh(data=devices)))
-        batch = next(data.to_devices(_train._batches(run, 0), run.program.batch_sharding))
+        batch = next(data.to_devices(_input.batches(run, 0), run.program.batch_sharding))
         _, values = run.program.step(run.program.init(), batch)
         seen.append({name: float(values[name]) for name in values if name != "effective_rank"})
     assert seen[0]["solver_iterations"] == 3

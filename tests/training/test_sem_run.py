@@ -33,7 +33,7 @@ RECIPES = {
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_have_the_released_schedule(name):
-    config = load(ROOT / f"configs/xu/{name}.py")
+    config = load(ROOT / f"configs/xu/sem.py:{name}")
     epochs, rounds, views = RECIPES[name]
     outline = data.expected(config.data)
     assert outline is not None
@@ -45,10 +45,11 @@ def test_recipes_have_the_released_schedule(name):
         epochs,
         100 + epochs * rounds,
     )
-    assert (outline.views, config.train.batch_size) == (views, 256)
+    assert (outline.spec.views, config.train.batch_size) == (views, 256)
     assert config.optimizer.learning_rate == config.optimizer.end_learning_rate == 3e-4
-    options = config.objective.options()
-    assert (options["pairs"], options["reduction"], options["pair"].temperature) == ("all", "sum", 1.0)
+    _, options = losses.unwrap(config.objective)
+    assert (options["pairs"], options["reduction"]) == ("all", "sum")
+    assert losses.unwrap(options["pair"]) == (losses.nt_xent, {"temperature": 1.0})
     for pair in ("spectral", "rince"):
         check(choose(config, "objective.pair", pair))
     due = build(suited_to(config, outline), outline).learner.refresh.due
@@ -60,8 +61,8 @@ def test_recipes_have_the_released_schedule(name):
 
 
 def test_a_batch_that_the_table_has_is_advised():
-    outline = data.Outline(25, 3, view_shapes=((3,), (2,)), views=2)
-    config = suited_to(load(ROOT / "configs/xu/tables.py"), outline)
+    outline = data.Outline(25, 3, data.ExampleSpec(((3,), (2,)), given=True))
+    config = suited_to(load(ROOT / "configs/xu/sem.py:tables"), outline)
     with pytest.raises(ValueError, match=r"25 examples .* 8 devices; use --train\.batch-size 24, or fewer"):
         build(config, outline)
 
@@ -70,7 +71,8 @@ def test_a_batch_that_the_table_has_is_advised():
 def test_digits_by_six_descriptions(tmp_path):
     """As the recipe has it; more than the best description by itself, and than all of them raw."""
     assert (
-        cli.main(["train", str(ROOT / "configs/xu/digits_views.py"), "--workdir", str(tmp_path / "run")]) == 0
+        cli.main(["train", str(ROOT / "configs/xu/sem.py:digits_views"), "--workdir", str(tmp_path / "run")])
+        == 0
     )
     rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())["rows"]
     trained, raw = ({r["name"]: r["value"] for r in rows[name]} for name in ("trained encoder", "raw input"))
@@ -91,10 +93,10 @@ def test_tables_of_few_rows_are_one_batch(tmp_path, rng, capsys):
     run = tmp_path / "run"
     epochs = ("--method.pretrain-epochs", "2", "--method.update-epochs", "2", "--train.epochs", "4")
     options = ["--data.path", str(tmp_path / "in"), "--workdir", str(run), *SMALL, *epochs]
-    assert cli.main(["train", str(ROOT / "configs/xu/tables.py"), *options]) == 2
+    assert cli.main(["train", str(ROOT / "configs/xu/sem.py:tables"), *options]) == 2
     assert "method.clusters must be at least 2 where the data name no classes" in capsys.readouterr().err
     options += ["--method.clusters", "3"]
-    assert cli.main(["train", str(ROOT / "configs/xu/tables.py"), *options]) == 0
+    assert cli.main(["train", str(ROOT / "configs/xu/sem.py:tables"), *options]) == 0
     assert "4 steps of 24 examples, all there are, x 2 views" in capsys.readouterr().out
     assert cli.main(["report", str(run)]) == 0
     with open(run / "clusters.csv") as file:
@@ -137,7 +139,7 @@ def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
     ]
     command = [
         "train",
-        str(ROOT / "configs/xu/tables.py"),
+        str(ROOT / "configs/xu/sem.py:tables"),
         "--data.path",
         str(tmp_path / "in"),
         "--workdir",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mvcl import data, losses, methods, training
-from mvcl.training import _processes, _train
+from mvcl.training import _input, _processes
 
 
 def parameters(workdir):
@@ -63,13 +63,13 @@ def test_a_signal_saves_and_the_run_goes_on_bit_for_bit(whole, tiny, tmp_path, m
     workdir = tmp_path / "run"
     step_of = []
 
-    def stop_at_three(stop, *_):
+    def stop_at_three(flags, stop, *_):
         step_of.append(1)
         if len(step_of) == 3:
             signal.raise_signal(number)
         return stop["signal"] != 0
 
-    monkeypatch.setattr(_train, "_agreed", stop_at_three)
+    monkeypatch.setattr(_processes, "stop_agreed", stop_at_three)
     with pytest.raises(training.Interrupted, match="saved at step 3 of 6") as stopped:
         training.train(tiny, workdir)
     assert stopped.value.signal == number
@@ -133,7 +133,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path):
     assert newest  # nothing that was good is lost
 
 
-def test_collapse_and_chance_are_said(tiny, tmp_path, capsys):
+def test_warns_on_collapse_and_at_chance(tiny, tmp_path, capsys):
     still = dataclasses.replace(
         tiny,
         optimizer=training.Sgd(learning_rate=1e-12),
@@ -174,7 +174,7 @@ def test_a_run_tells_what_it_does(tiny, tmp_path):
         assert 0 < row["memory_gib"] < 64
         assert row["model_flops_utilisation"] > 0
     run = training.prepare(config)
-    batch = next(data.to_devices(_train._batches(run, 0), run.program.batch_sharding))
+    batch = next(data.to_devices(_input.batches(run, 0), run.program.batch_sharding))
     flops = run.program.step.lower(run.program.init(), batch).cost_analysis()["flops"]
     last = log[-1]  # two steps since the row before, one of which was followed by a checkpoint
     seconds = sum(last[f"seconds_{part}"] for part in ("data", "step", "log"))
@@ -192,12 +192,12 @@ def test_examples_that_cannot_be_read_are_left_out(tiny, tmp_path):
     bad = {"train": (3, 700), "test": (0, 359)}
 
     def damaged(name, split):
-        def read(row):
+        def read(row, epoch):
             if row in bad[name]:
                 raise data.CorruptExample(f"record {row} cannot be read")
-            return split.images[row]
+            return split.read(row, epoch)
 
-        return dataclasses.replace(split, images=None, read=read)
+        return dataclasses.replace(split, arrays=None, read=read)
 
     run = dataclasses.replace(run, splits={name: damaged(name, split) for name, split in run.splits.items()})
     state = run.program.init()
@@ -213,13 +213,13 @@ def test_examples_that_cannot_be_read_are_left_out(tiny, tmp_path):
 
 def test_the_number_of_corrupt_examples_goes_with_the_run(tiny, tmp_path):
     """A resumed run knows what was passed over, so that the limit is that of the whole run."""
-    agreement = _processes.Agreement(training.prepare(tiny).program.mesh, 1 + _train._TOLD_AT_ONCE)
+    flags = _processes.Flags(training.prepare(tiny).program.mesh, 1 + _processes.MAX_ROWS)
     reading = data.Reading(10)
-    for row in range(9):  # more than are told at once
+    for row in range(9):  # more than a step shares
         reading.corrupt("train", row, 1, data.CorruptExample(f"record {row} cannot be read"))
-    assert not _train._agreed({"signal": 0}, agreement, reading, 1)
-    assert reading.passed == set(range(_train._TOLD_AT_ONCE))
-    assert _train._agreed({"signal": 15}, agreement, reading, 2)
+    assert not _processes.stop_agreed(flags, {"signal": 0}, reading, 1)
+    assert reading.passed == set(range(_processes.MAX_ROWS))
+    assert _processes.stop_agreed(flags, {"signal": 15}, reading, 2)
     assert reading.passed == set(range(9))
 
 
@@ -233,16 +233,9 @@ def test_methods_with_an_encoder_for_each_view_have_no_one_encoder(tiny):
 def test_rows_that_cannot_be_read_leave_nothing_of_theirs(rng):
     labels, present = rng.integers(3, size=6), rng.uniform(size=(6, 2)) < 0.5
     views = tuple(rng.normal(size=(6, d)).astype(np.float32) for d in (3, 4))
-    split = data.ViewSplit(
-        labels,
-        ("a", "b", "c"),
-        ("x", "y"),
-        ((3,), (4,)),
-        lambda i: tuple(v[i] for v in views),
-        present=present,
-    )
+    split = data.in_memory(views, labels, ("a", "b", "c"), given=True, present=present)
     index = np.array([0, 2, 5])
-    kept = _train._only(split, index)
+    kept = split.only(index)
     np.testing.assert_array_equal(kept.labels, labels[index])
     np.testing.assert_array_equal(kept.present, present[index])
     assert kept.groups is None

@@ -1,4 +1,4 @@
-"""Watching: times that add up, FLOPs, memory, a clock that does not go back, a heartbeat, a profile, agreement."""
+"""Watching: times that add up, FLOPs, memory, a clock that does not go back, a heartbeat, a profile, flags."""
 
 import gzip
 import json
@@ -92,17 +92,17 @@ def test_the_clock_does_not_go_back(times):
 
 def test_the_heartbeat_is_whole_rare_and_no_reason_to_stop(times, tmp_path, capsys):
     path = tmp_path / "heartbeat.json"
-    heart = _watch.Heartbeat(path, 10, _watch.Clock())
-    heart.beat(1)
+    heartbeat = _watch.Heartbeat(path, 10, _watch.Clock())
+    heartbeat.beat(1)
     beat = json.loads(path.read_text())
     assert (beat["step"], beat["steps"], beat["doing"], beat["unix_time"]) == (1, 10, "training", 1000.0)
     assert beat["time"] == "1970-01-01T00:16:40.000+00:00"
-    heart.beat(2)
+    heartbeat.beat(2)
     assert json.loads(path.read_text())["step"] == 1  # too soon
-    heart.beat(2, "evaluating", now=True)
+    heartbeat.beat(2, "evaluating", now=True)
     assert json.loads(path.read_text())["doing"] == "evaluating"
     times.monotonic += 6
-    heart.beat(3)
+    heartbeat.beat(3)
     assert json.loads(path.read_text())["step"] == 3
     assert [f.name for f in tmp_path.iterdir()] == ["heartbeat.json"]
     _watch.Heartbeat(tmp_path / "no" / "heartbeat.json", 10, _watch.Clock()).beat(1)
@@ -130,12 +130,12 @@ def test_a_profile_opens_in_both_viewers(tmp_path):
     assert steps == {"1", "2"}
 
 
-def test_agreement_alone_and_its_words():
+def test_flags_of_one_process():
     mesh = Mesh(np.asarray(jax.devices()), ("data",), axis_types=(AxisType.Auto,))
-    agreement = _processes.Agreement(mesh, 3)
-    assert agreement.exchange(np.asarray([1, 0, 7], np.int32)).tolist() == [[1, 0, 7]]
-    with pytest.raises(ValueError, match=r"words must be int32 \(3,\), got int64 \(2,\)"):
-        agreement.exchange(np.zeros(2, np.int64))
+    flags = _processes.Flags(mesh, 3)
+    assert flags.exchange(np.asarray([1, 0, 7], np.int32)).tolist() == [[1, 0, 7]]
+    with pytest.raises(ValueError, match=r"flags must be int32 \(3,\), got int64 \(2,\)"):
+        flags.exchange(np.zeros(2, np.int64))
 
 
 SLURM = {
@@ -252,7 +252,7 @@ def test_what_does_not_say_enough(joined, flags, environ, message):
 def test_watching_is_cheap(tmp_path):
     """What a step pays, without the log's rows: less than a millisecond, and a step of interest takes 50."""
     watch, profile = _watch.Watch(1, None, None), _watch.Profile(tmp_path, 0, 0)
-    heart = _watch.Heartbeat(tmp_path / "heartbeat.json", 10, _watch.Clock())
+    heartbeat = _watch.Heartbeat(tmp_path / "heartbeat.json", 10, _watch.Clock())
     begun = time.perf_counter()
     for step in range(200):
         with watch.data():
@@ -260,5 +260,5 @@ def test_watching_is_cheap(tmp_path):
         with profile.step(step):
             pass
         profile.after(step, None)
-        heart.beat(step)
+        heartbeat.beat(step)
     assert (time.perf_counter() - begun) / 200 < 1e-3

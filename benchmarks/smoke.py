@@ -1,0 +1,89 @@
+"""The smoke variants of the configs through the command line: train, evaluate and report, offline.
+
+    python -m benchmarks.smoke [FILE.py:VARIANT ...]
+
+Prints a line for each: seconds, the loss at the first and the last step, and the first number of the evaluation.
+The exit code is 1 if one fails, whose output follows.
+"""
+
+import contextlib
+import io
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# Programs of a few steps: compiling takes longer than running.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+
+from mvcl import cli
+
+ROOT = Path(__file__).parents[1]
+
+
+def smoke_variants() -> list[str]:
+    """FILE.py:VARIANT of every function of a config file whose name starts with `smoke`."""
+    files = sorted((ROOT / "configs").rglob("*.py"))
+    return [
+        f"{file.relative_to(ROOT)}:{variant}"
+        for file in files
+        for variant in cli.variants(file)
+        if variant.startswith("smoke")
+    ]
+
+
+def smoke(source: str, workdir: Path) -> str:
+    """Train, evaluate and report in a folder.
+
+    Returns:
+      Loss and score, as text.
+
+    Raises:
+      RuntimeError: a command fails, or what it writes is not there or not finite.
+    """
+    runs = [workdir]
+    _call("train", str(ROOT / source), "--workdir", str(workdir))
+    if not (workdir / "config.json").is_file():  # a study, whose runs lie in folders of their own
+        runs = sorted(path.parent for path in workdir.rglob("config.json"))
+    for run in runs:
+        _call("evaluate", str(run))
+    _call("report", *map(str, runs), "--out", str(workdir / "again.html"))
+    rows = [json.loads(line) for line in (runs[0] / "metrics.jsonl").read_text().splitlines()]
+    losses = [row["loss"] for row in rows if "loss" in row]
+    results = json.loads((runs[0] / "evaluation.json").read_text())["rows"]["trained encoder"]
+    if len(losses) < 2 or not all(map(math.isfinite, losses)) or not math.isfinite(results[0]["value"]):
+        raise RuntimeError(f"losses {losses}, results {results}")
+    return f"loss {losses[0]:8.4f} to {losses[-1]:8.4f}  {results[0]['name']} {results[0]['value']:.3f}"
+
+
+def _call(*arguments: str) -> None:
+    if code := cli.main(arguments):
+        raise RuntimeError(f"mvcl {' '.join(arguments)}: exit code {code}")
+
+
+def main() -> int:
+    """Run all, or those that are named."""
+    started, failed = time.monotonic(), {}
+    sources = sys.argv[1:] or smoke_variants()
+    for source in sources:
+        output, before = io.StringIO(), time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                    text = smoke(source, Path(folder) / "run")
+            except Exception as error:
+                text, failed[source] = f"FAILED: {error}", output.getvalue()
+        print(f"{source:<44} {time.monotonic() - before:5.1f} s  {text}", flush=True)
+    print(f"{len(sources) - len(failed)} of {len(sources)} pass, {time.monotonic() - started:.0f} s")
+    for source, text in failed.items():
+        print(f"\n{source}\n{text}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
