@@ -423,7 +423,7 @@ def _quiet() -> None:
 def _start_jax(distributed: Any = None) -> None:
     """Join the other processes, if there are any, and keep compiled programs."""
     _quiet()
-    from mvcl import training
+    from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
 
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()

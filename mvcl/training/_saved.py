@@ -16,6 +16,7 @@ from mvcl.training._config import Config
 
 TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
 _PUBLIC = (augment, data, evaluation, losses, methods, models)
+_ADDED: dict[str, Any] = {}  # by `may_name`
 
 
 def to_json(config: Config) -> str:
@@ -130,12 +131,17 @@ def _named(value: Any) -> Iterator[Any]:
         yield from _named(tuple(getattr(value, f.name) for f in dataclasses.fields(value)))
 
 
+def may_name(*named: Any) -> None:
+    """Let saved configs name these classes and functions too: for packages of mvcl that are built on training."""
+    _ADDED.update({path(item): item for item in named})
+
+
 def known() -> dict[str, Any]:
     """Path to object, of what a saved config may name: the package's public dataclasses, objectives and costs."""
     public = [value for package in _PUBLIC for value in vars(package).values()]
     public += [*vars(_config).values(), *vars(_optimizers).values()]
     classes = [value for value in public if isinstance(value, type) and dataclasses.is_dataclass(value)]
-    return {path(named): named for named in (*classes, *losses.objectives().values())}
+    return {path(named): named for named in (*classes, *losses.objectives().values())} | _ADDED
 
 
 def _build(node: Any, known: dict[str, Any]) -> Any:
