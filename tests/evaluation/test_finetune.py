@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from mvcl import augment, evaluation, models
-from mvcl.data import Split, in_memory
+from mvcl.data import ExampleSpec, Split, in_memory
 
 PLAIN = evaluation.Finetune(
     epochs=1,
@@ -64,7 +64,7 @@ def test_first_loss_is_the_entropy_and_first_step_is_sgd(rng):
     program = evaluation.finetune_program(network, options, VIEW, labels, 3)
     state = program.init()
     batch = {
-        "images": split.images,
+        "images": split.arrays[0],
         "labels": labels,
         "index": np.arange(12, dtype=np.int32),
         "epoch": np.zeros(12, np.int32),
@@ -73,7 +73,7 @@ def test_first_loss_is_the_entropy_and_first_step_is_sgd(rng):
     share = np.array([6, 4, 2]) / 12
     state, loss = program.step(state, batch, jax.random.key(0))
     np.testing.assert_allclose(loss, -(share * np.log(share)).sum(), rtol=1e-6)
-    features = np.asarray(network(jnp.asarray(split.images)))
+    features = np.asarray(network(jnp.asarray(split.arrays[0])))
     gradient = features.T @ (share - np.eye(3)[labels]) / 12
     # Nesterov's first update is 1 + 0.9 times the gradient.
     np.testing.assert_allclose(state["params"]["kernel"], -0.1 * 1.9 * gradient, rtol=1e-4, atol=1e-7)
@@ -99,7 +99,7 @@ def test_step_with_every_ingredient_uses_all_views(rng):
     program = evaluation.finetune_program(encoder(), options, VIEW, labels, 3)
     assert (program.examples, program.steps_per_epoch, program.steps) == (6, 1, 1)
     batch = {
-        "images": bars(rng, 6).images,
+        "images": bars(rng, 6).arrays[0],
         "labels": labels,
         "index": np.arange(6, dtype=np.int32),
         "epoch": np.zeros(6, np.int32),
@@ -132,11 +132,11 @@ def test_images_of_different_sizes_are_cropped_on_the_host(rng):
     train = bars(rng, 12)
     sizes = [(8, 11), (10, 8), (16, 16)]
 
-    def read(row):
+    def read(row, epoch):
         height, width = sizes[row % 3]
-        return (np.resize(train.images[row], (height, width, 1)) * 255).astype(np.uint8)
+        return ((np.resize(train.arrays[0][row], (height, width, 1)) * 255).astype(np.uint8),)
 
-    ragged = Split(train.labels, train.class_names, None, read)
+    ragged = Split(train.labels, train.class_names, ExampleSpec(((None, None, 1),)), read)
     options = dataclasses.replace(PLAIN, seeds=1)
     results = evaluation.finetune(encoder(), {"train": ragged, "test": ragged}, options, VIEW)
     assert 0 <= results[0].value <= 1
