@@ -48,7 +48,7 @@ def of_views(objective):
 def check(loss, arguments):
     # Not compiled: operations of the same shape are shared by all tests, programs would be ten for each.
     with jax.disable_jit():
-        chex.assert_numerical_grads(loss, arguments, order=2, atol=1e-5, rtol=1e-4)
+        chex.assert_numerical_grads(loss, arguments, order=2, atol=1e-5, rtol=1e-4, eps=1e-5)
 
 
 @pytest.mark.parametrize("masked", [False, True])
