@@ -360,41 +360,42 @@ class _Options(NamedTuple):
 
 @partial(jax.jit, static_argnums=0)
 def _solve(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold: jax.Array) -> SinkhornOutput:
-    # One problem after the other under vmap: batched, `cond` would take both ways, and each would run to the
-    # longest.
-    solve = jax.custom_batching.sequential_vmap(partial(_iterate, options))
-    out = jax.tree.map(lax.stop_gradient, solve(*map(lax.stop_gradient, (costs, epsilon, threshold))))
+    out = _minimum(options, costs, epsilon, threshold)
     return out._replace(
-        value=_dual(options, costs, epsilon, out.potentials, out.value),
         matched_cost=_matched_cost(options.form, costs),
+        n_iters=out.n_iters.astype(jnp.int32),
+        status=out.status.astype(jnp.int32),
     )
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _dual(
-    options: _Options, costs: jax.Array, epsilon: jax.Array, potentials: jax.Array, value: jax.Array
-) -> jax.Array:
-    """The value that the iteration ended with, as a function of costs and epsilon."""
-    return value
+def _minimum(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold: jax.Array) -> SinkhornOutput:
+    """The iteration's result, of which only `value` has a derivative; floats throughout, for their tangents."""
+    # One problem after the other under vmap: batched, `cond` would take both ways, and each would run to the
+    # longest.
+    out = jax.custom_batching.sequential_vmap(partial(_iterate, options))(costs, epsilon, threshold)
+    return jax.tree.map(lambda x: x.astype(costs.dtype), out)
 
 
-@_dual.defjvp
+@_minimum.defjvp
 def _(
     options: _Options, primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[SinkhornOutput, SinkhornOutput]:
     """Danskin: the derivative of the dual objective at frozen potentials, that is of `-ε mass`.
 
     With that of `matched_cost`, the costs' is J - P.
     """
-    costs, epsilon, potentials, value = primals
+    out = _minimum(options, *primals)
+    costs, epsilon = _first_order(primals[0]), _first_order(primals[1])
     slope = jax.custom_batching.sequential_vmap(partial(_slope, options))
-    by_costs, by_epsilon = slope(_first_order(costs), _first_order(epsilon), potentials)
+    by_costs, by_epsilon = slope(costs, epsilon, out.potentials)
     if options.form.axis_name is not None:  # each device has summed over its own tuples
         by_costs, by_epsilon = (
             _numerics.vary(lax.psum(d, options.form.axis_name), _numerics.varying(costs))
             for d in (by_costs, by_epsilon)
         )
-    return value, jnp.sum(by_costs * tangents[0]) + by_epsilon * tangents[1]
+    change = jnp.sum(by_costs * tangents[0]) + by_epsilon * tangents[1]
+    return out, jax.tree.map(jnp.zeros_like, out)._replace(value=change)
 
 
 @jax.custom_jvp
