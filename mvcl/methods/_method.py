@@ -78,6 +78,7 @@ class Learner:
       after: (parameters, statistics, progress) -> statistics, in the step, once the parameters have moved;
         progress is the share of the run that is done. None changes nothing.
       refresh: what is taken from the whole training split now and then.
+      one_encoder: whether `network` has one encoder for all views; else it has one for each view.
       clusters: number of clusters that the method looks for; 0 for methods that look for none.
       start_from: (parameters, statistics, encoder) -> both with those of a trained encoder in place of their own; None
         where a method cannot start from one.
@@ -91,6 +92,7 @@ class Learner:
     level: Callable[..., jax.Array] | None = None
     after: Callable[[Params, Statistics, jax.Array], Statistics] | None = None
     refresh: Refresh | None = None
+    one_encoder: bool = True
     clusters: int = 0
     start_from: Callable[..., tuple[Params, Statistics]] | None = None
 

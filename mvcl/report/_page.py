@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from mvcl import metrics
+from mvcl import _files, metrics
 from mvcl.report import _figures
 from mvcl.report._read import Row, Run, differences, kind, number, read_run
 
@@ -52,12 +51,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     text = _render(runs)
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8", errors="replace")
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
+    _files.write_whole(out, text.encode(errors="replace"))
     return out
 
 
