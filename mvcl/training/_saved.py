@@ -151,9 +151,10 @@ def _build(node: Any, known: dict[str, Any]) -> Any:
         return node
     name = str(node.get(TYPE) or node.get(FUNCTION))
     if name not in known and DIGEST in node:
+        file = name.split(":")[0] if name.split(":")[0].endswith(".py") else "FILE.py"
         raise ValueError(
-            f"this run uses {name}, which is not part of mvcl; give the config file that it came from: "
-            f"--config {name.split(':')[0] if name.split(':')[0].endswith('.py') else 'FILE.py'}"
+            f"this run uses {name}, which lies outside the package, and opening a run imports nothing from there; pass "
+            f"the config file that it came from: --config {file}, or to train: mvcl train {file}"
         )
     if name not in known:
         raise ValueError(f"the saved config names the unknown class or function {name!r}")
@@ -177,9 +178,9 @@ def _digest_of(named: Any) -> dict[str, str]:
 
 
 def digest(named: Any) -> str:
-    """16 hexadecimal digits: a hash of the source of a function or class and of the user's code that it refers to.
+    """16 hexadecimal digits of the source of a function or class and of all that it names in the user's own files.
 
-    It covers functions, classes and plain constants of the user's files, not those of installed packages.
+    The functions, classes and plain constants that its code refers to count, those of installed packages do not.
     """
     sources: dict[str, str] = {}
     _collect(named, sources)
@@ -188,10 +189,8 @@ def digest(named: Any) -> str:
 
 
 def _collect(named: Any, sources: dict[str, str]) -> None:
-    key = f"{named.__module__}:{named.__qualname__}"
-    if key in sources or not _is_users(named):
-        return
-    sources[key] = inspect.getsource(named)
+    """Add the source of a function or class, and of what it refers to."""
+    sources[f"{named.__module__}:{named.__qualname__}"] = inspect.getsource(named)
     functions = (
         [named] if inspect.isfunction(named) else [f for f in vars(named).values() if inspect.isfunction(f)]
     )
@@ -199,7 +198,8 @@ def _collect(named: Any, sources: dict[str, str]) -> None:
         for name in sorted(_names(function.__code__)):
             value = function.__globals__.get(name)
             if inspect.isfunction(value) or isinstance(value, type):
-                _collect(value, sources)
+                if f"{value.__module__}:{value.__qualname__}" not in sources and _is_users(value):
+                    _collect(value, sources)
             elif isinstance(value, (bool, int, float, str, tuple)):
                 sources[f"{function.__module__}:{name}"] = repr(value)
 
