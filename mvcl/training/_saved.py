@@ -153,8 +153,8 @@ def _build(node: Any, known: dict[str, Any]) -> Any:
     if name not in known and DIGEST in node:
         file = name.split(":")[0] if name.split(":")[0].endswith(".py") else "FILE.py"
         raise ValueError(
-            f"this run uses {name}, which lies outside the package, and opening a run imports nothing from there; pass "
-            f"the config file that it came from: --config {file}, or to train: mvcl train {file}"
+            f"this run uses {name}, which is not part of mvcl and is imported only from a config file that you name: "
+            f"pass --config {file}; to train, mvcl train {file}"
         )
     if name not in known:
         raise ValueError(f"the saved config names the unknown class or function {name!r}")

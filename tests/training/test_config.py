@@ -123,7 +123,7 @@ from mvcl.training import Config, Views
             "def get_config(): return Config(veiws=Views())",
             "Config has no option 'veiws'; did you mean 'views'",
         ),
-        ("def get_config(): return Config(objective=lambda z: 0.0)", "top level of a file, got .*lambda"),
+        ("def get_config(): return Config(objective=lambda z: 0.0)", "top level of a module, got .*lambda"),
         (
             "def get_config(): return Config(objective=partial(losses.mv_dhel, 0.5))",
             r"options of mv_dhel must be bound by keyword, got \(0\.5,\)",
