@@ -101,7 +101,7 @@ def _watched_step(run: Any, state: Any, step: int, tools: dict[str, Any]) -> tup
     with tools["trace"].step(step):
         state, values = run.program.step(state, batch)
     tools["trace"].after(step, values)
-    _processes.stop_agreed(tools["flags"], {"signal": 0}, tools["reading"], step)
+    _processes.should_stop(tools["flags"], {"signal": 0}, tools["reading"], step)
     tools["heartbeat"].beat(step)
     return state, values
 
@@ -119,7 +119,7 @@ def _alone(tools: dict[str, Any], config: str, folder: Path, times: int = 1000) 
         with tools["trace"].step(step):
             pass
         tools["trace"].after(step, None)
-        _processes.stop_agreed(tools["flags"], {"signal": 0}, tools["reading"], step)
+        _processes.should_stop(tools["flags"], {"signal": 0}, tools["reading"], step)
         tools["heartbeat"].beat(step)
         if step % every == every - 1:
             row = tools["watch"].row(step)

@@ -6,7 +6,7 @@ from mvcl import _extras
 
 
 def main() -> int:
-    """Run one command; without the packages that commands need, one line says how to install them."""
+    """Run one command; if its packages are not installed, print how to install them."""
     try:
         from mvcl import cli
     except _extras.MissingExtra as error:

@@ -1,4 +1,4 @@
-"""Arguments to `ValueError`s that name the argument, what it must be and what came. No mathematics."""
+"""Argument checks. Each raises a `ValueError` with the argument's name, its requirement and the value given."""
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
@@ -43,7 +43,7 @@ def pair(x: ArrayLike, y: ArrayLike, axis_name: str | None = None) -> jax.Array:
 
 
 def same_shape(name: str, value: jax.Array, other: str, reference: jax.Array) -> None:
-    """Two arrays that belong together have one shape and one dtype."""
+    """Check that two arrays have the same shape and dtype."""
     if value.shape != reference.shape:
         raise ValueError(f"{other} must have the shape of {name}, {value.shape}, got {reference.shape}")
     if value.dtype != reference.dtype:
@@ -63,21 +63,19 @@ def mask(value: ArrayLike | None, shape: tuple[int, ...], name: str = "mask") ->
 
 
 def scalar(name: str, value: ArrayLike, dtype: jnp.dtype, *, positive: bool = False) -> jax.Array:
-    """A number or a traced scalar, in the dtype of the computation; a Python number is checked for its
-    sign.
-    """
+    """A Python number or a scalar array, as `dtype`; the sign is checked for Python numbers only."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         raise ValueError(f"{name} must be a number or a scalar array, got {value!r}")
     if isinstance(value, Real | np.number) and not isinstance(value, np.complexfloating):
         with np.errstate(over="ignore", under="ignore"):
-            held = float(np.asarray(float(value)).astype(dtype))
+            rounded = float(np.asarray(float(value)).astype(dtype))
         if positive and not float(value) > 0:
             raise ValueError(f"{name} must be positive, got {value}")
-        if not np.isfinite(held):
+        if not np.isfinite(rounded):
             raise ValueError(
                 f"{name} must be finite, got {value}" + (f" in {dtype}" if np.isfinite(value) else "")
             )
-        if positive and held < float(jnp.finfo(dtype).tiny):
+        if positive and rounded < float(jnp.finfo(dtype).tiny):
             raise ValueError(f"{name} must be positive, got {value}, which is zero in {dtype}")
     out = _array_like(name, value)
     if out.shape != ():
@@ -88,7 +86,7 @@ def scalar(name: str, value: ArrayLike, dtype: jnp.dtype, *, positive: bool = Fa
 
 
 def whole(name: str, value: int, least: int = 1) -> int:
-    """A whole number that is at least so large; 3.0 is one."""
+    """A whole number that is at least `least`; 3.0 is accepted."""
     if (
         isinstance(value, bool)
         or not isinstance(value, Real)
@@ -127,7 +125,7 @@ def numbers(name: str, value: ArrayLike, dtype: jnp.dtype) -> jax.Array:
 
 
 def finite(name: str, value: jax.Array) -> jax.Array:
-    """An array without NaN and infinity, for answers that could not show them; not checked while tracing."""
+    """An array without NaN and infinity; not checked while tracing. For functions whose result would hide them."""
     if not isinstance(value, jax.core.Tracer) and not bool(jnp.isfinite(value).all()):
         raise ValueError(
             f"{name} must be finite, got {int((~jnp.isfinite(value)).sum())} entries that are not"
@@ -160,5 +158,5 @@ def block_size(value: int | None) -> int | None:
 
 
 def _least_rows(axis_name: str | None) -> int:
-    # Two instances in the whole batch are enough: a device may hold one of them.
+    # The whole batch needs two instances; a device may hold one.
     return 2 if axis_name is None or jax.lax.axis_size(axis_name) < 2 else 1

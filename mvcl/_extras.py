@@ -1,20 +1,20 @@
-"""Optional dependencies: an import that fails names the extra to install."""
+"""Optional dependencies: a failed import raises an error with the extra to install."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class MissingExtra(ImportError, ValueError):
-    """A module of an extra that is not installed: also a `ValueError`, since the call cannot work as it is."""
+    """A module of an extra is not installed. Also a `ValueError`, so that the command exits with code 2."""
 
 
 @contextmanager
 def needed(extra: str, by: str) -> Iterator[None]:
-    """Wraps the imports of a package or function that an extra of pyproject.toml brings.
+    """Context for imports that need an extra of pyproject.toml.
 
     Args:
       extra: name of the extra.
-      by: what needs the modules, as the error is to call it.
+      by: what needs the modules; the error starts with it.
 
     Raises:
       MissingExtra: a module is not installed; the message names it and the command that installs it.

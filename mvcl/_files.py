@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic file writes."""
 
 import io
 import os
@@ -13,11 +13,11 @@ import numpy as np
 
 @contextmanager
 def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
-    """A path beside `path` to write to; on leaving it replaces `path`, after an error it is removed.
+    """A temporary path beside `path`; on exit it replaces `path`, after an error it is deleted.
 
     Args:
-      path: the file that a reader sees, before and after whole.
-      sync: wait until the bytes are on disk, so that a power cut leaves no empty file.
+      path: the file to replace; readers see the old or the new content, never a part.
+      sync: wait until the bytes are on disk, so that a power failure leaves no empty file.
     """
     beside = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
@@ -31,13 +31,13 @@ def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes, *, sync: bool = True) -> None:
-    """Write a file by `replacing`."""
+    """Write a file atomically, with `replacing`."""
     with replacing(path, sync=sync) as beside:
         beside.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def save_arrays(path: Path, **arrays: Any) -> None:
-    """Write arrays as a compressed .npz by `replacing`."""
+    """Write arrays as a compressed .npz file atomically."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     write_whole(path, buffer.getvalue())

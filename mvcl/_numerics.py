@@ -1,4 +1,4 @@
-"""Unit vectors, inner products, log-sum-exp over what is there, and collectives. No losses."""
+"""Unit vectors, inner products, masked log-sum-exp and means, and collectives. No losses."""
 
 import functools
 from collections.abc import Iterable
@@ -13,30 +13,29 @@ from jax.typing import ArrayLike
 
 
 def widen(x: jax.Array) -> jax.Array:
-    """float32 for a narrower floating dtype; float32 and float64 stay."""
+    """x as float32 if its floating dtype is narrower; float32 and float64 are unchanged."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def unit(x: jax.Array) -> jax.Array:
     """x / ||x|| along the last axis, in float32 or wider; a zero vector stays zero and has gradient zero.
 
-    Vectors of any representable length come out right: each is scaled by its largest entry before it is
-    squared.
+    Each vector is divided by its largest entry before it is squared, so that no length overflows or underflows.
     """
     x = widen(x)
     largest = lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
     x = x / jnp.where(largest > 0, largest, 1)  # a constant factor: the result does not depend on it
     square = jnp.sum(x * x, axis=-1, keepdims=True)
     nonzero = square > 0
-    # Both branches of the inner `where` are finite, so that the gradient of the branch not taken is, too.
+    # Both branches of the inner `where` are finite, so that the gradient of the unselected branch is finite too.
     return x * jnp.where(nonzero, lax.rsqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def inner(subscripts: str, *operands: jax.Array) -> jax.Array:
-    """`einsum` that sums in float32 or wider, at full precision unless `jax.default_matmul_precision` says
-    else.
+    """`einsum` that sums in float32 or wider, at full precision unless `jax.default_matmul_precision`
+    is set.
 
-    Without it a float32 product is rounded to bfloat16 on TPU and to TF32 on some GPUs: at temperature 0.1
+    Otherwise a float32 product is rounded to bfloat16 on TPU and to TF32 on some GPUs: at temperature 0.1
     that is an error of 0.02 in every exponent.
     """
     chosen = getattr(jax.config, "jax_default_matmul_precision", None)
@@ -48,7 +47,7 @@ def inner(subscripts: str, *operands: jax.Array) -> jax.Array:
 def products(x: jax.Array, y: jax.Array) -> jax.Array:
     """`(p, i, j)`: the inner products of x, (p, i, d), and y, (p, j, d).
 
-    As `inner`, with a gradient by y that reads the large matrix in its own order, which takes half as long on CPU.
+    As `inner`, but the gradient with respect to y reads the large matrix in memory order: half the time on CPU.
     """
     return _products.bind(vary_as(x, y), vary_as(y, x))
 
@@ -56,7 +55,7 @@ def products(x: jax.Array, y: jax.Array) -> jax.Array:
 def transposed_product(weight: jax.Array, x: jax.Array) -> jax.Array:
     """`(..., j, d)`: W^T x of a large W, (..., i, j), and x, (..., i, d).
 
-    Computed as x^T W, then the small result transposed; the barrier keeps the compiler from turning it back.
+    Computed as x^T W, then transposed, since the result is small; the barrier keeps XLA from undoing this.
     """
     return jnp.swapaxes(lax.optimization_barrier(inner("...id,...ij->...dj", x, weight)), -1, -2)
 
@@ -77,8 +76,8 @@ def _batched_products(
     return out.reshape(size, -1, *out.shape[1:]), 0
 
 
-# JAX writes the transpose of a product as W^T x, and has no other way to say how a linear function is transposed
-# that can also be batched.
+# JAX computes the transpose of a product as W^T x. A primitive is the only way to define another transpose that can
+# also be batched.
 _products = Primitive("products")
 _products.def_impl(jax.jit(_inner_products))
 _products.def_abstract_eval(lambda x, y: x.update(shape=(*x.shape[:2], y.shape[1])))
@@ -91,13 +90,24 @@ ad.defbilinear(
 batching.primitive_batchers[_products] = _batched_products
 
 
+@jax.custom_jvp
+def constant(x: jax.Array) -> jax.Array:
+    """`lax.stop_gradient` under another name: chex's numerical check replaces that one by ones, which overflows."""
+    return x
+
+
+@constant.defjvp
+def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return primals[0], jnp.zeros_like(tangents[0])
+
+
 def logsumexp(a: jax.Array, axis: int | tuple[int, ...], where: jax.Array | None = None) -> jax.Array:
-    """Log-sum-exp over the entries `where` holds; -inf, with gradient zero, where there are none."""
+    """Log-sum-exp over the entries where `where` is True; -inf with gradient zero if there are none."""
     if where is not None:
         a = jnp.where(where, a, -jnp.inf)
-    top = lax.stop_gradient(jnp.max(a, axis=axis, keepdims=True))
+    top = constant(jnp.max(a, axis=axis, keepdims=True))
     top = jnp.where(jnp.isfinite(top), top, 0)
-    here = a != -jnp.inf  # a NaN counts as there, so that it is seen
+    here = a != -jnp.inf  # NaN is kept, so that it propagates
     total = jnp.sum(jnp.where(here, jnp.exp(jnp.where(here, a, top) - top), 0), axis=axis)
     some = total != 0
     return jnp.where(some, jnp.log(jnp.where(some, total, 1)) + top.reshape(total.shape), -jnp.inf)
@@ -106,10 +116,7 @@ def logsumexp(a: jax.Array, axis: int | tuple[int, ...], where: jax.Array | None
 def mean_where(
     a: jax.Array, where: jax.Array | None, axis_name: str | None, axis: int | tuple[int, ...] | None = None
 ) -> jax.Array:
-    """Mean over the entries that exist, on all devices of `axis_name`; entries that do not are never read.
-
-    Zero where none exist.
-    """
+    """Mean over the entries where `where` is True, on all devices of `axis_name`; zero if there are none."""
     if where is None:
         mean = jnp.mean(a, axis=axis)
         return mean if axis_name is None else lax.pmean(mean, axis_name)
@@ -128,7 +135,7 @@ def gather(x: jax.Array, axis_name: str | None, axis: int) -> jax.Array:
 def vary_as(x: ArrayLike, reference: jax.Array) -> jax.Array:
     """x, marked inside `shard_map` as differing between devices wherever `reference` does.
 
-    The transpose of the mark sums the devices' gradients, which a value that all of them share needs.
+    The transpose of the mark sums the devices' gradients, as a value shared by all devices needs.
     """
     return vary(jnp.asarray(x), varying(reference))
 
@@ -145,7 +152,7 @@ def varying(x: jax.Array) -> frozenset[str]:
 
 
 def axis_names(axis_name: str | tuple[str, ...] | None) -> frozenset[str]:
-    """The mesh axes that an `axis_name` argument means."""
+    """The mesh axes named by an `axis_name` argument."""
     if axis_name is None:
         return frozenset()
     return frozenset([axis_name] if isinstance(axis_name, str) else axis_name)
@@ -153,9 +160,9 @@ def axis_names(axis_name: str | tuple[str, ...] | None) -> frozenset[str]:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def reverse_only(x: jax.Array, message: str) -> jax.Array:
-    """x, of which a forward-mode derivative raises a `TypeError` with this message.
+    """x; its forward-mode derivative raises `TypeError` with this message.
 
-    Raised when the derivative is computed or compiled; without it, JAX reports its own `custom_vjp`.
+    Raised when the derivative is computed or compiled; without it, JAX's error is about `custom_vjp`.
     """
     return x
 
@@ -169,7 +176,7 @@ def _refuse(*_: Any, message: str, **__: Any) -> Any:
     raise TypeError(message)
 
 
-# The identity on tangents. Reverse mode transposes it, which leaves nothing; forward mode has to compute it.
+# The identity on tangents. Reverse mode transposes it and never computes it; forward mode computes it.
 _tangent = Primitive("tangent_in_reverse_mode_only")
 _tangent.def_impl(_refuse)
 _tangent.def_abstract_eval(lambda x, message: x)

@@ -23,22 +23,22 @@ _OVERVIEW = """usage: mvcl COMMAND ...
 Multi-view contrastive representation learning.
 
   mvcl train CONFIG [--workdir DIR] [FIELD:CHOICE ...] [--FIELD VALUE ...]
-                             train a config, or continue it; then evaluate and report
-  mvcl train CONFIG --help   every field of a config, explained
+                             train a config or resume its run; then evaluate and report
+  mvcl train CONFIG --help   describe every field of a config
   mvcl train CONFIG --dry-run
-                             what a step of it costs
+                             estimate FLOPs and memory of a step
   mvcl train CONFIG --profile 20
                              trace 20 steps for XProf and Perfetto
-  mvcl evaluate RUN          the evaluation table of a trained run
+  mvcl evaluate RUN          print the evaluation table of a run
   mvcl finetune RUN [--data NAME]
-                             fine-tune the whole encoder, on its data or a transfer set
+                             fine-tune the whole encoder, on the run's data or a transfer set
   mvcl embed RUN --split test --out z.npz
-                             features of a split
-  mvcl report RUN ...        report.html of a run, or of several side by side
+                             write the features of a split
+  mvcl report RUN ...        write report.html for one run, or for several side by side
   mvcl export RUN --out encoder.safetensors
-                             the encoder's weights under torchvision's or timm's names
-  mvcl data prepare NAME     write a data set as ArrayRecord, once
-  mvcl configs               the configs that come with the project
+                             write the encoder's weights under torchvision's or timm's names
+  mvcl data prepare NAME     write a data set as ArrayRecord files
+  mvcl configs               list the configs of the project
 
 Every command takes --help, and --debug for a full traceback of an error.
 """
@@ -46,16 +46,16 @@ Every command takes --help, and --debug for a full traceback of an error.
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Measure a run's encoder beside the untrained one and raw input."""
+    """Evaluate a run's encoder, the untrained encoder and the raw input."""
 
     run: tyro.conf.Positional[Path]
     """Folder of the run."""
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
     network: Literal["config", "online", "momentum"] = "config"
-    """Of a method with a momentum encoder or teacher, the network that is taken; `config` is what its config says."""
+    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
     config: str | None = None
-    """The config file (`FILE.py` or `FILE.py:VARIANT`) of a run that uses functions or classes of its own."""
+    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Embed:
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
     network: Literal["config", "online", "momentum"] = "config"
-    """Of a method with a momentum encoder or teacher, the network that is taken; `config` is what its config says."""
+    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
     config: str | None = None
-    """The config file (`FILE.py` or `FILE.py:VARIANT`) of a run that uses functions or classes of its own."""
+    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Write report.html: of one run into its folder, of several side by side."""
+    """Write report.html for one run, or one page that compares several runs."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of the runs."""
@@ -97,35 +97,35 @@ class Export:
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
     network: Literal["config", "online", "momentum"] = "config"
-    """Of a method with a momentum encoder or teacher, the network that is taken; `config` is what its config says."""
+    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
     config: str | None = None
-    """The config file (`FILE.py` or `FILE.py:VARIANT`) of a run that uses functions or classes of its own."""
+    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepare:
-    """Prepare a data set once, as ArrayRecord."""
+    """Write a data set as ArrayRecord files."""
 
     name: tyro.conf.Positional[str]
     """`digits`; a tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or
-    transfer, which take options of their own: `mvcl data prepare eeg --help`."""
+    transfer, which have further options: `mvcl data prepare eeg --help`."""
     directory: str | None = None
     """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Configs:
-    """List the configs that come with the project."""
+    """List list the configs of the project."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 2 for input that cannot work, and 1 for a fault at run time."""
+    """Run one command and return its exit code: 0 for success, 2 for invalid input, 1 for a failure at run time."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     try:
         return _dispatch(arguments)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         print(f"mvcl: {_one_line(error)}", file=sys.stderr, flush=True)
-        if argv is None and _leaves_threads(error):  # a caller from Python stays
+        if argv is None and _needs_hard_exit(error):  # os._exit only as a command, not for a Python caller
             sys.stdout.flush()
             os._exit(_exit_code(error))
         return _exit_code(error)
@@ -181,7 +181,7 @@ def _train(arguments: list[str]) -> int:
             print(
                 "CONFIG is a Python file (see `mvcl configs`), a saved config.json, or the folder of a run."
             )
-            print("`mvcl train CONFIG --help` explains every field of that config.")
+            print("`mvcl train CONFIG --help` describes every field of that config.")
             return 0
         raise ValueError(
             "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
@@ -198,13 +198,13 @@ def _train(arguments: list[str]) -> int:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
         workdir: Path = Path("runs") / _default_name(path, variant)
-        """Folder of the run: config, checkpoints, logs, report. The same command again continues it."""
+        """Folder of the run: config, checkpoints, logs, report. Repeating the command resumes the run."""
         dry_run: bool = False
-        """Build the true-size step, print what it costs, and stop."""
+        """Compile the step at full size, print its FLOPs and memory, and exit."""
         profile: int = 0
-        """Steps to trace into the run's folder `profile`, for XProf and Perfetto."""
+        """Number of steps to trace into WORKDIR/profile, for XProf and Perfetto."""
         distributed: training.Distributed = dataclasses.field(default_factory=training.Distributed)
-        """Where the other processes are, if the environment does not say."""
+        """Address of the other processes, where the environment does not give it."""
 
     parsed = _with_config(Train, loaded, f"train {arguments[0]}", arguments[1:], "Train this config.")
     _start_jax(parsed.distributed)
@@ -228,9 +228,9 @@ def _study(study: Any, name: str, arguments: list[str]) -> int:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Study:
         workdir: Path = Path("runs") / name
-        """Folder of the page, the figure, the numbers and the runs. The same command again continues them."""
+        """Folder of the page, the figure, the numbers and the runs. Repeating the command resumes them."""
         dry_run: bool = False
-        """Print what the study costs, and stop."""
+        """Print the cost of the study and exit."""
         config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
 
     parsed = tyro.cli(Study, args=arguments[1:], prog=f"mvcl train {arguments[0]}", description=study.__doc__)
@@ -257,7 +257,7 @@ def _evaluate(options: Evaluate) -> int:
 
 
 def _with_config(kind: type, config: Any, command: str, arguments: list[str], summary: str) -> Any:
-    """Parse the options of a command and, beside them as `config`, the fields of a config."""
+    """Parse the options of a command together with the fields of a config; the latter are the field `config`."""
     from mvcl import training
 
     config, rest = training.choose_all(config, arguments)
@@ -268,7 +268,7 @@ def _with_config(kind: type, config: Any, command: str, arguments: list[str], su
             dataclasses.make_dataclass("Options", [field], bases=(kind,), frozen=True, kw_only=True),
             args=rest,
             prog=f"mvcl {command}",
-            description=f"{summary} Chosen by name with FIELD:CHOICE, each with its own options: {listing}.",
+            description=f"{summary} Fields with named choices (FIELD:CHOICE): {listing}.",
             config=(tyro.conf.AvoidSubcommands,),
         )
 
@@ -279,10 +279,10 @@ def _finetune(arguments: list[str]) -> int:
             print(
                 "usage: mvcl finetune RUN [--seeds N] [data:transfer --data.name NAME] [--FIELD VALUE ...]\n"
             )
-            print("Train the encoder of a run and a new linear layer on labelled images, and measure them.")
-            print("`mvcl finetune RUN --help` explains every field.")
+            print("Train the encoder of a run and a new linear layer on labelled images, and evaluate them.")
+            print("`mvcl finetune RUN --help` describes every field.")
             return 0
-        raise ValueError("mvcl finetune needs the folder of a run first: mvcl finetune RUN")
+        raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
     _quiet()
     from mvcl import evaluation, training
 
@@ -291,9 +291,9 @@ def _finetune(arguments: list[str]) -> int:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Finetune:
         workdir: Path = run / "finetune"
-        """Folder of the runs, one a seed, and of results.json. The same command again continues them."""
+        """Folder of results.json and of one run per seed. Repeating the command resumes the runs."""
         seeds: int = 3
-        """Runs, whose mean and deviation are reported."""
+        """Number of runs; their mean and standard deviation are reported."""
 
     base = training.finetune_config(run)
     parsed = _with_config(
@@ -325,10 +325,10 @@ def _report(options: Report) -> int:
     from mvcl import report
 
     if not options.runs:
-        raise ValueError("mvcl report needs the folder of a run: mvcl report RUN [RUN ...]")
+        raise ValueError("mvcl report needs a run folder: mvcl report RUN [RUN ...]")
     for run in options.runs:
         if not (run / "config.json").is_file():
-            raise ValueError(f"{run} is not the folder of a run: it has no config.json")
+            raise ValueError(f"{run} is not a run folder: it has no config.json")
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
     print(report.write_report(list(options.runs), options.out or single))
     return 0
@@ -349,15 +349,13 @@ def _export(options: Export) -> int:
 
 def _data(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(
-            "usage: mvcl data prepare NAME [--OPTION VALUE ...]\n\nPrepare a data set once, as ArrayRecord."
-        )
+        print("usage: mvcl data prepare NAME [--OPTION VALUE ...]\n\nWrite a data set as ArrayRecord files.")
         print(
             "NAME is a tfds data set, or domainnet, eeg, sentiment or transfer; `mvcl data prepare eeg --help`."
         )
         return 0
     if arguments[0] != "prepare":
-        raise ValueError(f"unknown command data {arguments[0]!r}; the one there is: mvcl data prepare NAME")
+        raise ValueError(f"unknown command data {arguments[0]!r}; use mvcl data prepare NAME")
     from mvcl import data
 
     if arguments[1:] and arguments[1] in data.PREPARERS:
@@ -375,13 +373,13 @@ def _configs(_: Configs) -> int:
     for file in files:
         print(f"{file.relative_to(_ROOT)}\n  {_first_line(ast.parse(file.read_text()))}")
         for variant, text in variants(file).items():
-            if variant != "get_config":  # what the file gives without a variant
+            if variant != "get_config":  # the default, listed by the file's name
                 print(f"    :{variant:<18} {text}")
     return 0
 
 
 def variants(file: Path) -> dict[str, str]:
-    """The functions of a config file that take nothing, and the first lines of their docstrings; imports nothing."""
+    """Functions without parameters in a config file, with the first line of each docstring; imports nothing."""
     functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
     return {
         node.name: _first_line(node)
@@ -395,7 +393,7 @@ def _first_line(node: ast.Module | ast.FunctionDef) -> str:
 
 
 def _reference(config: str | None) -> Any:
-    """The config that the user names for its own functions and classes."""
+    """The config given by --config, which holds functions and classes from outside mvcl."""
     from mvcl import training
 
     return None if config is None else training.load(_find_config(config))
@@ -413,7 +411,7 @@ def _default_name(config: Path, variant: str = "get_config") -> str:
 
 
 def _quiet() -> None:
-    """Before jax is loaded: what its libraries have to say comes as an exception, too."""
+    """Silence the logs of jax's libraries; errors still raise exceptions. Call before jax is imported."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import absl.logging
 
@@ -421,17 +419,17 @@ def _quiet() -> None:
 
 
 def _start_jax(distributed: Any = None) -> None:
-    """Join the other processes, if there are any, and keep compiled programs."""
+    """Connect to the other processes, if any, and turn on the compilation cache."""
     _quiet()
-    from mvcl import training
+    from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
 
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()
 
 
-def _leaves_threads(error: Exception) -> bool:
-    """Whether Python's own way out would wait for a hung reader or for processes that wait for this one, or would
-    have each open file fail once more on a full disk."""
+def _needs_hard_exit(error: Exception) -> bool:
+    """Whether to skip Python's normal exit: it would wait for a blocked reader or for other processes, or raise again
+    for each open file on a full disk."""
     if "jax" not in sys.modules or isinstance(error, ImportError):
         return False
     import jax
@@ -452,12 +450,12 @@ def _exit_code(error: Exception) -> int:
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"{text}: free some space, then the same command continues from the newest checkpoint"
+        return f"{text}: free disk space, then repeat the command to resume from the newest checkpoint"
     if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES):
-        return f"{text}: choose a --workdir that can be written"
+        return f"{text}: choose a writable --workdir"
     if isinstance(error, (ValueError, RuntimeError, OSError)):
         return text
-    return f"{type(error).__name__}: {text} (a fault of mvcl; --debug shows where)"
+    return f"{type(error).__name__}: {text} (a bug in mvcl; --debug prints the traceback)"
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def test_dry_run_says_what_a_step_costs(capsys):
 
 def test_dry_run_without_the_data(capsys):
     assert run("train", "configs/digits.py", "data:tfds", "--data.name", "cifar10", "--dry-run", *SMALL) == 0
-    assert "the data is not here" in capsys.readouterr().out
+    assert "the data are missing" in capsys.readouterr().out
 
 
 def test_configs_are_listed_with_their_variants(capsys):

@@ -19,7 +19,7 @@ class DigitsViews:
     """
 
     noise: bool = False
-    """A seventh view of 64 columns of Gaussian noise, which says nothing."""
+    """A seventh view of 64 columns of Gaussian noise, without information."""
     scaling: tuple[Scaling, ...] = ("minmax",)
     """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one a view."""
     held_out: bool = False

@@ -352,7 +352,7 @@ def _check_channels(wanted: Sequence[str], there: Sequence[str], origin: str) ->
 
 
 def _check_edf(path: Path) -> None:
-    """Refuse an EDF file shorter than its header says, which mne would read as far as it goes."""
+    """Raise CorruptExample for an EDF file shorter than its header states; mne would read its beginning."""
     with open(path, "rb") as file:
         fixed = file.read(256)
         try:

@@ -77,7 +77,7 @@ def decode(data: str | Path | io.BytesIO, name: str, mode: str = "RGB") -> np.nd
 
 
 def header(path: Path | io.BytesIO) -> tuple[int, int, str] | None:
-    """Width, height and mode; None if the file is no image, which the message of its reading says."""
+    """Width, height and mode; None if the file is no image; reading it raises the error."""
     try:
         with Image.open(path) as image:
             return (*image.size, image.mode)

@@ -1,4 +1,4 @@
-"""Reading from disks that hang and files that are damaged: what is passed over, and who is waited for."""
+"""Corrupt examples and stalled readers: what is passed over, and how long to wait."""
 
 import queue
 import sys
@@ -31,7 +31,7 @@ class Reading:
         self._found: dict[
             tuple[str, int], tuple[int, str]
         ] = {}  # (split, row) -> step of first sight, message
-        self._told: set[int] = set(known)
+        self._shared: set[int] = set(known)
         self.passed: set[int] = set(known)
 
     @contextmanager
@@ -61,19 +61,20 @@ class Reading:
         if new:
             print(f"mvcl: an example is passed over: {error}", file=sys.stderr, flush=True)
 
-    def news(self, step: int, most: int) -> list[int]:
-        """Rows of the training split, at most so many, found corrupt in batches up to this step and not yet told."""
+    def unshared(self, step: int, most: int) -> list[int]:
+        """Rows of the training split, at most so many, found corrupt in batches up to this step, that no other process
+        knows; they count as shared from now on."""
         with self._lock:
             rows = [
                 row
                 for (split, row), (first, _) in self._found.items()
-                if split == "train" and first <= step and row not in self._told
+                if split == "train" and first <= step and row not in self._shared
             ][:most]
-            self._told.update(rows)
+            self._shared.update(rows)
         return rows
 
-    def agree(self, rows: Iterable[int]) -> None:
-        """Take in what all processes have told.
+    def add_shared(self, rows: Iterable[int]) -> None:
+        """Add the corrupt rows of the training split that all processes shared.
 
         Raises:
           CorruptExample: together they are too many.
@@ -82,7 +83,7 @@ class Reading:
         self.passed.update(new)
         if new and len(self.passed) > self._limit:
             mine = next((row for row in new if ("train", row) in self._found), None)
-            message = f"training example {new[-1]} cannot be read; the process that read it has said why"
+            message = f"training example {new[-1]} cannot be read; the process that read it printed why"
             message = message if mine is None else self._found["train", mine][1]
             raise CorruptExample(self._refusal(message, len(self.passed)))
 
@@ -105,7 +106,7 @@ def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[
     Args:
       stream: what to draw from.
       seconds: how long to wait for an item; 0 is for ever.
-      reading: what the readers are at.
+      reading: what the readers do.
 
     Raises:
       StalledReader: an item took longer.

@@ -13,7 +13,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import grain
 
 from mvcl import _files
 from mvcl.data._directories import lock
@@ -35,6 +37,15 @@ class Item:
     records: Sequence[bytes]
     facts: Mapping[str, Any]
     skipped: Sequence[tuple[str, str]] = ()
+
+
+class _File(NamedTuple):
+    """What grain's data source takes for a file whose number of records is known."""
+
+    filename: str
+    skip: int
+    take: int
+    examples_in_shard: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,8 +173,6 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
     Raises:
       ValueError: the folder is not there, not finished, holds another kind, or lacks a shard.
     """
-    from array_record.python.array_record_module import ArrayRecordReader
-
     shards = _manifest(directory, kind)
     for shard in shards["shards"]:
         path = directory / shard["file"]
@@ -174,18 +183,19 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
                 f"{path} has {path.stat().st_size} bytes, written were {shard['bytes']}; remove it and its .json "
                 "and prepare again"
             )
-    files = [directory / shard["file"] for shard in shards["shards"]]
-    ends = list(accumulate(sum(item["count"] for item in shard["items"]) for shard in shards["shards"]))
-    readers: list[Any] = [None] * len(files)
+    counts = [sum(item["count"] for item in shard["items"]) for shard in shards["shards"]]
+    files = [str(directory / shard["file"]) for shard in shards["shards"]]
+    # With the counts given, no file is opened before a record of it is read.
+    source = grain.sources.ArrayRecordDataSource(
+        [_File(file, 0, count, count) for file, count in zip(files, counts)]
+    )
 
     def read(row: int) -> bytes:
-        shard = bisect.bisect_right(ends, row)
         try:
-            if readers[shard] is None:  # two threads may both open it; either reader serves
-                readers[shard] = ArrayRecordReader(str(files[shard]))
-            return readers[shard].read([row - (ends[shard - 1] if shard else 0)])[0]
+            return source[row]
         except RuntimeError as error:  # its hashes do not fit
-            raise CorruptExample(f"record {row} in {files[shard]} cannot be read: {error}") from error
+            file = files[bisect.bisect_right(list(accumulate(counts)), row)]
+            raise CorruptExample(f"record {row} in {file} cannot be read: {error}") from error
 
     items = [item for shard in shards["shards"] for item in shard["items"]]
     lost = [(name, reason) for shard in shards["shards"] for name, reason in shard["skipped"]]

@@ -115,7 +115,7 @@ class Split:
         return tuple(np.stack(array) for array in zip(*examples)) if examples else blank(self.spec)
 
     def only(self, rows: np.ndarray) -> "Split":
-        """What an evaluation asks of a split beside its features, of these rows: they cannot be read."""
+        """These rows without a way to read them: what an evaluation needs of a split beside its features."""
         if len(rows) == len(self):
             return self
         fields: dict[str, Any] = {
@@ -148,10 +148,10 @@ class Source(Protocol):
     """Where examples come from: a frozen dataclass of options with this one method."""
 
     def open(self) -> Mapping[str, Split]:
-        """The splits `train` and `test`, and others that an evaluation asks for.
+        """The splits `train` and `test`, and others that an evaluation needs.
 
         Raises:
-          ValueError: an option cannot work, or the data are not there; the message says what to do.
+          ValueError: an option cannot work, or the data are not there; the message names the remedy.
         """
 
 
@@ -209,4 +209,4 @@ def blank(spec: ExampleSpec, rows: int = 0) -> tuple[np.ndarray, ...]:
 
 
 def _unread(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-    raise CorruptExample(f"row {row} is a part of a split, of which labels are kept only")
+    raise CorruptExample(f"row {row}: only labels of this part of a split are kept")

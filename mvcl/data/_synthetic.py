@@ -7,7 +7,8 @@ import numpy as np
 
 from mvcl.data._splits import ExampleSpec, Split, in_memory
 
-_SIGNAL = 0.5
+# Length of the pattern of a label in each place, beside noise of length 1.
+_SIGNAL = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -204,7 +204,7 @@ def _spec(
 
 
 def _check_features(folder: Path) -> None:
-    """tfds imports the modules that features.json names; a stranger's file may name its own only."""
+    """Allow tfds's own classes only: tfds imports whatever module features.json names, and the file may be anything."""
 
     def names(node: Any) -> Iterator[Any]:
         if isinstance(node, dict):
@@ -249,4 +249,4 @@ def _label(source: Any, row: int, key: str) -> int:
     try:
         return int(source[row][key])
     except Exception:
-        return -1  # its reading says why
+        return -1  # reading it raises the error

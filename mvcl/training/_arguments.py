@@ -17,7 +17,7 @@ def _chosen(named: Callable[..., Any]) -> Any:
 
 
 _OBJECTIVES = losses.objectives()
-# Fields whose value is chosen by name. The key is the dotted path, the value a table of what makes the choice.
+# Fields whose value is chosen by name: dotted path -> {name: function that makes the choice}.
 CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "data": data.SOURCES,
     "views.policy": augment.POLICIES,
@@ -37,14 +37,16 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
 
 
 def choose(config: Config, path: str, name: str) -> Config:
-    """The config with the field at a dotted path set to the named choice, with that choice's own defaults.
+    """The config with the field at a dotted path set to the named choice, with the defaults of that choice.
 
     Raises:
-      ValueError: there is no such field or choice; the nearest is named.
+      ValueError: there is no such field or choice; the message names the nearest.
     """
     table = CHOICES.get(path)
     if table is None:
-        raise ValueError(f"{path}:{name} is not understood; fields chosen by name are {', '.join(CHOICES)}")
+        raise ValueError(
+            f"{path}:{name} is not a known field; fields chosen by name are {', '.join(CHOICES)}"
+        )
     key = name.replace("-", "_")
     if key not in table:
         close = difflib.get_close_matches(key, table, n=1)
@@ -54,7 +56,7 @@ def choose(config: Config, path: str, name: str) -> Config:
 
 
 def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[str]]:
-    """The config after the `FIELD:CHOICE` arguments, in order, and the other arguments."""
+    """Apply the `FIELD:CHOICE` arguments in order; return the config and the other arguments."""
     rest: list[str] = []
     for position, argument in enumerate(arguments):
         field, colon, name = argument.partition(":")
@@ -64,13 +66,13 @@ def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[s
             continue
         close = difflib.get_close_matches(field, CHOICES, n=1)
         if field not in CHOICES and close:
-            raise ValueError(f"{argument} is not understood; did you mean {close[0]}:{name}?")
+            raise ValueError(f"{argument} is not a known field; did you mean {close[0]}:{name}?")
         config = choose(config, field, name)
     return config, rest
 
 
 registry = ConstructorRegistry()
-"""For `with registry: tyro.cli(...)`: the options of a function are those of its signature."""
+"""For `with registry: tyro.cli(...)`: options of functions are parsed by their signatures."""
 
 
 @registry.struct_rule

@@ -1,4 +1,4 @@
-"""Compiled programs that are kept between runs."""
+"""The compilation cache."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,10 @@ import jax
 
 
 def compilation_cache() -> None:
-    """Keep compiled programs between runs, in MVCL_CACHE or ~/.cache/mvcl; not of several CPU devices.
+    """Cache compiled programs in MVCL_CACHE or ~/.cache/mvcl, except with several CPU devices.
 
-    XLA's CPU backend orders the collectives of a program by an object that they share. In a program that is read
-    back each has one of its own (jaxlib 0.10.2): nothing keeps two from running at once, and runs aborted.
+    On CPU, XLA orders the collectives of a program through a shared object. In a program loaded from the cache each
+    collective has its own object (jaxlib 0.10.2), so two may run at once, which aborted runs.
     """
     if jax.default_backend() == "cpu" and jax.device_count() > 1:
         jax.config.update("jax_enable_compilation_cache", False)

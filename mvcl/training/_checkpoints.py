@@ -1,4 +1,4 @@
-"""Checkpoints: the newest and the best side by side, checked when they are read, and never half written."""
+"""Checkpoints: the newest and the best are kept, written atomically and verified when read."""
 
 import shutil
 import sys
@@ -31,12 +31,12 @@ class Checkpoints:
     """The checkpoints of a run folder.
 
     A checkpoint holds the state (parameters, statistics, optimiser, moving average, step) and a record (step,
-    epoch, seed, digest). Whatever is random is a function of seed and step, so these two are the random state and
-    the position in the data as well. Saving is asynchronous and atomic.
+    epoch, seed, digest). All randomness is a function of seed and step, so no random state or data position is
+    saved. Saving is asynchronous and atomic.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
-        _pass_over_closed_loops()
+        _silence_closed_loops()
         self._folder = folder
         self._abandoned = False
         self._manager = ocp.CheckpointManager(
@@ -50,13 +50,13 @@ class Checkpoints:
                         ),
                     ]
                 ),
-                best_fn=_score,  # only then are the scores written; the policy alone says what is kept
+                best_fn=_score,  # needed for scores to be written; the policy decides what is kept
                 cleanup_tmp_directories=True,
             ),
         )
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints that are there, in rising order."""
+        """Steps of the existing checkpoints, in increasing order."""
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:
@@ -64,12 +64,12 @@ class Checkpoints:
         return self._manager.best_step()
 
     def save(self, step: int, state: State, record: dict[str, Any], score: float | None) -> bool:
-        """Begin to write a checkpoint; False if this step is there already.
+        """Start writing a checkpoint; False if this step exists already.
 
         Args:
           step: number of updates done.
           state: tree of arrays; it may be donated as soon as this returns.
-          record: plain values that go with it.
+          record: plain values to save with it.
           score: what `best` ranks by, higher is better; None if not measured at this step.
         """
         digest = [int(word) for word in np.asarray(_digest(state))]
@@ -77,22 +77,22 @@ class Checkpoints:
             state=ocp.args.StandardSave(state),
             record=ocp.args.JsonSave({**record, "step": step, "digest": digest}),
         )
-        with _named(self._folder):  # the error may be that of the one before
+        with _named(self._folder):  # the error may be from the previous save
             return self._manager.save(
                 step, args=args, metrics=None if score is None else {"score": float(score)}
             )
 
     def wait(self) -> None:
-        """Return when all that was saved is on disk."""
+        """Wait until all checkpoints are on disk."""
         with _named(self._folder):
             self._manager.wait_until_finished()
 
     def abandon(self) -> None:
-        """Leave what is being written: finishing it would wait for processes that are gone."""
+        """Do not wait for pending writes in `close`: they need processes that have ended."""
         self._abandoned = True
 
     def close(self) -> None:
-        """Finish writing and let go of the folder."""
+        """Finish writing and close the folder."""
         if self._abandoned:
             return
         try:
@@ -103,18 +103,17 @@ class Checkpoints:
     def restore(
         self, like: State, step: int | None = None, log: Callable[[str], None] = warnings.warn
     ) -> tuple[State, dict[str, Any]] | None:
-        """The newest sound state and its record, or None if there is no checkpoint.
+        """The newest readable state and its record, or None if there is no checkpoint.
 
-        A checkpoint that cannot be read, or whose content is not what was saved, is moved to `damaged/` and the one
-        before it is taken.
+        A checkpoint that cannot be read or fails its digest is moved to `damaged/`, and the previous one is read.
 
         Args:
-          like: tree of `jax.ShapeDtypeStruct` with shardings; any number of devices will do.
-          step: take this checkpoint and no other.
-          log: called with a line about every damaged checkpoint.
+          like: tree of `jax.ShapeDtypeStruct` with shardings; the number of devices may differ from the saved one.
+          step: read this checkpoint only.
+          log: called with a message about each damaged checkpoint.
 
         Raises:
-          DamagedCheckpoints: there are checkpoints and none is sound, or the wanted one is not.
+          DamagedCheckpoints: no checkpoint can be read, or not the one of `step`.
         """
         steps = self.steps() if step is None else [step]
         if not steps:
@@ -122,14 +121,14 @@ class Checkpoints:
         for candidate in reversed(steps):
             try:
                 return self._read(candidate, like)
-            except Exception as error:  # whatever a damaged file makes the reader raise
+            except Exception as error:  # a damaged file may raise anything
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
                 if step is not None:
                     raise DamagedCheckpoints(
                         f"checkpoint of step {candidate} cannot be read: {reason}"
                     ) from error
                 earlier = [s for s in steps if s < candidate]
-                instead = f"falling back to step {earlier[-1]}" if earlier else "there is none before it"
+                instead = f"falling back to step {earlier[-1]}" if earlier else "there is no earlier one"
                 log(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")
                 self._set_aside(candidate)
         raise DamagedCheckpoints(
@@ -144,11 +143,11 @@ class Checkpoints:
         )
         state, record = restored["state"], restored["record"]
         if [int(word) for word in np.asarray(_digest(state))] != record["digest"]:
-            raise ValueError("its arrays are not those that were saved")
+            raise ValueError("its arrays differ from those that were saved")
         return state, record
 
     def _set_aside(self, step: int) -> None:
-        """Move a damaged checkpoint out of the way, where it can still be looked at."""
+        """Move a damaged checkpoint to `damaged/` for inspection."""
         if jax.process_index() == 0:
             target = self._folder / "damaged" / f"{step}-{time.time_ns()}"
             target.parent.mkdir(exist_ok=True)
@@ -158,26 +157,26 @@ class Checkpoints:
         self._manager.reload()
 
 
-def _pass_over_closed_loops() -> None:
-    """Keep to one line what a damaged file or a full disk sets off.
+def _silence_closed_loops() -> None:
+    """Suppress the "Event loop is closed" tracebacks after a failed read or write.
 
-    When one read or write fails, each of the others still under way would print a traceback of its own.
+    After one failure, each pending read or write would print such a traceback.
     """
     before = sys.unraisablehook
-    if getattr(before, "passes_over_closed_loops", False):
+    if getattr(before, "silences_closed_loops", False):
         return
 
     def hook(unraisable: Any) -> None:
         if str(unraisable.exc_value) != "Event loop is closed":
             before(unraisable)
 
-    hook.passes_over_closed_loops = True  # type: ignore[attr-defined]
+    hook.silences_closed_loops = True  # type: ignore[attr-defined]
     sys.unraisablehook = hook
 
 
 @contextmanager
 def _named(folder: Path) -> Iterator[None]:
-    """An error of writing, in one line with what to do."""
+    """Raise errors of writing as `UnwrittenCheckpoint`, in one line with what to do."""
     try:
         yield
     except Exception as error:
@@ -190,8 +189,8 @@ def _named(folder: Path) -> Iterator[None]:
         )
         reason = next((words for words in known if words in text), " ".join(text.split())[:300])
         raise UnwrittenCheckpoint(
-            f"a checkpoint could not be written to {folder} ({reason}); those before it are whole. Make room or make "
-            "the folder writable, then the same command continues from the newest"
+            f"a checkpoint could not be written to {folder} ({reason}); earlier ones are intact. Free disk space or "
+            "make the folder writable, then repeat the command to resume from the newest"
         ) from error
 
 
@@ -201,7 +200,7 @@ def _score(metrics: dict[str, float]) -> float:
 
 @jax.jit
 def _digest(tree: State) -> jax.Array:
-    """A 32-bit word for each array: a sum over its bits that any layout over devices gives alike."""
+    """A 32-bit checksum of each array, independent of its sharding."""
 
     def word(leaf: jax.Array) -> jax.Array:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -210,7 +209,7 @@ def _digest(tree: State) -> jax.Array:
             leaf = leaf.astype(jnp.uint8)
         unsigned = jnp.dtype(f"uint{min(8 * leaf.dtype.itemsize, 32)}")
         bits = jax.lax.bitcast_convert_type(leaf, unsigned).astype(jnp.uint32).reshape(-1)
-        # Odd factors that differ from place to place, so that no flipped bit and no swapped pair goes unseen.
+        # Different odd factors for each position, so that flipped bits and swapped entries change the sum.
         places = 2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1
         return jnp.sum(bits * (places * jnp.uint32(2654435761) | 1), dtype=jnp.uint32)
 

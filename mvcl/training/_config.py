@@ -1,4 +1,4 @@
-"""What a run is made of: one frozen dataclass."""
+"""The config of a run, a frozen dataclass."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,75 +16,75 @@ class Views:
     """How many views an example has and how each is made."""
 
     k: int = 2
-    """Views of each example, at least 2. Where examples hold their views, as a table does, it is their number."""
+    """Views per example, at least 2. For given views, such as tables, it is set to their number."""
     policy: augment.Policy = dataclasses.field(default_factory=augment.simclr)
-    """Policy of every view; choose another by name with `views.policy:NAME`."""
+    """Augmentation policy of every view; `views.policy:NAME` chooses one by name."""
     policies: tuple[augment.Policy, ...] = ()
-    """One policy a view; those after the k-th are not used. Empty means `policy` for all."""
+    """One policy per view; those after the k-th are unused. Empty: `policy` for all."""
     strategy: Literal["growing", "fixed"] = "growing"
-    """Shidani 2024: `growing` keeps the n examples of a batch whatever k is; `fixed` keeps the n*k views of
-    two views, so that n = batch_size * 2 / k."""
+    """Shidani 2024: `growing` has n = batch_size examples for every k; `fixed` keeps the number of views n*k
+    constant, n = batch_size * 2 / k."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Train:
-    """Length, batch and arithmetic of a run."""
+    """Length, batch and precision of a run."""
 
     seed: int = 0
     """Seed of parameters, order and views."""
     epochs: float = 100.0
     """Passes over the training split."""
     steps: int | None = None
-    """Steps instead of epochs."""
+    """Number of steps; overrides `epochs`."""
     batch_size: int = 256
-    """Examples of a global batch (n), over all devices and processes; all, of tables with fewer."""
+    """Examples of a global batch (n), over all devices and processes. Smaller tables are one batch."""
     scope: Literal["global", "device"] = "global"
-    """Over which examples the objective is taken: `global` is the loss of the global batch, `device` the mean over
-    devices of the loss of each one's examples, as Piran 2024 trains M3G."""
+    """`global` is the loss of the global batch; `device` is the mean over devices of the loss of the device's
+    examples, as Piran 2024 trains M3G."""
     microbatch: int | None = None
-    """Embed this many examples at a time and device, recomputing them in the backward pass; value and gradient
-    stay those of the whole batch. None embeds the batch at once."""
+    """Embed this many examples at a time on each device and recompute them in the backward pass. Value and
+    gradient are those of the whole batch. None embeds the batch at once."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the encoder; auto is bfloat16 on GPU and TPU and float32 on CPU. Parameters and loss are
-    float32 in any case."""
+    """Precision of the encoder; auto is bfloat16 on GPU and TPU and float32 on CPU. Parameters and loss are
+    always float32."""
     initial: str | None = None
-    """Folder of a run whose evaluated encoder the training starts from; for methods simclr and supervised."""
+    """Folder of a run whose encoder initialises the encoder; for methods simclr and supervised."""
     ema: float = 0.0
-    """Decay of an exponential moving average of the parameters, which is then what is evaluated; 0 keeps none."""
+    """Decay of an exponential moving average of the parameters, which is then evaluated; 0 for none."""
     log_every: int = 10
-    """Steps between two log lines."""
+    """Steps between log lines."""
     evaluate_every: float = 10.0
-    """Epochs between two k-NN evaluations during training; 0 is only at the end."""
+    """Epochs between k-NN evaluations during training; 0 evaluates only at the end."""
     threads: int = 4
     """Host threads that read and decode batches."""
     corrupt_limit: int = 10
-    """Examples that cannot be read and are passed over, each counted once; one more stops the run and is named. In
-    training another example takes the place of each."""
+    """Number of unreadable examples to skip, each counted once; one more stops the run with an error that names
+    it. In training another example replaces each."""
     stall_seconds: float = 600.0
-    """Seconds to wait for a batch before the run stops and names what is being read; 0 waits for ever."""
+    """Seconds to wait for a batch before the run stops with an error that names the file being read; 0: no limit."""
     peak_tflops: float | None = None
-    """TFLOP/s of one device at its best in the run's precision, for the utilisation in the log; None knows TPUs and
-    some GPUs, in bfloat16."""
+    """Peak TFLOP/s of one device in the run's precision, for the utilisation in the log. None uses a table of TPUs
+    and some GPUs, in bfloat16."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mesh:
-    """How the devices are used."""
+    """Axes of the device mesh."""
 
     data: int = -1
-    """Devices over which the batch is split; -1 is all that are left."""
+    """Devices over which the batch is split; -1 for all remaining."""
     fsdp: int = 1
-    """Devices over which parameters and optimiser state are split; they split the batch as well."""
+    """Devices over which parameters and optimiser state are split; the batch is split over them too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What is saved and when."""
+    """Checkpoint interval and number kept."""
 
     every_steps: int = 200
-    """Steps between two checkpoints; one is always written at the end and on SIGTERM."""
+    """Steps between checkpoints; one is always written at the end and on SIGTERM."""
     keep: int = 2
-    """Newest checkpoints that are kept, beside the best."""
+    """Number of newest checkpoints to keep, besides the best."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,44 +92,44 @@ class Config:
     """One experiment."""
 
     data: Source = dataclasses.field(default_factory=Digits)
-    """Where examples come from."""
+    """Source of the examples."""
     views: Views = dataclasses.field(default_factory=Views)
     encoder: models.EncoderConfig = dataclasses.field(default_factory=models.ResNet)
-    """The network whose features are kept."""
+    """The network whose features are evaluated."""
     head: models.HeadConfig = dataclasses.field(default_factory=models.koromilas_head)
-    """The network between the features and the objective; thrown away after training."""
+    """The network between features and objective; not used after training."""
     objective: losses.Loss = losses.mv_infonce
-    """What is minimised: a function of (k, n, d) embeddings, or of other operands that it declares."""
+    """The function that is minimised, of (k, n, d) embeddings or of the operands that it declares."""
     method: methods.Method = dataclasses.field(default_factory=methods.Simclr)
-    """How the embeddings of the objective come about."""
+    """The method that computes the objective's embeddings."""
     optimizer: Optimizer = dataclasses.field(default_factory=AdamW)
     train: Train = dataclasses.field(default_factory=Train)
     mesh: Mesh = dataclasses.field(default_factory=Mesh)
     checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
     evaluation: Evaluation = dataclasses.field(default_factory=Classification)
-    """How features are measured."""
+    """Evaluation protocol of the features."""
 
     @property
     def examples(self) -> int:
-        """n, the examples of a global batch under the batch strategy."""
+        """n, the examples of a global batch, by views.strategy."""
         if self.views.strategy == "growing":
             return self.train.batch_size
         return self.train.batch_size * 2 // self.views.k
 
     @property
     def policies(self) -> tuple[augment.Policy, ...]:
-        """The k policies, one a view."""
+        """The k policies, one per view."""
         return self.views.policies[: self.views.k] or (self.views.policy,) * self.views.k
 
 
 def check(config: Config) -> Config:
-    """The config itself, or a `ValueError` about the first field that cannot work."""
+    """Return the config; raise `ValueError` for the first invalid field."""
     views, train = config.views, config.train
     if views.k < 2:
-        raise ValueError(f"views.k must be at least 2, for an objective compares views; got {views.k}")
+        raise ValueError(f"views.k must be at least 2, since an objective compares views; got {views.k}")
     if views.policies and len(views.policies) < views.k:
         raise ValueError(
-            f"views.policies must have views.k = {views.k} entries, or more, or none, got {len(views.policies)}"
+            f"views.policies must be empty or have at least views.k = {views.k} entries, got {len(views.policies)}"
         )
     sizes = {policy.image_size for policy in config.policies}
     if len(sizes) > 1:
@@ -146,7 +146,7 @@ def check(config: Config) -> Config:
     if not train.epochs > 0:
         raise ValueError(f"train.epochs must be positive, got {train.epochs}")
     if not 0 <= train.ema < 1:
-        raise ValueError(f"train.ema must lie in [0, 1), got {train.ema}")
+        raise ValueError(f"train.ema must be in [0, 1), got {train.ema}")
     for name in ("log_every", "threads"):
         if getattr(train, name) < 1:
             raise ValueError(f"train.{name} must be at least 1, got {getattr(train, name)}")
@@ -169,10 +169,7 @@ def check(config: Config) -> Config:
 
 
 def suited_to(config: Config, outline: Outline) -> Config:
-    """The config as these data need it: with as many views as the examples hold, where they hold any.
-
-    Tables may have few rows: the batch is then all of them.
-    """
+    """The config with the number of views that the data fix, if they do, and a batch at most as large as a table."""
     k = outline.spec.views
     if k is None:
         return config
@@ -183,7 +180,7 @@ def suited_to(config: Config, outline: Outline) -> Config:
 
 
 def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:
-    """A config, or a part of it, with another value at a path of field and option names."""
+    """A config, or a part of it, with the value at a path of field and option names replaced."""
     if not path:
         return value
     if _functions.is_function(node):

@@ -1,4 +1,4 @@
-"""What a config would cost, without its data."""
+"""Estimate the cost of a config; its data may be absent."""
 
 import dataclasses
 
@@ -11,9 +11,9 @@ from mvcl.training._config import Config, check, suited_to
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """The true-size step of a config and its run, from XLA's analysis of the compiled program.
+    """Cost of a config's step at full size and of its run, from XLA's analysis of the compiled program.
 
-    XLA counts the body of a loop once: the iterations of a solver and the pieces of a batch are not multiplied.
+    XLA counts the body of a loop once: solver iterations and microbatches are not multiplied.
     """
 
     examples: int
@@ -23,27 +23,27 @@ class Estimate:
     devices: int
     encoder_parameters: int
     head_parameters: int
-    """Of the head alone, without a predictor or a decoder."""
+    """The head's parameters, without a predictor or a decoder."""
     flops: float
-    """FLOPs of a step on each device."""
+    """FLOPs of a step, per device."""
     bytes: float
-    """Bytes that each device reads and writes in a step."""
+    """Bytes read and written in a step, per device."""
     state_bytes: float
-    """Bytes of state and batch on each device."""
+    """Bytes of state and batch, per device."""
     temporary_bytes: float
-    """Bytes of temporaries on each device."""
+    """Bytes of temporaries, per device."""
     steps: int | None
-    """Steps of the run; None where the length of an epoch is not known."""
+    """Steps of the run; None if the length of an epoch is unknown."""
     training_examples: int | None
-    """Examples of the training split; None where not known."""
+    """Examples of the training split; None if unknown."""
     relative_compute: float | None
-    """Encoder passes by those of 128 epochs of two views (Shidani 2024, Eq. 29)."""
+    """Encoder passes relative to 128 epochs of two views (Shidani 2024, Eq. 29)."""
     assumed: str
-    """What was assumed of data that are not there; empty where they are."""
+    """The assumptions about missing data; empty if the data are present."""
 
 
 def estimate(config: Config) -> Estimate:
-    """Compile the true-size step; data that are not there are taken at their published size.
+    """Compile the step at full size; missing data are assumed to have their published size.
 
     Raises:
       ValueError: the config cannot work.
@@ -53,10 +53,10 @@ def estimate(config: Config) -> Estimate:
         outline = config.data.open()["train"].outline
     except ValueError as error:
         known = data.expected(config.data)
-        assumed = f"the data is not here ({error})"
+        assumed = f"the data are missing ({error})"
         if known is None:
-            assumed += ": 3 channels and host crops are assumed, epochs are not counted"
-            # The length of an unknown epoch changes schedules, not what a step costs.
+            assumed += ": assumed 3 channels and host crops; epochs are not counted"
+            # The assumed epoch length affects schedules, not the cost of a step.
             known, counted = (
                 data.Outline(1000 * config.examples, 1000, data.ExampleSpec(((None, None, 3),))),
                 False,
@@ -86,7 +86,7 @@ def estimate(config: Config) -> Estimate:
 
 
 def dry_run(config: Config) -> str:
-    """The estimate of a config, in words."""
+    """The estimate of a config as text."""
     e = estimate(config)
     length = "unknown" if e.steps is None else f"{e.steps:,}"
     if e.steps is not None and e.training_examples is not None:

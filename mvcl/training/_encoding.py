@@ -18,33 +18,33 @@ Features = dict[str, np.ndarray]
 def encode(
     run: Run, state: _program.State, splits: tuple[str, ...] | None = None
 ) -> tuple[Features, Features]:
-    """Features and labels of splits, from frozen parameters; None takes those that the evaluation needs."""
-    features, shown = encode_readable(run, state, splits, data.Reading(run.config.train.corrupt_limit))
-    return features, {name: split.labels for name, split in shown.items()}
+    """Features and labels of splits; None encodes the splits that the evaluation needs."""
+    features, readable = encode_readable(run, state, splits, data.Reading(run.config.train.corrupt_limit))
+    return features, {name: split.labels for name, split in readable.items()}
 
 
 def encode_readable(
     run: Run, state: _program.State, splits: tuple[str, ...] | None, reading: data.Reading
 ) -> tuple[Features, dict[str, data.Split]]:
-    """Features of splits, and the splits with the examples that could be read."""
+    """Features of the readable examples of splits, and the splits restricted to these examples."""
     program, options = run.program, run.config.evaluation
     splits = options.splits(tuple(run.splits)) if splits is None else splits
     apply = jax.tree_util.Partial(program.apply, *program.evaluated(state))
     size = -(-options.batch_size // program.mesh.size) * program.mesh.size
     sharding = program.batch_sharding if program.mesh.size > 1 else None
     whole = {n: split for n, split in run.splits.items() if split.spec.given or len(split.spec.shapes) == 1}
-    features, shown = {}, {}
+    features, readable = {}, {}
     for name in splits:
-        if name not in whole:  # an example of several images has no one feature
+        if name not in whole:  # an example with several images has no single feature
             raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
         stream = _input.in_order(run, name, size, reading)
         features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
-        shown[name] = whole[name].only(index)
-    return features, shown
+        readable[name] = whole[name].only(index)
+    return features, readable
 
 
 def raw_inputs(run: Run, reading: data.Reading) -> Features:
-    """The inputs themselves, one row each: images at the encoder's size, views side by side."""
+    """The inputs as rows: images at the encoder's size, views concatenated."""
     view = _program.evaluation_view(run.config, run.outline.spec.image_shape)
 
     def flat(inputs: Any) -> jax.Array:
@@ -64,7 +64,7 @@ def raw_inputs(run: Run, reading: data.Reading) -> Features:
 
 
 def raw_bytes(run: Run) -> int:
-    """Size of what `raw_inputs` gives."""
+    """Size in bytes of the arrays that `raw_inputs` returns."""
     spec, side = run.outline.spec, run.config.policies[0].image_size
     numbers = sum(map(math.prod, spec.view_shapes)) if spec.given else side * side * spec.channels
     names = run.config.evaluation.splits(tuple(run.splits))
@@ -72,7 +72,7 @@ def raw_bytes(run: Run) -> int:
 
 
 def one_encoder(run: Run, state: _program.State) -> Any:
-    """The evaluated encoder of a run whose method has one.
+    """The encoder that is evaluated, for methods with one encoder.
 
     Raises:
       ValueError: the method has an encoder for each view.
@@ -80,14 +80,14 @@ def one_encoder(run: Run, state: _program.State) -> Any:
     encoder = run.program.learner.network(*run.program.evaluated(state)).encoder
     if not hasattr(encoder, "features"):
         raise ValueError(
-            f"this takes a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
-            f"{run.config.views.k} views here. `mvcl embed` writes what they make of a split"
+            f"this needs a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
+            f"{run.config.views.k} views. `mvcl embed` writes the features of a split"
         )
     return encoder
 
 
 def embed(run: Run, state: _program.State, split: str, out: Path) -> tuple[int, ...]:
-    """Write the features of a split, its labels and class names as .npz; return the shape of the features."""
+    """Write features, labels and class names of a split as .npz; return the shape of the features."""
     features, labels = encode(run, state, (split,))
     if jax.process_index() == 0:
         save_embeddings(out, features[split], labels[split], run.splits[split].class_names)

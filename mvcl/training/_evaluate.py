@@ -1,4 +1,4 @@
-"""Evaluation of a run: its tables, and the number that is taken during training."""
+"""Evaluation of a run: the tables, and the score during training."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ from mvcl import _files, data, evaluation
 from mvcl.training import _encoding, _program
 from mvcl.training._run import Run
 
-# Raw inputs that take more are not measured beside an encoder.
+# Raw inputs of more bytes are not evaluated.
 _RAW_BYTES = 8 << 30
 Table = dict[str, list[evaluation.Result]]
 
@@ -18,15 +18,15 @@ Table = dict[str, list[evaluation.Result]]
 def evaluate(
     run: Run, state: _program.State, workdir: Path | None = None, reading: data.Reading | None = None
 ) -> Table:
-    """Measure trained, untrained and raw features by one protocol.
+    """Evaluate the trained encoder, the untrained encoder and the raw input by the same protocol.
 
-    With a folder, evaluation.json and embeddings.npz are written there. Examples that cannot be read are left out,
-    as many as `reading`, by default the config's limit, allows.
+    With `workdir`, evaluation.json and embeddings.npz are written there. Unreadable examples are left out, as many as
+    `reading` allows; by default the config's limit.
     """
     protocol = run.config.evaluation
     reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
-    trained, shown = _encoding.encode_readable(run, state, None, reading)
-    splits = {**run.splits, **shown}
+    trained, readable = _encoding.encode_readable(run, state, None, reading)
+    splits = {**run.splits, **readable}
     rows = {"trained encoder": protocol.measure(trained, splits)}
     if protocol.compared:
         untrained, _ = _encoding.encode_readable(run, run.program.init(), None, reading)
@@ -36,7 +36,7 @@ def evaluate(
         protocol.save(trained, splits, workdir)
         last = protocol.splits(tuple(run.splits))[-1]
         names = run.splits[last].class_names
-        _encoding.save_embeddings(workdir / "embeddings.npz", trained[last], shown[last].labels, names)
+        _encoding.save_embeddings(workdir / "embeddings.npz", trained[last], readable[last].labels, names)
         plain = {row: [dataclasses.asdict(r) for r in results] for row, results in rows.items()}
         table = {"step": int(state["step"]), "rows": plain}
         _files.write_whole(workdir / "evaluation.json", json.dumps(table, indent=2))
@@ -46,16 +46,16 @@ def evaluate(
 def _measure_raw(
     run: Run, reading: data.Reading, splits: dict[str, data.Split], columns: list[evaluation.Result]
 ) -> list[evaluation.Result]:
-    """The raw inputs by the same protocol, unless they take too much memory."""
+    """Results of the raw inputs, unless they need too much memory."""
     size = _encoding.raw_bytes(run)
     if size <= _RAW_BYTES:
         return run.config.evaluation.measure(_encoding.raw_inputs(run, reading), splits)
-    why = f"not measured: the inputs of all splits take {size / 2**30:.0f} GiB as rows of numbers"
+    why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
     return [evaluation.Result(column.name, None, None, why) for column in columns]
 
 
 def saved_table(workdir: Path, step: int) -> Table | None:
-    """What `evaluate` wrote for this step; None if it did not."""
+    """The table that `evaluate` wrote for this step; None if there is none."""
     path = workdir / "evaluation.json"
     saved = json.loads(path.read_text()) if path.is_file() else {}
     if saved.get("step") != step:
@@ -64,8 +64,8 @@ def saved_table(workdir: Path, step: int) -> Table | None:
 
 
 def score(run: Run, state: _program.State, reading: data.Reading) -> tuple[str, float] | None:
-    """Name and value of the protocol's number for training; None, and nothing is encoded, where it has none."""
+    """Name and value of the protocol's score during training; None, without encoding, if it has none."""
     if not run.config.evaluation.scored:
         return None
-    features, shown = _encoding.encode_readable(run, state, None, reading)
-    return run.config.evaluation.score(features, {**run.splits, **shown})
+    features, readable = _encoding.encode_readable(run, state, None, reading)
+    return run.config.evaluation.score(features, {**run.splits, **readable})

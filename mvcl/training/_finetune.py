@@ -1,4 +1,4 @@
-"""Fine-tuning: the supervised method from the encoder of a run."""
+"""Fine-tuning: the supervised method, starting from the encoder of a run."""
 
 import dataclasses
 from pathlib import Path
@@ -15,25 +15,25 @@ from mvcl.training._train import train
 def finetune_config(
     run: Path, source: data.Source | None = None, *, reference: Config | None = None
 ) -> Config:
-    """Encoder and a new linear layer trained on labelled images: the recipe that `mvcl finetune` starts from.
+    """The default config of `mvcl finetune`: train the encoder and a new linear layer on labelled images.
 
-    Shidani 2024, Table 2, names the ingredients; the strengths are those of DeiT (Touvron et al. 2021, Table 9). k is
-    the number of repeated augmentations: a batch has train.batch_size images, k views of each.
+    The components are those of Shidani 2024, Table 2, their strengths those of DeiT (Touvron et al. 2021, Table 9).
+    k is the number of repeated augmentations: a batch has train.batch_size images and k views of each.
 
     Args:
       run: folder of the run whose encoder is fine-tuned.
-      source: labelled images; None takes those of the run.
-      reference: a config with the functions and classes from outside the package that the run uses.
+      source: labelled images; None uses the run's source.
+      reference: a config with the functions and classes from outside mvcl that the run uses.
     """
     pretrained = load(run, reference)
-    shown = pretrained.policies[0]
+    pretraining = pretrained.policies[0]
     policy = augment.Policy(
-        image_size=shown.image_size,
+        image_size=pretraining.image_size,
         rand_augment_ops=2,
         rand_augment_magnitude=9.0,
         erase_probability=0.25,
-        mean=shown.mean,
-        std=shown.std,
+        mean=pretraining.mean,
+        std=pretraining.std,
     )
     return Config(
         data=pretrained.data if source is None else source,
@@ -48,11 +48,11 @@ def finetune_config(
 
 
 def finetune(config: Config, folder: Path, seeds: int = 3) -> list[evaluation.Result]:
-    """Train a config once for each seed, in folders of their own, and average what is measured.
+    """Train a config once per seed, each in its own folder, and average the results.
 
     Args:
-      config: of `finetune_config`; its train.seed is the first seed.
-      folder: where the runs `seed0`, `seed1`, ... lie; those that are there are continued, or read.
+      config: from `finetune_config`; its train.seed is the first seed.
+      folder: parent of the run folders `seed0`, `seed1`, ...; existing runs are resumed, finished ones are read.
       seeds: number of runs.
 
     Returns:

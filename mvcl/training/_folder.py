@@ -1,4 +1,4 @@
-"""A run's folder: its config, its log, its lock. Files appear whole or not at all."""
+"""A run folder: config, log and lock. Files are written atomically."""
 
 import fcntl
 import json
@@ -11,7 +11,7 @@ from mvcl import _files
 from mvcl.training import _saved
 from mvcl.training._config import Config
 
-# Fields that say how a run is carried out, not what it computes: a run may go on with others.
+# Fields that do not change what a run computes: it may resume with other values.
 _FREE = (
     "mesh.",
     "checkpoint.",
@@ -28,43 +28,43 @@ _FREE = (
 
 @contextmanager
 def locked(workdir: Path) -> Iterator[None]:
-    """Hold the folder for this run.
+    """Lock the folder for this run.
 
     Raises:
-      ValueError: another run holds it, or it cannot be written.
+      ValueError: another run holds the lock, or the folder is not writable.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         file = open(workdir / ".lock", "w")
     except OSError as error:
-        raise ValueError(f"--workdir {workdir} cannot be written ({error}); choose another") from error
+        raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ValueError(
-                f"another run is at work in {workdir}; wait for it, or choose another --workdir"
+                f"another run is using {workdir}; wait until it ends, or choose another --workdir"
             ) from error
         yield
 
 
 def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> None:
-    """Write the resolved config, or see that the folder's own is the same; log which code of the user has changed.
+    """Write the config, or check that the folder's config is the same; log which user code has changed.
 
     Raises:
-      ValueError: the folder belongs to another config, or holds other things than a run.
+      ValueError: the folder belongs to another config, or holds other files.
     """
     path = workdir / "config.json"
     if not path.is_file():
         unexpected = sorted(p.name for p in workdir.iterdir() if not p.name.startswith("."))
         if unexpected:
             raise ValueError(
-                f"--workdir {workdir} holds files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
+                f"--workdir {workdir} has files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
             )
         try:
             _files.write_whole(path, _saved.to_json(config))
         except OSError as error:
-            raise ValueError(f"--workdir {workdir} cannot be written ({error}); choose another") from error
+            raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
         return
     saved, given = json.loads(path.read_text()), _saved.tree(config)
     old, new = _saved.flatten(saved), _saved.flatten(given)
@@ -77,13 +77,13 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
         more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
         raise ValueError(
             f"--workdir {workdir} belongs to another config: {'; '.join(differing[:3])}{more}. "
-            "Choose another --workdir, or pass the same options to continue it"
+            "Choose another --workdir, or pass the same options to resume it"
         )
     now = _saved.digests(given)
     for name, before in _saved.digests(saved).items():
         if before != now[name]:
             log(
-                f"{name} has changed since this run began (digest {before}, now {now[name]}); the run continues "
+                f"{name} has changed since this run started (digest {before}, now {now[name]}); the run resumes "
                 "with the new code"
             )
     if saved != given:
@@ -91,7 +91,7 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
 
 
 def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """The lines of a log file; a torn last line is left out."""
+    """The rows of a log file; an incomplete last line is skipped."""
     path = workdir / name
     rows = []
     for line in path.read_text().splitlines() if path.is_file() else []:
@@ -103,10 +103,10 @@ def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]
 
 
 def rewind_log(workdir: Path, step: int) -> None:
-    """Drop what was logged after this step, for it is about to be done again."""
+    """Remove the rows after this step, which will be logged again."""
     rows = [row for row in read_log(workdir) if row.get("step", 0) <= step]
     _files.write_whole(workdir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    if (workdir / "refresh.jsonl").is_file():  # taken before its step, which is still to come
+    if (workdir / "refresh.jsonl").is_file():  # a refresh precedes its step, which is not done yet
         rows = [row for row in read_log(workdir, "refresh.jsonl") if row.get("step", 0) < step]
         _files.write_whole(workdir / "refresh.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 

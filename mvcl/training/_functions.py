@@ -1,4 +1,4 @@
-"""Functions in a config: which options they have, from signature and docstring."""
+"""Options of the functions in a config, from signature and docstring."""
 
 import dataclasses
 import difflib
@@ -14,7 +14,7 @@ import docstring_parser
 from mvcl import losses
 
 Function = Callable[..., Any]
-# Arrays and mesh axes, which training gives to an objective; they are no options of the command line.
+# Arrays and mesh axes that training passes to an objective; not options of the command line.
 _GIVEN_IN_TRAINING = {"mask", "axis_name", "key", "queue", "extra_negatives", "weights"}
 _PLAIN = (bool, int, float, str)
 
@@ -24,8 +24,8 @@ class Option:
     """An option of a function.
 
     Attributes:
-      kind: type on the command line; None where it can be set in a config file only.
-      default: its value where nothing is given.
+      kind: type on the command line; None if it can be set only in a config file.
+      default: its default value.
       help: from the docstring.
     """
 
@@ -42,10 +42,10 @@ def is_function(value: Any) -> bool:
 def parts(function: Function) -> tuple[Function, dict[str, Any]]:
     """The function that a config names, and the options that are set.
 
-    What a higher-order function returned is given by that function and its arguments: `all_pairs` and `pair`.
+    For the result of a higher-order function: that function and its arguments, such as `all_pairs` and `pair`.
 
     Raises:
-      ValueError: an option is given by position, or there is no such option.
+      ValueError: an option is positional or unknown.
     """
     inner, given = losses.unwrap(function)
     named = losses.higher_order(inner) or inner
@@ -81,14 +81,14 @@ def options(named: Function) -> dict[str, Option]:
 
 
 def unknown_option(owner: str, name: str, known: list[str]) -> str:
-    """A message that names the nearest option."""
+    """An error message with the nearest option."""
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{owner} has no option {name!r}; {hint}It has {', '.join(known)}"
 
 
 def _kind(hint: Any) -> Any:
-    """The type of an option on the command line; a number where an array would do too."""
+    """The type of an option on the command line; a number if arrays are accepted too."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     members = typing.get_args(hint) if union else (hint,)
     for member in members:

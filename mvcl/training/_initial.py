@@ -1,4 +1,4 @@
-"""The state that a training starts from."""
+"""The initial state of a run."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from mvcl.training._run import Run, open_run
 
 
 def initial_state(run: Run) -> _program.State:
-    """A fresh state, with the encoder of another run where train.initial names one.
+    """A new state, with the encoder of the run train.initial if that is set.
 
     Raises:
-      ValueError: train.initial is no run, its encoder is another, or the method cannot start from one.
+      ValueError: train.initial is not a run, its encoder differs, or the method does not support it.
     """
     program, config = run.program, run.config
     state = program.init()

@@ -1,4 +1,4 @@
-"""What a run reads: shuffled batches to train on, and splits in order to evaluate."""
+"""Input of a run: shuffled batches for training, splits in order for evaluation."""
 
 from collections.abc import Generator
 from typing import Any
@@ -12,7 +12,7 @@ from mvcl.training._run import Run
 
 
 def training_crop(run: Run) -> data.Crop | None:
-    """Crops of all views of images whose sizes differ; None where the device does all."""
+    """Host crops of all views for images of different sizes; None if the device crops."""
     policies, seed = run.config.policies, run.config.train.seed
 
     def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
@@ -22,7 +22,7 @@ def training_crop(run: Run) -> data.Crop | None:
 
 
 def evaluation_crop(run: Run) -> data.Crop | None:
-    """How images whose sizes differ are shown. All splits are shown alike: a program knows one size of image."""
+    """Host crop for evaluation, if training images differ in size. All splits use it: a program has one image size."""
     policy = _program.evaluation_policy(run.config, None)
 
     def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
@@ -34,11 +34,11 @@ def evaluation_crop(run: Run) -> data.Crop | None:
 def batches(
     run: Run, first_step: int, reading: data.Reading | None = None
 ) -> Generator[data.Batch, None, None]:
-    """The training batches of this process, from a step on; closing it lets the readers go.
+    """The training batches of this process, from `first_step` on; closing the generator stops the readers.
 
     Raises:
       StalledReader: no batch came for train.stall_seconds.
-      CorruptExample: more examples cannot be read than `reading`, by default none, allows.
+      CorruptExample: more unreadable examples than `reading` allows (default: none).
     """
     config, reading = run.config, data.Reading() if reading is None else reading
     stream = data.batches(
@@ -58,7 +58,7 @@ def batches(
 def in_order(
     run: Run, name: str, batch_size: int, reading: data.Reading
 ) -> Generator[dict[str, Any], None, None]:
-    """This process's share of every example of a split that can be read; errors as of `batches`."""
+    """This process's share of the readable examples of a split, in order; errors as in `batches`."""
     stream = data.in_order(
         run.splits[name],
         name,

@@ -1,4 +1,4 @@
-"""Configs from files: Python files with their variants, saved config.json files, run folders."""
+"""Load configs from Python files with variants, config.json files and run folders."""
 
 import difflib
 import importlib.util
@@ -18,14 +18,14 @@ from mvcl.training._config import Config
 def load(source: str | Path, reference: Config | None = None) -> Config:
     """The config of a Python file, of a saved config.json, or of a run folder.
 
-    `FILE.py` gives what its function `get_config()` returns, `FILE.py:VARIANT` what its function `VARIANT()` returns.
+    `FILE.py` calls its function `get_config()`, `FILE.py:VARIANT` its function `VARIANT()`.
 
     Args:
       source: the file, with or without a variant, or the folder.
-      reference: for a saved config with functions from outside the package, a config that holds them.
+      reference: a config with the functions and classes from outside mvcl that a saved config names.
 
     Raises:
-      ValueError: there is no such file or variant, it does not give a `Config`, or names an option that does not exist.
+      ValueError: the file or variant does not exist, does not return a `Config`, or sets an unknown option.
     """
     config = load_any(source, (Config,), reference)
     assert isinstance(config, Config)
@@ -33,12 +33,12 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
 
 
 def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | None = None) -> Any:
-    """`load` of a file whose function may return one of several classes, as the config of a study."""
+    """`load` for a function that may return one of several classes, such as the config of a study."""
     file, variant = split(source)
     if file.is_dir():
         file = file / "config.json"
     if not file.is_file():
-        raise ValueError(f"no config at {file}; `mvcl configs` lists those that come with the project")
+        raise ValueError(f"no config at {file}; `mvcl configs` lists the configs of the project")
     if file.suffix == ".json":
         return _saved.from_json(file.read_text(), reference)
     module = _module(file)
@@ -53,7 +53,7 @@ def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | No
     if not isinstance(config, kinds):
         names = " or ".join(f"{kind.__module__.rpartition('._')[0]}.{kind.__name__}" for kind in kinds)
         raise ValueError(f"{variant}() of {file} must return a {names}, got {type(config).__name__}")
-    _saved.tree(config)  # names every function and option, or says which cannot be
+    _saved.tree(config)  # raises for a value that cannot be saved
     return config
 
 
@@ -64,7 +64,7 @@ def split(source: str | Path) -> tuple[Path, str]:
 
 
 def variants(module: types.ModuleType) -> dict[str, Callable[[], Config]]:
-    """The functions of a config file that take nothing: `get_config` and its variants."""
+    """The public functions without parameters of a config file: `get_config` and its variants."""
     return {
         name: function
         for name, function in vars(module).items()
@@ -76,20 +76,20 @@ def variants(module: types.ModuleType) -> dict[str, Callable[[], Config]]:
 
 
 def _module(file: Path) -> types.ModuleType:
-    """The file as a module of its own name, with its folder on the import path as for a script."""
+    """Import the file as a module, with its folder on the import path as for a script."""
     spec = importlib.util.spec_from_file_location(file.name, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.name] = module  # where dataclasses and digests look for their source
+    sys.modules[file.name] = module  # dataclasses and digests look up the source here
     folder = str(file.parent.resolve())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    linecache.checkcache(str(file))  # a digest reads the source as it is now
+    linecache.checkcache(str(file))  # digests need the current source
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise ValueError(f"{file} is not Python: {error}") from error
+        raise ValueError(f"{file} has a syntax error: {error}") from error
     except TypeError as error:
         raise _with_nearest(error, str(file)) from error
     return module
@@ -103,7 +103,7 @@ def _call(function: Callable[[], Config], what: str) -> Config:
 
 
 def _with_nearest(error: TypeError, what: str) -> ValueError:
-    """A misspelt option as a `ValueError` that names the nearest."""
+    """A `ValueError` that suggests the nearest option."""
     match = re.match(r"(\w+)(\.__init__)?\(\) got an unexpected keyword argument '(\w+)'", str(error))
     known = {path.rpartition(".")[2]: named for path, named in _saved.known().items()}
     if match is None or match[1] not in known:

@@ -13,12 +13,12 @@ from tensorboardX import SummaryWriter
 
 from mvcl.training._watch import Clock
 
-# Logged steps in a row at chance level, or without rank, before a warning.
+# Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
 _PATIENCE = 5
 
 
 class Log:
-    """Writes one row per logged step; only the first process of a run has one."""
+    """Writes one row per logged step; only process 0 has a log."""
 
     def __init__(
         self,
@@ -41,15 +41,15 @@ class Log:
         self._terminal = self._out.isatty()
 
     def line(self, text: str) -> None:
-        """A line of its own, also when a progress line is being rewritten."""
+        """Print a line; on a terminal it replaces the progress line."""
         print(("\r\033[K" if self._terminal else "") + text, file=self._out, flush=True)
 
     def restart_clock(self) -> None:
-        """Leave what happened since the last row (compilation, evaluation) out of the rate."""
+        """Exclude the time since the last row (compilation, evaluation) from the rate."""
         self._last = time.monotonic()
 
     def row(self, step: int, values: dict[str, Any]) -> None:
-        """Log the values of a step, show progress, and warn of a loss at chance or a collapse."""
+        """Log the values of a step, print progress, and warn if the loss stays at chance or the embeddings collapse."""
         now = time.monotonic()
         done = step - self._last_step
         rate = done / max(now - self._last, 1e-9)
@@ -90,7 +90,7 @@ class Log:
         if self._terminal:
             print(file=self._out)
         for file in (self._file, self._board):
-            with suppress(OSError):  # a full disk: whatever met it first has named it
+            with suppress(OSError):  # a full disk: the first write that failed has raised
                 file.close()
 
     def _warn(self, values: dict[str, Any]) -> None:
@@ -100,13 +100,13 @@ class Log:
         if self._at_chance == _PATIENCE:
             self.line(
                 f"warning: the loss has stayed at the chance level {chance:.4f} for {_PATIENCE} logged steps: the "
-                "features tell no instance from another. Look at the learning rate, the temperature and the views"
+                "features do not separate the instances. Check the learning rate, the temperature and the views"
             )
         if values.get("solver_unconverged", 0) > 0 and not self._unconverged:
             self._unconverged = True
             self.line(
-                f"warning: the transport solver stopped after {values['solver_iterations']:.0f} iterations with its "
-                f"marginals off by {values['solver_error']:.2g}: the loss is a lower bound. Raise "
+                f"warning: the transport solver stopped after {values['solver_iterations']:.0f} iterations with "
+                f"marginals wrong by {values['solver_error']:.2g}: the loss is a lower bound. Raise "
                 "--objective.max-iterations or --objective.epsilon"
             )
         collapsed = values["effective_rank"] < 1.5
@@ -114,7 +114,7 @@ class Log:
         if self._collapsed == _PATIENCE:
             self.line(
                 f"warning: the effective rank of the embeddings has fallen to {values['effective_rank']:.2f}: they "
-                "collapse to one direction. Look at the objective (does it repel?), the head and the learning rate"
+                "collapse to one direction. Check the objective (has it negatives?), the head and the learning rate"
             )
 
 

@@ -1,4 +1,4 @@
-"""The loop: step, log, evaluate, save."""
+"""The training loop: step, log, evaluate, save."""
 
 import dataclasses
 import itertools
@@ -18,12 +18,12 @@ from mvcl.training._signals import Interrupted
 
 
 class Diverged(RuntimeError):
-    """The loss is not a number any more."""
+    """The loss became NaN or infinite."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tools:
-    """What the loop reads from and writes to; only the first process has a log and a heartbeat."""
+    """Objects that the loop uses; only process 0 has a log and a heartbeat."""
 
     checkpoints: Checkpoints
     log: Log | None
@@ -35,10 +35,10 @@ class Tools:
 
 
 def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.State:
-    """Train from a step to the end of the run.
+    """Train from `step` to the end of the run.
 
     Raises:
-      Interrupted: a process was told to stop; all saved the same step.
+      Interrupted: a process received a stop signal; all processes saved the same step.
       Diverged: the loss became NaN or infinite.
     """
     config, program = run.config, run.program
@@ -61,7 +61,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         step += 1
         pending.append(values)
         last = step == program.steps
-        stopping = _processes.stop_agreed(flags, tools.stop, tools.reading, step)
+        stopping = _processes.should_stop(flags, tools.stop, tools.reading, step)
         scoring = last or (evaluate_every > 0 and step % evaluate_every == 0)
         saving = scoring or stopping or step % config.checkpoint.every_steps == 0
         logging = step % config.train.log_every == 0
@@ -86,12 +86,12 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         if stopping:
             tools.checkpoints.wait()
             raise Interrupted(tools.stop["signal"] or signal.SIGTERM, step, program.steps)
-    host.close()  # lets the readers go
+    host.close()  # stops the readers
     return state
 
 
 def _log(run: Run, step: int, values: dict[str, float], watch: _watch.Watch, log: Log | None) -> None:
-    """Log the values of a step, and where the time since the last row went."""
+    """Log the values of a step and the times since the last row."""
     if log is None:
         return
     row = {
@@ -105,7 +105,7 @@ def _log(run: Run, step: int, values: dict[str, float], watch: _watch.Watch, log
 
 
 def _save(run: Run, state: _program.State, step: int, tools: Tools, *, score: bool) -> None:
-    """Write a checkpoint, with the score of the state if it is to be taken."""
+    """Write a checkpoint; with `score`, evaluate the state first."""
     scored = _evaluate.score(run, state, tools.reading) if score else None
     if scored is not None and tools.log is not None:
         tools.log.score(step, *scored)
@@ -123,24 +123,22 @@ def _check_finite(loss: float, step: int, checkpoints: Checkpoints) -> None:
     if math.isfinite(loss):
         return
     good = [s for s in checkpoints.steps() if s < step]
-    last = (
-        f"the last good checkpoint is that of step {good[-1]}" if good else "no checkpoint was written before"
-    )
+    last = f"the last checkpoint before it is step {good[-1]}" if good else "there is no checkpoint before it"
     raise Diverged(
-        f"the loss is {loss} at step {step}; {last}. Look at the learning rate (too high?), the temperature (too "
-        "low?), --train.precision float32 and --optimizer.clip-norm 1.0, and at the images of that step"
+        f"the loss is {loss} at step {step}; {last}. Try a lower learning rate, a higher "
+        "temperature, --train.precision float32 or --optimizer.clip-norm 1.0, and check the images of that step"
     )
 
 
 def _peak(run: Run) -> float | None:
-    """FLOP/s of a device at its best in the precision of the run, where it is known."""
+    """Peak FLOP/s of a device in the precision of the run; None if unknown."""
     if run.config.train.peak_tflops is None and run.config.train.precision == "float32":
         return None
     return _watch.peak_flops(run.config.train.peak_tflops)
 
 
 def _flops(run: Run, state: _program.State, batch: data.Batch) -> float | None:
-    """FLOPs of a step where they are of use; XLA counts a loop once, so that microbatches have no count."""
+    """FLOPs of a step, if the utilisation is logged; None with microbatches, whose loop XLA counts once."""
     if jax.process_index() > 0 or run.config.train.microbatch is not None or _peak(run) is None:
         return None
     return _watch.step_flops(run.program.step, state, batch)

@@ -11,22 +11,22 @@ import optax
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """What all optimisers share: linear warm-up, then a cosine to the end."""
+    """Options of all optimisers: linear warm-up, then cosine decay."""
 
     learning_rate: float = 1e-3
-    """Peak learning rate, for `reference_batch` examples a batch."""
+    """Peak learning rate, for a batch of `reference_batch` examples."""
     end_learning_rate: float = 0.0
-    """Learning rate of the last step, scaled likewise."""
+    """Learning rate of the last step, scaled in the same way."""
     reference_batch: int | None = None
-    """The learning rate is multiplied by n / reference_batch (256 in most papers); None takes it as it is."""
+    """The learning rate is multiplied by n / reference_batch (256 in most papers); None does not scale it."""
     warmup_epochs: float = 0.0
     """Epochs of linear warm-up from 0; at most half the run."""
     weight_decay: float = 0.0
     """Weight decay at the start. Biases, norms and other vectors are never decayed."""
     end_weight_decay: float | None = None
-    """Weight decay at the end, reached on a cosine; None keeps it constant."""
+    """Weight decay at the end, reached by a cosine; None keeps it constant."""
     clip_norm: float | None = None
-    """Gradients are scaled down to this global norm; None leaves them."""
+    """Gradients with a larger global norm are scaled to this norm; None does not clip."""
 
     def transformation(
         self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
@@ -42,7 +42,7 @@ class Sgd(Optimizer):
     """Stochastic gradient descent with momentum; weight decay is part of the gradient."""
 
     learning_rate: float = 0.1
-    """Peak learning rate, for `reference_batch` examples a batch."""
+    """Peak learning rate, for a batch of `reference_batch` examples."""
     momentum: float = 0.9
     """Momentum."""
     nesterov: bool = False
@@ -86,9 +86,9 @@ class Lars(Optimizer):
     """LARS (You et al. 2017); biases and norms are neither decayed nor rescaled."""
 
     learning_rate: float = 0.3
-    """Peak learning rate, for `reference_batch` examples a batch."""
+    """Peak learning rate, for a batch of `reference_batch` examples."""
     reference_batch: int | None = 256
-    """The learning rate is multiplied by n / reference_batch; None takes it as it is."""
+    """The learning rate is multiplied by n / reference_batch; None does not scale it."""
     momentum: float = 0.9
     """Momentum, applied after the learning rate as in the original."""
     trust_coefficient: float = 0.001
@@ -100,7 +100,7 @@ class Lars(Optimizer):
         """Weight decay, trust ratio, learning rate, momentum."""
         return optax.chain(
             _decay(weight_decay),
-            optax.masked(optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient), _matrices),
+            optax.masked(optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient), decay_mask),
             optax.scale_by_learning_rate(learning_rate),
             optax.trace(self.momentum),
         )
@@ -112,10 +112,10 @@ OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {"sgd": Sgd, "adamw": AdamW, "l
 def build(
     optimizer: Optimizer, *, examples: int, steps: int, steps_per_epoch: int
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    """The update rule of a run, and its learning rate by step.
+    """The update rule of a run and its learning-rate schedule.
 
     Args:
-      optimizer: the choice and its options.
+      optimizer: the optimiser's config.
       examples: n, the examples of a global batch.
       steps: length of the run.
       steps_per_epoch: steps in one pass over the data.
@@ -123,7 +123,7 @@ def build(
     Raises:
       ValueError: a value is out of range.
     """
-    # A run shortened for a trial is still to reach its peak.
+    # A shortened run still reaches its peak learning rate.
     warmup = min(round(optimizer.warmup_epochs * steps_per_epoch), steps // 2)
     if warmup < 0:
         raise ValueError(f"optimizer.warmup_epochs must be at least 0, got {optimizer.warmup_epochs}")
@@ -152,10 +152,10 @@ def build(
     return rule, learning_rate
 
 
-def _matrices(tree: Any) -> Any:
-    """True for weights; False for biases, norms and other vectors."""
+def decay_mask(tree: Any) -> Any:
+    """Mask of decayed parameters: True for weights; False for biases, norms and other vectors."""
     return jax.tree.map(lambda x: x.ndim > 1, tree)
 
 
 def _decay(weight_decay: optax.Schedule) -> optax.GradientTransformation:
-    return optax.masked(optax.add_decayed_weights(weight_decay), _matrices)
+    return optax.masked(optax.add_decayed_weights(weight_decay), decay_mask)

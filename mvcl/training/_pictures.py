@@ -1,5 +1,6 @@
 """Pictures of a run's images and of the views that are drawn from them, for the report."""
 
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +18,9 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
         return
     drawn_from = data.Reader(split, "train", reading, _input.training_crop(run))
     shown_as = data.Reader(split, "train", reading, _input.evaluation_crop(run))
-    readable = list(islice(drawn_from.readable(range(len(split))), count))
+    stream = drawn_from.readable(range(len(split)))
+    with closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched:
+        readable = list(islice(watched, count))
     rows = np.asarray([row for row, _ in readable], np.int32)
     batch = drawn_from.batch(rows, [arrays for _, arrays in readable])
     drawn = np.asarray(run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)}))

@@ -1,4 +1,4 @@
-"""The processes of one run: how they find each other, and how they agree without waiting."""
+"""The processes of one run: connecting them, and stopping them at the same step."""
 
 import dataclasses
 import glob
@@ -16,66 +16,66 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mvcl import data
 
-# Steps between setting a flag and reading it, so that the device is never waited for.
+# Steps between setting and reading flags, so that the host never waits for the device.
 _LAG = 2
-# Corrupt rows that a process sends to the others at a step; more wait for the next.
+# Corrupt rows that a process sends per step; further rows are sent at the next step.
 MAX_ROWS = 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distributed:
-    """Where the other processes of the run are; unset, the environment says it (TPU pod, SLURM, GKE, Open MPI)."""
+    """Address of the other processes; by default found from the environment (TPU pod, SLURM, GKE, Open MPI)."""
 
     coordinator_address: str | None = None
-    """HOST:PORT of process 0; JAX_COORDINATOR_ADDRESS says the same."""
+    """HOST:PORT of process 0; default JAX_COORDINATOR_ADDRESS."""
     num_processes: int | None = None
-    """How many processes there are; JAX_NUM_PROCESSES says the same."""
+    """Number of processes; default JAX_NUM_PROCESSES."""
     process_id: int | None = None
-    """Which one this is, from 0; JAX_PROCESS_ID says the same."""
+    """Index of this process, from 0; default JAX_PROCESS_ID."""
 
 
 def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None = None) -> str | None:
-    """Join the other processes of the run, if there are any; must come before all else that jax does.
+    """Connect to the other processes of the run, if any; call before any other use of jax.
 
-    Flags win over JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, and these over what jax detects: a
-    TPU pod, GKE, SLURM or Open MPI.
+    Flags override JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; these override what jax detects:
+    a TPU pod, GKE, SLURM or Open MPI.
 
     Returns:
-      Who said that there are others, None if this process is alone.
+      How the other processes were found; None for a single process.
 
     Raises:
-      ValueError: the flags or variables do not say enough, or contradict each other.
+      ValueError: flags or variables are incomplete or contradict each other.
     """
     environ = os.environ if environ is None else environ
     place = _given(flags, environ)
-    who = "flags or variables" if place.coordinator_address is not None else cluster(environ)
-    if who is None or jax.distributed.is_initialized():
-        return who
+    found_by = "flags or variables" if place.coordinator_address is not None else cluster(environ)
+    if found_by is None or jax.distributed.is_initialized():
+        return found_by
     try:
         jax.distributed.initialize(place.coordinator_address, place.num_processes, place.process_id)
     except ValueError:
-        if who != "TPU VM":
+        if found_by != "TPU VM":
             raise
-        return None  # chips without a pod's metadata, as in a notebook: alone
-    return who
+        return None  # chips without a pod's metadata, as in a notebook: a single process
+    return found_by
 
 
 def cluster(environ: Mapping[str, str]) -> str | None:
-    """The name of the scheduler that started several processes which jax can find by itself, else None."""
+    """The scheduler that started several processes, if jax can find them; else None."""
     step = (
         "SLURM_JOB_ID",
         "SLURM_STEP_NODELIST",
         "SLURM_NTASKS",
         "SLURM_PROCID",
         "SLURM_LOCALID",
-    )  # without a step, this is a shell on a node and no task
+    )  # without a job step this is a shell on a node, not a task
     if all(name in environ for name in step) and int(environ["SLURM_NTASKS"]) > 1:
         return "SLURM"
     if int(environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
         if "OMPI_MCA_orte_hnp_uri" not in environ:
             raise ValueError(
-                f"Open MPI started {environ['OMPI_COMM_WORLD_SIZE']} processes and, since version 5, does not say "
-                "where the first one is; set JAX_COORDINATOR_ADDRESS=HOST:PORT with the host of process 0"
+                f"Open MPI started {environ['OMPI_COMM_WORLD_SIZE']} processes; since version 5 it does not "
+                "give the address of process 0: set JAX_COORDINATOR_ADDRESS=HOST:PORT with its host"
             )
         return "Open MPI"
     wanted = environ.get("JAX_PLATFORMS", "")
@@ -91,7 +91,7 @@ def cluster(environ: Mapping[str, str]) -> str | None:
 
 
 def _given(flags: Distributed, environ: Mapping[str, str]) -> Distributed:
-    """Flags, then jax's variables, then the numbers that a scheduler gives each process."""
+    """Values from flags, then from jax's variables, then from the scheduler's variables."""
 
     def number(flag: int | None, *names: str) -> int | None:
         if flag is not None:
@@ -125,17 +125,17 @@ def _given(flags: Distributed, environ: Mapping[str, str]) -> Distributed:
 
 
 class LostProcess(RuntimeError):
-    """Another process of the run is gone."""
+    """Another process of the run has ended."""
 
     def __init__(self, workdir: Path) -> None:
         super().__init__(
-            f"another process of this run is gone; process {jax.process_index()} of {jax.process_count()} ends. "
-            f"Look at the others' last lines; the same command on all of them continues {workdir} from its newest "
+            f"another process of this run has ended; process {jax.process_index()} of {jax.process_count()} stops. "
+            f"See the last lines of the others; repeat the command on all hosts to resume {workdir} from its newest "
             "checkpoint"
         )
 
 
-# What gloo, NCCL and jax's coordination service say, among much else, when an end of a connection is gone.
+# Patterns in the errors of gloo, NCCL and jax's coordination service after a connection is lost.
 _SIGNS_OF_LOSS = re.compile(
     r"gloo|connection (was )?(closed|reset|refused|aborted)|broken pipe|socket closed|peer|UNAVAILABLE|"
     r"coordination service|barrier|heartbeat|task.*(disconnect|died|unhealthy)",
@@ -144,7 +144,7 @@ _SIGNS_OF_LOSS = re.compile(
 
 
 def means_lost(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, is what the loss of another process looks like."""
+    """Whether an error, or one of its causes, indicates that another process has ended."""
     if jax.process_count() == 1:
         return False
     while error is not None:
@@ -155,15 +155,15 @@ def means_lost(error: BaseException | None) -> bool:
 
 
 class Flags:
-    """Numbers that any process sets, known to all at the same step.
+    """Integers that any process sets and all processes read at the same step.
 
-    Flags set at step s reach every process at step s + 2: the exchange runs on the devices behind the steps, and no
-    step waits for it.
+    Flags set at step s reach every process at step s + 2: the devices exchange them after the steps, and no step
+    waits for it.
     """
 
     def __init__(self, mesh: Mesh, count: int) -> None:
         self._count, self._world = count, jax.process_count()
-        self._under_way: deque[jax.Array] = deque()
+        self._pending: deque[jax.Array] = deque()
         axes = PartitionSpec(mesh.axis_names)
         self._mine = NamedSharding(mesh, axes)
         self._first = np.asarray(  # one device of each process
@@ -175,30 +175,30 @@ class Flags:
         self._gather = jax.jit(lambda x: x + jnp.int32(0), out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def exchange(self, flags: np.ndarray) -> np.ndarray:
-        """Set this process's flags, (count,) int32; return (processes, count), those that all set two steps ago."""
+        """Set this process's flags, (count,) int32; return those of all two steps ago, (processes, count)."""
         if flags.shape != (self._count,) or flags.dtype != np.int32:
             raise ValueError(f"flags must be int32 ({self._count},), got {flags.dtype} {flags.shape}")
         if self._world == 1:
             return flags[None]
         rows = np.repeat(flags[None], jax.local_device_count(), axis=0)
-        self._under_way.append(self._gather(jax.make_array_from_process_local_data(self._mine, rows)))
-        if len(self._under_way) <= _LAG:
+        self._pending.append(self._gather(jax.make_array_from_process_local_data(self._mine, rows)))
+        if len(self._pending) <= _LAG:
             return np.zeros((self._world, self._count), np.int32)
-        return np.asarray(self._under_way.popleft().addressable_data(0))[self._first]
+        return np.asarray(self._pending.popleft().addressable_data(0))[self._first]
 
 
-def stop_agreed(flags: Flags, stop: Mapping[str, int], reading: data.Reading, step: int) -> bool:
-    """Whether any process was told to stop, so that all save the same step; corrupt training rows are shared alike.
+def should_stop(flags: Flags, stop: Mapping[str, int], reading: data.Reading, step: int) -> bool:
+    """Whether any process received a stop signal; also exchanges the corrupt rows.
 
-    To be called in every process after every step, with `flags` of 1 + MAX_ROWS.
+    Call in every process after every step, with `flags` of 1 + MAX_ROWS. All processes get the same answer.
 
     Raises:
-      CorruptExample: together the processes found more corrupt examples than are allowed.
+      CorruptExample: the processes together found more corrupt examples than allowed.
     """
     mine = np.zeros(1 + MAX_ROWS, np.int32)
     mine[0] = stop["signal"]
-    rows = reading.news(step, MAX_ROWS)
+    rows = reading.unshared(step, MAX_ROWS)
     mine[1 : 1 + len(rows)] = np.asarray(rows, np.int32) + 1
     everyone = flags.exchange(mine)
-    reading.agree(int(flag) - 1 for flag in everyone[:, 1:].flat if flag)
+    reading.add_shared(int(flag) - 1 for flag in everyone[:, 1:].flat if flag)
     return bool(everyone[:, 0].any())

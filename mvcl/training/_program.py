@@ -1,4 +1,4 @@
-"""The jitted programs of a run: initial state, one step, features, and what they cost."""
+"""The jitted functions of a run: initial state, step, features; and their cost."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,12 +27,12 @@ class Program:
       mesh: devices, axes `data` and `fsdp`.
       steps: updates of the whole run.
       steps_per_epoch: updates in one pass over the training split.
-      learner: the method on its networks.
+      learner: the method with its networks.
       init: () -> state, a dict of params, statistics, opt, step (updates done) and, with an EMA, ema.
       step: (state, batch) -> (state, metrics); the state is donated.
-      views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) where examples hold their views.
+      views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views.
       apply: (params, statistics, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or
-        what `mvcl.data.inputs` gives.
+        the output of `mvcl.data.inputs`.
       learning_rate: step -> learning rate.
       chance: () -> the objective's chance level; None if the method minimises something else.
     """
@@ -50,7 +50,7 @@ class Program:
 
     @property
     def batch_sharding(self) -> NamedSharding:
-        """Rows over all devices."""
+        """Rows split over all devices."""
         return NamedSharding(self.mesh, _BATCH)
 
     def abstract_state(self) -> State:
@@ -63,12 +63,12 @@ class Program:
         )
 
     def evaluated(self, state: State) -> tuple[Any, Any]:
-        """Parameters and statistics that are evaluated: the moving average's where there is one."""
+        """Parameters and statistics to evaluate: the moving average of the parameters if there is one."""
         return state.get("ema", state["params"]), state["statistics"]
 
 
 def build(config: Config, outline: data.Outline) -> Program:
-    """The programs of a config, for data of this outline.
+    """The compiled functions of a config for data of this outline.
 
     Raises:
       ValueError: the batch does not divide over the devices, or is larger than the split.
@@ -114,7 +114,7 @@ def build(config: Config, outline: data.Outline) -> Program:
     replicated = NamedSharding(mesh, PartitionSpec())
 
     @partial(jax.jit, out_shardings=replicated)
-    def chance(seed: jax.Array) -> jax.Array:  # given as an argument, its draws are no constants to be folded
+    def chance(seed: jax.Array) -> jax.Array:  # seed is an argument, or XLA folds the draws as constants
         assert level is not None
         return methods.chance_level(
             lambda z: level(keyed(jax.random.key(seed)), z), k, n, learner.dimension, seed
@@ -139,7 +139,7 @@ def build(config: Config, outline: data.Outline) -> Program:
 
 
 def _rows(n: int, examples: int, mesh: Mesh) -> int:
-    """Examples of a batch of n on each device."""
+    """Examples per device of a batch of n."""
     if n > examples:
         raise ValueError(
             f"train.batch_size must be at most the {examples} training examples, got a batch of {n}"
@@ -155,7 +155,7 @@ def _rows(n: int, examples: int, mesh: Mesh) -> int:
 
 
 def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learner:
-    """The method on its networks."""
+    """The method with its networks."""
     dtype = {"auto": None, "float32": jnp.float32, "bfloat16": jnp.bfloat16}[config.train.precision]
     if dtype is None:
         dtype = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
@@ -176,7 +176,7 @@ def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learn
 
 
 def _draw(config: Config, spec: data.ExampleSpec) -> Callable[[dict[str, Any]], Any]:
-    """Batch -> its views: drawn from images, or those that are given."""
+    """Batch -> views: drawn from images, or the given views."""
     policies, seed = config.policies, config.train.seed
 
     def draw(inputs: dict[str, Any]) -> Any:
@@ -194,7 +194,7 @@ def _step(
     rule: optax.GradientTransformation,
     loss: Callable[..., tuple[jax.Array, Any]],
 ) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
-    """(state, batch) -> the state after one update, and what is logged of it."""
+    """(state, batch) -> (state after one update, values to log)."""
 
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
         (value, (statistics, z, measures)), gradient = jax.value_and_grad(loss, has_aux=True)(
@@ -207,7 +207,7 @@ def _step(
         new = {"params": params, "statistics": statistics, "opt": opt, "step": state["step"] + 1}
         if config.train.ema:
             new["ema"] = optax.incremental_update(params, state["ema"], 1 - config.train.ema)
-        # A singular value decomposition is dear beside a small encoder's step: only where it is logged.
+        # The singular value decomposition is slow compared with a small encoder's step: only at logged steps.
         rank = jax.lax.cond(
             new["step"] % config.train.log_every == 0,
             lambda z: metrics.effective_rank(z).astype(jnp.float32),
@@ -221,18 +221,18 @@ def _step(
 
 
 def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> Callable[..., jax.Array]:
-    """(params, statistics, inputs) -> features, of images shown as in evaluation."""
+    """(params, statistics, inputs) -> features; images are transformed by the evaluation policy."""
     output, resize = config.evaluation.features, evaluation_view(config, spec.image_shape)
 
     def apply(params: Any, statistics: Any, inputs: Any) -> jax.Array:
-        shown = inputs if spec.given else resize(inputs)
-        return learner.features(params, statistics, shown, output)
+        x = inputs if spec.given else resize(inputs)
+        return learner.features(params, statistics, x, output)
 
     return apply
 
 
 def evaluation_policy(config: Config, image_shape: tuple[int, int, int] | None) -> augment.Policy:
-    """How an image is shown to a trained encoder: whole if it has the encoder's size, else its central 7/8."""
+    """The policy of evaluation: the whole image if it has the encoder's size, else its central 7/8."""
     size = config.policies[0].image_size
     whole = image_shape is not None and min(image_shape[:2]) <= size
     return augment.evaluation(
@@ -246,7 +246,7 @@ def evaluation_policy(config: Config, image_shape: tuple[int, int, int] | None) 
 def evaluation_view(
     config: Config, image_shape: tuple[int, int, int] | None
 ) -> Callable[[jax.Array], jax.Array]:
-    """(b, H, W, C) images, or crops from the host, to (b, size, size, C) inputs of the encoder; nothing random."""
+    """(b, H, W, C) images, or crops from the host, to (b, size, size, C) inputs of the encoder; deterministic."""
     policy, cropped = evaluation_policy(config, image_shape), image_shape is None
     key = jax.random.key(0)
     return jax.vmap(lambda image: augment.apply_policy(policy, key, image, cropped=cropped))
@@ -258,7 +258,7 @@ def make_mesh(options: Any) -> Mesh:
     data = options.data if options.data != -1 else max(available // options.fsdp, 1)
     if data * options.fsdp > available or (jax.process_count() > 1 and data * options.fsdp != available):
         raise ValueError(
-            f"mesh.data * mesh.fsdp = {data} * {options.fsdp} devices are wanted and {available} are there"
+            f"mesh.data * mesh.fsdp = {data} * {options.fsdp} devices, but there are {available}"
         )
     devices = np.asarray(jax.devices()[: data * options.fsdp]).reshape(data, options.fsdp)
     return Mesh(devices, ("data", "fsdp"), axis_types=(AxisType.Auto, AxisType.Auto))
@@ -286,11 +286,10 @@ def abstract_batch(program: Program, config: Config, outline: data.Outline) -> d
 
 
 def cost(program: Program, config: Config, outline: data.Outline) -> dict[str, float]:
-    """What a step costs, from XLA's analysis of the compiled program.
+    """Cost of a step, from XLA's analysis of the compiled program.
 
     Returns:
-      Parameters of encoder and head, FLOPs and bytes read and written in a step by each device, and bytes of memory
-      on each.
+      Parameters of encoder and head; per device, FLOPs of a step, bytes read and written by it, and bytes of memory.
     """
     state = program.abstract_state()
     batch = abstract_batch(program, config, outline)
@@ -310,9 +309,8 @@ def cost(program: Program, config: Config, outline: data.Outline) -> dict[str, f
 def _sharded_objective(objective: losses.Loss, scope: str, mesh: Mesh) -> methods.OfViews:
     """The objective of (k, n, d) views whose rows are split over the mesh.
 
-    Each device holds its rows of the similarities, where the objective takes an `axis_name`; any other is computed on
-    the embeddings of all devices. A `mask` (k, n) is split as the views are; other keywords, a queue for instance, are
-    whole on every device.
+    An objective with `axis_name` computes its rows of the similarities on each device; others are computed on the
+    gathered embeddings. A `mask` (k, n) is split as the views are; other keywords, such as a queue, are replicated.
     """
     of_views, takes = methods.of_views(objective), losses.takes(objective)
     if mesh.size == 1:
@@ -342,14 +340,14 @@ def _sharded_objective(objective: losses.Loss, scope: str, mesh: Mesh) -> method
 
 
 def _spec_of(name: str, x: jax.Array, by_row: PartitionSpec, whole: PartitionSpec) -> PartitionSpec:
-    """How an argument of an objective lies on the devices: a mask by rows, and weights of instances (k, k, n)."""
+    """Sharding of an objective's argument: masks (k, n) and instance weights (k, k, n) by rows, others replicated."""
     if name == "mask":
         return by_row
     return PartitionSpec(None, *by_row) if name == "weights" and x.ndim == 3 else whole
 
 
 def _microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Microbatches | None:
-    """Cuts every device's rows, so that no part lies on one device alone."""
+    """Microbatches that take rows of every device, so that all devices share each of them."""
     if microbatch is None or microbatch >= rows:
         return None
     if rows % microbatch:
@@ -377,12 +375,12 @@ def _microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Micr
 
 
 def _state_sharding(shapes: Any, mesh: Mesh) -> Any:
-    """Each array split over `fsdp` along its longest divisible axis, or whole everywhere if it has none."""
+    """Each array is split over `fsdp` along its longest divisible axis, or replicated if it has none."""
     devices = mesh.shape["fsdp"]
 
     def place(x: jax.ShapeDtypeStruct) -> NamedSharding:
         axes = [a for a, size in enumerate(x.shape) if devices > 1 and size % devices == 0]
-        if not axes or np.prod(x.shape) < 1024:  # small arrays cost more to gather than to keep
+        if not axes or np.prod(x.shape) < 1024:  # gathering a small array costs more than replicating it
             return NamedSharding(mesh, PartitionSpec())
         longest = max(axes, key=lambda a: x.shape[a])
         return NamedSharding(

@@ -1,4 +1,4 @@
-"""What a method takes from the whole training split from time to time."""
+"""Periodic computations of a method over the whole training split."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from mvcl.training._run import Run
 
 
 def refreshed(run: Run, state: _program.State, step: int, workdir: Path) -> _program.State:
-    """The state before this step, refreshed if that is due, which a line of refresh.jsonl then shows.
+    """The state before this step, refreshed if due; a refresh adds a line to refresh.jsonl.
 
     Raises:
-      ValueError: it is due, and the examples hold no given views.
+      ValueError: a refresh is due and the examples have no given views.
     """
     program, split = run.program, run.splits["train"]
     refresh = program.learner.refresh
@@ -22,7 +22,7 @@ def refreshed(run: Run, state: _program.State, step: int, workdir: Path) -> _pro
         return state
     if not split.spec.given:
         raise ValueError(
-            f"method {type(run.config.method).__name__} needs examples that hold their views, as tables of features do"
+            f"method {type(run.config.method).__name__} needs examples with given views, such as tables of features"
         )
     inputs = data.inputs(split, np.arange(len(split)))
     statistics, record = refresh.compute(

@@ -1,4 +1,4 @@
-"""A config with its data and programs, of a new run or from a run's folder."""
+"""A config with its opened data and compiled functions, for a new run or a run folder."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from mvcl.training._load import load
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A config with its data and programs at hand."""
+    """A config with its opened data and compiled functions."""
 
     config: Config
     splits: Mapping[str, data.Split]
@@ -25,10 +25,10 @@ class Run:
 
 
 def prepare(config: Config) -> Run:
-    """Open the data and build the programs.
+    """Open the data and build the compiled functions.
 
     Raises:
-      ValueError: something about the config or the data cannot work.
+      ValueError: the config or the data are invalid.
     """
     splits = config.data.open()
     outline = splits["train"].outline
@@ -45,25 +45,25 @@ def prepare(config: Config) -> Run:
 def open_run(
     workdir: Path, checkpoint: str = "latest", network: str = "config", *, reference: Config | None = None
 ) -> tuple[Run, _program.State]:
-    """A finished or interrupted run, on whatever devices there are.
+    """Open a finished or interrupted run on the present devices.
 
     Args:
       workdir: folder of the run.
       checkpoint: `latest`, `best`, or a step.
-      network: `online` or `momentum` of a method that has both; `config` is what its config says.
-      reference: a config with the functions and classes from outside the package that the run uses.
+      network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
+      reference: a config with the functions and classes from outside mvcl that the run uses.
 
     Raises:
-      ValueError: the folder holds no run, or no such checkpoint or network.
+      ValueError: the folder is not a run, or has no such checkpoint or network.
       DamagedCheckpoints: the checkpoint cannot be read.
     """
     if not (workdir / "config.json").is_file():
-        raise ValueError(f"{workdir} is not the folder of a run: it has no config.json")
+        raise ValueError(f"{workdir} is not a run folder: it has no config.json")
     config = load(workdir, reference)
     if network != "config":
         if not isinstance(config.method, methods.Following) or network not in ("online", "momentum"):
             raise ValueError(
-                f"--network must be online or momentum, of a method with a momentum encoder; got {network!r} for "
+                f"--network must be online or momentum, for a method with a momentum encoder; got {network!r} for "
                 f"{type(config.method).__name__}"
             )
         method: Any = config.method

@@ -1,4 +1,4 @@
-"""A config as JSON text and back: dataclasses and functions by import path, with their options."""
+"""Convert configs to and from JSON: dataclasses and functions by import path, with their options."""
 
 import dataclasses
 import hashlib
@@ -16,26 +16,27 @@ from mvcl.training._config import Config
 
 TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
 _PUBLIC = (augment, data, evaluation, losses, methods, models)
+_ADDED: dict[str, Any] = {}  # by `may_name`
 
 
 def to_json(config: Config) -> str:
     """The config as JSON text.
 
-    A dataclass has its import path under `_type`, a function its own under `_function`, its options beside it. What
-    lies outside the package is named `file.py:name` or `module:name` and has a digest of its source under `_digest`.
+    `_type` is the import path of a dataclass, `_function` that of a function; the options follow. Code from outside
+    mvcl is named `file.py:name` or `module:name`, with a digest of its source under `_digest`.
 
     Raises:
-      ValueError: a value that cannot be named, such as a lambda, or that is no plain value.
+      ValueError: a value is neither plain nor a named function or class; a lambda, for example.
     """
     return json.dumps(tree(config), indent=2) + "\n"
 
 
 def from_json(text: str, reference: Config | None = None) -> Config:
-    """The inverse of `to_json`. Nothing is imported or run: what lies outside the package is taken from `reference`.
+    """The inverse of `to_json`. It imports and runs nothing: code from outside mvcl is taken from `reference`.
 
     Args:
-      text: of `to_json`.
-      reference: a config that holds the functions and classes from outside the package that the text names.
+      text: output of `to_json`.
+      reference: a config with the functions and classes from outside mvcl that the text names.
 
     Raises:
       ValueError: the text is not JSON, or names a class, function or field that does not exist.
@@ -70,7 +71,7 @@ def tree(value: Any) -> Any:
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
-    """The leaves of a `tree` under dotted names; a dataclass or function has its path under its own name."""
+    """The leaves of a `tree` by dotted name; a dataclass or function also has an entry with its import path."""
     if isinstance(node, dict):
         leaves = {prefix: node.get(TYPE) or node.get(FUNCTION)}
         for name, value in node.items():
@@ -85,7 +86,7 @@ def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def digests(node: Any) -> dict[str, str]:
-    """Path to digest, of everything in a `tree` that lies outside the package."""
+    """Import path -> digest, for the functions and classes of a `tree` from outside mvcl."""
     found = {}
     if isinstance(node, dict):
         if DIGEST in node:
@@ -102,8 +103,8 @@ def path(named: Any) -> str:
     name, module = named.__qualname__, named.__module__
     if "<" in name or "." in name:
         raise ValueError(
-            f"a config can only hold functions and classes at the top level of a file, got {name} of {module}; "
-            "give it a name there"
+            f"a config can only hold functions and classes defined at the top level of a module, got {name} of "
+            f"{module}; define it there"
         )
     if module.split(".")[0] != "mvcl":
         return f"{module}:{name}"
@@ -112,12 +113,12 @@ def path(named: Any) -> str:
 
 
 def outside(config: Config) -> dict[str, Any]:
-    """Path to object, of all functions and classes of a config that lie outside the package."""
+    """Import path -> object, for the functions and classes of a config from outside mvcl."""
     return {path(named): named for named in _named(config) if _is_outside(named)}
 
 
 def _named(value: Any) -> Iterator[Any]:
-    """The functions and classes that a config's values are made of."""
+    """All functions and classes in a config."""
     if isinstance(value, (tuple, list)):
         for item in value:
             yield from _named(item)
@@ -130,12 +131,17 @@ def _named(value: Any) -> Iterator[Any]:
         yield from _named(tuple(getattr(value, f.name) for f in dataclasses.fields(value)))
 
 
+def may_name(*named: Any) -> None:
+    """Let saved configs name these classes and functions too: for packages of mvcl that are built on training."""
+    _ADDED.update({path(item): item for item in named})
+
+
 def known() -> dict[str, Any]:
-    """Path to object, of what a saved config may name: the package's public dataclasses, objectives and costs."""
+    """Import path -> object, for all that a saved config may name: mvcl's public dataclasses, objectives and costs."""
     public = [value for package in _PUBLIC for value in vars(package).values()]
     public += [*vars(_config).values(), *vars(_optimizers).values()]
     classes = [value for value in public if isinstance(value, type) and dataclasses.is_dataclass(value)]
-    return {path(named): named for named in (*classes, *losses.objectives().values())}
+    return {path(named): named for named in (*classes, *losses.objectives().values())} | _ADDED
 
 
 def _build(node: Any, known: dict[str, Any]) -> Any:
@@ -146,7 +152,7 @@ def _build(node: Any, known: dict[str, Any]) -> Any:
     name = str(node.get(TYPE) or node.get(FUNCTION))
     if name not in known and DIGEST in node:
         raise ValueError(
-            f"this run uses {name}, which lies outside the package; name the config file that it came from: "
+            f"this run uses {name}, which is not part of mvcl; give the config file that it came from: "
             f"--config {name.split(':')[0] if name.split(':')[0].endswith('.py') else 'FILE.py'}"
         )
     if name not in known:
@@ -171,9 +177,9 @@ def _digest_of(named: Any) -> dict[str, str]:
 
 
 def digest(named: Any) -> str:
-    """16 hexadecimal digits of the source of a function or class and of all that it names in the user's own files.
+    """16 hexadecimal digits: a hash of the source of a function or class and of the user's code that it refers to.
 
-    The functions, classes and plain constants that its code refers to count, those of installed packages do not.
+    It covers functions, classes and plain constants of the user's files, not those of installed packages.
     """
     sources: dict[str, str] = {}
     _collect(named, sources)
@@ -199,13 +205,13 @@ def _collect(named: Any, sources: dict[str, str]) -> None:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """The global names that a function's code and the code inside it refer to."""
+    """The global names that a code object and its nested code objects refer to."""
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _is_users(named: Any) -> bool:
-    """Whether a function or class is of the user's own files: neither the package's nor an installed one's."""
+    """Whether a function or class is the user's: neither from mvcl nor from an installed package."""
     file = getattr(sys.modules.get(named.__module__), "__file__", None)
     installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     return _is_outside(named) and file is not None and not file.startswith(installed)

@@ -1,4 +1,4 @@
-"""A run from its folder's newest checkpoint to its evaluation."""
+"""Train a run from its newest checkpoint and evaluate it."""
 
 from pathlib import Path
 from typing import Any
@@ -15,29 +15,29 @@ from mvcl.training._loop import Diverged, Tools, loop
 from mvcl.training._run import Run, prepare
 from mvcl.training._signals import Interrupted, stop_signals
 
-# Steps that compile or fill queues, before those of a profile.
+# Steps before a profile starts: they compile and fill queues.
 _UNPROFILED = 3
 
 
 def train(config: Config, workdir: Path, *, profile: int = 0) -> _evaluate.Table:
-    """Train a config in a folder, from its newest checkpoint if it has one, and evaluate.
+    """Train a config in a folder, from the newest checkpoint if there is one, and evaluate.
 
     Args:
       config: the experiment.
-      workdir: folder of the run; made if absent.
-      profile: steps to trace, into its folder `profile`.
+      workdir: folder of the run; created if missing.
+      profile: number of steps to trace into workdir/profile.
 
     Returns:
       The evaluation table: row name -> results.
 
     Raises:
-      ValueError: the config cannot work, or the folder belongs to another.
+      ValueError: the config is invalid, or the folder belongs to another config.
       Diverged: the loss became NaN or infinite.
-      Interrupted: SIGTERM or SIGINT came; what was trained is saved.
+      Interrupted: the process received SIGTERM or SIGINT; the state is saved.
       DamagedCheckpoints: no checkpoint of the folder can be read.
-      CorruptExample: more examples cannot be read than train.corrupt_limit allows.
-      StalledReader: no batch came for train.stall_seconds.
-      LostProcess: another process of the run is gone.
+      CorruptExample: more than train.corrupt_limit examples cannot be read.
+      StalledReader: no batch arrived within train.stall_seconds.
+      LostProcess: another process of the run has ended.
     """
     run = prepare(config)
     try:
@@ -53,7 +53,7 @@ def train(config: Config, workdir: Path, *, profile: int = 0) -> _evaluate.Table
 
 
 def _continue(run: Run, workdir: Path, profile: int) -> _evaluate.Table:
-    """Train what is left to train, and evaluate unless that is done."""
+    """Train the remaining steps, and evaluate if evaluation.json is missing."""
     config, program = run.config, run.program
     checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
     try:
@@ -70,7 +70,7 @@ def _continue(run: Run, workdir: Path, profile: int) -> _evaluate.Table:
             state = _train(run, state, step, checkpoints, heartbeat, reading, workdir, profile)
     except Exception as error:
         if jax.process_count() > 1 and not isinstance(error, (Interrupted, Diverged)):
-            checkpoints.abandon()  # what is under way waits for processes that may be gone
+            checkpoints.abandon()  # pending writes wait for processes that may have ended
         raise
     finally:
         checkpoints.close()
@@ -89,14 +89,14 @@ def _continue(run: Run, workdir: Path, profile: int) -> _evaluate.Table:
 def _log_start(run: Run, step: int, *, resumed: bool) -> None:
     config, steps = run.config, run.program.steps
     if resumed:
-        log_line(f"continuing from step {step} of {steps}")
+        log_line(f"resuming from step {step} of {steps}")
     else:
-        every = ", all there are," if config.examples == run.outline.examples else ""
+        every = " (the whole split)" if config.examples == run.outline.examples else ""
         log_line(f"training {steps} steps of {config.examples} examples{every} x {config.views.k} views")
 
 
 def _begin(run: Run, workdir: Path, step: int, reading: data.Reading) -> _watch.Heartbeat:
-    """Make the folder ready for training from a step, in the first process."""
+    """Prepare the folder for training from a step, in process 0."""
     clock = _watch.Clock(max((row.get("time", 0.0) for row in _folder.read_log(workdir)), default=0.0))
     heartbeat = _watch.Heartbeat(workdir / "heartbeat.json", run.program.steps, clock)
     heartbeat.beat(step, "starting", now=True)
@@ -117,7 +117,7 @@ def _train(
     workdir: Path,
     profile: int,
 ) -> _program.State:
-    """The state after the loop, with logs and profile opened for it and closed after it."""
+    """Run the loop with an open log and profile; return the final state."""
     steps, log = run.program.steps, None
     if heartbeat is not None:
         log = Log(

@@ -1,4 +1,4 @@
-"""Watching a run: where its time goes, its memory, how much of the device it uses, a heartbeat, and a profile."""
+"""Measurements of a run: time per part of the step, memory, device utilisation, heartbeat, profile."""
 
 import json
 import math
@@ -15,9 +15,9 @@ import jax
 
 from mvcl import _files
 
-# Dense bfloat16 TFLOP/s of one jax device, as their makers state them, by the start of jax's name for it.
+# Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
 PEAK_TFLOPS = {
-    "TPU v2": 22.5,  # of a core: jax counts two a chip
+    "TPU v2": 22.5,  # per core: jax has two devices per chip
     "TPU v3": 61.5,
     "TPU v4 lite": 138.0,
     "TPU v4": 275.0,
@@ -40,9 +40,9 @@ _HEARTBEAT_SECONDS = 5.0
 
 
 class Clock:
-    """Wall time that never goes back, whatever is done to the machine's clock.
+    """Wall time that never decreases, even if the machine's clock is set back.
 
-    Seconds since 1970 at the start, or `last` if the clock was set back since, and from there on a monotonic clock.
+    Starts at the current time, or at `last` if that is later, and advances with a monotonic clock.
     """
 
     def __init__(self, last: float = 0.0) -> None:
@@ -55,11 +55,11 @@ class Clock:
 
 
 class Watch:
-    """Sums up where the time of a loop goes, between two rows of the log.
+    """Splits the time between two log rows into parts.
 
-    Of each row, in seconds a step: `seconds_data` the wait for a batch, `seconds_log` what logging took, and
-    `seconds_step` the rest: the steps themselves, started and waited for. They add up to the time between the rows,
-    without checkpoints and evaluations.
+    In seconds per step: `seconds_data`, waiting for a batch; `seconds_log`, logging; `seconds_step`, the rest, which
+    is dispatching the steps and waiting for them. The sum is the time between the rows, without checkpoints and
+    evaluations.
     """
 
     def __init__(self, devices: int, flops: float | None, peak: float | None, step: int = 0) -> None:
@@ -67,27 +67,27 @@ class Watch:
         self.restart(step)
 
     def restart(self, step: int) -> None:
-        """Begin anew after this step."""
-        self._step, self._begun = step, time.monotonic()
+        """Reset the times after this step."""
+        self._step, self._started = step, time.monotonic()
         self._data = self._log = 0.0
 
     @contextmanager
     def data(self) -> Iterator[None]:
         """Time within counts as waiting for data."""
-        begun = time.monotonic()
+        start = time.monotonic()
         yield
-        self._data += time.monotonic() - begun
+        self._data += time.monotonic() - start
 
     @contextmanager
     def log(self) -> Iterator[None]:
         """Time within counts as logging."""
-        begun = time.monotonic()
+        start = time.monotonic()
         yield
-        self._log += time.monotonic() - begun
+        self._log += time.monotonic() - start
 
     def row(self, step: int) -> dict[str, float]:
-        """What there is to log of the steps since the last row, and begin anew."""
-        whole, steps = time.monotonic() - self._begun, max(step - self._step, 1)
+        """The values to log for the steps since the last row; resets the times."""
+        whole, steps = time.monotonic() - self._started, max(step - self._step, 1)
         values = {
             "seconds_data": self._data / steps,
             "seconds_step": max(whole - self._data - self._log, 0.0) / steps,
@@ -101,7 +101,7 @@ class Watch:
 
 
 def memory() -> dict[str, float]:
-    """GiB in use, and at the peak, on the first device of this process; of the process itself where that is the CPU."""
+    """GiB in use and peak GiB on the first device of this process; on CPU the memory of the process."""
     stats = jax.local_devices()[0].memory_stats()
     if stats:
         found = {"memory_gib": stats.get("bytes_in_use"), "memory_peak_gib": stats.get("peak_bytes_in_use")}
@@ -115,7 +115,7 @@ def memory() -> dict[str, float]:
 
 
 def peak_flops(tflops: float | None = None) -> float | None:
-    """FLOP/s of one device at its best: as stated, or of the device's kind; None if that is not known."""
+    """Peak FLOP/s of one device: as given, or of the device's kind; None if unknown."""
     if tflops is not None:
         return tflops * 1e12
     kind = jax.devices()[0].device_kind
@@ -124,24 +124,24 @@ def peak_flops(tflops: float | None = None) -> float | None:
 
 
 def step_flops(step: Any, *arguments: Any) -> float | None:
-    """FLOPs of a call of a jitted function over all devices, as XLA counts them; None where it does not."""
+    """FLOPs of one call of a jitted function over all devices, as XLA counts them; None if it does not."""
     analysis = step.lower(*arguments).cost_analysis()
     flops = (analysis or {}).get("flops", math.nan)
     return float(flops) if flops > 0 else None
 
 
 class Heartbeat:
-    """heartbeat.json: step and time, so that another program can see that a run works and advances."""
+    """Writes heartbeat.json, with step and time, so that other programs can monitor the run."""
 
     def __init__(self, path: Path, steps: int, clock: Clock) -> None:
         self._path, self._steps, self.clock = path, steps, clock
-        self._beaten = -math.inf
+        self._last_beat = -math.inf
 
     def beat(self, step: int, doing: str = "training", *, now: bool = False) -> None:
-        """Write the file, at most every few seconds unless it must be now."""
-        if not now and time.monotonic() - self._beaten < _HEARTBEAT_SECONDS:
+        """Write the file, at most every 5 seconds unless `now`."""
+        if not now and time.monotonic() - self._last_beat < _HEARTBEAT_SECONDS:
             return
-        self._beaten = time.monotonic()
+        self._last_beat = time.monotonic()
         wall = self.clock.now()
         beat = {
             "step": step,
@@ -151,7 +151,7 @@ class Heartbeat:
             "unix_time": round(wall, 3),
             "process": os.getpid(),
         }
-        # A heartbeat is not worth a run: a full disk is met by the checkpoint, which says what to do.
+        # A failed heartbeat does not stop a run: a full disk also fails the checkpoint, whose error says what to do.
         try:
             _files.write_whole(self._path, json.dumps(beat) + "\n", sync=False)
         except OSError as error:
@@ -167,7 +167,7 @@ class Profile:
 
     @contextmanager
     def step(self, step: int) -> Iterator[None]:
-        """The step with this number, counted from 0, traced if it is one of those wanted."""
+        """Context of one step, numbered from 0; the step is traced if it is in the profile's range."""
         if self._steps and step == self._first:
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._running = True
@@ -178,13 +178,13 @@ class Profile:
             yield
 
     def after(self, step: int, result: Any) -> None:
-        """End the trace after the last wanted step, when its result is there."""
+        """End the trace after the last step of the profile, when its result is ready."""
         if self._running and step + 1 >= self._first + self._steps:
             jax.block_until_ready(result)
             self.close()
 
     def close(self) -> None:
-        """End the trace, if it runs."""
+        """End the trace if it is running."""
         if self._running:
             self._running = False
             jax.profiler.stop_trace()

@@ -100,19 +100,19 @@ def test_a_resumed_run_goes_on_counting():
         take(4, (5, 11, 13), reading=data.Reading(2, known=[5, 11]))
 
 
-def test_processes_tell_each_other():
+def test_processes_share_what_is_corrupt():
     reading = data.Reading(2)
     error = data.CorruptExample("image 5.png cannot be decoded")
     reading.corrupt("train", 5, 7, error)
-    assert reading.news(6, 4) == []  # read ahead of its step
-    assert reading.news(7, 4) == [5]
-    assert reading.news(8, 4) == []
-    reading.agree([5, 9])
+    assert reading.unshared(6, 4) == []  # read ahead of its step
+    assert reading.unshared(7, 4) == [5]
+    assert reading.unshared(8, 4) == []
+    reading.add_shared([5, 9])
     assert reading.passed == {5, 9}
     with pytest.raises(
         data.CorruptExample, match=r"example 14 cannot be read.*; it is number 3 .* --train.corrupt-limit 2"
     ):
-        reading.agree([14])
+        reading.add_shared([14])
 
 
 def test_nothing_in_memory_is_read_again():
@@ -128,7 +128,7 @@ def test_nothing_in_memory_is_read_again():
     assert calls == []
 
 
-def test_a_stalled_reader_is_named():
+def test_a_stalled_reader_raises_naming_the_example():
     gate = threading.Event()
 
     def read(row, epoch):

@@ -42,7 +42,7 @@ def report(request):
 def pytest_terminal_summary(terminalreporter):
     if not _TABLE:
         return
-    lines = [("trial", "what was done", "what came of it"), *_TABLE]
+    lines = [("trial", "fault", "result"), *_TABLE]
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
     text = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths)) + " |" for line in lines]
     text.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")

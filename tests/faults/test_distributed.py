@@ -93,10 +93,10 @@ def test_checkpoints_go_to_other_devices_and_back(runs, on_one_device, tmp_path,
     wait_for_step(launcher, workdir, moves[0] + 5)
     launcher.send_signal(signal.SIGTERM)
     output = finish(launcher, 143)
-    assert f"continuing from step {moves[0]} of {STEPS}" in output
+    assert f"resuming from step {moves[0]} of {STEPS}" in output
     moves.append(saved(output))
     output = finish(runs.start(workdir, devices=8))
-    assert f"continuing from step {moves[1]} of {STEPS}" in output
+    assert f"resuming from step {moves[1]} of {STEPS}" in output
     difference = worst(losses(workdir), on_one_device)
     assert difference < 1e-5
     report(f"8 devices, from {moves[0]} on 2 x 1, from {moves[1]} on 8", f"losses within {difference:.1e}")

@@ -54,7 +54,7 @@ def test_kill_9(runs, whole, tmp_path, report, run):
     assert saved == sorted(saved)  # nothing that was saved is lost
     output = finish(runs.start(workdir))
     same_bits(workdir, whole)
-    begun = re.search(r"continuing from step (\d+)", output)
+    begun = re.search(r"resuming from step (\d+)", output)
     counted = ", ".join(f"{moments.count(m)} {m}" for m in sorted(set(moments)))
     report(
         f"kill -9, {KILLS} times: {counted}",
@@ -112,7 +112,7 @@ def test_one_of_two_processes_is_killed(runs, whole_of_two, tmp_path, report, vi
     assert f"process {victim} of 2 was killed by SIGKILL" in output
     said = [line for line in output.splitlines() if line.startswith(f"[{1 - victim}]") and "mvcl:" in line]
     assert said, output
-    assert "another process of this run is gone" in said[-1]
+    assert "another process of this run has ended" in said[-1]
     assert "Traceback" not in output
     finish(runs.start_many(workdir))
     same_bits(workdir, whole_of_two)
@@ -223,7 +223,7 @@ def test_a_read_only_work_directory(runs, tmp_path, report):
     message = output.strip().splitlines()[-1]
     assert "cannot be written" in message
     assert "choose another" in message
-    report("a read-only file system", f"code 2: {message[6:16]} ... cannot be written (...); choose another")
+    report("a read-only file system", f"code 2: {message[6:16]} ... is not writable (...); choose another")
 
 
 def test_a_corrupt_record(runs, whole, tfds, tmp_path, report):
@@ -391,10 +391,10 @@ def test_two_runs_on_one_work_directory(runs, tmp_path, report):
         output = finish(runs.start(workdir), 2)
     finally:
         first.send_signal(signal.SIGCONT)
-    assert f"another run is at work in {workdir}" in output
+    assert f"another run is using {workdir}" in output
     finish(first)
     assert len(losses(workdir)) == STEPS
-    report("a second run in the same folder", "code 2: another run is at work; the first is not disturbed")
+    report("a second run in the same folder", "code 2: another run is using; the first is not disturbed")
 
 
 def test_many_prepare_the_data_at_once(runs, tmp_path, report):

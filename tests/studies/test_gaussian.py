@@ -130,6 +130,12 @@ def test_the_measured_loss_is_the_librarys(trained):
         np.testing.assert_allclose(run["loss"], [np.mean(of_network), np.std(of_network, ddof=1)], rtol=1e-5)
 
 
+def test_a_run_is_opened_from_its_folder(trained):
+    folder = trained[0] / "multi_crop_3"
+    assert training.to_json(training.load(folder)) == (folder / "config.json").read_text()
+    assert int(training.open_run(folder)[1]["step"]) == 4
+
+
 def test_a_finished_run_is_not_trained_again(trained, capsys):
     folder, found = trained
     again = studies.numbers(TINY, folder)

@@ -107,7 +107,7 @@ def test_swapped_content_is_seen(tmp_path):
     lines = []
     _, record = Checkpoints(tmp_path, 2).restore(like(), log=lines.append)
     assert record["step"] == 1
-    assert "not those that were saved" in lines[0]
+    assert "differ from those that were saved" in lines[0]
 
 
 def test_all_damaged_is_an_error_that_keeps_them(tmp_path):

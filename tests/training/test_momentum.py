@@ -54,5 +54,5 @@ def test_either_network_is_measured(trained):
 
 def test_one_network_has_no_other(tiny, tmp_path):
     training.train(dataclasses.replace(tiny, views=Views(k=2, policy=tiny.views.policy)), tmp_path)
-    with pytest.raises(ValueError, match="--network must be online or momentum, of a method with"):
+    with pytest.raises(ValueError, match="--network must be online or momentum, for a method with"):
         training.open_run(tmp_path, network="momentum")

@@ -138,7 +138,7 @@ def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
 def test_batches_that_do_not_divide(tiny):
     with pytest.raises(ValueError, match=r"32 examples does not divide over 6 devices.*30 or 36"):
         training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=6)))
-    with pytest.raises(ValueError, match="16 \\* 1 devices are wanted and 8 are there"):
+    with pytest.raises(ValueError, match="16 \\* 1 devices, but there are 8"):
         training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=16)))
     big = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch_size=2000))
     with pytest.raises(ValueError, match="at most the 1437 training examples, got a batch of 2000"):

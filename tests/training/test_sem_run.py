@@ -97,7 +97,7 @@ def test_tables_of_few_rows_are_one_batch(tmp_path, rng, capsys):
     assert "method.clusters must be at least 2 where the data name no classes" in capsys.readouterr().err
     options += ["--method.clusters", "3"]
     assert cli.main(["train", str(ROOT / "configs/xu/sem.py:tables"), *options]) == 0
-    assert "4 steps of 24 examples, all there are, x 2 views" in capsys.readouterr().out
+    assert "4 steps of 24 examples (the whole split) x 2 views" in capsys.readouterr().out
     assert cli.main(["report", str(run)]) == 0
     with open(run / "clusters.csv") as file:
         found = {row["id"]: row["cluster"] for row in csv.DictReader(file)}

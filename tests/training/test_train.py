@@ -69,7 +69,7 @@ def test_a_signal_saves_and_the_run_goes_on_bit_for_bit(whole, tiny, tmp_path, m
             signal.raise_signal(number)
         return stop["signal"] != 0
 
-    monkeypatch.setattr(_processes, "stop_agreed", stop_at_three)
+    monkeypatch.setattr(_processes, "should_stop", stop_at_three)
     with pytest.raises(training.Interrupted, match="saved at step 3 of 6") as stopped:
         training.train(tiny, workdir)
     assert stopped.value.signal == number
@@ -100,7 +100,7 @@ def test_a_folder_belongs_to_its_config(whole, tiny, tmp_path):
     ):
         training.train(other, workdir)
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds files \(thesis.txt\) but no run"):
+    with pytest.raises(ValueError, match=r"has files \(thesis.txt\) but no run"):
         training.train(tiny, tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
@@ -108,7 +108,7 @@ def test_a_folder_belongs_to_its_config(whole, tiny, tmp_path):
 def test_two_runs_do_not_share_a_folder(tiny, tmp_path):
     from mvcl.training import _folder
 
-    with _folder.locked(tmp_path), pytest.raises(ValueError, match="another run is at work"):
+    with _folder.locked(tmp_path), pytest.raises(ValueError, match="another run is using"):
         training.train(tiny, tmp_path)
 
 
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_written(tiny, tmp_path):
         training.train(tiny, tmp_path / "file" / "run")
 
 
-def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path):
+def test_stops_on_a_non_finite_loss(tiny, tmp_path):
     wild = dataclasses.replace(
         tiny,
         optimizer=training.Sgd(learning_rate=1e38, momentum=0.0),
@@ -126,11 +126,11 @@ def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path):
         checkpoint=dataclasses.replace(tiny.checkpoint, every_steps=1),
     )
     with pytest.raises(
-        training.Diverged, match=r"the loss is nan at step \d+; the last good checkpoint is that of"
+        training.Diverged, match=r"the loss is nan at step \d+; the last checkpoint before it is step"
     ):
         training.train(wild, tmp_path / "run")
     newest = training.Checkpoints(tmp_path / "run" / "checkpoints", 2).steps()
-    assert newest  # nothing that was good is lost
+    assert newest  # earlier checkpoints are kept
 
 
 def test_warns_on_collapse_and_at_chance(tiny, tmp_path, capsys):
@@ -217,9 +217,9 @@ def test_the_number_of_corrupt_examples_goes_with_the_run(tiny, tmp_path):
     reading = data.Reading(10)
     for row in range(9):  # more than a step shares
         reading.corrupt("train", row, 1, data.CorruptExample(f"record {row} cannot be read"))
-    assert not _processes.stop_agreed(flags, {"signal": 0}, reading, 1)
+    assert not _processes.should_stop(flags, {"signal": 0}, reading, 1)
     assert reading.passed == set(range(_processes.MAX_ROWS))
-    assert _processes.stop_agreed(flags, {"signal": 15}, reading, 2)
+    assert _processes.should_stop(flags, {"signal": 15}, reading, 2)
     assert reading.passed == set(range(9))
 
 

@@ -240,7 +240,7 @@ def test_alone_joins_nobody(joined):
             {"JAX_COORDINATOR_ADDRESS": "h:1", "JAX_NUM_PROCESSES": "two"},
             "JAX_NUM_PROCESSES must be a number",
         ),
-        ({}, {"OMPI_COMM_WORLD_SIZE": "4"}, "does not say where the first one is"),
+        ({}, {"OMPI_COMM_WORLD_SIZE": "4"}, "does not give the address of process 0"),
     ],
 )
 def test_what_does_not_say_enough(joined, flags, environ, message):

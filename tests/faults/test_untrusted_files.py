@@ -1,4 +1,4 @@
-"""Configs, checkpoints and data files from strangers: nothing of them is run, and nothing leaves its folder."""
+"""Untrusted configs, checkpoints and data files: no code of theirs runs, and nothing is written outside its folder."""
 
 import ast
 import contextlib

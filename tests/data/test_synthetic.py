@@ -1,0 +1,130 @@
+"""Synthetic data: chosen shapes, the same for a seed, with a signal that probes find, for every evaluation."""
+
+import itertools
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from mvcl import data, evaluation
+from mvcl.data import Synthetic
+
+
+def flat(split):
+    """All numbers of each example, NaN as 0."""
+    arrays = split.take(np.arange(len(split)))
+    return np.concatenate(
+        [np.nan_to_num(a.astype(np.float64)).reshape(len(split), -1) for a in arrays], axis=1
+    )
+
+
+OPTIONS = {
+    "images": Synthetic(image_size=12, channels=1),
+    "sizes": Synthetic(image_size=12, sizes="different"),
+    "views": Synthetic(view_shapes=((5,), (7, 3)), padded=True, missing=0.4, groups=6),
+    "numbers": Synthetic(view_shapes=((20,), (4,)), regression=True, examples=200),
+    "domains": Synthetic(domains=("a", "b", "c"), sizes="different"),
+    "transfer": Synthetic(view_shapes=((30,), (30,)), transfer=True),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_the_same_options_give_the_same_examples_of_the_shapes_they_state(kind):
+    one, two = OPTIONS[kind].open(), OPTIONS[kind].open()
+    assert one.keys() == two.keys()
+    for name, split in one.items():
+        assert split.labels.shape == (len(split),)
+        for row, epoch in itertools.product(range(0, len(split), 7), (0, 3)):
+            arrays = split.read(row, epoch)
+            for array, again, shape in zip(
+                arrays, two[name].read(row, epoch), split.spec.shapes, strict=True
+            ):
+                np.testing.assert_array_equal(array, again)
+                assert all(size in (None, found) for size, found in zip(shape, array.shape, strict=True))
+    # another seed gives others
+    other = type(OPTIONS[kind])(**(vars(OPTIONS[kind]) | {"seed": 1})).open()["train"]
+    assert not np.array_equal(other.read(0, 0)[0], one["train"].read(0, 0)[0])
+
+
+@pytest.mark.parametrize("kind", ["images", "views"])
+def test_the_nearest_class_mean_finds_the_class(kind):
+    splits = OPTIONS[kind].open()
+    x, labels = flat(splits["train"]), splits["train"].labels
+    means = np.stack([x[labels == c].mean(0) for c in range(4)])
+    distances = ((flat(splits["test"])[:, None] - means) ** 2).sum(-1)
+    assert (distances.argmin(1) == splits["test"].labels).mean() > 0.6  # chance is 0.25
+
+
+def test_ridge_regression_finds_the_target():
+    splits = OPTIONS["numbers"].open()
+    assert set(splits) == {"train", "valid", "test"}
+    assert splits["train"].class_names == ()
+    fit = Ridge().fit(flat(splits["train"]), splits["train"].labels)
+    assert fit.score(flat(splits["test"]), splits["test"].labels) > 0.5
+
+
+def test_missing_views_padding_and_groups():
+    splits = OPTIONS["views"].open()
+    train = splits["train"]
+    assert train.present.any(axis=1).all()
+    assert 0.1 < 1 - train.present.mean() < 0.4
+    table, sequence = train.arrays
+    np.testing.assert_array_equal(np.isnan(table).all(axis=1), ~train.present[:, 0])
+    padding = np.isnan(sequence)
+    assert (padding == padding.all(axis=2, keepdims=True)).all()  # whole rows
+    assert (np.diff(padding.all(axis=2).astype(int), axis=1) >= 0).all()  # at the end
+    assert not set(train.groups) & set(splits["test"].groups)
+
+
+def test_domains_show_the_class_in_each_and_another_image_each_epoch():
+    splits = OPTIONS["domains"].open()
+    train = splits["train"]
+    assert (train.spec.view_names, train.labels.tolist()) == (("a", "b"), [0, 1, 2, 3])
+    for view, domain in enumerate(train.spec.view_names):
+        own = splits[f"{domain}/train"]
+        members = [own.read(row, 0)[0] for row in np.flatnonzero(own.labels == 2)]
+        shown = [train.read(2, epoch)[view] for epoch in range(3)]
+        assert all(any(np.array_equal(image, member) for member in members) for image in shown)
+        assert not np.array_equal(shown[0], shown[1])
+    assert splits["test"] is splits["c/test"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "protocol"),
+    [
+        ("views", evaluation.Classification()),
+        ("transfer", evaluation.Classification(of="transfer")),
+        ("views", evaluation.Clustering(runs=1, starts=1, draws=1)),
+        ("domains", evaluation.Domains()),
+        ("numbers", evaluation.Regression()),
+    ],
+)
+def test_every_protocol_has_the_splits_that_it_needs(kind, protocol, rng):
+    splits = OPTIONS[kind].open()
+    protocol.check(splits)
+    features = {
+        name: rng.normal(size=(len(splits[name]), 6)).astype(np.float32)
+        for name in protocol.splits(tuple(splits))
+    }
+    results = protocol.measure(features, splits)
+    assert results
+    assert all(result.value is not None for result in results)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"examples": 1}, "data.examples must be at least 2, got 1"),
+        ({"channels": 2}, "data.channels must be 1 or 3, got 2"),
+        ({"missing": 1.0}, r"data.missing must lie in \[0, 1\), got 1.0"),
+        ({"missing": 0.5}, "data.padded and data.missing need data.view_shapes"),
+        ({"domains": ("a", "b")}, "data.domains must be at least 3 names"),
+    ],
+)
+def test_options_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        Synthetic(**options).open()
+
+
+def test_it_is_a_source_by_name():
+    assert data.SOURCES["synthetic"] is Synthetic

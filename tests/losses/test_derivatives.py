@@ -1,0 +1,126 @@
+"""Forward and reverse mode, first and second derivatives of every objective, against finite differences."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from mvcl import losses
+from mvcl.losses import Operands
+
+
+def cases():
+    """Every objective by name; higher-order ones over two pair losses. `m3g` has tests of its own."""
+    for name, function in losses.objectives().items():
+        if vars(function)["mvcl_takes"].like is None:
+            yield name, function
+        else:
+            for pair in (losses.nt_xent, losses.info_nce):
+                yield f"{name}({pair.__name__})", function(pair)
+
+
+OBJECTIVES = {name: function for name, function in cases() if function is not losses.m3g}
+every_objective = pytest.mark.parametrize("name", OBJECTIVES)
+
+
+def of_views(objective):
+    """The objective as a function of (3, n, d) views and a (3, n) mask; a pair loss is of the first two."""
+
+    def loss(z, mask=None, **options):
+        operands = losses.takes(objective).operands
+        views = z[:2] if operands is Operands.PAIR else z
+        if mask is not None:
+            options["mask"] = mask[: len(views)]
+        if operands is Operands.VIEWS:
+            return objective(views, **options)
+        if operands is Operands.PAIR:
+            return objective(*views, **options)
+        return objective(views[:1], views[1:], **options)
+
+    return loss
+
+
+def check(loss, arguments):
+    # Not compiled: operations of the same shape are shared by all tests, programs would be ten for each.
+    with jax.disable_jit():
+        chex.assert_numerical_grads(loss, arguments, order=2, atol=1e-5, rtol=1e-4, eps=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@every_objective
+def test_orders_one_and_two_in_both_modes(x64, rng, name, masked):
+    objective = OBJECTIVES[name]
+    if masked and not losses.takes(objective).mask:
+        pytest.skip("takes no mask")
+    mask = np.array([[True, True, False], [True] * 3, [False, True, True]]) if masked else None
+    check(functools.partial(of_views(objective), mask=mask), (jnp.asarray(rng.normal(size=(3, 3, 2))),))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2e-3])
+@pytest.mark.parametrize("objective", [functools.partial(losses.mv_infonce, negatives="all"), losses.nt_xent])
+def test_one_shift_and_row_maxima_by_embeddings_and_temperature(x64, rng, objective, temperature):
+    """The smaller temperature needs row maxima; the vectors are so close that it leaves several terms."""
+    loss = of_views(objective)
+
+    def scaled(z, factor=1.0):
+        return loss(1 + np.sqrt(temperature) * z, temperature=temperature * factor)
+
+    z = jnp.asarray(rng.normal(size=(3, 3, 2)))
+    check(scaled, (z,))
+    check(scaled, (z, jnp.ones(())))
+
+
+def test_compiled_and_as_called_by_default(x64, rng):
+    z = jnp.asarray(rng.normal(size=(3, 4, 3)))
+    chex.assert_numerical_grads(jax.jit(losses.mv_infonce), (z,), order=2)
+
+
+def test_second_derivatives_of_several_problems_at_once(x64, rng):
+    z = jnp.asarray(rng.normal(size=(2, 3, 3, 2)))
+    hessians = jax.jit(jax.vmap(jax.hessian(losses.mv_infonce)))(z)
+    for one, found in zip(z, hessians):
+        np.testing.assert_allclose(found, jax.jit(jax.hessian(losses.mv_infonce))(one), atol=1e-12)
+
+
+@pytest.mark.parametrize("cost", ["circular_variance", "circular_standard_deviation"])
+def test_m3g_order_one_in_both_modes(x64, rng, cost):
+    def loss(z, epsilon):
+        return losses.m3g(z, epsilon, cost, tolerance=1e-12, max_iterations=2000)
+
+    z = jnp.asarray(rng.normal(size=(3, 4, 3)))
+    chex.assert_numerical_grads(jax.jit(loss), (z, jnp.asarray(0.2)), order=1, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev])
+def test_m3g_order_two_raises(rng, derivative):
+    z = jnp.asarray(rng.normal(size=(2, 3, 2)), jnp.float32)
+    with pytest.raises(NotImplementedError, match="second derivatives of multimarginal_sinkhorn and m3g"):
+        derivative(jax.grad(losses.m3g))(z)
+
+
+@every_objective
+def test_forward_mode_in_blocks_raises_and_reverse_mode_does_not(rng, name):
+    objective = OBJECTIVES[name]
+    if not losses.takes(objective).block_size:
+        pytest.skip("takes no block_size")
+    loss = functools.partial(of_views(objective), block_size=2)
+    z = jnp.asarray(rng.normal(size=(3, 3, 2)), jnp.float32)
+    jax.eval_shape(jax.grad(loss), z)
+    with pytest.raises(TypeError, match=r"forward-mode derivatives .* whole blocks .* block_size"):
+        jax.jvp(loss, (z,), (z,))
+
+
+def test_forward_mode_over_devices_raises(rng):
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
+    for loss in (losses.mv_dhel, losses.mv_cl1):
+        split = jax.shard_map(
+            functools.partial(loss, axis_name="data"), mesh=mesh, in_specs=P(None, "data"), out_specs=P()
+        )
+        z = jnp.asarray(rng.normal(size=(2, 4, 2)), jnp.float32)
+        with pytest.raises(TypeError, match=r"forward-mode derivatives .* 'data'.* without axis_name"):
+            jax.jit(lambda z, split=split: jax.jvp(split, (z,), (z,)))(z)
