@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Build the image of this checkout, run gke_jobset.yaml with it on a GKE cluster, follow the log, stop.
+# Build the image of this checkout, run gke_jobset.yaml with it on a GKE cluster, follow the log, stop it.
 #
 #   launch/gke.sh [--dry-run] up | build | apply | logs | status | stop
-#   launch/gke.sh render                  print the filled-in YAML
+#   launch/gke.sh render                  print the completed YAML
 #
-# --dry-run prints the commands and runs none.
+# --dry-run only prints the commands.
 #
-# To fill in, here or in the environment:
-#   IMAGE         where the image goes, with a tag; a registry that the cluster can read
+# Set here or in the environment:
+#   IMAGE         image name with registry and tag; the cluster must be able to pull it
 #   NAME          of the run; --workdir is /share/runs/NAME
-#   ACCELERATOR, TOPOLOGY, CHIPS   of the TPU node pool: its labels, and the chips of a host
+#   ACCELERATOR, TOPOLOGY, CHIPS   labels of the TPU node pool, and chips per host
 #   HOSTS         chips of the topology / CHIPS
 #   CLAIM         PersistentVolumeClaim, ReadWriteMany, for runs and data
-#   CONFIG, OPTIONS   what `mvcl train` gets
-# kubectl points at the cluster (`gcloud container clusters get-credentials`), and docker may push to the registry.
+#   CONFIG, OPTIONS   arguments of `mvcl train`
+# kubectl must be configured for the cluster (`gcloud container clusters get-credentials`), and docker must be
+# able to push to the registry.
 set -euo pipefail
 
 IMAGE=${IMAGE:-my-registry/mvcl:latest}
@@ -42,7 +43,7 @@ do_() {
   fi
 }
 
-quoted() { # JSON strings, which are YAML too
+quoted() { # as JSON strings, which are valid YAML
   local word separator=""
   printf '['
   for word in "$@"; do
@@ -78,7 +79,7 @@ apply() {
   fi
 }
 
-logs() { # the first host speaks for the run
+logs() { # only the first host logs the run
   local first="jobset.sigs.k8s.io/jobset-name=$NAME,batch.kubernetes.io/job-completion-index=0"
   do_ kubectl wait pod --selector "$first" --for=jsonpath='{.status.phase}'=Running --timeout=30m
   do_ kubectl logs --selector "$first" --follow --tail=-1
@@ -89,7 +90,7 @@ status() {
   do_ kubectl get pods --selector "jobset.sigs.k8s.io/jobset-name=$NAME" --output wide
 }
 
-stop() { # SIGTERM: the run saves first
+stop() { # SIGTERM: the run saves a checkpoint first
   do_ kubectl delete jobset "$NAME"
 }
 
@@ -113,7 +114,7 @@ if [[ -z ${command:-} ]]; then
   exit 2
 fi
 if [[ $IMAGE == my-registry/* && $command != render ]] && ! ((dry_run)); then
-  echo "gke.sh: set IMAGE first; see the head of the file" >&2
+  echo "gke.sh: set IMAGE first; see the top of the file" >&2
   exit 2
 fi
 "$command"

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Start one command as N processes of one run on this machine; the first that fails ends them all.
+"""Start one command as N processes of one run on this machine; if one process fails, the others are stopped.
 
     python launch/local.py --processes 2 -- mvcl train configs/digits.py --workdir runs/two
     python launch/local.py --processes 2 --devices 4 -- mvcl train ...   # 4 virtual CPU devices in each
     python launch/local.py --processes 4 --gpus 8 -- mvcl train ...      # 2 GPUs for each
-    python launch/local.py --processes 2 --dry-run -- mvcl train ...     # what it would start
+    python launch/local.py --processes 2 --dry-run -- mvcl train ...     # print the commands only
 
-To fill in: nothing. The command is the one of a single process; the processes find each other by
-JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, which this script sets. Every line is printed with
-its process in front, "[1] ". SIGTERM and Ctrl-C are passed on once, so that the run saves and says so. The exit
-code is that of the process that failed first (128 + the number of the signal that killed it), or 0. Needs Python
-only.
+The command is that of a single process; the script sets JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and
+JAX_PROCESS_ID to connect the processes. Each output line has the process number as a prefix, "[1] ". SIGTERM and
+Ctrl-C are forwarded once, so that the run saves a checkpoint. The exit code is that of the process that failed first
+(128 + signal number if a signal killed it), or 0. Needs only Python.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from typing import IO, Any
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse, start, follow, and return the exit code."""
+    """Parse the options, run the processes, and return the exit code."""
     arguments, command = parse(sys.argv[1:] if argv is None else argv)
     address = f"127.0.0.1:{arguments.port or free_port()}"
     environments = [environment(arguments, address, rank) for rank in range(arguments.processes)]
@@ -40,19 +39,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Options before `--`, the command after it."""
+    """The options before `--` and the command after it."""
     parser = argparse.ArgumentParser(
         prog="local.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--processes", type=int, required=True, help="how many processes to start")
+    parser.add_argument("--processes", type=int, required=True, help="number of processes")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--devices", type=int, help="virtual CPU devices of each process (default 1)")
-    kind.add_argument("--gpus", type=int, help="GPUs of this machine, dealt out evenly")
+    kind.add_argument("--gpus", type=int, help="number of GPUs of this machine, split evenly")
     parser.add_argument("--port", type=int, default=0, help="port of the coordinator; default any free one")
     parser.add_argument(
-        "--grace", type=float, default=30.0, help="seconds to leave by itself after a failure"
+        "--grace", type=float, default=30.0, help="seconds for the others to exit after a failure"
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the commands and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands and exit")
     own, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     arguments = parser.parse_args(own)
     if not command:
@@ -71,7 +70,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def environment(arguments: argparse.Namespace, address: str, rank: int) -> dict[str, str]:
-    """What is added to the environment of process `rank`."""
+    """Variables added to the environment of process `rank`."""
     added = {
         "JAX_COORDINATOR_ADDRESS": address,
         "JAX_NUM_PROCESSES": str(arguments.processes),
@@ -87,23 +86,23 @@ def environment(arguments: argparse.Namespace, address: str, rank: int) -> dict[
 
 
 def follow(command: list[str], environments: list[dict[str, str]], grace: float) -> int:
-    """Run the processes to their end, or to the first failure."""
+    """Run the processes until all have ended or one has failed; return the exit code."""
     processes: list[subprocess.Popen[str]] = []
-    told: list[int] = []
+    signals: list[int] = []
 
-    def pass_on(number: int, _: Any) -> None:
-        told.append(number)
+    def forward(number: int, _: Any) -> None:
+        signals.append(number)
         for process in processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
+        signal.signal(number, forward)
     tails: list[deque[str]] = []
     readers = []
     try:
         for rank, added in enumerate(environments):
-            # A session of its own: Ctrl-C reaches the processes through this script, once.
+            # A separate session, so that Ctrl-C reaches the processes once, through this script.
             process = subprocess.Popen(
                 command,
                 env=os.environ | added,
@@ -123,8 +122,8 @@ def follow(command: list[str], environments: list[dict[str, str]], grace: float)
             readers.append(reader)
         failed = first_failure(processes)
         if failed is not None and any(process.poll() is None for process in processes):
-            if not told:
-                print(f"local.py: {ending(processes, failed)}; the others are being ended", flush=True)
+            if not signals:
+                print(f"local.py: {ending(processes, failed)}; stopping the others", flush=True)
             end(processes, grace)
     except OSError as error:
         end(processes, 0)
@@ -141,7 +140,7 @@ def follow(command: list[str], environments: list[dict[str, str]], grace: float)
 
 
 def show(rank: int, world: int, stream: IO[str], tail: deque[str]) -> None:
-    """Print what a process writes, each line whole."""
+    """Print the output of a process line by line."""
     width = len(str(world - 1))
     for line in stream:
         line = line.rstrip("\n")
@@ -152,12 +151,12 @@ def show(rank: int, world: int, stream: IO[str], tail: deque[str]) -> None:
 
 
 def first_failure(processes: list[subprocess.Popen[str]]) -> int | None:
-    """Wait until all have ended well (None) or one has not (its number)."""
+    """Wait until all have ended with code 0 (returns None) or one has failed (returns its index)."""
     while True:
         codes = [process.poll() for process in processes]
         failed = [rank for rank, number in enumerate(codes) if number not in (None, 0)]
         if failed:
-            # Of several found at once, one that was killed comes before those that noticed.
+            # Of several failures, report a killed process before those that failed as a result.
             return min(failed, key=lambda rank: (processes[rank].returncode > 0, rank))
         if all(number == 0 for number in codes):
             return None
@@ -165,7 +164,7 @@ def first_failure(processes: list[subprocess.Popen[str]]) -> int | None:
 
 
 def end(processes: list[subprocess.Popen[str]], grace: float) -> None:
-    """Let the others leave by themselves, then ask them, then kill them."""
+    """Wait for the processes to exit, then send SIGTERM, then SIGKILL."""
     for number, seconds in ((None, grace / 2), (signal.SIGTERM, grace / 2), (signal.SIGKILL, 10.0)):
         for process in processes:
             if number is not None and process.poll() is None:
@@ -176,19 +175,19 @@ def end(processes: list[subprocess.Popen[str]], grace: float) -> None:
 
 
 def ending(processes: list[subprocess.Popen[str]], rank: int) -> str:
-    """How a process ended, in words."""
+    """How a process ended, as text."""
     number = processes[rank].returncode
     how = f"was killed by {signal.Signals(-number).name}" if number < 0 else f"ended with exit code {number}"
     return f"process {rank} of {len(processes)} {how}"
 
 
 def code(number: int) -> int:
-    """The exit code as a shell gives it."""
+    """The exit code in the shell's convention."""
     return 128 - number if number < 0 else number
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port of this machine."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])

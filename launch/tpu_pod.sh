@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Train on a TPU VM slice of Google Cloud: one process a worker, all in one run.
+# Train on a TPU VM slice of Google Cloud: one run with one process per worker.
 #
 #   launch/tpu_pod.sh [--dry-run] up      create or find the slice, install, run, follow the log
 #   launch/tpu_pod.sh [--dry-run] create | install | run | logs | status | stop | delete
-#   launch/tpu_pod.sh [--dry-run] keep    the same as up, again and again when the slice is pre-empted, until done
+#   launch/tpu_pod.sh [--dry-run] keep    like up, repeated after each pre-emption until the run ends
 #
-# --dry-run prints the commands and runs none.
+# --dry-run only prints the commands.
 #
-# To fill in, here or in the environment:
-#   PROJECT, ZONE   of your Google Cloud account; `gcloud auth login` was done, the TPU API is enabled
+# Set here or in the environment:
+#   PROJECT, ZONE   of your Google Cloud account; needs `gcloud auth login` and the enabled TPU API
 #   NAME            of the slice
 #   ACCELERATOR     type and number of chips:   gcloud compute tpus accelerator-types list --zone ZONE
 #   VERSION         image for that type:        gcloud compute tpus versions list --zone ZONE
 #   SPOT            1 for pre-emptible (cheaper) capacity
-#   SHARE           an NFS share that all workers can mount, such as a Filestore instance: 10.0.0.2:/runs. Every
-#                   worker writes its part of a checkpoint, so the folder of the run must be the same for all.
-#   CONFIG, WORKDIR, OPTIONS   what `mvcl train` gets; WORKDIR and the data set lie on the share, mounted at /mnt/share
+#   SHARE           NFS share that all workers can mount, such as a Filestore instance: 10.0.0.2:/runs. Every
+#                   worker writes its part of a checkpoint, so all must use the same run folder.
+#   CONFIG, WORKDIR, OPTIONS   arguments of `mvcl train`; WORKDIR and data must be on the share, at /mnt/share
 #
-# The code that runs is the HEAD of this checkout. A run that was stopped or pre-empted goes on from its newest
-# checkpoint when `run` is called again, on a slice of any size that the batch divides over.
+# Runs the HEAD of this checkout. After a stop or pre-emption, `run` resumes from the newest checkpoint, on a slice of
+# any size that divides the batch.
 set -euo pipefail
 
 PROJECT=${PROJECT:-my-project}
@@ -55,11 +55,11 @@ tpu() {
   do_ gcloud compute tpus tpu-vm "$verb" "$NAME" --project="$PROJECT" --zone="$ZONE" "$@"
 }
 
-on_all() { # one shell command on every worker at once; fails where it fails on one
+on_all() { # run a shell command on all workers; fails if it fails on any
   tpu ssh --worker=all --command="$1"
 }
 
-state() { # READY, PREEMPTED, ...; empty when there is no slice
+state() { # READY, PREEMPTED, ...; empty if there is no slice
   gcloud compute tpus tpu-vm describe "$NAME" --project="$PROJECT" --zone="$ZONE" \
     --format='value(state)' 2>/dev/null || true
 }
@@ -67,7 +67,7 @@ state() { # READY, PREEMPTED, ...; empty when there is no slice
 create() {
   if ! ((dry_run)); then
     case $(state) in
-      READY) echo "slice $NAME is there"; return ;;
+      READY) echo "slice $NAME exists"; return ;;
       PREEMPTED | TERMINATED | STOPPED) delete ;;
     esac
   fi
@@ -87,8 +87,8 @@ install() {
     mount="sudo apt-get -qq update && sudo apt-get -qq install -y nfs-common && sudo mkdir -p /mnt/share && \
 { mountpoint -q /mnt/share || sudo mount -o rw,hard $(printf '%q' "$SHARE") /mnt/share; }"
   fi
-  # Images of Ubuntu 22.04 have Python 3.10, and 3.11 in their package archive.
-  # constraints.txt pins every version, so that all workers run the same.
+  # Ubuntu 22.04 images have Python 3.10; their package archive has 3.11.
+  # constraints.txt pins all versions, so that all workers have the same.
   on_all "set -e; $mount; rm -rf mvcl; mkdir mvcl; tar -xzf mvcl.tar.gz -C mvcl; cd mvcl; \
 if ! [ -x ~/venv/bin/pip ]; then \
 PY=\$(command -v python3.13 || command -v python3.12 || command -v python3.11) || \
@@ -102,28 +102,28 @@ run() {
   if [[ -n $OPTIONS ]]; then read -r -a options <<<"$OPTIONS"; fi
   local command
   command=$(printf '%q ' train "$CONFIG" --workdir "$WORKDIR" ${options[@]+"${options[@]}"})
-  # jax finds the other workers in the TPU's metadata. The process number is left in mvcl.pid, the exit code in mvcl.exit.
+  # jax finds the other workers in the TPU's metadata. mvcl.pid has the process number, mvcl.exit the exit code.
   on_all "cd mvcl; rm -f ~/mvcl.exit; export TFDS_DATA_DIR=\${TFDS_DATA_DIR:-/mnt/share/data}; \
 nohup setsid sh -c '~/venv/bin/mvcl $command & echo \$! > ~/mvcl.pid; wait \$!; echo \$? > ~/mvcl.exit' \
 > ~/mvcl.log 2>&1 < /dev/null & sleep 1; echo started"
 }
 
 logs() {
-  # Worker 0 speaks for the run; `status` shows the others. The exit code is that of its process.
-  # shellcheck disable=SC2016 # it is the worker's shell that expands this
+  # Only worker 0 logs the run; `status` shows the others. The exit code is that of its process.
+  # shellcheck disable=SC2016 # expanded by the worker's shell
   tpu ssh --worker=0 --command='touch ~/mvcl.log; tail -n +1 -F ~/mvcl.log & t=$!;
 while [ ! -f ~/mvcl.exit ]; do sleep 2; done; sleep 1; kill $t; exit "$(cat ~/mvcl.exit)"'
 }
 
 status() {
-  # shellcheck disable=SC2016 # the worker's shell again
+  # shellcheck disable=SC2016 # expanded by the worker's shell
   on_all 'hostname; if [ -f ~/mvcl.exit ]; then echo "ended with exit code $(cat ~/mvcl.exit)"; else echo running; fi;
 tail -n 3 ~/mvcl.log'
 }
 
-stop() { # SIGTERM: every process saves the same step first
-  # shellcheck disable=SC2016 # the worker's shell again
-  on_all '[ ! -f ~/mvcl.exit ] && kill -TERM "$(cat ~/mvcl.pid)" || echo "nothing runs here"'
+stop() { # SIGTERM: all processes save a checkpoint of the same step first
+  # shellcheck disable=SC2016 # expanded by the worker's shell
+  on_all '[ ! -f ~/mvcl.exit ] && kill -TERM "$(cat ~/mvcl.pid)" || echo "no run here"'
 }
 
 delete() {
@@ -140,23 +140,23 @@ up() {
 keep() {
   if ((dry_run)); then
     up
-    echo "# again whenever the slice is not READY, every $POLL_SECONDS seconds, until the run has ended"
+    echo "# repeated every $POLL_SECONDS seconds while the slice is not READY, until the run has ended"
     return
   fi
   local code
   while true; do
     code=0
-    # In a shell of its own, with -e: inside `||` the first failure would not stop it.
+    # In a separate shell: -e has no effect inside `||`.
     "${BASH_SOURCE[0]}" up || code=$?
-    while ((code == 255)) && [[ $(state) == READY ]]; do # ssh's own code: the connection broke, not the run
+    while ((code == 255)) && [[ $(state) == READY ]]; do # ssh's code for a lost connection
       sleep "$POLL_SECONDS"
       code=0
       "${BASH_SOURCE[0]}" logs || code=$?
     done
-    if [[ $(state) == READY ]]; then # the slice lives, so this is how the run ended
+    if [[ $(state) == READY ]]; then # the slice exists, so the run itself ended
       return "$code"
     fi
-    echo "slice $NAME is gone; creating it again in $POLL_SECONDS seconds" >&2
+    echo "slice $NAME no longer exists; creating it again in $POLL_SECONDS seconds" >&2
     sleep "$POLL_SECONDS"
   done
 }
@@ -175,7 +175,7 @@ if [[ -z ${command:-} ]]; then
   exit 2
 fi
 if [[ $PROJECT == my-project ]] && ! ((dry_run)); then
-  echo "tpu_pod.sh: set PROJECT, ZONE and NAME first; see the head of the file" >&2
+  echo "tpu_pod.sh: set PROJECT, ZONE and NAME first; see the top of the file" >&2
   exit 2
 fi
 "$command"

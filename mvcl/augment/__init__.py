@@ -1,4 +1,4 @@
-"""Views of images: pure, jitted, vmappable functions, and the policies that compose them."""
+"""Views of images: pure functions for jit and vmap, and policies that compose them."""
 
 from mvcl import _extras
 

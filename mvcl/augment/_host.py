@@ -1,4 +1,4 @@
-"""Crops on the host, for images that differ in size; the rest of a policy follows on the device."""
+"""Crops on the host, for images of different sizes; the rest of a policy runs on the device."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,15 @@ def host_crop(
     epoch: int,
     index: int,
 ) -> np.ndarray:
-    """The k crops of one decoded image, or one of each of k, resized by Pillow (bicubic); `draw_views` does the rest.
+    """The k crops of one decoded image, or of k images, resized by Pillow (bicubic); `draw_views` does the rest.
 
-    Crop v depends on (seed, epoch, index, v) and the image's size alone: its numbers come from the
-    counter-based Philox generator with key (seed, epoch) and counter (0, 0, index, v), so neither processes
-    nor workers matter. They are not the numbers that `draw_views` draws when it crops itself.
+    Crop v depends only on (seed, epoch, index, v) and the image's size: its numbers come from the counter-based
+    Philox generator with key (seed, epoch) and counter (0, 0, index, v), independent of processes and workers.
+    `draw_views` draws other numbers when it crops.
 
     Args:
-      image: a Pillow image (anything but mode L is taken as RGB), or (height, width, 1 or 3) uint8; or a sequence of k
-        such arrays, one for each view.
+      image: a Pillow image (modes other than L are converted to RGB), or (height, width, 1 or 3) uint8; or a sequence
+        of k such arrays, one for each view.
       policies: k of them, of one image_size; view v is cropped by `policies[v]`.
       seed, epoch, index: whole numbers in [0, 2^64).
 

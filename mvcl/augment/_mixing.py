@@ -1,4 +1,4 @@
-"""What mixes examples of a batch, or removes a part of one: mixup, CutMix, random erasing."""
+"""Mixup, CutMix and random erasing."""
 
 import math
 from functools import partial
@@ -36,14 +36,14 @@ def cutmix(
 ) -> tuple[jax.Array, jax.Array]:
     """A box of each image replaced by another image's, and the target by its share of the area.
 
-    The box has sqrt(1 - weight) of each side, lies around a centre and is cut at the border; the share is of
-    the pixels that are left in it. Yun et al. 2019 (arXiv 1905.04899), Eqs. 1 and 2 and their code.
+    The box has sqrt(1 - weight) of each side, is centred at `centre` and cut at the border; the share is that of the
+    remaining pixels. Yun et al. 2019 (arXiv 1905.04899), Eqs. 1 and 2 and their code.
 
     Args:
       images: (n, height, width, channels).
       targets: (n, c) probabilities.
       order: (n,) whole numbers, a permutation of the rows.
-      weight: scalar in [0, 1], the share that is meant to stay.
+      weight: scalar in [0, 1], the share of the image to keep, before the cut at the border.
       centre: (2,) row and column in [0, 1), as a share of height and width.
 
     Returns:
@@ -75,10 +75,10 @@ def random_mix(
       key: a jax PRNG key.
       images: (n, height, width, channels) floating.
       targets: (n, c) probabilities.
-      mixup_alpha, cutmix_alpha: the weight is drawn from Beta(alpha, alpha); 0 leaves that one out.
+      mixup_alpha, cutmix_alpha: the weight is drawn from Beta(alpha, alpha); 0 turns that one off.
 
     Returns:
-      Images and targets of the same shapes; as they came when both are 0.
+      Images and targets of the same shapes; unchanged if both are 0.
 
     Raises:
       ValueError: an alpha is negative.
@@ -103,7 +103,7 @@ def random_mix(
 
 
 def erase(image: ArrayLike, box: ArrayLike, value: ArrayLike = 0.0) -> jax.Array:
-    """The image with what lies in a box replaced.
+    """The image with the content of a box replaced.
 
     Args:
       image: (height, width, channels).
@@ -131,12 +131,12 @@ def random_erasing(
 
     Zhong et al. 2020 (arXiv 1708.04896), Algorithm 1: an area drawn uniformly from `scale` times the image's
     and a ratio height / width, log-uniform from `ratio`, until the rectangle fits, ten times at most; then a
-    place drawn uniformly. The noise is one number a pixel and channel, as in timm's "pixel" mode.
+    place drawn uniformly. The noise is drawn per pixel and channel, as in timm's "pixel" mode.
 
     Args:
       key: a jax PRNG key.
-      image: (height, width, channels) floating, after the mean and deviation.
-      probability: of erasing at all.
+      image: (height, width, channels) floating, normalised by mean and deviation.
+      probability: of erasing.
       scale: smallest and largest share of the area.
       ratio: smallest and largest height / width.
 
@@ -168,5 +168,5 @@ def smooth_targets(labels: ArrayLike, num_classes: int, smoothing: float = 0.0) 
     Szegedy et al. 2016 (arXiv 1512.00567), Section 7.
     """
     if not 0 <= smoothing < 1 or not math.isfinite(smoothing):
-        raise ValueError(f"smoothing must lie in [0, 1), got {smoothing}")
+        raise ValueError(f"smoothing must be in [0, 1), got {smoothing}")
     return (1 - smoothing) * jax.nn.one_hot(jnp.asarray(labels), num_classes) + smoothing / num_classes

@@ -1,13 +1,12 @@
-"""Image operations with explicit parameters, each the function that Pillow computes.
+"""Image operations with explicit parameters, each equal to Pillow's.
 
 An image is (height, width, channels) with one or three channels, uint8 or floating in [0, 1], and a result is
-float32 in [0, 1]. Pillow rounds to 8 bits after every operation and these do not, so the two agree to 2/255
-where an operation is continuous. Every parameter but a size may be traced, and every function may be
-vmapped.
+float32 in [0, 1]. Pillow rounds to 8 bits after every operation and these do not, so they agree within 2/255
+where an operation is continuous. Every parameter except sizes may be traced, and every function supports vmap.
 
-Inside, an image lies as (width, channels, height): both matrix products of a resize then read and write it
-in order, and arithmetic between channels runs along a long contiguous axis instead of one of length 3.
-`_inner` and `_outer` convert, and XLA cancels the pair between two operations that follow one another.
+Internally the layout is (width, channels, height): both matrix products of a resize then access memory in order,
+and arithmetic between channels uses a long contiguous axis instead of one of length 3. `_inner` and `_outer`
+convert; XLA cancels the conversions between consecutive operations.
 """
 
 from functools import partial
@@ -18,11 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-_LUMA = tuple(weight / 65536 for weight in (19595, 38470, 7471))  # ITU-R 601-2 as Pillow's integers round it
+_LUMA = tuple(
+    weight / 65536 for weight in (19595, 38470, 7471)
+)  # ITU-R 601-2 rounded as in Pillow's integer arithmetic
 
 
 def _over(x: jax.Array, divisor: float) -> jax.Array:
-    """x / divisor rounded once: XLA would replace a constant divisor by a product with its reciprocal."""
+    """x / divisor with one rounding: XLA replaces division by a constant with multiplication by its reciprocal."""
     return x / jnp.where(x == x, divisor, 1.0)
 
 
@@ -47,15 +48,15 @@ def _unit(x: ArrayLike) -> jax.Array:
 
 
 def _bytes(x: jax.Array) -> jax.Array:
-    """The whole numbers 0..255, still float32, that Pillow would hold."""
+    """Pillow's integers 0..255, as float32."""
     return jnp.round(x * 255)
 
 
 def _sum(x: jax.Array, axis: int) -> jax.Array:
-    """Sum along an axis, kept with length 1, by halves.
+    """Sum along an axis, kept with length 1, by repeated halving.
 
-    XLA's CPU adds up in one order below some size and in another above it, and an example's view would
-    depend in the last bits on how many examples its device has. Halves are added in one order always.
+    On CPU, XLA's order of summation depends on the array size, so the last bits of a view would depend on the number
+    of examples on the device. Halving has a fixed order.
     """
     while (length := x.shape[axis]) > 1:
         half = (length + 1) // 2
@@ -79,7 +80,7 @@ def _mean_luma(x: jax.Array) -> jax.Array:
 
 
 def _blend(degenerate: jax.Array, x: jax.Array, factor: ArrayLike) -> jax.Array:
-    """Pillow's Image.blend: factor 0 gives `degenerate`, 1 gives x to the bit, beyond 1 extrapolates."""
+    """Pillow's Image.blend: factor 0 gives `degenerate`, 1 gives x exactly, larger factors extrapolate."""
     return _unit(factor * x + (1 - jnp.asarray(factor)) * degenerate)
 
 
@@ -99,7 +100,7 @@ def _cubic(t: jax.Array) -> jax.Array:
 def _resampling(start: jax.Array, stop: jax.Array, length: int, size: int, reverse: ArrayLike) -> jax.Array:
     """(size, length) weights that resample [start, stop) of `length` pixels to `size`; each row sums to 1."""
     scale = (stop - start) / size
-    # Widening the kernel with the scale is what antialiases a reduction.
+    # The kernel is widened by the scale, for antialiasing.
     width = jnp.maximum(scale, 1.0)
     target = jnp.arange(size, dtype=jnp.float32)
     target = jnp.where(reverse, size - 1 - target, target)
@@ -123,17 +124,17 @@ def crop_and_resize(
 ) -> jax.Array:
     """Resample a box of the image to a fixed size: Pillow's `resize(size, BICUBIC, box=box)`.
 
-    Bicubic with a = -1/2, antialiased. As in Pillow, pixels just outside the box still count (the window
-    stops at the image's own border, where the weights are normalised anew), and the first pass is clipped
-    to [0, 1] before the second. The first pass is the horizontal one, unless more than twice as many rows
-    as columns of the image go, as in Pillow 13 (in those before it, always).
+    Bicubic with a = -1/2, antialiased. As in Pillow, pixels just outside the box contribute (the window ends at the
+    image's border, where the weights are renormalised), and the first pass is clipped to [0, 1] before the second. The
+    first pass is horizontal, unless more than twice as many rows as columns are removed, as in Pillow 13 (always
+    horizontal in earlier versions).
 
     Args:
       image: (height, width, 1 or 3), uint8 or floating in [0, 1].
       box: (4,) left, upper, right, lower, in pixels from the upper left corner, any real numbers inside the
-        image; may be traced, so one compiled program serves every crop.
+        image; may be traced, so one compiled program handles all crops.
       size: side of the result in pixels, or (height, width).
-      mirror: flip the result horizontally, at no cost.
+      mirror: flip the result horizontally, without extra cost.
 
     Returns:
       (size, size, channels) float32 in [0, 1]. A box of the whole image at its own size returns the image.
@@ -153,7 +154,7 @@ def crop_and_resize(
 
 @jax.jit
 def horizontal_flip(image: ArrayLike) -> jax.Array:
-    """Mirror left and right: `ImageOps.mirror`."""
+    """Flip horizontally: `ImageOps.mirror`."""
     return _outer(_inner(image)[::-1])
 
 
@@ -182,9 +183,8 @@ def _hue(x: jax.Array, shift: ArrayLike) -> jax.Array:
     value = jnp.maximum(jnp.maximum(red, green), blue)
     chroma = value - jnp.minimum(jnp.minimum(red, green), blue)
     least = value - chroma
-    # Pillow's quotient has one of the three channels at 0 and one at 1, so the third says where between two
-    # corners of the hexagon the colour lies. One rounding a step, in Pillow's order, gives its H for every
-    # 24-bit colour.
+    # Pillow scales one of the three channels to 0 and one to 1; the third is the position between two corners of the
+    # hexagon. One rounding per operation, in Pillow's order, gives Pillow's H for every 24-bit colour.
     between = (value - (red + green + blue - value - least)) / jnp.maximum(chroma, 1.0)
 
     def corner(channel: jax.Array, later: float, earlier: float) -> jax.Array:
@@ -215,12 +215,12 @@ def _hue(x: jax.Array, shift: ArrayLike) -> jax.Array:
 
 @jax.jit
 def hue(image: ArrayLike, shift: ArrayLike) -> jax.Array:
-    """Turn the hue by `shift` turns, in [-0.5, 0.5], keeping saturation and value.
+    """Rotate the hue by `shift` turns, in [-0.5, 0.5]; saturation and value are kept.
 
     Pillow's HSV mode with trunc(255 * shift) added to H modulo 256, which is how torchvision defines its
-    adjust_hue on Pillow images. H and S are cut to 8 bits here as there: one step of H is 6/255 of the
-    chroma, so an exact HSV would differ from Pillow by that much. As there too, shift 0 may move a pixel by
-    a few levels. One channel keeps the image.
+    adjust_hue on Pillow images. H and S are truncated to 8 bits as in Pillow: one step of H is 6/255 of the chroma, so
+    exact HSV would differ from Pillow by that much. As in Pillow, shift 0 may change a pixel by a few levels. Images of
+    one channel are unchanged.
     """
     x = _inner(image)
     return _outer(x if x.shape[1] == 1 else _hue(x, shift))
@@ -242,17 +242,17 @@ def color_jitter(
     saturation: ArrayLike | None = None,
     hue: ArrayLike | None = None,
 ) -> jax.Array:
-    """Brightness, contrast, saturation and hue one after another in a traced order.
+    """Brightness, contrast, saturation and hue in a traced order.
 
-    The first three are blends, so a slot for a blend costs little and holds whichever is due; hue costs
-    more and is computed once, between the blends that come before it and those that come after it.
+    The first three are blends, which are cheap, so each position computes the blend that is due there. Hue is expensive
+    and is computed once, between the blends before it and those after it.
 
     Args:
       image: (height, width, 1 or 3), uint8 or floating in [0, 1].
       order: (4,) the numbers 0 brightness, 1 contrast, 2 saturation, 3 hue in the order of use; may be
         traced.
-      brightness, contrast, saturation: factors as in the functions of these names; None leaves the step out.
-      hue: turns as in `hue`; None leaves the step out.
+      brightness, contrast, saturation: factors as in the functions of these names; None omits the step.
+      hue: turns as in `hue`; None omits the step.
 
     Returns:
       (height, width, channels) float32 in [0, 1].
@@ -278,7 +278,7 @@ def color_jitter(
             target = jnp.where(here[2], _luma(x), target)
         return _blend(target, x, factor)
 
-    # Loops, not unrolled: XLA's CPU would fuse each slot into both the sum and the blend of the next.
+    # Loops are not unrolled: on CPU, XLA would recompute each position in both the sum and the blend of the next.
     before = sum((place[a] < place[3] for a in blends), zero)
     slots = len(blends)
     if hue is None or grey:
@@ -290,7 +290,7 @@ def color_jitter(
 def _gaussian(length: int, sigma: jax.Array, reach: int) -> jax.Array:
     """(length, length) Gaussian weights at whole distances up to `reach`, each row summing to 1.
 
-    What falls beyond the border is the border pixel's.
+    Weights beyond the border go to the border pixel.
     """
     if length == 1:
         return jnp.ones((1, 1))
@@ -316,13 +316,13 @@ def _box_radius(sigma: jax.Array) -> jax.Array:
 
 
 def _box_counts(length: int, whole: jax.Array) -> jax.Array:
-    """(length, length) 512 times how often a box counts a pixel, plus how often as one of its two ends.
+    """(length, length): 512 * (count of a pixel in the box) + (count of it as one of the two ends).
 
-    Times whole numbers 0..255 this gives both sums in one exact float32 product: the ends' below 512, the
-    box's above.
+    Multiplied by integers 0..255 this gives both sums in one exact float32 product: the ends' below 512, the box's
+    above.
     """
-    # below[i, j] counts what the box around pixel i has before pixel j. What it has beyond the border is
-    # the border pixel's, so the first has all before the second, and the last all from itself on.
+    # below[i, j] counts the part of the box around pixel i that is before pixel j. Parts beyond the border belong to
+    # the border pixel: for the first pixel all before the second, for the last all from itself on.
     offset = jnp.arange(length)[None, :] - jnp.arange(length)[:, None]
     full = 2 * whole + 1
     below = 512 * jnp.clip(offset + whole, 0, full) + (offset > -whole - 1) + (offset > whole + 1)
@@ -353,14 +353,13 @@ def _pillow_blur(x: jax.Array, sigma: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames="kernel_size")
 def gaussian_blur(image: ArrayLike, sigma: ArrayLike, kernel_size: int | None = None) -> jax.Array:
-    """Blur with a Gaussian of standard deviation `sigma` pixels; beyond the border its nearest pixel repeats.
+    """Blur with a Gaussian of standard deviation `sigma` pixels; border pixels are repeated.
 
-    With `kernel_size` None this is `ImageFilter.GaussianBlur(sigma)` to the bit: three extended box filters
-    of the same total variance along each axis, each rounded to 8 bits and each repeating the border pixel
-    anew. With an odd `kernel_size` it is the Gaussian exp(-t^2 / (2 sigma^2)) at the whole numbers |t| <=
-    kernel_size // 2, normalised to sum 1, as SimCLR and BYOL have it (they pad with black; here the border
-    repeats). For sigma up to 3 the two differ by up to 5/255 inside an image and by up to 30/255 within 3
-    sigma of its border.
+    With `kernel_size` None this equals `ImageFilter.GaussianBlur(sigma)` exactly: three extended box filters of the
+    same total variance along each axis, each rounded to 8 bits and each repeating the border pixel. With an odd
+    `kernel_size` it is the Gaussian exp(-t^2 / (2 sigma^2)) at integers |t| <= kernel_size // 2, normalised to sum 1,
+    as in SimCLR and BYOL (they pad with black; here border pixels are repeated). For sigma up to 3 the two differ by up
+    to 5/255 inside an image and by up to 30/255 within 3 sigma of its border.
 
     Args:
       image: (height, width, 1 or 3), uint8 or floating in [0, 1].
@@ -383,7 +382,7 @@ def gaussian_blur(image: ArrayLike, sigma: ArrayLike, kernel_size: int | None = 
 
 @jax.jit
 def solarise(image: ArrayLike, threshold: ArrayLike = 0.5) -> jax.Array:
-    """Invert what is at or above `threshold` in [0, 1]: `ImageOps.solarize`, whose 128 is 0.5 here."""
+    """Invert values at or above `threshold` in [0, 1]: `ImageOps.solarize`, whose 128 is 0.5 here."""
     x = _inner(image)
     return _outer(jnp.where(x < threshold, x, 1 - x))
 
@@ -413,7 +412,7 @@ def _autocontrast(x: jax.Array) -> jax.Array:
 
 @jax.jit
 def autocontrast(image: ArrayLike) -> jax.Array:
-    """Stretch each channel to [0, 1]; a constant channel stays: `ImageOps.autocontrast`."""
+    """Stretch each channel to [0, 1]; a constant channel is unchanged: `ImageOps.autocontrast`."""
     return _outer(_autocontrast(_inner(image)))
 
 
@@ -436,7 +435,7 @@ def equalize(image: ArrayLike) -> jax.Array:
 
 
 def _smooth(x: jax.Array) -> jax.Array:
-    """Pillow's SMOOTH: a 3x3 mean with weight 5 of 13 at the middle; the border stays."""
+    """Pillow's SMOOTH: a 3x3 mean with weight 5 of 13 at the centre; border pixels are unchanged."""
     if min(x.shape[0], x.shape[2]) < 3:
         return x
     rows = x[:-2] + x[1:-1] + x[2:]
@@ -470,9 +469,9 @@ def _affine(x: jax.Array, matrix: tuple[ArrayLike, ...]) -> jax.Array:
 def affine(image: ArrayLike, matrix: tuple[ArrayLike, ...]) -> jax.Array:
     """Move pixels by an affine map: Pillow's `transform(size, AFFINE, matrix)`, nearest pixel, black beyond.
 
-    Result pixel (x, y) shows the image at (a x + b y + c, d x + e y + f), pixel centres at halves, in
-    Pillow's 16-bit fixed point. Plain numbers are worked out in double precision as Pillow does; traced
-    ones in single, so that a pixel within 1e-4 of a boundary may show its neighbour.
+    Result pixel (x, y) is the image at (a x + b y + c, d x + e y + f), pixel centres at halves, in Pillow's 16-bit
+    fixed point. Python numbers are computed in double precision, as in Pillow; traced ones in single precision, so that
+    a pixel within 1e-4 of a boundary may take its neighbour's value.
 
     Args:
       image: (height, width, 1 or 3), uint8 or floating in [0, 1].
@@ -512,7 +511,7 @@ def _rotation(degrees: ArrayLike, width: int, height: int) -> tuple[Any, ...]:
 
 
 def rotate(image: ArrayLike, degrees: ArrayLike) -> jax.Array:
-    """Turn counter-clockwise about the centre, black beyond: `Image.rotate(degrees)`, nearest pixel."""
+    """Rotate counter-clockwise about the centre, black beyond: `Image.rotate(degrees)`, nearest pixel."""
     height, width = jnp.shape(image)[:2]
     return affine(image, _rotation(degrees, width, height))
 
@@ -544,14 +543,14 @@ def rand_augment_op(image: ArrayLike, op: ArrayLike, magnitude: ArrayLike, sign:
     1 + 0.9 t, posterize to 8 - round(4 t) bits, solarise at 1 - t; autocontrast and equalize have no
     magnitude.
 
-    The five that move pixels share one gather and the four that blend share one blend, since under `vmap`
-    every branch is computed for every image.
+    The five geometric operations share one gather and the four blending ones share one blend, since under `vmap` every
+    branch is computed for every image.
 
     Args:
       image: (height, width, 1 or 3), uint8 or floating in [0, 1].
-      op: whole number, a place in RAND_AUGMENT.
+      op: integer, an index into RAND_AUGMENT.
       magnitude: in [0, 30].
-      sign: 1 or -1, the direction of what moves pixels or blends.
+      sign: 1 or -1, the direction of geometric and blending operations.
 
     Returns:
       (height, width, channels) float32 in [0, 1].

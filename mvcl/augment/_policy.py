@@ -1,4 +1,4 @@
-"""What a view is: one frozen dataclass of plain parameters, and the published ones by name."""
+"""Augmentation policies: a frozen dataclass of plain parameters, and published policies by name."""
 
 import dataclasses
 import difflib
@@ -9,22 +9,22 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-# Pairs of positive numbers, and the largest that each may be.
+# Pairs of positive numbers -> their upper bound.
 _RANGES = (("crop_scale", 0, 1), ("erase_scale", 0, 1), ("crop_ratio", 0, None), ("blur_sigma", 0, None))
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """How a view is drawn, in this order: crop, flip, RandAugment, jitter, grayscale, blur, solarise, erase.
+    """An augmentation policy: crop, flip, RandAugment, jitter, grayscale, blur, solarise, erase, in this order.
 
-    Probabilities are in [0, 1]; a probability or strength of 0 leaves the step out of the compiled program.
-    What acts on colours leaves images of one channel alone, but for brightness and contrast.
+    Probabilities are in [0, 1]; a step with probability or strength 0 is not compiled. Of the colour operations, only
+    brightness and contrast change images of one channel.
     """
 
     image_size: int = 224
     """Side of the square view, pixels."""
     random_crop: bool = True
-    """Crop at random (crop_scale, crop_ratio), else the central square (center_fraction)."""
+    """Random crop (crop_scale, crop_ratio); False: central square (center_fraction)."""
     crop_scale: tuple[float, float] = (0.08, 1.0)
     """Smallest and largest area of a random crop, as a share of the image's."""
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
@@ -32,9 +32,9 @@ class Policy:
     center_fraction: float = 0.875
     """Side of the central crop, as a share of the image's shorter side."""
     flip_probability: float = 0.5
-    """Probability of mirroring left and right."""
+    """Probability of a horizontal flip."""
     rand_augment_ops: int = 0
-    """Number of RandAugment operations, one after another; 0 for none."""
+    """Number of consecutive RandAugment operations; 0 for none."""
     rand_augment_magnitude: float = 9.0
     """RandAugment magnitude, 0 to 30."""
     jitter_probability: float = 0.8
@@ -46,7 +46,7 @@ class Policy:
     saturation: float = 0.0
     """Saturation is scaled by a factor in [1 - this, 1 + this], not below 0."""
     hue: float = 0.0
-    """Hue is turned by [-this, this] of a full turn; at most 0.5."""
+    """Hue is rotated by [-this, this] of a full turn; at most 0.5."""
     grayscale_probability: float = 0.0
     """Probability of replacing the colours by their luma."""
     blur_probability: float = 0.0
@@ -64,7 +64,7 @@ class Policy:
     std: tuple[float, ...] = (1.0,)
     """Divided by at the end; one number, or one per channel."""
     erase_probability: float = 0.0
-    """Probability of replacing a random rectangle of the normalised view by noise."""
+    """Probability of replacing a random rectangle of the normalised view with noise."""
     erase_scale: tuple[float, float] = (0.02, 1 / 3)
     """Smallest and largest area of that rectangle, as a share of the view's."""
 
@@ -96,7 +96,7 @@ class Policy:
 
 
 def _tenth(image_size: int) -> int:
-    """SimCLR's and BYOL's kernel: a tenth of the image, made odd; 23 of 224, 3 of 32."""
+    """SimCLR's and BYOL's kernel: a tenth of the image size, made odd; 23 for 224, 3 for 32."""
     return 2 * (image_size // 10 // 2) + 1
 
 
@@ -126,7 +126,7 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
 def byol_global1(image_size: int = 224, **overrides: Any) -> Policy:
     """BYOL's first view, T (Grill 2020, arXiv 2006.07733, Table 6): always blurred, never solarised.
 
-    The authors add an offset for brightness; here, as in the other policies, it is a factor.
+    The authors add an offset for brightness; here it is a factor, as in the other policies.
     """
     return _build(
         overrides,
@@ -166,10 +166,10 @@ def moco_v2(image_size: int = 224, **overrides: Any) -> Policy:
 
 
 def evaluation(image_size: int = 224, **overrides: Any) -> Policy:
-    """No chance: the central 7/8 of the shorter side, resized (224 of 256 in the papers). Named `eval`.
+    """Deterministic: the central 7/8 of the shorter side, resized (224 of 256 in the papers). Named `eval`.
 
-    mean and std stay 0 and 1; give those of the policy trained with. For images already of `image_size`,
-    such as CIFAR's, center_fraction=1.0 keeps the whole.
+    mean and std default to 0 and 1; pass those of the training policy. For images of size `image_size`, such as
+    CIFAR's, center_fraction=1.0 keeps the whole image.
     """
     return _build(
         overrides, image_size=image_size, random_crop=False, flip_probability=0.0, jitter_probability=0.0

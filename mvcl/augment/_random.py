@@ -1,7 +1,7 @@
-"""Random operations: a key draws the parameters, `_ops` applies them.
+"""Random operations: parameters are drawn from a key and applied by `_ops`.
 
-An operation that a coin leaves out returns its input to the bit. All arithmetic on the draws is per image,
-so a view does not depend on the batch around it.
+An operation that is not drawn returns its input unchanged. All arithmetic on the draws is per image, so a view does
+not depend on the rest of the batch.
 """
 
 import math
@@ -17,7 +17,7 @@ from mvcl.augment import _ops
 
 _TRIES = 10
 
-# How many uniform numbers a step of a view takes, in the order in which a view takes them.
+# Number of uniform random numbers per step of a view, in the order of use.
 DRAWS = {"crop": 4 * _TRIES, "flip": 1, "jitter": 9, "grayscale": 1, "blur": 2, "solarise": 1}
 DRAWS_PER_RAND_AUGMENT = 2
 
@@ -37,7 +37,7 @@ def box(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> Any:
-    """`random_box` of given uniform numbers, in numpy (host) or jax.numpy (device)."""
+    """`random_box` from given uniform numbers, in numpy (host) or jax.numpy (device)."""
     draws = draws.reshape(4, _TRIES)
     area = height * width * (scale[0] + (scale[1] - scale[0]) * draws[0])
     low, high = math.log(ratio[0]), math.log(ratio[1])
@@ -111,11 +111,11 @@ def random_box(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> jax.Array:
-    """Box of a random resized crop, by torchvision's RandomResizedCrop.
+    """Box of a random resized crop, as in torchvision's RandomResizedCrop.
 
-    Ten times, an area is drawn uniformly from `scale` times the image's and a ratio width / height
-    log-uniformly from `ratio`; the first pair whose rounded sides fit in the image is placed uniformly. If
-    none fits, the largest central box whose ratio is within `ratio` is taken.
+    Up to ten times, an area is drawn uniformly from `scale` times the image's and a ratio width / height log-uniformly
+    from `ratio`; the first box whose rounded sides fit in the image is placed uniformly. If none fits, the result is
+    the largest central box with a ratio in `ratio`.
 
     Args:
       key: a jax PRNG key.
@@ -144,7 +144,7 @@ def random_resized_crop(
 
 @jax.jit
 def random_flip(key: ArrayLike, image: ArrayLike, probability: ArrayLike = 0.5) -> jax.Array:
-    """Mirror left and right with a probability."""
+    """Flip horizontally with a probability."""
     return _ops.choose(jax.random.uniform(key) < probability, _ops.horizontal_flip(image), image)
 
 
@@ -160,8 +160,8 @@ def random_color_jitter(
 ) -> jax.Array:
     """With a probability, change brightness, contrast, saturation and hue, in an order drawn uniformly.
 
-    The first three factors are uniform in [max(0, 1 - strength), 1 + strength], the turn of the hue in
-    [-hue, hue] (torchvision's ColorJitter). A strength of 0 leaves its step out.
+    The first three factors are uniform in [max(0, 1 - strength), 1 + strength], the rotation of the hue in [-hue, hue]
+    (torchvision's ColorJitter). A strength of 0 omits the step.
     """
     draws = jax.random.uniform(key, (DRAWS["jitter"],))
     return jitter(draws, image, probability, brightness, contrast, saturation, hue)
@@ -169,7 +169,7 @@ def random_color_jitter(
 
 @jax.jit
 def random_grayscale(key: ArrayLike, image: ArrayLike, probability: ArrayLike = 0.2) -> jax.Array:
-    """Replace the channels by their luma with a probability."""
+    """With a probability, replace the channels by their luma."""
     return _ops.choose(jax.random.uniform(key) < probability, _ops.grayscale(image), image)
 
 
@@ -189,15 +189,15 @@ def random_blur(
 def random_solarise(
     key: ArrayLike, image: ArrayLike, probability: ArrayLike, threshold: ArrayLike = 0.5
 ) -> jax.Array:
-    """Invert what is at or above the threshold, with a probability."""
+    """With a probability, invert values at or above the threshold."""
     return _ops.choose(jax.random.uniform(key) < probability, _ops.solarise(image, threshold), image)
 
 
 @partial(jax.jit, static_argnames="ops")
 def rand_augment(key: ArrayLike, image: ArrayLike, ops: int = 2, magnitude: ArrayLike = 9.0) -> jax.Array:
-    """`ops` operations one after another, each drawn uniformly from the fourteen of `rand_augment_op`.
+    """Apply `ops` operations, each drawn uniformly from the fourteen of `rand_augment_op`.
 
-    Each goes in either direction with probability 1/2.
+    The direction of each is random, with probability 1/2.
     """
     draws = jax.random.uniform(key, (ops * DRAWS_PER_RAND_AUGMENT,))
     return rand_augment_layers(draws, image, ops, magnitude)

@@ -1,4 +1,4 @@
-"""k views of every image of a batch, each a function of (seed, epoch, example index, view) alone."""
+"""k views of every image of a batch, each a function of (seed, epoch, example index, view) only."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,14 +11,14 @@ from jax.typing import ArrayLike
 from mvcl.augment import _mixing, _ops, _random
 from mvcl.augment._policy import Policy
 
-_CACHE_BYTES = 1 << 19  # of float32 views; a piece and its temporaries then fit a core's second-level cache
+_CACHE_BYTES = 1 << 19  # of float32 views, so that a piece with its temporaries fits in a core's L2 cache
 
 
 def view_key(seed: ArrayLike, epoch: ArrayLike, index: ArrayLike, view: ArrayLike) -> jax.Array:
-    """The key of one view: seed, epoch, example index and view folded one after another into a threefry key.
+    """The key of one view: seed, epoch, example index and view, folded into a threefry key in this order.
 
-    Whole numbers in [0, 2^32), scalars, traced or not. The generator is named, so that a process with another
-    default draws the same views.
+    All are integers in [0, 2^32), traced or not. The generator is explicit, so the views do not depend on jax's
+    default generator.
     """
     key = jax.random.key(seed, impl="threefry2x32")
     for part in (epoch, index, view):
@@ -30,15 +30,15 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
     """One view of one image.
 
     Args:
-      policy: what to draw.
-      key: a jax PRNG key. Each step has its own uniform numbers of it, so leaving one out moves no other.
+      policy: of the view.
+      key: a jax PRNG key. Each step has its own uniform numbers, so omitting one does not change the others.
       image: (height, width, 1 or 3), uint8 or floating in [0, 1].
-      cropped: the image is a crop of the right size already; the rest of the policy is applied.
+      cropped: the image is already cropped to the right size; only the rest of the policy is applied.
 
     Returns:
       (image_size, image_size, channels) float32, (x - mean) / std of an image in [0, 1].
     """
-    # One call for all numbers: a threefry call is what takes longest to compile.
+    # One call for all numbers, since threefry calls take longest to compile.
     sizes = {**_random.DRAWS, "rand_augment": policy.rand_augment_ops * _random.DRAWS_PER_RAND_AUGMENT}
     stops = np.cumsum(list(sizes.values()))
     drawn = dict(zip(sizes, jnp.split(jax.random.uniform(key, (int(stops[-1]),)), stops[:-1])))
@@ -73,18 +73,17 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
         x = _ops.choose(drawn["solarise"][0] < policy.solarise_probability, solarised, x)
     x = _ops.normalise(x, np.asarray(policy.mean), np.asarray(policy.std))
     if policy.erase_probability:
-        # A key of its own: the numbers of a view without it stay what they were.
+        # A separate key, so that the other numbers of a view do not depend on it.
         erasing = jax.random.fold_in(key, 1)
         x = _mixing.random_erasing(erasing, x, policy.erase_probability, policy.erase_scale)
     return x
 
 
 def _pieces(n: int, example_bytes: int) -> tuple[int, int]:
-    """(steps, devices): on CPU, how many pieces each device's rows are best taken in.
+    """(steps, devices): on CPU, the number of pieces to process each device's rows in.
 
-    A policy passes over its views some twenty times; in pieces that stay in the cache, 256 examples of 8
-    views of 32x32x3 take half the time. Every device takes part in every piece, so the rows stay where they
-    are.
+    A policy reads and writes its views about twenty times; in pieces that fit in the cache, 256 examples of 8 views
+    of 32x32x3 take half the time. Every piece has rows of every device, so no rows move between devices.
     """
     devices = jax.device_count()
     if jax.default_backend() != "cpu" or n % devices:
@@ -92,7 +91,7 @@ def _pieces(n: int, example_bytes: int) -> tuple[int, int]:
     rows = n // devices
     fitting = max(1, _CACHE_BYTES // example_bytes)
     piece = max(size for size in range(1, min(rows, fitting) + 1) if rows % size == 0)
-    # Rows with no good divisor, such as a prime number of them, would cost more in steps than they save.
+    # Without a good divisor, such as for a prime number of rows, the steps would cost more than they save.
     return (rows // piece if 4 * piece >= min(rows, fitting) else 1), devices
 
 
@@ -101,17 +100,16 @@ def draw_views(
 ) -> jax.Array:
     """Draw k views of each of n images, view v by `policies[v]`; call it under `jit`.
 
-    View v of example i depends on (seed, epoch[i], index[i], v) and the image, and on nothing else in the
-    batch. The batch is never laid out views first, so under jit over a batch sharded over n each device
-    computes its own rows.
+    View v of example i depends only on (seed, epoch[i], index[i], v) and the image. n is always the leading axis, so
+    under jit, with a batch sharded over n, each device computes its own rows.
 
     Args:
       policies: k of them, of one image_size; views of equal policies are vmapped as one.
       images: (n, height, width, channels), channels 1 or 3, uint8 or floating in [0, 1]; or (n, k, size,
-        size, channels), crops made on the host by `host_crop`, to which the rest of the policy is applied.
+        size, channels), crops made on the host by `host_crop`, for which only the rest of the policy is applied.
       seed: whole number.
       epoch: (n,) whole numbers, the epoch in which each example is drawn.
-      index: (n,) whole numbers, each example's place in the data set.
+      index: (n,) whole numbers, each example's index in the data set.
 
     Returns:
       (n, k, image_size, image_size, channels) float32.

@@ -19,15 +19,15 @@ class Arrays:
     """Images in one .npz file.
 
     Per split `train` and `test`: `train_images` (N, H, W) or (N, H, W, C), uint8 or floating in [0, 1], or the
-    encoded files end to end as `train_jpeg` (bytes, uint8) with `train_offsets` (N + 1,); and `train_labels`
-    (N,) integers. `x_train`, `y_train`, `x_test`, `y_test` are understood too. `class_names` is optional. With
-    only `images` and `labels`, every fifth row is the test split. Read without pickle.
+    concatenated encoded files as `train_jpeg` (bytes, uint8) with `train_offsets` (N + 1,); and `train_labels` (N,)
+    integers. `x_train`, `y_train`, `x_test`, `y_test` are accepted too. `class_names` is optional. With only `images`
+    and `labels`, every fifth row is in the test split. The file is read without pickle.
     """
 
     path: str = ""
     """The .npz file."""
     classes: tuple[str, ...] = ()
-    """Keep these classes only, as in the tfds source. Empty keeps all."""
+    """Keep only these classes, as in the tfds source. Empty keeps all."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
@@ -85,7 +85,7 @@ def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: S
             raise ValueError(f"{path}: {part}_images must be uint8 or floating in [0, 1], got {images.dtype}")
         if len(images) and not (images.min() >= 0 and images.max() <= 1):  # NaN fails too
             low, high = images.min(), images.max()
-            raise ValueError(f"{path}: floating {part}_images must lie in [0, 1], got {low} to {high}")
+            raise ValueError(f"{path}: floating {part}_images must be in [0, 1], got {low} to {high}")
         images = images.astype(np.float32)
     images = images[rows]
     return in_memory((images,), kept_labels, kept)
@@ -94,8 +94,8 @@ def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: S
 def _encoded(
     data: np.ndarray, offsets: np.ndarray, rows: np.ndarray, origin: str, count: int
 ) -> Callable[[int], io.BytesIO]:
-    """row -> the bytes of an image, of `count` files end to end of which `rows` are kept."""
+    """row -> bytes of an image, among `count` concatenated files of which `rows` are kept."""
     sound = offsets.shape == (count + 1,) and offsets[-1] <= len(data) and (np.diff(offsets) >= 0).all()
     if not sound:
-        raise ValueError(f"{origin}: offsets must be {count + 1} rising positions in {len(data)} bytes")
+        raise ValueError(f"{origin}: offsets must be {count + 1} increasing positions in {len(data)} bytes")
     return lambda row: io.BytesIO(data[offsets[rows[row]] : offsets[rows[row] + 1]].tobytes())

@@ -1,4 +1,4 @@
-"""Classes of a data set by name, and the rows of those that are kept."""
+"""Select the classes of a data set by name."""
 
 import difflib
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def class_list(classes: Sequence[str]) -> tuple[str, ...]:
-    """Class names from names, or from the one name of a bundled list or of a text file."""
+    """Class names: those given, or those in the bundled list or text file that a single entry names."""
     if len(classes) != 1:
         return tuple(classes)
     bundled = resources.files("mvcl.data") / "classes" / f"{classes[0]}.txt"
@@ -23,7 +23,7 @@ def class_list(classes: Sequence[str]) -> tuple[str, ...]:
 
 
 def keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
-    """The class names that are kept, in the order of the data; raises ValueError for one that they lack."""
+    """The names of the kept classes, in the order of the data; raises ValueError for an unknown name."""
     wanted = class_list(classes)
     unknown = [name for name in wanted if name not in names]
     if unknown:
@@ -36,7 +36,7 @@ def keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
 def select(
     labels: np.ndarray, names: tuple[str, ...], kept: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the kept classes, and their labels numbered among these; a label of -1 is unknown and stays."""
+    """Rows of the kept classes and their renumbered labels; the unknown label -1 is kept."""
     number = {name: i for i, name in enumerate(kept)}
     table = np.asarray([number.get(name, -1) for name in names], np.int32)
     new = np.where(labels < 0, -1, table[np.maximum(labels, 0)])

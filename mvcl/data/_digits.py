@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits as a tfds data set that needs neither TensorFlow nor a network."""
+"""scikit-learn's handwritten digits as a tfds data set that needs neither TensorFlow nor a network connection."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""scikit-learn's digits by six descriptions: views of different width and quality, offline."""
+"""scikit-learn's digits as six feature tables of different width and quality, offline."""
 
 import dataclasses
 
@@ -15,15 +15,15 @@ class DigitsViews:
     """scikit-learn's 1,797 handwritten digits as six tables of features; offline.
 
     Pixels, histograms of oriented gradients, histograms of local binary patterns, Fourier magnitudes, projection
-    profiles and moments. `train` and `test` both are the whole table, as clustering has it.
+    profiles and moments. `train` and `test` are both the whole table, as usual in clustering.
     """
 
     noise: bool = False
     """A seventh view of 64 columns of Gaussian noise, without information."""
     scaling: tuple[Scaling, ...] = ("minmax",)
-    """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one a view."""
+    """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one per view."""
     held_out: bool = False
-    """Every fifth digit is the split `test` and trains nothing."""
+    """Use every fifth digit as the split `test` and exclude it from training."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
@@ -39,7 +39,7 @@ class DigitsViews:
             "profiles": profiles(images),
             "moments": moments(images),
         }
-        # A border pixel that no digit touches is no measurement.
+        # Drop border pixels that are zero in all digits.
         views = {name: view[:, np.ptp(view, axis=0) > 0] for name, view in views.items()}
         if self.noise:
             noise = np.random.default_rng(_NOISE_SEED).normal(size=(len(images), _NOISE_COLUMNS))
@@ -49,12 +49,12 @@ class DigitsViews:
         return tables.splits(self.scaling, held_out=self.held_out)
 
 
-# scikit-image has the first two and the moments, but needs eight more packages for these few lines; they were
-# compared with its `hog`, `local_binary_pattern` and `moments_normalized`, equal to rounding errors.
+# scikit-image has the first two and the moments, but needs eight more packages. These functions equal its
+# `hog`, `local_binary_pattern` and `moments_normalized` up to rounding errors.
 
 
 def hog(images: np.ndarray, bins: int = 9, cell: int = 4) -> np.ndarray:
-    """Histograms of oriented gradients: (N, H, W) to (N, H/cell * W/cell * bins), of unit length each.
+    """Histograms of oriented gradients: (N, H, W) to (N, H/cell * W/cell * bins), rows of unit length.
 
     Central differences, 0 at the border; a pixel adds its gradient's length to the bin of its direction, modulo 180
     degrees. Dalal & Triggs 2005, one block, no interpolation between bins.
@@ -89,7 +89,7 @@ def lbp(images: np.ndarray, cell: int = 4) -> np.ndarray:
             for i, wy in ((0, 1 - fy), (1, fy))
             for j, wx in ((0, 1 - fx), (1, fx))
         )
-        signs.append(point >= images - 1e-12)  # equal neighbours are equal after interpolation, too
+        signs.append(point >= images - 1e-12)  # tolerance for the rounding of the interpolation
     ring = np.stack(signs, axis=-1)
     changes = (ring != np.roll(ring, 1, axis=-1)).sum(axis=-1)
     code = np.where(changes <= 2, ring.sum(axis=-1), 9)
@@ -98,7 +98,7 @@ def lbp(images: np.ndarray, cell: int = 4) -> np.ndarray:
 
 
 def fourier(images: np.ndarray) -> np.ndarray:
-    """log(1 + |F|) of the 2-D Fourier transform F: (N, H, W) to (N, H * (W/2 + 1)); a shift changes nothing."""
+    """log(1 + |F|) of the 2-D Fourier transform F: (N, H, W) to (N, H * (W/2 + 1)); invariant to shifts."""
     return np.log1p(np.abs(np.fft.rfft2(images))).reshape(len(images), -1)
 
 
@@ -114,7 +114,7 @@ def profiles(images: np.ndarray) -> np.ndarray:
 
 
 def moments(images: np.ndarray, order: int = 4) -> np.ndarray:
-    """Mass, centre of mass, and central moments of order 2 to 4 that no change of size changes: (N, H, W) to (N, 15).
+    """Mass, centre of mass, and scale-invariant central moments of order 2 to 4: (N, H, W) to (N, 15).
 
     η_pq = μ_pq / μ_00^(1 + (p+q)/2),  μ_pq = Σ (y - ȳ)^p (x - x̄)^q image(y, x). Hu 1962.
     """

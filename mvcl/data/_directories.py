@@ -1,4 +1,4 @@
-"""Where prepared data sets live, and who may write there."""
+"""Folders of prepared data sets, and a lock for writing them."""
 
 import fcntl
 import os
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def data_root(directory: str | None) -> str:
-    """Where prepared data sets live."""
+    """The folder of prepared data sets."""
     return os.path.expanduser(directory or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
 @contextmanager
 def lock(root: Path, name: str) -> Iterator[None]:
-    """One process prepares while the others wait."""
+    """Lock: one process prepares, the others wait."""
     root.mkdir(parents=True, exist_ok=True)
     with open(root / f".{name.replace('/', '_')}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Images of the same classes in several domains, as DomainNet has them."""
+"""Images of the same classes in several domains, such as DomainNet."""
 
 import dataclasses
 import io
@@ -23,7 +23,7 @@ _IMAGE = (None, None, 3)
 
 @dataclasses.dataclass(frozen=True)
 class _List:
-    """The images of one list: class numbers, and the encoded image of a row with its name."""
+    """Images of one list: class numbers, encoded images and names."""
 
     labels: np.ndarray
     encoded: Callable[[int], tuple[Path | io.BytesIO, str]]
@@ -35,8 +35,8 @@ class _List:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareDomains:
-    """Write the image files of all lists into ArrayRecord files, unchanged, for file systems that are slow with many
-    small files. Run again, it continues."""
+    """Copy the image files of all lists into ArrayRecord files, for file systems that are slow with many small files. A
+    repeated run resumes."""
 
     source: str = ""
     """DomainNet's folder: DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt."""
@@ -45,9 +45,9 @@ class PrepareDomains:
     max_corrupt: int = 10
     """Stop when more images than this cannot be decoded."""
     directory: str | None = None
-    """Folder to write; None is mvcl_domainnet under TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Folder to write; None: mvcl_domainnet under TFDS_DATA_DIR or ~/tensorflow_datasets."""
     verify: bool = False
-    """Check the checksums of what is prepared, and stop."""
+    """Verify the checksums of the prepared folder and exit."""
 
     def run(self) -> Path:
         """Write the folder and return it."""
@@ -72,7 +72,7 @@ class PrepareDomains:
                 try:
                     raw = path.read_bytes()
                     with Image.open(io.BytesIO(raw)) as image:
-                        image.draft("L", (32, 32))  # every byte is looked at, few pixels are made
+                        image.draft("L", (32, 32))  # decodes all bytes but few pixels
                         image.load()
                 except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
                     lost.append((str(path), f"image {path} cannot be decoded ({error})"))
@@ -98,32 +98,34 @@ class PrepareDomains:
 class DomainNet:
     """DomainNet, or any images of the same classes in several domains.
 
-    A training example is a class and shows one image of it from each seen domain, drawn anew each epoch, so a batch of
-    n is n classes; classes that a seen domain lacks are left out. `test` is the test list of the domain held out, and
-    every list is a split of its own, such as real/train.
+    A training example is a class; its views are one image of it from each training domain, drawn anew each epoch, so a
+    batch of n has n classes. Classes that a training domain lacks are left out. `test` is the test list of the held-out
+    domain, and each list is a split, such as real/train.
     """
 
     path: str = ""
-    """The folder: DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt with lines `DOMAIN/CLASS/FILE NUMBER`; or
-    one that `mvcl data prepare domainnet` wrote. Empty is where that writes."""
+    """Folder with DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt with lines `DOMAIN/CLASS/FILE NUMBER`; or
+    the output of `mvcl data prepare domainnet`. Empty: its default output folder."""
     domains: tuple[str, ...] = DOMAINS
     """The domains."""
     held_out: str = "sketch"
-    """Domain that training does not see; empty: it sees all, and `test` is all their test lists."""
+    """Domain that is excluded from training; empty: train on all, and `test` is all test lists."""
     classes: tuple[str, ...] = ()
     """Keep these classes only, as in the tfds source. Empty keeps all."""
     draw_seed: int = 0
-    """Seed of the draw of images."""
+    """Seed for drawing images."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`, and one for each domain and list."""
+        """The splits `train` and `test`, and one for each list."""
         if self.held_out and self.held_out not in self.domains:
             raise ValueError(
                 f"data.held_out must be one of {', '.join(self.domains)}, or empty; got {self.held_out!r}"
             )
         seen = tuple(domain for domain in self.domains if domain != self.held_out)
         if len(seen) < 2:
-            raise ValueError(f"data.domains must leave at least 2 to see, got {', '.join(seen) or 'none'}")
+            raise ValueError(
+                f"data.domains must have at least 2 domains for training, got {', '.join(seen) or 'none'}"
+            )
         path = Path(self.path or _default())
         if not self.path or _shards.is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
@@ -163,7 +165,7 @@ def _default() -> Path:
 
 
 def _plain(parts: Sequence[tuple[_List, np.ndarray]], labels: np.ndarray, names: tuple[str, ...]) -> Split:
-    """The chosen rows of some lists, one after the other."""
+    """A split of the chosen rows of several lists."""
     ends = np.cumsum([len(rows) for _, rows in parts])
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
@@ -180,7 +182,7 @@ def _train(
     domains: tuple[str, ...],
     seed: int,
 ) -> Split:
-    """One example a class that every part has."""
+    """One example for each class that every part has."""
     members = [[rows[labels == number] for number in range(len(names))] for _, rows, labels in parts]
     shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
     if not shared:
@@ -190,7 +192,7 @@ def _train(
         images = []
         for view, ((source, _, _), of) in enumerate(zip(parts, members)):
             rows = of[shared[row]]
-            # A hash of these four, so that it does not matter who reads the row, when, and after what.
+            # A hash of these four, so that the draw does not depend on process, time or order.
             draw = np.random.default_rng([seed, epoch, row, view]).integers(len(rows))
             images.append(source.read(int(rows[draw])))
         return tuple(images)
@@ -203,8 +205,8 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
     """Class names and the lists of a folder.
 
     Raises:
-      ValueError: the folder or a list is missing, or a list has a line that is not PATH NUMBER, leaves the folder,
-        names an image that is not there, or numbers a class otherwise than another line.
+      ValueError: the folder or a list is missing; or a line of a list is not PATH NUMBER, points outside the folder,
+        names a missing image, or gives a class another number than an earlier line.
     """
     if str(root) == "." or not root.is_dir():
         raise ValueError(f"{field} must be DomainNet's folder, got {'' if str(root) == '.' else str(root)!r}")
@@ -233,7 +235,7 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
                         f"{file.name}, line {line}: class {number} is {class_name}, elsewhere class "
                         f"{number_of[class_name]} is {class_name} and class {number} is {name_of[number]}"
                     )
-                # One listing a folder: asking for each of 600,000 files takes minutes on a network.
+                # One listing per folder: checking each of 600,000 files takes minutes on a network.
                 if folder not in there:
                     place = root / folder
                     there[folder] = {p.name for p in place.iterdir()} if place.is_dir() else set()
@@ -244,7 +246,7 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
             if missing:
                 raise ValueError(
                     f"{file.name} names {len(missing)} images that are not in {root}, such as {missing[0]}; "
-                    "unpack the domain's archive there, or take the cleaned lists"
+                    "unpack the domain's archive there, or use the cleaned lists"
                 )
             if not paths:
                 raise ValueError(f"{root / file.name} names no image")

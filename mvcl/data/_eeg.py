@@ -1,4 +1,4 @@
-"""Sleep EEG as views: one channel each, in scored windows of 30 seconds."""
+"""Sleep EEG in scored windows of 30 seconds; each channel is a view."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
 STAGES = ("W", "N1", "N2", "N3", "R")
 SECONDS = 30
 _CLIP = 20.0
-# Rechtschaffen and Kales' stages 3 and 4 are one in the manual of 2007. All else (unknown, movement) is no stage.
+# Stages 3 and 4 of Rechtschaffen and Kales are one stage in the manual of 2007. Unknown and movement are dropped.
 _STAGE_OF = {name: i for i, name in enumerate(STAGES)} | {
     f"Sleep stage {name}": i for name, i in (("W", 0), ("1", 1), ("2", 2), ("3", 3), ("4", 3), ("R", 4))
 }
@@ -34,9 +34,9 @@ class Recording:
     """A raw recording.
 
     Attributes:
-      signals: (channels, samples) in microvolt, NaN where the recorder gave nothing.
-      rate: samples a second.
-      stages: (first second, last second, stage number) of each scored stretch, in order.
+      signals: (channels, samples) in microvolt, NaN where the recorder gave no value.
+      rate: samples per second.
+      stages: (start, end, stage number) of each scored interval, in seconds, in order.
     """
 
     signals: np.ndarray
@@ -48,14 +48,13 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
     """Cut a recording into its scored windows of 30 s.
 
     Each channel is resampled by a polyphase filter, then scaled over the whole recording:
-    (x - median) / (interquartile range / 1.349), which is unit deviation for a normal signal and is not moved by
-    artefacts as the deviation would be; the result is clipped to 20. Windows follow the scoring, from the start of
-    each stretch; what is left of a stretch below 30 s is dropped, and so is a window that reaches past the end, that
-    has a sample without value, or a channel without any change. Of the time awake before the first and after the last
-    sleep, `wake_minutes` are kept.
+    (x - median) / (interquartile range / 1.349), which gives a normal signal unit deviation and is robust to artefacts;
+    the result is clipped to 20. Windows start at the start of each scored interval; a remainder below 30 s is dropped,
+    and so is a window that exceeds the recording, has a missing sample or a constant channel. Of the wake time before
+    the first and after the last sleep, `wake_minutes` are kept.
 
     Returns:
-      (n, channels, 30 rate) float32, (n,) int32 stages, and how many scored windows were dropped for their samples.
+      (n, channels, 30 rate) float32, (n,) int32 stages, and the number of scored windows dropped for their samples.
 
     Raises:
       CorruptExample: a channel is constant or empty, or nothing is scored.
@@ -65,14 +64,14 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
     ratio = Fraction(rate) / Fraction(recording.rate).limit_denominator(1000)
     signals = recording.signals
     if ratio != 1:
-        # Polyphase, not by the Fourier transform, which would wrap a night's end around to its start.
+        # Polyphase: the Fourier method treats the signal as periodic.
         signals = resample_poly(signals, ratio.numerator, ratio.denominator, axis=1)
     scaled = np.empty(signals.shape, np.float32)
     for channel, signal in enumerate(signals):
         known = signal[np.isfinite(signal)]
         low, middle, high = np.percentile(known, (25, 50, 75)) if len(known) else (0.0, 0.0, 0.0)
         if not high > low:
-            raise CorruptExample(f"channel {channel + 1} of {len(signals)} does not change")
+            raise CorruptExample(f"channel {channel + 1} of {len(signals)} is constant")
         scaled[channel] = ((signal - middle) / ((high - low) / 1.349)).clip(-_CLIP, _CLIP)
     seconds = scaled[0].size / rate
     starts, labels, dropped = [], [], 0
@@ -80,7 +79,7 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
         if not (math.isfinite(first) and math.isfinite(last)):
             raise CorruptExample(f"a stage is scored from {first} to {last} s")
         count = int((last - first) / SECONDS + 1e-6)
-        # A torn scoring may state any span; only windows inside the recording are gone through.
+        # A damaged scoring may have any interval; iterate only over windows inside the recording.
         inside = range(
             max(0, math.ceil(-first / SECONDS)), min(count, math.ceil((seconds - first) / SECONDS))
         )
@@ -113,10 +112,10 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
 
 
 def read_physionet2018(folder: Path, name: str, channels: Sequence[str]) -> Recording:
-    """FOLDER/NAME/NAME.{hea,mat,arousal}, or the three directly in FOLDER; a stage lasts until the next.
+    """FOLDER/NAME/NAME.{hea,mat,arousal}, or the three files in FOLDER; a stage lasts until the next one starts.
 
     Raises:
-      CorruptExample: a file is missing, torn, or not in WFDB's format.
+      CorruptExample: a file is missing, truncated, or not in WFDB's format.
       ValueError: the record has no such channel.
     """
     wfdb = _library("wfdb")
@@ -132,10 +131,10 @@ def read_physionet2018(folder: Path, name: str, channels: Sequence[str]) -> Reco
         marks = [(int(at) / rate, note.strip("\x00 ")) for at, note in zip(notes.sample, notes.aux_note)]
     except UnknownChannel:
         raise
-    # What wfdb raises for a torn file is whatever its parsing runs into.
+    # wfdb may raise any exception for a damaged file.
     except Exception as error:
         raise CorruptExample(f"recording {path} cannot be read: {_words(error)}") from error
-    # Arousals, '(…' and '…)', stand between the stages and end none.
+    # Arousals, '(…' and '…)', are annotated between stages and do not end one.
     stages = [(at, note) for at, note in marks if note in _STAGE_OF or note in ("U", "?")]
     ends = [at for at, _ in stages[1:]] + [signals.shape[1] / rate]
     return Recording(signals, rate, _scored([(at, end, note) for (at, note), end in zip(stages, ends)]))
@@ -145,7 +144,7 @@ def read_sleep_edfx(folder: Path, name: str, channels: Sequence[str]) -> Recordi
     """The signals NAME (…-PSG.edf) with the hypnogram beside it, whose name shares the first 7 letters.
 
     Raises:
-      CorruptExample: a file is torn or not EDF, or there is not just one hypnogram.
+      CorruptExample: a file is truncated or not EDF, or there is not exactly one hypnogram.
       ValueError: the recording has no such channel.
     """
     mne = _library("mne")
@@ -160,7 +159,7 @@ def read_sleep_edfx(folder: Path, name: str, channels: Sequence[str]) -> Recordi
             _check_edf(file)
         header = mne.io.read_raw_edf(path, stim_channel=None, verbose="ERROR")
         _check_channels(channels, header.ch_names, str(path))
-        # Only these, or mne resamples all to the fastest channel.
+        # Read only these: mne resamples all channels to the highest rate.
         raw = mne.io.read_raw_edf(path, include=list(channels), stim_channel=None, verbose="ERROR")
         signals, rate = raw.get_data(picks=list(channels), verbose="ERROR") * 1e6, float(raw.info["sfreq"])
         notes = mne.read_annotations(hypnograms[0])
@@ -170,7 +169,7 @@ def read_sleep_edfx(folder: Path, name: str, channels: Sequence[str]) -> Recordi
         ]
     except (UnknownChannel, CorruptExample):
         raise
-    except Exception as error:  # mne's parsing, too, raises whatever it runs into
+    except Exception as error:  # mne may raise any exception for a damaged file
         raise CorruptExample(f"recording {path} cannot be read: {_words(error)}") from error
     return Recording(signals, rate, _scored(spans))
 
@@ -182,29 +181,29 @@ _READERS: dict[str, Callable[[Path, str, Sequence[str]], Recording]] = {
 
 
 class UnknownChannel(ValueError):
-    """A recording lacks a channel that was asked for: the same for all, so not a corrupt file."""
+    """A recording lacks a requested channel. Not a `CorruptExample`: other recordings lack it too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareEeg:
-    """Cut recordings into scored windows of 30 s, resampled and scaled, once. Run again, it continues."""
+    """Resample and scale recordings and cut them into scored windows of 30 s. A repeated run resumes."""
 
     source: str = ""
     """Folder of the raw recordings, as downloaded."""
     format: Format = "physionet2018"
-    """physionet2018: WFDB, a folder or three files a subject; sleep_edfx: *-PSG.edf and *-Hypnogram.edf."""
+    """physionet2018: WFDB, a folder or three files per subject; sleep_edfx: *-PSG.edf and *-Hypnogram.edf."""
     channels: tuple[str, ...] = ()
-    """Channels to keep, one view each; none named are the 6 of PhysioNet 2018, or the 2 of SleepEDFx."""
+    """Channels to keep, one view each; empty: the 6 of PhysioNet 2018, or the 2 of SleepEDFx."""
     rate: int = 100
-    """Samples a second after resampling."""
+    """Samples per second after resampling."""
     wake_minutes: float = 30.0
-    """Minutes awake to keep before the first and after the last sleep."""
+    """Minutes of wake time to keep before the first and after the last sleep."""
     max_corrupt: int = 10
     """Stop when more recordings than this cannot be read."""
     directory: str | None = None
-    """Folder to write; None is mvcl_eeg_FORMAT under TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Folder to write; None: mvcl_eeg_FORMAT under TFDS_DATA_DIR or ~/tensorflow_datasets."""
     verify: bool = False
-    """Check the checksums of what is prepared, and stop."""
+    """Verify the checksums of the prepared folder and exit."""
 
     def run(self) -> Path:
         """Write the folder and return it."""
@@ -213,7 +212,7 @@ class PrepareEeg:
             _shards.verify(directory, "eeg")
             return directory
         if self.rate < 1:
-            raise ValueError(f"rate must be at least 1 sample a second, got {self.rate}")
+            raise ValueError(f"rate must be at least 1 sample per second, got {self.rate}")
         if self.wake_minutes < 0:
             raise ValueError(f"wake_minutes must be at least 0, got {self.wake_minutes}")
         source = Path(self.source)
@@ -229,7 +228,7 @@ class PrepareEeg:
                 cut, stages, dropped = windows(recording, self.rate, self.wake_minutes)
             except CorruptExample as error:
                 raise CorruptExample(f"recording {name}: {error}") from error
-            # Half precision: 2^-11 of a clipped signal is finer than the recorder's own steps.
+            # Half precision: its relative error of 2^-11 is below the recorder's resolution.
             records = [window.astype("<f2").tobytes() for window in cut]
             facts = {"subject": _subject(name, self.format), "labels": stages.tolist(), "dropped": dropped}
             return _shards.Item(records, facts)
@@ -246,7 +245,7 @@ class PrepareEeg:
             settings,
             names,
             read,
-            per_shard=8,  # 994 nights in 125 files, which a process may hold open
+            per_shard=8,  # 994 nights in 125 files, few enough to keep open
             max_corrupt=self.max_corrupt,
             unit="recording",
         )
@@ -254,26 +253,26 @@ class PrepareEeg:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Eeg:
-    """Sleep EEG in windows of 30 s, a channel a view, from a folder that `mvcl data prepare eeg` wrote.
+    """Sleep EEG in windows of 30 s, one view per channel, from a folder written by `mvcl data prepare eeg`.
 
-    Subjects are drawn into training and test, so that no subject is in both. The label is the sleep stage.
+    Subjects are split into training and test at random; no subject is in both. The label is the sleep stage.
     """
 
     path: str = ""
-    """The prepared folder; empty is where `prepare` writes PhysioNet 2018."""
+    """The prepared folder; empty: the default output folder for PhysioNet 2018."""
     channels: tuple[str, ...] = ()
-    """Channels to use as views, in this order; none named are all that were prepared."""
+    """Channels to use as views, in this order; empty: all prepared channels."""
     test_fraction: float = 0.2
-    """Share of the subjects that is held out."""
+    """Share of the subjects in the test split."""
     split_seed: int = 0
-    """Seed of the draw of subjects."""
+    """Seed for the split of subjects."""
     transfer: str = ""
     """A second prepared folder, opened as the splits transfer/train and transfer/test with all its channels."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
         if not 0 < self.test_fraction < 1:
-            raise ValueError(f"data.test_fraction must lie between 0 and 1, got {self.test_fraction}")
+            raise ValueError(f"data.test_fraction must be between 0 and 1, got {self.test_fraction}")
         splits = _open(
             Path(self.path or _default("physionet2018")), self.channels, self.test_fraction, self.split_seed
         )
@@ -283,7 +282,7 @@ class Eeg:
         return splits
 
     def expected(self) -> Outline:
-        """PhysioNet 2018 as `prepare` leaves it: about 900 windows for each of 795 training subjects."""
+        """Outline of the prepared PhysioNet 2018: about 900 windows for each of 795 training subjects."""
         views = len(self.channels) or len(CHANNELS["physionet2018"])
         spec = ExampleSpec(((SECONDS * 100,),) * views, given=True)
         return Outline(795 * 900, len(STAGES), spec)
@@ -337,7 +336,8 @@ def _recordings(source: Path, format: str) -> list[str]:
 
 
 def _subject(name: str, format: str) -> str:
-    """SC4ssN… and ST7ssN… are night N of subject ss; a record of PhysioNet 2018 is a subject."""
+    """Subject of a recording: SC4ssN… and ST7ssN… are night N of subject ss; in PhysioNet 2018 each record is a
+    subject."""
     return Path(name).name[:5] if format == "sleep_edfx" else name
 
 
@@ -352,7 +352,7 @@ def _check_channels(wanted: Sequence[str], there: Sequence[str], origin: str) ->
 
 
 def _check_edf(path: Path) -> None:
-    """Raise CorruptExample for an EDF file shorter than its header states; mne would read its beginning."""
+    """Raise CorruptExample for an EDF file shorter than its header states; mne reads it without an error."""
     with open(path, "rb") as file:
         fixed = file.read(256)
         try:
@@ -363,7 +363,7 @@ def _check_edf(path: Path) -> None:
             raise CorruptExample(f"{path} is not an EDF file") from error
     size, wanted = path.stat().st_size, header + 2 * records * samples
     if records >= 0 and size < wanted:
-        raise CorruptExample(f"{path} is torn: it has {size} bytes, by its header {wanted}")
+        raise CorruptExample(f"{path} is truncated: it has {size} bytes, its header states {wanted}")
 
 
 def _words(error: Exception) -> str:
@@ -374,5 +374,5 @@ def _library(name: str) -> Any:
     import importlib
 
     with _extras.needed("eeg", by="reading EEG"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # wfdb 4.3 trips over a deprecation in pandas 3.1 as it is imported
+        warnings.simplefilter("ignore")  # importing wfdb 4.3 with pandas 3.1 gives a deprecation warning
         return importlib.import_module(name)

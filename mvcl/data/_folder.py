@@ -14,15 +14,15 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".ti
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Folder:
-    """A folder of images: PATH/train/CLASS/*.jpg and PATH/test/CLASS/*.jpg (or `val`), sizes may differ.
+    """A folder of images: PATH/train/CLASS/*.jpg and PATH/test/CLASS/*.jpg (or `val`); sizes may differ.
 
-    With class folders directly under PATH, every fifth image in name order, class by class, is the test split.
+    With class folders directly under PATH, every fifth image of each class, in name order, is in the test split.
     """
 
     path: str = ""
     """The folder."""
     classes: tuple[str, ...] = ()
-    """Keep these classes only, as in the tfds source. Empty keeps all."""
+    """Keep only these classes, as in the tfds source. Empty keeps all."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""

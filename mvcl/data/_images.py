@@ -1,4 +1,4 @@
-"""Encoded images: decoding, sizes, and splits of them."""
+"""Splits of encoded images."""
 
 import dataclasses
 import io
@@ -13,7 +13,7 @@ from PIL import Image, UnidentifiedImageError
 
 from mvcl.data._splits import CorruptExample, ExampleSpec, Split
 
-# A split whose decoded images all have one size and take no more than this is decoded once and kept.
+# Splits of equally sized images of at most this many decoded bytes are kept in memory.
 _IN_MEMORY_BYTES = 1 << 30
 
 
@@ -24,14 +24,14 @@ def encoded_split(
     name: Callable[[int], str],
     origin: str,
 ) -> Split:
-    """A split of encoded images; grey where all are, else RGB, and in memory where they have one size and fit.
+    """A split of encoded images: grey if all are, else RGB; decoded in memory if they have one size and fit.
 
     Args:
       labels: (N,) class numbers.
       class_names: name of each class.
       encoded: row -> the file, or its bytes.
-      name: row -> what the image is called in messages.
-      origin: what the split is called in messages.
+      name: row -> name of the image in messages.
+      origin: name of the split in messages.
 
     Raises:
       ValueError: no image can be opened.
@@ -40,7 +40,7 @@ def encoded_split(
         found = list(pool.map(lambda row: header(encoded(row)), range(len(labels)), chunksize=64))
     headers = [one for one in found if one is not None]
     if not headers:
-        raise ValueError(f"{origin}: none of the images can be opened, the first being {name(0)}")
+        raise ValueError(f"{origin}: none of the images can be opened; the first is {name(0)}")
     mode, channels = ("L", 1) if all(one[2] in ("1", "L") for one in headers) else ("RGB", 3)
     sizes = {one[:2] for one in headers}
     width, height = next(iter(sizes)) if len(sizes) == 1 else (None, None)
@@ -53,16 +53,16 @@ def encoded_split(
 
 
 def maybe_in_memory(split: Split) -> Split:
-    """The split with its images decoded and kept, where they have one size and fit."""
+    """The split with its images decoded in memory, if they have one size and fit."""
     shape = split.spec.image_shape
     if shape is None or len(split) * math.prod(shape) > _IN_MEMORY_BYTES:
         return split
-    # Decoding releases the interpreter's lock, so threads help.
+    # Decoding releases the GIL, so threads help.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             images = list(pool.map(lambda row: split.read(row, 0)[0], range(len(split)), chunksize=256))
         except CorruptExample:
-            return split  # read when its turn comes, where what to do about it is known
+            return split  # the reader handles the corrupt image
     kept = np.stack(images) if images else np.zeros((0, *shape), np.uint8)
     return dataclasses.replace(split, arrays=(kept,))
 
@@ -73,11 +73,11 @@ def decode(data: str | Path | io.BytesIO, name: str, mode: str = "RGB") -> np.nd
         with Image.open(data) as image:
             return three_axes(np.asarray(image.convert(mode)))
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise CorruptExample(f"{name} cannot be decoded ({error}); mend or remove it") from error
+        raise CorruptExample(f"{name} cannot be decoded ({error}); repair or remove it") from error
 
 
 def header(path: Path | io.BytesIO) -> tuple[int, int, str] | None:
-    """Width, height and mode; None if the file is no image; reading it raises the error."""
+    """Width, height and mode; None if the file is not an image, which `read` raises for."""
     try:
         with Image.open(path) as image:
             return (*image.size, image.mode)
@@ -86,5 +86,5 @@ def header(path: Path | io.BytesIO) -> tuple[int, int, str] | None:
 
 
 def three_axes(image: np.ndarray) -> np.ndarray:
-    """(H, W, C) of (H, W) too."""
+    """(H, W) or (H, W, C) to (H, W, C)."""
     return image[..., None] if image.ndim == 2 else image

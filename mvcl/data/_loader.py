@@ -1,4 +1,4 @@
-"""Batches: shuffled for training, a function of the step alone; or every example once, in order."""
+"""Batches: shuffled for training, as a function of the step; or every example once, in order."""
 
 import dataclasses
 from collections import deque
@@ -23,13 +23,13 @@ Crop = Callable[[Example, int, int], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """Reads the examples of a split: all that training, evaluation and pictures see comes through here.
+    """Reads the examples of a split, for training, evaluation and pictures.
 
     Attributes:
       split: the examples.
       part: name of the split in messages; the corrupt examples of `train` are shared with other processes.
-      reading: what is being read, and what cannot be.
-      crop: makes images of one size; None takes the arrays as they are.
+      reading: records what is being read and the corrupt examples.
+      crop: makes images of one size; None leaves the arrays unchanged.
     """
 
     split: Split
@@ -39,14 +39,14 @@ class Reader:
 
     @property
     def in_memory(self) -> bool:
-        """Whether nothing is to be read or cropped."""
+        """Whether all arrays are in memory and need no crop."""
         return self.split.arrays is not None and self.crop is None
 
     def example(self, row: int, epoch: int = 0, step: int = 0) -> Example | None:
-        """The arrays of an example; None if it cannot be read, which is counted as seen first at this step.
+        """The arrays of an example; None if it cannot be read, which is recorded for this step.
 
         Raises:
-          CorruptExample: it is one too many.
+          CorruptExample: the limit is exceeded.
         """
         name = self.split.name
         try:
@@ -58,13 +58,13 @@ class Reader:
         return arrays if self.crop is None else (self.crop(arrays, epoch, row),)
 
     def readable(self, rows: Sequence[int] | np.ndarray) -> Iterator[tuple[int, Example]]:
-        """Those of the rows that can be read, with their arrays, in order."""
+        """The readable rows with their arrays, in order."""
         for row in map(int, rows):
             if (example := self.example(row)) is not None:
                 yield row, example
 
     def batch(self, rows: np.ndarray, examples: Sequence[Example] | None = None) -> Batch:
-        """The inputs of these rows: `images`, or `views` and `present`, from their arrays or from memory."""
+        """The inputs of these rows: `images`, or `views` and `present`; from `examples`, or from memory if None."""
         if examples is None:
             return inputs(self.split, rows)
         if examples:
@@ -75,19 +75,20 @@ class Reader:
 
 
 def inputs(split: Split, rows: np.ndarray, arrays: tuple[np.ndarray, ...] | None = None) -> Batch:
-    """What a program takes of these rows: `images`; or `views`, zero where missing, and `present` if some are."""
+    """The inputs of a step for these rows: `images`; or `views`, zero where missing, with `present` if views may be
+    missing."""
     arrays = split.take(rows) if arrays is None else arrays
     if not split.spec.given:
         (images,) = arrays
         return {"images": images}
     if split.present is None:
         return {"views": arrays}
-    there = split.present[rows]
-    shown = tuple(
-        np.where(there[:, l].reshape((-1,) + (1,) * (view.ndim - 1)), view, 0).astype(view.dtype)
+    present = split.present[rows]
+    views = tuple(
+        np.where(present[:, l].reshape((-1,) + (1,) * (view.ndim - 1)), view, 0).astype(view.dtype)
         for l, view in enumerate(arrays)
     )
-    return {"views": shown, "present": there}
+    return {"views": views, "present": present}
 
 
 def batches(
@@ -102,28 +103,28 @@ def batches(
     crop: Crop | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
-    """Endless shuffled batches; this process gets its block of consecutive rows of each global batch.
+    """Infinite shuffled batches; this process gets its block of consecutive rows of each global batch.
 
-    The order is one permutation an epoch, drawn from `seed`. An epoch is len(split) // batch_size steps; what is
-    left over sits that epoch out, so that no batch holds an example twice, which would be its own negative. Any
-    number of processes and threads sees the same global batches. In place of an example that cannot be read comes one
-    from outside the batch, drawn from seed, step and place alone; should two places in a small split draw the same, it
-    appears twice.
+    The order is one permutation per epoch, drawn from `seed`. An epoch has len(split) // batch_size steps; the
+    remaining examples are not used in that epoch, so that no batch has an example twice, which would be its own
+    negative. The global batches do not depend on the number of processes and threads. An unreadable example is
+    replaced by one from outside the batch, drawn from seed, step and place; in a small split two places may draw
+    the same one.
 
     Args:
       split: the examples.
       batch_size: rows of the global batch, a multiple of process_count.
-      seed: seed of the order.
-      first_step: step whose batch comes first.
-      process_index: which block of rows is read here.
-      process_count: how many processes share a batch.
-      threads: batches that are read at once.
+      seed: of the order.
+      first_step: step of the first batch.
+      process_index: index of this process, which selects the block.
+      process_count: number of processes that share a batch.
+      threads: number of batches read in parallel.
       crop: (arrays of an example, epoch, row) -> (k, H, W, C), for images of different sizes.
-      reading: takes note of what is read and of what cannot be; None allows no corrupt example.
+      reading: records what is being read and the corrupt examples; None allows no corrupt example.
 
     Raises:
       ValueError: batch_size is not a multiple of process_count, or larger than the split; or crop is missing.
-      CorruptExample: more examples cannot be read than `reading` allows.
+      CorruptExample: more corrupt examples than `reading` allows.
     """
     if batch_size % process_count:
         raise ValueError(
@@ -151,7 +152,7 @@ def batches(
         return batch | reader.batch(mine, examples)
 
     def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:
-        """Row and arrays of the example at a place of the global batch, or of the one that takes its place."""
+        """Row and arrays of the example at a place of the global batch, or of its replacement."""
         for row in _candidates(index, place, len(split), seed, step):
             if (arrays := reader.example(row, epoch, step)) is not None:
                 return row, arrays
@@ -173,22 +174,22 @@ def in_order(
     crop: Crop | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
-    """Every example once that can be read; each process has its share, and as many batches as the others.
+    """Every readable example once; each process reads its share, in the same number of batches as the others.
 
     Args:
       split: the examples.
       part: name of the split in messages.
       batch_size: rows of a global batch, a multiple of process_count; the last may have fewer.
-      process_index: which block of rows is read here.
-      process_count: how many processes share a batch.
+      process_index: index of this process, which selects the block.
+      process_count: number of processes that share a batch.
       crop: (arrays of an example, epoch, row) -> (H, W, C), for images of different sizes.
-      reading: takes note of what is read and of what cannot be; None allows no corrupt example.
+      reading: records what is being read and the corrupt examples; None allows no corrupt example.
 
     Yields:
       `index` (b,), the rows, and `inputs`: images (b, H, W, C), or a mapping of `views` and `present`.
 
     Raises:
-      CorruptExample: more examples cannot be read than `reading` allows.
+      CorruptExample: more corrupt examples than `reading` allows.
     """
     reader = Reader(split, part, Reading() if reading is None else reading, crop)
     size, share = len(split), batch_size // process_count
@@ -204,18 +205,18 @@ def in_order(
 
 
 def _candidates(index: np.ndarray, place: int, size: int, seed: int, step: int) -> Iterator[int]:
-    """The row at a place of a batch, and those that may take its place, in an order that every process finds alike."""
+    """The row at a place of a batch, then its replacements, in an order that is the same in every process."""
     yield int(index[place])
     outside = np.setdiff1d(np.arange(size), index)
     if not len(outside):  # the batch is the whole split
         outside = np.delete(index, place)
     pool = np.random.default_rng((seed, step)).permutation(outside)
-    # Places begin at different rows of the pool, so that two of them do not draw the same.
+    # Places start at different rows of the pool, so that two of them draw different rows.
     yield from (int(row) for row in np.roll(pool, -place))
 
 
 def to_devices(stream: Iterator[Batch], sharding: NamedSharding, ahead: int = 2) -> Iterator[Batch]:
-    """Global arrays over the devices of all processes, `ahead` batches early so that copies overlap compute."""
+    """Global arrays over the devices of all processes, prefetched by `ahead` batches so that copies overlap compute."""
 
     def put(batch: Batch) -> Batch:
         return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch)

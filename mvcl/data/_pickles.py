@@ -1,8 +1,8 @@
-"""Pickled arrays read without running what the file says.
+"""Read pickled numpy arrays without running code from the file.
 
-A pickle names functions and calls them. Here every name that it may use stands for a function of this module, which
-keeps the pieces of an array and builds it from raw bytes, as `np.frombuffer` does; any other name is refused before it
-is looked up. numpy's own unpickling is not among them, since a made-up dtype could read outside of the array.
+A pickle names functions and calls them. Here each allowed name is replaced by a function of this module, which
+collects the parts of an array and builds it from raw bytes, as `np.frombuffer` does; any other name raises an error
+before it is looked up. numpy's own unpickling is not used, since a forged dtype could read outside of the array.
 """
 
 import math
@@ -23,14 +23,14 @@ class _Dtype:
             or name[:1] not in "?bBiufcUSO"
             or not (name[1:].isdigit() or not name[1:])
         ):
-            raise pickle.UnpicklingError(f"arrays of dtype {name!r} are not admitted")
+            raise pickle.UnpicklingError(f"arrays of dtype {name!r} are not allowed")
         self.name, self.order = name, "="
 
     def __setstate__(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) < 5 or any(part is not None for part in state[2:5]):
-            raise pickle.UnpicklingError("arrays with fields are not admitted")
+            raise pickle.UnpicklingError("arrays with fields are not allowed")
         if state[1] not in ("<", ">", "=", "|"):
-            raise pickle.UnpicklingError(f"byte order {state[1]!r} is not admitted")
+            raise pickle.UnpicklingError(f"byte order {state[1]!r} is not allowed")
         self.order = state[1]
 
     def dtype(self) -> np.dtype:
@@ -38,7 +38,7 @@ class _Dtype:
 
 
 class _Array:
-    """The pieces of an array."""
+    """The parts of an array."""
 
     def __init__(self) -> None:
         self.pieces: tuple[Any, ...] = ((0,), _Dtype("u1"), "C", b"")
@@ -53,7 +53,7 @@ class _Array:
         shape, dtype, order, raw = self.pieces
         sizes = isinstance(shape, tuple) and all(isinstance(n, int) and n >= 0 for n in shape)
         if not sizes or not isinstance(dtype, _Dtype) or order not in ("C", "F"):
-            raise pickle.UnpicklingError(f"an array of shape {shape!r} is not admitted")
+            raise pickle.UnpicklingError(f"an array of shape {shape!r} is not allowed")
         kind, count = dtype.dtype(), math.prod(shape)
         if kind.hasobject:
             if not isinstance(raw, list) or len(raw) != count:
@@ -62,7 +62,7 @@ class _Array:
             for i, value in enumerate(raw):
                 flat[i] = _plain(value, seen)
         else:
-            if isinstance(raw, str):  # Python 2 wrote bytes as text
+            if isinstance(raw, str):  # Python 2 pickles store bytes as text
                 raw = raw.encode("latin1")
             if not isinstance(raw, (bytes, bytearray)) or len(raw) != count * kind.itemsize:
                 raise pickle.UnpicklingError(
@@ -89,20 +89,20 @@ class _Scalar(_Array):
 
 def _encode(text: Any, encoding: Any) -> bytes:
     if not isinstance(text, str) or encoding != "latin1":
-        raise pickle.UnpicklingError(f"encoding {encoding!r} is not admitted")
+        raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed")
     return text.encode("latin1")
 
 
 def _bytes(raw: Any = b"", encoding: Any = "latin1") -> bytes:
     if isinstance(raw, str):
         return _encode(raw, encoding)
-    if not isinstance(raw, bytes):  # bytes(10**12) would take the memory
-        raise pickle.UnpicklingError("bytes are admitted of bytes and of text only")
+    if not isinstance(raw, bytes):  # bytes(10**12) would allocate that much memory
+        raise pickle.UnpicklingError("bytes() is allowed for bytes and text only")
     return raw
 
 
 def _ndarray(*_: Any) -> Any:
-    raise pickle.UnpicklingError("numpy.ndarray is admitted as a name only")
+    raise pickle.UnpicklingError("numpy.ndarray may be named but not called")
 
 
 _BUILTINS = {"bytes": _bytes, "bytearray": _bytes, "set": set, "frozenset": frozenset}
@@ -129,38 +129,38 @@ class _Unpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        """The stand-in of an admitted name."""
+        """The replacement of an allowed name."""
         if (module, name) not in self.admitted:
             raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}; admitted are numpy arrays, numbers, text, lists, tuples, sets and dicts"
+                f"it uses {module}.{name}; allowed are numpy arrays, numbers, text, lists, tuples, sets and dicts"
             )
         return self.admitted[module, name]
 
 
 def load(path: Path) -> Any:
-    """What a pickle of plain containers and numpy arrays holds.
+    """The content of a pickle of plain containers and numpy arrays.
 
     Raises:
-      ValueError: the file asks for anything else, or is not a whole pickle.
+      ValueError: the file uses anything else, or is not a complete pickle.
     """
     try:
         with open(path, "rb") as file:
             return _plain(_Unpickler(file, encoding="latin1").load(), {})
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is refused: {error or type(error).__name__}") from error
+        raise ValueError(f"{path} cannot be unpickled: {error or type(error).__name__}") from error
     except (IndexError, KeyError, OverflowError, MemoryError, RecursionError, ImportError) as error:
-        raise ValueError(f"{path} is no sound pickle: {type(error).__name__} {error}") from error
+        raise ValueError(f"{path} is not a valid pickle: {type(error).__name__} {error}") from error
 
 
 def _plain(value: Any, seen: dict[int, Any]) -> Any:
-    """The value with every piece of an array put together; what is shared stays shared."""
+    """The value with all arrays built; shared objects stay shared."""
     if id(value) in seen:
         return seen[id(value)][1]
     if isinstance(value, _Array):
         array = value.array(seen)
         found: Any = array[()] if isinstance(value, _Scalar) else array
     elif isinstance(value, (_Dtype, type(_plain), type)):
-        raise pickle.UnpicklingError("it holds a function or a dtype")
+        raise pickle.UnpicklingError("it contains a function or a dtype")
     elif isinstance(value, dict):
         found = {}
         seen[id(value)] = (value, found)
@@ -175,5 +175,5 @@ def _plain(value: Any, seen: dict[int, Any]) -> Any:
         found = type(value)(_plain(item, seen) for item in value)
     else:
         return value
-    seen[id(value)] = (value, found)  # the value too, or its id could be given to another
+    seen[id(value)] = (value, found)  # keep the value, or its id could be reused
     return found

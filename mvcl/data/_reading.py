@@ -1,4 +1,4 @@
-"""Corrupt examples and stalled readers: what is passed over, and how long to wait."""
+"""Corrupt examples and stalled readers: how many to skip, and how long to wait."""
 
 import queue
 import sys
@@ -14,29 +14,26 @@ T = TypeVar("T")
 
 
 class StalledReader(RuntimeError):
-    """No batch came for too long; the message names what is being read."""
+    """No batch arrived in time; the message names the file being read."""
 
 
 class Reading:
-    """What readers do at the moment, and which examples they could not read.
+    """Records what is being read and which examples are corrupt.
 
-    A corrupt example is passed over and another takes its place, up to `limit` of them in the run, each counted once
-    however often its turn comes. Thread-safe.
+    Up to `limit` corrupt examples are skipped in a run, each counted once. Thread-safe.
     """
 
     def __init__(self, limit: int = 0, known: Iterable[int] = ()) -> None:
         self._limit = limit
         self._lock = threading.Lock()
         self._busy: dict[int, tuple[str, float]] = {}
-        self._found: dict[
-            tuple[str, int], tuple[int, str]
-        ] = {}  # (split, row) -> step of first sight, message
+        self._found: dict[tuple[str, int], tuple[int, str]] = {}  # (split, row) -> first step, message
         self._shared: set[int] = set(known)
         self.passed: set[int] = set(known)
 
     @contextmanager
     def at(self, what: str) -> Iterator[None]:
-        """Reading this, in this thread."""
+        """Context of reading `what` in this thread."""
         thread = threading.get_ident()
         self._busy[thread] = (what, time.monotonic())
         try:
@@ -48,7 +45,7 @@ class Reading:
         """Count an example that cannot be read.
 
         Raises:
-          CorruptExample: it is one too many.
+          CorruptExample: the limit is exceeded.
         """
         with self._lock:
             new = (split, row) not in self._found
@@ -57,13 +54,13 @@ class Reading:
             again = {("train", r) for r in self.passed} - self._found.keys()
             count = len(self._found) + len(again)
         if count > self._limit:
-            raise CorruptExample(self._refusal(str(error), count)) from error
+            raise CorruptExample(self._limit_message(str(error), count)) from error
         if new:
-            print(f"mvcl: an example is passed over: {error}", file=sys.stderr, flush=True)
+            print(f"mvcl: skipped a corrupt example: {error}", file=sys.stderr, flush=True)
 
     def unshared(self, step: int, most: int) -> list[int]:
-        """Rows of the training split, at most so many, found corrupt in batches up to this step, that no other process
-        knows; they count as shared from now on."""
+        """At most `most` corrupt training rows of batches up to this step that were not shared yet; marks them as
+        shared."""
         with self._lock:
             rows = [
                 row
@@ -74,39 +71,40 @@ class Reading:
         return rows
 
     def add_shared(self, rows: Iterable[int]) -> None:
-        """Add the corrupt rows of the training split that all processes shared.
+        """Add corrupt training rows received from all processes.
 
         Raises:
-          CorruptExample: together they are too many.
+          CorruptExample: the limit is exceeded.
         """
         new = [row for row in rows if row not in self.passed]
         self.passed.update(new)
         if new and len(self.passed) > self._limit:
             mine = next((row for row in new if ("train", row) in self._found), None)
-            message = f"training example {new[-1]} cannot be read; the process that read it printed why"
+            message = (
+                f"training example {new[-1]} cannot be read; the process that read it printed the reason"
+            )
             message = message if mine is None else self._found["train", mine][1]
-            raise CorruptExample(self._refusal(message, len(self.passed)))
+            raise CorruptExample(self._limit_message(message, len(self.passed)))
 
     def longest(self) -> tuple[str, float] | None:
-        """What has been read for the longest time, and for how many seconds; None if nothing is."""
+        """The longest current read and its seconds; None if nothing is being read."""
         busy = list(self._busy.values())
         if not busy:
             return None
         what, since = min(busy, key=lambda entry: entry[1])
         return what, time.monotonic() - since
 
-    def _refusal(self, message: str, count: int) -> str:
-        counted = f"it is number {count} that cannot be read" if self._limit else "none is passed over"
-        return f"{message}; {counted} with --train.corrupt-limit {self._limit}"
+    def _limit_message(self, message: str, count: int) -> str:
+        return f"{message}; this is corrupt example {count}, and --train.corrupt-limit is {self._limit}"
 
 
 def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[T, None, None]:
-    """The same items, drawn by another thread; an error names what is read when none comes for so long.
+    """The items of a stream, read in another thread; raises an error if an item takes too long.
 
     Args:
-      stream: what to draw from.
-      seconds: how long to wait for an item; 0 is for ever.
-      reading: what the readers do.
+      stream: the items.
+      seconds: how long to wait for an item; 0: no limit.
+      reading: records what is being read, for the error message.
 
     Raises:
       StalledReader: an item took longer.
@@ -128,7 +126,7 @@ def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[
                 if ended.is_set():
                     return
             hand_over("end", None)
-        except BaseException as error:  # to be raised where the items are taken
+        except BaseException as error:  # raised in the consuming thread
             hand_over("error", error)
 
     threading.Thread(target=draw, name="mvcl reader", daemon=True).start()
@@ -148,8 +146,8 @@ def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[
 
 
 def _stalled(seconds: float, at: tuple[str, float] | None) -> str:
-    where = f"a reader has been at {at[0]} for {at[1]:.0f} s" if at else "no example is being read"
+    where = f"{at[0]} has been read for {at[1]:.0f} s" if at else "no example is being read"
     return (
-        f"no batch for {seconds:g} s (--train.stall-seconds): {where}. Look at that file and at the disk or network it "
-        "lies on; the same command continues from the newest checkpoint"
+        f"no batch for {seconds:g} s (--train.stall-seconds): {where}. Check that file and its disk or network; "
+        "repeat the command to resume from the newest checkpoint"
     )

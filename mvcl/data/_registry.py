@@ -1,4 +1,4 @@
-"""The sources of examples, and what prepares them, by name."""
+"""Sources of examples and their preparation, by name."""
 
 from mvcl.data._arrays import Arrays
 from mvcl.data._digits_views import DigitsViews

@@ -1,4 +1,4 @@
-"""Utterances as text, audio and vision feature sequences with a sentiment to regress on."""
+"""Utterances as text, audio and vision feature sequences, with a sentiment score for regression."""
 
 import dataclasses
 import tokenize
@@ -21,17 +21,17 @@ _EXPECTED: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
     "mosei": (16_326, ((50, 768), (500, 74), (500, 35))),
     "chsims": (1_368, ((39, 768), (400, 33), (55, 709))),
 }
-_RANGE = {"mosei": 3.0, "chsims": 1.0}  # sentiment lies in [-3, 3] and in [-1, 1]
+_RANGE = {"mosei": 3.0, "chsims": 1.0}  # scores are in [-3, 3] and [-1, 1]
 _SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
 _LABELS = ("regression_labels", "labels")
 _BLOCK = 256
-# What numpy raises for a damaged file; its header is Python text, which is tokenized.
+# Errors of numpy for a damaged file; its header is Python text, which numpy tokenizes.
 _TORN = (ValueError, OSError, EOFError, SyntaxError, tokenize.TokenError)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Utterances:
-    """A split: `cut(view, row)` gives the (t, d) rows that are there, t = 0 where the view is missing."""
+    """A split: `cut(view, row)` returns the (t, d) rows without padding, t = 0 for a missing view."""
 
     labels: np.ndarray
     ids: Sequence[str] | None
@@ -42,18 +42,18 @@ class _Utterances:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareSentiment:
-    """Write utterances as ArrayRecord, once: padding left out, read row by row afterwards, no pickle needed."""
+    """Write utterances as ArrayRecord files, without padding; later reads are by row and need no pickle."""
 
     source: str = ""
     """A .pkl file as MMSA distributes it, an .npz file, or a folder train/text.npy and so on."""
     dataset: Dataset = "mosei"
-    """Whose labels they are: mosei in [-3, 3], chsims in [-1, 1]."""
+    """Data set, which fixes the range of the scores: mosei [-3, 3], chsims [-1, 1]."""
     allow_pickle: bool = False
-    """Read a .pkl file, which may hold numpy arrays and plain containers only."""
+    """Read a .pkl file; only numpy arrays and plain containers are allowed in it."""
     directory: str | None = None
-    """Folder to write; None is mvcl_sentiment_DATASET under TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Folder to write; None: mvcl_sentiment_DATASET under TFDS_DATA_DIR or ~/tensorflow_datasets."""
     verify: bool = False
-    """Check the checksums of what is prepared, and stop."""
+    """Verify the checksums of the prepared folder and exit."""
 
     def run(self) -> Path:
         """Write the folder and return it."""
@@ -97,21 +97,21 @@ class PrepareSentiment:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentiment:
     """Multimodal sentiment, CMU-MOSEI or CH-SIMS: text, audio and vision of an utterance, each a sequence of feature
-    vectors, and a sentiment to regress on. Sequences are padded at the end with rows of NaN."""
+    vectors, and a sentiment score. Sequences are padded at the end with rows of NaN."""
 
     path: str = ""
-    """A folder that `mvcl data prepare sentiment` wrote; empty is where it writes. Or a raw file, which is then held
-    in memory: .npz with train_text, train_audio, train_vision, train_regression_labels and so on, a folder
+    """A folder written by `mvcl data prepare sentiment`; empty: its default output folder. Or a raw file, which is read
+    into memory: .npz with train_text, train_audio, train_vision, train_regression_labels and so on, a folder
     train/text.npy and so on, or MMSA's .pkl."""
     dataset: Dataset = "mosei"
-    """Whose labels they are: mosei in [-3, 3], chsims in [-1, 1]."""
+    """Data set, which fixes the range of the scores: mosei [-3, 3], chsims [-1, 1]."""
     allow_pickle: bool = False
-    """Read a .pkl file, which may hold numpy arrays and plain containers only."""
+    """Read a .pkl file; only numpy arrays and plain containers are allowed in it."""
     standardize: bool = True
-    """Give each feature mean 0 and deviation 1 over the training split."""
+    """Standardise each feature to mean 0 and deviation 1 over the training split."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train`, `valid` (where there is one) and `test`."""
+        """The splits `train`, `valid` (if there is one) and `test`."""
         path = Path(self.path or _default(self.dataset))
         if not self.path or _shards.is_prepared(path):
             return self._open_prepared(path)
@@ -150,7 +150,9 @@ class Sentiment:
     def _open_prepared(self, path: Path) -> dict[str, Split]:
         prepared = _shards.open_prepared(path, "sentiment")
         if prepared.settings["dataset"] != self.dataset:
-            raise ValueError(f"{path} holds {prepared.settings['dataset']}, data.dataset is {self.dataset}")
+            raise ValueError(
+                f"{path} was prepared for {prepared.settings['dataset']}, but data.dataset is {self.dataset}"
+            )
         shapes = tuple((int(time), int(width)) for time, width in prepared.settings["shapes"])
         first = np.concatenate([[0], np.cumsum([item["count"] for item in prepared.items])])
         parts: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
@@ -202,10 +204,10 @@ def _default(dataset: Dataset) -> Path:
 
 
 def _moments(count: int, sums: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation, float32; a feature that never changes keeps its scale."""
+    """Mean and deviation, float32; the deviation of a constant feature is 1."""
     mean = np.asarray(sums) / max(count, 1)
     variance = np.asarray(squares) / max(count, 1) - mean**2
-    changes = variance > 1e-12 * (1 + mean**2)  # below, it is the rounding of the two sums
+    changes = variance > 1e-12 * (1 + mean**2)  # smaller variances are rounding errors
     return mean.astype(np.float32), np.where(changes, np.sqrt(np.where(changes, variance, 1)), 1).astype(
         np.float32
     )
@@ -222,7 +224,7 @@ def _unless_all(present: np.ndarray) -> np.ndarray | None:
 
 
 def _groups(ids: Sequence[Sequence[str] | None]) -> list[np.ndarray | None]:
-    """Number of the video of each utterance, over all splits; MMSA joins video and clip by `$_$`, CH-SIMS by `/`."""
+    """Video number of each utterance, over all splits; MMSA joins video and clip by `$_$`, CH-SIMS by `/`."""
     videos = [None if part is None else [i.split("$_$")[0].split("/")[0] for i in part] for part in ids]
     number = {v: i for i, v in enumerate(sorted({v for part in videos if part is not None for v in part}))}
     return [None if part is None else np.asarray([number[v] for v in part], np.int32) for part in videos]
@@ -232,13 +234,13 @@ def _read_raw(path: Path, field: str, allow_pickle: bool, dataset: str) -> dict[
     """The splits of a raw file, with train first.
 
     Raises:
-      ValueError: the file is missing, not readable, not admitted, or lacks something; the message names it.
+      ValueError: the file is missing, not readable, not allowed, or lacks something; the message names it.
     """
     if path.suffix in (".pkl", ".pickle") and path.is_file():
         if not allow_pickle:
             raise ValueError(
-                f"{path} is a pickle, which is read only with allow_pickle, and then numpy arrays and plain containers "
-                "only; better prepare it once: mvcl data prepare sentiment --source FILE --allow-pickle"
+                f"{path} is a pickle, which is read only with allow_pickle, and then only numpy arrays and plain "
+                "containers. Better prepare it once: mvcl data prepare sentiment --source FILE --allow-pickle"
             )
         raw = _pickles.load(path)
     elif path.suffix == ".npz" and path.is_file():
@@ -254,7 +256,7 @@ def _read_raw(path: Path, field: str, allow_pickle: bool, dataset: str) -> dict[
             f"{field} must be a prepared folder, a folder of .npy files, an .npz or a .pkl, got {str(path)!r}"
         )
     if not isinstance(raw, dict) or not all(isinstance(part, dict) for part in raw.values()):
-        raise ValueError(f"{path} must hold a dict of splits, each a dict of arrays")
+        raise ValueError(f"{path} must contain a dict of splits, each a dict of arrays")
     parts = {_SPLITS[name]: part for name, part in raw.items() if name in _SPLITS and part}
     missing = [name for name in ("train", "test") if name not in parts]
     if missing:
@@ -330,7 +332,7 @@ def _utterances(part: Mapping[str, Any], origin: str, dataset: str) -> _Utteranc
         lengths = given[view]
         if lengths is not None:
             sequence = sequence[: lengths[row]]
-        else:  # padding is rows of zeros at either end
+        else:  # padding: rows of zeros at either end
             filled = np.flatnonzero((np.isfinite(sequence) & (sequence != 0)).any(-1))
             sequence = sequence[filled[0] : filled[-1] + 1] if len(filled) else sequence[:0]
         return np.nan_to_num(sequence, nan=0.0, posinf=0.0, neginf=0.0)  # COVAREP writes -inf for silence
@@ -348,7 +350,7 @@ def _numbers(value: Any, what: str) -> np.ndarray:
 def _lengths(
     part: Mapping[str, Any], count: int, longest: Sequence[int], origin: str
 ) -> list[np.ndarray | None]:
-    """Length of each sequence of each view where the file says it: NAME_lengths, or for text BERT's mask."""
+    """Length of each sequence of each view, if the file gives it: NAME_lengths, or BERT's mask for text."""
     found: list[np.ndarray | None] = []
     for name, most in zip(VIEWS, longest):
         lengths: np.ndarray | None = None

@@ -1,8 +1,8 @@
-"""Raw files written once as ArrayRecord shards: resumed shard by shard, counted, and checksummed.
+"""Convert raw files to ArrayRecord shards with counts and checksums; an interrupted conversion resumes by shard.
 
-A prepared folder holds `manifest.json` and shards of a few items each (an item is what one raw file became). A
-shard and the facts about its items are written under another name and renamed when they are whole, so a folder that
-was interrupted holds whole shards only; the manifest comes last.
+A prepared folder has `manifest.json` and shards of a few items each (an item is the result of one raw file). Shards
+and the facts about their items are written under a temporary name and then renamed, so an interrupted folder has
+complete shards only; the manifest is written last.
 """
 
 import bisect
@@ -26,11 +26,11 @@ _FORMAT = 1
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """What a raw file became, or a block of them.
+    """The result of one raw file, or of a block of raw files.
 
     Attributes:
       records: its records.
-      facts: about it, for the manifest (JSON).
+      facts: its entry in the manifest (JSON).
       skipped: (name, reason) of each file of a block that could not be read.
     """
 
@@ -40,7 +40,7 @@ class Item:
 
 
 class _File(NamedTuple):
-    """What grain's data source takes for a file whose number of records is known."""
+    """A file with a known number of records, as grain's data source takes it."""
 
     filename: str
     skip: int
@@ -54,8 +54,8 @@ class Prepared:
 
     Attributes:
       directory: the folder.
-      settings: how it was prepared.
-      items: facts of each item, with its `name` and `count` of records; records are numbered through all items.
+      settings: of its preparation.
+      items: facts of each item, with its `name` and `count` of records; record numbers run over all items.
       skipped: (name, reason) of each raw file that could not be read.
       read: record number -> its bytes. Thread-safe.
     """
@@ -78,27 +78,27 @@ def write(
     max_corrupt: int,
     unit: str,
 ) -> Path:
-    """Prepare a folder, or finish one that was interrupted, and return it.
+    """Prepare a folder, or resume an interrupted preparation, and return the folder.
 
     Args:
       directory: the folder.
-      kind: what it holds, such as `eeg`; openers ask for it.
-      settings: everything that decides what the records are (JSON). A folder is continued with the same only.
+      kind: of its content, such as `eeg`; checked when it is opened.
+      settings: everything that determines the records (JSON). A folder is resumed only with the same settings.
       names: the items, in order.
-      read: name -> item; raises CorruptExample for a raw file that is passed over.
-      per_shard: items of a shard.
+      read: name -> item; raises CorruptExample for a raw file to skip.
+      per_shard: items per shard.
       max_corrupt: stop when more raw files than this cannot be read.
-      unit: what an item is called in the progress bar.
+      unit: name of an item in the progress bar.
 
     Raises:
-      ValueError: the folder holds something else, there is nothing to prepare, or too many files are corrupt.
+      ValueError: the folder has other content, there is nothing to prepare, or too many files are corrupt.
     """
     from tqdm import tqdm
 
     if not names:
         raise ValueError(f"there is no {unit} to prepare")
     plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
-    plan = json.loads(json.dumps(plan))  # as it will be read back: tuples are lists
+    plan = json.loads(json.dumps(plan))  # as after reading: tuples become lists
     parts = [names[i : i + per_shard] for i in range(0, len(names), per_shard)]
     shards: list[dict[str, Any]] = []
     skipped: list[list[str]] = []
@@ -118,7 +118,7 @@ def write(
                 shards.append(shard)
                 skipped += shard["skipped"]
         for _, reason in skipped:
-            print(f"passed over: {reason}", file=sys.stderr)
+            print(f"skipped: {reason}", file=sys.stderr)
         if not any(item["count"] for shard in shards for item in shard["items"]):
             raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
         _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
@@ -137,12 +137,12 @@ def _write_shard(
     """Write the items of a shard, after `before` skipped files, and return the facts about them."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    for left in path.parent.glob(f".{path.name}.*"):  # of a process that was killed
+    for left in path.parent.glob(f".{path.name}.*"):  # left by a killed process
         left.unlink()
     items: list[dict[str, Any]] = []
     skipped: list[list[str]] = []
     with _files.replacing(path) as beside:
-        writer = ArrayRecordWriter(str(beside), "group_size:1")  # one record a chunk: random access
+        writer = ArrayRecordWriter(str(beside), "group_size:1")  # one record per chunk, for random access
         try:
             for name in names:
                 item = None
@@ -155,7 +155,7 @@ def _write_shard(
                 if before + len(skipped) > max_corrupt:
                     raise ValueError(
                         f"more than max_corrupt = {max_corrupt} files cannot be read; the last: {skipped[-1][1]}. "
-                        "Mend or remove them, or raise --max-corrupt; the same command continues"
+                        "Repair or remove them, or raise --max-corrupt; then repeat the command to resume"
                     )
                 if item is not None:
                     for record in item.records:
@@ -168,10 +168,10 @@ def _write_shard(
 
 
 def open_prepared(directory: Path, kind: str) -> Prepared:
-    """A prepared folder; the size of each shard is checked here, what is in it by `verify`, and as it is read.
+    """Open a prepared folder. The size of each shard is checked; `verify` and reading check its content.
 
     Raises:
-      ValueError: the folder is not there, not finished, holds another kind, or lacks a shard.
+      ValueError: the folder is missing, unfinished, of another kind, or lacks a shard.
     """
     shards = _manifest(directory, kind)
     for shard in shards["shards"]:
@@ -180,12 +180,12 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
             raise ValueError(f"{directory} lacks its shard {shard['file']}; prepare it again")
         if path.stat().st_size != shard["bytes"]:
             raise ValueError(
-                f"{path} has {path.stat().st_size} bytes, written were {shard['bytes']}; remove it and its .json "
+                f"{path} has {path.stat().st_size} bytes instead of {shard['bytes']}; remove it and its .json "
                 "and prepare again"
             )
     counts = [sum(item["count"] for item in shard["items"]) for shard in shards["shards"]]
     files = [str(directory / shard["file"]) for shard in shards["shards"]]
-    # With the counts given, no file is opened before a record of it is read.
+    # With known counts, a file is opened only when one of its records is read.
     source = grain.sources.ArrayRecordDataSource(
         [_File(file, 0, count, count) for file, count in zip(files, counts)]
     )
@@ -193,7 +193,7 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
     def read(row: int) -> bytes:
         try:
             return source[row]
-        except RuntimeError as error:  # its hashes do not fit
+        except RuntimeError as error:  # a checksum of the record is wrong
             file = files[bisect.bisect_right(list(accumulate(counts)), row)]
             raise CorruptExample(f"record {row} in {file} cannot be read: {error}") from error
 
@@ -211,7 +211,7 @@ def verify(directory: Path, kind: str) -> int:
     """Check the SHA-256 of every shard, and return how many there are.
 
     Raises:
-      ValueError: a shard is missing or is not what was written; all such are named.
+      ValueError: shards are missing or damaged; the message names all of them.
     """
     from tqdm import tqdm
 
@@ -232,7 +232,7 @@ def verify(directory: Path, kind: str) -> int:
 def _manifest(directory: Path, kind: str) -> dict[str, Any]:
     path = directory / "manifest.json"
     if not path.is_file():
-        state = "is not finished" if is_prepared(directory) else "is no prepared folder"
+        state = "is not finished" if is_prepared(directory) else "is not a prepared folder"
         raise ValueError(f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help")
     try:
         manifest = json.loads(path.read_text())
@@ -248,16 +248,16 @@ def _manifest(directory: Path, kind: str) -> dict[str, Any]:
 
 
 def _check_shard(shard: Mapping[str, Any]) -> None:
-    """A folder may come from elsewhere: what a shard's facts must be for the folder to be opened."""
+    """Validate the facts of a shard, since a folder may come from elsewhere."""
     if Path(shard["file"]).name != shard["file"]:
         raise ValueError(f"its shard {shard['file']!r} lies elsewhere")
     numbers = [shard["bytes"], *(item["count"] for item in shard["items"])]
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        raise ValueError(f"the sizes of {shard['file']} are no numbers")
+        raise ValueError(f"the sizes of {shard['file']} must be numbers")
     if not isinstance(shard["sha256"], str):
-        raise ValueError(f"the checksum of {shard['file']} is no text")
+        raise ValueError(f"the checksum of {shard['file']} must be a string")
     if not all(len(entry) == 2 for entry in shard["skipped"]):
-        raise ValueError(f"what {shard['file']} passed over is no list of names and reasons")
+        raise ValueError(f"the skipped files of {shard['file']} must be a list of names and reasons")
 
 
 def _check_plan(directory: Path, plan: dict[str, Any]) -> None:
@@ -278,16 +278,18 @@ def _check_plan(directory: Path, plan: dict[str, Any]) -> None:
     ]
     if before["items"] != plan["items"]:
         gone, more = set(before["items"]) - set(plan["items"]), set(plan["items"]) - set(before["items"])
-        differ.append(f"{len(more)} raw files came and {len(gone)} went, such as {sorted(more | gone)[:1]}")
+        differ.append(
+            f"{len(more)} raw files were added and {len(gone)} removed, such as {sorted(more | gone)[:1]}"
+        )
     if differ or before["format"] != plan["format"]:
         raise ValueError(
-            f"{directory} was begun otherwise ({'; '.join(differ) or 'another format'}); take another --directory, or "
-            "remove this one"
+            f"{directory} has other settings ({'; '.join(differ) or 'another format'}); use another "
+            "--directory, or remove this one"
         )
 
 
 def _finished(path: Path) -> dict[str, Any] | None:
-    """Facts of a shard that is there whole; None, and it is written again, if they or it are not."""
+    """Facts of a complete shard; None if the shard or its facts must be written again."""
     facts = path.with_suffix(".json")
     if not (path.is_file() and facts.is_file()):
         return None

@@ -1,4 +1,4 @@
-"""What every source of examples gives: splits, and what an example of a split is."""
+"""The interface of sources: splits and the specification of their examples."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -13,13 +13,13 @@ class CorruptExample(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSpec:
-    """What an example is: one or more arrays, which are its views or images that views are drawn from.
+    """Specification of an example: one or more arrays, either its views or images that views are drawn from.
 
     Attributes:
-      shapes: shape of each array. Images are (H, W, C); H and W are None where they differ between examples.
+      shapes: shape of each array. Images are (H, W, C); H and W are None if they differ between examples.
       view_names: name of each array: views, or the domains of images; may be empty.
-      given: the arrays are the views, float32. Otherwise they are images, uint8 or float32 in [0, 1]: all views are
-        drawn from the only one, or each view from its own.
+      given: the arrays are the views, float32. Otherwise they are images, uint8 or float32 in [0, 1]: one image for all
+        views, or one image per view.
     """
 
     shapes: tuple[tuple[int | None, ...], ...]
@@ -41,7 +41,7 @@ class ExampleSpec:
 
     @property
     def views(self) -> int | None:
-        """Number of views where the examples settle it; None where any number is drawn from one image."""
+        """Number of views if the examples fix it; None if any number can be drawn from one image."""
         return len(self.shapes) if self.given or len(self.shapes) > 1 else None
 
     @property
@@ -52,7 +52,7 @@ class ExampleSpec:
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """(H, W, C) of the image that all views are drawn from; None where sizes differ or there is no such image."""
+        """(H, W, C) of the image that all views are drawn from; None if sizes differ or there is no such image."""
         if self.given or len(self.shapes) > 1:
             return None
         height, width, channels = self.shapes[0]
@@ -60,7 +60,7 @@ class ExampleSpec:
 
     @property
     def fixed(self) -> bool:
-        """Whether a device takes the arrays as they are; otherwise images are cropped to one size on the host."""
+        """Whether all examples have the same shapes; otherwise images are cropped to one size on the host."""
         return self.given or self.image_shape is not None
 
     @property
@@ -71,21 +71,20 @@ class ExampleSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The examples of one split. `len(split)` is N, how many there are.
+    """The examples of one split. `len(split)` is N, their number.
 
     Attributes:
       labels: (N,) int32 class numbers, or float32 targets of a regression.
       class_names: name of each class; () for a regression.
-      spec: what an example is.
-      read: (row, epoch) -> the arrays of an example, as `spec` says; raises `CorruptExample` where they cannot be read.
-        Thread-safe. Only a source that shows another choice of images each epoch uses the epoch.
-      arrays: all N rows of each array, when they are in memory.
-      present: (N, k) bool, False where an example lacks a given view, whose array may then hold NaN; None: none is
-        lacking.
-      groups: (N,) int32 subject or speaker of each example, when held-out parts must respect it.
-      ids: name of each example, for tables of results.
-      name: row -> what an example is called in messages; None: its split and row.
-      scaling: view name -> what was subtracted from each column (`shift`) and what it was then divided by (`scale`).
+      spec: specification of an example.
+      read: (row, epoch) -> the arrays of an example, as `spec` says; raises `CorruptExample` if it cannot be read.
+        Thread-safe. Only sources that draw images per epoch use the epoch.
+      arrays: all N rows of each array, if they are in memory.
+      present: (N, k) bool, False where a given view is missing, whose array may contain NaN; None: none is missing.
+      groups: (N,) int32 subject or speaker of each example; held-out parts consist of whole groups.
+      ids: identifier of each example, for tables of results.
+      name: row -> name of an example in messages; None: its split and row.
+      scaling: view name -> `shift`, subtracted from each column, and `scale`, which then divides it.
     """
 
     labels: np.ndarray
@@ -104,18 +103,18 @@ class Split:
 
     @property
     def outline(self) -> "Outline":
-        """What a program must know of this split."""
+        """The outline of this split."""
         return Outline(len(self), len(self.class_names), self.spec, self.present is not None)
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        """These rows of each array as epoch 0 shows them, stacked; all must have one shape."""
+        """These rows of each array at epoch 0, stacked; all must have one shape."""
         if self.arrays is not None:
             return tuple(array[rows] for array in self.arrays)
         examples = [self.read(int(row), 0) for row in rows]
         return tuple(np.stack(array) for array in zip(*examples)) if examples else blank(self.spec)
 
     def only(self, rows: np.ndarray) -> "Split":
-        """These rows without a way to read them: what an evaluation needs of a split beside its features."""
+        """The split restricted to these rows, without the arrays: what an evaluation needs besides features."""
         if len(rows) == len(self):
             return self
         fields: dict[str, Any] = {
@@ -128,13 +127,13 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """What a program must know of a training split.
+    """Sizes and shapes of a training split, for building the step.
 
     Attributes:
-      examples: how many there are.
-      classes: how many classes; 0 where the label is a number.
-      spec: what an example is.
-      missing: whether an example may lack a given view.
+      examples: their number.
+      classes: number of classes; 0 for regression.
+      spec: specification of an example.
+      missing: whether given views may be missing.
     """
 
     examples: int
@@ -145,26 +144,26 @@ class Outline:
 
 @runtime_checkable
 class Source(Protocol):
-    """Where examples come from: a frozen dataclass of options with this one method."""
+    """Source of examples: a frozen dataclass of options with one method, `open`."""
 
     def open(self) -> Mapping[str, Split]:
         """The splits `train` and `test`, and others that an evaluation needs.
 
         Raises:
-          ValueError: an option cannot work, or the data are not there; the message names the remedy.
+          ValueError: an option is invalid or the data are missing; the message says what to do.
         """
 
 
 @runtime_checkable
 class Published(Source, Protocol):
-    """A source whose size may be known without the data, for `--dry-run`."""
+    """A source with a published size, which `--dry-run` uses without the data."""
 
     def expected(self) -> Outline | None:
-        """The outline of the training split where it is known."""
+        """The published outline of the training split; None if unknown."""
 
 
 def expected(source: Source) -> Outline | None:
-    """The outline of a source's training split where it is known without the data."""
+    """The published outline of a source's training split; None if unknown."""
     return source.expected() if isinstance(source, Published) else None
 
 
@@ -177,10 +176,10 @@ def in_memory(
     given: bool = False,
     **fields: Any,
 ) -> Split:
-    """A split of examples that are rows of arrays.
+    """A split whose examples are rows of arrays in memory.
 
     Args:
-      arrays: (N, ...) each: one of images (N, H, W, C), or one a view.
+      arrays: (N, ...) each: one array of images (N, H, W, C), or one array per view.
       labels: (N,) class numbers, or targets of a regression.
       class_names: name of each class; () for a regression.
       view_names: name of each array.
@@ -203,10 +202,10 @@ def in_memory(
 
 
 def blank(spec: ExampleSpec, rows: int = 0) -> tuple[np.ndarray, ...]:
-    """Zeros of the shapes of examples; a size that differs between examples is 8."""
+    """Zeros with the shapes of examples; sizes that differ between examples are 8."""
     dtype = np.float32 if spec.given else np.uint8
     return tuple(np.zeros((rows, *(size or 8 for size in shape)), dtype) for shape in spec.shapes)
 
 
 def _unread(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-    raise CorruptExample(f"row {row}: only labels of this part of a split are kept")
+    raise CorruptExample(f"row {row}: this restricted split has labels only")

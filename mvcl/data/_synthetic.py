@@ -1,4 +1,4 @@
-"""Random data of chosen shapes with a signal to find, for trying a config without its data."""
+"""Random data of chosen shapes with a class signal, for testing a config without its data."""
 
 import dataclasses
 from typing import Literal
@@ -7,46 +7,46 @@ import numpy as np
 
 from mvcl.data._splits import ExampleSpec, Split, in_memory
 
-# Length of the pattern of a label in each place, beside noise of length 1.
+# Amplitude of a label's pattern; the noise has deviation 1.
 _SIGNAL = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """Random examples of chosen shapes; offline, the same for the same options.
+    """Random examples of chosen shapes; offline and deterministic.
 
-    Every example has a class, or with `regression` a target, that moves each of its views along a pattern of the view's
-    own, so that a probe has something to find. The examples are images, given views, or with `domains` images of the
-    same classes in several domains. The numbers only show that a config runs.
+    Every example has a class (with `regression`, a target), which shifts each view along a pattern of that view, so
+    that a probe exceeds chance. The examples are images, given views, or, with `domains`, images of the same classes
+    in several domains. Scores on these data only show that a config runs.
     """
 
     examples: int = 64
-    """Training examples; every other split has half as many, at least 2 of each class."""
+    """Training examples; other splits have half as many, at least 2 per class."""
     classes: int = 4
-    """Classes of examples."""
+    """Number of classes."""
     regression: bool = False
-    """The label is a number in [-1, 1] and not a class; there is a split `valid` too."""
+    """The label is a number in [-1, 1] instead of a class, and there is a split `valid`."""
     image_size: int = 32
     """Height and width of images, without `view_shapes`."""
     channels: int = 3
     """Channels of images, 1 or 3."""
     sizes: Literal["one", "different"] = "one"
-    """Whether all images have `image_size`, or are up to 8 pixels higher and wider, and so cropped on the host."""
+    """All images have `image_size`; otherwise they are up to 8 pixels larger and are cropped on the host."""
     view_shapes: tuple[tuple[int, ...], ...] = ()
     """Shapes of given views, one each: (d,) of a table or a signal, (time, d) of a sequence. Empty: images."""
     padded: bool = False
     """Sequences have different lengths and are padded to (time, d) with rows of NaN."""
     missing: float = 0.0
-    """Share of the given views that are missing; every example keeps one."""
+    """Share of the given views that are missing; every example keeps at least one."""
     groups: int = 0
-    """Subjects or speakers that the examples of a split belong to; none of them is in two splits. 0: none."""
+    """Number of subjects or speakers per split; none is in two splits. 0: none."""
     domains: tuple[str, ...] = ()
-    """Names of image domains: an example of `train` is then a class and shows one image of each domain but the last,
-    another choice each epoch; `test` is the last domain; DOMAIN/train and DOMAIN/test are splits of their own."""
+    """Names of image domains: a training example is then a class, with one image from each domain except the last,
+    drawn anew each epoch; `test` is the last domain; DOMAIN/train and DOMAIN/test are splits too."""
     transfer: bool = False
-    """The splits transfer/train and transfer/test too, drawn by themselves."""
+    """Also provide the splits transfer/train and transfer/test, drawn independently."""
     seed: int = 0
-    """Seed of everything."""
+    """Seed of all random numbers."""
 
     def open(self) -> dict[str, Split]:
         """The splits.
@@ -73,7 +73,7 @@ class Synthetic:
         if self.channels not in (1, 3):
             raise ValueError(f"data.channels must be 1 or 3, got {self.channels}")
         if not 0 <= self.missing < 1:
-            raise ValueError(f"data.missing must lie in [0, 1), got {self.missing}")
+            raise ValueError(f"data.missing must be in [0, 1), got {self.missing}")
         if len(self.domains) in (1, 2) or (self.domains and (self.view_shapes or self.regression)):
             raise ValueError(
                 f"data.domains must be at least 3 names, of images with classes, got {len(self.domains)}"
@@ -82,7 +82,7 @@ class Synthetic:
             raise ValueError("data.padded and data.missing need data.view_shapes, got none")
 
     def _split(self, number: int, name: str) -> Split:
-        """One split of examples; `number` is part of the seed of its noise, not of the patterns."""
+        """One split; `number` seeds its noise, not the patterns."""
         rng = np.random.default_rng([self.seed, 1, number])
         n = self.examples if name.endswith("train") else max(self.examples // 2, 2 * self.classes)
         classes = np.arange(n, dtype=np.int32) % self.classes
@@ -108,7 +108,7 @@ class Synthetic:
         return in_memory(views, label, names, view_names=given, given=True, present=present, groups=groups)
 
     def _domains(self) -> dict[str, Split]:
-        """Every domain's own splits, and an example of `train` for each class."""
+        """The splits of every domain, and `train` with one example per class."""
         names = tuple(f"class {c}" for c in range(self.classes))
         splits: dict[str, Split] = {}
         parts = [(domain, part) for domain in self.domains for part in ("train", "test")]
@@ -134,7 +134,7 @@ class Synthetic:
     def _signal(
         self, rng: np.random.Generator, label: np.ndarray, shape: tuple[int, ...], view: int
     ) -> np.ndarray:
-        """(N, *shape) float32: unit noise, and in all places a pattern of the view for the label."""
+        """(N, *shape) float32: unit noise plus the view's pattern for the label."""
         patterns = np.random.default_rng([self.seed, 0, view])
         noise = rng.normal(size=(len(label), *shape))
         if self.regression:

@@ -1,4 +1,4 @@
-"""Feature tables as views: MATLAB files, .npz files, and folders with one file a view."""
+"""Feature tables as views: MATLAB files, .npz files, and folders with one file per view."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ _CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
 _NUMBERED = re.compile(r"(?:x|view|fea|features?)_?(\d+)", re.IGNORECASE)
 _SUFFIXES = (".csv", ".parquet", ".npy")
 Scaling = Literal["minmax", "standard", "none"]
-# By the name of the file: examples, classes, and the width of each view.
+# File name -> examples, classes, and the width of each view.
 _PUBLISHED = {
     "DHA": (483, 23, (110, 6144)),
     "CCV": (6773, 20, (4000, 5000, 5000)),
@@ -44,40 +44,40 @@ _PUBLISHED = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tables:
-    """Views that are tables of features of the same examples: a .mat or .npz file, or a folder with a file a view.
+    """Views that are feature tables of the same examples: a .mat or .npz file, or a folder with one file per view.
 
     In a .mat file (v5 to v7.3): a cell array `X` or matrices `X1`, `X2`, ...; in an .npz file matrices; examples are
-    rows or columns. A row that is NaN throughout is an example that lacks the view. In a folder: .csv or .parquet
-    files that share a column of ids, or .npy files of equal length; an id that a file lacks is an example that lacks
-    the view. Labels are integers or strings in `Y`, `gt`, `labels` or the like: a variable, a column of one file, or
-    a file of their own. Without labels all examples are of the one class `unlabelled`.
+    rows or columns. A row of only NaN means that the example lacks the view. In a folder: .csv or .parquet
+    files that share a column of ids, or .npy files of equal length; an example whose id is not in a file lacks that
+    view. Labels are integers or strings named `Y`, `gt`, `labels` or similar: a variable, a column of one file, or a
+    separate file. Without labels all examples have the class `unlabelled`.
     """
 
     path: str = ""
     """The file or the folder."""
     scaling: tuple[Scaling, ...] = ("minmax",)
-    """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one a view."""
+    """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one per view."""
     scaling_file: str = ""
-    """JSON file of a fitted scaling: read if it is there, so that new data are scaled alike, else written. A run
-    folder has one, scaling.json."""
+    """JSON file of a fitted scaling, such as scaling.json of a run folder. It is read if it exists, so that new data
+    get the same scaling, else written."""
     labels: str = ""
-    """Name of the variable or column with the labels; empty looks for the usual names."""
+    """Name of the variable or column with the labels; empty: search for the usual names."""
     id_column: str = ""
-    """Column of ids in a folder's files; empty looks for `id`, or for the one column that all files share."""
+    """Column of ids in a folder's files; empty: `id`, or the one column that all files share."""
     samples: Literal["auto", "rows", "columns"] = "auto"
-    """Whether the examples of a matrix are its rows; auto is what fits the labels, rows if both do."""
+    """Whether examples are the rows or the columns of a matrix; auto: whichever fits the labels, rows if both do."""
     skip_last: int = 0
-    """Columns left out at the end of each view, as the released code does for NUS-WIDE."""
+    """Number of last columns to drop from each view, as the released code does for NUS-WIDE."""
     held_out: bool = False
-    """Every fifth example is the split `test`. Otherwise `train` and `test` both are the whole table, as clustering
-    has it."""
+    """Use every fifth example as the split `test`. Otherwise `train` and `test` are both the whole table, as usual in
+    clustering."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
         path = Path(self.path)
         if not self.path or not path.exists():
             raise ValueError(
-                f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}, which is not there"
+                f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}, which does not exist"
             )
         if path.is_dir():
             tables = _folder(path, self.id_column, self.labels)
@@ -94,7 +94,7 @@ class Tables:
         return tables.splits(self.scaling, self.scaling_file, self.held_out)
 
     def expected(self) -> Outline | None:
-        """The size of a few well-known tables, by the name of the file."""
+        """The published size of a few tables, by file name."""
         if (known := _PUBLISHED.get(Path(self.path).stem)) is None:
             return None
         examples, classes, widths = known
@@ -105,7 +105,7 @@ class Tables:
 
 @dataclasses.dataclass
 class RawTables:
-    """Tables as they were found.
+    """Tables as read, before checks and scaling.
 
     Attributes:
       names: of the k views.
@@ -122,7 +122,7 @@ class RawTables:
     def splits(
         self, scaling: Sequence[Scaling], scaling_file: str = "", held_out: bool = False
     ) -> dict[str, Split]:
-        """Checked and scaled: the splits `train` and `test`."""
+        """Check and scale the tables; return the splits `train` and `test`."""
         present = self._checked()
         fitted = self._fit(scaling, present, held_out)
         if scaling_file and Path(scaling_file).is_file():
@@ -157,7 +157,7 @@ class RawTables:
         return {name: part(rows) for name, rows in parts.items()}
 
     def _checked(self) -> np.ndarray:
-        """(N, k) bool, which views are there; a `ValueError` about what makes no table."""
+        """(N, k) bool, True where a view is present; raises `ValueError` for invalid tables."""
         if len(self.views) < 2:
             raise ValueError(
                 f"data must have at least 2 views, got {len(self.views)}: {', '.join(self.names)}"
@@ -173,15 +173,15 @@ class RawTables:
                 row, column = np.argwhere(bad)[0]
                 raise ValueError(
                     f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "
-                    f"{column} of example {self.ids[row]}; fill them in, or empty the whole row: then the example "
-                    "lacks this view"
+                    f"{column} of example {self.ids[row]}; fill them in, or make the whole row NaN if the "
+                    "example lacks this view"
                 )
             constant = np.flatnonzero(np.ptp(view[here], axis=0) == 0)
             if len(constant):
                 shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
                 warnings.warn(
-                    f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown}) and say "
-                    "nothing; scaling makes them 0",
+                    f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown}); "
+                    "scaling makes them 0",
                     stacklevel=2,
                 )
         if not present.any(axis=1).all():
@@ -191,15 +191,13 @@ class RawTables:
             first = ", ".join(
                 f"{self.ids[int(np.argmax(here))]!r} in {name}" for name, here in zip(self.names, present.T)
             )
-            raise ValueError(
-                f"no example is in more than one view; the ids of the views must be alike, got {first}"
-            )
+            raise ValueError(f"no example is in more than one view; the views must share ids, got {first}")
         return present
 
     def _fit(
         self, kinds: Sequence[Scaling], present: np.ndarray, held_out: bool
     ) -> dict[str, dict[str, Any]]:
-        """Shift and scale of each view's columns, from the examples of the training split that have it."""
+        """Shift and scale of each view's columns, fitted to the training examples that have the view."""
         if len(kinds) not in (1, len(self.views)):
             raise ValueError(
                 f"data.scaling must name one scaling, or one for each of {len(self.views)} views, got {len(kinds)}"
@@ -219,7 +217,7 @@ class RawTables:
                 shift, scale = rows.min(axis=0), np.ptp(rows, axis=0)
             elif kind == "standard":
                 shift, scale = rows.mean(axis=0), rows.std(axis=0)
-                scale[np.ptp(rows, axis=0) == 0] = 0  # of rounding errors only
+                scale[np.ptp(rows, axis=0) == 0] = 0  # constant up to rounding errors
             fitted[name] = {
                 "kind": kind,
                 "shift": shift.tolist(),
@@ -234,7 +232,7 @@ class RawTables:
             for name, view in fitted.items():
                 shift, scale = (np.asarray(view[part], float) for part in ("shift", "scale"))
                 if shift.ndim != 1 or shift.shape != scale.shape or not np.isfinite([shift, scale]).all():
-                    raise ValueError(f"shift and scale of {name} must be as many finite numbers")
+                    raise ValueError(f"shift and scale of {name} must be finite numbers, equally many")
                 if not scale.all():
                     raise ValueError(f"scale of {name} must have no zeros")
                 widths[name] = len(shift)
@@ -249,7 +247,7 @@ class RawTables:
 
 
 def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(N,) int32 class numbers, and the classes' names in order."""
+    """(N,) int32 class numbers, and the class names in order."""
     if labels is None:
         return np.zeros(n, np.int32), ("unlabelled",)
     if labels.dtype == object or labels.dtype.kind in "US":
@@ -266,7 +264,7 @@ def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, 
 
 
 def save_scaling(split: Split, path: Path) -> None:
-    """Write the fitted scaling of a split of tables, for `Tables.scaling_file`; other splits have none."""
+    """Write the fitted scaling of a split of tables, for `Tables.scaling_file`; nothing for other splits."""
     if split.scaling:
         _files.write_whole(path, json.dumps(split.scaling) + "\n")
 
@@ -275,7 +273,7 @@ def save_scaling(split: Split, path: Path) -> None:
 
 
 def _matrices(found: Mapping[str, Any], path: Path, wanted: str, samples: str) -> RawTables:
-    """Views and labels among named variables, a list being a cell array."""
+    """Find views and labels among named variables; a list is a cell array."""
     label_name = _label_name(found, wanted, path)
     labels = None if label_name is None else _vector(found[label_name], label_name)
     rest = {name: value for name, value in found.items() if name != label_name}
@@ -311,7 +309,7 @@ def _matrices(found: Mapping[str, Any], path: Path, wanted: str, samples: str) -
             return RawTables(list(shapes), arrays, labels, names)
     of_labels = "" if n is None else f", and {label_name} has {n} labels"
     raise ValueError(
-        f"the views of {path} do not have one number of examples"
+        f"the views of {path} have different numbers of examples"
         f"{'' if samples == 'auto' else f' as {samples}'}: "
         f"{', '.join(f'{name} is {shape[0]} x {shape[1]}' for name, shape in shapes.items())}{of_labels}"
     )
@@ -337,17 +335,17 @@ def _label_name(found: Mapping[str, Any], wanted: str, path: Path) -> str | None
 
 
 def _vector(value: Any, name: str) -> np.ndarray:
-    """One label an example, from a row, a column, or a cell array that repeats them for each view or holds strings."""
+    """One label per example, from a row, a column, a cell array of strings, or a cell array with a copy per view."""
     if isinstance(value, list):
         if all(isinstance(item, str) for item in value):
             return np.asarray(value)
         vectors = [np.ravel(item) for item in value]
         if any(not np.array_equal(vectors[0], v) for v in vectors):
-            raise ValueError(f"{name} holds {len(value)} different vectors, one is wanted")
+            raise ValueError(f"{name} must be one vector, got {len(value)} different ones")
         value = vectors[0]
     value = np.asarray(value)
     if value.ndim > 2 or (value.ndim == 2 and min(value.shape) > 1):
-        raise ValueError(f"{name} must be a row or a column with one label an example, got {_shape(value)}")
+        raise ValueError(f"{name} must be a row or a column with one label per example, got {_shape(value)}")
     return value.reshape(-1)
 
 
@@ -396,7 +394,7 @@ def _mat_hdf5(path: Path) -> dict[str, Any]:
             return [plain(file[reference]) for reference in np.ravel(value)]
         if kind == b"char":
             return "".join(map(chr, np.ravel(value.T, order="F")))
-        return np.asarray(value).T  # MATLAB counts columns first
+        return np.asarray(value).T  # MATLAB stores columns first
 
     try:
         with h5py.File(path, "r") as file:
@@ -413,7 +411,7 @@ def _npz(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a readable .npz file: {error}") from error
 
 
-# A folder with a file a view
+# A folder with one file per view
 
 
 def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
@@ -426,7 +424,7 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
             f"{folder} must hold a .csv, .parquet or .npy file for each view, got {len(files)} files"
         )
     if ".npy" in kinds and len(kinds) > 1:
-        raise ValueError(f"{folder} holds .npy files, which have no ids, beside others; use one kind")
+        raise ValueError(f"{folder} holds .npy files, which have no ids, and other files; use one kind")
     stems = [file.stem for file in files]
     if len(set(stems)) < len(stems):
         twice = next(stem for stem in stems if stems.count(stem) > 1)
@@ -455,7 +453,7 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
             )
         labels = {**here, **(labels or {})}
         if not tables[stem]:
-            del tables[stem]  # a file of labels
+            del tables[stem]  # a separate file of labels
     if wanted and labels is None:
         raise ValueError(f"data.labels: no file of {folder} has a column {wanted!r}")
     ids = list(dict.fromkeys(i for stem in tables for i in rows[stem]))
@@ -474,7 +472,7 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
 
 
 def _read_table(file: Path) -> dict[str, np.ndarray]:
-    """Columns by name, in order; what is empty is NaN or None."""
+    """Columns by name, in order; empty entries are NaN or None."""
     with _extras.needed("tables", by=f"reading {file}"):
         import pyarrow as pa
         from pyarrow import csv, parquet
@@ -507,7 +505,7 @@ def _shared_column(tables: Mapping[str, Mapping[str, Any]], wanted: str, folder:
 
 
 def _ids(column: np.ndarray, where: str, name: str) -> list[str]:
-    """Each row's id, written alike whether the column was read as whole numbers, as floats or as text."""
+    """Each row's id as text, the same whether the column was read as integers, floats or text."""
     values = column.tolist()
     if empty := [row for row, value in enumerate(values) if _is_empty(value)]:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""tfds data sets, prepared once as ArrayRecord, and the digits among them."""
+"""tfds data sets prepared as ArrayRecord files, and the digits."""
 
 import dataclasses
 import difflib
@@ -31,7 +31,7 @@ class Digits:
     """scikit-learn's handwritten digits: 1,437 training and 360 test images, 8x8 grey; offline."""
 
     directory: str | None = None
-    """Where the prepared data set lives; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
@@ -40,19 +40,19 @@ class Digits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tfds:
-    """A tfds data set by name, prepared once as ArrayRecord by `mvcl data prepare NAME`."""
+    """A tfds data set by name, prepared as ArrayRecord files by `mvcl data prepare NAME`."""
 
     name: str = "cifar10"
-    """Name of the data set, with `/config` and `:version` where it has them."""
+    """Name of the data set, with `/config` and `:version` if needed."""
     train_split: str = "train"
-    """tfds split that is trained on."""
+    """tfds split for training."""
     test_split: str = "test"
-    """tfds split that is evaluated on; imagenet2012 calls it `validation`."""
+    """tfds split for evaluation; `validation` for imagenet2012."""
     classes: tuple[str, ...] = ()
-    """Keep these classes only: class names, or one name of a bundled list (imagenet100) or of a text file
-    with a class a line. Empty keeps all."""
+    """Keep only these classes: class names, or the name of a bundled list (imagenet100) or of a text file with one
+    class per line. Empty keeps all."""
     directory: str | None = None
-    """Where prepared data sets live; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
@@ -60,12 +60,12 @@ class Tfds:
         return open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes)
 
     def expected(self) -> Outline | None:
-        """The published size of the training split, for a few data sets."""
+        """The published size of the training split; None for most data sets."""
         return _PUBLISHED.get((self.name, *self.classes)) if self.train_split == "train" else None
 
 
 def prepare(name: str, directory: str | None = None) -> Path:
-    """Prepare a data set once, as ArrayRecord, and return its folder.
+    """Write a data set as ArrayRecord files and return its folder.
 
     Args:
       name: `digits`, or a tfds name such as `cifar10` (its images need the `tensorflow` extra to be written).
@@ -119,7 +119,9 @@ def _check_known(name: str) -> None:
     import tensorflow_datasets as tfds
 
     base = name.partition(":")[0].partition("/")[0]
-    known = tfds.list_builders(with_community_datasets=False)  # the community's list is on the network
+    known = tfds.list_builders(
+        with_community_datasets=False
+    )  # the community's list needs a network connection
     if base not in known:
         close = difflib.get_close_matches(base, known, n=3)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
@@ -161,7 +163,7 @@ def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> d
             source = builder.as_data_source(split=name)
         except NotImplementedError as error:
             raise ValueError(
-                f"{folder} is not in ArrayRecord format, which reading row by row needs; move it away and run: "
+                f"{folder} is not in ArrayRecord format, which random access needs; move it away and run: "
                 f"mvcl data prepare {builder.info.name}"
             ) from error
         image_feature = builder.info.features[image_key]
@@ -191,7 +193,7 @@ def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> d
 def _spec(
     shape: Sequence[int | None], read: Callable[[int, int], tuple[np.ndarray, ...]], rows: int
 ) -> ExampleSpec:
-    """What an image is by its tfds feature, whose channels are those of the first readable one where it has none."""
+    """Specification of an image from its tfds feature; unknown channels are read from the first readable image."""
     if len(shape) == 3 and shape[2] is not None:
         return ExampleSpec((tuple(shape),))
     last: CorruptExample | None = None
@@ -204,7 +206,7 @@ def _spec(
 
 
 def _check_features(folder: Path) -> None:
-    """Allow tfds's own classes only: tfds imports whatever module features.json names, and the file may be anything."""
+    """Allow only tfds's own classes: tfds imports every module that features.json names, which may be unsafe."""
 
     def names(node: Any) -> Iterator[Any]:
         if isinstance(node, dict):
@@ -219,10 +221,10 @@ def _check_features(folder: Path) -> None:
         found = list(names(json.loads(path.read_text())))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read ({error}); prepare the data set again") from error
-    strange = [name for name in found if not str(name).startswith("tensorflow_datasets.")]
-    if strange:
+    foreign = [name for name in found if not str(name).startswith("tensorflow_datasets.")]
+    if foreign:
         raise ValueError(
-            f"{path} names the class {strange[0]!r}, which is none of tfds's own; it is not imported. Prepare the data "
+            f"{path} names the class {foreign[0]!r}, which is not part of tfds; it is not imported. Prepare the data "
             "set with a tfds builder, or use data:folder or data:arrays"
         )
 
@@ -232,14 +234,14 @@ def _record_name(rows: np.ndarray, origin: str, row: int) -> str:
 
 
 def _labels(source: Any, key: str) -> np.ndarray:
-    """The label of each record; -1 where the record cannot be read."""
+    """The label of each record; -1 if the record cannot be read."""
     step = 1024
     chunks: list[int] = []
     for start in range(0, len(source), step):
         rows = list(range(start, min(start + step, len(source))))
         try:
             chunks.extend(int(record[key]) for record in source.__getitems__(rows))
-        except Exception:  # whatever a damaged record makes the reader raise
+        except Exception:  # a damaged record may raise anything
             del chunks[start:]
             chunks.extend(_label(source, row, key) for row in rows)
     return np.asarray(chunks, np.int32)

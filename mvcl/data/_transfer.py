@@ -1,4 +1,4 @@
-"""The data sets that a pretrained encoder is transferred to."""
+"""The data sets for transfer of a pretrained encoder."""
 
 import dataclasses
 from pathlib import Path
@@ -12,17 +12,17 @@ Metric = Literal["top1", "mean_per_class"]
 
 @dataclasses.dataclass(frozen=True)
 class TransferSet:
-    """A data set as it is used for transfer.
+    """A transfer data set with its splits and metric.
 
     Attributes:
       tfds: its tfds name.
-      train: tfds split that is trained on once hyperparameters are chosen: the official training images, with the
-        official validation images where there are any.
-      test: tfds split that is reported.
-      metric: top1, or mean_per_class where the classes are of unequal size, as Kornblith 2019 and Chen 2020 report.
+      train: tfds split for the final training, after the choice of hyperparameters: the official training images, plus
+        the official validation images if there are any.
+      test: tfds split whose score is reported.
+      metric: top1, or mean_per_class for classes of unequal size, as Kornblith 2019 and Chen 2020 report.
       classes: how many.
       train_size: images of the training split.
-      side: height and width of all images; None where they differ.
+      side: height and width of all images; None if they differ.
     """
 
     tfds: str
@@ -35,7 +35,7 @@ class TransferSet:
 
 
 # Kornblith 2019 (arXiv 1805.08974), Table 1, and Chen 2020 (SimCLR), Appendix B.8. tfds calls Food-101's test images
-# `validation`. SUN397 and DTD come in ten official partitions; the first is what both papers take.
+# `validation`. SUN397 and DTD have ten official partitions; both papers use the first.
 TRANSFER: dict[str, TransferSet] = {
     "caltech101": TransferSet("caltech101", "train", "test", "mean_per_class", 102, 3_059),
     "cars196": TransferSet("cars196", "train", "test", "top1", 196, 8_144),
@@ -67,9 +67,9 @@ class Transfer:
     """One of the nine data sets of Shidani 2024, Table 3, with its official splits."""
 
     name: TransferName = "food101"
-    """Which of the nine; the names are those of tfds."""
+    """Name of the data set, as in tfds."""
     directory: str | None = None
-    """Where prepared data sets live; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
@@ -91,15 +91,15 @@ class Transfer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareTransfer:
-    """Prepare the nine transfer sets, one after the other; what is prepared already is passed over."""
+    """Prepare the nine transfer sets; sets that are prepared already are skipped."""
 
     names: tuple[TransferName, ...] = get_args(TransferName)
-    """Which of the nine."""
+    """Names of the data sets."""
     directory: str | None = None
     """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     def run(self) -> Path:
-        """Prepare them and return the folder of the last."""
+        """Prepare them and return the folder of the last one."""
         folder = Path()
         for name in self.names:
             folder = prepare(TRANSFER[name].tfds, self.directory)

@@ -1,4 +1,4 @@
-"""Features to numbers: neighbours, probes, transfer between domains, regression, clustering, fine-tuning."""
+"""Evaluation of features: neighbours, probes, domain transfer, regression, clustering, predictions."""
 
 from mvcl import _extras
 

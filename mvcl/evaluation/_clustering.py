@@ -1,4 +1,4 @@
-"""Features to clusters: how far K-means finds the classes."""
+"""Clustering of features: agreement of K-means with the classes."""
 
 import csv
 import dataclasses
@@ -36,15 +36,15 @@ def cluster_scores(
     starts: int = 10,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
-    """How far the clusters of several runs of K-means are the classes.
+    """Agreement of the clusters of several K-means runs with the classes.
 
     Args:
       features: (n, d) floating.
       labels: (n,) integers, the classes.
       clusters: number of clusters.
-      runs: how often K-means is run.
-      starts: k-means++ starts of a run, of which the one with the least inertia counts.
-      seed: of the first run; the others count on.
+      runs: number of K-means runs.
+      starts: k-means++ starts per run; the one with the least inertia is used.
+      seed: of the first run; the following runs add 1 each.
 
     Returns:
       "ACC", "NMI", "ARI" and "purity", (runs,) each.
@@ -56,13 +56,13 @@ def cluster_scores(
 def svm_accuracy(
     features: np.ndarray, labels: np.ndarray, *, share: float = 0.3, draws: int = 10, seed: int = 0
 ) -> np.ndarray:
-    """Accuracy of a linear support vector machine trained on a share of the examples, on the others.
+    """Accuracy of a linear support vector machine that is trained on a share of the examples and tested on the rest.
 
     Args:
       features: (n, d) floating.
-      labels: (n,) integers, at least two of a class.
-      share: of the examples of each class that are trained on, in (0, 1).
-      draws: how often that share is drawn.
+      labels: (n,) integers, at least two per class.
+      share: of the examples of each class for training, in (0, 1).
+      draws: number of random training sets.
       seed: of the draws.
 
     Returns:
@@ -72,7 +72,7 @@ def svm_accuracy(
     from sklearn.svm import SVC
 
     if not 0 < share < 1:
-        raise ValueError(f"share must lie in (0, 1), got {share}")
+        raise ValueError(f"share must be in (0, 1), got {share}")
     splits = StratifiedShuffleSplit(draws, train_size=share, random_state=seed).split(features, labels)
     return np.asarray(
         [
@@ -84,54 +84,54 @@ def svm_accuracy(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clustering(Evaluation):
-    """K-means on the features of all views side by side, and of each view alone; a linear SVM on few labels.
+    """K-means on the concatenated features of all views, and of each view; a linear SVM on few labels.
 
-    Everything is measured on the split `train`: clustering has no other. Of the row `raw input`, the best view is what
-    papers call K-Means-BSV.
+    All results are on the split `train`, as usual in clustering. The best view of the row `raw input` is called
+    K-Means-BSV in papers.
     """
 
     scored: ClassVar[bool] = True
     clusters: int = 0
-    """Clusters of K-means; 0 is the number of classes, or the method's clusters where the data have no labels."""
+    """Number of clusters; 0: the number of classes, or the method's clusters for data without labels."""
     runs: int = 10
-    """Runs of K-means that a number is the mean of."""
+    """K-means runs to average over."""
     starts: int = 10
-    """k-means++ starts of a run; that of the least inertia counts."""
+    """k-means++ starts per run; the one with the least inertia is used."""
     per_view: tuple[str, ...] = ("ACC",)
-    """What is shown of each view alone: ACC, NMI, ARI, purity."""
+    """Measures shown for each single view: ACC, NMI, ARI, purity."""
     svm_share: float = 0.3
-    """Share of the labels that the SVM is trained on; 0 leaves it out."""
+    """Share of the labels for training the SVM; 0: no SVM."""
     draws: int = 10
-    """Draws of that share."""
+    """Number of draws of that share."""
 
     def of_clusters(self, clusters: int) -> "Clustering":
-        """As many clusters as the method found, unless their number is given."""
+        """Use the method's number of clusters, unless `clusters` is set."""
         return dataclasses.replace(self, clusters=self.clusters or clusters)
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """All: `test` is for the picture of the embeddings."""
+        """All splits; `test` is for the embedding plot."""
         return ("train", "test")
 
     def check(self, splits: Splits) -> None:
-        """Raise a `ValueError` about options that cannot work with these splits."""
+        """Raise `ValueError` for options that are invalid for these splits."""
         self._check_options()
         split = splits["train"]
         clusters = self.clusters or len(split.class_names)
         if clusters < 2:
             raise ValueError(
-                f"evaluation.clusters must be at least 2 where the data have no labels, got {self.clusters}"
+                f"evaluation.clusters must be at least 2 for data without labels, got {self.clusters}"
             )
         if clusters > len(split):
             raise ValueError(f"evaluation.clusters must be at most the {len(split)} examples, got {clusters}")
 
     def _check_options(self) -> None:
         if unknown := sorted(set(self.per_view) - set(MEASURES)):
-            raise ValueError(f"evaluation.per_view must be of {', '.join(MEASURES)}, got {unknown[0]!r}")
+            raise ValueError(f"evaluation.per_view must be among {', '.join(MEASURES)}, got {unknown[0]!r}")
         for name in ("runs", "starts", "draws"):
             if getattr(self, name) < 1:
                 raise ValueError(f"evaluation.{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.svm_share < 1:
-            raise ValueError(f"evaluation.svm_share must lie in [0, 1), got {self.svm_share}")
+            raise ValueError(f"evaluation.svm_share must be in [0, 1), got {self.svm_share}")
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
@@ -148,7 +148,7 @@ class Clustering(Evaluation):
             f"best of {self.starts} starts, {len(x)} rows"
         )
         results = _results(
-            cluster_scores(x, split.labels, clusters, **options), "", f"{how}, all views side by side"
+            cluster_scores(x, split.labels, clusters, **options), "", f"{how}, all views concatenated"
         )
         views = view_features(x, split)
         if len(views) > 1:
@@ -161,7 +161,7 @@ class Clustering(Evaluation):
                 results += _results(alone[best], "best view ", f"{how}, the view with the highest ACC")
             for name, scores in alone.items():
                 shown = {measure: scores[measure] for measure in self.per_view}
-                results += _results(shown, f"{name} ", f"{how}, this view alone")
+                results += _results(shown, f"{name} ", f"{how}, this view only")
         if self.svm_share:
             name, smallest = f"SVM {self.svm_share:.0%}", np.bincount(split.labels, minlength=classes).min()
             if smallest < 4:
@@ -171,14 +171,14 @@ class Clustering(Evaluation):
                     x, split.labels, share=self.svm_share, draws=self.draws, seed=self.seed
                 )
                 how = (
-                    f"accuracy of a linear SVM trained on {self.svm_share:.0%} of {len(x)} labels, on the others, "
+                    f"accuracy of a linear SVM trained on {self.svm_share:.0%} of {len(x)} labels, tested on the rest, "
                     f"mean and standard deviation of {self.draws} draws (seed {self.seed})"
                 )
                 results += _results({name: accuracies}, "", how)
         return results
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
-        """Clustering accuracy of one run on all views."""
+        """Clustering accuracy of one K-means run on all views."""
         split = splits["train"]
         if len(split.class_names) < 2:
             return None
@@ -188,7 +188,7 @@ class Clustering(Evaluation):
         return "acc", clustering_accuracy(split.labels, found)
 
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
-        """clusters.csv: each example's id and label, its cluster from all views, and from each view that it has."""
+        """Write clusters.csv: id, label, cluster from all views, and cluster from each view of each example."""
         split, x = splits["train"], features["train"]
         clusters = self.clusters or len(split.class_names)
         ids = split.ids or range(len(x))
@@ -215,9 +215,9 @@ def _write_clusters(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 
 
 def view_features(features: np.ndarray, split: LabelledSplit) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The columns of each view: name -> (rows that have it, (rows, d_v) features).
+    """The columns of each view: name -> (rows that have the view, (rows, d_v) features).
 
-    Side by side, features of k views are either the views' own columns or k blocks of one width; neither gives {}.
+    Concatenated features are either the views' own columns or k blocks of equal width; otherwise returns {}.
     """
     names, present = split.spec.view_names, split.present
     if not names:

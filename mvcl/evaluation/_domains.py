@@ -1,4 +1,4 @@
-"""Transfer between domains: a classifier of one domain, or of all others, measured on another."""
+"""Transfer between domains: classifiers trained on one domain, or on all others, and tested on another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ class Transfer:
     """Test accuracies between S domains."""
 
     domains: tuple[str, ...]
-    """The S names, in the order of rows and columns."""
+    """The S domain names, in the order of rows and columns."""
     one: np.ndarray
-    """(S, S): trained on the row's domain, tested on the column's; the diagonal is within a domain."""
+    """(S, S): trained on the row's domain, tested on the column's; the diagonal is within-domain accuracy."""
     rest: np.ndarray
     """(S,): trained on all other domains together, tested on this one."""
 
     def results(self) -> list[Result]:
-        """The means over domains, and each domain's own entry, as columns of an evaluation table."""
+        """The means over domains and the entry of each domain, as results of an evaluation table."""
         s = len(self.domains)
         between = self.one[~np.eye(s, dtype=bool)]
         found = [
@@ -31,7 +31,7 @@ class Transfer:
                 f"{s - 1} to 1",
                 float(self.rest.mean()),
                 None,
-                f"linear probe on {s - 1} domains, tested on the one left out, mean over {s}",
+                f"linear probe on {s - 1} domains, tested on the held-out one, mean over {s}",
             ),
             Result(
                 "1 to 1",
@@ -61,28 +61,28 @@ def domain_transfer(
     seed: int = 0,
     penalties: Sequence[float] = PENALTIES,
 ) -> Transfer:
-    """Linear probes from one domain to one, and from all others to one. Piran 2024, Section 5.2.
+    """Linear probes from one domain to another, and from all other domains to one. Piran 2024, Section 5.2.
 
-    Each of the 2 S classifiers is that of `linear_probe`, its penalty chosen on held-out rows of its own
-    training domains: nothing of the domain that it is tested on is seen.
+    Each of the 2 S classifiers is that of `linear_probe`, with its penalty chosen on held-out rows of its training
+    domains; no data of the test domain are used.
 
     Args:
       train: domain name to (n_s, d) features and (n_s,) labels of its training split.
-      test: the same domains to features and labels of their test splits.
-      num_classes: how many classes there are, the same in all domains.
-      seed: which rows are held out.
+      test: the same for the test splits.
+      num_classes: number of classes, the same in all domains.
+      seed: of the held-out rows.
       penalties: candidates, each >= 0.
 
     Returns:
       The (S, S) and the (S,) accuracies.
 
     Raises:
-      ValueError: fewer than two domains, or not the same ones in both.
+      ValueError: fewer than two domains, or different domains in train and test.
     """
     domains = tuple(train)
     if len(domains) < 2 or set(domains) != set(test):
         raise ValueError(
-            f"train and test must hold the same domains, two at least, got {sorted(train)} and {sorted(test)}"
+            f"train and test must have the same domains, at least two, got {sorted(train)} and {sorted(test)}"
         )
     one, rest = np.zeros((len(domains), len(domains))), np.zeros(len(domains))
     for i, name in enumerate(domains):
@@ -96,9 +96,9 @@ def domain_transfer(
 
 
 def transfer_table(transfer: Transfer) -> str:
-    """Markdown: the matrix, rows trained on and columns tested on, and the row of all others; in per cent.
+    """Markdown table in per cent: rows are training domains, columns test domains, plus the row of all others.
 
-    The diagonal stands in brackets: it is no transfer.
+    The diagonal, which is not transfer, is in brackets.
     """
     names = transfer.domains
     lines = ["| trained on | " + " | ".join(names) + " |", "| --- |" + " ---: |" * len(names)]
@@ -110,7 +110,7 @@ def transfer_table(transfer: Transfer) -> str:
 
 
 def transfer_heat_map(transfer: Transfer, file: Path) -> None:
-    """The same as an SVG heat map; the colours span the transfers, and the diagonal is left grey."""
+    """The same as an SVG heat map; the colour range is that of the transfers, the diagonal is grey."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -137,11 +137,11 @@ def transfer_heat_map(transfer: Transfer, file: Path) -> None:
 class Domains(Evaluation):
     """Linear probes from one domain to another, and from all others to one; a table and a heat map of the matrix.
 
-    The data have splits DOMAIN/train and DOMAIN/test.
+    Needs splits DOMAIN/train and DOMAIN/test.
     """
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """Both lists of each domain, and `test` for the picture of the embeddings."""
+        """Both splits of each domain, and `test` for the embedding plot."""
         names = tuple(name for name in available if "/" in name)
         if len(names) < 4:
             raise ValueError(
@@ -150,11 +150,11 @@ class Domains(Evaluation):
         return (*names, "test")
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Mean test accuracies of all others to one, one to one and within a domain, and each domain's own."""
+        """Mean test accuracies of all-others-to-one, one-to-one and within-domain, and the accuracy for each domain."""
         return self._transfer(features, splits).results()
 
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
-        """domains.md, the matrix, and domains.svg, its picture."""
+        """Write the matrix as domains.md and domains.svg."""
         transfer = self._transfer(features, splits)
         (workdir / "domains.md").write_text(transfer_table(transfer) + "\n")
         transfer_heat_map(transfer, workdir / "domains.svg")

@@ -18,20 +18,20 @@ def encode(
     batch_size: int,
     sharding: NamedSharding | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Features of every row of some batches, in the order of the data index.
+    """Features of every row of the batches, in the order of the data index.
 
-    Every batch is padded to `batch_size` rows, so one program serves all; the padding is dropped again. A row
-    that appears twice is kept once.
+    Every batch is padded to `batch_size` rows, so one program is compiled; the padding is dropped. A row that
+    appears twice is kept once.
 
     Args:
-      apply: pure function of inputs, arrays (b, ...), to features (b, d); it returns nothing else, so no statistics
-        can move. `jax.tree_util.Partial(function, parameters)` makes the parameters arguments of the compiled
-        program: a second call with other values does not compile again. A plain closure bakes them in.
+      apply: pure function of inputs, arrays (b, ...), to features (b, d); it returns nothing else, so statistics cannot
+        change. `jax.tree_util.Partial(function, parameters)` makes the parameters arguments of the compiled
+        program: a second call with other values does not compile again. A plain closure makes them constants.
       batches: mappings with "inputs", an array or a pytree of arrays (b, ...), and "index" (b,), on the host, in any
         order; other keys are not read. In a run of several processes each passes its own rows and the same number of
         batches, empty ones (b = 0) where it has fewer.
       batch_size: rows of a batch over all processes and devices; b is at most this, divided by the processes.
-      sharding: how the rows of a batch lie on the devices of a mesh; None stays on one device.
+      sharding: of the rows of a batch over the devices; None uses one device.
 
     Returns:
       (n, d) float32 features and the (n,) index of each row, ascending; every process gets all of them.
@@ -47,7 +47,7 @@ def encode(
         lengths = {len(x) for x in jax.tree.leaves(inputs)}
         if lengths != {len(index)} or len(index) > most:
             raise ValueError(
-                f'batches must hold as many "inputs" as "index", at most {most} for batch_size={batch_size}, '
+                f'batches must have as many "inputs" as "index", at most {most} for batch_size={batch_size}, '
                 f"got {', '.join(map(str, sorted(lengths)))} and {len(index)}"
             )
         real = np.arange(most) < len(index)
@@ -63,12 +63,12 @@ def encode(
         features.append(found[real].astype(np.float32))
         places.append(index[real])
     if not places:
-        raise ValueError("batches must hold at least one batch, got none")
+        raise ValueError("batches must contain at least one batch, got none")
     index, order = np.unique(np.concatenate(places), return_index=True)
     return np.concatenate(features)[order], index
 
 
-# The function is an argument, so the parameters inside a Partial are too, and all calls share one cache.
+# The function is an argument: the parameters of a Partial are then arguments too, and calls share one cache.
 _features = jax.jit(lambda function, inputs: function(inputs))
 
 

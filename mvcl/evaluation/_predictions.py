@@ -1,4 +1,4 @@
-"""A classifier's predictions to accuracies."""
+"""Accuracy of a classifier's predictions."""
 
 import dataclasses
 from typing import Literal
@@ -11,18 +11,18 @@ from mvcl.evaluation._table import Result
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictions(Evaluation):
-    """Test accuracy of what `method:supervised` predicts, over all examples and as the mean over classes."""
+    """Test accuracy of the predictions of `method:supervised`, over all examples and averaged over classes."""
 
     features: Literal["encoder", "head"] = "head"
-    """Which output is measured: the head's are the predictions."""
+    """Output to evaluate: the predictions are the head's."""
 
     @property
     def compared(self) -> bool:
-        """Untrained encoders and raw inputs predict nothing."""
+        """False: untrained encoders and raw inputs have no predictions."""
         return False
 
     def check(self, splits: Splits) -> None:
-        """Raise a `ValueError` where train and test have other classes, or none."""
+        """Raise `ValueError` if train and test have different classes or none."""
         names = splits["train"].class_names
         if not names or names != splits["test"].class_names:
             raise ValueError(
@@ -31,7 +31,7 @@ class Predictions(Evaluation):
             )
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Accuracy of the largest of the (N, classes) outputs."""
+        """Accuracy of the class with the largest of the (N, classes) outputs."""
         labels, predicted = splits["test"].labels, features["test"].argmax(1)
         right = predicted == labels
         by_class = [right[labels == label].mean() for label in np.unique(labels)]

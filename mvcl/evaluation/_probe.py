@@ -1,4 +1,4 @@
-"""Linear classifiers on frozen features: all labels, or a few per class."""
+"""Linear classifiers on frozen features, with all labels or a few per class."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ FEW_LABEL_PENALTY = 1e-4
 
 @dataclass(frozen=True)
 class Probe:
-    """A fitted linear classifier of raw features; `fit_probe` makes it."""
+    """A fitted linear classifier of features, from `fit_probe`."""
 
     mean: np.ndarray
     """(d,) subtracted from the features."""
     scale: np.ndarray
-    """(d,) divides them."""
+    """(d,) divisor of the features."""
     weights: np.ndarray
     """(d + 1, num_classes), the intercepts last."""
     penalty: float
-    """The one chosen."""
+    """The chosen penalty."""
 
     def accuracy(self, features: np.ndarray, labels: np.ndarray) -> float:
-        """Share of (m, d) features whose class is the (m,) label, in [0, 1]."""
+        """Accuracy on (m, d) features with (m,) labels, in [0, 1]."""
         x, y = checked_rows("test", features, labels, self.weights.shape[1])
         if x.shape[1] != len(self.mean):
             raise ValueError(
@@ -45,26 +45,26 @@ def fit_probe(
     seed: int = 0,
     penalties: Sequence[float] = PENALTIES,
 ) -> Probe:
-    """The classifier of `linear_probe`, to be measured on as many test splits as wanted.
+    """The classifier of `linear_probe`, for use on several test splits.
 
     Args:
       features: (n, d) floating.
       labels: (n,) integers in [0, num_classes).
-      num_classes: how many classes there are.
-      seed: which rows are held out; nothing else is random.
+      num_classes: number of classes.
+      seed: of the held-out rows; nothing else is random.
       penalties: candidates, each >= 0.
     """
     x, y = checked_rows("train", features, labels, num_classes)
     if len(penalties) == 0:
-        raise ValueError("penalties must hold at least one candidate, got none")
+        raise ValueError("penalties must contain at least one candidate, got none")
     mean, scale = x.mean(0), x.std(0)
-    # A constant feature has a spread of rounding errors only, which division would blow up to unit size.
+    # The deviation of a constant feature is a rounding error; dividing by it would scale noise to unit size.
     scale = np.where(scale > 1e-6 * np.maximum(np.abs(mean), scale.max()), scale, 1)
     rows = jnp.asarray((x - mean) / scale)
     held_out = _held_out(y, seed)
     best, best_score = float(max(penalties)), -1.0
     weights: np.ndarray | None = None
-    for penalty in sorted(penalties, reverse=True):  # each fit starts from the stronger penalty's
+    for penalty in sorted(penalties, reverse=True):  # each fit starts from the previous, stronger penalty's
         weights = fit_logistic(rows[~held_out], y[~held_out], penalty, num_classes=num_classes, start=weights)
         score = _accuracy(weights, rows[held_out], y[held_out])
         if score > best_score:
@@ -85,23 +85,23 @@ def linear_probe(
     """Test accuracy of multinomial logistic regression on all training labels.
 
     Minimises  mean_i CE(x_i W + b, y_i) + penalty/2 ||W||^2  by L-BFGS. Every feature is centred and divided
-    by its standard deviation over the training split. The penalty is the one of `penalties` with the highest
-    accuracy on a fifth of the training split, held out class by class (of equals the largest); the classifier
-    is then fitted again on all of it. The test split is used once.
+    by its standard deviation over the training split. The penalty is the candidate with the highest accuracy on a
+    held-out fifth of every class (the largest, if equal); the classifier is then refitted on the whole training split.
+    The test split is used once.
 
     Args:
       train_features, test_features: (n, d) and (m, d) floating.
       train_labels, test_labels: (n,) and (m,) integers in [0, num_classes).
-      num_classes: how many classes there are.
-      seed: which rows are held out; nothing else is random.
+      num_classes: number of classes.
+      seed: of the held-out rows; nothing else is random.
       penalties: candidates, each >= 0.
 
     Returns:
-      Test accuracy in [0, 1] and the penalty chosen.
+      Test accuracy in [0, 1] and the chosen penalty.
     """
     x, _ = checked_rows("train", train_features, train_labels, num_classes)
     test, _ = checked_rows("test", test_features, test_labels, num_classes)
-    if x.shape[1] != test.shape[1]:  # before minutes of fitting
+    if x.shape[1] != test.shape[1]:  # before the long fit
         raise ValueError(
             f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
         )
@@ -121,21 +121,20 @@ def few_label_probe(
     seed: int = 0,
     penalty: float = FEW_LABEL_PENALTY,
 ) -> np.ndarray:
-    """Test accuracies of logistic regression on a few labels a class, one for every draw of labels.
+    """Test accuracies of logistic regression on a few labels per class, one for every draw of labels.
 
-    Minimises the same sum as `linear_probe`. Features are centred and divided by one common number, the root
-    mean square length, both of the whole training split (no labels needed): with a few rows a division by
-    each feature's own deviation would raise noise, and it would depend on the basis of the features. The
-    penalty is fixed, so nothing is tuned on labels that the protocol does not have: between 1e-3 and 1e-5 the
-    accuracy moves by less than its deviation over draws, for pixels and for encoders.
+    Minimises the loss of `linear_probe`. Features are centred and divided by one number, the root mean square length,
+    both of the whole training split (no labels needed). Dividing each feature by its deviation would amplify noise
+    and depend on the basis of the features. The penalty is fixed, so no further labels are needed to tune it: between
+    1e-3 and 1e-5 the accuracy changes by less than its deviation over draws, for pixels and for encoders.
 
     Args:
       train_features, test_features: (n, d) and (m, d) floating.
       train_labels, test_labels: (n,) and (m,) integers in [0, num_classes).
-      num_classes: how many classes there are.
-      labels_per_class: training labels of every class.
-      draws: how many times the labels are drawn.
-      seed: fixes the draws together with train_labels, see `draw_labels`.
+      num_classes: number of classes.
+      labels_per_class: training labels per class.
+      draws: number of draws of labels.
+      seed: determines the draws, together with train_labels; see `draw_labels`.
       penalty: weight of the L2 term.
 
     Returns:
@@ -164,11 +163,10 @@ def few_label_probe(
 def draw_labels(
     labels: np.ndarray, *, num_classes: int, labels_per_class: int, draws: int, seed: int
 ) -> np.ndarray:
-    """Rows whose labels a few-label probe may use: (draws, num_classes * labels_per_class), class by class.
+    """Training rows of a few-label probe: (draws, num_classes * labels_per_class), ordered by class.
 
-    A function of (seed, draw, labels) and nothing else, so all encoders are measured on the same rows. A
-    smaller `labels_per_class` takes the first of a larger one's rows of each class, and more draws leave the
-    first as they are.
+    A function of (seed, draw, labels) only, so all encoders use the same rows. A smaller `labels_per_class` uses the
+    first rows per class of a larger one, and more draws do not change the first ones.
     """
     labels = np.asarray(labels)
     if labels_per_class < 1 or draws < 1:
@@ -177,7 +175,7 @@ def draw_labels(
     for c, rows in enumerate(of_class):
         if len(rows) < labels_per_class:
             raise ValueError(
-                f"train_labels must hold labels_per_class={labels_per_class} of every class, "
+                f"train_labels must have labels_per_class={labels_per_class} rows of every class, "
                 f"got {len(rows)} of class {c}"
             )
     chosen = []
@@ -199,8 +197,8 @@ def fit_logistic(
     """(d + 1, num_classes) float64 weights, the intercepts last and unpenalised.
 
     Minimises  mean_i CE(x_i W + b, y_i) + penalty/2 ||W||^2, scikit-learn's objective with C = 1/(n penalty):
-    scipy's L-BFGS around a compiled float32 gradient, so features stay on the accelerator where there is one.
-    It stops at a largest gradient entry of 1e-5, or after `max_iterations`.
+    scipy's L-BFGS with a compiled float32 gradient, so features stay on the accelerator. It stops when the largest
+    gradient entry is below 1e-5, or after `max_iterations`.
     """
     shape = (features.shape[1] + 1, num_classes)
     answer = jnp.asarray(labels)
@@ -210,7 +208,7 @@ def fit_logistic(
         return float(value), np.asarray(gradient, np.float64).ravel()
 
     first = np.zeros(shape) if start is None else start
-    # Its vectors are short: BLAS threads gain nothing, and where cores are shared they wait for each other.
+    # L-BFGS's vectors are short: BLAS threads do not help, and on shared cores they wait for each other.
     with _blas().limit(limits=1):
         found = minimize(
             value_and_gradient,
@@ -249,15 +247,15 @@ def _accuracy(weights: np.ndarray, x: jax.Array, y: np.ndarray) -> float:
 
 
 def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
-    """(n,) bool: a fifth of every class, never all of one."""
-    rng = np.random.default_rng((seed, 1 << 20))  # a stream that no draw of labels uses
+    """(n,) bool: a fifth of every class, never a whole class."""
+    rng = np.random.default_rng((seed, 1 << 20))  # a random stream not used by the draws of labels
     held_out = np.zeros(len(labels), bool)
     for c in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == c))
         held_out[rows[: len(rows) // 5]] = True
     if not held_out.any():
         raise ValueError(
-            "train_labels must hold 5 rows of some class, so that a fifth can be held out to choose the "
+            "train_labels must have 5 rows of some class, so that a fifth can be held out to choose the "
             f"penalty, got {len(labels)} rows of {len(np.unique(labels))} classes"
         )
     return held_out
@@ -266,24 +264,24 @@ def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
 def checked_rows(
     split: str, features: np.ndarray, labels: np.ndarray, num_classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """float32 features and int32 labels, or a `ValueError` about them."""
+    """float32 features and int32 labels; raises `ValueError` if invalid."""
     features, labels = np.asarray(features), np.asarray(labels)
     if features.ndim != 2 or 0 in features.shape or not jnp.issubdtype(features.dtype, jnp.floating):
         raise ValueError(
-            f"{split}_features must be a floating (n, d) array that is not empty, "
+            f"{split}_features must be a non-empty floating (n, d) array, "
             f"got {features.dtype}{list(features.shape)}"
         )
     if labels.shape != features.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
-            f"{split}_labels must be {len(features)} integers, one a row, "
+            f"{split}_labels must be {len(features)} integers, one per row, "
             f"got {labels.dtype}{list(labels.shape)}"
         )
     if labels.min() < 0 or labels.max() >= num_classes:
         raise ValueError(
-            f"{split}_labels must lie in [0, {num_classes}), got {labels.min()} to {labels.max()}"
+            f"{split}_labels must be in [0, {num_classes}), got {labels.min()} to {labels.max()}"
         )
     if not np.isfinite(features).all():
         raise ValueError(
-            f"{split}_features must be finite, got {np.sum(~np.isfinite(features))} that are not"
+            f"{split}_features must be finite, got {np.sum(~np.isfinite(features))} entries that are not"
         )
     return features.astype(np.float32), labels.astype(np.int32)

@@ -1,4 +1,4 @@
-"""Ways to measure frozen features, by name: which splits are encoded, and what is computed from them."""
+"""Evaluation protocols for frozen features: the splits to encode and the measures to compute."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Spec(Protocol):
-    """What an example is: names and shapes of its views where it holds them."""
+    """Specification of an example: names and shapes of given views."""
 
     @property
     def view_names(self) -> tuple[str, ...]: ...
@@ -24,15 +24,15 @@ class Spec(Protocol):
 
 
 class LabelledSplit(Protocol):
-    """What a protocol knows of a split beside its features; `mvcl.data.Split` has it.
+    """The attributes of a split that protocols use; `mvcl.data.Split` has them.
 
     Attributes:
       labels: (N,) class numbers, or targets of a regression.
       class_names: name of each class; () for a regression.
-      spec: what an example is.
-      present: (N, k) bool, which views are there; None: all.
+      spec: specification of an example.
+      present: (N, k) bool, False for missing views; None: all are present.
       groups: (N,) subject or speaker of each example, or None.
-      ids: name of each example, or ().
+      ids: identifier of each example, or ().
     """
 
     @property
@@ -55,24 +55,24 @@ Splits = Mapping[str, LabelledSplit]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What every protocol has."""
+    """Base of all protocols."""
 
     scored: ClassVar[bool] = False
-    """Whether `score` may give a number."""
+    """Whether `score` may return a number."""
     features: Literal["encoder", "head"] = "encoder"
-    """Which output is measured: the encoder's (as all five papers do) or the projection head's."""
+    """Output to evaluate: the encoder's (as in all five papers) or the projection head's."""
     batch_size: int = 512
     """Examples encoded at once, over all devices."""
     seed: int = 0
-    """Seed of draws and held-out parts; apart from train.seed, so that runs compare."""
+    """Seed of draws and held-out parts; separate from train.seed, so that runs are comparable."""
 
     @property
     def compared(self) -> bool:
-        """Whether an untrained encoder and the raw input are measured beside the trained one."""
+        """Whether an untrained encoder and the raw input are evaluated too."""
         return True
 
     def of_clusters(self, clusters: int) -> "Evaluation":
-        """This protocol for data without labels, in which the method found so many clusters; 0: it looked for none."""
+        """The protocol to use for data without labels; `clusters` is the method's number of clusters, 0 for none."""
         return self
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
@@ -80,19 +80,19 @@ class Evaluation:
         return ("train", "test")
 
     def check(self, splits: Splits) -> None:
-        """Raise a `ValueError` about options that cannot work with these splits, before anything is trained."""
+        """Raise `ValueError` for options that are invalid for these splits; called before training."""
         self.splits(tuple(splits))
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """The results of one set of features, (N, d) by split."""
+        """The results of one set of features: split -> (N, d)."""
         raise NotImplementedError(f"{type(self).__name__} is an interface; choose a protocol by its name")
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
-        """Name and value of the number that is taken during training, higher being better; None takes none."""
+        """Name and value of the score during training, higher is better; None if there is none."""
         return None
 
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
-        """Write to the run folder what else the trained features give, beside the numbers."""
+        """Write further results of the trained features to the run folder."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,22 +101,23 @@ class Classification(Evaluation):
 
     scored: ClassVar[bool] = True
     knn_k: int = 200
-    """Neighbours of the weighted k-NN; fewer if the training split is smaller."""
+    """Neighbours of the weighted k-NN; at most the size of the training split."""
     knn_temperature: float = 0.07
-    """Temperature of its weights e^{cos / temperature}."""
+    """Temperature of the k-NN's weights e^{cos / temperature}."""
     labels_per_class: tuple[int, ...] = (5, 10)
-    """Labels a class of the few-label probes."""
+    """Labels per class of the few-label probes."""
     draws: int = 10
-    """Draws of labels that a few-label probe is averaged over."""
+    """Draws of labels to average each few-label probe over."""
     of: str = ""
-    """Measure the splits OF/train and OF/test, as of a second data set that the source opens; empty: train and test."""
+    """Use the splits OF/train and OF/test, for example of a second data set; empty: train and test."""
     sgd_learning_rate: float | None = None
-    """Adds the papers' linear probe, trained by SGD on all labels, with this learning rate; None leaves it out."""
+    """Learning rate of an additional linear probe trained by SGD on all labels, as in the papers; None: no such
+    probe."""
     sgd_epochs: int = 100
     """Its epochs."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """The two splits, by the names they have here."""
+        """The names of the two splits."""
         names = tuple(f"{self.of}/{part}" if self.of else part for part in ("train", "test"))
         if not set(names) <= set(available):
             raise ValueError(
@@ -153,7 +154,7 @@ class Classification(Evaluation):
         )
         how = (
             f"a linear layer on {len(labels['train'])} labels, SGD with momentum 0.9, learning rate "
-            f"{self.sgd_learning_rate:g} on a cosine, {self.sgd_epochs} epochs, batch 256, "
+            f"{self.sgd_learning_rate:g} with cosine decay, {self.sgd_epochs} epochs, batch 256, "
             f"{len(labels['test'])} test rows"
         )
         return [*results, Result("linear, SGD", accuracy, None, how)]

@@ -1,4 +1,4 @@
-"""The ways to measure features, by name."""
+"""Evaluation protocols by name."""
 
 from collections.abc import Callable
 

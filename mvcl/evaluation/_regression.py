@@ -14,7 +14,7 @@ PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 def ridge(
     features: np.ndarray, targets: np.ndarray, penalties: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(p, d) weights and (p,) intercepts of least squares with each of p penalties.
+    """(p, d) weights and (p,) intercepts of ridge regression, for each of p penalties.
 
     Minimises  mean_i (x_i w + b - y_i)² + penalty ||W||², from one singular value decomposition.
 
@@ -33,7 +33,7 @@ def ridge(
 
 
 def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """What the sentiment literature reports, of (m,) predictions and (m,) signed targets.
+    """The measures of the sentiment literature, of (m,) predictions and (m,) signed targets.
 
     Returns:
       "MAE", "Pearson" (0 where either is constant), and binary accuracy and F1 under both conventions in use:
@@ -46,10 +46,10 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
     """
     p, t = np.asarray(predictions, np.float64), np.asarray(targets, np.float64)
     if p.ndim != 1 or p.shape != t.shape or len(p) == 0:
-        raise ValueError(f"predictions and targets must be (m,) and alike, got {p.shape} and {t.shape}")
+        raise ValueError(f"predictions and targets must both be (m,), got {p.shape} and {t.shape}")
     if not (np.isfinite(p).all() and np.isfinite(t).all()):
-        raise ValueError("predictions and targets must be finite, got some that are not")
-    from sklearn.metrics import f1_score  # a second to import
+        raise ValueError("predictions and targets must be finite, got NaN or infinity")
+    from sklearn.metrics import f1_score  # its import takes a second
 
     spread = p.std() * t.std()
     found = {
@@ -80,17 +80,17 @@ def sentiment_regression(
 ) -> list[Result]:
     """Ridge regression of a score from frozen features; MAE, Pearson correlation, binary accuracy and F1.
 
-    Features are standardised by the training split. The penalty is the one with the least mean absolute error
-    on the validation split, or without one on a fifth of the training split, whole groups of it where groups
-    are given; the regression is then fitted again on the training split.
+    Features are standardised by the training split. The penalty has the least mean absolute error on the validation
+    split or, without one, on a held-out fifth of the training split (of its groups, if given); the regression is then
+    refitted on the training split.
 
     Args:
       train_features, test_features: (n, d) and (m, d) floating.
       train_targets, test_targets: (n,) and (m,) scores, whose sign is the sentiment (CMU-MOSEI [-3, 3],
         CH-SIMS [-1, 1]).
       valid_features, valid_targets: of a validation split, both or neither.
-      groups: (n,) speakers or subjects of the training rows; none is on both sides of the held-out part.
-      seed: which rows or groups are held out.
+      groups: (n,) speakers or subjects of the training rows; whole groups are held out.
+      seed: of the held-out rows or groups.
       penalties: candidates, each > 0.
 
     Returns:
@@ -104,7 +104,7 @@ def sentiment_regression(
     if (valid_features is None) != (valid_targets is None):
         raise ValueError("valid_features and valid_targets must be given together, got one of them")
     if len(penalties) == 0 or min(penalties) <= 0:
-        raise ValueError(f"penalties must hold at least one number, all positive, got {tuple(penalties)}")
+        raise ValueError(f"penalties must be positive numbers, at least one, got {tuple(penalties)}")
     scale = x.std(0)
     scale = np.where(scale > 1e-6 * np.maximum(np.abs(x.mean(0)), scale.max()), scale, 1)
     valid = None
@@ -137,7 +137,7 @@ def _held_out(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
     """(rows,) bool: a fifth of the groups, or of the rows."""
     of_row = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
     if of_row.shape != (rows,):
-        raise ValueError(f"groups must be ({rows},), one a training row, got {of_row.shape}")
+        raise ValueError(f"groups must be ({rows},), one per training row, got {of_row.shape}")
     count = int(of_row.max()) + 1
     if count < 5:
         raise ValueError(f"5 groups or rows are needed to hold out a fifth, got {count}")
@@ -148,19 +148,20 @@ def _rows(split: str, features: np.ndarray, targets: np.ndarray) -> tuple[np.nda
     x, y = np.asarray(features, np.float64), np.asarray(targets, np.float64)
     if x.ndim != 2 or 0 in x.shape or y.shape != x.shape[:1]:
         raise ValueError(
-            f"{split}_features and {split}_targets must be (n, d) and (n,), not empty, got {x.shape} and {y.shape}"
+            f"{split}_features and {split}_targets must be (n, d) and (n,) with n >= 1, got {x.shape} and {y.shape}"
         )
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError(f"{split}_features and {split}_targets must be finite, got some that are not")
+        raise ValueError(f"{split}_features and {split}_targets must be finite, got NaN or infinity")
     return x, y
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regression(Evaluation):
-    """Ridge regression of a score from frozen features, as of sentiment: MAE, correlation, binary accuracy and F1."""
+    """Ridge regression of a score, such as sentiment, from frozen features: MAE, correlation, binary accuracy and
+    F1."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """The validation split too, where there is one."""
+        """`train`, `test` and, if there is one, the validation split."""
         return tuple(name for name in ("train", "valid", "test") if name in available)
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:

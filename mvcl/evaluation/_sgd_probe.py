@@ -1,4 +1,4 @@
-"""The linear probe that papers report: a linear layer trained by SGD on frozen features."""
+"""The linear probe of the papers: a linear layer trained by SGD on frozen features."""
 
 from functools import partial
 
@@ -23,21 +23,21 @@ def sgd_probe(
     momentum: float = 0.9,
     seed: int = 0,
 ) -> float:
-    """Test accuracy of a linear layer that SGD fits to all training labels.
+    """Test accuracy of a linear layer trained by SGD on all training labels.
 
-    Cross-entropy, no weight decay, momentum, a cosine from `learning_rate` to zero, the layer zero at first; the
-    features are taken as they are. Koromilas 2025 has it with learning rates 0.1 (CIFAR), 0.5 (ImageNet-100) and 1.6
-    (ImageNet), on images that are cropped and flipped anew each epoch; here every image has its one feature vector.
+    Cross-entropy, no weight decay, momentum, cosine decay from `learning_rate` to zero, zero initial weights; the
+    features are not scaled. Koromilas 2025 uses learning rates 0.1 (CIFAR), 0.5 (ImageNet-100) and 1.6 (ImageNet),
+    with new crops and flips each epoch; here each image has one feature vector.
 
     Args:
       train_features, test_features: (n, d) and (m, d) floating.
       train_labels, test_labels: (n,) and (m,) integers in [0, num_classes).
-      num_classes: how many classes there are.
-      learning_rate: at the start, > 0.
+      num_classes: number of classes.
+      learning_rate: initial value, > 0.
       epochs: passes over the training rows.
-      batch_size: rows of a step; fewer if there are fewer.
+      batch_size: rows per step; at most n.
       momentum: of SGD.
-      seed: of the order.
+      seed: of the order of the rows.
 
     Returns:
       Test accuracy in [0, 1].

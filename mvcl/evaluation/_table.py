@@ -1,4 +1,4 @@
-"""All measures of one set of features, and the table that compares sets."""
+"""The measures of one set of features, and the table that compares several."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from mvcl.metrics import weighted_knn
 
 @dataclass(frozen=True)
 class Result:
-    """One measured number; `dataclasses.asdict` makes it JSON."""
+    """One result; `dataclasses.asdict` makes it JSON."""
 
     name: str
-    """What was measured; the column of the table."""
+    """Name of the measure; the column of the table."""
     value: float | None
-    """Test accuracy in [0, 1]; None where it could not be measured, and `protocol` says why."""
+    """Test accuracy in [0, 1]; None if it was not measured, for the reason in `protocol`."""
     deviation: float | None
-    """Standard deviation over draws (n - 1 below the root), None for a single measurement."""
+    """Standard deviation over draws (divisor n - 1); None for a single measurement."""
     protocol: str
-    """How it was measured, in one line, the same for all rows of a table."""
+    """One line on how it was measured, the same for all rows of a table."""
 
 
 def evaluate_features(
@@ -39,11 +39,11 @@ def evaluate_features(
     Args:
       features: "train" and "test" to (n, d) and (m, d) floating features.
       labels: "train" and "test" to (n,) and (m,) integers in [0, num_classes).
-      num_classes: how many classes there are.
-      seed: fixes the held-out part and the drawn labels; the same for every row of a table.
-      k: voting neighbours, n if the training split is smaller.
+      num_classes: number of classes.
+      seed: of the held-out part and the drawn labels; the same for every row of a table.
+      k: voting neighbours, at most n.
       temperature: of the neighbours' weights, no unit.
-      labels_per_class: one few-label probe each.
+      labels_per_class: one few-label probe for each entry.
       draws: draws of labels in each.
 
     Returns:
@@ -67,9 +67,7 @@ def evaluate_features(
     ]
     of_class = np.bincount(data[1], minlength=num_classes)
     if of_class.max() < 5:
-        why = (
-            f"not measured: no class has the 5 rows that choosing the penalty takes, {of_class.max()} at most"
-        )
+        why = f"not measured: choosing the penalty needs 5 rows of a class, the largest has {of_class.max()}"
         results.append(Result("linear", None, None, why))
     else:
         accuracy, _ = linear_probe(*data, num_classes=num_classes, seed=seed)
@@ -98,13 +96,13 @@ def evaluate_features(
 
 
 def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
-    """The rows side by side as text, and below them one line on how each column was measured.
+    """The table as text, followed by one line on how each column was measured.
 
     Args:
       rows: row name ("trained encoder", "untrained encoder", "raw input") to its results.
 
     Returns:
-      Lines of text without a final newline. "-" stands for what was not measured.
+      Lines of text without a final newline. "-" means not measured.
     """
     columns = list(dict.fromkeys(result.name for results in rows.values() for result in results))
     cells = [["", *columns]]
@@ -117,7 +115,7 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
         for line in cells
     ]
     lines.append("")
-    together: dict[tuple[str, str], list[str]] = {}  # columns that were measured alike share a line
+    by_protocol: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
     for column in columns:
         protocols: dict[str, list[str]] = {}
         for row, results in rows.items():
@@ -126,8 +124,8 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
                     protocols.setdefault(result.protocol, []).append(row)
         for protocol, where in protocols.items():
             only = "" if len(protocols) == 1 else f" ({', '.join(where)})"
-            together.setdefault((protocol, only), []).append(column)
-    lines += [f"{', '.join(names)}{only}: {protocol}." for (protocol, only), names in together.items()]
+            by_protocol.setdefault((protocol, only), []).append(column)
+    lines += [f"{', '.join(names)}{only}: {protocol}." for (protocol, only), names in by_protocol.items()]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Ways of training: models and an objective, put together as pure functions."""
+"""Training methods: models and an objective combined into pure functions."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The one interface between training and a method: pure functions of parameters, statistics and a batch."""
+"""The interface between training and a method: pure functions of parameters, statistics and a batch."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from mvcl.methods._objective import Measures
 
 Params = Any
 Statistics = Any
-Inputs = Any  # a pytree of arrays that lead with the n examples
+Inputs = Any  # a pytree of arrays (n, ...)
 
 
 class Network(nnx.Module):
-    """An encoder and the head on top of it."""
+    """An encoder followed by a head."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class Network(nnx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Microbatches:
-    """How a batch is embedded in parts.
+    """How a batch is split into microbatches.
 
     Attributes:
-      split: inputs of n rows -> (parts, rows, ...), each part spread evenly over the devices.
-      join: (parts, rows * m, ...) outputs -> (n * m, ...) in the order of the inputs.
+      split: inputs of n rows -> (microbatches, rows, ...), each microbatch split evenly over the devices.
+      join: (microbatches, rows * m, ...) outputs -> (n * m, ...) in the order of the inputs.
     """
 
     split: Callable[[Inputs], Inputs]
@@ -47,13 +47,13 @@ class Microbatches:
 
 @dataclasses.dataclass(frozen=True)
 class Refresh:
-    """What a method takes from the whole training split now and then, on the host.
+    """A periodic computation over the whole training split, on the host.
 
     Attributes:
-      due: (step, steps_per_epoch) -> whether it is taken before this step, 0 being the first.
+      due: (step, steps_per_epoch) -> whether to compute before this step; the first step is 0.
       compute: (parameters, statistics, views, present, step, steps_per_epoch) -> (statistics, record): from all rows
-        of the split, a tuple of (N, ...) arrays and the (N, k) mask or None. It depends on nothing else, so that a
-        resumed run repeats it. The record, names to arrays, goes to `refresh.jsonl` in the run folder.
+        of the split, a tuple of (N, ...) arrays and the (N, k) mask or None. It must depend on nothing else, so that a
+        resumed run repeats it. The record, name -> array, is appended to `refresh.jsonl` in the run folder.
     """
 
     due: Callable[[int, int], bool]
@@ -62,26 +62,27 @@ class Refresh:
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """A method at work on given networks.
+    """The functions of a method for given networks.
 
     Attributes:
-      init: key -> (parameters, statistics): what the gradient moves, and all else that training changes.
+      init: key -> (parameters, statistics): the variables updated by the optimiser, and all others that training
+        changes.
       loss: (parameters, statistics, inputs, draw, objective, microbatches) -> (loss, (statistics, embeddings,
         measures)), where draw turns inputs into (n, k, ...) views or a tuple of k arrays (n, ...), objective is
-        `of_views` of the objective over the global batch, and microbatches is None or how the batch is split.
-      features: (parameters, statistics, inputs, output) -> (n, d) float32 from frozen statistics; the inputs are
+        `of_views` of the objective over the global batch, and microbatches is None or the `Microbatches`.
+      features: (parameters, statistics, inputs, output) -> (n, d) float32, with frozen statistics; the inputs are
         images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is `encoder` or `head`.
       network: (parameters, statistics) -> the network that is evaluated and exported.
       dimension: length d of an embedding.
-      level: (objective, (k, n, d) embeddings) -> the loss of a batch with these embeddings, for the chance level;
-        None where the objective is not what is minimised.
-      after: (parameters, statistics, progress) -> statistics, in the step, once the parameters have moved;
-        progress is the share of the run that is done. None changes nothing.
-      refresh: what is taken from the whole training split now and then.
+      level: (objective, (k, n, d) embeddings) -> the loss of a batch with these embeddings, for the chance level; None
+        if the method does not minimise the objective.
+      after: (parameters, statistics, progress) -> statistics, called in the step after the parameter update; progress
+        is the completed share of the run. None: no change.
+      refresh: a periodic computation over the training split, or None.
       one_encoder: whether `network` has one encoder for all views; else it has one for each view.
-      clusters: number of clusters that the method looks for; 0 for methods that look for none.
-      start_from: (parameters, statistics, encoder) -> both with those of a trained encoder in place of their own; None
-        where a method cannot start from one.
+      clusters: number of clusters that the method fits; 0 for none.
+      start_from: (parameters, statistics, encoder) -> both with the encoder replaced by a trained one; None if
+        unsupported.
     """
 
     init: Callable[[jax.Array], tuple[Params, Statistics]]
@@ -99,18 +100,18 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Specification:
-    """What a method is built for.
+    """Arguments of `Method.build`.
 
     Attributes:
       encoder: config of the encoder.
       head: config of the head.
-      objective: what is minimised.
+      objective: the loss function.
       shapes: shape of one example of each of the k views.
-      given: whether an example holds its views, as a table does; views of an image are drawn.
-      examples: of the training split.
-      classes: number of classes; 0 where the label is a number.
-      microbatch: examples embedded at a time on a device; None embeds the batch at once.
-      dtype: arithmetic of the networks.
+      given: True if examples have given views, as tables do; False if views are drawn from images.
+      examples: number of training examples.
+      classes: number of classes; 0 for regression.
+      microbatch: examples per device and microbatch; None embeds the whole batch.
+      dtype: computation dtype of the networks.
     """
 
     encoder: models.EncoderConfig
@@ -124,50 +125,50 @@ class Specification:
     dtype: jnp.dtype | type = jnp.float32
 
     def one_shape(self, method: str) -> tuple[int, ...]:
-        """The shape that all views share, for a method with one encoder."""
+        """The common shape of the views, for a method with one encoder."""
         if len(set(self.shapes)) > 1:
             raise ValueError(
                 f"method {method} has one encoder for all views and needs views of one shape, got "
-                f"{', '.join(map(str, self.shapes))}; method:multi_encoder has an encoder for each"
+                f"{', '.join(map(str, self.shapes))}; method:multi_encoder has one encoder per view"
             )
         return self.shapes[0]
 
     def whole_batch(self, method: str) -> None:
-        """Raise a `ValueError` if micro-batches are asked for, for a method that embeds a batch at once."""
+        """Raise `ValueError` if microbatches are set; for methods without support for them."""
         if self.microbatch is not None:
             raise ValueError(
-                f"method {method} embeds a batch at once; train.microbatch must be None, got {self.microbatch}"
+                f"method {method} does not support microbatches; train.microbatch must be None, got {self.microbatch}"
             )
 
 
 @runtime_checkable
 class Method(Protocol):
-    """A way of training; its implementations are frozen dataclasses that hold its options."""
+    """A training method: a frozen dataclass of options."""
 
     def build(self, spec: Specification) -> Learner:
-        """The pure functions for these networks, inputs and objective.
+        """Build the pure functions for these networks, inputs and objective.
 
         Raises:
-          ValueError: options, networks, inputs or objective that do not go together.
+          ValueError: options, networks, inputs and objective are not compatible.
         """
         ...
 
 
 def check_microbatch(spec: Specification, encoder: nnx.Module) -> None:
-    """Micro-batches need an encoder whose output for one image does not depend on the others."""
+    """Check that the encoder supports microbatches: one image's output must not depend on the others."""
     if spec.microbatch is None:
         return
     if spec.microbatch < 1:
         raise ValueError(f"train.microbatch must be at least 1, got {spec.microbatch}")
     if jax.tree.leaves(nnx.state(encoder, nnx.BatchStat)):
         raise ValueError(
-            "train.microbatch needs an encoder without batch statistics, for BatchNorm over a part of the batch "
-            "is another function; use --encoder.norm group, or a ViT. The head may keep its BatchNorm"
+            "train.microbatch needs an encoder without batch statistics, since BatchNorm over a microbatch "
+            "computes another function; use --encoder.norm group, or a ViT. The head may keep its BatchNorm"
         )
 
 
 class Module:
-    """A network as pure functions of its parameters and of all else that it holds."""
+    """A network as pure functions of its parameters and its other variables."""
 
     def __init__(self, fresh: Callable[[jax.Array], Any]) -> None:
         self.fresh = fresh
@@ -175,36 +176,34 @@ class Module:
         self._graph = nnx.graphdef(self.abstract)
 
     def init(self, key: jax.Array) -> tuple[Params, Statistics]:
-        """Parameters and statistics of a fresh network."""
+        """Initial parameters and statistics."""
         net = self.fresh(key)
         return nnx.state(net, nnx.Param), self.statistics(net)
 
     def merge(self, params: Params, statistics: Statistics) -> Any:
-        """The network with these; it shares nothing with them."""
+        """A network with copies of these parameters and statistics."""
         return nnx.merge(self._graph, params, statistics, copy=True)
 
     def start_from(self, params: Params, statistics: Statistics, encoder: Any) -> tuple[Params, Statistics]:
-        """These parameters and statistics with those of an encoder in place of their own.
+        """These parameters and statistics with the encoder's replaced by those of `encoder`.
 
         Raises:
-          ValueError: the encoder is another.
+          ValueError: the encoders differ.
         """
         net = self.merge(params, statistics)
         shapes = [jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(e))) for e in (net.encoder, encoder)]
         if shapes[0] != shapes[1]:
-            raise ValueError(
-                "train.initial must be a run with the encoder of this config; its encoder is another"
-            )
+            raise ValueError("train.initial must be a run with the same encoder config; its encoder differs")
         nnx.update(net.encoder, nnx.state(encoder))
         return nnx.state(net, nnx.Param), self.statistics(net)
 
     def statistics(self, net: Any) -> Statistics:
-        """What a network holds beside its parameters."""
+        """The variables of a network that are not parameters."""
         return nnx.state(net, nnx.Not(nnx.Param))
 
 
 def stacked(views: Any) -> jax.Array:
-    """(n, k, ...) views, from themselves or from a tuple of k arrays (n, ...) of one shape."""
+    """Views as one array (n, k, ...); a tuple of k arrays (n, ...) is stacked."""
     return jnp.stack(views, axis=1) if isinstance(views, tuple) else views
 
 
@@ -214,9 +213,9 @@ def embed(
     draw: Callable[[Inputs], Any],
     microbatches: Microbatches | None = None,
 ) -> jax.Array:
-    """Features (n * k, f) of all views, an example's views one after the other.
+    """Features (n * k, f) of all views, ordered by example, then view.
 
-    Views lead with n all the way: with k in front, each device would compute every row.
+    The leading axis is n throughout: with k first, each device would compute every row.
     """
 
     def encode(encoder: Any, inputs: Inputs) -> jax.Array:
@@ -232,7 +231,7 @@ def embed(
         return encode(nnx.merge(frozen, weights, copy=True), inputs)
 
     features = microbatches.join(jax.lax.map(part, microbatches.split(inputs)))
-    models.advance_dropout(encoder)  # the parts used copies, whose count of dropout masks is lost
+    models.advance_dropout(encoder)  # the microbatches used copies, whose dropout counts are lost
     return features
 
 
@@ -242,19 +241,19 @@ def by_view(z: jax.Array, n: int) -> jax.Array:
 
 
 def missing(inputs: Inputs) -> dict[str, jax.Array]:
-    """The (k, n) mask for the objective, where examples may lack views."""
+    """The objective's (k, n) mask, if views may be missing."""
     return {"mask": inputs["present"].T} if "present" in inputs else {}
 
 
 def rows(inputs: Inputs) -> int:
-    """n, the examples of some inputs."""
+    """n, the number of examples in the inputs."""
     return jax.tree.leaves(inputs)[0].shape[0]
 
 
 def observe(network: Network, inputs: Any, output: str) -> jax.Array:
-    """Features of a network that is done with learning: (n, d) of images.
+    """(n, d) features of images from a frozen network.
 
-    Where an example holds its views, the mean of its views' features, over those that are there.
+    For given views: the mean of the features of the views that are present.
     """
     view = models.eval_view(network)
 

@@ -1,4 +1,4 @@
-"""Momentum contrast: queries from a trained encoder, keys from its slow copy (He 2020; Chen 2020, 2021)."""
+"""Momentum contrast: queries from the encoder, keys from its moving average (He 2020; Chen 2020, 2021)."""
 
 import dataclasses
 from collections.abc import Callable
@@ -31,28 +31,27 @@ from mvcl.methods._objective import OfViews
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MocoV2:
-    """Query encoder, momentum encoder and a queue of keys (MoCo v2, Chen et al. 2020; Jeon 2025 for m views each).
+    """Query encoder, momentum encoder and a queue of keys (MoCo v2, Chen et al. 2020; Jeon 2025 for several views).
 
-    Of the k = 2m views the first m are queries and the last m keys. The queue holds the keys of earlier batches: every
-    key, or the mean direction of an instance's keys, as the objective declares (`Takes.queue_rows`).
-    BatchNorm takes its statistics over the global batch on all devices, so that no device's share tells keys
-    apart and rows need no shuffling between devices.
+    Of the k = 2m views the first m are queries and the last m keys. The queue has the keys of earlier batches: every
+    key, or the mean direction of an instance's keys, as the objective declares (`Takes.queue_rows`). BatchNorm uses
+    statistics of the global batch, so shuffling between devices, which hides per-device statistics, is not needed.
     """
 
     momentum: float = 0.999
-    """Share of itself that the momentum encoder keeps at each step, at the start."""
+    """Decay of the momentum encoder per step, at the start."""
     end_momentum: float = 0.999
-    """The same at the end; a half cosine between."""
+    """Decay at the end, reached by a half cosine."""
     queue: int = 4096
-    """Keys that are kept as negatives; 0 keeps none."""
+    """Number of keys in the queue of negatives; 0 for none."""
     evaluate: Literal["online", "momentum"] = "online"
-    """The encoder that is measured and exported."""
+    """The encoder that is evaluated and exported."""
 
     def build(self, spec: Specification) -> Learner:
-        """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
+        """Build the pure functions; the inputs have one shape."""
         if len(spec.shapes) % 2:
             raise ValueError(
-                "method moco_v2 gives half of the views to each encoder; views.k must be even, got "
+                "method moco_v2 splits the views between two encoders; views.k must be even, got "
                 f"{len(spec.shapes)}"
             )
         if self.queue < 0:
@@ -60,7 +59,7 @@ class MocoV2:
         takes = losses.takes(spec.objective)
         if self.queue and takes.queue is None:
             raise ValueError(
-                f"objective {losses.name(spec.objective)} has no place for a queue; use --method.queue 0, or "
+                f"objective {losses.name(spec.objective)} does not take a queue; use --method.queue 0, or "
                 "objective:dsf, objective:cross_pairs or objective:mean_pair with a pair loss that takes extra "
                 "negatives"
             )
@@ -99,7 +98,7 @@ class MocoV2:
         def level(objective: OfViews, z: jax.Array) -> jax.Array:
             if not self.queue:
                 return objective(z)[0]
-            # A queue of the same kind as the keys: those of the batch, over and over.
+            # A queue like the keys: those of the batch, repeated.
             keys = _unit(z[len(z) // 2 :])
             like = keys.mean(0) if means else keys.reshape((-1, z.shape[-1]))
             return objective(z, queue=jnp.resize(like, (self.queue, z.shape[-1])))[0]
@@ -109,30 +108,30 @@ class MocoV2:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MocoV3:
-    """Momentum encoder, predictor, keys of the same batch, symmetric (MoCo v3, Chen et al. 2021).
+    """MoCo v3: momentum encoder, predictor, in-batch keys, symmetric loss (Chen et al. 2021).
 
     With the k = 2m views in halves A and B, the loss is L(q(A), k(B)) + L(q(B), k(A)): queries from encoder, head
     and predictor, keys from the momentum copy of encoder and head.
     """
 
     momentum: float = 0.99
-    """Share of itself that the momentum encoder keeps at each step, at the start."""
+    """Decay of the momentum encoder per step, at the start."""
     end_momentum: float = 1.0
-    """The same at the end; a half cosine between."""
+    """Decay at the end, reached by a half cosine."""
     predictor: models.HeadConfig = dataclasses.field(
         default_factory=lambda: models.MLPHead(
             layers=2, hidden=4096, out=256, norm="batch", output_norm="batch_plain"
         )
     )
-    """From the head's output to the queries, which must have the head's length."""
+    """Predictor from the head's output to the queries; must keep the head's length."""
     evaluate: Literal["online", "momentum"] = "online"
-    """The encoder that is measured and exported."""
+    """The encoder that is evaluated and exported."""
 
     def build(self, spec: Specification) -> Learner:
-        """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
+        """Build the pure functions; the inputs have one shape."""
         if len(spec.shapes) % 2:
             raise ValueError(
-                f"method moco_v3 compares two halves of the views; views.k must be even, got {len(spec.shapes)}"
+                f"method moco_v3 splits the views into two halves; views.k must be even, got {len(spec.shapes)}"
             )
         pair = Followed(spec, self, "moco_v3")
         predictor = Predictor(self.predictor, pair.dimension, spec.dtype)
@@ -170,7 +169,7 @@ class MocoV3:
 
 
 class Predictor:
-    """The network that only the trained side has, after its head."""
+    """The network after the head of the trained encoder only."""
 
     def __init__(self, config: models.HeadConfig, features: int, dtype: Any) -> None:
         self._module = Module(lambda key: config.build(features, dtype=dtype, rngs=nnx.Rngs(key)))
@@ -182,7 +181,7 @@ class Predictor:
             )
 
     def init(self, params: Any, statistics: Any, key: jax.Array) -> tuple[Params, Statistics]:
-        """Parameters and statistics with those of a fresh predictor beside them."""
+        """Parameters and statistics, plus those of a new predictor."""
         weights, rest = self._module.init(jax.random.fold_in(key, 2))
         return params | {"predictor": weights}, statistics | {"predictor": rest}
 
@@ -191,12 +190,12 @@ class Predictor:
         return self._module.merge(params["predictor"], statistics["predictor"])
 
     def moved(self, statistics: Statistics, module: Any) -> Statistics:
-        """The statistics after the predictor has seen a batch."""
+        """The statistics updated by the predictor's call."""
         return statistics | {"predictor": self._module.statistics(module)}
 
 
 def _halves(draw: Callable[[Inputs], Any]) -> tuple[Callable[[Inputs], Any], Callable[[Inputs], Any]]:
-    """The first half of the views, and the last; drawn twice in the text, once in the compiled program."""
+    """Functions for the first and the second half of the views; XLA merges the two calls of `draw`."""
 
     def half(inputs: Inputs, last: bool) -> jax.Array:
         views = stacked(draw(inputs))

@@ -1,4 +1,4 @@
-"""What methods with a momentum encoder share: its parameters, which follow the trained ones, and its statistics."""
+"""Common parts of methods with a momentum encoder, a moving average of the trained parameters."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -26,8 +26,8 @@ from mvcl.methods._method import (
 class Following(Protocol):
     """Options of a method with a momentum encoder.
 
-    The copy moves by 1 - m towards the trained parameters; m goes from `momentum` to `end_momentum` on a half cosine.
-    `evaluate` names the network that is measured and exported: `online` or `momentum`.
+    Its parameters are m * theirs + (1 - m) * trained ones; m goes from `momentum` to `end_momentum` by a half cosine.
+    `evaluate` is the network that is evaluated and exported: `online` or `momentum`.
     """
 
     @property
@@ -41,16 +41,15 @@ class Following(Protocol):
 class Followed:
     """A network and its momentum copy.
 
-    Parameters are those of the network under `network`, and what only the trained side has beside it; statistics
-    are `network` (the trained network's), `momentum` (the copy's parameters) and `momentum_network` (its
-    statistics). The copy embeds views with statistics of its own, as it would without the other.
+    Parameters are `network`, and those of further trained networks; statistics are `network` (the trained network's),
+    `momentum` (the copy's parameters) and `momentum_network` (the copy's own statistics).
     """
 
     def __init__(self, spec: Specification, options: Following, method: str) -> None:
         start, end = options.momentum, options.end_momentum
         if not 0 <= start <= 1 or not 0 <= end <= 1:
             raise ValueError(
-                f"method.momentum and method.end_momentum must lie in [0, 1], got {start} and {end}"
+                f"method.momentum and method.end_momentum must be in [0, 1], got {start} and {end}"
             )
         self._options = options
         shape = spec.one_shape(method)
@@ -61,7 +60,7 @@ class Followed:
         self.dimension: int = self._module.abstract.head.features
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Both sides start equal."""
+        """Initial parameters and statistics; the copy equals the network."""
         weights, rest = self._module.init(key)
         copy = jax.tree.map(jnp.copy, (weights, rest))
         return {"network": weights}, {"network": rest, "momentum": copy[0], "momentum_network": copy[1]}
@@ -71,12 +70,12 @@ class Followed:
         return self._module.merge(params["network"], statistics["network"])
 
     def momentum(self, statistics: Statistics) -> Network:
-        """The copy; no gradient goes through it."""
+        """The momentum copy, without gradient."""
         weights = jax.lax.stop_gradient(statistics["momentum"])
         return self._module.merge(weights, statistics["momentum_network"])
 
     def moved(self, statistics: Statistics, online: Network, momentum: Network) -> Statistics:
-        """The statistics after both networks have seen a batch."""
+        """The statistics updated by both networks' calls."""
         return statistics | {
             "network": self._module.statistics(online),
             "momentum_network": self._module.statistics(momentum),
@@ -88,7 +87,7 @@ class Followed:
         loss: Callable[..., tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]],
         level: Callable[..., jax.Array],
     ) -> Learner:
-        """The method with this start, loss and level; after each step the copy moves by 1 - m, as its options say."""
+        """A `Learner` with these functions, which updates the copy after each step."""
         options = self._options
         start, end = options.momentum, options.end_momentum
 

@@ -1,4 +1,4 @@
-"""An encoder for each view or modality, into a common space."""
+"""One encoder per view or modality, with a common embedding space."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from mvcl.methods._objective import OfViews
 
 
 class Networks(nnx.Module):
-    """An encoder and a head for each of the k views."""
+    """One encoder and one head for each of the k views."""
 
     def __init__(self, spec: Specification, encoders: Sequence[models.EncoderConfig], rngs: nnx.Rngs) -> None:
         self.encoder = nnx.List(
@@ -39,25 +39,25 @@ class Networks(nnx.Module):
 
 
 def separate(views: Any) -> tuple[jax.Array, ...]:
-    """One array (n, ...) a view, from themselves or from (n, k, ...) views."""
+    """Views as a tuple of k arrays (n, ...); an array (n, k, ...) is split."""
     return views if isinstance(views, tuple) else tuple(jnp.moveaxis(views, 1, 0))
 
 
 def of_each_view(
     configs: tuple[models.EncoderConfig, ...], spec: Specification
 ) -> tuple[models.EncoderConfig, ...]:
-    """An encoder config a view: those given, or the run's for all."""
+    """One encoder config per view: those given, or the run's for all."""
     k = len(spec.shapes)
     if configs and len(configs) != k:
         raise ValueError(
-            f"method.encoders must have an entry for each of the {k} views or none, got {len(configs)}"
+            f"method.encoders must be empty or have one entry for each of the {k} views, got {len(configs)}"
         )
     return configs or (spec.encoder,) * k
 
 
 def fused(encoder: Any, inputs: Any) -> jax.Array:
-    """(n, Σ_l f_l): the encoders' features side by side; zeros where a view is missing."""
-    # An image is shown to every encoder as it is.
+    """(n, Σ_l f_l): the concatenated features of the encoders; zeros for missing views."""
+    # All encoders get the same image.
     views = separate(inputs["views"]) if isinstance(inputs, dict) else (inputs,) * len(encoder)
     found = [encode(view) for encode, view in zip(encoder, views, strict=True)]
     there = inputs.get("present") if isinstance(inputs, dict) else None
@@ -68,17 +68,17 @@ def fused(encoder: Any, inputs: Any) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultiEncoder:
-    """An encoder and a head of its own for each view, for modalities and measurements of different shapes.
+    """One encoder and one head per view, for modalities of different shapes.
 
-    An example that lacks a view takes no part in what the objective says of that view. The features that are
-    measured are those of all encoders side by side, zeros for a missing view.
+    Missing views are masked in the objective. The evaluated features are the concatenated features of all encoders,
+    with zeros for missing views.
     """
 
     encoders: tuple[models.EncoderConfig, ...] = ()
-    """One encoder a view; empty means `encoder` for each. Set in a config file."""
+    """One encoder per view; empty: `encoder` for each. Set in a config file."""
 
     def build(self, spec: Specification) -> Learner:
-        """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
+        """Build the pure functions."""
         spec.whole_batch("multi_encoder")
         encoders = of_each_view(self.encoders, spec)
 

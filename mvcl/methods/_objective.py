@@ -1,4 +1,4 @@
-"""An objective as methods call it: of (k, n, d) views, whatever operands it compares."""
+"""Objectives as methods call them: functions of (k, n, d) views, for all kinds of operands."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,18 +15,18 @@ Measures = dict[str, jax.Array]
 
 
 class OfViews(Protocol):
-    """(k, n, d) views to the loss and a dict of scalars for the log.
+    """(k, n, d) views -> (loss, dict of scalars for the log).
 
-    Keywords, where the objective takes them: queue (q, d), mask (k, n), weights (k, k) or (k, k, n), key, axis_name.
+    Keywords, if the objective takes them: queue (q, d), mask (k, n), weights (k, k) or (k, k, n), key, axis_name.
     """
 
     def __call__(self, z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]: ...
 
 
 def of_views(objective: losses.Loss) -> OfViews:
-    """The objective of (k, n, d) views: a pair loss compares the first two, one of groups the first half and the last.
+    """The objective as a function of (k, n, d) views: pair losses get the first two views, group losses the two halves.
 
-    A `queue` is handed on under the name that the objective has for it.
+    A `queue` is passed under the objective's own argument name.
     """
     takes, loss = losses.takes(objective), losses.on_views(objective)
     measured = None if takes.measured is None else partial(takes.measured, **losses.unwrap(objective)[1])
@@ -34,8 +34,8 @@ def of_views(objective: losses.Loss) -> OfViews:
     def value(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]:
         if "mask" in extra and not takes.mask:
             raise ValueError(
-                f"objective {losses.name(objective)} takes no mask, and these examples may lack views; "
-                "use objective:mv_infonce, for instance, or data in which every view is there"
+                f"objective {losses.name(objective)} takes no mask, but these examples may lack views; "
+                "use objective:mv_infonce, for instance, or data without missing views"
             )
         if takes.queue is not None and "queue" in extra:
             extra = {takes.queue if name == "queue" else name: x for name, x in extra.items()}
@@ -45,7 +45,7 @@ def of_views(objective: losses.Loss) -> OfViews:
 
 
 def check(objective: losses.Loss, k: int) -> None:
-    """Raise a `ValueError` if the objective cannot take k views."""
+    """Raise `ValueError` if the objective does not accept k views."""
     name, operands = losses.name(objective), losses.takes(objective).operands
     if operands is Operands.PAIR and k != 2:
         raise ValueError(
@@ -53,22 +53,20 @@ def check(objective: losses.Loss, k: int) -> None:
             f"for more use objective:all_pairs objective.pair:{name}"
         )
     if operands is Operands.GROUPS and k % 2:
-        raise ValueError(
-            f"objective {name} compares two groups of k/2 views, so that views.k must be even, got {k}"
-        )
+        raise ValueError(f"objective {name} compares two groups of k/2 views; views.k must be even, got {k}")
 
 
 def chance_level(
     loss: Callable[[jax.Array], jax.Array], k: int, n: int, d: int, seed: ArrayLike = 0
 ) -> jax.Array:
-    """The value of a loss of (k, n, d) for features that carry nothing about the instance.
+    """The value of a loss of (k, n, d) for embeddings without information about the instance.
 
-    Two encoders carry nothing: a constant one, and one whose views are drawn independently of the input. The
-    chance level is the lower of their values, so that a loss below it is information. A loss that repels nothing
-    (`byol`) is as low for the constant as for perfect features; there the independent one counts alone.
+    It is the lower of two values: for constant embeddings, and for views drawn independently of the input. A loss
+    below it therefore means information. For a loss without negatives (`byol`), constant embeddings are optimal, so
+    only the independent ones count.
     """
     views = jax.random.normal(jax.random.key(seed), (k, n, d))
-    # Behind a barrier, or the compiler takes the products of ones itself, one by one.
+    # The barrier prevents slow constant folding.
     constant = loss(jax.lax.optimization_barrier(jnp.ones((k, n, d))))
     independent = loss(views)
     perfect = loss(jnp.broadcast_to(views[:1], (k, n, d)))

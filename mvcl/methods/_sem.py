@@ -1,4 +1,4 @@
-"""SEM: views of different kind, each with an autoencoder of its own, compared by pairs that weigh themselves."""
+"""SEM: one autoencoder per view, and pairs of views with computed weights."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -26,54 +26,52 @@ from mvcl.methods._method import (
 from mvcl.methods._objective import OfViews
 
 _KINDS: dict[str, Literal["none", "noise", "masked"]] = {"ae": "none", "dae": "noise", "mae": "masked"}
-_ENCODE_ROWS = 1024  # rows encoded at once when the whole split is looked at
-# Xu 2023 trained with PyTorch's Linear, whose kernels are uniform in ±1/sqrt(inputs).
+_ENCODE_ROWS = 1024  # rows encoded at once over the whole split
+# Xu 2023 uses PyTorch's Linear, with kernels uniform in ±1/sqrt(inputs).
 _KERNEL = jax.nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sem:
-    """SEM (Xu 2023, Algorithm 1): an autoencoder a view, and pairs of views weighted by what they share.
+    """SEM (Xu 2023, Algorithm 1): one autoencoder per view, and pairs of views weighted by their shared information.
 
         Σ_{m,n} W_mn L(z_m, z_n) + λ Σ_v R_v
 
-    The encoders are this method's own; `encoder` and `head` are not used. Training starts with reconstruction
-    alone. W is then computed on the hidden features H, later every few epochs on the embeddings Z, and is a
-    constant in between. The objective is `all_pairs` of any pair loss; as released, with pairs=all, reduction=sum.
+    The method has its own encoders; `encoder` and `head` are not used. Training starts with reconstruction only. Then W
+    is computed on the hidden features H, later every few epochs on the embeddings Z, and is constant in between. The
+    objective is `all_pairs` of any pair loss; the released code has pairs=all, reduction=sum.
     """
 
     weights: Literal["cmi", "jsd", "mmd", "none"] = "cmi"
-    """What weighs a pair of views: mutual information of their clusters, Jensen-Shannon divergence of their
-    features, maximum mean discrepancy, or nothing (all ones)."""
+    """Weight of a pair of views: mutual information of their clusters, Jensen-Shannon divergence of their features,
+    maximum mean discrepancy, or none (all ones)."""
     sample_weights: bool = False
-    """Also weigh each instance of a pair of views by how far its two clusters belong together."""
+    """Also weight each instance of a pair of views by the agreement of its two clusters."""
     lam: float = 1.0
-    """λ, the factor of the reconstruction errors beside the objective; 0 is without, once pre-training is over."""
+    """λ, the weight of the reconstruction errors; 0: no reconstruction after pre-training."""
     reconstruction: Literal["ae", "dae", "mae"] = "ae"
-    """What is restored: the input as it is, from unit Gaussian noise added, or from 30% of its entries zero."""
+    """Input of the autoencoders: unchanged, with unit Gaussian noise added, or with 30% of its entries set to zero."""
     pretrain_epochs: int = 100
-    """Epochs of reconstruction alone, at the start."""
+    """Epochs of pre-training with reconstruction only."""
     update_epochs: int = 50
-    """S, epochs between two computations of W after the first."""
+    """S, epochs between computations of W."""
     watch_epochs: int = 0
-    """Epochs between two records of the views' clusters, for the report's curves; 0 records them with W only."""
+    """Epochs between records of the views' clusters, for the report's curves; 0: only when W is computed."""
     clusters: int = 0
-    """Clusters of K-means; 0 is the number of classes of the data."""
+    """Number of K-means clusters; 0: the number of classes."""
     hidden: tuple[int, ...] = (500, 500, 2000)
-    """Widths of an encoder's layers before the features; the decoder has them mirrored."""
+    """Widths of an encoder's hidden layers; the decoder has them in reverse."""
     features: int = 512
     """Length of the hidden features H of a view."""
     embedding: int = 128
     """Length of the embedding Z of a view."""
 
     def build(self, spec: Specification) -> Learner:
-        """The pure functions for views of these shapes and arithmetic of this dtype."""
+        """Build the pure functions."""
         self._check(spec)
         clusters = self.clusters or spec.classes
         if clusters < 2:
-            raise ValueError(
-                f"method.clusters must be at least 2 where the data name no classes, got {clusters}"
-            )
+            raise ValueError(f"method.clusters must be at least 2 for data without classes, got {clusters}")
         parts = _Parts(self, spec, clusters)
         return Learner(
             parts.init,
@@ -91,14 +89,11 @@ class Sem:
         takes, name = losses.takes(spec.objective), losses.name(spec.objective)
         if (self.weights != "none" or self.sample_weights) and not takes.pair_weights:
             raise ValueError(
-                f"method.weights weigh pairs of views, so that the objective must be all_pairs, got {name}; "
+                f"method.weights needs objective all_pairs, got {name}; "
                 "use objective:all_pairs, or --method.weights none"
             )
         if self.sample_weights and not takes.instance_weights:
-            raise ValueError(
-                "method.sample_weights weigh each instance of a pair of views, which needs all_pairs of a pair loss "
-                f"of this package, got {name}"
-            )
+            raise ValueError(f"method.sample_weights needs all_pairs of a pair loss of mvcl, got {name}")
         for option in ("pretrain_epochs", "watch_epochs", "clusters", "lam"):
             if getattr(self, option) < 0:
                 raise ValueError(f"method.{option} must be at least 0, got {getattr(self, option)}")
@@ -106,7 +101,7 @@ class Sem:
             if getattr(self, option) < 1:
                 raise ValueError(f"method.{option} must be at least 1, got {getattr(self, option)}")
         if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"method.hidden must hold at least one positive width, got {self.hidden}")
+            raise ValueError(f"method.hidden must have at least one positive width, got {self.hidden}")
 
 
 class _Parts:
@@ -170,12 +165,12 @@ class _Parts:
         def training() -> Any:
             if corrupted is x and lam:
                 h, error = restored(x)
-            else:  # the contrast is between clean views, as released
+            else:  # the objective gets clean views, as in the released code
                 h, error = net.encode(x), restored(corrupted)[1] if lam else jnp.zeros(())
             value, measures, z = contrast(h)
             return value + lam * error, error, value, measures, z
 
-        # One program for both phases: the branch that is not taken costs nothing.
+        # One program for both phases; the unselected branch is not computed.
         chosen = lax.cond(inputs["epoch"][0] >= self.options.pretrain_epochs, training, pretraining)
         total, error, value, measures, z = chosen
         return total, (statistics, z, {"reconstruction": error, "contrast": value, **measures})
@@ -186,7 +181,7 @@ class _Parts:
         h = net.encode(x)
         if output != "head":
             return _side_by_side(jnp.where(there[..., None], h, 0))
-        # For a missing view the direction of the others' sum: Z of all views share one space.
+        # A missing view gets the direction of the sum of the others, since all Z share one space.
         z = jnp.where(there[..., None], net.embed(h), 0)
         return _side_by_side(jnp.where(there[..., None], z, _numerics.unit(z.sum(0))[None]))
 
@@ -222,7 +217,7 @@ class _Parts:
         return new, {"weights": weights, "clusters": labels}
 
     def _weights(self, statistics: Statistics, inputs: Inputs) -> dict[str, jax.Array]:
-        """W, times each instance's weight where there are such."""
+        """W, multiplied by the instance weights if used."""
         if not self.weighs:
             return {}
         weights = statistics["weights"]
@@ -234,7 +229,7 @@ class _Parts:
     def _corrupted(
         self, statistics: Statistics, inputs: Inputs, x: Sequence[jax.Array]
     ) -> Sequence[jax.Array]:
-        """What the autoencoders are given: x itself, or corrupted anew at every step."""
+        """Input of the autoencoders: x, or x corrupted with new noise at every step."""
         if self.corruption == "none":
             return x
         key = jax.random.wrap_key_data(statistics["key"])
@@ -263,10 +258,10 @@ class _Parts:
 
 
 class Autoencoders(nnx.Module):
-    """An encoder, an embedding and a decoder for each of k views.
+    """An encoder, an embedding layer and a decoder for each of k views.
 
-    Only the first and the last layer know a view's width. All between them have one shape and are stacked, one product
-    for all views: a step took 0.23 s where a loop over 6 views took 0.30 s (2 CPU cores, batch 256).
+    Only the first and the last layer depend on a view's width. The others have one shape and are stacked into one
+    product for all views: a step took 0.23 s, with a loop over 6 views 0.30 s (2 CPU cores, batch 256).
     """
 
     def __init__(
@@ -342,7 +337,7 @@ class Stack(nnx.Module):
 
 
 def view_clusters(features: np.ndarray, clusters: int, present: np.ndarray) -> np.ndarray:
-    """(k, n) K-means labels of (k, n, d) features, each view by itself; -1 where it is not there (k, n)."""
+    """(k, n) K-means labels of (k, n, d) features, per view; -1 for missing views (k, n)."""
     labels = np.full(present.shape, -1, np.int32)
     for view, here, into in zip(features, present, labels):
         into[here] = metrics.k_means(view[here], min(clusters, int(here.sum())))[0]
@@ -350,16 +345,16 @@ def view_clusters(features: np.ndarray, clusters: int, present: np.ndarray) -> n
 
 
 def view_weights(features: np.ndarray, labels: np.ndarray, kind: str, present: np.ndarray) -> np.ndarray:
-    """W (k, k) float32 of (k, n, d) features and (k, n) cluster labels, by the instances that both views have.
+    """W (k, k) float32 of (k, n, d) features and (k, n) cluster labels, over the instances that have both views.
 
     Args:
       features: of the whole data set.
-      labels: their clusters, read by kind "cmi" only.
+      labels: their clusters, used by kind "cmi" only.
       kind: "cmi", "jsd", "mmd" (see `mvcl.losses`) or "none", all ones.
       present: (k, n) bool.
 
     Returns:
-      W; 0 for a pair of views that no two instances have.
+      W; 0 for pairs of views shared by fewer than two instances.
     """
     k = len(features)
     if kind == "none":
@@ -383,15 +378,15 @@ def view_weights(features: np.ndarray, labels: np.ndarray, kind: str, present: n
 
 
 def cluster_agreement(labels: np.ndarray, clusters: int) -> np.ndarray:
-    """How far a cluster of one view and a cluster of another belong together, (k, k, clusters, clusters) float32.
+    """Agreement of the clusters of one view with those of another, (k, k, clusters, clusters) float32.
 
         A_mn[a, b] = sqrt( P(c_n = b | c_m = a) P(c_m = a | c_n = b) ),   divided by its mean over instances
 
-    1 everywhere when the clusters of two views are the same sets; an instance whose two clusters seldom meet has
-    less, the others more. Not from the paper, whose W is one number a pair of views.
+    1 everywhere if the clusters of two views are the same sets; below 1 for an instance whose two clusters rarely
+    coincide. Not from the paper, whose W is one number per pair of views.
 
     Args:
-      labels: (k, n) integers in [0, clusters), -1 where the view is not there.
+      labels: (k, n) integers in [0, clusters), -1 where the view is missing.
       clusters: number of clusters.
     """
     k = len(labels)
@@ -410,7 +405,7 @@ def cluster_agreement(labels: np.ndarray, clusters: int) -> np.ndarray:
 
 
 def _instance_weights(agreement: jax.Array, labels: jax.Array) -> jax.Array:
-    """(k, k, n) weights of each instance's pair from the agreement of its (k, n) labels; 1 where one is missing."""
+    """(k, k, n) instance weights from the agreement of its (k, n) labels; 1 if a view is missing."""
     k = len(labels)
     m, n = jnp.arange(k)[:, None, None], jnp.arange(k)[None, :, None]
     safe, known = jnp.maximum(labels, 0), labels >= 0
@@ -419,7 +414,7 @@ def _instance_weights(agreement: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def _tables(views: Any, present: jax.Array | None) -> tuple[list[jax.Array], jax.Array]:
-    """k tables (n, d_v) with zeros for what is not there, and (k, n) bool."""
+    """k tables (n, d_v) with zeros for missing entries, and the (k, n) mask."""
     if not isinstance(views, (tuple, list)):
         views = [views[:, v] for v in range(views.shape[1])]
     flat = [view.reshape((len(view), -1)).astype(jnp.float32) for view in views]

@@ -1,4 +1,4 @@
-"""SimCLR's way: one encoder and one head over all views (Chen et al. 2020), for any number of them."""
+"""SimCLR (Chen et al. 2020) for any number of views: one encoder and one head."""
 
 import dataclasses
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Simclr:
     """One encoder and one head embed all k views; the objective compares them."""
 
     def build(self, spec: Specification) -> Learner:
-        """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
+        """Build the pure functions; the inputs have one shape."""
         shape = spec.one_shape("simclr")
 
         def fresh(key: jax.Array) -> Network:

@@ -28,7 +28,7 @@ from mvcl.methods._objective import OfViews
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudentTeacher:
-    """Each view in turn from the teacher, the other k - 1 from the student; the k losses are summed.
+    """Each view in turn is embedded by the teacher, the other k - 1 by the student; the k losses are summed.
 
         Σ_i L(s(x_1), ..., t(x_i), ..., s(x_k))
 
@@ -37,18 +37,18 @@ class StudentTeacher:
     """
 
     momentum: float = 0.99
-    """Share of itself that the teacher keeps at each step, at the start."""
+    """Decay of the teacher per step, at the start."""
     end_momentum: float = 1.0
-    """The same at the end; a half cosine between."""
+    """Decay at the end, reached by a half cosine."""
     predictor: models.HeadConfig = dataclasses.field(
         default_factory=lambda: models.MLPHead(hidden=4096, out=256, activation="gelu")
     )
-    """From the student's head to its embeddings, which must have the head's length; `none` has no predictor."""
+    """Predictor after the student's head; must keep the head's length; `none` for no predictor."""
     evaluate: Literal["online", "momentum"] = "online"
-    """The encoder that is measured and exported: the student's (online) or the teacher's (momentum)."""
+    """The encoder that is evaluated and exported: the student's (online) or the teacher's (momentum)."""
 
     def build(self, spec: Specification) -> Learner:
-        """The pure functions for these networks, inputs of one shape and arithmetic of this dtype."""
+        """Build the pure functions; the inputs have one shape."""
         pair = Followed(spec, self, "student_teacher")
         predictor = Predictor(self.predictor, pair.dimension, spec.dtype)
 
@@ -73,7 +73,7 @@ class StudentTeacher:
                 value, measures = objective(z.at[i].set(targets[i].astype(z.dtype)), **missing(inputs))
                 total += value
                 found.append(measures)
-            # The worst of the k: a solver that ended early somewhere is to be seen.
+            # The worst of the k, so that any unconverged solver is logged.
             worst = jax.tree.map(lambda *values: jnp.max(jnp.stack(values)), *found)
             new = predictor.moved(pair.moved(statistics, student, teacher), predict)
             return total, (new, z, worst)

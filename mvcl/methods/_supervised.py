@@ -1,4 +1,4 @@
-"""Training on the labels: the upper bound of learning without them, and fine-tuning."""
+"""Supervised training: an upper bound for self-supervised methods, and fine-tuning."""
 
 import dataclasses
 import math
@@ -28,7 +28,7 @@ from mvcl.methods._objective import OfViews
 
 
 class Labelled(nnx.Module):
-    """Encoders, and a linear layer from their features to the label."""
+    """Encoders, and a linear layer from their features to the label's prediction."""
 
     def __init__(
         self, spec: Specification, encoders: tuple[models.EncoderConfig, ...], zero: bool, rngs: nnx.Rngs
@@ -36,7 +36,7 @@ class Labelled(nnx.Module):
         shapes = spec.shapes if spec.given else spec.shapes[:1]
         built = [e.build(s, dtype=spec.dtype, rngs=rngs) for e, s in zip(encoders, shapes)]
         self.encoder = nnx.List(built) if spec.given else built[0]
-        # In float32, for the loss is taken on its output.
+        # In float32, as the loss needs.
         self.head = nnx.Linear(
             sum(e.features for e in built),
             max(spec.classes, 1),
@@ -48,30 +48,29 @@ class Labelled(nnx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supervised:
-    """Encoders and a linear layer learn the label; the objective is not used.
+    """Train encoders and a linear layer on the labels; the objective is not used.
 
-    Where an example holds its views, each has an encoder and their features are put side by side (late fusion,
-    the multimodal upper bound of Koromilas 2025, Table IV); images have one encoder, which sees the k views one by
-    one: k is then the number of repeated augmentations (Hoffer 2020). Classes are learned by cross-entropy.
-    `evaluation:predictions` measures the predictions. With `train.initial` the encoder starts from that of another run,
-    which is full fine-tuning.
+    Given views have one encoder each and their features are concatenated (late fusion, the multimodal upper bound of
+    Koromilas 2025, Table IV). Images have one encoder, and each of the k views is an example: k is the number of
+    repeated augmentations (Hoffer 2020). The loss for classes is cross-entropy. `evaluation:predictions` evaluates
+    the predictions. With `train.initial`, the encoder of another run is fine-tuned.
     """
 
     encoders: tuple[models.EncoderConfig, ...] = ()
-    """One encoder a view, where examples hold their views; empty means `encoder` for each. Set in a config file."""
+    """One encoder per given view; empty: `encoder` for each. Set in a config file."""
     regression: Literal["absolute", "squared"] = "absolute"
-    """Error that is minimised where the label is a number."""
+    """Loss for regression."""
     label_smoothing: float = 0.0
-    """Share of a target that is spread over all classes."""
+    """Label smoothing: share of a target that is spread over all classes."""
     mixup: float = 0.0
     """Alpha of mixup's Beta distribution, for images; 0 for none."""
     cutmix: float = 0.0
-    """Alpha of CutMix's, for images; 0 for none. With both, each batch takes one of them at random."""
+    """Alpha of CutMix's Beta distribution, for images; 0 for none. With both, each batch uses one at random."""
     zero_head: bool = False
     """Start the linear layer at zero weights and the bias log(1 / classes), as Shidani 2024, Table 2, does."""
 
     def build(self, spec: Specification) -> Learner:
-        """The pure functions for these networks, inputs of these shapes and arithmetic of this dtype."""
+        """Build the pure functions."""
         self._check(spec)
         encoders = of_each_view(self.encoders, spec)
 
@@ -146,9 +145,9 @@ class Supervised:
             if getattr(self, name) < 0:
                 raise ValueError(f"method.{name} must be at least 0, got {getattr(self, name)}")
         if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"method.label_smoothing must lie in [0, 1), got {self.label_smoothing}")
+            raise ValueError(f"method.label_smoothing must be in [0, 1), got {self.label_smoothing}")
         if self._mixes and (spec.given or not spec.classes):
-            raise ValueError("method.mixup and method.cutmix mix labelled images; these data hold others")
+            raise ValueError("method.mixup and method.cutmix need labelled images")
 
 
 def _error(

@@ -1,4 +1,4 @@
-"""Arrays to numbers: what a set of embeddings is like, and bounds on what it can know."""
+"""Metrics of embeddings, and bounds on their mutual information."""
 
 from mvcl.metrics._clustering import adjusted_rand_index as adjusted_rand_index
 from mvcl.metrics._clustering import clustering_accuracy as clustering_accuracy

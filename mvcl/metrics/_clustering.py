@@ -1,6 +1,6 @@
 """Agreement of two labellings of the same samples.
 
-NMI, ARI and the table of counts are scikit-learn's, which has neither purity nor the accuracy of the best matching.
+NMI, ARI and the contingency table are scikit-learn's, which has neither purity nor the accuracy of the best matching.
 """
 
 import warnings
@@ -10,21 +10,21 @@ from numpy.typing import ArrayLike
 
 
 def clustering_accuracy(labels: ArrayLike, clusters: ArrayLike) -> float:
-    """Share of samples that the best one-to-one matching of clusters with classes gets right.
+    """Clustering accuracy: share of correct samples under the best one-to-one matching of clusters and classes.
 
-    The matching is Hungarian; a cluster left without a class is wrong throughout.
+    The Hungarian algorithm finds the matching; all samples of an unmatched cluster count as wrong.
 
     Args:
       labels: (n,) integers, the classes.
-      clusters: (n,) integers; their names do not matter.
+      clusters: (n,) integers; the numbering does not matter.
 
     Returns:
       A number in (0, 1].
 
     Raises:
-      ValueError: for other shapes or dtypes.
+      ValueError: invalid shapes or dtypes.
     """
-    from scipy.optimize import linear_sum_assignment  # half a second to import
+    from scipy.optimize import linear_sum_assignment  # its import takes half a second
 
     table = _contingency(labels, clusters)
     rows, columns = linear_sum_assignment(-table)
@@ -39,36 +39,37 @@ def purity(labels: ArrayLike, clusters: ArrayLike) -> float:
       clusters: (n,) integers.
 
     Returns:
-      A number in (0, 1]; 1 if every sample has a cluster of its own.
+      A number in (0, 1]; 1 if every cluster has one sample.
 
     Raises:
-      ValueError: for other shapes or dtypes.
+      ValueError: invalid shapes or dtypes.
     """
     table = _contingency(labels, clusters)
     return float(table.max(axis=0).sum() / table.sum())
 
 
 def normalized_mutual_information(labels: ArrayLike, clusters: ArrayLike) -> float:
-    """NMI = 2 I / (H_1 + H_2), the mutual information of two labellings by their mean entropy.
+    """NMI = 2 I / (H_1 + H_2): mutual information of two labellings divided by their mean entropy.
 
     Args:
       labels: (n,) integers.
       clusters: (n,) integers.
 
     Returns:
-      A number in [0, 1]; 1 for two labellings without entropy.
+      A number in [0, 1]; 1 if both labellings have one class.
 
     Raises:
-      ValueError: for other shapes or dtypes.
+      ValueError: invalid shapes or dtypes.
     """
-    from sklearn.metrics import normalized_mutual_info_score  # a second to import
+    from sklearn.metrics import normalized_mutual_info_score  # its import takes a second
 
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of more classes than n / 2
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # for more classes than n / 2
         return float(normalized_mutual_info_score(*_labellings(labels, clusters)))
 
 
 def adjusted_rand_index(labels: ArrayLike, clusters: ArrayLike) -> float:
-    """ARI: pairs of samples on which two labellings agree, 0 by chance, 1 at best. Hubert & Arabie 1985.
+    """ARI: share of sample pairs on which two labellings agree, scaled to 0 at chance and 1 at best. Hubert & Arabie
+    1985.
 
     Args:
       labels: (n,) integers, n >= 2.
@@ -78,7 +79,7 @@ def adjusted_rand_index(labels: ArrayLike, clusters: ArrayLike) -> float:
       A number in [-0.5, 1]; 1 for two equal labellings.
 
     Raises:
-      ValueError: for other shapes or dtypes.
+      ValueError: invalid shapes or dtypes.
     """
     from sklearn.metrics import adjusted_rand_score
 

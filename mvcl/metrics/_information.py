@@ -1,4 +1,4 @@
-"""Mutual information: the truth in a model where it is known, and what a contrastive loss proves about it."""
+"""Mutual information: its exact value in a Gaussian model, and lower bounds from contrastive losses."""
 
 import math
 
@@ -14,17 +14,17 @@ def gaussian_information(views: int, variance_ratio: float) -> float:
 
         1/2 log[ (1 + r) (1 - r / (1 + M r)) ],   r = σ0² / σ²
 
-    for M views x = c + noise of variance σ² of one c of variance σ0². Shidani 2024 (ICLR), Eq. 26.
+    for M views x = c + noise; c has variance σ0², the noise σ². Shidani 2024 (ICLR), Eq. 26.
 
     Args:
       views: M >= 2.
-      variance_ratio: r > 0, signal by noise.
+      variance_ratio: r > 0, signal variance / noise variance.
 
     Returns:
-      Nats; grows with M towards 1/2 log(1 + r).
+      Nats; increases with M to the limit 1/2 log(1 + r).
 
     Raises:
-      ValueError: for other values.
+      ValueError: a value is out of range.
     """
     _checks.whole("views", views, 2)
     r = _checks.real("variance_ratio", variance_ratio, positive=True)
@@ -35,7 +35,7 @@ def poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.Array:
     """Lower bound on I(x_1; x_2, ..., x_M) from `poly_view` or `sufficient_statistics`: log(B - M + 1) -
     loss, in nats.
 
-    B = n k vectors in all, M = k: the logarithm is the loss's own chance level. Shidani 2024, Theorems 2.2
+    B = n k vectors in total, M = k: the logarithm is the chance level of the loss. Shidani 2024, Theorems 2.2
     and 2.4.
 
     Args:
@@ -44,17 +44,17 @@ def poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.Array:
       views: k >= 2.
 
     Returns:
-      Nats, of the loss's shape.
+      Nats, with the loss's shape.
 
     Raises:
-      ValueError: for other values.
+      ValueError: a value is out of range.
     """
     n, k = _checks.whole("instances", instances, 2), _checks.whole("views", views, 2)
     return math.log(n * k - k + 1) - jnp.asarray(loss)
 
 
 def multi_crop_bound(loss: ArrayLike, instances: int, pair_loss: str = "info_nce") -> jax.Array:
-    """Lower bound on I(x; y) from a mean of pair losses over the pairs of views, in nats.
+    """Lower bound on I(x; y) from the mean of a pair loss over pairs of views, in nats.
 
         log K - loss  for "info_nce",   log(2K - 1) - loss  for "nt_xent",   K instances
 
@@ -66,10 +66,10 @@ def multi_crop_bound(loss: ArrayLike, instances: int, pair_loss: str = "info_nce
       pair_loss: "info_nce" or "nt_xent".
 
     Returns:
-      Nats, of the loss's shape.
+      Nats, with the loss's shape.
 
     Raises:
-      ValueError: for other values.
+      ValueError: a value is out of range.
     """
     _checks.option("pair_loss", pair_loss, ("info_nce", "nt_xent"))
     n = _checks.whole("instances", instances, 2)
@@ -77,20 +77,20 @@ def multi_crop_bound(loss: ArrayLike, instances: int, pair_loss: str = "info_nce
 
 
 def information_gap(bound: ArrayLike, views: int, variance_ratio: float) -> jax.Array:
-    """What a bound misses of the truth in the Gaussian model, in nats; >= 0 for a valid bound in expectation.
+    """Exact value minus bound in the Gaussian model, in nats; >= 0 in expectation for a valid bound.
 
     Shidani 2024, Section 3.1.
 
     Args:
       bound: nats, of any shape.
       views: M >= 2.
-      variance_ratio: signal by noise, > 0.
+      variance_ratio: signal variance / noise variance, > 0.
 
     Returns:
-      Nats, of the bound's shape.
+      Nats, with the bound's shape.
 
     Raises:
-      ValueError: for other values.
+      ValueError: a value is out of range.
     """
     return gaussian_information(views, variance_ratio) - jnp.asarray(bound)
 
@@ -103,14 +103,14 @@ def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
     Shidani 2024, Eq. 5. It is tight for F = 1 + log p(x | Y) / p(x).
 
     Args:
-      joint_scores: floating, of any shape: F of pairs that belong together.
-      product_scores: floating, of any shape: F of pairs that do not.
+      joint_scores: floating, of any shape: F of pairs from the joint law.
+      product_scores: floating, of any shape: F of pairs from the product of the marginals.
 
     Returns:
       Scalar, float32 or wider.
 
     Raises:
-      ValueError: for an integer dtype.
+      ValueError: an integer dtype.
     """
     scores = []
     for name, value in (("joint_scores", joint_scores), ("product_scores", product_scores)):
@@ -119,33 +119,33 @@ def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
 
 
 def optimal_multiplicity(batch: int, variance_ratio: float) -> int:
-    """Number of views M at which B vectors can prove most about the Gaussian model, B = M x instances fixed.
+    """Number of views M with the largest provable bound in the Gaussian model, for fixed B = M x instances.
 
         argmax_M  min( I(M), log(B - M + 1) ),   2 <= M <= B / 2
 
-    More views say more about an instance, I(M) of `gaussian_information`, but leave fewer instances to tell
-    it from: the loss is never negative, so no bound of `poly_view_bound` passes log(B - M + 1), nor does it pass
-    the truth. Both are one-sided, I grows with M and the logarithm falls, so the best M is where they meet: I(M)
-    is at most log(1 + r) / 2, and where that is below log(B/2 + 1), as for any r < (B/2 + 1)² - 1, all of the
-    range is worth its views. Shidani 2024, Eqs. 154 and 155, treat the same trade; this is derived from
-    Eq. 26 and Theorem 2.2 and was not compared with their text.
+    More views increase the information I(M) of `gaussian_information`, but decrease the number of instances. The loss
+    is never negative, so `poly_view_bound` is at most log(B - M + 1); it is also at most I(M). I increases with M and
+    the logarithm decreases, so the best M is where they cross. I(M) is at most log(1 + r) / 2; if that is below
+    log(B/2 + 1), that is for r < (B/2 + 1)² - 1, they do not cross and the largest M is best. Shidani 2024, Eqs. 154
+    and 155, treat the same trade-off; this is derived from Eq. 26 and Theorem 2.2 and was not compared with their
+    text.
 
     Args:
-      batch: B >= 4 vectors in all.
-      variance_ratio: signal by noise, > 0.
+      batch: B >= 4 vectors in total.
+      variance_ratio: signal variance / noise variance, > 0.
 
     Returns:
-      M from 2 to B / 2; the smallest where several do equally well.
+      M from 2 to B / 2; the smallest of equal ones.
 
     Raises:
-      ValueError: for other values.
+      ValueError: a value is out of range.
     """
     b = _checks.whole("batch", batch, 4)
 
     def provable(views: int) -> float:
         return min(gaussian_information(views, variance_ratio), math.log(b - views + 1))
 
-    # I grows and the logarithm falls, so the smaller of them has one maximum.
+    # I increases and the logarithm decreases, so their minimum has one maximum.
     low, high = 2, b // 2
     while low < high:
         middle = (low + high) // 2
@@ -157,20 +157,20 @@ def optimal_multiplicity(batch: int, variance_ratio: float) -> int:
 
 
 def relative_compute(views: int, epochs: float, reference_epochs: float = 128) -> float:
-    """Encoder passes of a run by those of SimCLR, two views, over `reference_epochs`. Shidani 2024, Eq. 29.
+    """Encoder passes of a run relative to SimCLR with two views over `reference_epochs`. Shidani 2024, Eq. 29.
 
         (views / 2) (epochs / reference_epochs)
 
     Args:
       views: M >= 1.
       epochs: passes over the data, > 0.
-      reference_epochs: those of the reference, > 0.
+      reference_epochs: epochs of the reference, > 0.
 
     Returns:
       A ratio: 1 for the reference itself.
 
     Raises:
-      ValueError: for other values.
+      ValueError: a value is out of range.
     """
     m = _checks.whole("views", views, 1)
     return (

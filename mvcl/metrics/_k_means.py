@@ -1,4 +1,4 @@
-"""K-means, best of several starts."""
+"""K-means with several starts."""
 
 import warnings
 
@@ -13,22 +13,22 @@ def k_means(
 ) -> tuple[np.ndarray, float]:
     """K-means labels of the start with the least inertia, and that inertia.
 
-    scikit-learn's, on one thread: at equal inertia (within 0.1%) its 10 starts on 2000 vectors of 512 features took
-    0.3 s on a CPU where ott-jax's took 1.5 to 3 s. More threads wait for each other wherever the machine is not idle.
+    Uses scikit-learn on one thread: 10 starts on 2000 vectors of 512 features took 0.3 s on a CPU, ott-jax's 1.5 to
+    3 s at equal inertia (within 0.1%). On a busy machine several threads wait for each other.
 
     Args:
       features: (n, d) floating.
       clusters: number of clusters, 2 <= clusters <= n.
       seed: of the k-means++ starts.
-      starts: how many.
+      starts: number of starts.
 
     Returns:
-      (n,) int32 cluster numbers, and Σ_i ||x_i - its centre||².
+      (n,) int32 cluster numbers, and Σ_i ||x_i - centre of x_i||².
 
     Raises:
-      ValueError: for shapes or numbers other than these, or features that are not finite.
+      ValueError: invalid shapes or numbers, or features that are not finite.
     """
-    from sklearn.cluster import KMeans  # takes a second to import
+    from sklearn.cluster import KMeans  # its import takes a second
     from threadpoolctl import threadpool_limits
 
     x = np.asarray(features)
@@ -40,11 +40,11 @@ def k_means(
     if not np.isfinite(x).all():
         raise ValueError(f"features must be finite, got {np.sum(~np.isfinite(x))} entries that are not")
 
-    # Squares of the largest and the smallest floats are not floats; a power of two changes no digit.
+    # Scale by a power of two, which is exact, so that squares neither overflow nor underflow.
     exponent = int(np.frexp(np.abs(x).max())[1])
     x = np.ldexp(x.astype(np.promote_types(x.dtype, np.float32)), -exponent)
     with threadpool_limits(1), warnings.catch_warnings():
-        # Fewer distinct vectors than clusters: the labels say so, some cluster is empty.
+        # Fewer distinct vectors than clusters: some clusters stay empty.
         warnings.filterwarnings("ignore", message="Number of distinct clusters")
         found = KMeans(clusters, n_init=starts, random_state=seed).fit(x)
     return found.labels_.astype(np.int32), float(np.ldexp(float(found.inertia_), 2 * exponent))

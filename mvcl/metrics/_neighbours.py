@@ -1,4 +1,4 @@
-"""Classification by the nearest training features."""
+"""k-nearest-neighbour classification."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 
-_CELLS = 1 << 24  # similarities held at once: 64 MiB in float32
+_CELLS = 1 << 24  # similarities per block: 64 MiB in float32
 
 
 def weighted_knn(
@@ -25,22 +25,22 @@ def weighted_knn(
 
         argmax_c  sum_{i in N_k(x), y_i = c} exp( cos(x, x_i) / temperature )
 
-    N_k(x) holds the k training rows of largest cosine. Wu 2018, Unsupervised Feature Learning via
+    N_k(x) is the set of the k training rows of largest cosine. Wu 2018, Unsupervised Feature Learning via
     Non-Parametric Instance Discrimination (arXiv 1805.01978), Section 3.4, with its k = 200 and
     temperature = 0.07.
 
-    Test rows are taken in blocks, so memory is O(n + m d), not O(n m).
+    Test rows are processed in blocks, so memory is O(n + m d), not O(n m).
 
     Args:
       train_features: (n, d) floating.
       train_labels: (n,) integers in [0, num_classes).
       test_features: (m, d) floating.
-      num_classes: how many classes there are.
-      k: neighbours that vote; n if the training split is smaller.
+      num_classes: number of classes.
+      k: number of voting neighbours, at most n.
       temperature: positive divisor of the cosine, no unit.
 
     Returns:
-      (m,) int32 labels; of classes with equal votes the lowest. A zero vector has cosine 0 with everything.
+      (m,) int32 labels; the lowest of classes with equal votes. A zero vector has cosine 0 with every vector.
     """
     train = _checks.array("train_features", train_features, "n d")
     test = _checks.array("test_features", test_features, "m d")
@@ -53,7 +53,7 @@ def weighted_knn(
         )
     if labels.shape != train.shape[:1] or not jnp.issubdtype(labels.dtype, jnp.integer):
         raise ValueError(
-            f"train_labels must be {train.shape[0]} integers, one a row, "
+            f"train_labels must be {train.shape[0]} integers, one per row, "
             f"got {labels.dtype}{list(labels.shape)}"
         )
     k, num_classes = _checks.whole("k", k), _checks.whole("num_classes", num_classes)
@@ -78,7 +78,7 @@ def _vote(
     def one(row: jax.Array) -> jax.Array:
         cosine = _numerics.inner("nd,d->n", train, row)
         nearest, where = lax.top_k(cosine, k)
-        # The largest weight is divided out: the vote is the same, and no temperature overflows.
+        # Divide by the largest weight: the vote is the same and nothing overflows.
         weight = jnp.exp((nearest - nearest[0]) / temperature)
         votes = jnp.zeros(num_classes, weight.dtype).at[labels[where]].add(weight)
         return jnp.argmax(votes).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""How many dimensions a set of embeddings fills."""
+"""Effective dimension of a set of embeddings."""
 
 import jax
 import jax.numpy as jnp
@@ -30,13 +30,12 @@ def effective_rank(z: ArrayLike) -> jax.Array:
 
 
 def matrix_rank(z: ArrayLike, *, tolerance: float = 1e-5) -> jax.Array:
-    """Rank of the covariance of z: how many of its eigenvalues exceed `tolerance`.
+    """Rank of the covariance of z: number of its eigenvalues above `tolerance`.
 
         #{ i : lambda_i > tolerance },  lambda the eigenvalues of (z - mean)^T (z - mean) / (n - 1)
 
-    The tolerance is absolute, so it has the unit of z squared. The eigenvalues are taken as squared singular
-    values of the centred z: in float32 that tells 1e-5 from zero beside eigenvalues of 1e6, which the
-    covariance matrix itself does not.
+    The tolerance is absolute, so it has the unit of z squared. The eigenvalues are computed as squared singular values
+    of the centred z: in float32 this resolves 1e-5 next to eigenvalues of 1e6, which the covariance matrix does not.
 
     Args:
       z: (n, d) floating, n >= 2.

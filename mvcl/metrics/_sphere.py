@@ -1,4 +1,4 @@
-"""How embeddings lie on the unit sphere."""
+"""Distribution of embeddings on the unit sphere."""
 
 import math
 
@@ -10,17 +10,17 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 
-_ROWS = 512  # of similarities held at once
+_ROWS = 512  # rows of similarities per block
 
 
 def alignment(x: ArrayLike, y: ArrayLike, alpha: float = 2.0, *, normalize: bool = True) -> jax.Array:
-    """How far positives are apart: mean_i ||x_i - y_i||^alpha.
+    """Alignment of positives: mean_i ||x_i - y_i||^alpha.
 
     Wang & Isola 2020 (ICML), Eq. 2.
 
     Args:
       x: (n, d) floating, n >= 2: one view.
-      y: (n, d), of the same dtype: the other.
+      y: (n, d), of the same dtype: the other view.
       alpha: positive exponent.
       normalize: project vectors onto the unit sphere first.
 
@@ -28,17 +28,17 @@ def alignment(x: ArrayLike, y: ArrayLike, alpha: float = 2.0, *, normalize: bool
       Scalar, float32 or wider; 0 for coinciding views, 2^alpha for opposite unit vectors.
 
     Raises:
-      ValueError: for other shapes, dtypes or values.
+      ValueError: invalid shapes, dtypes or values.
     """
     z = _prepare(_checks.pair(x, y), normalize)
     power = _checks.scalar("alpha", alpha, z.dtype, positive=True)
     square = jnp.sum((z[0] - z[1]) ** 2, axis=-1)
-    apart = square != 0  # true of a NaN, which is to be seen
+    apart = square != 0  # also true for NaN, which must propagate
     return jnp.mean(jnp.where(apart, jnp.where(apart, square, 1) ** (power / 2), 0))
 
 
 def uniformity(x: ArrayLike, t: float = 2.0, *, normalize: bool = True) -> jax.Array:
-    """How evenly vectors are spread: log mean_{i != j} exp(-t ||x_i - x_j||²).
+    """Uniformity of vectors: log mean_{i != j} exp(-t ||x_i - x_j||²).
 
     Wang & Isola 2020 (ICML), Eq. 3, over distinct pairs. O(n d) memory.
 
@@ -48,10 +48,10 @@ def uniformity(x: ArrayLike, t: float = 2.0, *, normalize: bool = True) -> jax.A
       normalize: project vectors onto the unit sphere first.
 
     Returns:
-      Scalar, float32 or wider: 0 where all vectors coincide, at least -4 t on the sphere.
+      Scalar, float32 or wider: 0 if all vectors coincide, at least -4 t on the sphere.
 
     Raises:
-      ValueError: for other shapes, dtypes or values.
+      ValueError: invalid shapes, dtypes or values.
     """
     z = _prepare(_checks.array("x", x, "n d", (2, 1)), normalize)
     rate = _checks.scalar("t", t, z.dtype, positive=True)
@@ -71,41 +71,41 @@ def mean_cosines(x: ArrayLike, y: ArrayLike) -> tuple[jax.Array, jax.Array]:
 
     Args:
       x: (n, d) floating, n >= 2: one view.
-      y: (n, d), of the same dtype: the other.
+      y: (n, d), of the same dtype: the other view.
 
     Returns:
       Two scalars in [-1, 1], float32 or wider.
 
     Raises:
-      ValueError: for other shapes or dtypes.
+      ValueError: invalid shapes or dtypes.
     """
     z = _numerics.unit(_checks.pair(x, y))
     n = z.shape[1]
     same = jnp.sum(z[0] * z[1])
-    # Σ_ij <x_i, y_j> = <Σ_i x_i, Σ_j y_j>: no matrix.
+    # Σ_ij <x_i, y_j> = <Σ_i x_i, Σ_j y_j>: needs no matrix.
     every = jnp.sum(z[0].sum(0) * z[1].sum(0))
     return same / n, (every - same) / (n * (n - 1))
 
 
 def wasserstein_uniformity(x: ArrayLike) -> float:
-    """How far the pairwise cosines are from those of uniform points: their 1-D Wasserstein distance.
+    """1-D Wasserstein distance between the pairwise cosines and those of uniform points.
 
         ∫ |F_n(c) - F(c)| dc
 
     F_n is the law of the n (n-1) / 2 cosines of distinct pairs, F that of two independent uniform points on
-    the sphere in d dimensions, density ∝ (1 - c²)^{(d-3)/2}. Exact: between two jumps of F_n the integral is
-    closed.
+    the sphere in d dimensions, density ∝ (1 - c²)^{(d-3)/2}. Exact: between two jumps of F_n the integral has a closed
+    form.
 
     Args:
-      x: (n, d) floating, n >= 2, d >= 2; directions only matter.
+      x: (n, d) floating, n >= 2, d >= 2; only directions matter.
 
     Returns:
-      A number in [0, 2], in float64: about 1 where all vectors coincide.
+      A number in [0, 2], in float64: about 1 if all vectors coincide.
 
     Raises:
-      ValueError: for other shapes or dtypes.
+      ValueError: invalid shapes or dtypes.
     """
-    from scipy.special import betainc, betaincinv, betaln  # slow to import
+    from scipy.special import betainc, betaincinv, betaln  # its import is slow
 
     z = np.asarray(_checks.array("x", x, "n d", (2, 2)), np.float64)
     n, d = z.shape

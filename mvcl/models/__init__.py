@@ -1,10 +1,10 @@
-"""Encoders and projection heads (flax nnx), a frozen config each.
+"""Encoders and projection heads (flax nnx), each with a frozen config.
 
-A config's `build` makes the module:
+A config's `build` returns the module:
 `ResNet(depth=18).build((32, 32, 3), dtype=jnp.bfloat16, rngs=nnx.Rngs(0))`.
 An encoder maps (n, *input_shape) to (n, encoder.features) in float32; a head maps that to (n, head.features).
-`dtype` is what they compute in; parameters, normalisation and results are float32. A new module is in train
-mode; `eval_view` gives the same variables in evaluation.
+`dtype` is the computation dtype; parameters, normalisation and results are float32. A new module is in train
+mode; `eval_view` shares its variables in evaluation mode.
 """
 
 from mvcl import _extras

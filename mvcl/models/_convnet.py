@@ -1,4 +1,4 @@
-"""A few convolutions, for images too small for a residual network."""
+"""A small convolutional network, for images too small for a residual network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from mvcl.models import _layers
 
 
 class ConvNetEncoder(nnx.Module):
-    """Images (n, height, width, channels) -> the mean of the last layer over space, (n, features) float32."""
+    """Images (n, height, width, channels) -> spatial mean of the last layer, (n, features) float32."""
 
     def __init__(self, config: "ConvNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.dtype = dtype
@@ -34,7 +34,7 @@ class ConvNetEncoder(nnx.Module):
 
 @dataclass(frozen=True)
 class ConvNet:
-    """3x3 convolutions, each with a norm and ReLU; every one after the first halves height and width.
+    """3x3 convolutions, each with a norm and ReLU; each one after the first halves height and width.
 
     92,896 parameters by default on one channel: 9 (32 + 32·64 + 64·128) in the kernels, 2 (32 + 64 + 128) in
     the norms.
@@ -43,12 +43,13 @@ class ConvNet:
     widths: tuple[int, ...] = (32, 64, 128)
     """Channels of each layer; the last is the number of features."""
     norm: _layers.Norm = "batch"
-    """batch: statistics of the global batch; group: none, as micro-batched training requires."""
+    """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
+    require."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
-        """The encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
+        """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
 
-        Parameters are float32. Raises ValueError for another shape or an unknown option.
+        Parameters are float32. Raises ValueError for an invalid shape or option.
         """
         _layers.check_widths("widths", self.widths)
         _, _, channels = _layers.image_shape(input_shape, "ConvNet")

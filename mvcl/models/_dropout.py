@@ -1,4 +1,4 @@
-"""Dropout whose random state is one integer among the statistics."""
+"""Dropout whose random state is one integer in the statistics."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,15 @@ from flax import nnx
 
 
 class DropoutCount(nnx.Variable):
-    """Number of the next dropout mask, uint32. It starts at a random number, so that no two layers share masks."""
+    """Number of the next dropout mask, uint32. It starts at a random number, so that layers have different masks."""
 
 
 class Dropout(nnx.Module):
     """nnx.Dropout with the number of its next mask as its only state.
 
-    Mask number c comes from the key of seed c, and every call in train mode counts one on. The number is a plain
-    array that is neither a parameter nor a batch statistic: a method that carries all but the parameters as
-    statistics draws new masks every step, checkpoints them, and repeats them when it is resumed.
+    Mask number c is drawn with the key of seed c, and every call in train mode increments the number. It is an array,
+    neither a parameter nor a batch statistic. Methods carry it in their statistics, so it is checkpointed and a
+    resumed run repeats the masks.
     """
 
     def __init__(self, rate: float, *, broadcast_dims: Sequence[int] = (), rngs: nnx.Rngs):
@@ -33,15 +33,15 @@ class Dropout(nnx.Module):
 
 
 def check_rate(rate: float) -> None:
-    """Refuse a probability outside [0, 1)."""
+    """Raise `ValueError` for a probability outside [0, 1)."""
     if not 0 <= rate < 1:
-        raise ValueError(f"dropout must lie in [0, 1); got {rate!r}")
+        raise ValueError(f"dropout must be in [0, 1); got {rate!r}")
 
 
 def advance_dropout(module: nnx.Module) -> None:
-    """Count every dropout layer of a module one mask on.
+    """Increment the mask number of every dropout layer of a module.
 
-    For a caller that ran a copy of the module, as micro-batches do, whose counting is lost with the copy.
+    For callers that ran a copy of the module, as microbatches do, and so lost the copy's increments.
     """
     for _, count in nnx.to_flat_state(nnx.state(module, DropoutCount)):
         count[...] = count[...] + jnp.uint32(1)

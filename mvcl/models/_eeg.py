@@ -17,7 +17,7 @@ _SIZES = (3, 2, 2, 2, 2, 2)  # kernel and stride of the six blocks
 def _patches(
     x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Sequence[tuple[int, int]], **_: object
 ) -> jax.Array:
-    """A convolution along time whose stride is its kernel size: cut, then one matrix product.
+    """A convolution along time with stride equal to its kernel size, as one matrix product.
 
     The same numbers as `lax.conv_general_dilated`, whose gradient is slow on the CPU.
     """
@@ -30,8 +30,8 @@ def _patches(
 def _stretches(length: int, count: int) -> np.ndarray:
     """(length, count) weights that average `length` positions over `count` stretches.
 
-    Stretch i reaches from floor(i length / count) to ceil((i + 1) length / count), as PyTorch's
-    AdaptiveAvgPool1d has it: for 33 positions and 4 stretches 0-8, 8-16, 16-24 and 24-32.
+    Stretch i is floor(i length / count) to ceil((i + 1) length / count), as in PyTorch's AdaptiveAvgPool1d: for 33
+    positions and 4 stretches 0-8, 8-16, 16-24 and 24-32.
     """
     weights = np.zeros((length, count), np.float32)
     for i in range(count):
@@ -101,7 +101,7 @@ class EegConvEncoder(nnx.Module):
 
 
 def positions(time: int) -> int:
-    """How many positions `time` samples leave after the six blocks: 33 of 3000."""
+    """Number of positions after the six blocks for `time` samples: 33 for 3000."""
     for size in _SIZES:
         time = (time + 2 * (size // 2) - size) // size + 1
     return time
@@ -113,8 +113,8 @@ class EegConv:
 
     Kernel and stride are 3, then five times 2, each padded by half a kernel, so that 30 s at 100 Hz become 33
     positions. Every block is convolution, dropout of whole feature maps, group norm with two feature maps a group,
-    exact GELU; the released code (github.com/theabrusch/Multiview_TS_SSL) has them so. The last block narrows to
-    `out`, a linear layer reads each position out, and the positions are averaged. 566,016 parameters by default.
+    exact GELU; as in the released code (github.com/theabrusch/Multiview_TS_SSL). The last block has `out` channels, a
+    linear layer is applied to each position, and the positions are averaged. 566,016 parameters by default.
     """
 
     channels: int = 256
@@ -124,27 +124,29 @@ class EegConv:
     dropout: float = 0.1
     """Probability that a feature map is dropped in training."""
     stretches: int = 1
-    """Average over this many equal stretches of time, one after the other in the features; the heads and
-    classifiers of the released code see 4."""
+    """Average over this many equal stretches of time, concatenated in the features; heads and classifiers of the
+    released code use 4."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> EegConvEncoder:
-        """The encoder for one channel of `input_shape` (time,) or (time, 1), computing in `dtype`.
+        """Build the encoder for one channel of `input_shape` (time,) or (time, 1), computing in `dtype`.
 
-        Parameters are float32. Raises ValueError for another shape or an option that cannot work.
+        Parameters are float32. Raises ValueError for an invalid shape or option.
         """
         for name in ("channels", "out", "stretches"):
             _layers.check_positive(name, getattr(self, name))
         for name in ("channels", "out"):
             if getattr(self, name) % 2:
-                raise ValueError(f"{name} must be even, for group norm pairs it; got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be even, since group norm pairs channels; got {getattr(self, name)}"
+                )
         _dropout.check_rate(self.dropout)
         if len(input_shape) not in (1, 2) or min(input_shape) < 1 or tuple(input_shape[1:]) not in ((), (1,)):
             raise ValueError(
-                f"input_shape of EegConv must be (time,) or (time, 1), one channel a view; got {tuple(input_shape)}"
+                f"input_shape of EegConv must be (time,) or (time, 1), one channel per view; got {tuple(input_shape)}"
             )
         if positions(input_shape[0]) < self.stretches:
             raise ValueError(
-                f"stretches must be at most the {positions(input_shape[0])} positions that {input_shape[0]} samples "
-                f"leave; got {self.stretches}"
+                f"stretches must be at most the {positions(input_shape[0])} positions of {input_shape[0]} samples; "
+                f"got {self.stretches}"
             )
         return EegConvEncoder(self, input_shape[0], dtype=dtype, rngs=rngs)

@@ -1,4 +1,4 @@
-"""Encoder weights as safetensors files under the names that PyTorch users know."""
+"""Encoder weights as safetensors files, under torchvision's and timm's names."""
 
 import json
 import os
@@ -44,16 +44,16 @@ def _variables(encoder: nnx.Module) -> list[tuple[tuple[object, ...], nnx.Variab
 def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[str]) -> None:
     """Write an encoder's parameters and running statistics to a safetensors file, for PyTorch.
 
-    ResNet goes under torchvision's names (`layer1.0.conv1.weight`; with group norm the same names, without
-    running statistics), ViT under timm's (`blocks.0.attn.qkv.weight`), ConvNet and MLP under their own
+    ResNet has torchvision's names (`layer1.0.conv1.weight`; with group norm the same names, without
+    running statistics), ViT timm's (`blocks.0.attn.qkv.weight`), ConvNet and MLP their own
     (`convs.0.weight`, `norms.0.weight`; `linears.0.weight`, whose input is flattened in (height, width,
-    channels) order). Kernels are laid out as PyTorch's: (out, in, height, width) and (out, in). Every batch
-    norm also has the `num_batches_tracked` that a strict `load_state_dict` asks for: int64 zero, since
-    nothing here counts them. The config and the origin of the names are in the file's metadata.
+    channels) order). Kernels are laid out as PyTorch's: (out, in, height, width) and (out, in). Every batch norm also
+    has `num_batches_tracked`, which a strict `load_state_dict` needs: int64 zero, since mvcl does not count batches.
+    The config and the origin of the names are in the file's metadata.
 
     The running variance is flax's, which is not multiplied by n/(n-1) as PyTorch's is.
 
-    The file appears whole or not at all. Raises OSError where it cannot be written.
+    The file is written atomically. Raises OSError if it cannot be written.
     """
     with _extras.needed("export", by="an exported encoder"):
         from safetensors import SafetensorError
@@ -69,7 +69,7 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
     assert is_dataclass(config)
     names = "torchvision" if isinstance(config, ResNet) else "timm" if isinstance(config, ViT) else "mvcl"
     metadata = {
-        "format": "pt",  # what the readers for PyTorch look for
+        "format": "pt",  # expected by PyTorch readers
         "names": names,
         "encoder": type(config).__name__,
         "config": json.dumps(asdict(config)),
@@ -78,16 +78,16 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
     try:
         with _files.replacing(path) as beside:
             save_file(tensors, beside, metadata)
-    except SafetensorError as error:  # what its Rust core raises for a full disk or a missing folder
+    except SafetensorError as error:  # raised for a full disk or a missing folder
         raise OSError(f"cannot write {path}: {error}") from error
 
 
 def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
-    """Set an encoder's parameters and running statistics from a file that `export` wrote.
+    """Load an encoder's parameters and running statistics from a file that `export` wrote.
 
-    Files of torchvision's and timm's own weights load too: a classifier (`fc.*`, `head.*`) and
-    `num_batches_tracked` are passed over. Raises ValueError, and changes nothing, where a name is missing,
-    left over, or of another shape, or where the file is no safetensors file.
+    Weight files of torchvision and timm load too; their classifier (`fc.*`, `head.*`) and `num_batches_tracked` are
+    ignored. Raises ValueError, without changing the encoder, if a name is missing or unknown, a shape differs, or the
+    file is not a safetensors file.
     """
     with _extras.needed("export", by="an exported encoder"):
         from safetensors import SafetensorError
@@ -106,7 +106,7 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
     }
     if wanted != given:
         raise ValueError(
-            f"path must hold this encoder's weights; {path} lacks {sorted(wanted - given)[:5]} "
+            f"path must have this encoder's weights; {path} lacks {sorted(wanted - given)[:5]} "
             f"and has {sorted(given - wanted)[:5]} too"
         )
     loaded = []
@@ -119,5 +119,5 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
                 f"(in flax's layout)"
             )
         loaded.append((variable, jnp.asarray(value, variable.dtype)))
-    for variable, value in loaded:  # only now that all of them fit
+    for variable, value in loaded:  # only after all checks
         variable[...] = value

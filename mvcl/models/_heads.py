@@ -1,4 +1,4 @@
-"""Projection heads: features -> embeddings, in which the objective is computed and which evaluation drops."""
+"""Projection heads: features -> embeddings for the objective; not used in evaluation."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -62,24 +62,24 @@ class IdentityHeadModule(nnx.Module):
 
 @dataclass(frozen=True)
 class MLPHead:
-    """Linear layers with an activation between them. A layer that a norm follows has no bias."""
+    """Linear layers with an activation between them. A layer before a norm has no bias."""
 
     layers: int = 2
     """Number of linear layers."""
     hidden: int | None = None
-    """Width of the hidden layers; None: as wide as the encoder's features."""
+    """Width of the hidden layers; None: the number of encoder features."""
     out: int = 128
     """Length of an embedding."""
     activation: Activation = "relu"
-    """Between the layers: relu or (exact) gelu."""
+    """Activation between the layers: relu or (exact) gelu."""
     norm: HeadNorm = "none"
-    """Before each activation: batch normalisation or none."""
+    """Normalisation before each activation: batch or none."""
     output_norm: OutputNorm = "none"
-    """On the embedding: none, batch normalisation, the same without its shift (batch_no_shift), or without
-    shift and scale (batch_plain)."""
+    """Normalisation of the embedding: none, batch, batch without shift (batch_no_shift), or batch without shift and
+    scale (batch_plain)."""
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> MLPHeadModule:
-        """The head for an encoder of that many features, computing in `dtype`; parameters are float32."""
+        """Build the head for an encoder with this number of features, computing in `dtype`; parameters are float32."""
         for name in ("layers", "out"):
             _layers.check_positive(name, getattr(self, name))
         if self.hidden is not None:
@@ -95,7 +95,7 @@ class IdentityHead:
     """No head: the objective is computed on the encoder's features."""
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> IdentityHeadModule:
-        """The head that returns its input; `dtype` and `rngs` are not used."""
+        """Build a head that returns its input; `dtype` and `rngs` are not used."""
         return IdentityHeadModule(features)
 
 
@@ -127,5 +127,5 @@ def moco_v3_head() -> MLPHead:
 
 
 def byol_head() -> MLPHead:
-    """Linear 4096 - BN - ReLU - Linear 256 (Grill 2020); projector and predictor are alike."""
+    """Linear 4096 - BN - ReLU - Linear 256 (Grill 2020); projector and predictor are the same."""
     return MLPHead(hidden=4096, out=256, norm="batch")

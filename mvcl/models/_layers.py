@@ -1,4 +1,4 @@
-"""What the encoders and heads share: checks, convolutions, normalisation, train and eval views."""
+"""Common parts of encoders and heads: checks, convolutions, normalisation, train and eval views."""
 
 import math
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ M = TypeVar("M", bound=nnx.Module)
 
 
 def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Refuse a value that is not among the choices, which the error lists."""
+    """Raise `ValueError` for a value that is not among the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
 
 
 def check_positive(name: str, value: object) -> None:
-    """Refuse anything but an integer of at least 1."""
+    """Raise `ValueError` for anything but an integer of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1; got {value!r}")
 
 
 def check_widths(name: str, widths: Sequence[int]) -> None:
-    """Refuse an empty list of widths and any width below 1."""
+    """Raise `ValueError` for an empty list of widths and for widths below 1."""
     if not widths:
         raise ValueError(f"{name} must name at least one layer's width; got {widths!r}")
     for width in widths:
@@ -38,11 +38,11 @@ def check_widths(name: str, widths: Sequence[int]) -> None:
 
 
 def image_shape(input_shape: Sequence[int], who: str) -> tuple[int, int, int]:
-    """The (height, width, channels) of an encoder of images, or a ValueError."""
+    """Return (height, width, channels) for an encoder of images; raise `ValueError` for other shapes."""
     if len(input_shape) != 3 or any(size < 1 for size in input_shape):
         raise ValueError(
             f"input_shape of {who} must be (height, width, channels); got {tuple(input_shape)}; "
-            f"the encoder for other inputs is MLP"
+            f"use MLP for other inputs"
         )
     height, width, channels = input_shape
     return height, width, channels
@@ -55,11 +55,11 @@ def _convolve(
     padding: Sequence[tuple[int, int]],
     **options: object,
 ) -> jax.Array:
-    """`lax.conv_general_dilated`, except that the CPU takes small strided kernels as one matrix product.
+    """`lax.conv_general_dilated`, or on CPU, for small strided kernels, one matrix product.
 
-    There the input gradient of a strided convolution runs a slow generic loop: a 3-layer ConvNet on 1024
-    images of 8x8 takes 150 ms a step with it and 64 ms without (2 cores). At stride 1, or for a 7x7 kernel,
-    gathering the patches costs more than it saves.
+    On CPU the input gradient of a strided convolution is slow: a 3-layer ConvNet on 1024 images of 8x8 takes 150 ms
+    per step with it and 64 ms without (2 cores). At stride 1, or for a 7x7 kernel, gathering the patches costs more
+    than it saves.
     """
     height, width, channels, features = kernel.shape
     if jax.default_backend() != "cpu" or max(strides) == 1 or max(height, width) > 3:
@@ -81,9 +81,9 @@ def _convolve(
 def conv(
     channels: int, features: int, size: int, stride: int = 1, *, dtype: DTypeLike, rngs: nnx.Rngs
 ) -> nnx.Conv:
-    """A square convolution without bias, padded by size // 2 on every side as PyTorch's are.
+    """A square convolution without bias, padded by size // 2 on every side as in PyTorch.
 
-    "SAME" would pad a strided convolution on one side only, so exported weights would compute something else.
+    "SAME" pads strided convolutions on one side only, so exported weights would compute another function.
     """
     return nnx.Conv(
         channels,
@@ -109,15 +109,15 @@ def batch_norm(
 ) -> nnx.BatchNorm:
     """Batch normalisation in float32, running statistics with momentum 0.9 (PyTorch calls it 0.1), eps 1e-5.
 
-    Under jit the statistics are those of the global batch, however it is sharded. It computes and returns
-    float32 whatever the encoder's dtype: flax would otherwise round the running statistics to bfloat16.
+    Under jit the statistics are those of the global batch, however it is sharded. It computes and returns float32 for
+    every encoder dtype: otherwise flax would round the running statistics to bfloat16.
     """
     return nnx.BatchNorm(
         features,
         momentum=0.9,
         epsilon=1e-5,
         dtype=jnp.float32,
-        use_fast_variance=False,  # E[x^2] - E[x]^2 cancels where the mean is large
+        use_fast_variance=False,  # E[x^2] - E[x]^2 cancels for a large mean
         use_scale=use_scale,
         use_bias=use_bias,
         scale_init=nnx.initializers.zeros_init() if zero_init else nnx.initializers.ones_init(),
@@ -130,8 +130,8 @@ def norm(
 ) -> nnx.BatchNorm | nnx.GroupNorm:
     """Batch normalisation, or group normalisation (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1.
 
-    That is 32 groups from 256 features on and groups of at least 8 channels below: two channels at 1x1, as 32
-    groups of 64 features would have them in the last stage on a small image, normalise to their sign.
+    That is 32 groups for at least 256 features, and groups of at least 8 channels below. With 32 groups of 64 features,
+    two channels at 1x1, in the last stage on a small image, would be normalised to their sign.
     """
     check_choice("norm", kind, get_args(Norm))
     if kind == "batch":
@@ -148,25 +148,25 @@ def norm(
 
 
 def layer_norm(features: int, *, rngs: nnx.Rngs) -> nnx.LayerNorm:
-    """Layer normalisation in float32 with eps 1e-6, as timm's ViT has it."""
+    """Layer normalisation in float32 with eps 1e-6, as in timm's ViT."""
     return nnx.LayerNorm(features, epsilon=1e-6, dtype=jnp.float32, use_fast_variance=False, rngs=rngs)
 
 
 def train_view(module: M) -> M:
-    """The module as it trains: batch statistics, dropout on. Shares every variable with `module`."""
+    """A view of the module in train mode: batch statistics, dropout on. Shares every variable with `module`."""
     return nnx.view(module, use_running_average=False, deterministic=False, raise_if_not_found=False)
 
 
 def eval_view(module: M) -> M:
-    """The module as it is evaluated: running statistics, which it never moves, and no dropout.
+    """A view of the module in evaluation mode: fixed running statistics, no dropout.
 
-    Shares every variable with `module`, so it follows the training of it.
+    Shares every variable with `module`, so it uses the trained values.
     """
     return nnx.view(module, use_running_average=True, deterministic=True, raise_if_not_found=False)
 
 
 def parameter_count(module: nnx.Module) -> int:
-    """How many trained numbers a module has; running statistics do not count.
+    """Number of parameters of a module; running statistics are not counted.
 
     Works on an abstract module too: `parameter_count(nnx.eval_shape(lambda: config.build(...)))`.
     """

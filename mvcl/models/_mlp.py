@@ -1,4 +1,4 @@
-"""A multi-layer perceptron, for vectors and for anything that may be flattened."""
+"""A multi-layer perceptron for vectors; other inputs are flattened."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class MLPEncoder(nnx.Module):
                     before,
                     after,
                     use_bias=index == len(config.widths)
-                    or not normalised,  # else the norm's shift is the bias
+                    or not normalised,  # otherwise the norm's shift is the bias
                     dtype=dtype,
                     kernel_init=_layers.he_fan_in,
                     rngs=rngs,
@@ -57,17 +57,17 @@ class MLPEncoder(nnx.Module):
 
 @dataclass(frozen=True)
 class MLP:
-    """Linear layers with ReLU or GELU between them; the last is linear. Flattens anything but vectors."""
+    """Linear layers with ReLU or GELU between them; the last is linear. Inputs are flattened to vectors."""
 
     widths: tuple[int, ...] = (512, 512)
     """Width of each layer; the last is the number of features."""
     norm: MlpNorm = "none"
-    """batch: batch normalisation before each activation; none: no normalisation."""
+    """Normalisation before each activation: batch or none."""
     activation: MlpActivation = "relu"
-    """Between the layers; gelu is the exact one."""
+    """Activation between the layers; gelu is the exact one."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> MLPEncoder:
-        """The encoder for examples of any `input_shape`, computing in `dtype`; parameters are float32.
+        """Build the encoder for examples of any `input_shape`, computing in `dtype`; parameters are float32.
 
         Raises ValueError for an empty shape or an unknown option.
         """

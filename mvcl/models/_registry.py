@@ -1,4 +1,4 @@
-"""The models that have a name."""
+"""Encoders and heads by name."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from mvcl.models._vit import ViT
 
 @runtime_checkable
 class EncoderConfig(Protocol):
-    """A frozen dataclass whose `build` makes an encoder; users write their own."""
+    """A frozen dataclass whose `build` returns an encoder; users can write their own."""
 
     def build(self, input_shape: tuple[int, ...], *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
         """An nnx module from (n, *input_shape) to (n, features) float32, with an attribute `features`."""
@@ -28,10 +28,10 @@ class EncoderConfig(Protocol):
 
 @runtime_checkable
 class HeadConfig(Protocol):
-    """A frozen dataclass whose `build` makes a projection head."""
+    """A frozen dataclass whose `build` returns a projection head."""
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
-        """An nnx module from (n, features) to (n, out) float32, with an attribute `features` of value out."""
+        """An nnx module from (n, features) to (n, out) float32, with an attribute `features` equal to out."""
         ...
 
 
@@ -42,7 +42,9 @@ ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
     "resnet50_cifar": lambda: ResNet(depth=50, stem="cifar"),
     "vit_s16": lambda: ViT(patch=16, width=384, depth=12, heads=6),
     "vit_b16": lambda: ViT(patch=16, width=768, depth=12, heads=12),
-    "vit_tiny": lambda: ViT(patch=4, width=192, depth=12, heads=3),  # DeiT-Ti's size on patches for 32x32
+    "vit_tiny": lambda: ViT(
+        patch=4, width=192, depth=12, heads=3
+    ),  # the size of DeiT-Ti, with patches for 32x32 images
     "convnet": ConvNet,
     "mlp": MLP,
     "eeg": EegConv,
@@ -71,10 +73,10 @@ def _named(kind: str, name: str, registry: Mapping[str, Callable[[], C]]) -> C:
 
 
 def encoder_config(name: str) -> EncoderConfig:
-    """The config of a named encoder; a ValueError lists the names, and the nearest, for an unknown one."""
+    """The config of a named encoder; raises ValueError with the known names for an unknown one."""
     return _named("encoder", name, ENCODERS)
 
 
 def head_config(name: str) -> HeadConfig:
-    """The config of a named head; a ValueError lists the names, and the nearest, for an unknown one."""
+    """The config of a named head; raises ValueError with the known names for an unknown one."""
     return _named("head", name, HEADS)

@@ -19,7 +19,7 @@ _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23,
 
 
 class _Block(nnx.Module):
-    """Two 3x3 convolutions, or 1x1-3x3-1x1 where `bottleneck`; the stride is in the (first) 3x3."""
+    """Two 3x3 convolutions, or 1x1-3x3-1x1 with `bottleneck`; the stride is in the (first) 3x3."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class _Block(nnx.Module):
 
 
 class ResNetEncoder(nnx.Module):
-    """Images (n, height, width, channels) -> the mean of the last stage over space, (n, features) float32."""
+    """Images (n, height, width, channels) -> spatial mean of the last stage, (n, features) float32."""
 
     def __init__(self, config: "ResNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.dtype = dtype
@@ -115,16 +115,17 @@ class ResNet:
     stem: Stem = "imagenet"
     """imagenet: 7x7 stride 2, then max-pooling; cifar: 3x3 stride 1, no pooling, for images up to 64."""
     norm: _layers.Norm = "batch"
-    """batch: statistics of the global batch; group: none, as micro-batched training requires."""
+    """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
+    require."""
     width: int = 64
     """Channels after the stem; the features are 8 times as many (32 times from depth 50 on)."""
     zero_init_residual: bool = False
-    """Start each block's last norm at scale 0, so that blocks begin as the identity (SimCLR, BYOL)."""
+    """Initialise each block's last norm with scale 0, so that blocks start as the identity (SimCLR, BYOL)."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
-        """The encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
+        """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
 
-        Parameters are float32. Raises ValueError for another shape or an unknown option.
+        Parameters are float32. Raises ValueError for an invalid shape or option.
         """
         _layers.check_choice("depth", self.depth, get_args(Depth))
         _layers.check_choice("stem", self.stem, get_args(Stem))

@@ -15,7 +15,7 @@ _small = nnx.initializers.truncated_normal(0.02)
 
 
 class _Attention(nnx.Module):
-    """Self-attention over the positions that are there; one matrix for queries, keys and values."""
+    """Self-attention over the positions without padding; one matrix for queries, keys and values."""
 
     def __init__(self, width: int, heads: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         linear = partial(nnx.Linear, dtype=dtype, kernel_init=_small, rngs=rngs)
@@ -32,7 +32,7 @@ class _Attention(nnx.Module):
 
 
 class _Block(nnx.Module):
-    """Attention, then an MLP four times as wide inside, each on the normalised input and added to it."""
+    """Pre-norm residual block: attention, then an MLP with four times the width."""
 
     def __init__(self, width: int, heads: int, rate: float, *, dtype: DTypeLike, rngs: nnx.Rngs):
         linear = partial(nnx.Linear, dtype=dtype, kernel_init=_small, rngs=rngs)
@@ -53,8 +53,8 @@ class _Block(nnx.Module):
 class TransformerEncoder(nnx.Module):
     """Sequences (n, time, d) -> the normalised summary token, (n, features) float32.
 
-    A row of a sequence that holds a NaN is padding: nobody attends to it, and no gradient comes from it. A sequence
-    of padding alone gives the features of an empty one, which are finite.
+    Rows of a sequence with a NaN are padding: they are masked in attention and have no gradient. A sequence of only
+    padding gives the features of an empty sequence, which are finite.
     """
 
     def __init__(self, config: "Transformer", time: int, inputs: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
@@ -75,7 +75,7 @@ class TransformerEncoder(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         there = ~jnp.isnan(x).any(-1)
-        # Before any arithmetic: 0 * NaN is NaN, in the gradient too.
+        # Before any arithmetic: 0 * NaN is NaN, also in the gradient.
         x = self.embed(jnp.where(there[..., None], x, 0)) + self.pos_embed[...].astype(self.dtype)
         summary = jnp.broadcast_to(self.cls_token[...].astype(self.dtype), (x.shape[0], 1, self.features))
         x = jnp.concatenate([summary, x], axis=1)
@@ -89,8 +89,8 @@ class TransformerEncoder(nnx.Module):
 class Transformer:
     """Transformer with a summary token and learned positions over a sequence of feature vectors.
 
-    Three layers, as Koromilas 2025 encodes text, audio and vision of an utterance, each view with its own; blocks
-    normalise first and their MLP is four times as wide. Views are fused late, by the method.
+    Three pre-norm layers, MLP of four times the width. Koromilas 2025 has one for each of text, audio and vision of
+    an utterance; the method fuses the views late.
     """
 
     width: int = 128
@@ -100,12 +100,12 @@ class Transformer:
     heads: int = 4
     """Attention heads; must divide the width."""
     dropout: float = 0.1
-    """Probability that an entry is dropped in training: after attention, inside the MLP and after it."""
+    """Dropout probability after attention, inside the MLP and after it."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> TransformerEncoder:
-        """The encoder for sequences of `input_shape` (time, d), computing in `dtype`; parameters are float32.
+        """Build the encoder for sequences of `input_shape` (time, d), computing in `dtype`; parameters are float32.
 
-        Raises ValueError for another shape, or where the heads do not divide the width.
+        Raises ValueError for another shape, or if the heads do not divide the width.
         """
         for name in ("width", "depth", "heads"):
             _layers.check_positive(name, getattr(self, name))

@@ -15,7 +15,7 @@ _small = nnx.initializers.truncated_normal(0.02)
 
 
 class Frozen(nnx.Variable):
-    """Numbers that keep the value they were drawn with: no parameters, but part of the network."""
+    """A variable that keeps its initial value: not a parameter, but part of the network."""
 
 
 class _PatchEmbed(nnx.Module):
@@ -31,7 +31,7 @@ class _PatchEmbed(nnx.Module):
             (patch, patch),
             padding="VALID",
             dtype=dtype,
-            kernel_init=nnx.initializers.lecun_normal(),  # keeps the scale of the input for every patch size
+            kernel_init=nnx.initializers.lecun_normal(),  # keeps the input's scale for every patch size
             rngs=rngs,
         )
         if frozen:
@@ -60,7 +60,7 @@ class _Attention(nnx.Module):
 
 
 class _Mlp(nnx.Module):
-    """Linear, GELU (the exact one), Linear; four times as wide inside."""
+    """Linear, exact GELU, Linear, with four times the width between."""
 
     def __init__(self, width: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         linear = partial(nnx.Linear, dtype=dtype, kernel_init=_small, rngs=rngs)
@@ -72,7 +72,7 @@ class _Mlp(nnx.Module):
 
 
 class _Block(nnx.Module):
-    """Attention, then the MLP, each on the normalised input and added to it."""
+    """Pre-norm residual block: attention, then the MLP."""
 
     def __init__(self, width: int, heads: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.norm1 = _layers.layer_norm(width, rngs=rngs)
@@ -115,7 +115,7 @@ class ViTEncoder(nnx.Module):
 
 @dataclass(frozen=True)
 class ViT:
-    """Vision transformer with a class token and learned positions (Dosovitskiy 2021), as timm has it.
+    """Vision transformer with a class token and learned positions (Dosovitskiy 2021), as in timm.
 
     Without classifier, on 224x224x3 with patches of 16: 21,665,664 parameters at width 384, depth 12
     (ViT-S), 85,798,656 at width 768, depth 12 (ViT-B).
@@ -130,13 +130,13 @@ class ViT:
     heads: int = 6
     """Attention heads; must divide the width."""
     frozen_patches: bool = False
-    """Leave the projection of the patches as it was drawn, which steadies training (Chen 2021, Section 4.2)."""
+    """Keep the patch projection at its initial value, for stability (Chen 2021, Section 4.2)."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ViTEncoder:
-        """The encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
+        """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
 
-        Parameters are float32. Raises ValueError where the patches do not tile the image or the heads do
-        not divide the width.
+        Parameters are float32. Raises ValueError if the patches do not tile the image or the heads do not divide the
+        width.
         """
         for name in ("patch", "width", "depth", "heads"):
             _layers.check_positive(name, getattr(self, name))

@@ -1,4 +1,4 @@
-"""Run folders to one HTML page that needs nothing else."""
+"""Reports: one self-contained HTML page from run folders."""
 
 from mvcl import _extras
 

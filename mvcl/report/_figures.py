@@ -1,4 +1,4 @@
-"""Pictures as text that goes into the page: inline SVG for plots, PNG data for photographs."""
+"""Figures as text for the page: inline SVG for plots, PNG data URLs for images."""
 
 import base64
 import io
@@ -18,11 +18,11 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
 COLORS = 10  # --s0 to --s9 in the style sheet
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # 7 and 10 share no factor: 70 classes, each with its own pair
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # 7 and 10 are coprime: 70 different pairs
 SYMBOLS = ("●", "■", "▲", "◆", "▼", "✚", "✖")
-POINTS = 2000  # t-SNE takes seconds for these and minutes for many more
+POINTS = 2000  # t-SNE takes seconds for this many, minutes for more
 
-# Drawn in these colours and replaced by variables of the style sheet, which knows light from dark.
+# Plots are drawn in these colours, which are then replaced by style sheet variables for light and dark mode.
 _SERIES = [f"#fe01{i:02x}" for i in range(COLORS)]
 _INK, _GRID = "#fe01f0", "#fe01f1"
 _VARIABLES = {color: f"var(--s{i})" for i, color in enumerate(_SERIES)} | {
@@ -30,7 +30,7 @@ _VARIABLES = {color: f"var(--s{i})" for i, color in enumerate(_SERIES)} | {
     _GRID: "var(--grid)",
 }
 _RC: Any = {
-    "svg.fonttype": "none",  # text stays text: small, selectable, and in the font of the page
+    "svg.fonttype": "none",  # keep text as text: small, selectable, in the page's font
     "svg.hashsalt": "mvcl",
     "text.parse_math": False,
     "font.size": 9.5,
@@ -58,7 +58,7 @@ def curves(
     label: str,
     alt: str,
 ) -> Markup:
-    """One line for each run over its steps, in the run's colour and marker; `dashed` ones behind."""
+    """One line per run over its steps, in the run's colour and marker, above the `dashed` lines."""
     with matplotlib.rc_context(_RC):
         figure = Figure(figsize=(4.6, 2.7), layout="constrained")
         axes = figure.add_subplot()
@@ -69,7 +69,7 @@ def curves(
             few = len(steps) <= 30
             marker = MARKERS[i % len(MARKERS)] if few or len(series) > 1 else None
             every = 1 if few else max(1, len(steps) // 8)
-            first = 0 if few else i * every // len(series)  # runs that coincide show both markers
+            first = 0 if few else i * every // len(series)  # equal curves show the markers of both runs
             axes.plot(steps, values, color=_SERIES[i % COLORS], marker=marker, markevery=(first, every))
         axes.set_xlabel("step")
         axes.set_ylabel(label)
@@ -78,7 +78,7 @@ def curves(
 
 
 def scatter(points: np.ndarray, labels: np.ndarray, classes: int, alt: str) -> Markup:
-    """(n, 2) points, each class with its own pair of colour and marker."""
+    """Scatter plot of (n, 2) points, with a pair of colour and marker per class."""
     with matplotlib.rc_context(_RC):
         figure = Figure(figsize=(5.4, 4.6), layout="constrained")
         axes = figure.add_subplot()
@@ -105,25 +105,25 @@ def scatter(points: np.ndarray, labels: np.ndarray, classes: int, alt: str) -> M
 def project(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(m, 2) t-SNE coordinates of unit-length features, and the m <= 2000 rows they belong to.
 
-    The rows are a fixed sample, reduced to at most 50 dimensions by PCA first. One thread, so that the sums
-    come in the same order every time.
+    The rows are a fixed sample, reduced to at most 50 dimensions by PCA first. One thread, so that sums have a fixed
+    order and the result is reproducible.
 
     Raises:
-      ValueError: there are fewer than 5 rows, or all of them point the same way.
+      ValueError: there are fewer than 5 rows, or all have the same direction.
     """
     rows = np.arange(len(features))
     if len(rows) > POINTS:
         rows = np.sort(np.random.default_rng(0).choice(rows, POINTS, replace=False))
     if len(rows) < 5:
-        raise ValueError(f"a picture takes at least 5 embeddings, got {len(rows)}")
+        raise ValueError(f"the plot needs at least 5 embeddings, got {len(rows)}")
     unit = features[rows].astype(np.float64)
     unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-30)
     if np.ptp(unit, axis=0).max() < 1e-6:
-        raise ValueError("all embeddings point the same way: the encoder has collapsed")
+        raise ValueError("all embeddings have the same direction: the encoder has collapsed")
     with threadpool_limits(1):
         reduced = PCA(min(50, unit.shape[1], len(rows)), random_state=0).fit_transform(unit)
         start = np.pad(reduced, [(0, 0), (0, max(0, 2 - reduced.shape[1]))])[:, :2]
-        start = start / start[:, 0].std() * 1e-4  # the scale scikit-learn gives its own PCA start
+        start = start / start[:, 0].std() * 1e-4  # the scale of scikit-learn's PCA initialisation
         perplexity = min(30.0, (len(rows) - 1) / 3)
         points = TSNE(init=start, perplexity=perplexity, random_state=0, n_jobs=1).fit_transform(reduced)
     return points, rows
@@ -137,9 +137,7 @@ def photo(image: np.ndarray) -> tuple[str, bool]:
     stream = io.BytesIO()
     picture.save(stream, "PNG")
     data = base64.b64encode(stream.getvalue()).decode()
-    return f"data:image/png;base64,{data}", max(
-        picture.size
-    ) < 64  # few pixels: shown as squares, not blurred
+    return f"data:image/png;base64,{data}", max(picture.size) < 64  # small images are shown with sharp pixels
 
 
 def _svg(figure: Figure, alt: str) -> Markup:
@@ -156,7 +154,7 @@ def _svg(figure: Figure, alt: str) -> Markup:
     assert box is not None
     head = Markup('<svg class="plot" {} role="img" aria-label="{}">').format(Markup(box[0]), alt)
     text = str(head) + text[text.index(">") + 1 :]
-    # Pictures share a page, so their ids must differ; no id may read like a colour, as "#fe01..." would.
+    # Figures share a page, so their ids must differ; an id must not look like a colour, such as "#fe01...".
     own = f"id{zlib.crc32(text.encode()):08x}-"
     text = re.sub(r'( id="|href="#|url\(#)', lambda match: match[0] + own, text)
     return Markup(re.sub("|".join(_VARIABLES), lambda match: _VARIABLES[match[0]], text))

@@ -1,4 +1,4 @@
-"""The page: what its templates show, as plain values. The templates escape all that is not `Markup`."""
+"""The page: plain values for its templates, which escape everything except `Markup`."""
 
 import json
 import math
@@ -23,21 +23,21 @@ CURVES = (
     ("gradient_norm", "Gradient norm", "norm"),
 )
 EXAMPLES = 8  # rows of the grid of views
-MATRICES = 6  # weights of the views that are shown: the first, the last, and some between
+MATRICES = 6  # tables of view weights to show: the first, the last, and some between
 
 
 def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
-    """Writes one self-contained HTML page on one run, or comparing several.
+    """Write one self-contained HTML page for one run, or comparing several.
 
-    One run: configuration, curves (the loss beside its chance level), evaluation table with protocols, views of
-    a few examples and a t-SNE picture of the test embeddings. Several: the fields in which the configurations
-    differ, the curves overlaid and the evaluation tables side by side. The page has no scripts and fetches
-    nothing; what a run folder lacks is named with the command that makes it.
+    One run: configuration, curves (the loss with its chance level), evaluation table with protocols, views of a few
+    examples and a t-SNE plot of the test embeddings. Several: the fields in which the configurations differ, the
+    curves in common plots and the evaluation tables. The page has no scripts and loads no other files; it lists
+    missing files with the commands that write them.
 
     Args:
       run_dirs: run folders as `mvcl train` writes them: config.json, metrics.jsonl, evaluation.json, views.npz,
         embeddings.npz, each of which may be missing or damaged.
-      out: file to write; its folder is made if need be, and an old file is replaced in one go.
+      out: file to write, atomically; its folder is created if missing.
 
     Returns:
       `out`.
@@ -106,7 +106,7 @@ def _subtitle(run: Run) -> str:
     for key in ("data", "encoder", "objective", "method"):
         value = config.get(key)
         if key == "encoder" and run.looks:
-            continue  # such a method has encoders of its own
+            continue  # the method has its own encoders
         if isinstance(value, Mapping) and kind(value):
             parts.append(str(value.get("name") or kind(value)))
     views = config.get("views")
@@ -118,7 +118,7 @@ def _subtitle(run: Run) -> str:
 
 
 def _tiles(run: Run) -> list[tuple[str, str, str]]:
-    """(name, value, what it is to be compared with)."""
+    """(name, value, comparison or note)."""
     tiles = []
     last = _last(run, "loss")
     if last is not None:
@@ -138,7 +138,7 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _missing(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str, str, str]]:
-    """(run, what is lacking, why, what to do); a comparison names the runs and shows no pictures."""
+    """(run, missing part, reason, what to do); a comparison names the runs and omits images."""
     several = len(runs) > 1
     return [
         (name if several else "", *item)
@@ -152,7 +152,7 @@ Table = tuple[str, list[str], dict[str, dict[str, Row]]]
 
 
 def _tables(runs: Sequence[Run], names: Sequence[str]) -> tuple[list[Table], list[tuple[str, str]]]:
-    """(caption, columns, rows) of each run, and (columns, how they were measured)."""
+    """(caption, columns, rows) of each run, and (columns, protocol)."""
     tables = []
     protocols: dict[str, dict[str, list[str]]] = {}
     for run, name in zip(runs, names):
@@ -165,12 +165,12 @@ def _tables(runs: Sequence[Run], names: Sequence[str]) -> tuple[list[Table], lis
         step = "" if run.evaluation_step is None else f" at step {run.evaluation_step}"
         columns = list(dict.fromkeys(c for results in run.evaluation.values() for c in results))
         tables.append(((name if len(runs) > 1 else "Measured") + step, columns, run.evaluation))
-    together: dict[tuple[str, str], list[str]] = {}  # columns that were measured alike share a line
+    lines: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
     for column, by_protocol in protocols.items():
         for protocol, whose in by_protocol.items():
             only = "" if len(by_protocol) == 1 else f" ({'; '.join(whose)})"
-            together.setdefault((protocol, only), []).append(column)
-    return tables, [(", ".join(columns) + only, protocol) for (protocol, only), columns in together.items()]
+            lines.setdefault((protocol, only), []).append(column)
+    return tables, [(", ".join(columns) + only, protocol) for (protocol, only), columns in lines.items()]
 
 
 def _curves(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[Markup, str, str]]:
@@ -220,7 +220,7 @@ def _legend(names: Sequence[str]) -> list[tuple[str, int, str]]:
 
 
 def _views(run: Run) -> list[tuple[str, list[tuple[str, bool]]]]:
-    """(class name, the original and its views) of a few examples."""
+    """(class name, original and views) of a few examples."""
     if run.views is None:
         return []
     data = run.views
@@ -234,7 +234,7 @@ Cells = list[tuple[str, list[tuple[float, float]]]]
 
 
 def _weights(run: Run) -> tuple[list[tuple[int, list[str], Cells]], int]:
-    """(step, names of the views, rows of (shade in %, weight)) of some times, and how often weights were taken."""
+    """(step, names of the views, rows of (shade in %, weight)) of some steps, and the number of computed weights."""
     taken = [(look.step, look.weights) for look in run.looks if look.weights is not None]
     chosen = {round(x) for x in np.linspace(0, len(taken) - 1, min(len(taken), MATRICES))}
     shown = [taken[i] for i in sorted(chosen)]
@@ -248,13 +248,13 @@ def _weights(run: Run) -> tuple[list[tuple[int, list[str], Cells]], int]:
 
 
 def _view_accuracies(run: Run) -> dict[str, object] | None:
-    """Clustering accuracy of each view by itself, over training."""
+    """Clustering accuracy of each view over training."""
     looks = [(look.step, look.clusters) for look in run.looks if look.clusters is not None]
     if run.embeddings is None or len(looks) < 2:
         return None
     labels = run.embeddings.labels
     if len(set(labels.tolist())) < 2 or any(clusters.shape[1] != len(labels) for _, clusters in looks):
-        return None  # the embeddings are those of other examples
+        return None  # the embeddings are of other examples
     steps = np.array([step for step, _ in looks], float)
     values = np.array([[_accuracy(labels, view) for view in clusters] for _, clusters in looks])
     names = _view_labels(run, values.shape[1])
@@ -285,7 +285,7 @@ def _embeddings(run: Run) -> dict[str, object] | None:
         return {"error": str(error)}
     classes, total = len(data.class_names), len(data.features)
     legible = math.lcm(_figures.COLORS, len(_figures.MARKERS))
-    alt = f"t-SNE picture of {len(rows)} test embeddings of {classes} classes"
+    alt = f"t-SNE plot of {len(rows)} test embeddings of {classes} classes"
     return {
         "error": None,
         "plot": _figures.scatter(points, data.labels[rows], classes, alt),
@@ -297,7 +297,7 @@ def _embeddings(run: Run) -> dict[str, object] | None:
 
 
 def _differences(runs: Sequence[Run]) -> dict[str, list[str | None]]:
-    """Field to a value of each run, None where a configuration has no such field."""
+    """Field -> value per run, None if a configuration has no such field."""
     different = differences([run.config for run in runs])
     return {
         name: [None if value is ... else _short(value) for value in row] for name, row in different.items()
@@ -305,7 +305,7 @@ def _differences(runs: Sequence[Run]) -> dict[str, list[str | None]]:
 
 
 def _short(value: object) -> str:
-    """A value on one line: an object by its class name, a long one cut."""
+    """A value on one line: class name for objects, long values truncated."""
     if isinstance(value, Mapping):
         return kind(value) or "{…}"
     if isinstance(value, list):

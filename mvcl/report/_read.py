@@ -1,4 +1,4 @@
-"""Run folders, whatever state they are in, to plain values."""
+"""Read run folders, complete or not, into plain values."""
 
 import json
 import math
@@ -15,7 +15,7 @@ Scalars = dict[int, dict[str, float]]
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number of the evaluation table; None where it is absent."""
+    """One result of the evaluation table; None if missing."""
 
     value: float | None
     deviation: float | None
@@ -33,7 +33,7 @@ class Views:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Test features (n, d), their labels (n,) and what the labels mean."""
+    """Test features (n, d), their labels (n,) and class names."""
 
     features: np.ndarray
     labels: np.ndarray
@@ -42,7 +42,7 @@ class Embeddings:
 
 @dataclass(frozen=True)
 class Look:
-    """What a method saw of the whole table at one step: weights (k, k) of the pairs of views, clusters (k, n)."""
+    """A refresh at one step: weights (k, k) of the pairs of views, clusters (k, n)."""
 
     step: int
     weights: np.ndarray | None
@@ -51,7 +51,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run folder holds; None and empty are explained in `missing`."""
+    """Content of a run folder; `missing` gives the reasons for None and empty values."""
 
     path: Path
     config: dict[str, Any] | None
@@ -61,14 +61,14 @@ class Run:
     views: Views | None
     embeddings: Embeddings | None
     looks: list[Look] = field(default_factory=list)
-    """In order of their steps; only some methods take them."""
+    """In order of their steps; only some methods write them."""
     view_names: list[str] = field(default_factory=list)
     missing: list[tuple[str, str, str]] = field(default_factory=list)
-    """(what the report lacks, why, what to do), one for each file that is absent or unreadable."""
+    """(missing part, reason, what to do), one for each missing or unreadable file."""
 
 
 def read_run(path: Path) -> Run:
-    """Reads every file of the run folder `path` that is there and sound.
+    """Read all readable files of the run folder `path`.
 
     Raises:
       ValueError: `path` is not a folder.
@@ -77,7 +77,7 @@ def read_run(path: Path) -> Run:
     if not path.is_dir():
         raise ValueError(f"run_dirs must be folders that `mvcl train` has written, got {str(path)!r}")
     missing: list[tuple[str, str, str]] = []
-    train = "mvcl train writes it; pass it the run's config and the same --workdir again"
+    train = "repeat mvcl train with the run's config and the same --workdir to write it"
 
     def attempt(name: str, lacks: str, remedy: str, read: Any) -> Any:
         file = path / name
@@ -98,12 +98,12 @@ def read_run(path: Path) -> Run:
         if (path / "refresh.jsonl").is_file()
         else []
     )
-    tables = (path / "scaling.json").is_file()  # numbers, of which there is no picture
+    tables = (path / "scaling.json").is_file()  # tables have no images
     names = attempt("scaling.json", "The names of the views", train, _view_names) if tables else []
-    views = None if tables else attempt("views.npz", "The picture of the views", train, _views)
+    views = None if tables else attempt("views.npz", "The images of the views", train, _views)
     embeddings = attempt(
         "embeddings.npz",
-        "The picture of the test embeddings",
+        "The plot of the test embeddings",
         f"run: mvcl embed {path} --split test --out {path / 'embeddings.npz'}",
         _embeddings,
     )
@@ -114,13 +114,13 @@ def read_run(path: Path) -> Run:
 
 
 def kind(node: Mapping[str, Any]) -> str:
-    """Class or function that a part of a config is, without the path of mvcl's own; "" where it names none."""
+    """Class or function name of a part of a config, without mvcl's path; "" if it has none."""
     path = str(node.get("_type") or node.get("_function") or "")
     return path.rpartition(".")[2] if path.startswith("mvcl.") else path
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted field to leaf value; a nested object's own field holds the name of its class or function."""
+    """Dotted field -> leaf value; the field of a nested object has the name of its class or function."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if key in ("_type", "_function"):
@@ -135,7 +135,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
-    """Fields that differ between configs to their values; `...` where a config has no such field."""
+    """Fields that differ between configs -> values; `...` if a config has no such field."""
     flat = [flatten(config or {}) for config in configs]
     fields = dict.fromkeys(name for config in flat for name in config)
     values = {name: [config.get(name, ...) for config in flat] for name in fields}
@@ -143,7 +143,7 @@ def differences(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, list[A
 
 
 def number(value: Any) -> float | None:
-    """The finite number that `value` is, or None."""
+    """`value` if it is a finite number, else None."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     return None
@@ -162,14 +162,14 @@ def _scalars(file: Path) -> Scalars:
         try:
             record = json.loads(line)
         except ValueError:
-            continue  # a run that was killed leaves a torn line
+            continue  # a killed run may leave an incomplete line
         step = record.get("step") if isinstance(record, dict) else None
         if isinstance(step, int) and not isinstance(step, bool):
-            # A resumed run writes some steps again: what came last holds. Non-finite values stay, to be shown.
+            # A resumed run repeats some steps: keep the last values. Non-finite values are kept, to be reported.
             numbers = {k: float(v) for k, v in record.items() if type(v) in (int, float)}
             steps.setdefault(step, {}).update(numbers)
     if not steps:
-        raise ValueError("it holds no line with a step")
+        raise ValueError("no line has a step")
     return dict(sorted(steps.items()))
 
 
@@ -181,7 +181,7 @@ def _looks(file: Path) -> list[Look]:
             arrays = {name: np.asarray(record[name]) for name in ("weights", "clusters") if name in record}
             step = int(record["step"])
         except (ValueError, KeyError, TypeError):
-            continue  # a run that was killed leaves a torn line
+            continue  # a killed run may leave an incomplete line
         weights, clusters = arrays.get("weights"), arrays.get("clusters")
         if weights is not None and (
             weights.ndim != 2 or weights.dtype.kind not in "if" or np.ptp(weights.shape)

@@ -73,7 +73,7 @@ def test_the_command_line_shows_and_sets_every_field(capsys):
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for field in dataclasses.fields(augment.Policy):
         assert f"--{field.name.replace('_', '-')}" in shown
-    assert "Probability of mirroring left and right" in shown
+    assert "Probability of a horizontal flip" in shown
 
 
 def test_refusals():

@@ -167,7 +167,7 @@ def test_bad_folders_and_options_are_refused(tmp_path, rng, monkeypatch):
         data.DomainNet(path=str(tmp_path / "none")).open()
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
     with pytest.raises(
-        ValueError, match=r"root/mvcl_domainnet' is no prepared folder; run: mvcl data prepare domain"
+        ValueError, match=r"root/mvcl_domainnet' is not a prepared folder; run: mvcl data prepare domain"
     ):
         data.DomainNet().open()
     data.PrepareDomains(source=str(tmp_path / "raw"), domains=DOMAINS).run()
@@ -180,7 +180,7 @@ def test_bad_folders_and_options_are_refused(tmp_path, rng, monkeypatch):
         ValueError, match=r"held_out must be one of clipart, quickdraw, real, or empty; got 'sketch'"
     ):
         data.DomainNet(path=str(tmp_path / "raw"), domains=DOMAINS).open()
-    with pytest.raises(ValueError, match=r"domains must leave at least 2 to see, got clipart"):
+    with pytest.raises(ValueError, match=r"domains must have at least 2 domains for training, got clipart"):
         data.DomainNet(path=str(tmp_path / "raw"), domains=("clipart", "real"), held_out="real").open()
     (tmp_path / "raw" / "real_train.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"real_train\.txt is not a text file"):
@@ -201,7 +201,7 @@ def test_torn_images_are_named_and_passed_over_when_prepared(tmp_path, rng, caps
     with pytest.raises(ValueError, match=r"more than max_corrupt = 0 files .*clipart_002_train000001"):
         data.PrepareDomains(**options, max_corrupt=0).run()
     data.PrepareDomains(**options).run()
-    assert "passed over: image" in capsys.readouterr().err
+    assert "skipped: image" in capsys.readouterr().err
     splits = opened(tmp_path / "out")
     assert splits["clipart/train"].labels.tolist() == [0] * 4 + [1] * 4 + [2] * 3
     with pytest.raises(ValueError, match="lacks the domain 'sketch'; it has clipart, quickdraw, real"):

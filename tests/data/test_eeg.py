@@ -192,9 +192,7 @@ def test_prepare_continues_where_it_was_interrupted(tmp_path, monkeypatch):
     assert (again.st_mtime_ns, again.st_ino) == (first.st_mtime_ns, first.st_ino)
     splits = Eeg(path=str(tmp_path / "out")).open()
     assert sum(map(len, splits.values())) == 30
-    with pytest.raises(
-        ValueError, match=r"begun otherwise \(rate was 100, is 50\); take another --directory"
-    ):
+    with pytest.raises(ValueError, match=r"other settings \(rate was 100, is 50\); use another --directory"):
         PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"), rate=50).run()
 
 
@@ -216,7 +214,7 @@ def test_damage_is_seen_by_size_by_checksum_and_on_reading(tmp_path):
     ):
         [split.take(np.arange(len(split))) for split in splits]
     shard.write_bytes(whole[:-1])
-    with pytest.raises(ValueError, match=rf"has {len(whole) - 1} bytes, written were {len(whole)}"):
+    with pytest.raises(ValueError, match=rf"has {len(whole) - 1} bytes instead of {len(whole)}"):
         Eeg(path=str(tmp_path / "out")).open()
     options.run()  # the torn shard is written again
     assert shard.read_bytes() == whole
@@ -267,7 +265,7 @@ def test_corrupt_records_are_named_counted_and_passed_over(tmp_path, capsys):
     for i in (0, 1, 2, 3, 7, 8):
         assert f"tr0{i}-0001" in said
     assert "no window of 30 s is scored" in said
-    assert "channel 1 of 6 does not change" in said
+    assert "channel 1 of 6 is constant" in said
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert [len(shard["skipped"]) for shard in manifest["shards"]] == [6]
     splits = Eeg(path=out, test_fraction=0.5).open()
@@ -286,8 +284,8 @@ def test_corrupt_nights_are_named(tmp_path):
     PrepareEeg(source=str(root), format="sleep_edfx", directory=str(tmp_path / "out"), max_corrupt=4).run()
     skipped = dict(_shards.open_prepared(tmp_path / "out", "eeg").skipped)
     for name, words in (
-        ("SC4001E0-PSG.edf", "SC4001E0-PSG.edf is torn: it has"),
-        ("SC4011E0-PSG.edf", "SC4011EC-Hypnogram.edf is torn: it has"),
+        ("SC4001E0-PSG.edf", "SC4001E0-PSG.edf is truncated: it has"),
+        ("SC4011E0-PSG.edf", "SC4011EC-Hypnogram.edf is truncated: it has"),
         ("SC4021E0-PSG.edf", "has no hypnograms SC4021E*-Hypnogram.edf beside it"),
         ("SC4031E0-PSG.edf", "is not an EDF file"),
     ):
@@ -379,21 +377,21 @@ def test_bad_options_are_refused(tmp_path, monkeypatch, options, message):
 
 
 def test_opening_what_is_not_prepared(tmp_path):
-    with pytest.raises(ValueError, match=r"is no prepared folder; run: mvcl data prepare eeg"):
+    with pytest.raises(ValueError, match=r"is not a prepared folder; run: mvcl data prepare eeg"):
         Eeg(path=str(tmp_path)).open()
     write_physionet(tmp_path / "raw", "tr00-0001")
     PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out")).run()
     with pytest.raises(ValueError, match="1 subjects, of which 1 would be held out"):
         Eeg(path=str(tmp_path / "out")).open()
-    with pytest.raises(ValueError, match=r"test_fraction must lie between 0 and 1, got 1\.0"):
+    with pytest.raises(ValueError, match=r"test_fraction must be between 0 and 1, got 1\.0"):
         Eeg(path=str(tmp_path / "out"), test_fraction=1.0).open()
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     for key, value, message in (
         ("file", "../out/a.array_record", "lies elsewhere"),
-        ("bytes", "x", "are no numbers"),
-        ("sha256", None, "the checksum of .* is no text"),
+        ("bytes", "x", "must be numbers"),
+        ("sha256", None, "the checksum of .* must be a string"),
         ("items", [{}], "not a manifest"),
-        ("skipped", [[]], "no list of names and reasons"),
+        ("skipped", [[]], "must be a list of names and reasons"),
     ):
         spoiled = manifest | {"shards": [manifest["shards"][0] | {key: value}]}
         (tmp_path / "out" / "manifest.json").write_text(json.dumps(spoiled))

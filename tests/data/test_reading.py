@@ -83,13 +83,13 @@ def test_a_batch_of_the_whole_split():
 def test_the_limit_counts_each_once_and_names_the_last(capfd):
     reading = data.Reading(2)
     take(12, (5, 11), reading=reading)  # three epochs
-    assert capfd.readouterr().err.count("is passed over") == 2
+    assert capfd.readouterr().err.count("skipped a corrupt example") == 2
     with pytest.raises(
         data.CorruptExample,
-        match=r"cannot be decoded; it is number 3 that cannot be read with --train.corrupt-limit 2",
+        match=r"cannot be decoded; this is corrupt example 3, and --train.corrupt-limit is 2",
     ):
         take(12, (5, 11, 13), limit=2)
-    with pytest.raises(data.CorruptExample, match=r"none is passed over with --train\.corrupt-limit 0"):
+    with pytest.raises(data.CorruptExample, match=r"corrupt example 1, and --train\.corrupt-limit is 0"):
         take(12, (5,), limit=0)
 
 
@@ -110,7 +110,8 @@ def test_processes_share_what_is_corrupt():
     reading.add_shared([5, 9])
     assert reading.passed == {5, 9}
     with pytest.raises(
-        data.CorruptExample, match=r"example 14 cannot be read.*; it is number 3 .* --train.corrupt-limit 2"
+        data.CorruptExample,
+        match=r"example 14 cannot be read.*; corrupt example 3, .* --train.corrupt-limit is 2",
     ):
         reading.add_shared([14])
 
@@ -142,7 +143,7 @@ def test_a_stalled_reader_raises_naming_the_example():
     begun = time.monotonic()
     with pytest.raises(
         data.StalledReader,
-        match=r"no batch for 0.3 s \(--train.stall-seconds\): a reader has been at image 4.png for 0 s",
+        match=r"no batch for 0.3 s \(--train.stall-seconds\): image 4.png has been read for 0 s",
     ):
         list(itertools.islice(stream, N // B + 1))
     assert time.monotonic() - begun < 10

@@ -201,7 +201,7 @@ def test_files_that_cannot_be_read(tmp_path, rng, monkeypatch):
         data.Sentiment(path=str(pickled)).open()
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     with pytest.raises(
-        ValueError, match=r"mvcl_sentiment_mosei' is no prepared folder; run: mvcl data prepare senti"
+        ValueError, match=r"mvcl_sentiment_mosei' is not a prepared folder; run: mvcl data prepare senti"
     ):
         data.Sentiment().open()
     for path in (str(tmp_path / "none.npz"), str(tmp_path / "raw" / "npy" / "train" / "text.npy")):
@@ -216,7 +216,7 @@ def test_files_that_cannot_be_read(tmp_path, rng, monkeypatch):
     with pytest.raises(ValueError, match=r"audio\.npy is not a readable \.npy"):
         data.Sentiment(path=str(tmp_path / "raw" / "npy")).open()
     pickled.write_bytes(pickled.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"unaligned\.pkl is (refused|no sound pickle)"):
+    with pytest.raises(ValueError, match=r"unaligned\.pkl (cannot be unpickled|is not a valid pickle)"):
         data.Sentiment(path=str(pickled), allow_pickle=True).open()
 
 
@@ -319,7 +319,7 @@ def raw_array(shape, dtype, raw):
 def test_a_pickle_that_wants_more_is_refused(tmp_path, bad):
     mark = tmp_path / "ran"
     (tmp_path / "a.pkl").write_bytes(bad(mark))
-    with pytest.raises(ValueError, match=r"a\.pkl is (refused|no sound pickle)"):
+    with pytest.raises(ValueError, match=r"a\.pkl (cannot be unpickled|is not a valid pickle)"):
         _pickles.load(tmp_path / "a.pkl")
     assert not mark.exists()
 

@@ -94,5 +94,5 @@ def test_in_order_every_readable_example_comes_once(world, capfd):
                 batch["inputs"]["views"][0], batch["index"][:, None] * np.ones((1, 3))
             )
             assert batch["inputs"]["views"][0].shape == (len(batch["index"]), 3)
-    with pytest.raises(data.CorruptExample, match="row 9 is damaged; it is number 2"):
+    with pytest.raises(data.CorruptExample, match="row 9 is damaged; this is corrupt example 2"):
         list(data.in_order(split, "test", batch_size=4, reading=data.Reading(1)))

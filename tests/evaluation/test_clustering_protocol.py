@@ -109,7 +109,7 @@ def test_views_with_fewer_rows_than_clusters_are_left_out(split, tmp_path):
     ("options", "message"),
     [
         ({"clusters": 61}, "clusters must be at most the 60 examples, got 61"),
-        ({"per_view": ("ACC", "F1")}, "per_view must be of ACC, NMI, ARI, purity, got 'F1'"),
+        ({"per_view": ("ACC", "F1")}, "per_view must be among ACC, NMI, ARI, purity, got 'F1'"),
         ({"starts": 0}, "starts must be at least 1, got 0"),
         ({"runs": 0}, "runs must be at least 1, got 0"),
         ({"draws": 0}, "draws must be at least 1, got 0"),
@@ -133,7 +133,7 @@ def test_without_labels(split, tmp_path):
     )
     assert evaluation.Clustering().score(features, splits) is None
     with pytest.raises(
-        ValueError, match=r"evaluation\.clusters must be at least 2 where .* no labels, got 0"
+        ValueError, match=r"evaluation\.clusters must be at least 2 for .* without labels, got 0"
     ):
         evaluation.Clustering().check(splits)
     evaluation.Clustering(clusters=3).save(features, splits, tmp_path)

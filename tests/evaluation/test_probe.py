@@ -134,7 +134,7 @@ def test_separated_classes_are_told_apart_and_shuffled_labels_are_not():
 
 def test_bad_input(digits):
     x, y, test, answer = (a[:100] for a in digits)
-    with pytest.raises(ValueError, match=r"labels_per_class=50 of every class, got \d+ of class 0"):
+    with pytest.raises(ValueError, match=r"labels_per_class=50 rows of every class, got \d+ of class 0"):
         few_label_probe(x, y, test, answer, num_classes=10, labels_per_class=50)
     with pytest.raises(ValueError, match=r"train_labels must lie in \[0, 5\), got 0 to 9"):
         linear_probe(x, y, test, answer, num_classes=5)
@@ -142,7 +142,7 @@ def test_bad_input(digits):
         linear_probe(x, y, test[:, :3], answer, num_classes=10)
     with pytest.raises(ValueError, match="test_labels must be 100 integers"):
         linear_probe(x, y, test, answer[:7], num_classes=10)
-    with pytest.raises(ValueError, match="train_features must be finite, got 1 that are not"):
+    with pytest.raises(ValueError, match="train_features must be finite, got 1 entries that are not"):
         linear_probe(
             np.where(np.arange(64) + 64 * np.arange(100)[:, None] == 7, np.nan, x),
             y,
@@ -152,5 +152,5 @@ def test_bad_input(digits):
         )
     with pytest.raises(ValueError, match="train_features must be a floating"):
         few_label_probe(x.astype(int), y, test, answer, num_classes=10, labels_per_class=2)
-    with pytest.raises(ValueError, match="must hold 5 rows of some class"):
+    with pytest.raises(ValueError, match="must have 5 rows of some class"):
         linear_probe(x[:4], np.arange(4), test, answer, num_classes=10)

@@ -1,4 +1,4 @@
-"""A small run as a process of its own, or several, and what is asked of it."""
+"""Helpers: start a small run as one or several processes, and read its results."""
 
 import json
 import os
@@ -19,7 +19,7 @@ STEPS = 60
 
 
 class Runs:
-    """Starts the small run on digits: 60 steps, a line for each, a checkpoint every 3."""
+    """Starts a small run on digits: 60 logged steps, a checkpoint every 3."""
 
     options = (
         *(
@@ -59,7 +59,7 @@ class Runs:
         )
 
     def start_many(self, workdir, *options, processes=2, devices=1, config="configs/digits.py"):
-        """Several processes of one run, by the launcher."""
+        """Several processes of one run, through launch/local.py."""
         launcher = [sys.executable, str(LOCAL), "--processes", str(processes), "--devices", str(devices)]
         command = [*launcher, "--grace", "20", "--", *self.command(workdir, *options, config=config)]
         return self._popen(command, self.environment())
@@ -71,7 +71,7 @@ class Runs:
 
 
 def finish(process, code=0, timeout=600):
-    """The output of a process that must end with this code."""
+    """Wait for a process, check its exit code and return its output."""
     try:
         output = process.communicate(timeout=timeout)[0]
     except subprocess.TimeoutExpired:
@@ -93,19 +93,19 @@ def rows(workdir):
 
 
 def losses(workdir):
-    """Losses in the order of steps, which must be 1, 2, 3 and so on, each once."""
+    """Losses by step; checks that the logged steps are 1, 2, 3, ..., each once."""
     logged = [row for row in rows(workdir) if "loss" in row]
     assert [row["step"] for row in logged] == list(range(1, len(logged) + 1))
     return np.asarray([row["loss"] for row in logged])
 
 
 def wait_for_step(process, workdir, step, timeout=300):
-    """Return when the run has logged this step, or has ended."""
+    """Wait until the run has logged this step or ended."""
     until(process, lambda: any(row["step"] >= step for row in rows(workdir) if "loss" in row), timeout)
 
 
 def until(process, condition, timeout=300):
-    """Return whether the condition came true before the process ended."""
+    """Wait until the condition holds or the process ends; return whether it holds."""
     deadline = time.monotonic() + timeout
     while process.poll() is None:
         if condition():
@@ -123,7 +123,7 @@ def parameters(workdir):
 
 
 def same_bits(one, other):
-    """Two runs have the same final parameters and losses, to the bit."""
+    """Check that two runs have bit-identical final parameters and losses."""
     jax.tree.map(np.testing.assert_array_equal, parameters(one), parameters(other))
     np.testing.assert_array_equal(losses(one), losses(other))
     assert len(losses(one)) == STEPS

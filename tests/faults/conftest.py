@@ -1,4 +1,4 @@
-"""What the campaigns share: the run that nothing happens to, and the table of trials that is printed at the end."""
+"""Fixtures of the fault and distributed tests: an undisturbed run, and the table of results printed at the end."""
 
 import pytest
 from campaign import Runs, finish
@@ -22,7 +22,7 @@ def runs(tfds):
 
 @pytest.fixture(scope="session")
 def whole(runs, tmp_path_factory):
-    """The run that nothing happens to."""
+    """Folder of an undisturbed run."""
     workdir = tmp_path_factory.mktemp("runs") / "whole"
     finish(runs.start(workdir))
     return workdir
@@ -30,7 +30,7 @@ def whole(runs, tmp_path_factory):
 
 @pytest.fixture
 def report(request):
-    """`report(fault, outcome)` adds a line to the table that is printed at the end."""
+    """`report(fault, outcome)` adds a row to the table printed at the end."""
     trial = request.node.name.removeprefix("test_").replace("_", " ")
 
     def add(fault, outcome):
@@ -42,9 +42,9 @@ def report(request):
 def pytest_terminal_summary(terminalreporter):
     if not _TABLE:
         return
-    lines = [("trial", "fault", "result"), *_TABLE]
+    lines = [("test", "fault", "result"), *_TABLE]
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
     text = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths)) + " |" for line in lines]
     text.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
-    terminalreporter.write_sep("=", "trials")
+    terminalreporter.write_sep("=", "results")
     terminalreporter.write_line("\n".join(text))

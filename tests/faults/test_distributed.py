@@ -1,7 +1,7 @@
-"""Many processes, checked for real on CPU: `make test-distributed` runs it and prints a table.
+"""Several processes on CPU. `make test-distributed` runs these tests and prints a table.
 
-2 processes of 4 virtual devices give the loss curve of 1 process of 8, and of 1 device; checkpoints go from one to the
-other; parameters split over devices change nothing; and the processes' data together are those of one.
+The loss curve does not depend on the number of processes and devices, or on the split of parameters; checkpoints
+can be read with other numbers of devices; the processes together read the data of one process.
 """
 
 import json
@@ -32,10 +32,10 @@ def on_one_device(whole):
 def of_two_processes(runs, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "two"
     output = finish(runs.start_many(workdir, devices=4))
-    speakers = {
+    logging = {
         line[:3] for line in output.splitlines() if re.search(r"step +\d+/60|evaluating|report:", line)
     }
-    assert speakers == {"[0]"}  # logs and reports come from one
+    assert logging == {"[0]"}  # only process 0 logs and reports
     return workdir
 
 
@@ -52,8 +52,8 @@ def test_two_processes_of_four_devices(of_two_processes, on_one_device, report):
     report("2 processes x 4 devices, against 1 device", f"losses of {STEPS} steps within {difference:.1e}")
 
 
-def test_uneven_splits_are_evaluated_alike(of_two_processes, whole, report):
-    """1437 and 360 examples, 512 at a time: the last batch is padded, on one process not at all."""
+def test_evaluates_uneven_splits(of_two_processes, whole, report):
+    """1437 and 360 examples in batches of 512: the last batch is incomplete."""
     with np.load(of_two_processes / "embeddings.npz") as two, np.load(whole / "embeddings.npz") as one:
         np.testing.assert_array_equal(two["labels"], one["labels"])
         assert two["features"].shape == one["features"].shape == (360, 8)
@@ -66,7 +66,7 @@ def test_uneven_splits_are_evaluated_alike(of_two_processes, whole, report):
             assert abs(ours["value"] - theirs["value"]) <= 2 / 360
     report(
         "evaluation of 1437 and 360 examples on 2 processes",
-        f"features within {difference:.0e} of those of one",
+        f"features within {difference:.0e} of those on one process",
     )
 
 
@@ -82,7 +82,7 @@ def test_parameters_split_over_devices(runs, on_one_device, tmp_path, report, pr
     report(f"--mesh.fsdp {fsdp} on {processes} x {devices} devices", f"losses within {difference:.1e}")
 
 
-def test_checkpoints_go_to_other_devices_and_back(runs, on_one_device, tmp_path, report):
+def test_resumes_on_other_devices(runs, on_one_device, tmp_path, report):
     """8 devices in one process, then 2 processes of one, then 8 devices again."""
     workdir, moves = tmp_path / "run", []
     process = runs.start(workdir, devices=8)
@@ -137,7 +137,7 @@ print(json.dumps(["read", len(seen)]), flush=True)
 """
 
 
-def test_two_processes_read_what_one_reads(runs, report):
+def test_two_processes_read_the_same_examples(runs, report):
     def read(processes, devices):
         command = [sys.executable, str(LOCAL), "--processes", str(processes), "--devices", str(devices), "--"]
         process = subprocess.Popen(
@@ -155,9 +155,9 @@ def test_two_processes_read_what_one_reads(runs, report):
     one, whole = read(1, 2)
     two, shares = read(2, 1)
     assert two == one
-    # each opened about half as many examples, read ahead included
+    # each read about half of the examples, prefetching included
     assert max(shares) < 0.6 * whole[0]
     report(
         "data of 2 processes, 90 batches (2 epochs)",
-        f"{len(two)} examples, each that of one process in its place",
+        f"{len(two)} examples, equal to those of one process, in the same order",
     )

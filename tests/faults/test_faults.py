@@ -1,5 +1,6 @@
-"""The fault campaign: whatever happens to a run, it ends with a message, and the same command brings it to the same
-bits. `make test-faults` runs it and prints a table."""
+"""Fault injection: a disturbed run ends with a message, and the repeated command gives bit-identical results.
+
+`make test-faults` runs these tests and prints a table."""
 
 import json
 import os
@@ -22,7 +23,7 @@ from PIL import Image
 
 pytestmark = pytest.mark.slow
 
-KILLS = 5  # of each of four runs
+KILLS = 5  # per run
 
 
 @pytest.mark.parametrize("run", range(4))
@@ -30,7 +31,7 @@ def test_kill_9(runs, whole, tmp_path, report, run):
     rng = random.Random(run)
     workdir, moments, saved = tmp_path / "run", [], []
     for kill in range(KILLS):
-        stale = half_written(workdir)  # by the life before
+        stale = half_written(workdir)  # left by the previous process
         process = runs.start(workdir)
         moment = "in a checkpoint" if kill < 2 else rng.choice(["starting", "training", "training"])
         if moment == "starting":
@@ -51,22 +52,22 @@ def test_kill_9(runs, whole, tmp_path, report, run):
         saved.append(max(whole_steps(workdir), default=0))
     assert len(moments) == KILLS, "a run ended before it was killed"
     assert moments.count("in a checkpoint") >= 1
-    assert saved == sorted(saved)  # nothing that was saved is lost
+    assert saved == sorted(saved)  # no saved checkpoint is lost
     output = finish(runs.start(workdir))
     same_bits(workdir, whole)
-    begun = re.search(r"resuming from step (\d+)", output)
+    resumed = re.search(r"resuming from step (\d+)", output)
     counted = ", ".join(f"{moments.count(m)} {m}" for m in sorted(set(moments)))
     report(
         f"kill -9, {KILLS} times: {counted}",
-        f"last from step {begun[1] if begun else 0}; parameters and losses the same bits",
+        f"last resumed from step {resumed[1] if resumed else 0}; bit-identical parameters and losses",
     )
 
 
 def half_written(workdir):
-    """Checkpoints that are being written, and those that a kill has left."""
+    """Unfinished checkpoints: being written, or left by a kill."""
     found = set()
     for folder in (workdir / "checkpoints").glob("*tmp*"):
-        with suppress(FileNotFoundError):  # it has just been given its name
+        with suppress(FileNotFoundError):  # it has just been renamed
             found.add((folder.name, folder.stat().st_ino))
     return found
 
@@ -76,7 +77,7 @@ def size(path):
 
 
 def whole_steps(workdir):
-    """Steps of the checkpoints that are complete by name."""
+    """Steps of the checkpoints with final names."""
     return [int(p.name) for p in (workdir / "checkpoints").glob("*") if p.name.isdecimal()]
 
 
@@ -92,7 +93,7 @@ def test_sigterm_with_a_grace_period(runs, whole, tmp_path, report):
     assert step in whole_steps(workdir)
     finish(runs.start(workdir))
     same_bits(workdir, whole)
-    report("SIGTERM", f"saved step {step} and left in {took:.1f} s with code 143; the same bits")
+    report("SIGTERM", f"saved step {step} and exited after {took:.1f} s with code 143; bit-identical")
 
 
 @pytest.fixture(scope="module")
@@ -110,20 +111,22 @@ def test_one_of_two_processes_is_killed(runs, whole_of_two, tmp_path, report, vi
     os.kill(worker(launcher.pid, victim), signal.SIGKILL)
     output = finish(launcher, 128 + signal.SIGKILL, timeout=120)
     assert f"process {victim} of 2 was killed by SIGKILL" in output
-    said = [line for line in output.splitlines() if line.startswith(f"[{1 - victim}]") and "mvcl:" in line]
-    assert said, output
-    assert "another process of this run has ended" in said[-1]
+    messages = [
+        line for line in output.splitlines() if line.startswith(f"[{1 - victim}]") and "mvcl:" in line
+    ]
+    assert messages, output
+    assert "another process of this run has ended" in messages[-1]
     assert "Traceback" not in output
     finish(runs.start_many(workdir))
     same_bits(workdir, whole_of_two)
     report(
         f"kill -9 of process {victim} of 2",
-        f"the other: {said[-1].split('mvcl: ')[1][:70]}...; the same bits",
+        f"the other: {messages[-1].split('mvcl: ')[1][:70]}...; bit-identical",
     )
 
 
 def worker(launcher, rank):
-    """Process number of a rank that local.py started."""
+    """PID of a rank that local.py started."""
     for entry in Path("/proc").iterdir():
         try:
             if not entry.name.isdecimal() or f"\nPPid:\t{launcher}\n" not in (entry / "status").read_text():
@@ -140,7 +143,7 @@ def newest(workdir):
 
 
 def largest(folder):
-    """The largest of the files that a restore reads; those of single processes are merged into them."""
+    """The largest file that a restore reads; files of single processes are merged into these."""
     return max((f for f in (folder / "state" / "d").iterdir()), key=lambda f: f.stat().st_size)
 
 
@@ -157,26 +160,26 @@ def flip_a_bit(folder):
 
 
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit], ids=lambda f: f.__name__)
-def test_a_damaged_checkpoint(runs, whole, tmp_path, report, damage):
+def test_damaged_checkpoint(runs, whole, tmp_path, report, damage):
     workdir = tmp_path / "run"
     shutil.copytree(whole, workdir)
     (workdir / "evaluation.json").unlink()
     damaged = newest(workdir)
     damage(damaged)
     output = finish(runs.start(workdir))
-    said = re.search(r"checkpoint of step (\d+) is damaged .*falling back to step (\d+)", output)
-    assert said, output
-    assert said[1] == damaged.name
+    fallback = re.search(r"checkpoint of step (\d+) is damaged .*falling back to step (\d+)", output)
+    assert fallback, output
+    assert fallback[1] == damaged.name
     same_bits(workdir, whole)
     assert list((workdir / "checkpoints" / "damaged").iterdir())
     report(
-        f"{damage.__name__.replace('_', ' ')} in checkpoint {said[1]}",
-        f"went on from {said[2]}; the same bits",
+        f"{damage.__name__.replace('_', ' ')} in checkpoint {fallback[1]}",
+        f"resumed from {fallback[2]}; bit-identical",
     )
 
 
 def test_disk_full_in_a_checkpoint(runs, whole, tmp_path, report):
-    """A small tmpfs where it may be mounted, which is then made larger; else a quota on the size of files."""
+    """Uses a small tmpfs, enlarged later; without permission to mount, a limit on the size of files."""
     workdir = tmp_path / "disk" / "run"
     workdir.parent.mkdir()
     mounted = mount(workdir.parent, "size=240k")
@@ -186,7 +189,7 @@ def test_disk_full_in_a_checkpoint(runs, whole, tmp_path, report):
         message = output.strip().splitlines()[-1]
         assert message.startswith("mvcl: "), output
         assert re.search("No space left on device|File too large", message)
-        assert "continues from the newest" in message
+        assert "repeat the command to resume" in message
         assert "Traceback" not in output
         if mounted:
             subprocess.run(["mount", "-o", "remount,size=64m", workdir.parent], check=True)
@@ -195,9 +198,9 @@ def test_disk_full_in_a_checkpoint(runs, whole, tmp_path, report):
     finally:
         if mounted:
             subprocess.run(["umount", workdir.parent], check=True)
-    how = "a tmpfs of 240 KiB" if mounted else "a limit of 12 KB a file"
-    told = message.removeprefix("mvcl: ").replace(str(workdir), "RUN")
-    report(f"disk full: {how}", f"{told[:98]}...; with room, the same bits")
+    how = "a tmpfs of 240 KiB" if mounted else "a limit of 12 KB per file"
+    shortened = message.removeprefix("mvcl: ").replace(str(workdir), "RUN")
+    report(f"disk full: {how}", f"{shortened[:98]}...; bit-identical after enlarging the disk")
 
 
 def mount(folder, options):
@@ -207,13 +210,13 @@ def mount(folder, options):
     return done.returncode == 0
 
 
-def test_a_read_only_work_directory(runs, tmp_path, report):
+def test_read_only_work_directory(runs, tmp_path, report):
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = mount(folder, "ro")
     if not mounted:
         if os.geteuid() == 0:
-            pytest.skip("root may write anywhere, and may not mount a read-only folder here")
+            pytest.skip("root can write everywhere and cannot mount a read-only folder here")
         folder.chmod(0o555)
     try:
         output = finish(runs.start(folder / "run"), 2)
@@ -221,13 +224,13 @@ def test_a_read_only_work_directory(runs, tmp_path, report):
         if mounted:
             subprocess.run(["umount", folder], check=True)
     message = output.strip().splitlines()[-1]
-    assert "cannot be written" in message
+    assert "is not writable" in message
     assert "choose another" in message
     report("a read-only file system", f"code 2: {message[6:16]} ... is not writable (...); choose another")
 
 
-def test_a_corrupt_record(runs, whole, tfds, tmp_path, report):
-    """Bits of a record in the ArrayRecord file are flipped."""
+def test_corrupt_record(runs, whole, tfds, tmp_path, report):
+    """Flips bits of a record in the ArrayRecord file."""
     copy = tmp_path / "tfds"
     shutil.copytree(tfds, copy)
     (file,) = copy.rglob("*train*array_record*")
@@ -238,8 +241,8 @@ def test_a_corrupt_record(runs, whole, tfds, tmp_path, report):
     env = {"TFDS_DATA_DIR": str(copy)}
     workdir = tmp_path / "run"
     output = finish(runs.start(workdir, env=env))
-    passed = re.findall(r"passed over: (record \d+ [^\n]*)", output)
-    assert passed, output
+    skipped = re.findall(r"skipped a corrupt example: (record \d+ [^\n]*)", output)
+    assert skipped, output
     again = tmp_path / "killed"
     process = runs.start(again, env=env)
     wait_for_step(process, again, 30)
@@ -247,18 +250,18 @@ def test_a_corrupt_record(runs, whole, tfds, tmp_path, report):
     process.communicate()
     finish(runs.start(again, env=env))
     same_bits(again, workdir)
-    refused = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 1)
-    message = refused.strip().splitlines()[-1]
-    assert re.search(r"mvcl: .*record \d+ of .*--train.corrupt-limit", message), refused
+    strict = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 1)
+    message = strict.strip().splitlines()[-1]
+    assert re.search(r"mvcl: .*record \d+ of .*--train.corrupt-limit", message), strict
     report(
         "8 flipped bytes in a record file",
-        f"{len(set(passed))} passed over and named, the same bits after a kill; limit 0 stops with the record's name",
+        f"{len(set(skipped))} skipped and logged; bit-identical after a kill; limit 0 stops with the record's name",
     )
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Images of different sizes, so that each is read from its file when its turn comes; one is cut short."""
+    """Images of different sizes, which are therefore read from their files in every epoch."""
     folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
     for part, count in (("train", 40), ("test", 10)):
         for name in ("cat", "dog"):
@@ -273,32 +276,32 @@ def photos(tmp_path_factory):
 PHOTOS = ("data:folder", "views.policy:simclr", "--views.policy.image-size", "8", "--train.epochs", "1")
 
 
-def test_a_corrupt_image(runs, photos, tmp_path, report):
+def test_corrupt_image(runs, photos, tmp_path, report):
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
     bad = folder / "train" / "dog" / "07.png"
     bad.write_bytes(bad.read_bytes()[:100])
     options = (*PHOTOS, "--data.path", folder)
     output = finish(runs.start(tmp_path / "one", *options))
-    assert len(re.findall(r"passed over: image \S*dog/07.png", output)) == 1, output
+    assert len(re.findall(r"skipped a corrupt example: image \S*dog/07.png", output)) == 1, output
     two = finish(runs.start_many(tmp_path / "two", *options))
-    assert re.search(r"passed over: image \S*dog/07.png", two), two
-    # the same example takes its place whoever reads it
+    assert re.search(r"skipped a corrupt example: image \S*dog/07.png", two), two
+    # the replacement does not depend on the number of processes
     np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-5)
     for i in range(3):
         other = folder / "train" / "cat" / f"{i:02d}.png"
         other.write_bytes(other.read_bytes()[:80])
-    refused = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 1)
-    message = refused.strip().splitlines()[-1]
-    assert re.search(r"mvcl: .*(cat|dog)/0\d.png.*--train.corrupt-limit", message), refused
+    strict = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 1)
+    message = strict.strip().splitlines()[-1]
+    assert re.search(r"mvcl: .*(cat|dog)/0\d.png.*--train.corrupt-limit", message), strict
     report(
-        "an image cut short, then four",
-        "one passed over and named, losses alike on 1 and 2 processes; of four with limit 3, the last stops the run",
+        "one truncated image, then four",
+        "one skipped and logged, equal losses on 1 and 2 processes; with four and limit 3, the last stops the run",
     )
 
 
-def test_a_stalled_reader(runs, photos, tmp_path, report):
-    """An image becomes a pipe that nobody writes to: opening it does not return."""
+def test_stalled_reader(runs, photos, tmp_path, report):
+    """Replaces an image by a pipe without a writer: opening it blocks."""
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
     workdir = tmp_path / "run"
@@ -315,11 +318,12 @@ def test_a_stalled_reader(runs, photos, tmp_path, report):
     assert re.search(r"mvcl: no batch for 5 s.*cat/11.png", message), output
     assert "--train.stall-seconds" in message
     report(
-        "an image that never comes (a pipe)", f"stopped after {took:.0f} s: {message[6:60]}... names the file"
+        "an image replaced by a pipe without a writer",
+        f"stopped after {took:.0f} s: {message[6:60]}... names the file",
     )
 
 
-def test_a_loss_that_is_no_number(runs, tmp_path, report):
+def test_non_finite_loss(runs, tmp_path, report):
     output = finish(
         runs.start(tmp_path / "run", "optimizer:sgd", "--optimizer.learning-rate", "1e38"),
         1,
@@ -330,8 +334,8 @@ def test_a_loss_that_is_no_number(runs, tmp_path, report):
     report("a learning rate of 1e38", f"code 1: {message[6:75]}...")
 
 
-def test_the_clock_goes_back(runs, whole, tmp_path, report):
-    """time.time() jumps back an hour, again and again, within the run and between two runs."""
+def test_clock_set_back(runs, whole, tmp_path, report):
+    """time.time() jumps back repeatedly within a run, and by a day between two."""
     shim = tmp_path / "shim"
     shim.mkdir()
     (shim / "sitecustomize.py").write_text(
@@ -361,7 +365,9 @@ def test_the_clock_goes_back(runs, whole, tmp_path, report):
         row["seconds_step"] >= 0 and row["views_per_second"] > 0 for row in rows(workdir) if "loss" in row
     )
     same_bits(workdir, whole)
-    report("the clock back 1 h every 2 s, and a day", f"{len(times)} events in rising time; the same bits")
+    report(
+        "clock set back 1 h every 2 s, and by a day", f"{len(times)} events in increasing time; bit-identical"
+    )
 
 
 def event_times(workdir):
@@ -382,11 +388,11 @@ def event_times(workdir):
     return times
 
 
-def test_two_runs_on_one_work_directory(runs, tmp_path, report):
+def test_second_run_in_a_folder(runs, tmp_path, report):
     workdir = tmp_path / "run"
     first = runs.start(workdir)
     wait_for_step(first, workdir, 1)
-    first.send_signal(signal.SIGSTOP)  # however fast the machine is
+    first.send_signal(signal.SIGSTOP)  # so that it cannot end before the second run starts
     try:
         output = finish(runs.start(workdir), 2)
     finally:
@@ -394,10 +400,12 @@ def test_two_runs_on_one_work_directory(runs, tmp_path, report):
     assert f"another run is using {workdir}" in output
     finish(first)
     assert len(losses(workdir)) == STEPS
-    report("a second run in the same folder", "code 2: another run is using; the first is not disturbed")
+    report(
+        "a second run in the same folder", "code 2: another run is using ...; the first run is not affected"
+    )
 
 
-def test_many_prepare_the_data_at_once(runs, tmp_path, report):
+def test_concurrent_preparation(runs, tmp_path, report):
     """Three processes find no data set: one prepares it, the others wait and use it."""
     code = "from mvcl import data; s = data.Digits().open(); print(len(s['train']), len(s['test']))"
     env = runs.environment(TFDS_DATA_DIR=str(tmp_path / "data"))

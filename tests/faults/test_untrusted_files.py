@@ -1,4 +1,5 @@
-"""Untrusted configs, checkpoints and data files: no code of theirs runs, and nothing is written outside its folder."""
+"""Untrusted configs, checkpoints and data files: no code of them is run, and no file outside their folder is
+written."""
 
 import ast
 import contextlib
@@ -22,7 +23,7 @@ PACKAGE = Path(training.__file__).parents[1]
 
 
 class Bomb:
-    """Unpickled, it leaves a file behind."""
+    """Creates a folder when unpickled."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -33,7 +34,7 @@ class Bomb:
 
 @pytest.fixture
 def mark(tmp_path):
-    """The folder that code from a file would make; it must not be there after the test."""
+    """The folder that unpickled code would create; checks that it does not exist after the test."""
     path = tmp_path / "code-was-run"
     yield path
     assert not path.exists()
@@ -48,7 +49,7 @@ def name_of(node):
 
 
 @pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda f: str(f.relative_to(PACKAGE)))
-def test_no_call_that_could_run_what_a_file_says(file):
+def test_no_unsafe_calls_in_the_package(file):
     tree = ast.parse(file.read_text())
     for call in calls(tree):
         name = name_of(call)
@@ -58,7 +59,7 @@ def test_no_call_that_could_run_what_a_file_says(file):
         assert name not in ("eval", "exec", "compile", "__import__", "os.system"), ast.unparse(call)
         assert not name.endswith((".extract", ".extractall", "unpack_archive")), ast.unparse(call)
         if name.endswith("import_module"):
-            assert file.name == "_eeg.py"  # an optional package, by a name in the code
+            assert file.name == "_eeg.py"  # an optional package with a constant name
         assert keywords.get("shell") is None
         assert keywords.get("allow_pickle") != "True"
     imported = {
@@ -68,33 +69,33 @@ def test_no_call_that_could_run_what_a_file_says(file):
         for alias in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
     }
     assert not imported & {"dill", "cloudpickle", "marshal", "shelve", "joblib", "torch", "yaml", "runpy"}
-    if "pickle" in imported:  # the one reader that admits arrays and containers only; it has tests of its own
+    if "pickle" in imported:  # it allows arrays and containers only; see its tests
         assert file.name == "_pickles.py"
 
 
 def with_objects(path, mark, **arrays):
-    """An .npz file one array of which would have to be unpickled."""
+    """Write an .npz file with a pickled array."""
     np.savez(path, **arrays, train_images=np.asarray([Bomb(mark)], object))
 
 
-def test_arrays_with_a_pickle_are_refused(tmp_path, mark):
+def test_raises_on_pickled_arrays(tmp_path, mark):
     with_objects(tmp_path / "x.npz", mark, train_labels=np.zeros(1, int))
     with pytest.raises(ValueError, match=r"not a readable \.npz file.*pickle"):
         data.Arrays(path=str(tmp_path / "x.npz")).open()
 
 
-def test_a_report_runs_nothing(tmp_path, mark):
+def test_report_runs_no_code(tmp_path, mark):
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.json").write_text(training.to_json(training.Config()))
     (run / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0, "chance": 2.0}\n')
     with_objects(run / "views.npz", mark)
     with_objects(run / "embeddings.npz", mark)
-    with contextlib.suppress(ValueError):  # whether it says so or leaves the picture out
+    with contextlib.suppress(ValueError):  # it may raise or omit the images
         report.write_report([run], tmp_path / "report.html")
 
 
-def test_names_in_an_archive_stay_in_it(tmp_path):
+def test_archive_paths_write_no_files(tmp_path):
     outside = tmp_path / "outside.npy"
     buffer = io.BytesIO()
     np.save(buffer, np.zeros((2, 4, 4), np.uint8))
@@ -115,7 +116,7 @@ def test_names_in_an_archive_stay_in_it(tmp_path):
 @pytest.mark.parametrize(
     "name", ["os.system", "Popen", "builtins.eval", "__class__", "Path", "Config.__init__", ""]
 )
-def test_a_saved_config_names_config_classes_only(name):
+def test_saved_config_allows_config_classes_only(name):
     tree = json.loads(training.to_json(training.Config()))
     tree["encoder"] = {"_type": name, "command": "touch x"}
     with pytest.raises(ValueError, match="names the unknown class"):
@@ -125,7 +126,7 @@ def test_a_saved_config_names_config_classes_only(name):
 @pytest.mark.parametrize(
     "text", ["", "[]", "1", "null", '{"_type": "Config", "bogus": 1}', '{"_type": "Train"}', "{" * 50]
 )
-def test_a_saved_config_that_is_none(text):
+def test_raises_on_an_invalid_saved_config(text):
     with pytest.raises(ValueError, match="the saved config"):
         training.from_json(text)
 
@@ -138,8 +139,8 @@ def state(step):
     )
 
 
-def test_a_checkpoint_with_pickles_runs_nothing(tmp_path, mark):
-    """Each file of a checkpoint in turn is replaced by a pickle, and by JSON that names what it should not."""
+def test_checkpoint_with_pickles_runs_no_code(tmp_path, mark):
+    """Replaces each file of a checkpoint by a pickle, and by JSON with unsafe names."""
     import pickle
 
     manager = training.Checkpoints(tmp_path / "sound", 2)
@@ -161,33 +162,31 @@ def test_a_checkpoint_with_pickles_runs_nothing(tmp_path, mark):
                 restored = manager.restore(like, log=lambda _: None)
             except training.DamagedCheckpoints:
                 restored = None
-            if restored is not None:  # a file that reading does not need
+            if restored is not None:  # a file that restore does not read
                 np.testing.assert_array_equal(restored[0]["w"], state(1)["w"])
             manager.close()
             shutil.rmtree(copy)
             assert not mark.exists()
 
 
-def test_a_prepared_data_set_imports_nothing_of_its_own(tmp_path, monkeypatch, mark):
+def test_prepared_data_set_imports_no_module(tmp_path, monkeypatch, mark):
     """tfds imports the module of each class that features.json names."""
     data.prepare("digits", str(tmp_path))
-    (tmp_path / "stranger.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    (tmp_path / "foreign.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     (file,) = tmp_path.rglob("features.json")
     text = file.read_text()
     assert "tensor_feature.Tensor" in text
-    file.write_text(
-        text.replace("tensorflow_datasets.core.features.tensor_feature.Tensor", "stranger.Tensor")
-    )
-    with pytest.raises(ValueError, match=r"names the class 'stranger\.Tensor'.*not imported"):
+    file.write_text(text.replace("tensorflow_datasets.core.features.tensor_feature.Tensor", "foreign.Tensor"))
+    with pytest.raises(ValueError, match=r"names the class 'foreign\.Tensor'.*not imported"):
         data.Digits(directory=str(tmp_path)).open()
     file.write_text("[" * 100_000)
     with pytest.raises(ValueError, match="cannot be read"):
         data.Digits(directory=str(tmp_path)).open()
 
 
-def test_the_configs_fields_are_plain_data():
-    """What a saved config can hold is numbers, texts and config classes: nothing callable."""
+def test_config_fields_are_plain_data():
+    """A loaded config contains numbers, strings and config classes, but nothing callable."""
 
     def visit(value):
         if dataclasses.is_dataclass(value):

@@ -200,7 +200,7 @@ def test_slurm_dry_run_and_run(stand_ins):
     assert stand_ins.calls()[-1] == ["scontrol", "requeue", "77"]
     none = run("bash", script)
     assert none.returncode == 2
-    assert "name a config" in none.stderr
+    assert "a config is required" in none.stderr
 
 
 # Field names and kinds of JobSet v1alpha2 and of the parts of a Job and a pod that the file uses.
@@ -364,7 +364,7 @@ def test_pod_refuses_what_it_cannot_know(stand_ins):
     assert refused.returncode == 2
     assert "set PROJECT" in refused.stderr
     assert run(LAUNCH / "tpu_pod.sh", "upp").returncode == 2
-    assert "To fill in" in run(LAUNCH / "tpu_pod.sh", "--help").stdout
+    assert "Set here or in the environment" in run(LAUNCH / "tpu_pod.sh", "--help").stdout
 
 
 # A slice that is there once it was created. Commands for its workers are run here, in a home of their own.
@@ -422,7 +422,7 @@ def test_pod_from_nothing_to_the_end_of_a_run(stand_ins, worker):
     # a second call finds the slice, and the exit code of the run is that of the script
     again = run(LAUNCH / "tpu_pod.sh", "up", env=env | {"MVCL_EXIT": "3"})
     assert again.returncode == 3
-    assert "slice pod is there" in again.stdout
+    assert "slice pod exists" in again.stdout
     ended = run(LAUNCH / "tpu_pod.sh", "status", env=env)
     assert "ended with exit code 3" in ended.stdout
 
@@ -448,6 +448,6 @@ def test_pod_comes_back_after_preemption(stand_ins, worker):
     )
     kept = run(LAUNCH / "tpu_pod.sh", "keep", env=worker | {"MVCL_EXIT": "0"})
     assert kept.returncode == 0, kept.stderr
-    assert "slice pod is gone" in kept.stderr
+    assert "slice pod no longer exists" in kept.stderr
     verbs = [call[4] for call in stand_ins.calls() if call[0] == "gcloud" and call[4] in ("create", "delete")]
     assert verbs == ["create", "delete", "create"]

@@ -252,7 +252,7 @@ def test_supervised_learns_the_label(inputs, classes):
     ("method", "change", "message"),
     [
         (methods.MocoV2(), {"shapes": (SHAPE,) * 3}, "must be even"),
-        (methods.MocoV2(), {"objective": losses.m3g}, "m3g has no place for a queue"),
+        (methods.MocoV2(), {"objective": losses.m3g}, "m3g does not take a queue"),
         (methods.MocoV2(momentum=1.5), {"objective": losses.dsf}, r"in \[0, 1\]"),
         (methods.MocoV3(), {"shapes": (SHAPE,) * 3}, "must be even"),
         (methods.MultiEncoder(), {"microbatch": 2}, "microbatch"),

@@ -294,11 +294,11 @@ def test_sample_weights_follow_the_clusters(rng):
 @pytest.mark.parametrize(
     ("change", "of", "message"),
     [
-        ({}, losses.mv_infonce, "objective must be all_pairs, got mv_infonce"),
+        ({}, losses.mv_infonce, "needs objective all_pairs, got mv_infonce"),
         (
             {"sample_weights": True},
             losses.all_pairs(own_pair_loss),
-            r"needs all_pairs of a pair loss of this package, got all_pairs\(own_pair_loss\)",
+            r"needs all_pairs of a pair loss of mvcl, got all_pairs\(own_pair_loss\)",
         ),
         ({"update_epochs": 0}, objective(), "method.update_epochs must be at least 1, got 0"),
         ({"hidden": ()}, objective(), "method.hidden must hold"),

@@ -235,7 +235,7 @@ def test_eeg_weights_are_exported_in_the_layout_of_pytorch(tmp_path, rng):
         (
             EegConv(stretches=4),
             (90,),
-            r"stretches must be at most the 2 positions that 90 samples leave; got 4",
+            r"stretches must be at most the 2 positions of 90 samples; got 4",
         ),
         (Transformer(), (50,), r"input_shape of Transformer must be \(time, d\); got \(50,\)"),
         (Transformer(width=30), (50, 4), r"heads must divide width; got 4 heads for width 30"),

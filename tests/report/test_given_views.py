@@ -26,7 +26,7 @@ def test_weights_and_accuracies(run, tmp_path):
     right = 1 - np.mean(labels == 0)  # two classes in one cluster: the smaller is wrong
     right = max(right, 1 - np.mean(labels == 1))
     assert f"<pixels> 1.000 to {right:.3f}, shape {right:.3f} to 1.000" in page.text
-    assert "Not here" not in page.titles
+    assert "Missing" not in page.titles
 
 
 def test_other_examples_give_no_curve(run, tmp_path):

@@ -79,7 +79,7 @@ def test_one_run_shows_everything(run, tmp_path):
     assert "dashed: chance level 19.1" in page.text
     assert '"batch_size": 256' in page.text  # the whole configuration
     plots = [svg["aria-label"] for svg in page.all("svg") if svg.get("role") == "img"]
-    for title in ("Loss", "k-NN accuracy", "Effective rank", "Learning rate", "Throughput", "t-SNE picture"):
+    for title in ("Loss", "k-NN accuracy", "Effective rank", "Learning rate", "Throughput", "t-SNE plot"):
         assert sum(label.startswith(title) for label in plots) == 1
     images = page.all("img")
     assert len(images) == 8 * 5  # 8 of 12 examples, the original and 4 views
@@ -194,7 +194,7 @@ def test_a_missing_or_damaged_file_is_named_and_the_rest_is_there(run, tmp_path,
         page = page_of(run, out=tmp_path / "r.html")
         assert f"{name} {'is missing' if damage is None else 'cannot be read'}" in page.text
         assert remedy in page.text
-        assert page.titles == [t for t in ["Not here", *SECTIONS] if t != section]
+        assert page.titles == [t for t in ["Missing", *SECTIONS] if t != section]
 
 
 def test_an_empty_folder_still_makes_a_page(tmp_path):

@@ -103,7 +103,7 @@ def test_accuracy_of_predictions():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"encoder": models.ConvNet(widths=(4, 4))}, "its encoder is another"),
+        ({"encoder": models.ConvNet(widths=(4, 4))}, "its encoder differs"),
         ({"method": methods.MocoV2(queue=0)}, "needs method simclr or supervised, got MocoV2"),
         ({"method": methods.Supervised(mixup=-1.0)}, r"method\.mixup must be at least 0, got -1"),
         ({"method": methods.Supervised(label_smoothing=1.0)}, r"must lie in \[0, 1\), got 1\.0"),

@@ -94,7 +94,7 @@ def test_tables_of_few_rows_are_one_batch(tmp_path, rng, capsys):
     epochs = ("--method.pretrain-epochs", "2", "--method.update-epochs", "2", "--train.epochs", "4")
     options = ["--data.path", str(tmp_path / "in"), "--workdir", str(run), *SMALL, *epochs]
     assert cli.main(["train", str(ROOT / "configs/xu/sem.py:tables"), *options]) == 2
-    assert "method.clusters must be at least 2 where the data name no classes" in capsys.readouterr().err
+    assert "method.clusters must be at least 2 for data without classes" in capsys.readouterr().err
     options += ["--method.clusters", "3"]
     assert cli.main(["train", str(ROOT / "configs/xu/sem.py:tables"), *options]) == 0
     assert "4 steps of 24 examples (the whole split) x 2 views" in capsys.readouterr().out
