@@ -14,12 +14,13 @@ from mvcl import cli, training
 ROOT = Path(__file__).parents[1]
 HEADER = """# The papers' recipes
 
-One config for each experiment, under its author's name; the first lines of the file give its commands. `mvcl train
-CONFIG --dry-run` prints what it costs, for the number of devices there are; the table is made by `python -m
-benchmarks.recipes --write docs/recipes.md`, on one CPU device in float32 (bfloat16 where the recipe asks for it), for
-data of their published size. FLOPs and bytes are those of one step with the global batch of the recipe, from XLA's
-analysis of the compiled program, which counts the iterations of a loop, such as a solver's, once. Relative compute is
-Shidani 2024, Eq. 29: encoder passes by those of 128 epochs of two views.
+One config for each experiment, under its author's name: a file, or a variant in one, `FILE.py:VARIANT`. The first
+lines of the file give its commands. `mvcl train CONFIG --dry-run` prints what it costs, for the number of devices
+there are; the table is made by `python -m benchmarks.recipes --write docs/recipes.md`, on one CPU device in float32
+(bfloat16 where the recipe asks for it), for data of their published size. FLOPs and bytes are those of one step with
+the global batch of the recipe, from XLA's analysis of the compiled program, which counts the iterations of a loop,
+such as a solver's, once. Relative compute is Shidani 2024, Eq. 29: encoder passes by those of 128 epochs of two
+views.
 
 | recipe | n x k | encoder | head | GFLOP / step | GB / step | temporaries, GB | steps | run, PFLOP | relative |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |

@@ -84,7 +84,8 @@ def trial(name: str, seed: int, path: Path, epochs: float, out: Path) -> list[di
     folder = out / name.replace(" ", "_") / str(seed)
     results = training.train(config_of(name, seed, path, epochs), folder)
     scores = {row: {r.name: r.value for r in found} for row, found in results.items()}
-    log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    log = [line for line in lines if "loss" in line]  # the others are scores
     last = [row for row in log if row["epoch"] > log[-1]["epoch"] - 1]
     row = {
         "line": name,

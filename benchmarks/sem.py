@@ -145,14 +145,12 @@ def place(out: Path, table: Table, row: Row, seed: int) -> Path:
 
 def trial(folder: Path) -> dict[str, Any]:
     """What the tables take from the folder of a finished run."""
-    scores = {
-        row: {result["name"]: result for result in results}
-        for row, results in json.loads((folder / "evaluation.json").read_text())["rows"].items()
-    }
+    saved = json.loads((folder / "evaluation.json").read_text())
+    scores = {row: {result["name"]: result for result in results} for row, results in saved["rows"].items()}
     mine, looks = scores["trained encoder"], lines_of(folder / "refresh.jsonl")
-    with np.load(folder / "embeddings.npz") as saved:
-        labels = saved["labels"]
-    log = lines_of(folder / "metrics.jsonl")
+    with np.load(folder / "embeddings.npz") as arrays:
+        labels = arrays["labels"]
+    log = [line for line in lines_of(folder / "metrics.jsonl") if "loss" in line]  # the others are scores
     per_epoch = log[-1]["step"] / log[-1]["epoch"]
     views = [name for name in mine if name.endswith(" ACC") and name != "best view ACC"]
     # Recorded before a step, so that the last record is not the end: that is the mean of 10 runs of K-means.
@@ -162,7 +160,7 @@ def trial(folder: Path) -> dict[str, Any]:
     return {
         **{measure: mine[measure]["value"] for measure in MEASURES},
         "raw": scores["raw input"],
-        "epochs": [round(look["step"] / per_epoch) for look in looks] + [round(log[-1]["epoch"])],
+        "epochs": [round(look["step"] / per_epoch) for look in looks] + [round(saved["step"] / per_epoch)],
         "views": [*curve, [mine[name]["value"] for name in views]],
         "weights": [look["weights"] for look in looks if "weights" in look],
         "epoch_seconds": per_epoch

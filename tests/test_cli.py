@@ -122,12 +122,20 @@ def test_dry_run_without_the_data(capsys):
     assert "the data are missing" in capsys.readouterr().out
 
 
-def test_lists_configs(capsys):
+def test_lists_configs_with_their_variants(capsys):
     assert run("configs") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("configs/digits.py ") and "digits" in line[20:] for line in lines)
-    assert len(lines) == len(list((ROOT / "configs").rglob("*.py")))
-    assert all(len(line.split(None, 1)) == 2 for line in lines)
+    files = [line for line in lines if not line.startswith(" ")]
+    assert files == sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.py"))
+    first = lines.index("configs/koromilas/cifar.py")
+    assert "CIFAR-10 and CIFAR-100" in lines[first + 1]
+    assert [line.split()[0] for line in lines[first + 2 : first + 5]] == [":cifar10", ":cifar100", ":smoke"]
+    assert all(len(line.split(None, 1)) == 2 for line in lines if line.startswith("    "))
+
+
+def test_lists_configs_without_jax():
+    code = "import sys; from mvcl import cli; cli.main(['configs']); assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "mvcl"
-# What each package may import from mvcl, besides itself and the root's _checks and _numerics.
+# What each package may import from mvcl, besides itself and the root's private modules.
 ALLOWED = {
     "transport": set(),
     "metrics": set(),

@@ -79,11 +79,13 @@ def smoke_imagenet100() -> Config:
     """Some steps of `imagenet100` with a small ViT on random images of different sizes."""
     real = imagenet100()
     policies = (augment.byol_global1(image_size=32), augment.byol_global2(image_size=32)) * 4
+    head = dataclasses.replace(models.moco_v3_head(), hidden=16, out=8)
     return dataclasses.replace(
         real,
         data=data.Synthetic(sizes="different"),
         views=Views(k=8, policies=policies, strategy="fixed"),
         encoder=models.ViT(patch=16, width=16, depth=1, heads=2, frozen_patches=True),
-        head=dataclasses.replace(models.moco_v3_head(), hidden=16, out=8),
+        head=head,
+        method=methods.MocoV3(momentum=0.99, predictor=dataclasses.replace(head, layers=2)),
         train=dataclasses.replace(real.train, steps=4, batch_size=32, log_every=1),
     )

@@ -6,10 +6,10 @@
 Section 4.3, the table of few-label probes: pre-training on PhysioNet 2018, then 10, 50, 100 and 1000 labels a class.
 Its other cells:
 
-    objective:all_pairs objective.pair:info_nce --train.batch-size 64    pairwise InfoNCE
-    objective:one_vs_rest objective.pair:info_nce --train.batch-size 64  one against the average of the rest
-    objective:all_pairs objective.pair:byol                              pairwise BYOL
-    --data.transfer SLEEPEDFX --evaluation.of transfer                   probes on SleepEDFx, as prepared
+    objective:all_pairs objective.pair:info_nce --train.batch-size 64      pairwise InfoNCE
+    objective:one_vs_rest objective.pair:info_nce --train.batch-size 64    one against the average of the rest
+    objective:all_pairs objective.pair:byol                                pairwise BYOL
+    --data.transfer SLEEPEDFX --evaluation.of transfer                     probes on SleepEDFx, as prepared
 
 Hardware: one GPU; a step holds 1.4 GB of temporaries in float32 (docs/recipes.md).
 Cost: 35.1 PFLOP; not timed here.

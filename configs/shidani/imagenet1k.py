@@ -46,12 +46,12 @@ def get_config() -> Config:
 
 
 def smoke() -> Config:
-    """Some steps of a narrow ResNet-50 on random images of different sizes."""
+    """Some steps of a narrow ResNet-18 on random images of different sizes."""
     real = get_config()
     return dataclasses.replace(
         real,
         data=data.Synthetic(sizes="different"),
         views=Views(k=8, policy=augment.simclr(strength=1.0, image_size=32)),
-        encoder=models.ResNet(depth=50, width=4),
+        encoder=models.ResNet(depth=18, width=4),
         train=dataclasses.replace(real.train, steps=4, batch_size=8, log_every=1),
     )

@@ -1,5 +1,6 @@
 """Objectives: pure functions of embeddings, exact to the formulas in their docstrings."""
 
+from mvcl.losses._barlow_twins import barlow_twins as barlow_twins
 from mvcl.losses._bessel import log_bessel_i as log_bessel_i
 from mvcl.losses._byol import byol as byol
 from mvcl.losses._declaration import Loss as Loss
@@ -17,6 +18,7 @@ from mvcl.losses._declaration import takes as takes
 from mvcl.losses._declaration import unwrap as unwrap
 from mvcl.losses._dhel import dhel as dhel
 from mvcl.losses._dsf import dsf as dsf
+from mvcl.losses._emp_ssl import emp_ssl as emp_ssl
 from mvcl.losses._higher_order import all_pairs as all_pairs
 from mvcl.losses._higher_order import cross_pairs as cross_pairs
 from mvcl.losses._higher_order import mean_pair as mean_pair

@@ -52,8 +52,8 @@ def dhel(
 ) -> jax.Array:
     """DHEL: align the two views, spread each on its own.
 
-        mean_i [ -s(x_i, y_i) + LSE_{j != i} s(x_i, x_j) + LSE_{j != i} s(y_i, y_j) ],   s = <u, v> /
-        temperature
+        mean_i [ -s(x_i, y_i) + LSE_{j != i} s(x_i, x_j) + LSE_{j != i} s(y_i, y_j) ],
+        s(u, v) = <u, v> / temperature
 
     Koromilas 2024 (Decoupled hyperspherical energy loss).
 

@@ -23,8 +23,8 @@ def mv_cl1(
 ) -> jax.Array:
     """CL_1: each vector is aligned with its other views and contrasted with all vectors of the other views.
 
-        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{m != l, j} s(z_li, z_mj) ],   s(u, v) = <u, v> /
-        temperature
+        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{m != l, j} s(z_li, z_mj) ],
+        s(u, v) = <u, v> / temperature
 
     over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eq. 19, with the
     factor 1/(kn) of Eq. 7, which defines it; the second line of Eq. 19 prints 1/M.
@@ -70,8 +70,8 @@ def mv_cl2(
 ) -> jax.Array:
     """CL_2: each vector is aligned with its other views and spread within its own.
 
-        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{j != i} s(z_li, z_lj) ],   s(u, v) = <u, v> /
-        temperature
+        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{j != i} s(z_li, z_lj) ],
+        s(u, v) = <u, v> / temperature
 
     over instances i, j and views l, l'. Koromilas 2025 (arXiv 2507.06979), Eq. 20, with the factor 1/(kn) of
     Eq. 9, which defines it. The released code sums the energy over l instead: `energy="sum"`, with which the

@@ -21,8 +21,8 @@ def mv_dhel(
 ) -> jax.Array:
     """MV-DHEL: align an instance's views jointly, spread each view on its own.
 
-        mean_i [ -LSE_{l != m} s(z_li, z_mi) + Σ_l LSE_{j != i} s(z_li, z_lj) ],   s(u, v) = <u, v> /
-        temperature
+        mean_i [ -LSE_{l != m} s(z_li, z_mi) + Σ_l LSE_{j != i} s(z_li, z_lj) ],
+        s(u, v) = <u, v> / temperature
 
     over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and
     the released code sums l < m only (log 2 more, same gradient); this is Eq. 12.

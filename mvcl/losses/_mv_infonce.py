@@ -25,8 +25,8 @@ def mv_infonce(
 ) -> jax.Array:
     """MV-InfoNCE: one term per instance, in which all its views are aligned and contrasted at once.
 
-        mean_i [ -LSE_{l != l'} s(z_li, z_l'i) + LSE_{l, m != l, j} s(z_li, z_mj) ],   s(u, v) = <u, v> /
-        temperature
+        mean_i [ -LSE_{l != l'} s(z_li, z_l'i) + LSE_{l, m != l, j} s(z_li, z_mj) ],
+        s(u, v) = <u, v> / temperature
 
     over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eqs. 11 and 17.
     The released code sums over every (m, j) != (l, i), the same view's other instances too:

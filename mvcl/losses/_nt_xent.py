@@ -116,8 +116,8 @@ def dcl(
 ) -> jax.Array:
     """Decoupled contrastive loss: NT-Xent with the positive left out of the denominator.
 
-        mean over the 2n anchors a of [ -s(a, a+) + LSE_{b not a, a+} s(a, b) ],   s(u, v) = <u, v> /
-        temperature
+        mean over the 2n anchors a of [ -s(a, a+) + LSE_{b not a, a+} s(a, b) ],
+        s(u, v) = <u, v> / temperature
 
     with 2n - 2 negatives. Yeh 2022 (ECCV), Eq. 4.
 
@@ -186,8 +186,8 @@ def rince(
     """Robust InfoNCE: a loss between NT-Xent (q -> 0) and a symmetric one (q = 1) that forgives false
     positives.
 
-        mean over the 2n anchors of [ -e^{q s+} / q + (lam (e^{s+} + Σ e^{s-}))^q / q ],   s = <u, v> /
-        temperature
+        mean over the 2n anchors of [ -e^{q s+} / q + (lam (e^{s+} + Σ e^{s-}))^q / q ],
+        s(u, v) = <u, v> / temperature
 
     with 2n - 2 negatives s-. Xu 2023 (SEM), footnote 2; Chuang 2022. Its size is e^{q / temperature}, by
     definition: float32 holds it down to a temperature of q / 88.

@@ -120,4 +120,5 @@ class MultiEncoder:
             module.merge,
             dimension=module.abstract.head[0].features,
             level=lambda objective, z: objective(z)[0],
+            one_encoder=False,
         )

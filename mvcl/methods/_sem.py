@@ -80,6 +80,7 @@ class Sem:
             parts.network,
             self.embedding,
             refresh=Refresh(due=parts.due, compute=parts.refresh),
+            one_encoder=False,
             clusters=clusters,
         )
 

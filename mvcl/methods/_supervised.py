@@ -131,6 +131,7 @@ class Supervised:
             features,
             merge,
             dimension=module.abstract.head.in_features,
+            one_encoder=not spec.given,
             start_from=start_from,
         )
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from mvcl import metrics
+from mvcl import _files, metrics
 from mvcl.report import _figures
 from mvcl.report._read import Row, Run, differences, kind, number, read_run
 
@@ -52,12 +51,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     text = _render(runs)
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8", errors="replace")
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
+    _files.write_whole(out, text.encode(errors="replace"))
     return out
 
 
@@ -171,12 +165,12 @@ def _tables(runs: Sequence[Run], names: Sequence[str]) -> tuple[list[Table], lis
         step = "" if run.evaluation_step is None else f" at step {run.evaluation_step}"
         columns = list(dict.fromkeys(c for results in run.evaluation.values() for c in results))
         tables.append(((name if len(runs) > 1 else "Measured") + step, columns, run.evaluation))
-    columns_of: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
+    lines: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
     for column, by_protocol in protocols.items():
         for protocol, whose in by_protocol.items():
             only = "" if len(by_protocol) == 1 else f" ({'; '.join(whose)})"
-            columns_of.setdefault((protocol, only), []).append(column)
-    return tables, [(", ".join(columns) + only, protocol) for (protocol, only), columns in columns_of.items()]
+            lines.setdefault((protocol, only), []).append(column)
+    return tables, [(", ".join(columns) + only, protocol) for (protocol, only), columns in lines.items()]
 
 
 def _curves(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[Markup, str, str]]:

@@ -6,6 +6,7 @@ with _extras.needed("train", by="mvcl.studies"):
     import flax  # noqa: F401
     import optax  # noqa: F401
 
+from mvcl import training
 from mvcl.studies._gaussian import (
     OBJECTIVES,
     Gaussian,
@@ -28,6 +29,17 @@ from mvcl.studies._grid import (
     sufficient_statistics_on_grid,
 )
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
+
+training.may_name(
+    GaussianViews,
+    InformationBound,
+    SideBySide,
+    arithmetic_on_grid,
+    geometric_on_grid,
+    multi_crop_on_grid,
+    of_inputs,
+    sufficient_statistics_on_grid,
+)
 
 __all__ = [
     "OBJECTIVES",

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from mvcl import losses, metrics, models, training
+from mvcl import _files, losses, metrics, models, training
 from mvcl.studies import _grid, _networks
 
 
@@ -354,10 +354,10 @@ loss on trained networks), because 16 seeds of M K = 10240 vectors against each 
 def run(study: Gaussian, folder: Path) -> Path:
     """`numbers`, written as gaussian.json, gaussian.svg and gaussian.md into the folder; the path of the page."""
     found = numbers(study, folder)
-    (folder / "gaussian.json").write_text(json.dumps(_rounded(found), indent=1) + "\n")
+    _files.write_whole(folder / "gaussian.json", json.dumps(_rounded(found), indent=1) + "\n")
     plot(found, folder / "gaussian.svg")
     file = folder / "gaussian.md"
-    file.write_text(page(found))
+    _files.write_whole(file, page(found))
     return file
 
 

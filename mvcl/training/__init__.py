@@ -22,7 +22,7 @@ from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
 from mvcl.training._program import Program, build
 from mvcl.training._run import Run, open_run, prepare
-from mvcl.training._saved import from_json, to_json
+from mvcl.training._saved import from_json, may_name, to_json
 from mvcl.training._signals import Interrupted
 from mvcl.training._train import train
 
@@ -63,6 +63,7 @@ __all__ = [
     "join",
     "load",
     "load_any",
+    "may_name",
     "one_encoder",
     "open_run",
     "prepare",

@@ -77,13 +77,13 @@ def one_encoder(run: Run, state: _program.State) -> Any:
     Raises:
       ValueError: the method has an encoder for each view.
     """
-    encoder = run.program.learner.network(*run.program.evaluated(state)).encoder
-    if not hasattr(encoder, "features"):
+    learner = run.program.learner
+    if not learner.one_encoder:
         raise ValueError(
             f"this needs a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
             f"{run.config.views.k} views. `mvcl embed` writes the features of a split"
         )
-    return encoder
+    return learner.network(*run.program.evaluated(state)).encoder
 
 
 def embed(run: Run, state: _program.State, split: str, out: Path) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ def parts(function: Function) -> tuple[Function, dict[str, Any]]:
 
 def rebuild(named: Function, options: dict[str, Any]) -> Function:
     """The inverse of `parts`."""
-    if hasattr(named, "mvcl_takes") and losses.is_higher_order(named):
+    if losses.is_higher_order(named):
         return named(**options)
     return functools.partial(named, **options) if options else named
 

@@ -1,5 +1,6 @@
-"""Training images and the views drawn from them, for the report."""
+"""Pictures of a run's images and of the views that are drawn from them, for the report."""
 
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -11,18 +12,20 @@ from mvcl.training._run import Run
 
 
 def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> None:
-    """Write the first readable training images and their views of epoch 0 as .npz; nothing for given views."""
+    """Write the first readable training images and the views of their first epoch as .npz; given views have none."""
     split = run.splits["train"]
     if split.spec.given:
         return
-    for_training = data.Reader(split, "train", reading, _input.training_crop(run))
-    for_evaluation = data.Reader(split, "train", reading, _input.evaluation_crop(run))
-    readable = list(islice(for_training.readable(range(len(split))), count))
+    drawn_from = data.Reader(split, "train", reading, _input.training_crop(run))
+    shown_as = data.Reader(split, "train", reading, _input.evaluation_crop(run))
+    stream = drawn_from.readable(range(len(split)))
+    with closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched:
+        readable = list(islice(watched, count))
     rows = np.asarray([row for row, _ in readable], np.int32)
-    batch = for_training.batch(rows, [arrays for _, arrays in readable])
+    batch = drawn_from.batch(rows, [arrays for _, arrays in readable])
     drawn = np.asarray(run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)}))
     views = [drawn[:, v] * policy.std + policy.mean for v, policy in enumerate(run.config.policies)]
-    images = for_evaluation.batch(rows, [arrays for _, arrays in for_evaluation.readable(rows)])["images"]
+    images = shown_as.batch(rows, [arrays for _, arrays in shown_as.readable(rows)])["images"]
     if images.dtype != np.uint8:
         images = np.round(images * 255).astype(np.uint8)
     _files.save_arrays(

@@ -16,6 +16,7 @@ from mvcl.training._config import Config
 
 TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
 _PUBLIC = (augment, data, evaluation, losses, methods, models)
+_ADDED: dict[str, Any] = {}  # by `may_name`
 
 
 def to_json(config: Config) -> str:
@@ -130,12 +131,17 @@ def _named(value: Any) -> Iterator[Any]:
         yield from _named(tuple(getattr(value, f.name) for f in dataclasses.fields(value)))
 
 
+def may_name(*named: Any) -> None:
+    """Let saved configs name these classes and functions too: for packages of mvcl that are built on training."""
+    _ADDED.update({path(item): item for item in named})
+
+
 def known() -> dict[str, Any]:
     """Import path -> object, for all that a saved config may name: mvcl's public dataclasses, objectives and costs."""
     public = [value for package in _PUBLIC for value in vars(package).values()]
     public += [*vars(_config).values(), *vars(_optimizers).values()]
     classes = [value for value in public if isinstance(value, type) and dataclasses.is_dataclass(value)]
-    return {path(named): named for named in (*classes, *losses.objectives().values())}
+    return {path(named): named for named in (*classes, *losses.objectives().values())} | _ADDED
 
 
 def _build(node: Any, known: dict[str, Any]) -> Any:
@@ -145,9 +151,10 @@ def _build(node: Any, known: dict[str, Any]) -> Any:
         return node
     name = str(node.get(TYPE) or node.get(FUNCTION))
     if name not in known and DIGEST in node:
+        file = name.split(":")[0] if name.split(":")[0].endswith(".py") else "FILE.py"
         raise ValueError(
-            f"this run uses {name}, which is not part of mvcl; give the config file that it came from: "
-            f"--config {name.split(':')[0] if name.split(':')[0].endswith('.py') else 'FILE.py'}"
+            f"this run uses {name}, which is not part of mvcl and is imported only from a config file that you name: "
+            f"pass --config {file}; to train, mvcl train {file}"
         )
     if name not in known:
         raise ValueError(f"the saved config names the unknown class or function {name!r}")
@@ -171,9 +178,9 @@ def _digest_of(named: Any) -> dict[str, str]:
 
 
 def digest(named: Any) -> str:
-    """16 hexadecimal digits: a hash of the source of a function or class and of the user's code that it refers to.
+    """16 hexadecimal digits of the source of a function or class and of all that it names in the user's own files.
 
-    It covers functions, classes and plain constants of the user's files, not those of installed packages.
+    The functions, classes and plain constants that its code refers to count, those of installed packages do not.
     """
     sources: dict[str, str] = {}
     _collect(named, sources)
@@ -182,10 +189,8 @@ def digest(named: Any) -> str:
 
 
 def _collect(named: Any, sources: dict[str, str]) -> None:
-    key = f"{named.__module__}:{named.__qualname__}"
-    if key in sources or not _is_users(named):
-        return
-    sources[key] = inspect.getsource(named)
+    """Add the source of a function or class, and of what it refers to."""
+    sources[f"{named.__module__}:{named.__qualname__}"] = inspect.getsource(named)
     functions = (
         [named] if inspect.isfunction(named) else [f for f in vars(named).values() if inspect.isfunction(f)]
     )
@@ -193,7 +198,8 @@ def _collect(named: Any, sources: dict[str, str]) -> None:
         for name in sorted(_names(function.__code__)):
             value = function.__globals__.get(name)
             if inspect.isfunction(value) or isinstance(value, type):
-                _collect(value, sources)
+                if f"{value.__module__}:{value.__qualname__}" not in sources and _is_users(value):
+                    _collect(value, sources)
             elif isinstance(value, (bool, int, float, str, tuple)):
                 sources[f"{function.__module__}:{name}"] = repr(value)
 

@@ -3,9 +3,9 @@
 import enum
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 CostName = Literal["circular_variance", "circular_standard_deviation"]
 Path = Literal["auto", "pairwise", "logsumexp", "resultant", "dense"]
+OfSum = Callable[[jax.Array, int], jax.Array]
+Result = TypeVar("Result")
 
 # Numbers of one block; what a core of a CPU keeps in its cache.
 _CPU_BLOCK, _ACCELERATOR_BLOCK = 2**18, 2**26
@@ -138,30 +140,12 @@ def multimarginal_sinkhorn(
       ValueError: for wrong shapes and options, and for a problem above `max_operations`, naming what would
         fit.
     """
-    _check_count("max_iterations", max_iterations)
-    if not isinstance(threshold, jax.Array) and _checks.real("threshold", threshold) < 0:
-        raise ValueError(f"threshold must be >= 0, got {threshold}")
+    _check_limits(max_iterations, threshold)
     max_operations = _checks.real("max_operations", max_operations, positive=True)
     block_size = _checks.block_size(block_size)
     kind, costs, of_sum = _prepare(z, cost, pair_costs, cost_tensor, path, max_operations)
-    n = costs.shape[-1]
-    k = costs.ndim if kind == "dense" else (1 + math.isqrt(1 + 8 * costs.shape[0])) // 2
-    _check_size(k, n, max_operations, dense=kind == "dense")
-    if axis_name is not None and n % lax.axis_size(axis_name):
-        raise ValueError(
-            f"n must be a multiple of the {lax.axis_size(axis_name)} devices of {axis_name!r}, got {n}"
-        )
+    form = _form(kind, costs, of_sum, max_operations, axis_name=axis_name, block_size=block_size)
     schedule = epsilon if isinstance(epsilon, _ott.Epsilon) else _ott.Epsilon(epsilon)
-    target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)
-    default = _CPU_BLOCK if jax.default_backend() == "cpu" else _ACCELERATOR_BLOCK
-    form = Form(
-        views=k,
-        points=n,
-        tensor=kind == "dense",
-        of_sum=of_sum,
-        block_elements=default if block_size is None else block_size * n,
-        axis_name=axis_name,
-    )
     options = _Options(
         form=form,
         bilinear=_is_bilinear(form, kind, schedule.target, pair_spread, costs.dtype),
@@ -169,16 +153,44 @@ def multimarginal_sinkhorn(
         epsilon_init=float(schedule.init),
         epsilon_decay=float(schedule.decay),
     )
-    limit = jnp.asarray(threshold, costs.dtype)
-    axes = (
-        _numerics.varying(costs)
-        | _numerics.varying(target)
-        | _numerics.varying(limit)
-        | _numerics.axis_names(axis_name)
+    target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)
+    return _on_every_device(options, costs, target, jnp.asarray(threshold, costs.dtype))
+
+
+def _form(
+    kind: str,
+    costs: jax.Array,
+    of_sum: OfSum | None,
+    max_operations: float,
+    *,
+    axis_name: str | None,
+    block_size: int | None,
+) -> Form:
+    n = costs.shape[-1]
+    k = costs.ndim if kind == "dense" else (1 + math.isqrt(1 + 8 * costs.shape[0])) // 2
+    _check_size(k, n, max_operations, dense=kind == "dense")
+    if axis_name is not None and n % lax.axis_size(axis_name):
+        raise ValueError(
+            f"n must be a multiple of the {lax.axis_size(axis_name)} devices of {axis_name!r}, got {n}"
+        )
+    default = _CPU_BLOCK if jax.default_backend() == "cpu" else _ACCELERATOR_BLOCK
+    return Form(
+        views=k,
+        points=n,
+        tensor=kind == "dense",
+        of_sum=of_sum,
+        block_elements=default if block_size is None else block_size * n,
+        axis_name=axis_name,
     )
-    out = _solve(
-        options, _numerics.vary(costs, axes), _numerics.vary(target, axes), _numerics.vary(limit, axes)
-    )
+
+
+def _on_every_device(
+    options: "_Options", costs: jax.Array, epsilon: jax.Array, threshold: jax.Array
+) -> SinkhornOutput:
+    axis_name = options.form.axis_name
+    given = (costs, epsilon, threshold)
+    axes = _numerics.axis_names(axis_name).union(*map(_numerics.varying, given))
+    out = _solve(options, *(_numerics.vary(a, axes) for a in given))
     values, rest = (out.value, out.matched_cost), jax.tree.map(lax.stop_gradient, out)
     if axis_name is not None:
         # The same on every device, which these say; and a mean gives each device's copy of the costs its share of
@@ -200,12 +212,12 @@ def _matched_cost(form: Form, costs: jax.Array) -> jax.Array:
 
 def _prepare(
     z: ArrayLike | None,
-    cost: Any,
+    cost: object,
     pair_costs: ArrayLike | None,
     cost_tensor: ArrayLike | None,
     path: str,
     max_operations: float,
-) -> tuple[str, jax.Array, Any]:
+) -> tuple[str, jax.Array, OfSum | None]:
     """The path, the array of costs and the function of their sum."""
     _checks.option("path", path, ("auto", "pairwise", "logsumexp", "resultant", "dense"))
     given = [
@@ -278,14 +290,14 @@ def _choose(path: str, possible: tuple[str, ...], what: str) -> str:
 
 
 def _is_bilinear(
-    form: Form, kind: str, epsilon: Any, pair_spread: float | None, dtype: jnp.dtype
+    form: Form, kind: str, epsilon: ArrayLike, pair_spread: float | None, dtype: jnp.dtype
 ) -> bool | None:
     """Whether the contraction is right, where that is known before the costs are."""
     if not form.bilinear or kind == "logsumexp":
         return False
     if pair_spread is None or isinstance(epsilon, jax.core.Tracer):
         return None
-    return float(pair_spread) <= bilinear_spread_bound(dtype) * float(epsilon)
+    return float(pair_spread) <= bilinear_spread_bound(dtype) * float(epsilon)  # type: ignore[arg-type]
 
 
 def _tensor_of_pairs(matrices: jax.Array, k: int) -> jax.Array:
@@ -296,9 +308,15 @@ def _tensor_of_pairs(matrices: jax.Array, k: int) -> jax.Array:
     return total
 
 
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+def _check_limits(max_iterations: int, threshold: ArrayLike) -> None:
+    if (
+        isinstance(max_iterations, bool)
+        or not isinstance(max_iterations, numbers.Integral)
+        or max_iterations < 1
+    ):
+        raise ValueError(f"max_iterations must be a whole number >= 1, got {max_iterations!r}")
+    if not isinstance(threshold, jax.Array) and _checks.real("threshold", threshold) < 0:
+        raise ValueError(f"threshold must be >= 0, got {threshold}")
 
 
 def _check_size(k: int, n: int, max_operations: float, *, dense: bool) -> None:
@@ -342,41 +360,42 @@ class _Options(NamedTuple):
 
 @partial(jax.jit, static_argnums=0)
 def _solve(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold: jax.Array) -> SinkhornOutput:
-    # One problem after the other under vmap: batched, `cond` would take both ways, and each would run to the
-    # longest.
-    solve = jax.custom_batching.sequential_vmap(partial(_iterate, options))
-    out = jax.tree.map(lax.stop_gradient, solve(*map(lax.stop_gradient, (costs, epsilon, threshold))))
+    out = _minimum(options, costs, epsilon, threshold)
     return out._replace(
-        value=_dual(options, costs, epsilon, out.potentials, out.value),
         matched_cost=_matched_cost(options.form, costs),
+        n_iters=out.n_iters.astype(jnp.int32),
+        status=out.status.astype(jnp.int32),
     )
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _dual(
-    options: _Options, costs: jax.Array, epsilon: jax.Array, potentials: jax.Array, value: jax.Array
-) -> jax.Array:
-    """The value that the iteration ended with, as a function of costs and epsilon."""
-    return value
+def _minimum(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold: jax.Array) -> SinkhornOutput:
+    """The iteration's result, of which only `value` has a derivative; floats throughout, for their tangents."""
+    # One problem after the other under vmap: batched, `cond` would take both ways, and each would run to the
+    # longest.
+    out = jax.custom_batching.sequential_vmap(partial(_iterate, options))(costs, epsilon, threshold)
+    return jax.tree.map(lambda x: x.astype(costs.dtype), out)
 
 
-@_dual.defjvp
+@_minimum.defjvp
 def _(
     options: _Options, primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[SinkhornOutput, SinkhornOutput]:
     """Danskin: the derivative of the dual objective at frozen potentials, that is of `-ε mass`.
 
     With that of `matched_cost`, the costs' is J - P.
     """
-    costs, epsilon, potentials, value = primals
+    out = _minimum(options, *primals)
+    costs, epsilon = _first_order(primals[0]), _first_order(primals[1])
     slope = jax.custom_batching.sequential_vmap(partial(_slope, options))
-    by_costs, by_epsilon = slope(_first_order(costs), _first_order(epsilon), potentials)
+    by_costs, by_epsilon = slope(costs, epsilon, out.potentials)
     if options.form.axis_name is not None:  # each device has summed over its own tuples
         by_costs, by_epsilon = (
             _numerics.vary(lax.psum(d, options.form.axis_name), _numerics.varying(costs))
             for d in (by_costs, by_epsilon)
         )
-    return value, jnp.sum(by_costs * tangents[0]) + by_epsilon * tangents[1]
+    change = jnp.sum(by_costs * tangents[0]) + by_epsilon * tangents[1]
+    return out, jax.tree.map(jnp.zeros_like, out)._replace(value=change)
 
 
 @jax.custom_jvp
@@ -386,7 +405,7 @@ def _first_order(x: jax.Array) -> jax.Array:
 
 
 @_first_order.defjvp
-def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> Any:
+def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> NoReturn:
     raise NotImplementedError(
         "second derivatives of multimarginal_sinkhorn and m3g are not implemented: the potentials are held fixed in "
         "the first. Take finite differences of the gradient."
@@ -417,18 +436,21 @@ def _slope(
 
     if options.form.views == 2 and options.form.pairwise:
         return by_pairs(costs, epsilon)
-    return _either(options, costs, epsilon, lambda bilinear: by_pairs if bilinear else by_autodiff)(
-        costs, epsilon
-    )
+    return _either(options, costs, epsilon, lambda bilinear: by_pairs if bilinear else by_autodiff)
 
 
-def _either(options: _Options, costs: jax.Array, epsilon: jax.Array, branch: Any) -> Any:
-    """`branch(bilinear)` for the way that is right at this spread of the costs, chosen when it runs."""
+def _either(
+    options: _Options,
+    costs: jax.Array,
+    epsilon: jax.Array,
+    branch: Callable[[bool], Callable[[jax.Array, jax.Array], Result]],
+) -> Result:
+    """`branch(bilinear)(costs, epsilon)`, the way that is right at this spread of the costs, chosen when it runs."""
     if options.bilinear is not None:
-        return branch(options.bilinear)
+        return branch(options.bilinear)(costs, epsilon)
     spread = jnp.max(jnp.max(costs, axis=(1, 2)) - jnp.min(costs, axis=(1, 2))) / epsilon
     fits = spread <= bilinear_spread_bound(costs.dtype)
-    return lambda *operands: lax.cond(fits, branch(True), branch(False), *operands)
+    return lax.cond(fits, branch(True), branch(False), costs, epsilon)
 
 
 class _Carry(NamedTuple):
@@ -450,81 +472,90 @@ def _iterate(options: _Options, costs: jax.Array, epsilon: jax.Array, threshold:
     measured, and measuring costs nothing.
     """
     form = options.form
-    k, n = form.views, form.points
-    groups = form.groups
-    last = options.max_iterations * len(groups)
-    schedule = _ott.Epsilon(epsilon, options.epsilon_init, options.epsilon_decay)
 
-    def solve(bilinear: bool) -> Any:
-        def epsilon_at(passes: jax.Array) -> jax.Array:
-            sweep = passes // len(groups)
-            # The last sweep is made at the target whatever the schedule says, and so is its measurement.
-            scheduled = schedule(sweep)
-            return jnp.where(sweep >= options.max_iterations - 1, epsilon, scheduled).astype(costs.dtype)
-
-        def one_pass(group: tuple[int, ...]) -> Any:
-            def run(operands: tuple[jax.Array, jax.Array, jax.Array]) -> Any:
-                costs, potentials, eps = operands
-                joint = log_joint(form, costs, potentials / eps, eps, group, bilinear)
-                step, before, after, mass = _update(form, joint, group)
-                return potentials + eps * step, before, after, mass
-
-            return run
-
-        def body(carry: _Carry) -> _Carry:
-            eps = epsilon_at(carry.passes)
-            updated, before, after, mass = lax.switch(
-                carry.passes % len(groups), [one_pass(g) for g in groups], (costs, carry.potentials, eps)
-            )
-            # A marginal known at another epsilon is not known.
-            error = jnp.where(eps == carry.previous_epsilon, before + carry.other_error, jnp.inf)
-            if form.axis_name is not None:
-                error, mass = (
-                    _numerics.vary(lax.pmax(x, form.axis_name), _numerics.varying(costs))
-                    for x in (error, mass)
-                )
-            stop = ((error < threshold) & (eps == epsilon)) | (carry.passes >= last) | jnp.isnan(error)
-            return _Carry(
-                passes=jnp.where(stop, carry.passes, carry.passes + 1),
-                potentials=jnp.where(stop, carry.potentials, updated),
-                other_error=after,
-                previous_epsilon=eps,
-                error=error,
-                mass=mass,
-                going=~stop,
-            )
-
-        def run(costs: jax.Array, epsilon: jax.Array) -> _Carry:
-            axes = _numerics.varying(costs) | _numerics.varying(epsilon)
-            infinite = _numerics.vary(jnp.asarray(jnp.inf, costs.dtype), axes)
-            start = _Carry(
-                passes=_numerics.vary(jnp.asarray(0), axes),
-                potentials=_numerics.vary(jnp.zeros((k, n), costs.dtype), axes),
-                other_error=infinite,
-                previous_epsilon=infinite,
-                error=infinite,
-                mass=infinite,
-                going=_numerics.vary(jnp.asarray(True), axes),
-            )
+    def run(bilinear: bool) -> Callable[[jax.Array, jax.Array], _Carry]:
+        def passes(costs: jax.Array, epsilon: jax.Array) -> _Carry:
+            body = partial(_pass, options, bilinear, costs, epsilon, threshold)
+            start = _start(form, costs, _numerics.varying(costs) | _numerics.varying(epsilon))
             return lax.while_loop(lambda carry: carry.going, body, start)
 
-        return run
+        return passes
 
-    end = _either(options, costs, epsilon, solve)(costs, epsilon)
+    end = _either(options, costs, epsilon, run)
     failed = ~(jnp.isfinite(end.error) & jnp.all(jnp.isfinite(end.potentials)))
     converged = end.error < threshold
     status = jnp.where(
         failed, Status.NOT_FINITE, jnp.where(converged, Status.CONVERGED, Status.ITERATION_LIMIT)
     )
+    groups = len(form.groups)
     return SinkhornOutput(
         potentials=end.potentials,
-        value=jnp.sum(end.potentials) / n - epsilon * end.mass,
+        value=jnp.sum(end.potentials) / form.points - epsilon * end.mass,
         matched_cost=_matched_cost(form, costs),
         error=end.error,
         mass=end.mass,
-        n_iters=((end.passes + len(groups) - 1) // len(groups)).astype(jnp.int32),
+        n_iters=((end.passes + groups - 1) // groups).astype(jnp.int32),
         status=status.astype(jnp.int32),
         epsilon=epsilon,
+    )
+
+
+def _start(form: Form, costs: jax.Array, axes: frozenset[str]) -> _Carry:
+    infinite = _numerics.vary(jnp.asarray(jnp.inf, costs.dtype), axes)
+    return _Carry(
+        passes=_numerics.vary(jnp.asarray(0), axes),
+        potentials=_numerics.vary(jnp.zeros((form.views, form.points), costs.dtype), axes),
+        other_error=infinite,
+        previous_epsilon=infinite,
+        error=infinite,
+        mass=infinite,
+        going=_numerics.vary(jnp.asarray(True), axes),
+    )
+
+
+def _pass(
+    options: _Options,
+    bilinear: bool,
+    costs: jax.Array,
+    epsilon: jax.Array,
+    threshold: jax.Array,
+    carry: _Carry,
+) -> _Carry:
+    """Measures the group whose turn it is, and updates it unless the potentials fit."""
+    form = options.form
+    groups = form.groups
+    schedule = _ott.Epsilon(epsilon, options.epsilon_init, options.epsilon_decay)
+    sweep = carry.passes // len(groups)
+    # The last sweep is made at the target whatever the schedule says, and so is its measurement.
+    eps = jnp.where(sweep >= options.max_iterations - 1, epsilon, schedule(sweep)).astype(costs.dtype)
+
+    def update(
+        group: tuple[int, ...], costs: jax.Array, potentials: jax.Array, eps: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        joint = log_joint(form, costs, potentials / eps, eps, group, bilinear)
+        step, before, after, mass = _update(form, joint, group)
+        return potentials + eps * step, before, after, mass
+
+    updates = [partial(update, group) for group in groups]
+    updated, before, after, mass = lax.switch(
+        carry.passes % len(groups), updates, costs, carry.potentials, eps
+    )
+    # A marginal known at another epsilon is not known.
+    error = jnp.where(eps == carry.previous_epsilon, before + carry.other_error, jnp.inf)
+    if form.axis_name is not None:
+        error, mass = (
+            _numerics.vary(lax.pmax(x, form.axis_name), _numerics.varying(costs)) for x in (error, mass)
+        )
+    limit = options.max_iterations * len(groups)
+    stop = ((error < threshold) & (eps == epsilon)) | (carry.passes >= limit) | jnp.isnan(error)
+    return _Carry(
+        passes=jnp.where(stop, carry.passes, carry.passes + 1),
+        potentials=jnp.where(stop, carry.potentials, updated),
+        other_error=after,
+        previous_epsilon=eps,
+        error=error,
+        mass=mass,
+        going=~stop,
     )
 
 

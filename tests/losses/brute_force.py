@@ -379,6 +379,43 @@ def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=(
 
 
 @reference(
+    options=[{}, {"redundancy": 0.3, "eps": 0.1}],
+    coinciding=lambda k, n, d, t: d,
+    pinned=3.142849391223411,
+    rotation=False,
+)
+def barlow_twins(z, mask, redundancy=5e-3, eps=1e-5):
+    both, d = mask.all(0), z.shape[2]
+    columns = [[view[both, a] for a in range(d)] for view in z]
+    if not both.any():
+        return float(d)
+    x, y = ([(c - c.mean()) / np.sqrt(c.var() + eps) for c in view] for view in columns)
+    c = [[np.mean(x[a] * y[b]) for b in range(d)] for a in range(d)]
+    return sum(
+        (1 - c[a][a]) ** 2 if a == b else redundancy * c[a][b] ** 2 for a in range(d) for b in range(d)
+    )
+
+
+@reference(
+    options=[{}, {"eps": 0.5, "invariance": 2.0}],
+    coinciding=lambda k, n, d, t: -0.5 * np.log(1 + d / 0.2) - 200,
+    pinned=-96.72950144220792,
+)
+def emp_ssl(z, mask, eps=0.2, invariance=200.0):
+    d = z.shape[2]
+    rates, cosines = [], []
+    for view, here in zip(z, mask):
+        if here.any():
+            vectors = view[here]
+            covariance = np.eye(d) + d / (len(vectors) * eps) * vectors.T @ vectors
+            rates.append(np.log(np.linalg.eigvalsh(covariance)).sum() / 2)
+    for l, i in indices(mask):
+        centre = np.mean([z[m, i] for m in range(len(z)) if mask[m, i]], axis=0)
+        cosines.append(unit(z[l, i]) @ unit(centre))
+    return -mean(rates) - invariance * mean(cosines)
+
+
+@reference(
     options=[
         {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 300},
         {"epsilon": 0.5, "cost": "circular_standard_deviation", "tolerance": 1e-13, "max_iterations": 2000},

@@ -58,14 +58,20 @@ def test_declaration_is_that_of_the_signature(case):
 
 @every(cases.ALL)
 def test_one_program_or_many_give_the_same(x64, rng, case):
-    """The loops and finite differences; jit over a split batch; shard_map over one and two mesh axes with the gradient
-    outside and inside, in blocks smaller than a device's share; blocks with a full mask; vmap over problems.
+    """vmap over problems against the loops and finite differences; jit over a split batch; shard_map over one and two
+    mesh axes with the gradient outside and inside, in blocks smaller than a device's share; blocks with a full mask.
     """
     takes, run, z = case.takes, case.run, case.draw(rng, N, D)
-    program = jax.jit(both(run))
-    expected = program(z)
+    step = STEP * rng.normal(size=z.shape)
+    values, slopes = jax.jit(jax.vmap(both(run)))(np.stack([z, z + step, z - step, z[:, ::-1], 2 * z]))
+    expected = values[0], slopes[0]
     np.testing.assert_allclose(expected[0], case.by_hand(z), rtol=1e-11, atol=1e-11)
-    check_gradient(program, z, expected[1], rng)
+    change = (values[1] - values[2]) / 2
+    np.testing.assert_allclose(np.sum(slopes[0] * step), change, rtol=1e-6, atol=1e-7 * STEP)
+    if not takes.key:  # the order of the instances does not count
+        np.testing.assert_allclose(values[3], expected[0], rtol=1e-11)
+    if takes.normalize:  # nor does length
+        np.testing.assert_allclose(values[4], expected[0], rtol=1e-11)
 
     sharded = jax.device_put(z, NamedSharding(mesh_of("data"), P(None, "data")))
     close(jax.jit(both(run))(sharded), expected)
@@ -81,13 +87,6 @@ def test_one_program_or_many_give_the_same(x64, rng, case):
     if blocks or takes.mask:
         full = {"mask": np.ones(z.shape[:2], bool)} if takes.mask else {}
         close(jax.jit(both(run, **blocks, **full))(z), expected)
-
-    values, slopes = jax.jit(jax.vmap(both(run)))(np.stack([z[:, ::-1], z, 2 * z]))
-    close((values[1], slopes[1]), expected)
-    if not takes.key:  # the order of the instances does not count
-        np.testing.assert_allclose(values[0], expected[0], rtol=1e-11)
-    if takes.normalize:  # nor does length
-        np.testing.assert_allclose(values[2], expected[0], rtol=1e-11)
 
 
 @every(cases.ALL, lambda case: case.takes.mask)

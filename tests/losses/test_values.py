@@ -124,7 +124,8 @@ def test_one_vs_rest_in_blocks_with_a_learned_temperature(x64, rng):
     bound = lambda z, t, b: losses.one_vs_rest(functools.partial(losses.info_nce, temperature=t))(  # noqa: E731
         z, block_size=b
     )
-    closed = lambda z, t, b: losses.one_vs_rest(lambda x, y, **o: losses.info_nce(x, y, t, **o))(  # noqa: E731
+    declared = losses.declare(operands=losses.Operands.PAIR, normalize=True, block_size=True)
+    closed = lambda z, t, b: losses.one_vs_rest(declared(lambda x, y, **o: losses.info_nce(x, y, t, **o)))(  # noqa: E731
         z, block_size=b
     )
     option = lambda z, t, b: losses.one_vs_rest(losses.info_nce)(z, temperature=t, block_size=b)  # noqa: E731

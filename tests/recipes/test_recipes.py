@@ -29,6 +29,11 @@ TRUE_SIZE = [source for source in CONFIGS if source not in SMOKE and not source.
 PUBLISHED = [source for source in TRUE_SIZE if not re.search("digits|xu", source)]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Nothing:
+    """A command without options beside those of the config."""
+
+
 def load(source):
     """A config on one device."""
     return dataclasses.replace(training.load(ROOT / source), mesh=Mesh(data=1))
@@ -58,6 +63,15 @@ def test_headers_have_command_hardware_cost_and_scores(file):
     assert set(re.findall(rf"mvcl train {file}:(\w+)", header)) <= set(cli.variants(ROOT / file))
     for word in ("Hardware", "Cost", "Paper", "Ours"):
         assert any(re.search(rf"^{word}.*:", text, re.MULTILINE) for text in (header, *real)), word
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file != STUDY])
+def test_options_in_headers_are_understood(file):
+    header = ast.get_docstring(ast.parse((ROOT / file).read_text())) or ""
+    lines = re.findall(r"^ {4}((?:--|objective|method).*?)(?: {2,}.*)?$", header, re.MULTILINE)
+    for line in lines:
+        parsed = cli._with_config(Nothing, training.load(ROOT / file), "train", line.split(), "")
+        training.check(parsed.config)
 
 
 def test_a_file_without_a_variant_gives_its_first():

@@ -130,6 +130,12 @@ def test_measures_the_losses_of_the_library(trained):
         np.testing.assert_allclose(run["loss"], [np.mean(of_network), np.std(of_network, ddof=1)], rtol=1e-5)
 
 
+def test_opens_a_run_from_its_folder(trained):
+    folder = trained[0] / "multi_crop_3"
+    assert training.to_json(training.load(folder)) == (folder / "config.json").read_text()
+    assert int(training.open_run(folder)[1]["step"]) == 4
+
+
 def test_finished_run_is_not_repeated(trained, capsys):
     folder, found = trained
     again = studies.numbers(TINY, folder)

@@ -17,14 +17,13 @@ TABLE = sem.Table(
     pretrain=2,
     rounds=1,
     epochs=2,
-    protocol=evaluation.Clustering(features="head", svm_share=0, runs=1, starts=1),
+    protocol=evaluation.Clustering(features="head", svm_share=0, runs=2, starts=1),
 )
 NAMED = {row.name: row for row in sem.ROWS}
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["SEM, InfoNCE, CMI", "InfoNCE without W and R", "SEM, PSCL, JSD", "SEM, InfoNCE, CMI, sample weights"],
+    "name", ["SEM, PSCL, JSD", "InfoNCE without W and R", "SEM, InfoNCE, CMI, sample weights"]
 )
 @pytest.mark.slow
 def test_row_from_the_shared_reconstruction_equals_a_full_run(name, tmp_path):

@@ -63,7 +63,7 @@ def fixed_shift(v: Vectors) -> bool | None:
 
 def bound_of(v: Vectors, reference: jax.Array) -> jax.Array:
     """The bound as an array; a constant to the derivative, on which the value does not depend."""
-    return _numerics.vary_as(lax.stop_gradient(jnp.asarray(v.bound, reference.dtype)), reference)
+    return _numerics.vary_as(_numerics.constant(jnp.asarray(v.bound, reference.dtype)), reference)
 
 
 def either(
