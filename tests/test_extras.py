@@ -75,10 +75,10 @@ def closure(requirements):
                 todo += map(Requirement, EXTRAS.get(extra, []))
                 continue
             try:
-                asked = metadata.requires(name) or []
+                required = metadata.requires(name) or []
             except metadata.PackageNotFoundError:
                 continue  # of an extra that is not installed here
-            for r in map(Requirement, asked):
+            for r in map(Requirement, required):
                 if r.marker is None or r.marker.evaluate({"extra": extra}):
                     todo.append(r)
     return {name for name, _ in seen} - {"mvcl"}
@@ -114,21 +114,21 @@ def test_missing_package_error_names_the_extra():
     packages = ("augment", "data", "evaluation", "methods", "models", "report", "studies", "training", "cli")
     code = f"""
 import importlib, json
-said = {{}}
+errors = {{}}
 for name in {packages}:
     try:
         importlib.import_module("mvcl." + name)
     except ImportError as error:
-        said[name] = [str(error), isinstance(error, ValueError)]
-print(json.dumps(said))
+        errors[name] = [str(error), isinstance(error, ValueError)]
+print(json.dumps(errors))
 """
     code, out, err = without(NOT_BASE, code)
     assert code == 0, err
-    said = json.loads(out)
+    errors = json.loads(out)
     for name in packages:
         extra = "report" if name == "report" else "train"
         by = "the mvcl command" if name == "cli" else f"mvcl.{name}"
-        message, value_error = said[name]
+        message, value_error = errors[name]
         assert re.fullmatch(rf"{by} needs \w+: pip install 'mvcl\[{extra}\]'", message)
         assert value_error  # exit code 2 of the command, not 1
 
@@ -200,11 +200,11 @@ def guards(tree):
 def test_every_import_is_declared_and_guarded(path):
     """Each import is in the base, in the extra of its package's __init__, or in that of a `with` around it."""
     package = path.parent / "__init__.py" if path.parent != ROOT / "mvcl" else path
-    asked = [extra for extra in guards(ast.parse(package.read_text())).values() if extra]
+    guarded = [extra for extra in guards(ast.parse(package.read_text())).values() if extra]
     for (line, module), extra in guards(ast.parse(path.read_text())).items():
         if module == "mvcl" or module in sys.stdlib_module_names:
             continue
-        allowed = direct([*PROJECT["dependencies"], *(f"mvcl[{e}]" for e in (*asked, extra) if e)])
+        allowed = direct([*PROJECT["dependencies"], *(f"mvcl[{e}]" for e in (*guarded, extra) if e)])
         names = MODULES.get(module, {module})
         assert names & allowed, f"{path.name}:{line} imports {module} outside of its extra"
 

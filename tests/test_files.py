@@ -18,8 +18,8 @@ def test_an_error_keeps_the_old_file_and_no_temporary_file(tmp_path):
 
 
 def _fails(path):
-    with _files.replacing(path) as beside:
-        beside.write_text("half")
+    with _files.replacing(path) as temporary:
+        temporary.write_text("half")
         assert path.read_text() == "old"
         raise RuntimeError("later")
 

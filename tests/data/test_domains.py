@@ -192,8 +192,8 @@ def test_raises_on_bad_folders_and_options(tmp_path, rng, monkeypatch):
 
 def test_prepare_skips_and_logs_damaged_images(tmp_path, rng, capsys):
     write(tmp_path / "raw", rng)
-    torn = tmp_path / "raw" / "clipart" / "ant" / "clipart_002_train000001.png"
-    torn.write_bytes(torn.read_bytes()[:60])
+    truncated = tmp_path / "raw" / "clipart" / "ant" / "clipart_002_train000001.png"
+    truncated.write_bytes(truncated.read_bytes()[:60])
     splits = opened(tmp_path / "raw")
     with pytest.raises(data.CorruptExample, match=r"clipart_002_train000001\.png cannot be decoded"):
         [splits["clipart/train"].read(row, 0)[0] for row in range(12)]

@@ -263,11 +263,11 @@ def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys):
         PrepareEeg(source=raw, directory=out, max_corrupt=3).run()
     assert not list((tmp_path / "out").glob("*.array_record"))
     PrepareEeg(source=raw, directory=out, max_corrupt=6).run()
-    said = capsys.readouterr().err
+    err = capsys.readouterr().err
     for i in (0, 1, 2, 3, 7, 8):
-        assert f"tr0{i}-0001" in said
-    assert "no window of 30 s is scored" in said
-    assert "channel 1 of 6 is constant" in said
+        assert f"tr0{i}-0001" in err
+    assert "no window of 30 s is scored" in err
+    assert "channel 1 of 6 is constant" in err
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert [len(shard["skipped"]) for shard in manifest["shards"]] == [6]
     splits = Eeg(path=out, test_fraction=0.5).open()

@@ -208,11 +208,11 @@ def test_raises_on_unreadable_files(tmp_path, rng, monkeypatch):
         with pytest.raises(ValueError, match=r"data\.path must be a prepared folder"):
             data.Sentiment(path=path).open()
     archive = (tmp_path / "raw" / "all.npz").read_bytes()
-    (tmp_path / "torn.npz").write_bytes(archive[: len(archive) // 2])
+    (tmp_path / "truncated.npz").write_bytes(archive[: len(archive) // 2])
     with pytest.raises(ValueError, match=r"not a readable \.npz"):
-        data.Sentiment(path=str(tmp_path / "torn.npz")).open()
-    torn = tmp_path / "raw" / "npy" / "train" / "audio.npy"
-    torn.write_bytes(torn.read_bytes()[:200])
+        data.Sentiment(path=str(tmp_path / "truncated.npz")).open()
+    truncated = tmp_path / "raw" / "npy" / "train" / "audio.npy"
+    truncated.write_bytes(truncated.read_bytes()[:200])
     with pytest.raises(ValueError, match=r"audio\.npy is not a readable \.npy"):
         data.Sentiment(path=str(tmp_path / "raw" / "npy")).open()
     pickled.write_bytes(pickled.read_bytes()[:-100])

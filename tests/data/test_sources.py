@@ -152,7 +152,7 @@ def test_raises_on_pickled_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", train_images=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match=r"not a readable \.npz"):
         data.Arrays(path=str(tmp_path / "a.npz")).open()
-    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 torn")
+    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 truncated")
     with pytest.raises(ValueError, match=r"not a readable \.npz"):
         data.Arrays(path=str(tmp_path / "b.npz")).open()
 

@@ -89,7 +89,7 @@ class Browser:
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.reading], [], [], max(0, end - time.monotonic()))
             if not ready:
-                raise TimeoutError(f"chromium said nothing for {seconds} s")
+                raise TimeoutError(f"no message from chromium for {seconds} s")
             data = os.read(self.reading, 1 << 20)
             if not data:
                 raise EOFError(f"chromium ended with exit status {self.process.wait()}")
@@ -224,7 +224,7 @@ def test_several_runs_and_hostile_names(browser, make_run, tmp_path):
         ("</body>", '<link rel="stylesheet" href="http://127.0.0.1:9/a.css"></body>', "requests"),
         ("</body>", '<img src="http://127.0.0.1:9/a.png" alt=""></body>', "requests"),
         ("</body>", '<img src="no.png" alt=""></body>', "requests"),
-        ("</body>", '<img src="data:image/png;base64,iVBORw0KGgo=" alt="torn"></body>', "flat"),
+        ("</body>", '<img src="data:image/png;base64,iVBORw0KGgo=" alt="truncated"></body>', "flat"),
         ("</body>", '<svg class="plot" viewBox="0 0 9 9"></svg></body>', "flat"),
         ("<path ", "<nopath ", "flat"),
         ("</body>", '<div style="width: 2000px">x</div></body>', "wide"),

@@ -186,8 +186,8 @@ def test_runs_with_equal_names_get_different_names(make_run, tmp_path):
 )
 def test_lists_missing_or_damaged_files(run, tmp_path, name, remedy, section):
     content = (run / name).read_bytes()
-    torn = b"{" if name == "metrics.jsonl" else content[: len(content) // 2]
-    for damage in (None, torn, b"\x00\xff[1]", b""):
+    truncated = b"{" if name == "metrics.jsonl" else content[: len(content) // 2]
+    for damage in (None, truncated, b"\x00\xff[1]", b""):
         (run / name).unlink(missing_ok=True)
         if damage is not None:
             (run / name).write_bytes(damage)
@@ -220,13 +220,13 @@ def test_the_log_of_a_run_that_was_killed_and_resumed(tmp_path):
         {"step": 10, "loss": 8.0},
         {"step": 10, "knn": 0.5},
         {"step": 20, "loss": 7.0},
-        "torn",
+        "truncated",
         {"step": 10, "loss": 6.0},
         {"loss": 1.0},
         {"step": "30", "loss": 1.0},
         [1],
     ]
-    text = "\n".join('{"step": 2' if line == "torn" else json.dumps(line) for line in lines)
+    text = "\n".join('{"step": 2' if line == "truncated" else json.dumps(line) for line in lines)
     (tmp_path / "metrics.jsonl").write_text(text + '\n{"step": 40, "loss": NaN}\n{"step": 50, "lo')
     scalars = _read.read_run(tmp_path).scalars
     assert list(scalars) == [0, 10, 20, 40]
@@ -315,7 +315,7 @@ def test_tsne_uses_a_fixed_sample_of_a_large_split(rng, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("features", "says"),
+    ("features", "message"),
     [
         (np.ones((3, 4), np.float32), "at least 5 embeddings, got 3"),
         (
@@ -325,11 +325,11 @@ def test_tsne_uses_a_fixed_sample_of_a_large_split(rng, monkeypatch):
         (np.full((30, 4), np.nan, np.float32), "120 of the features are not finite"),
     ],
 )
-def test_explains_a_missing_embedding_plot(run, tmp_path, features, says):
+def test_explains_a_missing_embedding_plot(run, tmp_path, features, message):
     np.savez(
         run / "embeddings.npz", features=features, labels=np.zeros(len(features), int), class_names=["a"]
     )
-    assert says in page_of(run, out=tmp_path / "r.html").text
+    assert message in page_of(run, out=tmp_path / "r.html").text
 
 
 def test_many_classes_and_one_dimension(run, tmp_path, rng):

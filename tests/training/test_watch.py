@@ -42,7 +42,7 @@ def test_times_of_a_row_add_up(times):
     # 4 steps of 3 TFLOP in 6.4 s on 8 devices of 2 TFLOP/s
     assert row["model_flops_utilisation"] == pytest.approx(4 * 3 / (6.4 * 8 * 2))
     times.monotonic += 2.0
-    watch.restart(7)  # a checkpoint, say
+    watch.restart(7)  # such as after a checkpoint
     times.monotonic += 3.0
     assert watch.row(8)["seconds_step"] == pytest.approx(3.0)
 
