@@ -79,7 +79,7 @@ class Learner:
       after: (parameters, statistics, progress) -> statistics, called in the step after the parameter update; progress
         is the completed share of the run. None: no change.
       refresh: a periodic computation over the training split, or None.
-      one_encoder: whether `network` has one encoder for all views; else it has one for each view.
+      one_encoder: whether `network` has one encoder for all views; otherwise one per view.
       clusters: number of clusters that the method fits; 0 for none.
       start_from: (parameters, statistics, encoder) -> both with the encoder replaced by a trained one; None if
         unsupported.

@@ -1,4 +1,4 @@
-"""Pictures of a run's images and of the views that are drawn from them, for the report."""
+"""Training images and the views drawn from them, for the report."""
 
 from contextlib import closing
 from itertools import islice
@@ -12,7 +12,7 @@ from mvcl.training._run import Run
 
 
 def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> None:
-    """Write the first readable training images and the views of their first epoch as .npz; given views have none."""
+    """Write the first readable training images and their views of epoch 0 as .npz; nothing for given views."""
     split = run.splits["train"]
     if split.spec.given:
         return

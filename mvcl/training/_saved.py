@@ -132,7 +132,7 @@ def _named(value: Any) -> Iterator[Any]:
 
 
 def may_name(*named: Any) -> None:
-    """Let saved configs name these classes and functions too: for packages of mvcl that are built on training."""
+    """Allow saved configs to name these classes and functions too; for packages of mvcl that import mvcl.training."""
     _ADDED.update({path(item): item for item in named})
 
 
@@ -178,9 +178,9 @@ def _digest_of(named: Any) -> dict[str, str]:
 
 
 def digest(named: Any) -> str:
-    """16 hexadecimal digits of the source of a function or class and of all that it names in the user's own files.
+    """16 hexadecimal digits: a hash of the source of a function or class and of the user's code that it refers to.
 
-    The functions, classes and plain constants that its code refers to count, those of installed packages do not.
+    It covers functions, classes and plain constants of the user's files, not those of installed packages.
     """
     sources: dict[str, str] = {}
     _collect(named, sources)
@@ -189,7 +189,7 @@ def digest(named: Any) -> str:
 
 
 def _collect(named: Any, sources: dict[str, str]) -> None:
-    """Add the source of a function or class, and of what it refers to."""
+    """Add the source of a function or class, and of the user's code that it refers to."""
     sources[f"{named.__module__}:{named.__qualname__}"] = inspect.getsource(named)
     functions = (
         [named] if inspect.isfunction(named) else [f for f in vars(named).values() if inspect.isfunction(f)]
