@@ -111,7 +111,7 @@ def test_processes_share_corrupt_rows():
     assert reading.passed == {5, 9}
     with pytest.raises(
         data.CorruptExample,
-        match=r"example 14 cannot be read.*; corrupt example 3, .*--train.corrupt-limit is 2",
+        match=r"example 14 cannot be read.*; this is corrupt example 3, .*--train.corrupt-limit is 2",
     ):
         reading.add_shared([14])
 
