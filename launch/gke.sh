@@ -6,7 +6,7 @@
 #
 # --dry-run only prints the commands.
 #
-# Set here or in the environment:
+# To fill in, here or in the environment:
 #   IMAGE         image name with registry and tag; the cluster must be able to pull it
 #   NAME          of the run; --workdir is /share/runs/NAME
 #   ACCELERATOR, TOPOLOGY, CHIPS   labels of the TPU node pool, and chips per host

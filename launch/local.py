@@ -6,10 +6,10 @@
     python launch/local.py --processes 4 --gpus 8 -- mvcl train ...      # 2 GPUs for each
     python launch/local.py --processes 2 --dry-run -- mvcl train ...     # print the commands only
 
-The command is that of a single process; the script sets JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and
-JAX_PROCESS_ID to connect the processes. Each output line has the process number as a prefix, "[1] ". SIGTERM and
-Ctrl-C are forwarded once, so that the run saves a checkpoint. The exit code is that of the process that failed first
-(128 + signal number if a signal killed it), or 0. Needs only Python.
+To fill in: nothing. The command is that of a single process; the script sets JAX_COORDINATOR_ADDRESS,
+JAX_NUM_PROCESSES and JAX_PROCESS_ID to connect the processes. Each output line starts with the process number,
+"[1] ". SIGTERM and Ctrl-C are forwarded once, so that the run saves a checkpoint. The exit code is that of the process
+that failed first (128 + signal number if a signal killed it), or 0. Needs only Python.
 """
 
 import argparse

@@ -7,7 +7,7 @@
 #
 # --dry-run only prints the commands.
 #
-# Set here or in the environment:
+# To fill in, here or in the environment:
 #   PROJECT, ZONE   of your Google Cloud account; needs `gcloud auth login` and the enabled TPU API
 #   NAME            of the slice
 #   ACCELERATOR     type and number of chips:   gcloud compute tpus accelerator-types list --zone ZONE

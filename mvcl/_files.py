@@ -13,27 +13,27 @@ import numpy as np
 
 @contextmanager
 def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
-    """A temporary path beside `path`; on exit it replaces `path`, after an error it is deleted.
+    """A temporary path next to `path`; on exit it replaces `path`, after an error it is deleted.
 
     Args:
       path: the file to replace; readers see the old or the new content, never a part.
       sync: wait until the bytes are on disk, so that a power failure leaves no empty file.
     """
-    beside = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
-        yield beside
+        yield temporary
         if sync:
-            with open(beside, "rb+") as file:
+            with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes, *, sync: bool = True) -> None:
     """Write a file atomically, with `replacing`."""
-    with replacing(path, sync=sync) as beside:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+    with replacing(path, sync=sync) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def save_arrays(path: Path, **arrays: Any) -> None:

@@ -4,8 +4,7 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Most of the suite's time is compilation; the programs are small. What is measured of a program is measured with
-# XLA's own settings in the benchmarks.
+# Most of the suite's time is compilation of small programs. Benchmarks use XLA's default settings.
 os.environ["XLA_FLAGS"] = " ".join(
     [
         "--xla_backend_optimization_level=0",
@@ -25,12 +24,12 @@ jax.config.update("jax_enable_compilation_cache", False)  # see training.compila
 
 @pytest.fixture
 def x64():
-    """64-bit arithmetic for the length of one test."""
+    """64-bit arithmetic during one test."""
     with jax.enable_x64(True):
         yield
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """A generator of the same numbers in every test."""
+    """A random generator with a fixed seed."""
     return np.random.default_rng(0)

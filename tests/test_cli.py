@@ -1,4 +1,4 @@
-"""The command as a person types it: what it prints, and its exit codes."""
+"""The command line: output and exit codes."""
 
 import json
 import os
@@ -62,14 +62,14 @@ def test_train_prints_the_table_and_writes_the_report(trained, capsys):
     assert (trained / "report.html").stat().st_size > 10_000
 
 
-def test_a_saved_config_can_be_passed_back(trained, tmp_path, capsys):
+def test_trains_from_a_saved_config(trained, tmp_path, capsys):
     assert run("train", trained / "config.json", "--workdir", tmp_path / "b") == 0
     assert (tmp_path / "b" / "config.json").read_text() == (trained / "config.json").read_text()
     a, b = (json.loads((w / "evaluation.json").read_text()) for w in (trained, tmp_path / "b"))
     assert a == b
 
 
-def test_objectives_are_swapped_in_one_word(tmp_path):
+def test_chooses_objectives_by_name(tmp_path):
     options = [
         "objective:one_vs_rest",
         "objective.pair:info_nce",
@@ -109,7 +109,7 @@ def test_finetune_trains_the_whole_encoder(trained, capsys):
     assert results[0]["deviation"] is not None
 
 
-def test_dry_run_says_what_a_step_costs(capsys):
+def test_dry_run_prints_the_cost(capsys):
     assert run("train", "configs/digits.py", "--dry-run", *SMALL) == 0
     out = capsys.readouterr().out
     assert "32 examples x 2 views = 64 views" in out
@@ -122,7 +122,7 @@ def test_dry_run_without_the_data(capsys):
     assert "the data are missing" in capsys.readouterr().out
 
 
-def test_configs_are_listed_with_their_variants(capsys):
+def test_lists_configs_with_their_variants(capsys):
     assert run("configs") == 0
     lines = capsys.readouterr().out.splitlines()
     files = [line for line in lines if not line.startswith(" ")]
@@ -152,12 +152,12 @@ def test_configs_are_listed_without_jax():
         "configs -h",
     ],
 )
-def test_help_is_there(command, capsys):
+def test_prints_help(command, capsys):
     assert run(*command.split()) == 0
     assert "usage" in capsys.readouterr().out
 
 
-def test_help_of_a_config_explains_its_fields(capsys):
+def test_help_of_a_config_describes_its_fields(capsys):
     assert run("train", "configs/digits.py", "objective:mv_infonce", "--help") == 0
     out = capsys.readouterr().out
     for words in (
@@ -167,7 +167,7 @@ def test_help_of_a_config_explains_its_fields(capsys):
         "--views.policy.crop-scale",
     ):
         assert words in out
-    assert "--objective.symmetric" not in out  # that is another objective's
+    assert "--objective.symmetric" not in out  # an option of another objective
     help_of_temperature = out[out.index("--objective.temperature") :][:400]
     assert "positive" in help_of_temperature
 
@@ -193,8 +193,8 @@ def test_help_of_a_config_explains_its_fields(capsys):
         (["train", "configs/digits.py", "data:tfds", "--data.name", "cifar10"], "mvcl data prepare cifar10"),
         (["data", "prepare", "cifar10"], "mvcl[tensorflow]"),
         (["data", "fetch"], "mvcl data prepare"),
-        (["evaluate", "nowhere"], "not the folder of a run"),
-        (["report", "nowhere"], "not the folder of a run"),
+        (["evaluate", "nowhere"], "not a run folder"),
+        (["report", "nowhere"], "not a run folder"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_path):
@@ -208,17 +208,17 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_p
     assert not (tmp_path / "x" / "config.json").exists()
 
 
-def test_a_misspelt_option_names_the_nearest(capsys):
+def test_suggests_the_nearest_option(capsys):
     assert run("train", "configs/digits.py", "--train.batchsize", "3") == 2
     assert "--train.batch-size" in capsys.readouterr().err
 
 
-def test_debug_shows_where(capsys):
+def test_debug_prints_a_traceback(capsys):
     assert run("evaluate", "nowhere", "--debug") == 2
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_corrupt_image_at_run_time_is_exit_code_1(tmp_path, rng, capsys):
+def test_corrupt_image_has_exit_code_1(tmp_path, rng, capsys):
     from PIL import Image
 
     for part in ("train", "test"):

@@ -1,4 +1,4 @@
-"""Dependencies: the base is enough for three packages, and what lacks an extra names it."""
+"""Dependencies: three packages need the base only; errors name the missing extra."""
 
 import ast
 import json
@@ -21,7 +21,7 @@ MODULES: dict[str, set[str]] = {}  # top-level module -> distributions
 for module, names in metadata.packages_distributions().items():
     MODULES[module] = {canonicalize_name(name) for name in names}
 
-# A process that finds no module whose name is in HIDDEN.
+# A process in which the modules in HIDDEN cannot be imported.
 HIDE = """
 import sys
 
@@ -50,7 +50,7 @@ def without(hidden, code, *, cwd=ROOT):
 
 
 def direct(requirements):
-    """Distributions that requirements name, those of mvcl's own extras included."""
+    """Distributions named by requirements, including those of mvcl's extras."""
     found = set()
     for requirement in map(Requirement, requirements):
         if requirement.name == "mvcl":
@@ -61,7 +61,7 @@ def direct(requirements):
 
 
 def closure(requirements):
-    """Installed distributions that requirements come to, with what those require in turn."""
+    """Installed distributions of requirements and their dependencies."""
     seen: set[tuple[str, str]] = set()
     todo = [Requirement(r) for r in requirements]
     while todo:
@@ -88,7 +88,7 @@ BASE = closure(PROJECT["dependencies"])
 NOT_BASE = {module for module, names in MODULES.items() if not names & {*BASE, "mvcl", "setuptools", "pip"}}
 
 
-def test_losses_metrics_and_transport_work_with_the_base():
+def test_losses_metrics_and_transport_need_base_dependencies_only():
     assert {"flax", "tyro", "matplotlib", "grain", "PIL"} <= NOT_BASE
     code = """
 import numpy as np
@@ -105,12 +105,12 @@ print(float(losses.m3g(z)) > 0, float(losses.mv_dhel(z, 0.5)))
 """
     code, out, err = without(NOT_BASE, code)
     assert code == 0, err
-    # views that coincide: -(1 / 0.5 + log 6) for the six ordered pairs, log 3 for the others of each of three views
+    # coinciding views: -(1 / 0.5 + log 6) for the six ordered pairs, log 3 for the others of each of three views
     assert out.split()[0] == "True"
     assert float(out.split()[1]) == pytest.approx(3 * math.log(3) - 2 - math.log(6), abs=1e-5)
 
 
-def test_packages_name_the_extra_they_lack():
+def test_missing_package_error_names_the_extra():
     packages = ("augment", "data", "evaluation", "methods", "models", "report", "studies", "training", "cli")
     code = f"""
 import importlib, json
@@ -133,7 +133,7 @@ print(json.dumps(said))
         assert value_error  # exit code 2 of the command, not 1
 
 
-def test_the_command_without_its_extra_is_one_line():
+def test_command_without_its_extra_prints_one_line():
     code = (
         "sys.argv = ['mvcl', 'train', 'configs/digits.py']\nfrom mvcl.__main__ import main\nsys.exit(main())"
     )
@@ -147,7 +147,7 @@ def test_the_command_without_its_extra_is_one_line():
     assert re.fullmatch(r"mvcl: mvcl\.\w+ needs grain: pip install 'mvcl\[train\]'\n", err)
 
 
-def test_functions_name_the_extra_they_lack(tmp_path):
+def test_functions_name_the_missing_extra(tmp_path):
     for view in "ab":
         (tmp_path / f"{view}.csv").write_text("id,x\n0,1\n")
     code = """
@@ -198,7 +198,7 @@ def guards(tree):
     "path", sorted((ROOT / "mvcl").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT / "mvcl"))
 )
 def test_every_import_is_declared_and_guarded(path):
-    """In the base, in the extra that the package's own __init__ asks for, or in that of a `with` around it."""
+    """Each import is in the base, in the extra of its package's __init__, or in that of a `with` around it."""
     package = path.parent / "__init__.py" if path.parent != ROOT / "mvcl" else path
     asked = [extra for extra in guards(ast.parse(package.read_text())).values() if extra]
     for (line, module), extra in guards(ast.parse(path.read_text())).items():
@@ -206,10 +206,10 @@ def test_every_import_is_declared_and_guarded(path):
             continue
         allowed = direct([*PROJECT["dependencies"], *(f"mvcl[{e}]" for e in (*asked, extra) if e)])
         names = MODULES.get(module, {module})
-        assert names & allowed, f"{path.name}:{line} imports {module}, which no extra around it brings"
+        assert names & allowed, f"{path.name}:{line} imports {module} outside of its extra"
 
 
-def test_constraints_pin_what_the_extras_come_to():
+def test_constraints_pin_all_dependencies_of_the_extras():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!]+", line) for line in lines)
     pinned = {canonicalize_name(line.split("==")[0]) for line in lines}

@@ -1,4 +1,4 @@
-"""A file is seen whole or not at all."""
+"""Files are written atomically."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from mvcl import _files
 
 
-def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+def test_an_error_keeps_the_old_file_and_no_temporary_file(tmp_path):
     path = tmp_path / "a.txt"
     _files.write_whole(path, "old")
     with pytest.raises(RuntimeError, match="later"):

@@ -1,4 +1,4 @@
-"""Imports point one way, and a private module stays inside its package."""
+"""Imports point one way, and private modules are imported only in their package."""
 
 import ast
 import subprocess
@@ -51,10 +51,10 @@ def test_imports_point_one_way(path):
             continue
         assert target == home or target in allowed, f"{path.name} imports {name}"
         private = [part for part in inner if part.startswith("_") and not part.startswith("__")]
-        assert not private or target == home, f"{path.name} reaches into {name}"
+        assert not private or target == home, f"{path.name} imports the private {name}"
 
 
-def test_losses_need_no_data_stack():
+def test_losses_import_no_data_packages():
     code = "import sys, mvcl.losses; print(*sorted(m.split('.')[0] for m in sys.modules))"
     loaded = set(
         subprocess.run(

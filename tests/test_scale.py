@@ -1,4 +1,4 @@
-"""benchmarks/scale.py counts what can be counted by hand."""
+"""Counts of benchmarks/scale.py against manual counts."""
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +53,7 @@ def test_the_compiled_program():
     assert scale.compiled(text, D).bytes == BY_HAND
 
 
-def test_a_loop_that_the_data_ends_is_kept_apart():
+def test_counts_loops_of_unknown_length_separately():
     mesh = AbstractMesh((D,), ("data",), axis_types=(AxisType.Auto,))
 
     def local(x):
@@ -68,7 +68,7 @@ def test_a_loop_that_the_data_ends_is_kept_apart():
     assert (count.bytes, count.in_loops) == (2 * 40 * 7 / 8, 2 * 40 * 7 / 8)
 
 
-def test_an_unknown_collective_is_not_passed_over():
+def test_raises_on_an_unknown_collective():
     mesh = AbstractMesh((D,), ("data",), axis_types=(AxisType.Auto,))
     local = lambda x: lax.ragged_all_to_all(  # noqa: E731
         x, x, *(jnp.zeros(D, jnp.int32) for _ in range(4)), axis_name="data"
@@ -81,7 +81,7 @@ def test_an_unknown_collective_is_not_passed_over():
         scale.traced(jaxpr, D)
 
 
-def test_a_loss_as_xla_compiles_it():
+def test_counts_of_a_loss_equal_those_of_xla():
     numbers = scale.of_objective("mv_dhel", 3, 64, 8, D)
     assert numbers["bytes"] == pytest.approx(numbers["xla_bytes"], rel=1e-6)
     # 3 views gathered forward; backward 3 views again and 3 rows of log-sum-exps; and the scalars of the loss

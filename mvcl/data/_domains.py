@@ -98,7 +98,7 @@ class PrepareDomains:
 class DomainNet:
     """DomainNet, or any images of the same classes in several domains.
 
-    A training example is a class; its views are one image of it from each training domain, drawn anew each epoch, so a
+    A training example is a class; its views are one image of it from each training domain, drawn every epoch, so a
     batch of n has n classes. Classes that a training domain lacks are left out. `test` is the test list of the held-out
     domain, and each list is a split, such as real/train.
     """

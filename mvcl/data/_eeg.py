@@ -141,7 +141,7 @@ def read_physionet2018(folder: Path, name: str, channels: Sequence[str]) -> Reco
 
 
 def read_sleep_edfx(folder: Path, name: str, channels: Sequence[str]) -> Recording:
-    """The signals NAME (…-PSG.edf) with the hypnogram beside it, whose name shares the first 7 letters.
+    """The signals NAME (…-PSG.edf) with its hypnogram, whose file name has the same first 7 letters.
 
     Raises:
       CorruptExample: a file is truncated or not EDF, or there is not exactly one hypnogram.
@@ -152,7 +152,7 @@ def read_sleep_edfx(folder: Path, name: str, channels: Sequence[str]) -> Recordi
     hypnograms = sorted(path.parent.glob(f"{path.name[:7]}*-Hypnogram.edf"))
     if len(hypnograms) != 1:
         raise CorruptExample(
-            f"recording {path} has {len(hypnograms) or 'no'} hypnograms {path.name[:7]}*-Hypnogram.edf beside it"
+            f"recording {path} has {len(hypnograms) or 'no'} hypnograms {path.name[:7]}*-Hypnogram.edf in its folder"
         )
     try:
         for file in (path, hypnograms[0]):
@@ -331,7 +331,7 @@ def _recordings(source: Path, format: str) -> list[str]:
         names = sorted({path.stem for path in (*source.glob("*.hea"), *source.glob("*/*.hea"))})
         wanted = "*.hea files or folders with one each"
     if not names:
-        raise ValueError(f"{source} holds no {wanted}, so no recordings of {format}")
+        raise ValueError(f"{source} has no {wanted}, so no recordings of {format}")
     return names
 
 

@@ -33,7 +33,7 @@ class Folder:
         if (root / "train").is_dir() and test is not None:
             parts = {"train": _image_files(root / "train"), "test": _image_files(test)}
         elif (root / "train").is_dir():
-            raise ValueError(f"{root} has a train folder but no test or val folder beside it")
+            raise ValueError(f"{root} has a train folder but no test or val folder")
         else:
             files = _image_files(root)
             parts = {

@@ -141,8 +141,8 @@ def _write_shard(
         left.unlink()
     items: list[dict[str, Any]] = []
     skipped: list[list[str]] = []
-    with _files.replacing(path) as beside:
-        writer = ArrayRecordWriter(str(beside), "group_size:1")  # one record per chunk, for random access
+    with _files.replacing(path) as temporary:
+        writer = ArrayRecordWriter(str(temporary), "group_size:1")  # one record per chunk, for random access
         try:
             for name in names:
                 item = None
@@ -163,7 +163,7 @@ def _write_shard(
                     items.append({"name": name, "count": len(item.records), **item.facts})
         finally:
             writer.close()
-        size, checksum = beside.stat().st_size, _checksum(beside)
+        size, checksum = temporary.stat().st_size, _checksum(temporary)
     return {"file": path.name, "bytes": size, "sha256": checksum, "items": items, "skipped": skipped}
 
 
@@ -243,14 +243,14 @@ def _manifest(directory: Path, kind: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a manifest ({error}); prepare the folder again") from error
     raise ValueError(
-        f"{directory} holds {manifest['kind']} in format {manifest['format']}; wanted is {kind} in format {_FORMAT}"
+        f"{directory} has {manifest['kind']} in format {manifest['format']}, expected {kind} in format {_FORMAT}"
     )
 
 
 def _check_shard(shard: Mapping[str, Any]) -> None:
     """Validate the facts of a shard, since a folder may come from elsewhere."""
     if Path(shard["file"]).name != shard["file"]:
-        raise ValueError(f"its shard {shard['file']!r} lies elsewhere")
+        raise ValueError(f"its shard {shard['file']!r} is outside of the folder")
     numbers = [shard["bytes"], *(item["count"] for item in shard["items"])]
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
         raise ValueError(f"the sizes of {shard['file']} must be numbers")

@@ -77,8 +77,8 @@ class Split:
       labels: (N,) int32 class numbers, or float32 targets of a regression.
       class_names: name of each class; () for a regression.
       spec: specification of an example.
-      read: (row, epoch) -> the arrays of an example, as `spec` says; raises `CorruptExample` if it cannot be read.
-        Thread-safe. Only sources that draw images per epoch use the epoch.
+      read: (row, epoch) -> the arrays of an example, as specified by `spec`; raises `CorruptExample` if it cannot be
+        read. Thread-safe. Only sources that draw images per epoch use the epoch.
       arrays: all N rows of each array, if they are in memory.
       present: (N, k) bool, False where a given view is missing, whose array may contain NaN; None: none is missing.
       groups: (N,) int32 subject or speaker of each example; held-out parts consist of whole groups.

@@ -42,7 +42,7 @@ class Synthetic:
     """Number of subjects or speakers per split; none is in two splits. 0: none."""
     domains: tuple[str, ...] = ()
     """Names of image domains: a training example is then a class, with one image from each domain except the last,
-    drawn anew each epoch; `test` is the last domain; DOMAIN/train and DOMAIN/test are splits too."""
+    drawn every epoch; `test` is the last domain; DOMAIN/train and DOMAIN/test are splits too."""
     transfer: bool = False
     """Also provide the splits transfer/train and transfer/test, drawn independently."""
     seed: int = 0

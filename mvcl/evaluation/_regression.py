@@ -57,12 +57,14 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
         "Pearson": float(np.mean((p - p.mean()) * (t - t.mean())) / spread) if spread > 0 else 0.0,
     }
     signed = t != 0
-    for name, said, true in (
+    for name, predicted, true in (
         ("non-negative", p >= 0, t >= 0),
         ("positive", p[signed] > 0, t[signed] > 0),
     ):
-        found[f"accuracy {name}"] = float(np.mean(said == true)) if len(true) else float("nan")
-        found[f"F1 {name}"] = float(f1_score(true, said, average="weighted")) if len(true) else float("nan")
+        found[f"accuracy {name}"] = float(np.mean(predicted == true)) if len(true) else float("nan")
+        found[f"F1 {name}"] = (
+            float(f1_score(true, predicted, average="weighted")) if len(true) else float("nan")
+        )
     return found
 
 

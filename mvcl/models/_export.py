@@ -76,8 +76,8 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
     }
     path = Path(path)
     try:
-        with _files.replacing(path) as beside:
-            save_file(tensors, beside, metadata)
+        with _files.replacing(path) as temporary:
+            save_file(tensors, temporary, metadata)
     except SafetensorError as error:  # raised for a full disk or a missing folder
         raise OSError(f"cannot write {path}: {error}") from error
 

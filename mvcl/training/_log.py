@@ -68,9 +68,9 @@ class Log:
                 self._board.add_scalar(name, value, step, walltime=values["time"])
         left = (self._steps - step) / rate
         width = len(str(self._steps))
-        beside = f" (chance {values['chance']:.4f})" if "chance" in values else ""
+        chance = f" (chance {values['chance']:.4f})" if "chance" in values else ""
         text = (
-            f"step {step:>{width}}/{self._steps}  loss {values['loss']:.4f}{beside}  "
+            f"step {step:>{width}}/{self._steps}  loss {values['loss']:.4f}{chance}  "
             f"rank {values['effective_rank']:.1f}  {rate * self._views:,.0f} views/s  {_clock(left)} left"
         )
         if self._terminal:

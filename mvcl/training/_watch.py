@@ -151,7 +151,7 @@ class Heartbeat:
             "unix_time": round(wall, 3),
             "process": os.getpid(),
         }
-        # A failed heartbeat does not stop a run: a full disk also fails the checkpoint, whose error says what to do.
+        # A failed heartbeat does not stop a run: a full disk also fails the checkpoint, whose error names the remedy.
         try:
             _files.write_whole(self._path, json.dumps(beat) + "\n", sync=False)
         except OSError as error:

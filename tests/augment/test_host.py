@@ -1,4 +1,4 @@
-"""Crops on the host: Pillow's resize of a box that depends on (seed, epoch, index, view) alone."""
+"""Crops on the host: Pillow's resize of a box that depends on (seed, epoch, index, view) only."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ PHOTOGRAPH = load_sample_images().images[0]
 POLICY = augment.policy("simclr", image_size=24)
 
 
-def test_the_same_place_gives_the_same_crops():
+def test_crops_are_deterministic():
     image = Image.fromarray(PHOTOGRAPH)
     crops = augment.host_crop(image, [POLICY] * 4, 1, 2, 3)
     assert crops.shape == (4, 24, 24, 3)
@@ -24,7 +24,7 @@ def test_the_same_place_gives_the_same_crops():
 
 
 def test_crops_are_boxes_of_the_image():
-    """On ramps of x and y a crop's mean colours give its centre, its spread gives its sides."""
+    """On ramps of x and y, a crop's mean colours give its centre and their spread its sides."""
     rows, columns = np.meshgrid(np.arange(200), np.arange(240), indexing="ij")
     ramp = np.stack([columns, rows, 0 * rows], -1).astype(np.uint8)
     policy = augment.policy("simclr", image_size=10, crop_scale=(0.25, 0.5))
@@ -53,7 +53,7 @@ def test_evaluation_and_one_channel():
     assert augment.host_crop(image.convert("RGBA"), [POLICY], 0, 0, 0).shape == (1, 24, 24, 3)
 
 
-def test_refusals():
+def test_raises_on_bad_input():
     with pytest.raises(
         ValueError, match=r"image must be \(height, width, 1 or 3\) uint8, got \(5, 5\) float64"
     ):

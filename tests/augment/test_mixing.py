@@ -1,4 +1,4 @@
-"""Mixup, CutMix, erasing and smoothing against numpy, and the laws they are drawn from."""
+"""Mixup, CutMix, erasing and smoothing against numpy, and the distributions of their draws."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ def batch(rng):
     return images, np.eye(4, dtype=np.float32)[[0, 1, 2, 3, 1]], np.array([3, 0, 1, 4, 2])
 
 
-def test_mixup_blends_with_the_partner(batch):
+def test_mixup_blends_with_the_permuted_batch(batch):
     x, y, order = batch
     mixed, targets = augment.mixup(x, y, order, 0.3)
     for i, j in enumerate(order):
@@ -73,7 +73,7 @@ def test_random_mix_without_alphas_keeps_the_batch(batch):
         augment.random_mix(jax.random.key(0), x, y, -1.0, 0.0)
 
 
-def test_erasing_is_a_rectangle_within_its_ranges():
+def test_erases_a_rectangle_within_its_ranges():
     image = jnp.full((40, 60, 3), 7.0)
     keys = jax.random.split(jax.random.key(1), 400)
     erased = np.asarray(jax.vmap(lambda key: augment.random_erasing(key, image, 0.6))(keys))
@@ -94,7 +94,7 @@ def test_erasing_is_a_rectangle_within_its_ranges():
     assert abs(noise.std() - 1) < 0.02
 
 
-def test_a_policy_that_erases_draws_the_same_view_around_the_hole(rng):
+def test_erasing_does_not_change_the_rest_of_the_view(rng):
     image = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
     plain = augment.simclr(0.5, image_size=16)
     erasing = augment.simclr(0.5, image_size=16, erase_probability=1.0)
@@ -110,5 +110,5 @@ def test_smoothing_spreads_over_all_classes():
         [[0.05, 0.05, 0.85, 0.05], [0.85, 0.05, 0.05, 0.05]],
         rtol=1e-6,
     )
-    with pytest.raises(ValueError, match=r"smoothing must lie in \[0, 1\), got 1.0"):
+    with pytest.raises(ValueError, match=r"smoothing must be in \[0, 1\), got 1.0"):
         augment.smooth_targets(np.array([0]), 2, 1.0)

@@ -98,7 +98,7 @@ def test_crop_of_the_whole_at_its_size_is_the_image():
     np.testing.assert_allclose(whole, image.astype(np.float32) / 255, atol=1e-7)
 
 
-def test_one_program_serves_every_box():
+def test_compiles_once_for_all_boxes():
     traces = []
 
     @jax.jit
@@ -158,7 +158,7 @@ def test_hue_of_pure_colours_by_hand():
 
 @each_image
 @pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 1.7, 4.0, 12.0])
-def test_blur_is_pillow_to_the_bit(image, sigma):
+def test_blur_equals_pillow_exactly(image, sigma):
     expected = pillow(image).filter(ImageFilter.GaussianBlur(sigma))
     assert difference(augment.gaussian_blur(image, sigma), expected) < 1e-4
 
@@ -184,14 +184,14 @@ def test_histogram_operations(image):
     assert difference(augment.equalize(image), ImageOps.equalize(pillow(image))) < 1e-4
 
 
-def test_a_constant_channel_is_kept():
+def test_keeps_a_constant_channel():
     constant = np.full((6, 7, 3), 77, np.uint8)
     assert difference(augment.autocontrast(constant), constant) < 1e-4
     assert difference(augment.equalize(constant), constant) < 1e-4
 
 
 @each_image
-def test_moves(image):
+def test_affine_operations(image):
     height, width = image.shape[:2]
     source = pillow(image)
 
@@ -246,7 +246,7 @@ def test_rand_augment_operations_by_traced_number(name, sign):
 
 
 @pytest.mark.parametrize("name", ["small", "grey noise"])
-def test_color_jitter_is_its_steps_in_the_given_order(name):
+def test_color_jitter_applies_its_steps_in_order(name):
     image = IMAGES[name]
     steps = (augment.brightness, augment.contrast, augment.saturation, augment.hue)
     amounts = (1.4, 0.6, 1.7, 0.2)
@@ -263,7 +263,7 @@ def test_color_jitter_is_its_steps_in_the_given_order(name):
         np.testing.assert_allclose(ours_without, without, atol=2e-6)
 
 
-def test_one_channel_has_no_colour():
+def test_colour_operations_keep_one_channel():
     image = IMAGES["digit"].astype(np.float32) / 255
     for kept in (augment.saturation(image, 0.3), augment.hue(image, 0.4), augment.grayscale(image)):
         np.testing.assert_array_equal(kept, image)
@@ -290,7 +290,7 @@ def test_vmap_over_images_and_parameters():
         np.testing.assert_allclose(together, one_by_one, atol=1e-6)
 
 
-def test_refusals():
+def test_raises_on_bad_input():
     with pytest.raises(ValueError, match=r"image must be \(height, width, channels\) .* got \(8, 8\)"):
         augment.contrast(np.zeros((8, 8), np.float32), 1.0)
     with pytest.raises(ValueError, match=r"1 or 3 channels, got \(8, 8, 4\)"):

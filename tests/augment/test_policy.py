@@ -1,4 +1,4 @@
-"""Policies: the published parameters, overrides, and what is refused."""
+"""Policies: published parameters, overrides, errors."""
 
 import dataclasses
 
@@ -52,7 +52,7 @@ def test_moco_v2():
 
 
 @pytest.mark.parametrize("name", augment.POLICIES)
-def test_every_policy_takes_overrides_of_every_kind(name):
+def test_every_policy_accepts_overrides(name):
     changed = augment.policy(name, image_size=40, hue=0.25, crop_scale=(0.3, 0.9), rand_augment_ops=2)
     assert (changed.image_size, changed.hue, changed.crop_scale, changed.rand_augment_ops) == (
         40,
@@ -76,7 +76,7 @@ def test_the_command_line_shows_and_sets_every_field(capsys):
     assert "Probability of a horizontal flip" in shown
 
 
-def test_refusals():
+def test_raises_on_bad_input():
     with pytest.raises(
         ValueError, match=r"policy must be one of simclr, .* got 'simcrl' \(nearest: simclr\)"
     ):

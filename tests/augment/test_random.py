@@ -1,4 +1,4 @@
-"""Random operations: the distribution of what is drawn; a coin that falls the other way changes nothing."""
+"""Random operations: distributions of the draws; operations that are not drawn change nothing."""
 
 import math
 
@@ -17,7 +17,7 @@ def keys(n):
 
 
 def loops_of_random_box(draws, height, width, scale, ratio):
-    """torchvision's ten tries, one after another."""
+    """torchvision's ten tries."""
     for share, aspect, x, y in draws.T:
         area = height * width * (scale[0] + (scale[1] - scale[0]) * share)
         aspect = math.exp(math.log(ratio[0]) + (math.log(ratio[1]) - math.log(ratio[0])) * aspect)
@@ -39,7 +39,7 @@ def loops_of_random_box(draws, height, width, scale, ratio):
     ("height", "width", "scale"),
     [(32, 32, (0.08, 1.0)), (8, 8, (0.5, 1.0)), (37, 90, (0.5, 1.0)), (40, 10, (0.9, 1.0))],
 )
-def test_random_box_is_torchvisions(height, width, scale):
+def test_random_box_equals_torchvision(height, width, scale):
     ratio = (3 / 4, 4 / 3)
     boxes = jax.vmap(lambda key: augment.random_box(key, height, width, scale, ratio))(keys(400))
     draws = jax.vmap(lambda key: jax.random.uniform(key, (40,)))(keys(400))
@@ -51,7 +51,7 @@ def test_random_box_is_torchvisions(height, width, scale):
     assert (boxes[:, 3] <= height).all()
 
 
-def test_a_long_image_falls_back_to_its_centre():
+def test_long_image_gives_the_central_box():
     """No box of nearly the whole area has a ratio of at least 3/4 in 10 x 40: the central 10 x 13."""
     box = augment.random_box(jax.random.key(0), 40, 10, (0.95, 1.0), (3 / 4, 4 / 3))
     np.testing.assert_array_equal(box, [0, 13, 10, 26])
@@ -71,7 +71,7 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_coins(name):
+def test_probabilities(name):
     """At probability 0.3 over 4000 keys, within 5 standard deviations of 1200, and nothing in between."""
     random, fixed = OPERATIONS[name]
     drawn = jax.vmap(lambda key: random(key, IMAGE, 0.3))(keys(4000))
@@ -81,8 +81,8 @@ def test_coins(name):
     assert abs(changed.sum() - 1200) < 5 * math.sqrt(4000 * 0.3 * 0.7)
 
 
-def test_jitter_factors_and_turns():
-    """Two greys grow apart by the contrast factor, uniform in [0.5, 1.5]; a pure red turns by up to 0.1."""
+def test_distribution_of_jitter_factors_and_hue():
+    """The contrast factor of two greys is uniform in [0.5, 1.5]; the hue of a pure red rotates by up to 0.1."""
     greys = np.array([[[0.4] * 3, [0.6] * 3]], np.float32)
     drawn = jax.vmap(lambda key: augment.random_color_jitter(key, greys, 1.0, 0.0, 0.5, 0.0, 0.0))(keys(3000))
     factor = (drawn[:, 0, 1, 0] - drawn[:, 0, 0, 0]) / 0.2
@@ -92,7 +92,7 @@ def test_jitter_factors_and_turns():
     assert (quantiles <= 1.5 + 1e-5).all()
     red = np.array([[[1.0, 0.0, 0.0]]], np.float32)
     drawn = jax.vmap(lambda key: augment.random_color_jitter(key, red, 1.0, 0.0, 0.0, 0.0, 0.1))(keys(3000))
-    # Towards yellow the green grows by 6 for a turn, towards magenta the blue does.
+    # Green increases by 6 per turn towards yellow, blue towards magenta.
     turn = (drawn[:, 0, 0, 1] - drawn[:, 0, 0, 2]) / 6
     # Turns are cut to steps of 1/255, and H once more.
     assert abs(turn.max() - 0.1) < 2 / 255
@@ -101,7 +101,7 @@ def test_jitter_factors_and_turns():
 
 
 def test_jitter_order_is_uniform():
-    """Brightness (to at most 0.4 of it) and contrast do not commute: each comes first half of the time."""
+    """Brightness (to at most 0.4 of it) and contrast do not commute: each is first half of the time."""
     image = np.array([[[0.9] * 3, [0.1] * 3]], np.float32)
     sixth = jax.vmap(lambda key: jnp.argsort(jax.random.uniform(key, (9,))[1:5]))(keys(4000))
     drawn = jax.vmap(lambda key: augment.random_color_jitter(key, image, 1.0, 0.6, 0.6, 0.0, 0.0))(keys(4000))
@@ -122,7 +122,7 @@ def test_jitter_order_is_uniform():
 
 
 def test_blur_sigma_covers_its_range():
-    """The centre of a blurred point falls from 1 as sigma grows; sigma is read off a table of it."""
+    """The centre of a blurred point decreases with sigma; a table of it gives sigma."""
     point = np.zeros((15, 15, 1), np.float32)
     point[7, 7] = 1
     drawn = jax.vmap(lambda key: augment.random_blur(key, point, 0.7, (0.5, 2.0), 15))(keys(2000))[:, 7, 7, 0]
@@ -136,8 +136,8 @@ def test_blur_sigma_covers_its_range():
     )
 
 
-def test_rand_augment_is_operations_in_a_row():
-    """Two operations of one key: each of the 14 x 2 pairs is tried for the drawn result."""
+def test_rand_augment_applies_consecutive_operations():
+    """Two operations of one key: compares the result with each of the 14 x 2 pairs."""
     image = np.random.default_rng(1).integers(0, 256, (18, 18, 3)).astype(np.float32) / 255
     numbers, signs = np.repeat(np.arange(14), 2), np.tile([-1.0, 1.0], 14)
     step = jax.jit(
@@ -147,7 +147,7 @@ def test_rand_augment_is_operations_in_a_row():
     single = np.asarray(jax.vmap(lambda key: augment.rand_augment(key, image, 1, 30.0))(keys(600)))
     nearest = np.stack([np.abs(single - x).max((1, 2, 3)) for x in once], 1)
     assert nearest.min(1).max() < 1e-5
-    # 600 draws of 14: every operation comes up, each within 5 standard deviations of 600/14.
+    # 600 draws of 14: every operation occurs, each within 5 standard deviations of 600/14.
     counts = np.bincount(numbers[nearest.argmin(1)], minlength=14)
     assert abs(counts - 600 / 14).max() < 5 * math.sqrt(600 / 14)
     twice = np.concatenate([step(x, numbers, signs) for x in once])

@@ -1,4 +1,4 @@
-"""Views are functions of (seed, epoch, index, view), whatever the batch, the devices and the pieces."""
+"""Views are functions of (seed, epoch, index, view), independent of batch, devices and pieces."""
 
 import math
 import re
@@ -30,22 +30,22 @@ def views():
     return draw([EVERYTHING] * 3)
 
 
-def test_a_view_is_its_own_function(views):
-    """One view at a time, from its key alone."""
+def test_view_depends_on_its_key_only(views):
+    """One view at a time, from its key only."""
     apply = jax.jit(lambda key, image: augment.apply_policy(EVERYTHING, key, image))
     for i, v in [(0, 0), (3, 2), (15, 1)]:
         alone = apply(augment.view_key(5, EPOCH[i], INDEX[i], v), IMAGES[i])
         np.testing.assert_allclose(views[i, v], alone, atol=2e-5)
 
 
-def test_the_batch_around_an_example_does_not_matter(views):
+def test_views_do_not_depend_on_the_rest_of_the_batch(views):
     rows = np.array([9, 2, 2, 14, 0])
     np.testing.assert_allclose(
         draw([EVERYTHING] * 3, IMAGES[rows], 5, EPOCH[rows], INDEX[rows]), views[rows], atol=2e-5
     )
 
 
-def test_seed_epoch_index_and_view_each_matter(views):
+def test_views_depend_on_seed_epoch_index_and_view(views):
     assert np.abs(draw([EVERYTHING] * 3, seed=6) - views).max((2, 3, 4)).min() > 0.01
     assert np.abs(draw([EVERYTHING] * 3, epoch=EPOCH + 1) - views).max((2, 3, 4)).min() > 0.01
     assert np.abs(draw([EVERYTHING] * 3, index=INDEX + 1) - views).max((2, 3, 4)).min() > 0.01
@@ -54,7 +54,7 @@ def test_seed_epoch_index_and_view_each_matter(views):
     assert len({tuple(np.asarray(key).tolist()) for key in keys}) == 2 * 3 * 4 * 5
 
 
-def test_view_keys_do_not_follow_the_default_generator():
+def test_view_keys_do_not_depend_on_the_default_generator():
     expected = jax.random.key_data(augment.view_key(1, 2, 3, 4))
     with jax.default_prng_impl("rbg"):
         np.testing.assert_array_equal(jax.random.key_data(augment.view_key(1, 2, 3, 4)), expected)
@@ -99,8 +99,8 @@ def on_devices(devices):
 
 
 @pytest.mark.parametrize("pieces", [False, True])
-def test_devices_share_the_work_and_agree(views, pieces, monkeypatch):
-    """Each device computes its own rows and gathers none; all counts of devices give the same bits."""
+def test_devices_share_the_work_with_equal_results(views, pieces, monkeypatch):
+    """Each device computes its rows and gathers none; all numbers of devices give the same bits."""
     if pieces:
         monkeypatch.setattr("mvcl.augment._views._CACHE_BYTES", 1)
     results = {devices: on_devices(devices) for devices in (1, 2, 8)}
@@ -114,8 +114,8 @@ def test_devices_share_the_work_and_agree(views, pieces, monkeypatch):
             assert collective not in compiled.as_text()
 
 
-def test_the_order_of_axes_that_computes_everything_everywhere_is_caught():
-    """The check above can fail: views first and flattened, each of 8 devices does more than its share."""
+def test_work_check_detects_views_first_order():
+    """The check above can fail: with views first, each of 8 devices does more than its share."""
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     rows = NamedSharding(mesh, PartitionSpec("data"))
     weights = np.ones((12, 12), np.float32)
@@ -130,7 +130,7 @@ def test_the_order_of_axes_that_computes_everything_everywhere_is_caught():
 
 
 def test_crops_made_on_the_host(views):
-    """Rank 5: the crop is given; all else of the view is drawn as it would be."""
+    """Rank 5: the crop is given; the rest of the view is drawn as usual."""
     size = 12
     boxes = np.array([0, 0, size, size], np.float32)
     crops = np.random.default_rng(1).integers(0, 256, (16, 2, size, size, 3), dtype=np.uint8)
@@ -164,7 +164,7 @@ def test_one_channel_and_float_input():
     assert drawn.max() <= 1
 
 
-def test_refusals():
+def test_raises_on_bad_input():
     zeros = np.zeros(16, int)
     for policies, images, message in [
         ([], IMAGES, r"policies must be at least one and share an image_size, got sizes \[\]"),

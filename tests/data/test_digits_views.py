@@ -1,4 +1,4 @@
-"""The descriptions of the digits against loops and closed forms. (scikit-image gives the same, see the module.)"""
+"""Feature tables of the digits against loops and closed forms. (scikit-image gives the same, see the module.)"""
 
 import numpy as np
 import pytest
@@ -27,14 +27,14 @@ def test_views():
 def test_hog_of_a_ramp():
     ramp = np.tile(np.arange(8.0), (1, 8, 1))  # rises to the right: every gradient points at 0 degrees
     found = described.hog(ramp).reshape(4, 9)
-    np.testing.assert_allclose(found[:, 0], 0.5, rtol=1e-5)  # four equal cells of unit length together
+    np.testing.assert_allclose(found[:, 0], 0.5, rtol=1e-5)  # four equal cells with unit length in total
     np.testing.assert_array_equal(found[:, 1:], 0)
     np.testing.assert_allclose(described.hog(ramp.transpose(0, 2, 1)).reshape(4, 9)[:, 4], 0.5, rtol=1e-5)
 
 
 def test_lbp_of_a_flat_image_and_a_dot():
     flat = described.lbp(np.ones((1, 8, 8))).reshape(4, 10)
-    # Of a cell's 16 pixels 9 lie inside, all 8 neighbours equal; 6 at an edge see 5 of 8; the corner sees 3.
+    # Of a cell's 16 pixels, 9 are inside with 8 equal neighbours, 6 at an edge have 5 of 8, the corner has 3.
     np.testing.assert_allclose(flat, np.tile([0, 0, 0, 1, 0, 6, 0, 0, 9, 0], (4, 1)) / 16)
     dot = np.zeros((1, 8, 8))
     dot[0, 1, 1] = 1

@@ -69,7 +69,7 @@ def test_every_list_is_a_split(tmp_path, rng, prepared):
     }
 
 
-def test_an_example_is_one_image_of_its_class_from_each_seen_domain(tmp_path, rng):
+def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, rng):
     pixels = write(tmp_path, rng)
     train = opened(tmp_path, draw_seed=3)["train"]
     assert (train.labels.tolist(), train.spec.view_names, train.class_names) == (
@@ -94,7 +94,7 @@ def test_an_example_is_one_image_of_its_class_from_each_seen_domain(tmp_path, rn
     assert draws(other) != draws(train)
 
 
-def test_a_batch_is_n_classes_with_an_image_of_each_domain(tmp_path, rng):
+def test_batch_has_n_classes_with_an_image_per_domain(tmp_path, rng):
     pixels = write(tmp_path, rng)
     train = opened(tmp_path)["train"]
     corner = lambda views, epoch, index: np.stack([view[:4, :4] for view in views])  # noqa: E731
@@ -108,7 +108,7 @@ def test_a_batch_is_n_classes_with_an_image_of_each_domain(tmp_path, rng):
                 assert any((view == x).all() for x in known)
 
 
-def test_classes_that_a_seen_domain_lacks_are_not_trained_on(tmp_path, rng):
+def test_omits_classes_missing_in_a_training_domain(tmp_path, rng):
     write(tmp_path, rng, without={("quickdraw", "train", "alarm_clock")})
     splits = opened(tmp_path)
     assert splits["train"].labels.tolist() == [0, 2]
@@ -120,7 +120,7 @@ def test_classes_that_a_seen_domain_lacks_are_not_trained_on(tmp_path, rng):
         opened(tmp_path, classes=("alarm_clock", "alarm_clock"))
 
 
-def test_none_held_out(tmp_path, rng):
+def test_without_a_held_out_domain(tmp_path, rng):
     write(tmp_path, rng)
     splits = data.DomainNet(path=str(tmp_path), domains=DOMAINS, held_out="").open()
     assert splits["train"].spec.view_names == DOMAINS
@@ -153,7 +153,7 @@ def test_none_held_out(tmp_path, rng):
         ),
     ],
 )
-def test_bad_lines_are_refused(tmp_path, rng, line, message):
+def test_raises_on_bad_lines(tmp_path, rng, line, message):
     write(tmp_path, rng)
     with open(tmp_path / "real_test.txt", "a") as file:
         file.write(line + "\n")
@@ -161,7 +161,7 @@ def test_bad_lines_are_refused(tmp_path, rng, line, message):
         opened(tmp_path)
 
 
-def test_bad_folders_and_options_are_refused(tmp_path, rng, monkeypatch):
+def test_raises_on_bad_folders_and_options(tmp_path, rng, monkeypatch):
     write(tmp_path / "raw", rng)
     with pytest.raises(ValueError, match=r"data\.path must be DomainNet's folder, got '.*none'"):
         data.DomainNet(path=str(tmp_path / "none")).open()
@@ -190,7 +190,7 @@ def test_bad_folders_and_options_are_refused(tmp_path, rng, monkeypatch):
         opened(tmp_path / "raw")
 
 
-def test_torn_images_are_named_and_passed_over_when_prepared(tmp_path, rng, capsys):
+def test_prepare_skips_and_logs_damaged_images(tmp_path, rng, capsys):
     write(tmp_path / "raw", rng)
     torn = tmp_path / "raw" / "clipart" / "ant" / "clipart_002_train000001.png"
     torn.write_bytes(torn.read_bytes()[:60])
@@ -254,7 +254,7 @@ def test_a_transfer_set_has_its_official_splits(tmp_path):
         data.Transfer(name="cars").open()
 
 
-def test_the_nine_are_known_to_tfds():
+def test_tfds_has_the_transfer_sets():
     known = tfds.list_builders(with_community_datasets=False)
     assert len(data.TRANSFER) == 9
     assert tuple(data.TRANSFER) == _transfer.TransferName.__args__
@@ -267,6 +267,6 @@ def test_the_nine_are_known_to_tfds():
         assert data.expected(data.Transfer(name=name)).classes == transfer.classes
 
 
-def test_preparing_the_nine_asks_for_tensorflow_once(tmp_path):
+def test_preparing_transfer_sets_names_the_tensorflow_extra(tmp_path):
     with pytest.raises(ValueError, match=r"preparing caltech101 needs tensorflow.*mvcl\[tensorflow\]"):
         data.PrepareTransfer(directory=str(tmp_path)).run()

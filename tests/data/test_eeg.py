@@ -14,7 +14,9 @@ from mvcl.data import _eeg, _shards
 from mvcl.data._eeg import CHANNELS, STAGES, Eeg, PrepareEeg, Recording, windows
 
 SIX = CHANNELS["physionet2018"]
-SINE = 1.349 / math.sqrt(2)  # quartiles of A sin lie at ±A/sqrt(2), so scaled by IQR/1.349 its peak is this
+SINE = 1.349 / math.sqrt(
+    2
+)  # quartiles of A sin are ±A/sqrt(2), so this is its peak after scaling by IQR/1.349
 
 
 def sine(frequency, seconds, rate, amplitude=40.0, offset=7.0):
@@ -22,7 +24,7 @@ def sine(frequency, seconds, rate, amplitude=40.0, offset=7.0):
 
 
 def write_physionet(root, name, seconds=270, rate=200, stages=((15, "W"), (75, "N1"), (165, "R")), scale=1.0):
-    """A record as the challenge has it: signals in a MATLAB file under a WFDB header, stages among arousals."""
+    """A record in the challenge's layout: signals in a MATLAB file with a WFDB header, stages among arousals."""
     folder = root / name
     folder.mkdir(parents=True)
     channels = ("F3-M2", "F4-M1", "C3-M2", "C4-M1", "O1-M2", "O2-M1", "E1-M2", "SaO2")
@@ -73,7 +75,7 @@ def edf_header(labels, samples, records, seconds, kind, physical, digital):
 
 
 def write_sleep_edfx(root, night, hypnogram, seconds=600, rates=(100, 100, 1), labels=None, scale=1.0):
-    """A night as SleepEDFx has it: an EDF of signals, an EDF+ of annotations beside it."""
+    """A night in SleepEDFx's layout: an EDF file of signals and an EDF+ file of annotations."""
     root.mkdir(parents=True, exist_ok=True)
     labels = labels or ("EEG Fpz-Cz", "EEG Pz-Oz", "Temp rectal")
     signals = [scale * sine(0.513 + 0.247 * i, seconds, rate) for i, rate in enumerate(rates)]
@@ -138,9 +140,9 @@ def test_sleep_edfx_windows_follow_the_hypnogram(tmp_path):
         3,
         3,
         2,
-    ]  # 3 and 4 are one; of stage 2's 45 s one window; unscored ones are no examples
+    ]  # 3 and 4 are one; of stage 2's 45 s one window; unscored ones are dropped
     sizes = {len(split): split.labels.tolist() for split in splits.values()}
-    assert sizes == {16: whole * 2, 5: [0, 0, 3, 3, 3]}  # both nights of a subject on one side
+    assert sizes == {16: whole * 2, 5: [0, 0, 3, 3, 3]}  # both nights of a subject in one split
     split = next(split for split in splits.values() if len(split) == 16)
     assert split.spec.view_names == ("EEG Fpz-Cz", "EEG Pz-Oz")
     assert set(split.groups) == {split.groups[0]}
@@ -167,7 +169,7 @@ def test_channels_are_chosen_in_order_and_listed_when_unknown(tmp_path):
         Eeg(path=str(tmp_path / "two"), channels=("C3-M2",)).open()
 
 
-def test_prepare_continues_where_it_was_interrupted(tmp_path, monkeypatch):
+def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch):
     for i in range(10):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
     options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
@@ -196,7 +198,7 @@ def test_prepare_continues_where_it_was_interrupted(tmp_path, monkeypatch):
         PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"), rate=50).run()
 
 
-def test_damage_is_seen_by_size_by_checksum_and_on_reading(tmp_path):
+def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
     for i in range(2):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001")
     options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
@@ -216,12 +218,12 @@ def test_damage_is_seen_by_size_by_checksum_and_on_reading(tmp_path):
     shard.write_bytes(whole[:-1])
     with pytest.raises(ValueError, match=rf"has {len(whole) - 1} bytes instead of {len(whole)}"):
         Eeg(path=str(tmp_path / "out")).open()
-    options.run()  # the torn shard is written again
+    options.run()  # the damaged shard is written again
     assert shard.read_bytes() == whole
     facts = shard.with_suffix(".json")
     for damaged in ("{", "[]", '{"file": "eeg-00000-of-00001.array_record", "bytes": "x"}'):
         facts.write_text(damaged)
-        options.run()  # as is a shard of which nothing is known
+        options.run()  # so is a shard without facts
         assert json.loads(facts.read_text())["bytes"] == len(whole) == shard.stat().st_size
         verify.run()
     (tmp_path / "out" / "plan.json").write_text("[]")
@@ -246,7 +248,7 @@ def no_header(folder, name):
     (folder / f"{name}.hea").write_text("not a header\n")
 
 
-def test_corrupt_records_are_named_counted_and_passed_over(tmp_path, capsys):
+def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys):
     damages = (torn_signals, torn_notes, no_notes, no_header)
     for i in range(6):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
@@ -272,12 +274,12 @@ def test_corrupt_records_are_named_counted_and_passed_over(tmp_path, capsys):
     assert {name: len(split) for name, split in splits.items()} == {"train": 3, "test": 3}
 
 
-def test_corrupt_nights_are_named(tmp_path):
+def test_error_names_corrupt_nights(tmp_path):
     root = tmp_path / "raw"
     for i in range(5):
         write_sleep_edfx(root, f"SC40{i}1E", HYPNOGRAM)
     signals, hypnogram = root / "SC4001E0-PSG.edf", root / "SC4011EC-Hypnogram.edf"
-    signals.write_bytes(signals.read_bytes()[:-2])  # mne would read all but the last record
+    signals.write_bytes(signals.read_bytes()[:-2])  # mne reads all but the last record
     hypnogram.write_bytes(hypnogram.read_bytes()[:-2])
     (root / "SC4021EC-Hypnogram.edf").unlink()
     (root / "SC4031E0-PSG.edf").write_bytes(b"hello" * 400)
@@ -286,7 +288,7 @@ def test_corrupt_nights_are_named(tmp_path):
     for name, words in (
         ("SC4001E0-PSG.edf", "SC4001E0-PSG.edf is truncated: it has"),
         ("SC4011E0-PSG.edf", "SC4011EC-Hypnogram.edf is truncated: it has"),
-        ("SC4021E0-PSG.edf", "has no hypnograms SC4021E*-Hypnogram.edf beside it"),
+        ("SC4021E0-PSG.edf", "has no hypnograms SC4021E*-Hypnogram.edf in its folder"),
         ("SC4031E0-PSG.edf", "is not an EDF file"),
     ):
         assert words in skipped.pop(name)
@@ -297,21 +299,21 @@ def recording(values, stages, rate=100.0):
     return Recording(np.asarray(values, np.float64), rate, stages)
 
 
-def test_windows_leave_out_what_is_missing_flat_or_long_awake(rng):
+def test_drops_windows_that_are_missing_constant_or_long_awake(rng):
     x = rng.normal(size=(2, 300 * 100))
     x[0, 3500] = np.nan  # in the second window
-    x[1, 6000:9000] = 5.0  # the third does not change
+    x[1, 6000:9000] = 5.0  # the third is constant
     x[1, 9500] = 1e6  # an artefact, clipped
     cut, labels, dropped = windows(recording(x, [(0.0, 150.0, 2), (150.0, 400.0, 1)]), 100, 30)
     assert (labels.tolist(), dropped) == (
         [2, 2, 2] + [1] * 5,
         2 + 3,
-    )  # three more reach past the end at 300 s
+    )  # three more exceed the end at 300 s
     assert cut.max() == 20
     quartiles = np.percentile(x[1], (25, 50, 75))
     expected = (x[1, 12_000:15_000] - quartiles[1]) / ((quartiles[2] - quartiles[0]) / 1.349)
     np.testing.assert_allclose(cut[2, 1], expected, rtol=1e-6, atol=1e-6)
-    endless = [(-3e15, 60.0, 1), (60.0, 3e15, 2)]  # a torn scoring; the parts inside are kept
+    endless = [(-3e15, 60.0, 1), (60.0, 3e15, 2)]  # a damaged scoring; the parts inside are kept
     clean = rng.normal(size=(1, 120 * 100))
     assert windows(recording(clean, endless), 100, 30)[1].tolist() == [1, 1, 2, 2]
     with pytest.raises(_shards.CorruptExample, match=r"scored from 0\.0 to nan s"):
@@ -329,11 +331,11 @@ def test_resampling_of_an_odd_rate_keeps_time_and_blocks_aliases():
     x = np.stack([np.sin(2 * np.pi * 3 * time), np.sin(2 * np.pi * 3 * time) + np.sin(2 * np.pi * 90 * time)])
     cut, _, _ = windows(recording(x, [(0.0, 60.0, 1)], rate=256.0), 100, 30)
     slow = np.sin(2 * np.pi * 3 * np.arange(3000) / 100)
-    for view in cut[0]:  # away from the record's start, where the filter has no past
+    for view in cut[0]:  # without the start of the record, where the filter has a transient
         np.testing.assert_allclose(view[100:], SINE * slow[100:], atol=0.02)
 
 
-def test_the_command_line_prepares_and_the_default_folder_is_found(tmp_path, monkeypatch, capsys):
+def test_command_line_prepares_into_the_default_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
     for i in range(2):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001")
@@ -347,7 +349,7 @@ def test_the_command_line_prepares_and_the_default_folder_is_found(tmp_path, mon
     assert "--source must be the folder of the raw recordings" in capsys.readouterr().err
 
 
-def test_a_second_set_is_opened_for_transfer(tmp_path):
+def test_opens_a_second_folder_for_transfer(tmp_path):
     for i in range(2):
         write_physionet(tmp_path / "a", f"tr0{i}-0001")
         write_sleep_edfx(tmp_path / "b", f"SC40{i}1E", HYPNOGRAM)
@@ -364,19 +366,19 @@ def test_a_second_set_is_opened_for_transfer(tmp_path):
     [
         ({"source": ""}, "--source must be the folder of the raw recordings, got ''"),
         ({"source": "nowhere"}, "--source must be the folder"),
-        ({"source": "."}, r"holds no \*\.hea files"),
-        ({"source": ".", "format": "sleep_edfx"}, r"holds no \*-PSG\.edf files"),
+        ({"source": "."}, r"has no \*\.hea files"),
+        ({"source": ".", "format": "sleep_edfx"}, r"has no \*-PSG\.edf files"),
         ({"source": ".", "rate": 0}, "rate must be at least 1"),
         ({"source": ".", "wake_minutes": -1}, "wake_minutes must be at least 0"),
     ],
 )
-def test_bad_options_are_refused(tmp_path, monkeypatch, options, message):
+def test_raises_on_bad_options(tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
         PrepareEeg(**options, directory=str(tmp_path / "out")).run()
 
 
-def test_opening_what_is_not_prepared(tmp_path):
+def test_raises_on_an_unprepared_folder(tmp_path):
     with pytest.raises(ValueError, match=r"is not a prepared folder; run: mvcl data prepare eeg"):
         Eeg(path=str(tmp_path)).open()
     write_physionet(tmp_path / "raw", "tr00-0001")
@@ -387,7 +389,7 @@ def test_opening_what_is_not_prepared(tmp_path):
         Eeg(path=str(tmp_path / "out"), test_fraction=1.0).open()
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     for key, value, message in (
-        ("file", "../out/a.array_record", "lies elsewhere"),
+        ("file", "../out/a.array_record", "is outside of the folder"),
         ("bytes", "x", "must be numbers"),
         ("sha256", None, "the checksum of .* must be a string"),
         ("items", [{}], "not a manifest"),
@@ -401,7 +403,7 @@ def test_opening_what_is_not_prepared(tmp_path):
     with pytest.raises(ValueError, match=r"manifest\.json is not a manifest"):
         Eeg(path=str(tmp_path / "out")).open()
     (tmp_path / "out" / "manifest.json").write_text('{"kind": "sentiment", "format": 1}')
-    with pytest.raises(ValueError, match="holds sentiment in format 1; wanted is eeg"):
+    with pytest.raises(ValueError, match="has sentiment in format 1, expected eeg"):
         Eeg(path=str(tmp_path / "out")).open()
 
 
@@ -413,7 +415,7 @@ def test_a_missing_library_names_the_extra(tmp_path, monkeypatch):
 
 
 def test_mne_reads_the_same_annotations(tmp_path):
-    # the hypnogram that these tests write is EDF+ as mne, which is not ours, understands it
+    # mne, an independent reader, reads the hypnograms of these tests
     write_sleep_edfx(tmp_path, "SC4001E", HYPNOGRAM)
     notes = mne.read_annotations(tmp_path / "SC4001EC-Hypnogram.edf")
     assert [(a, b, c) for a, b, c in zip(notes.onset, notes.duration, notes.description)] == HYPNOGRAM

@@ -40,7 +40,7 @@ def test_a_batch_is_a_function_of_its_step(split):
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_processes_share_the_batch(split, world):
+def test_processes_split_the_batch(split, world):
     whole = take(data.batches(split, batch_size=20, seed=3, first_step=4), 2)
     parts = [
         take(
@@ -53,7 +53,7 @@ def test_processes_share_the_batch(split, world):
         np.testing.assert_array_equal(together, whole[step]["index"])
 
 
-def test_images_of_many_sizes_are_cropped_on_the_host(split):
+def test_crops_images_of_different_sizes_on_the_host(split):
     calls = []
 
     def crop(arrays, epoch, index):
@@ -66,7 +66,7 @@ def test_images_of_many_sizes_are_cropped_on_the_host(split):
     assert calls[:20] == [(0, int(i)) for i in batch["index"]]  # each example decoded once for its two views
 
 
-def test_batches_that_cannot_be(split):
+def test_raises_on_invalid_batches(split):
     with pytest.raises(ValueError, match="multiple of 3 processes, got 20"):
         next(data.batches(split, batch_size=20, seed=0, process_count=3))
     with pytest.raises(ValueError, match="at most the 103 training examples, got 104"):

@@ -1,4 +1,4 @@
-"""Corrupt examples are passed over alike by any number of processes and threads; a stalled reader is named."""
+"""Skipping corrupt examples with any number of processes and threads; stalled readers."""
 
 import itertools
 import threading
@@ -14,7 +14,7 @@ IMAGE = data.ExampleSpec(((2, 2, 1),))
 
 
 def split(bad=(), calls=None):
-    """24 images, each of its own number; some cannot be read."""
+    """24 constant images, one value each; some cannot be read."""
 
     def read(row, epoch):
         if calls is not None:
@@ -29,7 +29,7 @@ def split(bad=(), calls=None):
 
 
 def take(steps, bad=(), limit=10, first_step=0, processes=1, threads=1, reading=None):
-    """Global batches: rows, images and labels, put together from those of all processes."""
+    """Global batches: rows, images and labels, concatenated over all processes."""
     streams = [
         data.batches(
             split(bad), batch_size=B, seed=3, first_step=first_step, process_index=rank, process_count=processes,
@@ -47,7 +47,7 @@ def take(steps, bad=(), limit=10, first_step=0, processes=1, threads=1, reading=
     return np.asarray(found)
 
 
-def test_sound_examples_keep_their_places():
+def test_corrupt_examples_do_not_move_the_others():
     sound, damaged = take(8), take(8, bad=(5, 11))
     there = ~np.isin(sound, (5, 11))
     np.testing.assert_array_equal(damaged[there], sound[there])
@@ -57,17 +57,17 @@ def test_sound_examples_keep_their_places():
 
 
 @pytest.mark.parametrize(("processes", "threads"), [(2, 1), (3, 4), (6, 2)])
-def test_any_number_of_processes_sees_the_same(processes, threads):
+def test_batches_do_not_depend_on_processes(processes, threads):
     bad = (0, 5, 11, 17, 18)
     np.testing.assert_array_equal(take(8, bad, processes=processes, threads=threads), take(8, bad))
 
 
-def test_a_resumed_stream_sees_the_same():
+def test_resumed_stream_equals_uninterrupted_stream():
     bad = (0, 5, 11)
     np.testing.assert_array_equal(take(3, bad, first_step=5), take(8, bad)[5:])
 
 
-def test_a_bad_example_in_place_of_a_bad_one_is_passed_over_too():
+def test_skips_a_corrupt_replacement():
     bad = tuple(range(0, N, 2))
     batches = take(8, bad, limit=12)
     assert (batches % 2 == 1).all()
@@ -80,7 +80,7 @@ def test_a_batch_of_the_whole_split():
     assert len(set(index)) == N - 1
 
 
-def test_the_limit_counts_each_once_and_names_the_last(capfd):
+def test_limit_counts_each_example_once_and_names_the_last(capfd):
     reading = data.Reading(2)
     take(12, (5, 11), reading=reading)  # three epochs
     assert capfd.readouterr().err.count("skipped a corrupt example") == 2
@@ -93,30 +93,30 @@ def test_the_limit_counts_each_once_and_names_the_last(capfd):
         take(12, (5,), limit=0)
 
 
-def test_a_resumed_run_goes_on_counting():
+def test_resumed_run_keeps_counting():
     reading = data.Reading(2, known=[5, 11])
     take(4, (5, 11), reading=reading)
-    with pytest.raises(data.CorruptExample, match="number 3"):
+    with pytest.raises(data.CorruptExample, match="corrupt example 3"):
         take(4, (5, 11, 13), reading=data.Reading(2, known=[5, 11]))
 
 
-def test_processes_share_what_is_corrupt():
+def test_processes_share_corrupt_rows():
     reading = data.Reading(2)
     error = data.CorruptExample("image 5.png cannot be decoded")
     reading.corrupt("train", 5, 7, error)
-    assert reading.unshared(6, 4) == []  # read ahead of its step
+    assert reading.unshared(6, 4) == []  # prefetched for a later step
     assert reading.unshared(7, 4) == [5]
     assert reading.unshared(8, 4) == []
     reading.add_shared([5, 9])
     assert reading.passed == {5, 9}
     with pytest.raises(
         data.CorruptExample,
-        match=r"example 14 cannot be read.*; corrupt example 3, .* --train.corrupt-limit is 2",
+        match=r"example 14 cannot be read.*; corrupt example 3, .*--train.corrupt-limit is 2",
     ):
         reading.add_shared([14])
 
 
-def test_nothing_in_memory_is_read_again():
+def test_does_not_read_data_in_memory_again():
     calls = []
     kept = data.Split(
         np.arange(N, dtype=np.int32),
@@ -150,7 +150,7 @@ def test_a_stalled_reader_raises_naming_the_example():
     gate.set()
 
 
-def test_a_watched_stream_is_the_stream():
+def test_watched_stream_equals_the_stream():
     reading = data.Reading()
     assert list(data.watched(iter(range(50)), 0, reading)) == list(range(50))
 
@@ -164,7 +164,7 @@ def test_a_watched_stream_is_the_stream():
         next(stream)
 
 
-def test_a_watched_stream_can_be_left():
+def test_watched_stream_can_be_closed():
     before = threading.active_count()
     stream = data.watched(iter(range(1000)), 5, data.Reading())
     assert next(stream) == 0
@@ -175,8 +175,8 @@ def test_a_watched_stream_can_be_left():
     assert threading.active_count() == before
 
 
-def test_a_corrupt_record_of_a_prepared_data_set(tmp_path):
-    """Eight bytes of one record are turned over: its label is unknown, the others are what they were."""
+def test_corrupt_record_of_a_prepared_data_set(tmp_path):
+    """Eight bytes of one record are inverted: its label is unknown, the others are unchanged."""
     sound = data.Digits(directory=str(tmp_path)).open()["train"]
     (file,) = tmp_path.rglob("*train*array_record*")
     content = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Utterances in the layouts that MMSA distributes, and pickles that want more than to be read."""
+"""Utterances in MMSA's layouts, and unsafe pickles."""
 
 import collections
 import os
@@ -54,7 +54,7 @@ def write(raw, path):
 
 
 def standardized(valid):
-    """What the reader should give: rows less the mean of all training rows, over their deviation, in float64."""
+    """Expected rows: minus the mean of all training rows, divided by their deviation, in float64."""
     out = {}
     for view in range(3):
         every = np.concatenate(valid["train"][view])
@@ -103,7 +103,7 @@ def test_raw_features_and_padding_without_lengths(tmp_path, rng):
     for part in raw.values():
         for name in ("text_bert", "audio_lengths", "vision_lengths"):
             del part[name]
-    raw["train"]["audio"][2] = 0  # nothing there: the view is missing
+    raw["train"]["audio"][2] = 0  # empty: the view is missing
     raw["train"]["vision"][4] = np.roll(raw["train"]["vision"][4], 7 - len(valid["train"][2][4]), axis=0)
     raw["train"]["audio"][0, 0, 1] = -np.inf  # COVAREP's silence
     raw["train"]["audio"][0, 0, 2] = np.nan
@@ -184,7 +184,7 @@ def change(raw, key, value):
         (lambda r: change(r, "audio", np.full((4, 9, 3), "x")), r"audio must be numbers"),
     ],
 )
-def test_bad_files_are_refused(tmp_path, rng, damage, message):
+def test_raises_on_bad_files(tmp_path, rng, damage, message):
     raw, _ = utterances(rng)
     damage(raw)
     with open(tmp_path / "a.pkl", "wb") as file:
@@ -193,7 +193,7 @@ def test_bad_files_are_refused(tmp_path, rng, damage, message):
         data.Sentiment(path=str(tmp_path / "a.pkl"), allow_pickle=True).open()
 
 
-def test_files_that_cannot_be_read(tmp_path, rng, monkeypatch):
+def test_raises_on_unreadable_files(tmp_path, rng, monkeypatch):
     raw, _ = utterances(rng)
     write(raw, tmp_path / "raw")
     pickled = tmp_path / "raw" / "unaligned.pkl"
@@ -220,13 +220,13 @@ def test_files_that_cannot_be_read(tmp_path, rng, monkeypatch):
         data.Sentiment(path=str(pickled), allow_pickle=True).open()
 
 
-def test_a_prepared_set_of_the_other_range_is_refused(tmp_path, rng):
+def test_raises_on_a_prepared_set_of_another_range(tmp_path, rng):
     raw, _ = utterances(rng)
     write(raw, tmp_path / "raw")
     with pytest.raises(ValueError, match=r"numbers in \[-1.0, 1.0\] for chsims"):
         data.Sentiment(path=str(tmp_path / "raw" / "all.npz"), dataset="chsims").open()
     data.PrepareSentiment(source=str(tmp_path / "raw" / "all.npz"), directory=str(tmp_path / "out")).run()
-    with pytest.raises(ValueError, match=r"holds mosei, data\.dataset is chsims"):
+    with pytest.raises(ValueError, match=r"was prepared for mosei, but data\.dataset is chsims"):
         data.Sentiment(path=str(tmp_path / "out"), dataset="chsims").open()
 
 
@@ -251,7 +251,7 @@ TREE = {
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_pickles_of_arrays_are_read_as_pickle_reads_them(tmp_path, protocol):
+def test_reads_pickled_arrays_as_pickle_does(tmp_path, protocol):
     (tmp_path / "a.pkl").write_bytes(pickle.dumps(TREE, protocol=protocol))
     found = _pickles.load(tmp_path / "a.pkl")
     assert found["numbers"] == TREE["numbers"]
@@ -271,7 +271,7 @@ class Calls:
 
 
 def raw_array(shape, dtype, raw):
-    """An array's pickle with pieces of one's choice."""
+    """An array's pickle with arbitrary parts."""
     return (
         b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R(K\x01"
         + pickle.dumps(shape, 2)[2:-1]
@@ -308,15 +308,15 @@ def raw_array(shape, dtype, raw):
         lambda mark: raw_array((10**9,), "f8", b"12345678"),
         lambda mark: raw_array((-1,), "f8", b"12345678"),
         lambda mark: raw_array((1,), "V8", b"12345678"),
-        lambda mark: raw_array((1,), "O8", b"12345678"),  # a pointer of one's choice
+        lambda mark: raw_array((1,), "O8", b"12345678"),  # an arbitrary pointer
         lambda mark: raw_array((3,), "O8", [1]),
         lambda mark: b"",
         lambda mark: b"\x80",
         lambda mark: b"not a pickle",
-        lambda mark: b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".",  # deeper than anything goes
+        lambda mark: b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".",  # deeper than the recursion limit
     ],
 )
-def test_a_pickle_that_wants_more_is_refused(tmp_path, bad):
+def test_raises_on_unsafe_pickles(tmp_path, bad):
     mark = tmp_path / "ran"
     (tmp_path / "a.pkl").write_bytes(bad(mark))
     with pytest.raises(ValueError, match=r"a\.pkl (cannot be unpickled|is not a valid pickle)"):
@@ -324,13 +324,13 @@ def test_a_pickle_that_wants_more_is_refused(tmp_path, bad):
     assert not mark.exists()
 
 
-def test_the_pieces_of_a_sound_array_are_put_together(tmp_path):
-    # the helper above does write arrays: what is refused there is refused for its pieces
+def test_builds_arrays_from_their_parts(tmp_path):
+    # the helper above writes valid arrays: the errors above are due to the parts
     (tmp_path / "a.pkl").write_bytes(raw_array((2,), "f8", struct.pack("<2d", 1.5, -2)))
     assert _pickles.load(tmp_path / "a.pkl").tolist() == [1.5, -2]
 
 
-def test_what_a_dry_run_expects():
+def test_expected_outline():
     assert data.expected(data.Sentiment()).spec.view_shapes == ((50, 768), (500, 74), (500, 35))
     assert data.expected(data.Sentiment(dataset="chsims")).examples == 1368
     assert data.expected(data.Eeg()).spec.view_shapes == ((3000,),) * 6

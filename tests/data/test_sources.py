@@ -31,7 +31,7 @@ def write_folder(root, rng, sizes=((6, 5),), classes=("cat", "dog"), count=5):
     return expected
 
 
-def test_digits_are_scikit_learns(digits):
+def test_digits_equal_scikit_learn(digits):
     original = sklearn.datasets.load_digits()
     known = {
         (np.round(x * 255 / 16).astype(np.uint8).tobytes(), y)
@@ -92,7 +92,7 @@ def test_folder_of_one_size(tmp_path, rng):
     assert split.labels.tolist() == [0] * 5 + [1] * 5
 
 
-def test_folder_of_many_sizes_and_fewer_classes(tmp_path, rng):
+def test_folder_of_different_sizes_and_fewer_classes(tmp_path, rng):
     expected = write_folder(tmp_path, rng, sizes=((6, 5), (9, 4)), classes=("ape", "cat", "dog"))
     split = data.Folder(path=str(tmp_path), classes=("dog", "ape")).open()["train"]
     assert split.spec.image_shape is None
@@ -109,16 +109,16 @@ def test_folder_without_parts_holds_out_every_fifth(tmp_path, rng):
     assert splits["train"].spec.image_shape == (4, 4, 1)
 
 
-def test_corrupt_image_is_named(tmp_path, rng):
+def test_error_names_a_corrupt_image(tmp_path, rng):
     write_folder(tmp_path, rng, sizes=((6, 5), (9, 4)))
     broken = tmp_path / "train" / "cat" / "1.png"
     content = broken.read_bytes()
-    broken.write_bytes(content[:60])  # header whole, pixels missing
+    broken.write_bytes(content[:60])  # complete header, missing pixels
     split = data.Folder(path=str(tmp_path)).open()["train"]
     with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be decoded"):
         split.read(1, 0)
     broken.write_bytes(b"no image")
-    split = data.Folder(path=str(tmp_path)).open()["train"]  # what to do about it is the run's business
+    split = data.Folder(path=str(tmp_path)).open()["train"]  # the run decides what to do
     with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be decoded"):
         split.read(1, 0)
 
@@ -129,14 +129,14 @@ def test_corrupt_image_is_named(tmp_path, rng):
         ({"train_labels": np.arange(3)}, "4 images and 3 labels"),
         ({"train_labels": np.ones(4)}, "must be integers"),
         ({"train_images": np.zeros((4, 2, 2), np.int64)}, "uint8 or floating"),
-        ({"train_images": np.full((4, 2, 2), 1.5)}, r"lie in \[0, 1\]"),
-        ({"train_images": np.full((4, 2, 2), np.nan)}, r"lie in \[0, 1\]"),
+        ({"train_images": np.full((4, 2, 2), 1.5)}, r"be in \[0, 1\]"),
+        ({"train_images": np.full((4, 2, 2), np.nan)}, r"be in \[0, 1\]"),
         ({"train_images": np.zeros((4, 2), np.uint8)}, r"\(N, H, W\)"),
         ({"train_images": None}, "no array train_images"),
         ({"class_names": np.array(["a"])}, "1 names for labels up to 3"),
     ],
 )
-def test_bad_arrays_are_refused(tmp_path, change, message):
+def test_raises_on_bad_arrays(tmp_path, change, message):
     arrays = {
         f"{p}_{n}": v
         for p in ("train", "test")
@@ -148,7 +148,7 @@ def test_bad_arrays_are_refused(tmp_path, change, message):
         data.Arrays(path=str(tmp_path / "a.npz")).open()
 
 
-def test_pickled_arrays_are_refused(tmp_path):
+def test_raises_on_pickled_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", train_images=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match=r"not a readable \.npz"):
         data.Arrays(path=str(tmp_path / "a.npz")).open()
@@ -157,7 +157,7 @@ def test_pickled_arrays_are_refused(tmp_path):
         data.Arrays(path=str(tmp_path / "b.npz")).open()
 
 
-def test_unknown_names_are_helped(tmp_path):
+def test_unknown_name_error_suggests_names(tmp_path):
     with pytest.raises(ValueError, match=r"cifar_10.*did you mean.*cifar10"):
         data.Tfds(name="cifar_10", directory=str(tmp_path)).open()
     with pytest.raises(ValueError, match="run: mvcl data prepare cifar100"):
@@ -166,7 +166,7 @@ def test_unknown_names_are_helped(tmp_path):
         data.Folder(path=str(tmp_path / "none")).open()
 
 
-def test_tfds_reads_what_is_prepared(digits, tmp_path):
+def test_tfds_reads_a_prepared_data_set(digits, tmp_path):
     folder = data.prepare("digits", str(tmp_path))
     again = data.Tfds(name="mvcl_digits", directory=str(tmp_path), classes=("3", "5")).open()
     assert folder.is_relative_to(tmp_path)

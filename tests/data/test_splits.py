@@ -1,4 +1,4 @@
-"""The source of your own in the documentation, and what a split and its spec check."""
+"""The source in the documentation, and checks of splits and specs."""
 
 import itertools
 import re
@@ -26,7 +26,7 @@ def test_the_documented_source_gives_batches(tmp_path):
     np.testing.assert_array_equal(batch["labels"], batch["index"] % 3)
 
 
-def test_a_source_that_knows_its_size():
+def test_source_with_a_published_size():
     class Known:
         def open(self):
             raise AssertionError("not needed")
@@ -47,17 +47,17 @@ def test_a_source_that_knows_its_size():
         ((((8, 8, None),),), r"shapes of images must be \(H, W, C\) with a known C"),
     ],
 )
-def test_specs_that_cannot_be(arguments, message):
+def test_raises_on_invalid_specs(arguments, message):
     with pytest.raises(ValueError, match=message):
         data.ExampleSpec(*arguments)
 
 
-def test_rows_of_arrays_and_labels_must_agree():
+def test_raises_on_different_numbers_of_rows():
     with pytest.raises(ValueError, match="one row for each of 3 labels, got 3, 4"):
         data.in_memory((np.zeros((3, 2)), np.zeros((4, 2))), np.zeros(3), ("a",), given=True)
 
 
-def test_images_of_different_sizes_need_a_crop():
+def test_raises_on_different_sizes_without_a_crop():
     spec = data.ExampleSpec(((None, None, 3),))
     split = data.Split(
         np.zeros(4, np.int32), ("a",), spec, lambda row, epoch: (np.zeros((2, 3, 3), np.uint8),)
@@ -67,8 +67,8 @@ def test_images_of_different_sizes_need_a_crop():
 
 
 @pytest.mark.parametrize("world", [1, 2])
-def test_in_order_every_readable_example_comes_once(world, capfd):
-    """Two processes have as many batches, and together the rows of one; corrupt ones are left out and counted."""
+def test_in_order_gives_every_readable_example_once(world, capfd):
+    """Two processes have equally many batches and together the rows of one; corrupt ones are skipped and counted."""
 
     def read(row, epoch):
         if row in (2, 9):

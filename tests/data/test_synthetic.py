@@ -1,4 +1,4 @@
-"""Synthetic data: chosen shapes, the same for a seed, with a signal that probes find, for every evaluation."""
+"""Synthetic data: shapes, determinism, a signal that probes find, all evaluations."""
 
 import itertools
 
@@ -29,7 +29,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
-def test_the_same_options_give_the_same_examples_of_the_shapes_they_state(kind):
+def test_same_options_give_the_same_examples_of_the_stated_shapes(kind):
     one, two = OPTIONS[kind].open(), OPTIONS[kind].open()
     assert one.keys() == two.keys()
     for name, split in one.items():
@@ -41,7 +41,7 @@ def test_the_same_options_give_the_same_examples_of_the_shapes_they_state(kind):
             ):
                 np.testing.assert_array_equal(array, again)
                 assert all(size in (None, found) for size, found in zip(shape, array.shape, strict=True))
-    # another seed gives others
+    # another seed gives other examples
     other = type(OPTIONS[kind])(**(vars(OPTIONS[kind]) | {"seed": 1})).open()["train"]
     assert not np.array_equal(other.read(0, 0)[0], one["train"].read(0, 0)[0])
 
@@ -76,7 +76,7 @@ def test_missing_views_padding_and_groups():
     assert not set(train.groups) & set(splits["test"].groups)
 
 
-def test_domains_show_the_class_in_each_and_another_image_each_epoch():
+def test_domains_have_a_new_image_of_the_class_each_epoch():
     splits = OPTIONS["domains"].open()
     train = splits["train"]
     assert (train.spec.view_names, train.labels.tolist()) == (("a", "b"), [0, 1, 2, 3])
@@ -99,7 +99,7 @@ def test_domains_show_the_class_in_each_and_another_image_each_epoch():
         ("numbers", evaluation.Regression()),
     ],
 )
-def test_every_protocol_has_the_splits_that_it_needs(kind, protocol, rng):
+def test_every_protocol_runs_on_synthetic_data(kind, protocol, rng):
     splits = OPTIONS[kind].open()
     protocol.check(splits)
     features = {
@@ -116,15 +116,15 @@ def test_every_protocol_has_the_splits_that_it_needs(kind, protocol, rng):
     [
         ({"examples": 1}, "data.examples must be at least 2, got 1"),
         ({"channels": 2}, "data.channels must be 1 or 3, got 2"),
-        ({"missing": 1.0}, r"data.missing must lie in \[0, 1\), got 1.0"),
+        ({"missing": 1.0}, r"data.missing must be in \[0, 1\), got 1.0"),
         ({"missing": 0.5}, "data.padded and data.missing need data.view_shapes"),
         ({"domains": ("a", "b")}, "data.domains must be at least 3 names"),
     ],
 )
-def test_options_out_of_range(options, message):
+def test_raises_on_options_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
         Synthetic(**options).open()
 
 
-def test_it_is_a_source_by_name():
+def test_is_a_source_by_name():
     assert data.SOURCES["synthetic"] is Synthetic

@@ -1,4 +1,4 @@
-"""Tables of features from every kind of file, and what is said about tables that are none."""
+"""Feature tables from every kind of file, and errors for invalid tables."""
 
 import json
 
@@ -162,7 +162,7 @@ def test_scaling_is_fitted_once_and_read_again(folder):
             data.Tables(**options).open()
 
 
-def test_held_out_part_does_not_scale(tmp_path):
+def test_scaling_excludes_the_held_out_part(tmp_path):
     np.savez(tmp_path / "a.npz", X1=WIDE, X2=NARROW, labels=LABELS)
     parts = data.Tables(path=str(tmp_path / "a.npz"), held_out=True).open()
     assert [len(parts[name]) for name in ("train", "test")] == [7, 1]
@@ -171,7 +171,7 @@ def test_held_out_part_does_not_scale(tmp_path):
     np.testing.assert_allclose(parts["test"].arrays[0][0], expected, rtol=1e-6)
 
 
-def test_constant_columns_are_named(tmp_path):
+def test_warns_on_constant_columns(tmp_path):
     np.savez(tmp_path / "a.npz", X1=np.where([[True, False, False]], 4.0, WIDE), X2=NARROW, labels=LABELS)
     with pytest.warns(UserWarning, match=r"view X1: 1 of 3 columns are constant \(0\)"):
         split = data.Tables(path=str(tmp_path / "a.npz")).open()["train"]
@@ -201,13 +201,13 @@ def test_constant_columns_are_named(tmp_path):
         ({"X1": WIDE, "y": LABELS}, "no cell array X of views and no matrices X1"),
     ],
 )
-def test_what_is_no_table(tmp_path, arrays, message):
+def test_raises_on_invalid_tables(tmp_path, arrays, message):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         opened(tmp_path / "a.npz")
 
 
-def test_ids_are_alike_however_they_are_written(tmp_path):
+def test_ids_do_not_depend_on_their_type(tmp_path):
     write_csv(tmp_path / "a.csv", "id,f", [(1, 1), (2, 2), (3, 5)])
     write_csv(tmp_path / "b.csv", "id,f", [("3.0", 3), ("1.0", 4), ("2.0", 7)])
     write_csv(tmp_path / "c.csv", "id,f", [("2 ", 9), (" 3", 8), ("1", 1)])
@@ -228,7 +228,7 @@ def test_ids_are_alike_however_they_are_written(tmp_path):
         ("id;f\nb;1\nc;2", r"columns of .*sound\.csv must be separated by commas, got 'id;f'"),
     ],
 )
-def test_what_is_no_view_beside_others(folder, sound, message):
+def test_raises_on_invalid_view_files(folder, sound, message):
     (folder / "labels.csv").unlink()
     write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
     (folder / "sound.csv").write_text(sound + "\n")
@@ -236,7 +236,7 @@ def test_what_is_no_view_beside_others(folder, sound, message):
         opened(folder)
 
 
-def test_a_label_left_empty_is_named(folder):
+def test_error_names_an_empty_label(folder):
     write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
     for values in (("x", "", "y", "y"), (1, "", 2, 2)):
         write_csv(folder / "labels.csv", "id,label", list(zip("abcd", values)))
@@ -244,7 +244,7 @@ def test_a_label_left_empty_is_named(folder):
             opened(folder)
 
 
-def test_what_is_no_folder_of_tables(folder):
+def test_raises_on_invalid_folders_of_tables(folder):
     with pytest.raises(ValueError, match=r"data\.path must be"):
         data.Tables(path=str(folder / "nothing")).open()
     write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, 2), ("c", 3, 5), ("b", 5, 11)])

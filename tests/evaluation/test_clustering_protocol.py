@@ -1,4 +1,4 @@
-"""Clusters of groups that are known, and what is written of them."""
+"""Clustering of known groups, and its files."""
 
 import csv
 import dataclasses
@@ -13,7 +13,7 @@ NAMES = ("ox", "ass", "cow")
 
 @pytest.fixture
 def split(rng) -> data.Split:
-    """Three groups of 20: view 0 tells them apart, view 1 is noise, view 2 lacks every other example."""
+    """Three groups of 20: view 0 separates them, view 1 is noise, view 2 lacks every other example."""
     labels = np.repeat(np.arange(3, dtype=np.int32), 20)
     views = (
         (10 * np.eye(3)[labels] + rng.normal(size=(60, 3))).astype(np.float32),
@@ -41,7 +41,7 @@ def test_k_means_finds_groups_and_their_inertia(split):
 
 
 @pytest.mark.parametrize("exponent", [-140, 120])
-def test_k_means_of_the_smallest_and_the_largest_floats(rng, exponent):
+def test_k_means_of_very_small_and_very_large_floats(rng, exponent):
     x = (rng.normal(size=(60, 3)) + 5 * (np.arange(60)[:, None] % 3)).astype(np.float32)
     labels, inertia = metrics.k_means(x, 3)
     far_labels, far_inertia = metrics.k_means(np.ldexp(x, exponent), 3)
@@ -49,7 +49,7 @@ def test_k_means_of_the_smallest_and_the_largest_floats(rng, exponent):
     np.testing.assert_allclose(np.ldexp(far_inertia, -2 * exponent), inertia, rtol=1e-2)
 
 
-def test_scores_of_perfect_and_of_no_clusters(split):
+def test_scores_of_perfect_and_of_random_clusters(split):
     perfect = evaluation.cluster_scores(split.arrays[0], split.labels, 3, runs=2, starts=2)
     assert set(perfect) == {"ACC", "NMI", "ARI", "purity"}
     for values in perfect.values():
@@ -95,7 +95,7 @@ def test_table_and_file(split, tmp_path):
     assert evaluation.EVALUATIONS["clustering"]() == evaluation.Clustering()
 
 
-def test_views_with_fewer_rows_than_clusters_are_left_out(split, tmp_path):
+def test_omits_views_with_fewer_rows_than_clusters(split, tmp_path):
     present = np.stack([np.arange(60) % 3 != v for v in range(3)], axis=1)  # 40 of 60 each
     few = dataclasses.replace(split, present=present)
     features, splits = {"train": np.concatenate(split.arrays, axis=1)}, {"train": few}
@@ -113,13 +113,13 @@ def test_views_with_fewer_rows_than_clusters_are_left_out(split, tmp_path):
         ({"starts": 0}, "starts must be at least 1, got 0"),
         ({"runs": 0}, "runs must be at least 1, got 0"),
         ({"draws": 0}, "draws must be at least 1, got 0"),
-        ({"svm_share": 1.0}, r"svm_share must lie in \[0, 1\), got 1.0"),
+        ({"svm_share": 1.0}, r"svm_share must be in \[0, 1\), got 1.0"),
     ],
 )
-def test_options_that_cannot_work(split, options, message):
+def test_raises_on_invalid_options(split, options, message):
     with pytest.raises(ValueError, match=f"evaluation.{message}"):
         evaluation.Clustering(**options).check({"train": split})
-    if "clusters" not in options:  # these need no data to be wrong, and a notebook may not have asked
+    if "clusters" not in options:  # these checks need no data
         with pytest.raises(ValueError, match=f"evaluation.{message}"):
             evaluation.Clustering(**options).measure({"train": split.arrays[0]}, {"train": split})
 

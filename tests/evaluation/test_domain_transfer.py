@@ -1,4 +1,4 @@
-"""Transfer between domains that are rotations of one another, where the accuracies are known."""
+"""Transfer between rotated domains with known accuracies."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from mvcl import evaluation
 
 
 def domain(rng, turn, n=90, noise=0.1):
-    """Three classes at 0, 120 and 240 degrees, turned."""
+    """Three classes at 0, 120 and 240 degrees, rotated."""
     labels = np.arange(n) % 3
     angle = 2 * np.pi * labels / 3 + turn + noise * rng.normal(size=n)
     return np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.float32), labels.astype(np.int32)
@@ -15,16 +15,16 @@ def domain(rng, turn, n=90, noise=0.1):
 
 @pytest.fixture
 def transfer(rng):
-    # b is a turned by a few degrees; c by 120, so that each class lies where another was.
+    # b is a rotated by a few degrees; c by 120, so that each class is at another's position.
     turns = {"a": 0.0, "b": 0.1, "c": 2 * np.pi / 3}
     train = {name: domain(rng, turn) for name, turn in turns.items()}
     test = {name: domain(rng, turn) for name, turn in turns.items()}
     return evaluation.domain_transfer(train, test, num_classes=3, penalties=(1e-2,))
 
 
-def test_matrix_has_what_each_turn_implies(transfer):
+def test_matrix_of_rotated_domains(transfer):
     np.testing.assert_array_equal(transfer.one, [[1, 1, 0], [1, 1, 0], [0, 0, 1]])
-    # Two domains outvote the third that is left out: c's rows are all wrong by a and b.
+    # a and b classify all rows of c wrongly.
     assert transfer.rest[2] == 0
     results = {r.name: r.value for r in transfer.results()}
     np.testing.assert_allclose(results["1 to 1"], 2 / 6)
@@ -33,7 +33,7 @@ def test_matrix_has_what_each_turn_implies(transfer):
     assert results["to c"] == 0
 
 
-def test_rest_is_the_probe_of_the_others_together(rng):
+def test_rest_is_the_probe_on_all_other_domains(rng):
     train = {name: domain(rng, 0.8 * i, 60, 0.7) for i, name in enumerate("abc")}
     test = {name: domain(rng, 0.8 * i, 60, 0.7) for i, name in enumerate("abc")}
     found = evaluation.domain_transfer(train, test, num_classes=3, penalties=(1e-2, 1e-4))
@@ -51,11 +51,11 @@ def test_table_and_heat_map_show_every_entry(transfer, tmp_path):
     assert lines[5].startswith("| all others |")
     evaluation.transfer_heat_map(transfer, tmp_path / "map.svg")
     text = (tmp_path / "map.svg").read_text()
-    assert text.count(">100.0<") + text.count(">0.0<") >= 11  # nine entries, and what the rest rounds to
+    assert text.count(">100.0<") + text.count(">0.0<") >= 11  # nine entries, and the rounded rest
     assert "all others" in text
 
 
-def test_domains_must_agree(rng):
+def test_raises_on_different_domains(rng):
     one = {"a": domain(rng, 0), "b": domain(rng, 0)}
     with pytest.raises(ValueError, match="same domains"):
         evaluation.domain_transfer(one, {"a": one["a"], "c": one["b"]}, num_classes=3)

@@ -38,7 +38,7 @@ def split(rng):
     ("axes", "spec"),
     [(None, None), ({"data": 8}, "data"), ({"data": 2}, "data"), ({"data": 4, "fsdp": 2}, ("data", "fsdp"))],
 )
-def test_rows_come_in_the_order_of_the_index_on_any_mesh(split, axes, spec):
+def test_rows_are_in_index_order_on_any_mesh(split, axes, spec):
     images, order, weights = split
     sharding = None if axes is None else NamedSharding(mesh(**axes), PartitionSpec(spec))
     features, index = encode(
@@ -49,7 +49,7 @@ def test_rows_come_in_the_order_of_the_index_on_any_mesh(split, axes, spec):
     assert features.dtype == np.float32
 
 
-def test_every_device_computes_its_own_rows_only(split):
+def test_devices_compute_only_their_rows(split):
     images, order, weights = split
     seen = []
 
@@ -62,7 +62,7 @@ def test_every_device_computes_its_own_rows_only(split):
     assert set(seen) == {(2, 4, 4, 1)}
 
 
-def test_one_program_for_all_batches_and_all_parameters(split):
+def test_compiles_once_for_all_batches_and_parameters(split):
     images, order, weights = split
     traces = []
 
@@ -76,7 +76,7 @@ def test_one_program_for_all_batches_and_all_parameters(split):
     np.testing.assert_allclose(second, 2 * first, rtol=1e-6)
 
 
-def test_repeated_rows_are_kept_once_and_a_part_of_a_split_is_fine(split):
+def test_keeps_repeated_rows_once_and_accepts_part_of_a_split(split):
     images, _, weights = split
     features, index = encode(
         Partial(linear, weights), batches(images, np.array([7, 3, 9, 3, 7]), 2), batch_size=4
@@ -130,7 +130,7 @@ print("same")
 
 @pytest.mark.slow
 def test_two_processes_get_all_rows():
-    """The last batch leaves the first process with 4 rows and the second with 1."""
+    """In the last batch the first process has 4 rows, the second has 1."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Probes against scikit-learn's logistic regression, and what the protocols promise."""
+"""Probes against scikit-learn's logistic regression, and properties of the protocols."""
 
 import numpy as np
 import pytest
@@ -22,13 +22,13 @@ def digits():
 
 @pytest.fixture(autouse=True)
 def one_blas_thread():
-    """With the cores busy, BLAS threads wait for each other for seconds in these small fits."""
+    """On busy cores, BLAS threads wait for each other in these small fits."""
     with threadpool_limits(1):
         yield
 
 
 @pytest.mark.parametrize(("penalty", "atol"), [(1e-1, 1e-3), (1e-2, 1e-2), (1e-4, None)])
-def test_fit_is_the_minimum_that_scikit_learn_finds(digits, penalty, atol):
+def test_fit_equals_scikit_learn(digits, penalty, atol):
     x, y = digits[0][:300], digits[1][:300]
     reference = LogisticRegression(C=1 / (300 * penalty), tol=1e-8, max_iter=10000).fit(x.astype(float), y)
     found = fit_logistic(x, y, penalty, num_classes=10)
@@ -45,7 +45,7 @@ def test_fit_is_the_minimum_that_scikit_learn_finds(digits, penalty, atol):
         np.testing.assert_allclose(found[:-1], reference.coef_.T, atol=atol)
 
 
-def test_fit_from_another_start_ends_at_the_same_place(digits, rng):
+def test_fit_does_not_depend_on_the_start(digits, rng):
     x, y = digits[0][:200], digits[1][:200]
     cold = fit_logistic(x, y, 1e-2, num_classes=10)
     warm = fit_logistic(x, y, 1e-2, num_classes=10, start=rng.normal(size=cold.shape))
@@ -53,7 +53,7 @@ def test_fit_from_another_start_ends_at_the_same_place(digits, rng):
 
 
 def test_linear_probe_on_digits_pixels(digits):
-    """scikit-learn's answer at the penalty that was chosen, which is 1e-3 of the candidates."""
+    """Equals scikit-learn at the chosen penalty, which is 1e-3."""
     accuracy, penalty = linear_probe(*digits, num_classes=10)
     x, y, test, answer = digits
     scale = StandardScaler().fit(x)
@@ -64,12 +64,12 @@ def test_linear_probe_on_digits_pixels(digits):
     assert 0.95 < accuracy < 0.99
 
 
-def test_linear_probe_chooses_the_penalty_on_the_training_split_alone(rng):
-    """Many noise features, few rows: the held-out rows choose, whatever the test labels are."""
+def test_linear_probe_chooses_the_penalty_on_the_training_split(rng):
+    """Many noise features, few rows: the choice does not depend on the test labels."""
     y = np.repeat(np.arange(2), 30)
     x = rng.normal(size=(60, 200)).astype(np.float32)
     x[:, :20] += 0.5 * y[:, None]
-    test, answer = x[:10], 1 - y[:10]  # wrong on purpose
+    test, answer = x[:10], 1 - y[:10]  # deliberately wrong
     accuracy, penalty = linear_probe(x, y, test, answer, num_classes=2, penalties=(1.0, 1e-6))
     _, again = linear_probe(x, y, test, 1 - answer, num_classes=2, penalties=(1.0, 1e-6))
     assert penalty == again
@@ -88,7 +88,7 @@ def test_linear_probe_ignores_scale_and_constant_features(digits):
     assert abs(plain[0] - with_constant[0]) <= 1.01 / 300
 
 
-def test_draws_hold_the_right_labels_and_depend_on_seed_and_labels_only(rng):
+def test_draws_are_class_balanced_and_depend_on_seed_and_labels_only(rng):
     y = rng.permutation(np.repeat(np.arange(4), 25))
     rows = draw_labels(y, num_classes=4, labels_per_class=5, draws=6, seed=3)
     assert rows.shape == (6, 20)
@@ -123,7 +123,7 @@ def test_few_label_probe_does_not_depend_on_the_basis_or_the_scale_of_features(d
     np.testing.assert_allclose(turned, plain, atol=2.01 / 360)
 
 
-def test_separated_classes_are_told_apart_and_shuffled_labels_are_not():
+def test_accuracy_of_separated_classes_and_of_shuffled_labels():
     x, y = make_blobs(600, 8, centers=np.eye(3, 8) * 20, random_state=0)
     options = {"num_classes": 3, "labels_per_class": 5}
     assert few_label_probe(x[:300], y[:300], x[300:], y[300:], **options).min() == 1
@@ -136,7 +136,7 @@ def test_bad_input(digits):
     x, y, test, answer = (a[:100] for a in digits)
     with pytest.raises(ValueError, match=r"labels_per_class=50 rows of every class, got \d+ of class 0"):
         few_label_probe(x, y, test, answer, num_classes=10, labels_per_class=50)
-    with pytest.raises(ValueError, match=r"train_labels must lie in \[0, 5\), got 0 to 9"):
+    with pytest.raises(ValueError, match=r"train_labels must be in \[0, 5\), got 0 to 9"):
         linear_probe(x, y, test, answer, num_classes=5)
     with pytest.raises(ValueError, match="test_features must be as wide as train_features, got 3 and 64"):
         linear_probe(x, y, test[:, :3], answer, num_classes=10)

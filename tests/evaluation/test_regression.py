@@ -9,9 +9,9 @@ import sklearn.metrics
 from mvcl import evaluation
 
 
-def f1_weighted(true, said):
-    """Mean of the two classes' 2 hits / (rows of the class + rows said to be), weighted by the rows of the class."""
-    kinds = (true, said), (~true, ~said)
+def f1_weighted(true, predicted):
+    """Mean of both classes' 2 hits / (rows of the class + rows predicted as it), weighted by the rows of the class."""
+    kinds = (true, predicted), (~true, ~predicted)
     return sum(2 * (t & s).sum() / (t.sum() + s.sum()) * t.mean() for t, s in kinds)
 
 
@@ -33,15 +33,15 @@ def test_measures_equal_their_formulas(rng):
         np.testing.assert_allclose(found[name], value, rtol=1e-12, err_msg=name)
 
 
-def test_constant_predictions_correlate_with_nothing():
+def test_constant_predictions_have_zero_correlation():
     found = evaluation.regression_measures(np.ones(4), np.array([1.0, -1.0, 2.0, 0.0]))
     assert found["Pearson"] == 0
     assert found["accuracy positive"] == 2 / 3
-    # Of the two classes only "positive" is ever said: 2 * 2 / (3 + 2), for two of three rows.
+    # Only "positive" is predicted: 2 * 2 / (3 + 2), for two of three rows.
     np.testing.assert_allclose(found["F1 positive"], 0.8 * 2 / 3)
 
 
-def test_ridge_is_sklearns(rng):
+def test_ridge_equals_scikit_learn(rng):
     x, y = rng.normal(size=(30, 8)) + 2, rng.normal(size=30)
     weights, intercepts = evaluation.ridge(x, y, [0.01, 1.0])
     for w, b, penalty in zip(weights, intercepts, (0.01, 1.0)):
@@ -69,8 +69,8 @@ def test_penalty_comes_from_the_validation_split_and_test_is_scored_once(rng):
     assert "50 rows of the validation split" in by_name["MAE"].protocol
 
 
-def test_groups_are_held_out_whole():
-    # A feature that names the speaker predicts within a speaker and not across: rows held out would be fooled.
+def test_holds_out_whole_groups():
+    # A feature that identifies the speaker predicts within a speaker only: holding out rows would overestimate it.
     rng = np.random.default_rng(3)
     groups = np.repeat(np.arange(20), 10)
     score = rng.normal(size=20)
@@ -99,7 +99,7 @@ def test_groups_are_held_out_whole():
         ({"valid_features": np.ones((3, 4))}, "given together"),
     ],
 )
-def test_bad_input_is_refused(rng, change, message):
+def test_raises_on_bad_input(rng, change, message):
     given = {
         "train_features": rng.normal(size=(10, 4)),
         "train_targets": rng.normal(size=10),

@@ -1,4 +1,4 @@
-"""One protocol for all rows, and a table that says so."""
+"""The table: one protocol for all rows."""
 
 import json
 import types
@@ -26,7 +26,7 @@ def blobs():
     return {"train": x[:160], "test": x[160:]}, {"train": y[:160], "test": y[160:]}
 
 
-def test_the_numbers_are_those_of_the_functions(blobs):
+def test_results_equal_the_functions(blobs):
     features, labels = blobs
     data = (features["train"], labels["train"], features["test"], labels["test"])
     found = {r.name: r for r in evaluate_features(features, labels, num_classes=4, seed=5, draws=4)}
@@ -39,14 +39,14 @@ def test_the_numbers_are_those_of_the_functions(blobs):
         result = found[f"{count} labels/class"]
         np.testing.assert_allclose(result.value, np.mean(scores))
         np.testing.assert_allclose(result.deviation, np.sqrt(np.sum((scores - np.mean(scores)) ** 2) / 3))
-    assert "160 nearest of 160 training rows" in found["k-NN"].protocol  # k clipped, and it says so
+    assert "160 nearest of 160 training rows" in found["k-NN"].protocol  # k is clipped
     assert "4 draws (seed 5)" in found["5 labels/class"].protocol
     assert found["k-NN"].deviation is found["linear"].deviation is None
     back = [Result(**r) for r in json.loads(json.dumps([asdict(r) for r in found.values()], allow_nan=False))]
     assert back == list(found.values())
 
 
-def test_what_cannot_be_measured_says_why(blobs):
+def test_unmeasured_results_have_a_reason(blobs):
     features, labels = blobs
     few = {"train": features["train"][:24], "test": features["test"]}
     names = {"train": np.repeat(np.arange(4), 6), "test": labels["test"]}
@@ -62,7 +62,7 @@ def test_what_cannot_be_measured_says_why(blobs):
     assert "not measured" in found["linear"].protocol
 
 
-def test_missing_split_is_refused(blobs):
+def test_raises_on_a_missing_split(blobs):
     features, labels = blobs
     with pytest.raises(
         ValueError, match=r'features must have the splits "train" and "test", got \[\'train\'\]'
@@ -70,7 +70,7 @@ def test_missing_split_is_refused(blobs):
         evaluate_features({"train": features["train"]}, labels, num_classes=4)
 
 
-def test_the_table_to_the_letter():
+def test_table_text():
     rows = {
         "trained encoder": [
             Result("k-NN", 0.97251, None, "of 9 rows"),
@@ -92,7 +92,7 @@ def test_the_table_to_the_letter():
     )
 
 
-def test_another_pair_of_splits_is_measured_alike(rng):
+def test_evaluates_another_pair_of_splits(rng):
     features = {
         f"{of}{part}": rng.normal(size=(40, 3)) for of in ("", "other/") for part in ("train", "test")
     }
@@ -109,7 +109,7 @@ def test_another_pair_of_splits_is_measured_alike(rng):
         evaluation.Classification(of="none").splits(tuple(splits))
 
 
-def test_the_sgd_probe_separates_what_is_separable(rng):
+def test_sgd_probe_fits_separable_classes(rng):
     labels = np.arange(300) % 3
     centres = np.eye(3, 5)
     x = centres[labels] * 4 + rng.normal(size=(300, 5)) * 0.3

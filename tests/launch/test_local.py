@@ -1,4 +1,4 @@
-"""launch/local.py with small commands in place of a training run."""
+"""launch/local.py with small commands instead of a training run."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def launch(*options, python, **kwargs):
     )
 
 
-def test_each_process_has_its_place_and_its_prefix():
+def test_processes_have_ranks_and_prefixes():
     done = launch(
         *("--processes", "3", "--devices", "4"),
         python="import os; e = os.environ; print(e['JAX_COORDINATOR_ADDRESS'], e['JAX_NUM_PROCESSES'], "
@@ -36,7 +36,7 @@ def test_each_process_has_its_place_and_its_prefix():
     assert done.stderr == ""
 
 
-def test_gpus_are_dealt_out():
+def test_splits_gpus():
     done = launch("--processes", "2", "--gpus", "4", "--port", "1234", "--dry-run", python="train()")
     assert done.returncode == 0
     first, second = done.stdout.splitlines()
@@ -47,7 +47,7 @@ def test_gpus_are_dealt_out():
     assert second.endswith("-c 'train()'")
 
 
-def test_a_failure_ends_all_with_its_message_and_code():
+def test_a_failure_stops_all_with_its_message_and_code():
     begun = time.monotonic()
     done = launch(
         *("--processes", "3", "--grace", "1"),
@@ -64,7 +64,7 @@ def test_a_failure_ends_all_with_its_message_and_code():
     assert "mvcl: the disk is on fire" in done.stderr
 
 
-def test_a_killed_process_ends_those_that_ignore_sigterm():
+def test_a_killed_process_stops_those_that_ignore_sigterm():
     done = launch(
         *("--processes", "2", "--grace", "0.4"),
         python="import os, signal, time\n"
@@ -76,7 +76,7 @@ def test_a_killed_process_ends_those_that_ignore_sigterm():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_passed_on(number):
+def test_forwards_signals(number):
     process = subprocess.Popen(
         [sys.executable, "-S", LOCAL, "--processes", "2", "--", sys.executable, "-S", "-c",
          "import signal, sys, time\n"
@@ -101,13 +101,13 @@ def test_a_signal_is_passed_on(number):
         (["--processes", "3", "--gpus", "4"], "--gpus must be a positive multiple of --processes 3, got 4"),
     ],
 )
-def test_options_that_cannot_work(options, message):
+def test_raises_on_invalid_options(options, message):
     done = launch(*options, python="")
     assert done.returncode == 2
     assert message in done.stderr
 
 
-def test_a_command_is_needed_and_must_exist():
+def test_raises_without_an_existing_command():
     missing = subprocess.run([sys.executable, LOCAL, "--processes", "1"], capture_output=True, text=True)
     assert missing.returncode == 2
     assert "put the command after --" in missing.stderr

@@ -1,5 +1,5 @@
-"""The shell, SLURM, Kubernetes and Docker files of launch/: linters, schemas, dry runs, and runs against stand-ins of
-the clouds' own commands that write down how they were called."""
+"""The shell, SLURM, Kubernetes and Docker files of launch/: linters, schemas, dry runs, and runs with mocks of the
+cloud commands that record their calls."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import yaml
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 TOOLS = Path(sys.executable).parent
-# What the files may name: labels and resources of Kubernetes, and where JobSet is.
+# Names allowed in the files: labels and resources of Kubernetes, and JobSet's home.
 HOSTS = {
     "cloud.google.com",
     "google.com",
@@ -40,8 +40,8 @@ def run(*command, env=None, **kwargs):
 
 
 @pytest.fixture
-def stand_ins(tmp_path):
-    """Programs that note their arguments in calls.jsonl and then do as a line of shell says."""
+def mocks(tmp_path):
+    """Programs that record their arguments in calls.jsonl and then run a line of shell."""
     folder = tmp_path / "bin"
     folder.mkdir()
     calls = tmp_path / "calls.jsonl"
@@ -66,7 +66,7 @@ def test_shellcheck(name):
     assert run("bash", "-n", LAUNCH / name).returncode == 0
 
 
-def test_shellcheck_would_say_so(tmp_path):
+def test_shellcheck_detects_errors(tmp_path):
     (tmp_path / "bad.sh").write_text("#!/bin/bash\nrm -rf $1/*\n")
     assert "SC2086" in run(TOOLS / "shellcheck", tmp_path / "bad.sh").stdout
 
@@ -78,7 +78,7 @@ def test_dockerfile_linter(tmp_path):
     assert "DL3006" in run(TOOLS / "hadolint", tmp_path / "Dockerfile").stdout
 
 
-def test_dockerfile_copies_what_is_there_and_what_the_build_gets():
+def test_dockerfile_copies_existing_files():
     text = (LAUNCH / "Dockerfile").read_text()
     copied = [word for line in re.findall(r"^COPY (.*)$", text, re.M) for word in line.split()[:-1]]
     assert copied
@@ -88,14 +88,14 @@ def test_dockerfile_copies_what_is_there_and_what_the_build_gets():
         assert f"!{name.removeprefix('./')}" in kept
 
 
-def test_every_file_says_what_to_fill_in_and_none_names_a_machine():
+def test_files_list_their_settings_and_name_no_machine():
     for file in LAUNCH.iterdir():
         if not file.is_file() or file.suffix == ".dockerignore":
             continue
         text = file.read_text()
         head = text[:2500]
         assert re.search(r"[Ff]ill", head), file
-        for folder in ("work", "root", "home"):  # a machine's own folders
+        for folder in ("work", "root", "home"):  # folders of a machine
             assert f"/{folder}/" not in text, (file, folder)
         assert "index-url" not in text, file
         hosts = set(re.findall(r"\b[\w-]+(?:\.[\w-]+)*\.(?:com|dev|io|net|org)\b", text, re.I))
@@ -138,7 +138,7 @@ VALUES = {
 
 
 def directive_errors(text):
-    """What sbatch would refuse in the #SBATCH lines, and lines it would pass over without a word."""
+    """Errors in the #SBATCH lines, and lines that sbatch would silently ignore."""
     errors, begun = [], False
     for number, line in enumerate(text.splitlines(), 1):
         if line and not line.startswith("#"):
@@ -177,12 +177,12 @@ def test_sbatch_directives():
         ("#SBATCH --requeue=yes", "requeue cannot be yes"),
     ],
 )
-def test_wrong_sbatch_directives_are_seen(line, error):
+def test_detects_wrong_sbatch_directives(line, error):
     assert error in directive_errors(f"#!/bin/bash\n{line}\n")[0]
     assert "after the first command" in directive_errors("#!/bin/bash\necho\n#SBATCH --nodes=2\n")[0]
 
 
-def test_slurm_dry_run_and_run(stand_ins):
+def test_slurm_dry_run_and_run(mocks):
     script = LAUNCH / "slurm.sbatch"
     words = ("configs/digits.py", "--workdir", "runs/a b")
     dry = run("bash", script, *words, env={"DRY_RUN": "1", "VENV": "/opt/venv"})
@@ -190,20 +190,20 @@ def test_slurm_dry_run_and_run(stand_ins):
         *("srun", "--kill-on-bad-exit=1", "--label", "/opt/venv/bin/mvcl", "train"),
         *words,
     ]
-    stand_ins("srun", "exit 5")
-    stand_ins("scontrol")
-    env = stand_ins.env | {"SLURM_JOB_ID": "77"}
+    mocks("srun", "exit 5")
+    mocks("scontrol")
+    env = mocks.env | {"SLURM_JOB_ID": "77"}
     assert run("bash", script, *words, env=env).returncode == 5
-    assert [call[0] for call in stand_ins.calls()] == ["srun"]  # a failed run is not queued again
-    stand_ins("srun", f"exit {128 + signal.SIGTERM}")
+    assert [call[0] for call in mocks.calls()] == ["srun"]  # a failed run is not queued again
+    mocks("srun", f"exit {128 + signal.SIGTERM}")
     run("bash", script, *words, env=env)
-    assert stand_ins.calls()[-1] == ["scontrol", "requeue", "77"]
+    assert mocks.calls()[-1] == ["scontrol", "requeue", "77"]
     none = run("bash", script)
     assert none.returncode == 2
     assert "a config is required" in none.stderr
 
 
-# Field names and kinds of JobSet v1alpha2 and of the parts of a Job and a pod that the file uses.
+# Field names and types of JobSet v1alpha2, and of the parts of a Job and a pod that the file uses.
 def _object(required=(), **properties):
     return {
         "type": "object",
@@ -299,7 +299,7 @@ def test_jobset_schema():
         jsonschema.validate(jobset, JOBSET)
 
 
-def test_jobset_is_filled_in():
+def test_jobset_fields_are_replaced():
     options = '--train.epochs 5 --train.note a"b\\c'
     jobset = render(
         NAME="run-7", IMAGE="host/mvcl:1", HOSTS="16", TOPOLOGY="8x8", CLAIM="mine", OPTIONS=options
@@ -317,24 +317,22 @@ def test_jobset_is_filled_in():
     assert job["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "8x8"
 
 
-def test_gke_dry_run_and_run(stand_ins):
+def test_gke_dry_run_and_run(mocks):
     for tool in ("docker", "kubectl"):
-        stand_ins(tool, "exit 9")
-    dry = run(LAUNCH / "gke.sh", "--dry-run", "up", env=stand_ins.env)
+        mocks(tool, "exit 9")
+    dry = run(LAUNCH / "gke.sh", "--dry-run", "up", env=mocks.env)
     assert dry.returncode == 0, dry.stderr
     assert [line.split()[0] for line in dry.stdout.splitlines() if re.match("docker|kubectl", line)] == [
         *("docker", "docker", "kubectl", "kubectl", "kubectl")
     ]
-    refused = run(LAUNCH / "gke.sh", "up", env=stand_ins.env)
+    refused = run(LAUNCH / "gke.sh", "up", env=mocks.env)
     assert refused.returncode == 2
     assert "set IMAGE first" in refused.stderr
-    stand_ins("docker")
-    stand_ins("kubectl", "cat > /dev/null")
-    done = run(
-        LAUNCH / "gke.sh", "up", env=stand_ins.env | {"IMAGE": "host/mvcl:1"}, stdin=subprocess.DEVNULL
-    )
+    mocks("docker")
+    mocks("kubectl", "cat > /dev/null")
+    done = run(LAUNCH / "gke.sh", "up", env=mocks.env | {"IMAGE": "host/mvcl:1"}, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
-    assert [call[:2] for call in stand_ins.calls()] == [
+    assert [call[:2] for call in mocks.calls()] == [
         *(
             ["docker", "build"],
             ["docker", "push"],
@@ -348,26 +346,26 @@ def test_gke_dry_run_and_run(stand_ins):
 POD = {"PROJECT": "science", "ZONE": "z1", "NAME": "pod", "POLL_SECONDS": "0"}
 
 
-def test_pod_dry_run_runs_nothing(stand_ins):
+def test_pod_dry_run_runs_nothing(mocks):
     for tool in ("gcloud", "git"):
-        stand_ins(tool, "exit 9")
+        mocks(tool, "exit 9")
     for command in ("up", "keep", "status", "stop", "delete"):
-        dry = run(LAUNCH / "tpu_pod.sh", "--dry-run", command, env=stand_ins.env | POD)
+        dry = run(LAUNCH / "tpu_pod.sh", "--dry-run", command, env=mocks.env | POD)
         assert dry.returncode == 0, dry.stderr
         assert "--project=science --zone=z1" in dry.stdout
     with pytest.raises(FileNotFoundError):
-        stand_ins.calls()
+        mocks.calls()
 
 
-def test_pod_refuses_what_it_cannot_know(stand_ins):
-    refused = run(LAUNCH / "tpu_pod.sh", "up", env=stand_ins.env | {"PROJECT": "my-project"})
+def test_pod_needs_its_settings(mocks):
+    refused = run(LAUNCH / "tpu_pod.sh", "up", env=mocks.env | {"PROJECT": "my-project"})
     assert refused.returncode == 2
     assert "set PROJECT" in refused.stderr
     assert run(LAUNCH / "tpu_pod.sh", "upp").returncode == 2
-    assert "Set here or in the environment" in run(LAUNCH / "tpu_pod.sh", "--help").stdout
+    assert "To fill in" in run(LAUNCH / "tpu_pod.sh", "--help").stdout
 
 
-# A slice that is there once it was created. Commands for its workers are run here, in a home of their own.
+# A slice that exists after its creation. Commands for its workers run here, with a separate home folder.
 GCLOUD = """
 case "$*" in
   *" describe "*) cat "$STATE" 2>/dev/null; exit 0 ;;
@@ -383,8 +381,8 @@ esac
 
 
 @pytest.fixture
-def worker(stand_ins, tmp_path):
-    """The environment of a slice of one worker, on which the virtual environment is there already."""
+def worker(mocks, tmp_path):
+    """The environment of a slice of one worker with an existing virtual environment."""
     home = tmp_path / "worker"
     (home / "venv" / "bin").mkdir(parents=True)
     for name, text in {
@@ -395,12 +393,12 @@ def worker(stand_ins, tmp_path):
         file = home / "venv" / "bin" / name
         file.write_text(f"#!/bin/bash\n{text}\n")
         file.chmod(0o755)
-    stand_ins("gcloud", GCLOUD)
-    stand_ins("setsid", 'exec "$@"')
-    return stand_ins.env | POD | {"HOME": str(home), "STATE": str(tmp_path / "state")}
+    mocks("gcloud", GCLOUD)
+    mocks("setsid", 'exec "$@"')
+    return mocks.env | POD | {"HOME": str(home), "STATE": str(tmp_path / "state")}
 
 
-def test_pod_from_nothing_to_the_end_of_a_run(stand_ins, worker):
+def test_pod_creates_installs_and_runs(mocks, worker):
     env = worker | {
         "OPTIONS": "objective:m3g --train.epochs 3",
         "MVCL_EXIT": "0",
@@ -413,11 +411,11 @@ def test_pod_from_nothing_to_the_end_of_a_run(stand_ins, worker):
         in up.stdout
     )
     home = Path(worker["HOME"])
-    assert (home / "mvcl" / "pyproject.toml").is_file()  # the archive arrived whole
+    assert (home / "mvcl" / "pyproject.toml").is_file()  # the archive arrived complete
     assert (
         home / "pip.log"
     ).read_text() == "pip install --quiet --constraint constraints.txt --editable .[train,tpu]\n"
-    verbs = [call[4] for call in stand_ins.calls() if call[0] == "gcloud"]
+    verbs = [call[4] for call in mocks.calls() if call[0] == "gcloud"]
     assert verbs == ["describe", "create", "scp", "ssh", "ssh", "ssh"]
     # a second call finds the slice, and the exit code of the run is that of the script
     again = run(LAUNCH / "tpu_pod.sh", "up", env=env | {"MVCL_EXIT": "3"})
@@ -427,7 +425,7 @@ def test_pod_from_nothing_to_the_end_of_a_run(stand_ins, worker):
     assert "ended with exit code 3" in ended.stdout
 
 
-def test_pod_is_stopped_by_sigterm(worker):
+def test_pod_stop_sends_sigterm(worker):
     env = worker | {"MVCL_TENTHS": "300"}
     for command in ("create", "install", "run"):
         done = run(LAUNCH / "tpu_pod.sh", command, env=env)
@@ -439,9 +437,9 @@ def test_pod_is_stopped_by_sigterm(worker):
     assert "saved" in followed.stdout
 
 
-def test_pod_comes_back_after_preemption(stand_ins, worker):
-    # the first connection that follows the log breaks with the slice
-    stand_ins(
+def test_pod_is_created_again_after_preemption(mocks, worker):
+    # the first connection for the log breaks together with the slice
+    mocks(
         "gcloud",
         'case "$*" in *tail*) if [ ! -f "$STATE.once" ]; then touch "$STATE.once"; echo PREEMPTED > "$STATE"; '
         f"exit 255; fi ;; esac\n{GCLOUD}",
@@ -449,5 +447,5 @@ def test_pod_comes_back_after_preemption(stand_ins, worker):
     kept = run(LAUNCH / "tpu_pod.sh", "keep", env=worker | {"MVCL_EXIT": "0"})
     assert kept.returncode == 0, kept.stderr
     assert "slice pod no longer exists" in kept.stderr
-    verbs = [call[4] for call in stand_ins.calls() if call[0] == "gcloud" and call[4] in ("create", "delete")]
+    verbs = [call[4] for call in mocks.calls() if call[0] == "gcloud" and call[4] in ("create", "delete")]
     assert verbs == ["create", "delete", "create"]

@@ -1,4 +1,4 @@
-"""Dropout goes on from step to step, whether the batch is embedded at once or in microbatches."""
+"""Dropout masks change from step to step, with and without microbatches."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Each method against its definition, written out by hand with the same networks."""
+"""Each method against its definition, written by hand with the same networks."""
 
 import dataclasses
 from functools import partial
@@ -48,7 +48,7 @@ def draw(inputs):
 
 
 def moved(tree, rng):
-    """Parameters that differ from those of the other side."""
+    """Randomly changed parameters."""
     return jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(np.float32), tree)
 
 
@@ -146,7 +146,7 @@ def test_student_teacher_takes_each_view_from_the_teacher_in_turn(inputs, rng):
 
 
 @pytest.mark.parametrize("method", [methods.MocoV2(queue=0), methods.MocoV3, methods.StudentTeacher])
-def test_no_gradient_reaches_the_slow_side(inputs, method):
+def test_no_gradient_of_the_momentum_encoder(inputs, method):
     method = (
         method
         if dataclasses.is_dataclass(method) and not isinstance(method, type)
@@ -168,7 +168,7 @@ def test_no_gradient_reaches_the_slow_side(inputs, method):
     assert all(np.any(g) for g in jax.tree.leaves(own))
 
 
-def test_the_teacher_follows_on_its_schedule(rng):
+def test_teacher_follows_its_schedule(rng):
     learner = methods.StudentTeacher(
         momentum=0.9, end_momentum=1.0, predictor=models.MLPHead(hidden=4, out=3)
     ).build(setting())
@@ -202,7 +202,7 @@ def test_either_network_can_be_evaluated(inputs, rng):
         )
 
 
-def test_multi_encoder_leaves_out_missing_views(rng):
+def test_multi_encoder_masks_missing_views(rng):
     shapes = ((5,), (3,), (4,))
     objective = losses.mv_infonce
     learner = methods.MultiEncoder().build(setting(objective, shapes))
@@ -263,19 +263,19 @@ def test_supervised_learns_the_label(inputs, classes):
         ),
     ],
 )
-def test_refuses_what_does_not_go_together(method, change, message):
+def test_raises_on_incompatible_options(method, change, message):
     with pytest.raises(ValueError, match=message):
         method.build(setting(**change))
 
 
-def test_refuses_views_that_an_objective_does_not_take():
+def test_raises_on_a_number_of_views_that_an_objective_does_not_take():
     with pytest.raises(ValueError, match="must be even, got 3"):
         methods.check(losses.dsf, 3)
     with pytest.raises(ValueError, match=r"objective:all_pairs objective\.pair:nt_xent"):
         methods.check(losses.nt_xent, 4)
 
 
-def test_shapes_that_do_not_fit_are_said():
+def test_raises_on_different_shapes():
     with pytest.raises(ValueError, match="method:multi_encoder"):
         methods.Simclr().build(setting(shapes=((5,), (3,))))
     with pytest.raises(ValueError, match=r"--method\.predictor\.out 3"):
@@ -284,7 +284,7 @@ def test_shapes_that_do_not_fit_are_said():
         methods.MultiEncoder(encoders=(ENCODER,)).build(setting())
 
 
-def test_inputs_hide_what_is_missing():
+def test_inputs_are_zero_for_missing_views():
     views = (np.full((3, 2), np.nan, np.float32), np.ones((3, 4), np.float32))
     present = np.array([[False, True]] * 3)
     split = data.in_memory(views, np.zeros(3, np.int32), ("a",), given=True, present=present)

@@ -59,7 +59,7 @@ def draw(inputs):
 
 @cache
 def program(learner):
-    """Loss and gradient, compiled once a learner."""
+    """Loss and gradient, compiled once per learner."""
 
     def loss(params, statistics, inputs):
         return learner.loss(params, statistics, inputs, draw, methods.of_views(objective()))
@@ -76,7 +76,7 @@ def gradient_of(learner, params, statistics, inputs):
 
 
 def by_hand(net, x):
-    """Layer by layer, view by view: z, H and what is restored."""
+    """Layer by layer, view by view: z, H and the reconstruction."""
     net = jax.tree.map(np.asarray, nnx.to_pure_dict(nnx.state(net)))
     layers = {
         name: [net[name]["rest"][i] for i in sorted(net[name]["rest"])] for name in ("encoder", "decoder")
@@ -97,7 +97,7 @@ def by_hand(net, x):
 
 
 def moved(params, rng):
-    """Biases are 0 at first; others than 0 are needed to see them."""
+    """Randomly changed parameters: biases are initially 0, which would hide errors."""
     return jax.tree.map(lambda p: p + rng.normal(size=p.shape).astype(np.float32) * 0.3, params)
 
 
@@ -116,7 +116,7 @@ def test_loss_is_equation_1(rng, lam):
     np.testing.assert_allclose(measures["reconstruction"], error if lam else 0, rtol=1e-5)
 
 
-def test_pretraining_is_reconstruction_alone(rng):
+def test_pretraining_is_reconstruction_only(rng):
     learner = build()
     params, statistics = started(learner)
     gradient = gradient_of(learner, params, statistics, batch(rng, epoch=1))
@@ -129,7 +129,7 @@ def test_pretraining_is_reconstruction_alone(rng):
 
 
 @pytest.mark.parametrize("kind", ["mae", pytest.param("dae", marks=pytest.mark.slow)])
-def test_what_is_restored_is_clean_and_what_is_compared_too(rng, kind):
+def test_targets_and_contrast_use_clean_views(rng, kind):
     learner, plain = build(dataclasses.replace(SMALL, reconstruction=kind)), build()
     params, statistics = started(learner)
     inputs = batch(rng)
@@ -154,7 +154,7 @@ def test_what_is_restored_is_clean_and_what_is_compared_too(rng, kind):
 
 
 def test_missing_views(rng):
-    """The loss of what is there: R over the rows that have the view, pairs over those that have both."""
+    """Loss with missing views: R over the rows with the view, pairs over the rows with both."""
     present = rng.random((N, 3)) < 0.7
     learner = build()
     weights = rng.random((3, 3))
@@ -172,7 +172,7 @@ def test_missing_views(rng):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
-def test_features_of_all_views_side_by_side(rng):
+def test_concatenates_features_of_all_views(rng):
     learner = build()
     params, statistics = started(learner)
     inputs = {"views": batch(rng)["views"]}
@@ -199,14 +199,14 @@ def test_schedule():
 
 
 def two_groups(rng):
-    """Views 0 and 1 know which half an example is of; view 2 is noise."""
+    """Views 0 and 1 depend on the half of an example; view 2 is noise."""
     half = np.where(np.arange(N) < N // 2, 20.0, -20.0)[:, None]
     return tuple(
         (rng.normal(size=(N, w)) + (half if v < 2 else 0)).astype(np.float32) for v, w in enumerate(WIDTHS)
     )
 
 
-def test_weights_come_from_h_first_and_from_z_later(rng, monkeypatch):
+def test_weights_use_h_first_and_z_later(rng, monkeypatch):
     learner, views = build(), two_groups(rng)
     params, statistics = started(learner)
     z, h, _ = by_hand(learner.network(params, statistics), views)
@@ -225,7 +225,7 @@ def test_weights_come_from_h_first_and_from_z_later(rng, monkeypatch):
     np.testing.assert_array_equal(watched["weights"], statistics["weights"])
 
 
-def test_weights_favour_views_that_agree(rng):
+def test_weights_are_larger_for_views_that_agree(rng):
     views = two_groups(rng)
     learner = build()
     params, statistics = started(learner)
@@ -235,8 +235,8 @@ def test_weights_favour_views_that_agree(rng):
 
 
 @pytest.mark.parametrize("kind", ["cmi", "jsd", "mmd", "none"])
-def test_weights_of_views_with_gaps(rng, kind):
-    """Each pair by the rows that both have."""
+def test_weights_of_views_with_missing_rows(rng, kind):
+    """Each pair uses the rows with both views."""
     features = rng.normal(size=(3, N, 4)).astype(np.float32)
     present = np.ones((3, N), bool)
     present[0, :3] = present[2, 6:9] = False
@@ -304,7 +304,7 @@ def test_sample_weights_follow_the_clusters(rng):
         ({"hidden": ()}, objective(), "method.hidden must hold"),
     ],
 )
-def test_options_that_do_not_go_together(change, of, message):
+def test_raises_on_incompatible_options(change, of, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(SMALL, **change).build(specification(of))
     with pytest.raises(ValueError, match=r"train\.microbatch must be None"):

@@ -1,4 +1,4 @@
-"""Clustering scores against their formulas, pair by pair, and the matching against all permutations."""
+"""Clustering scores against pairwise formulas, and the matching against all permutations."""
 
 import itertools
 import math
@@ -61,7 +61,7 @@ def test_perfect_and_trivial():
     assert metrics.normalized_mutual_information(one, one) == 1
 
 
-def test_a_cluster_for_every_sample():
+def test_one_cluster_per_sample():
     labels, own = np.arange(30) % 3, np.arange(30)
     np.testing.assert_allclose(
         metrics.normalized_mutual_information(labels, own), 2 * math.log(3) / math.log(90), rtol=1e-12

@@ -1,4 +1,4 @@
-"""Mutual information from determinants and from a distribution that can be enumerated."""
+"""Mutual information from determinants and from an enumerable distribution."""
 
 import math
 
@@ -28,7 +28,7 @@ def test_bounds():
 
 
 def test_nwj_bound_is_tight_at_the_density_ratio(x64):
-    joint = np.array([[4, 1, 1], [1, 3, 2]])  # counts of (x, Y): a law that can be enumerated
+    joint = np.array([[4, 1, 1], [1, 3, 2]])  # counts of (x, Y): an enumerable law
     p = joint / joint.sum()
     product = np.outer(p.sum(1), p.sum(0))
     score = 1 + np.log(p / product)
@@ -41,7 +41,7 @@ def test_nwj_bound_is_tight_at_the_density_ratio(x64):
 
 
 @pytest.mark.parametrize(("batch", "ratio"), [(8, 1.0), (64, 1e3), (64, 1e6), (100, 0.1), (16, 1e12)])
-def test_optimal_multiplicity_against_all(batch, ratio):
+def test_optimal_multiplicity_equals_exhaustive_search(batch, ratio):
     values = {
         m: min(metrics.gaussian_information(m, ratio), math.log(batch - m + 1))
         for m in range(2, batch // 2 + 1)

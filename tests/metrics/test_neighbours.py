@@ -37,14 +37,14 @@ def test_equals_scikit_learn_on_digits():
         50, metric="cosine", algorithm="brute", weights=lambda distance: np.exp(-distance / 0.07)
     ).fit(train, labels)
     expected, votes = reference.predict(test), np.sort(reference.predict_proba(test), axis=1)
-    clear = votes[:, -1] - votes[:, -2] > 1e-4  # the rest may go either way by rounding
+    clear = votes[:, -1] - votes[:, -2] > 1e-4  # the rest may differ by rounding
     found = weighted_knn(train, labels, test, num_classes=10, k=50)
     np.testing.assert_array_equal(found[clear], expected[clear])
     assert clear.sum() > 590
 
 
-def test_weight_and_temperature_decide():
-    """One near neighbour of class 0 against two farther ones of class 1; by hand at both temperatures.
+def test_weights_depend_on_temperature():
+    """One near neighbour of class 0 against two farther ones of class 1, at two temperatures.
 
     cos = 1, 0.8, 0.8: 2 e^{-0.2/0.07} = 0.115 < 1, but 2 e^{-0.2/1} = 1.64 > 1.
     """
@@ -56,14 +56,14 @@ def test_weight_and_temperature_decide():
         assert found.tolist() == [expected]
 
 
-def test_cold_temperature_and_zero_vectors_stay_finite():
+def test_low_temperature_and_zero_vectors_are_finite():
     train = np.array([[1, 0], [0, 1], [0, 0]], np.float32)
     test = np.array([[0, 2], [3, 1], [0, 0]], np.float32)
     found = weighted_knn(train, np.array([2, 1, 0]), test, num_classes=3, k=3, temperature=1e-3)
     np.testing.assert_array_equal(found[:2], [1, 2])
 
 
-def test_blocks_of_test_rows_do_not_matter(rng, monkeypatch):
+def test_result_does_not_depend_on_blocks(rng, monkeypatch):
     train, test = rng.normal(size=(30, 4)), rng.normal(size=(17, 4))
     labels = rng.integers(0, 3, size=30)
     whole = weighted_knn(train, labels, test, num_classes=3, k=7)
@@ -73,7 +73,7 @@ def test_blocks_of_test_rows_do_not_matter(rng, monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_test_split():
-    """Similarities of 8 times as many test rows: 2**27 cells, held 2**24 at once."""
+    """Similarities of 8 times as many test rows: 2**27 cells, 2**24 at a time."""
 
     def temporary(m):
         shapes = [jax.ShapeDtypeStruct(s, d) for s, d in (((2**14, 8), np.float32), ((2**14,), np.int32))]

@@ -60,7 +60,7 @@ def test_wasserstein_distance_is_the_integral(x64, rng, d):
 
 
 def test_wasserstein_distance_at_the_extremes():
-    # All cosines 1, law symmetric: E|1 - c| = 1. Far away for clusters, near for uniform points.
+    # All cosines 1, symmetric law: E|1 - c| = 1. Large for clusters, small for uniform points.
     np.testing.assert_allclose(metrics.wasserstein_uniformity(np.ones((6, 4), np.float32)), 1, rtol=1e-5)
     uniform = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
     assert metrics.wasserstein_uniformity(uniform) < 0.01

@@ -184,7 +184,7 @@ def vit_tokens(t, x, *, heads):
 
 
 def randomise(module, rng):
-    """Draw every scale, shift, bias and statistic too, so that none is left at a value that hides a mix-up."""
+    """Randomise every scale, shift, bias and statistic too, so that no default value hides an error."""
     for path, variable in nnx.to_flat_state(nnx.state(module, nnx.Any(nnx.Param, nnx.BatchStat))):
         noise = rng.normal(size=variable.shape)
         if path[-1] in ("scale", "var"):
@@ -208,7 +208,7 @@ def same(ours, reference):
 
 
 def every_stage(module, x):
-    """A ResNet's activations as the reference lists them, by its own sub-modules, and the features of a call."""
+    """A ResNet's activations by its sub-modules, in the order of the reference, and its features."""
     outputs = []
     h = nnx.relu(module.bn1(module.conv1(x)))
     for stage in ([], module.layer1, module.layer2, module.layer3, module.layer4):
@@ -229,7 +229,7 @@ def pure(function, module, x):
 
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize(("depth", "stem", "size"), [(18, "cifar", 16), (50, "imagenet", 64)])
-def test_resnet_is_torchvisions(depth, stem, size, train, tmp_path, rng):
+def test_resnet_equals_torchvision(depth, stem, size, train, tmp_path, rng):
     config = ResNet(depth=depth, stem=stem, width=8)
     module = config.build((size, size, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
     randomise(module, rng)
@@ -243,7 +243,7 @@ def test_resnet_is_torchvisions(depth, stem, size, train, tmp_path, rng):
         same(ours, theirs)
 
 
-def test_vit_is_timms(tmp_path, rng):
+def test_vit_equals_timm(tmp_path, rng):
     config = ViT(patch=4, width=24, depth=3, heads=3)
     module = config.build((12, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
     randomise(module, rng)
@@ -318,7 +318,7 @@ def convnet(seed=0, widths=(4, 8)):
     return ConvNet(widths).build((8, 8, 1), dtype=jnp.float32, rngs=nnx.Rngs(seed))
 
 
-def test_a_classifier_is_passed_over(tmp_path):
+def test_ignores_a_classifier(tmp_path):
     path = tmp_path / "encoder.safetensors"
     export(convnet(), ConvNet((4, 8)), path)
     save_file(load_file(path) | {"fc.weight": np.ones((10, 8)), "head.bias": np.ones(10)}, path)
@@ -341,7 +341,7 @@ def test_a_classifier_is_passed_over(tmp_path):
         ),
     ],
 )
-def test_a_file_of_another_encoder_is_refused_and_changes_nothing(spoil, message, tmp_path):
+def test_raises_on_a_file_of_another_encoder_without_changes(spoil, message, tmp_path):
     path = tmp_path / "encoder.safetensors"
     export(convnet(), ConvNet((4, 8)), path)
     save_file(spoil(load_file(path)), path)
@@ -354,7 +354,7 @@ def test_a_file_of_another_encoder_is_refused_and_changes_nothing(spoil, message
         np.testing.assert_array_equal(a, b)
 
 
-def test_no_safetensors_file(tmp_path):
+def test_raises_on_a_file_that_is_not_safetensors(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("not weights")
     with pytest.raises(ValueError, match=r"path must be a safetensors file; .*notes\.txt is not"):
@@ -363,7 +363,7 @@ def test_no_safetensors_file(tmp_path):
         load_exported(convnet(), tmp_path / "missing.safetensors")
 
 
-def test_a_failed_export_leaves_the_old_file(tmp_path, monkeypatch):
+def test_a_failed_export_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "encoder.safetensors"
     path.write_bytes(b"old")
 
@@ -378,6 +378,6 @@ def test_a_failed_export_leaves_the_old_file(tmp_path, monkeypatch):
     assert [child.name for child in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_missing_folder_is_an_oserror(tmp_path):
+def test_raises_on_a_missing_folder(tmp_path):
     with pytest.raises(OSError, match=r"encoder\.safetensors"):
         export(convnet(), ConvNet((4, 8)), tmp_path / "missing" / "encoder.safetensors")

@@ -81,7 +81,7 @@ def test_output_norms_have_the_papers_parameters():
     [HEADS["none"](), MLPHead(out=8), MLPHead(out=8, norm="batch"), MLPHead(out=8, output_norm="batch_plain")]
     + [MLPHead(layers=1, out=8, norm="batch")],
 )
-def test_embeddings_depend_on_the_batch_where_the_head_has_batch_statistics(config, rng):
+def test_embeddings_depend_on_the_batch_with_batch_statistics_only(config, rng):
     module = head(config, 16)
     x = rng.normal(size=(8, 16)).astype(np.float32)
     other = np.concatenate([x[:4], 5 + 3 * x[4:]])
@@ -112,11 +112,11 @@ def test_bfloat16_heads_return_float32(name, rng):
         ),
     ],
 )
-def test_bad_configs_are_refused(config, message):
+def test_raises_on_bad_configs(config, message):
     with pytest.raises(ValueError, match=message):
         head(config, 16)
 
 
-def test_unknown_name_lists_the_names_and_the_nearest():
+def test_unknown_name_error_lists_names_and_the_nearest():
     with pytest.raises(ValueError, match=r"head must be one of koromilas, .*did you mean piran\?"):
         head_config("pirran")

@@ -70,7 +70,7 @@ def eeg_by_hand(module, x, stretches):
 
 
 def randomised(module, rng):
-    """Norms that do something: scale and shift of a new module are one and zero."""
+    """Random scales and shifts of norms: a new module has ones and zeros."""
     for _, variable in nnx.to_flat_state(nnx.state(module, nnx.Param)):
         value = np.asarray(variable[...]) + 0.1 * rng.normal(size=variable.shape)
         variable[...] = jax.device_put(value.astype(np.float32))
@@ -78,7 +78,7 @@ def randomised(module, rng):
 
 
 @pytest.mark.parametrize(("time", "stretches"), [(300, 1), (257, 3)])
-def test_eeg_is_the_released_network(rng, time, stretches):
+def test_eeg_equals_the_released_network(rng, time, stretches):
     config = EegConv(channels=6, out=4, stretches=stretches)
     module = randomised(build(config, (time,)), rng)
     x = rng.normal(size=(3, time)).astype(np.float32)
@@ -98,7 +98,7 @@ def test_eeg_sizes():
     assert module.features == 64
 
 
-def test_stretches_are_those_of_adaptive_pooling():
+def test_stretches_equal_adaptive_pooling():
     # torch.nn.AdaptiveAvgPool1d(4) of 33 positions averages 0-8, 8-16, 16-24 and 24-32, ends included
     weights = _stretches(33, 4)
     for i in range(4):
@@ -107,7 +107,7 @@ def test_stretches_are_those_of_adaptive_pooling():
 
 
 def text_by_hand(module, x):
-    """One sequence of valid rows, by loops over heads; padding does not exist here."""
+    """One sequence without padding, by loops over heads."""
     p = lambda v: np.asarray(v[...], np.float64)  # noqa: E731
     linear = lambda m, v: v @ p(m.kernel) + p(m.bias)  # noqa: E731
 
@@ -130,13 +130,13 @@ def text_by_hand(module, x):
     return norm(module.norm, h[:1])[0]
 
 
-def test_transformer_sees_only_what_is_there(rng):
+def test_transformer_ignores_padding(rng):
     module = randomised(build(TEXT, (7, 3)), rng)
     x = rng.normal(size=(4, 7, 3)).astype(np.float32)
     lengths = (7, 4, 1, 0)
     for row, length in zip(x, lengths):
         row[length:] = np.nan
-    x[1, 5] = 1.0  # among the padding a row that is there: position 5, between two that are not
+    x[1, 5] = 1.0  # a valid row in the padding: position 5, between two invalid ones
     x[1, 6, :2] = 0.5  # one NaN makes the whole row padding
     found = evaluate(module, x)
     expected = [text_by_hand(module, row[:length].astype(np.float64)) for row, length in zip(x, lengths)]
@@ -148,7 +148,7 @@ def test_transformer_sees_only_what_is_there(rng):
 
 
 @pytest.mark.parametrize(("config", "shape"), [(EEG, (64,)), (TEXT, (7, 3))])
-def test_gradients_are_finite_where_views_are_missing(rng, config, shape):
+def test_gradients_are_finite_with_missing_views(rng, config, shape):
     graph, params, rest = nnx.split(build(config, shape), nnx.Param, ...)
     x = rng.normal(size=(4, *shape)).astype(np.float32)
     x[0], x[1, 2] = np.nan, np.nan
@@ -183,13 +183,13 @@ def test_dropout_is_a_function_of_the_statistics(rng, config, shape):
     again, _ = step(rest, x)
     second, _ = step(after, x)
     np.testing.assert_array_equal(first, again)
-    assert float(jnp.abs(first - second).max()) > 1e-3  # the next step draws other masks
+    assert float(jnp.abs(first - second).max()) > 1e-3  # the next step has other masks
     module = nnx.merge(graph, params, rest, copy=True)
     advance_dropout(module)
     np.testing.assert_array_equal(step(nnx.state(module, nnx.Not(nnx.Param)), x)[0], second)
     leaves = jax.tree.leaves(rest)
     assert {(leaf.shape, leaf.dtype) for leaf in leaves} == {((), jnp.dtype("uint32"))}
-    assert len({int(leaf) for leaf in leaves}) == len(leaves)  # no two layers share their masks
+    assert len({int(leaf) for leaf in leaves}) == len(leaves)  # all layers have different masks
 
 
 def test_dropout_keeps_the_mean_and_drops_whole_maps():
@@ -202,7 +202,7 @@ def test_dropout_keeps_the_mean_and_drops_whole_maps():
     assert not nnx.state(Dropout(0.0, rngs=nnx.Rngs(3)))
 
 
-def test_masks_are_the_same_on_any_number_of_devices():
+def test_masks_do_not_depend_on_devices():
     layer = Dropout(0.5, rngs=nnx.Rngs(3))
     graph, state = nnx.split(layer)
     run = jax.jit(lambda state, x: nnx.merge(graph, state, copy=True)(x))
@@ -213,7 +213,7 @@ def test_masks_are_the_same_on_any_number_of_devices():
     )
 
 
-def test_eeg_weights_are_exported_in_the_layout_of_pytorch(tmp_path, rng):
+def test_exports_eeg_weights_in_pytorch_layout(tmp_path, rng):
     module, other = randomised(build(EEG, (64,)), rng), build(EEG, (64,))
     export(module, EEG, tmp_path / "eeg.safetensors")
     tensors = load_file(tmp_path / "eeg.safetensors")
@@ -231,7 +231,7 @@ def test_eeg_weights_are_exported_in_the_layout_of_pytorch(tmp_path, rng):
         (EegConv(), (3000, 2), r"input_shape of EegConv must be \(time,\) or \(time, 1\).* got \(3000, 2\)"),
         (EegConv(), (), r"input_shape of EegConv .* got \(\)"),
         (EegConv(channels=255), (3000,), r"channels must be even.* got 255"),
-        (EegConv(dropout=1.0), (3000,), r"dropout must lie in \[0, 1\); got 1.0"),
+        (EegConv(dropout=1.0), (3000,), r"dropout must be in \[0, 1\); got 1.0"),
         (
             EegConv(stretches=4),
             (90,),
@@ -239,10 +239,10 @@ def test_eeg_weights_are_exported_in_the_layout_of_pytorch(tmp_path, rng):
         ),
         (Transformer(), (50,), r"input_shape of Transformer must be \(time, d\); got \(50,\)"),
         (Transformer(width=30), (50, 4), r"heads must divide width; got 4 heads for width 30"),
-        (Transformer(dropout=-0.1), (50, 4), r"dropout must lie in \[0, 1\); got -0.1"),
+        (Transformer(dropout=-0.1), (50, 4), r"dropout must be in \[0, 1\); got -0.1"),
         (Transformer(depth=0), (50, 4), r"depth must be an integer of at least 1; got 0"),
     ],
 )
-def test_bad_configs_are_refused(config, shape, message):
+def test_raises_on_bad_configs(config, shape, message):
     with pytest.raises(ValueError, match=message):
         config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(0))

@@ -1,4 +1,4 @@
-"""Run folders as the training loop writes them, with numbers made up here."""
+"""Run folders as the training loop writes them, with invented numbers."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ PROTOCOLS = {
 def write_run(
     path: Path, *, epsilon: float = 0.2, k: int = 4, classes: tuple[str, ...] = (), points: int = 40
 ) -> Path:
-    """A whole run folder; `classes` renames the digits."""
+    """A complete run folder; `classes` renames the digits."""
     path.mkdir(parents=True)
     rng = np.random.default_rng(0)
     config = {
@@ -78,7 +78,7 @@ def write_run(
 
 @pytest.fixture
 def make_run(tmp_path):
-    """write_run below the test's own folder."""
+    """write_run in the test's folder."""
     return lambda name, **options: write_run(tmp_path / name, **options)
 
 

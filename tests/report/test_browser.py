@@ -1,4 +1,4 @@
-"""The page in headless Chromium: no console errors, no requests, every picture drawn, no sideways scrolling."""
+"""The page in headless Chromium: no console errors, no requests, all images drawn, no horizontal scrolling."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium or chrome binary on the PATH"),
 ]
 
-# Chromium reads commands from descriptor 3 and answers on 4, each message ended by a zero byte.
+# Chromium reads commands from descriptor 3 and answers on 4; messages end with a zero byte.
 LAUNCH = """import os, sys
 r, w = map(int, sys.argv[1:3])
 os.dup2(r, 3)
@@ -54,7 +54,7 @@ PICTURES = """(() => {
 
 @dataclass
 class Seen:
-    """What went on while a page was open."""
+    """Events while a page was open."""
 
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Browser:
         return json.loads(message)
 
     def drain(self, seconds):
-        """Collects what is still on its way."""
+        """Collect pending messages."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
@@ -231,7 +231,7 @@ def test_several_runs_and_hostile_names(browser, make_run, tmp_path):
     ],
 )
 @pytest.mark.parametrize("policy", ["kept", "removed"])
-def test_a_broken_page_is_seen_to_be_broken(browser, run, tmp_path, before, after, which, policy):
+def test_checks_detect_a_broken_page(browser, run, tmp_path, before, after, which, policy):
     """The checks above can fail, with the page's own Content-Security-Policy and without it."""
     (run / "embeddings.npz").unlink()
     out = write_report([run], tmp_path / "r.html")
@@ -239,7 +239,7 @@ def test_a_broken_page_is_seen_to_be_broken(browser, run, tmp_path, before, afte
     if policy == "removed":
         text = text.replace('http-equiv="Content-Security-Policy"', 'name="none"')
     elif which == "requests":
-        which = "errors"  # the policy stops the request and says so
+        which = "errors"  # the policy blocks the request with a console error
     out.write_text(text)
     seen = browser.open(out.as_uri())
     if which == "wide":

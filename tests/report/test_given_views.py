@@ -1,4 +1,4 @@
-"""The page of a run on tables: weights of the pairs of views and each view's accuracy, over time."""
+"""The page of a run on tables: weights of the pairs of views and accuracy of each view during training."""
 
 import json
 
@@ -23,13 +23,13 @@ def test_weights_and_accuracies(run, tmp_path):
     assert ["shape", "0.250", "1.700"] in page.rows
     assert ["<pixels>", "1.700", "0.500"] in page.rows
     assert "from step 9" in page.text
-    right = 1 - np.mean(labels == 0)  # two classes in one cluster: the smaller is wrong
+    right = 1 - np.mean(labels == 0)  # two classes in one cluster: the smaller one is wrong
     right = max(right, 1 - np.mean(labels == 1))
     assert f"<pixels> 1.000 to {right:.3f}, shape {right:.3f} to 1.000" in page.text
     assert "Missing" not in page.titles
 
 
-def test_other_examples_give_no_curve(run, tmp_path):
+def test_no_curve_for_embeddings_of_other_examples(run, tmp_path):
     looks = [{"step": s, "clusters": [[0, 1], [1, 0]]} for s in (0, 5)]
     (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
     page = page_of(run, out=tmp_path / "report.html")

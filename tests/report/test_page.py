@@ -1,4 +1,4 @@
-"""What the page says, read back with an HTML parser; how it looks is for test_browser.py."""
+"""Content of the page, read with an HTML parser; test_browser.py tests its layout."""
 
 import io
 import json
@@ -68,7 +68,7 @@ def edit(run, name, change):
     (run / name).write_text(json.dumps(content))
 
 
-def test_one_run_shows_everything(run, tmp_path):
+def test_one_run_has_all_sections(run, tmp_path):
     page = page_of(run, out=tmp_path / "new" / "report.html")
     assert ["trained encoder", "0.960", "0.960", "0.960 ± 0.012", "0.960 ± 0.012"] in page.rows
     assert ["raw input", "0.900", "0.900", "0.900 ± 0.012", "0.900 ± 0.012"] in page.rows
@@ -88,8 +88,8 @@ def test_one_run_shows_everything(run, tmp_path):
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["report.html"]
 
 
-def test_the_pictures_are_the_arrays(run, tmp_path):
-    """Row i, column j of the grid holds view j of example i, pixel by pixel."""
+def test_images_equal_the_arrays(run, tmp_path):
+    """Row i, column j of the grid is view j of example i, pixel by pixel."""
     images = page_of(run, out=tmp_path / "r.html").all("img")
     data = np.load(run / "views.npz")
     for i in (0, 3, 7):
@@ -113,7 +113,7 @@ def test_colour_images_and_large_ones(run, tmp_path, rng):
     np.testing.assert_array_equal(np.asarray(pictures[1]), views[0, 0])
 
 
-def test_curves_draw_the_numbers_of_the_log():
+def test_curves_equal_the_log():
     """The path of the line in the SVG, mapped back by its end points, is the series."""
     steps, values = np.arange(5.0), np.array([4.0, 1.0, 3.0, 0.0, 2.0])
     svg = _figures.curves([(steps, values)], [], "loss", "alt")
@@ -124,7 +124,7 @@ def test_curves_draw_the_numbers_of_the_log():
     np.testing.assert_allclose((xy[:, 1] - low) / (high - low) * 4, values, atol=1e-4)
 
 
-def test_no_id_is_taken_for_a_colour(monkeypatch):
+def test_ids_do_not_look_like_colours(monkeypatch):
     monkeypatch.setattr(_figures.zlib, "crc32", lambda data: 0xE01B2C3D)  # after an "f": #fe01b2c3d
     values = np.arange(5.0)
     svg = _figures.curves([(values, values)], [], "loss", "alt")
@@ -134,7 +134,7 @@ def test_no_id_is_taken_for_a_colour(monkeypatch):
     assert "#fe01" not in svg
 
 
-def test_several_runs_are_compared(make_run, tmp_path):
+def test_compares_several_runs(make_run, tmp_path):
     a, b, c = make_run("a"), make_run("b", epsilon=0.5), make_run("c", k=8)
     edit(c, "evaluation.json", lambda e: e["rows"]["raw input"][0].update(protocol="another way"))
     page = page_of(a, b, c, out=tmp_path / "r.html")
@@ -154,8 +154,8 @@ def test_several_runs_are_compared(make_run, tmp_path):
         )  # line and chance
 
 
-def test_functions_of_the_users_own(make_run, tmp_path):
-    """They are shown with their file, and runs whose function changed in between differ."""
+def test_shows_user_functions(make_run, tmp_path):
+    """They are shown with their file; runs with different versions of a function differ."""
     runs = [make_run("a"), make_run("b")]
     for run, digest in zip(runs, ("0123", "4567")):
         mine = {"_function": "own.py:my_loss", "_digest": digest, "margin": 1}
@@ -167,7 +167,7 @@ def test_functions_of_the_users_own(make_run, tmp_path):
     assert len([row for row in page.rows if row[0].startswith("objective")]) == 1
 
 
-def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
+def test_runs_with_equal_names_get_different_names(make_run, tmp_path):
     page = page_of(make_run("x/run"), make_run("y/run"), out=tmp_path / "r.html")
     assert "The configurations are equal" in page.text
     for folder in ("x/run", "y/run"):
@@ -184,7 +184,7 @@ def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
         ("embeddings.npz", "mvcl embed", "Test embeddings"),
     ],
 )
-def test_a_missing_or_damaged_file_is_named_and_the_rest_is_there(run, tmp_path, name, remedy, section):
+def test_lists_missing_or_damaged_files(run, tmp_path, name, remedy, section):
     content = (run / name).read_bytes()
     torn = b"{" if name == "metrics.jsonl" else content[: len(content) // 2]
     for damage in (None, torn, b"\x00\xff[1]", b""):
@@ -197,7 +197,7 @@ def test_a_missing_or_damaged_file_is_named_and_the_rest_is_there(run, tmp_path,
         assert page.titles == [t for t in ["Missing", *SECTIONS] if t != section]
 
 
-def test_an_empty_folder_still_makes_a_page(tmp_path):
+def test_page_of_an_empty_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     page = page_of(tmp_path / "empty", out=tmp_path / "r.html")
     for name in ("config.json", "metrics.jsonl", "evaluation.json", "views.npz", "embeddings.npz"):
@@ -237,7 +237,7 @@ def test_the_log_of_a_run_that_was_killed_and_resumed(tmp_path):
     assert "last value 7; not finite at step 40" in text
 
 
-def test_nothing_from_a_file_becomes_markup(make_run, tmp_path):
+def test_escapes_text_from_files(make_run, tmp_path):
     evil = "</td><script>alert(1)</script><img src=x onerror=alert(1)>&\"'$\\frac"
     run = make_run('"><script>alert(2)<', classes=tuple(f"{evil}{i}" for i in range(10)))
     for name, change in (
@@ -255,7 +255,7 @@ def test_nothing_from_a_file_becomes_markup(make_run, tmp_path):
         assert evil in page.text
 
 
-def test_nothing_is_fetched(make_run, tmp_path):
+def test_loads_no_other_files(make_run, tmp_path):
     for page in (
         page_of(make_run("a"), out=tmp_path / "r.html"),
         page_of(make_run("b"), make_run("c"), out=tmp_path / "s.html"),
@@ -292,7 +292,7 @@ def test_the_same_folder_gives_the_same_page(run, tmp_path):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-def test_the_map_separates_separated_classes(rng):
+def test_tsne_separates_separated_classes(rng):
     centres = rng.normal(size=(4, 20)) * 5
     labels = np.repeat(np.arange(4), 30)
     points, rows = _figures.project((centres[labels] + rng.normal(size=(120, 20))).astype(np.float32))
@@ -303,7 +303,7 @@ def test_the_map_separates_separated_classes(rng):
     np.testing.assert_array_equal(nearest, labels)
 
 
-def test_the_map_takes_a_fixed_sample_of_a_large_split(rng, monkeypatch):
+def test_tsne_uses_a_fixed_sample_of_a_large_split(rng, monkeypatch):
     monkeypatch.setattr(_figures, "POINTS", 50)
     features = rng.normal(size=(300, 3)).astype(np.float32)
     points, rows = _figures.project(features)
@@ -325,7 +325,7 @@ def test_the_map_takes_a_fixed_sample_of_a_large_split(rng, monkeypatch):
         (np.full((30, 4), np.nan, np.float32), "120 of the features are not finite"),
     ],
 )
-def test_embeddings_that_make_no_picture(run, tmp_path, features, says):
+def test_explains_a_missing_embedding_plot(run, tmp_path, features, says):
     np.savez(
         run / "embeddings.npz", features=features, labels=np.zeros(len(features), int), class_names=["a"]
     )
@@ -340,7 +340,7 @@ def test_many_classes_and_one_dimension(run, tmp_path, rng):
     assert "100 classes share 70 pairs of colour and shape" in page_of(run, out=tmp_path / "r.html").text
 
 
-def test_a_failed_write_leaves_the_old_page(run, tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_page(run, tmp_path, monkeypatch):
     out = tmp_path / "r.html"
     out.write_text("old")
 

@@ -58,8 +58,8 @@ def test_grid_gives_the_loss_and_its_gradient(name, rng):
         np.testing.assert_allclose(found_gradient[key], gradient[key], atol=3e-4)
 
 
-def test_networks_train_side_by_side_as_each_alone():
-    """Three AdamW steps of 3 networks, against one network with the optimiser's own mask for weights."""
+def test_networks_train_in_one_run_as_separately():
+    """Three AdamW steps of 3 networks, against single networks with the optimiser's weight mask."""
     study = dataclasses.replace(TINY, grid=0, learning_rate=0.1, weight_decay=0.5)
     config = studies.config_of(study, "arithmetic", 3)
     run = training.prepare(config)
@@ -113,7 +113,7 @@ def test_numbers_are_bounds_of_the_models_information(trained):
         assert run["loss"][1] > 0
 
 
-def test_the_measured_loss_is_the_librarys(trained):
+def test_measures_the_losses_of_the_library(trained):
     folder, found = trained
     for run, name in zip(found["runs"], TINY.objectives):
         config = studies.config_of(TINY, name, 3)
@@ -130,20 +130,20 @@ def test_the_measured_loss_is_the_librarys(trained):
         np.testing.assert_allclose(run["loss"], [np.mean(of_network), np.std(of_network, ddof=1)], rtol=1e-5)
 
 
-def test_a_run_is_opened_from_its_folder(trained):
+def test_opens_a_run_from_its_folder(trained):
     folder = trained[0] / "multi_crop_3"
     assert training.to_json(training.load(folder)) == (folder / "config.json").read_text()
     assert int(training.open_run(folder)[1]["step"]) == 4
 
 
-def test_a_finished_run_is_not_trained_again(trained, capsys):
+def test_finished_run_is_not_repeated(trained, capsys):
     folder, found = trained
     again = studies.numbers(TINY, folder)
     assert again["runs"] == found["runs"]
     assert "step" not in capsys.readouterr().out.replace("from step 4 of 4", "")
 
 
-def test_verdict_tells_a_fall_from_a_rise():
+def test_verdict_on_decrease_and_increase():
     def run(name, views, gap):
         return {"objective": name, "views": views, "gap": [gap, 0.02 / np.sqrt(2)]}
 
@@ -164,12 +164,12 @@ def test_verdict_tells_a_fall_from_a_rise():
     ("field", "value"),
     [("objectives", ("vicreg",)), ("views", (1,)), ("noise", 0.0), ("grid", 3), ("seeds", 0)],
 )
-def test_bad_fields_are_refused(field, value):
+def test_raises_on_bad_fields(field, value):
     with pytest.raises(ValueError, match=field):
         studies.check(dataclasses.replace(TINY, **{field: value}))
 
 
-def test_the_config_is_a_study_that_train_runs(tmp_path, capsys):
+def test_train_runs_the_config(tmp_path, capsys):
     small = "--seeds 2 --epochs 1 --steps-per-epoch 2 --instances 16 --views 2 --objectives multi_crop"
     assert cli.main(["train", str(CONFIG), "--workdir", str(tmp_path), *small.split()]) == 0
     assert f"page: {tmp_path / 'gaussian.md'}" in capsys.readouterr().out
@@ -180,7 +180,7 @@ def test_the_config_is_a_study_that_train_runs(tmp_path, capsys):
     assert "Bound / truth" in (tmp_path / "gaussian.svg").read_text()
 
 
-def test_a_dry_run_tells_parameters_and_cost(capsys):
+def test_dry_run_prints_parameters_and_cost(capsys):
     small = "--seeds 2 --instances 16 --views 2 4 --objectives multi_crop --dry-run"
     assert cli.main(["train", str(CONFIG), *small.split()]) == 0
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""SEM's tables: rows that share their reconstruction, and what is read from the run folders."""
+"""SEM's tables: rows with shared reconstruction, and reading the run folders."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ NAMED = {row.name: row for row in sem.ROWS}
     "name", ["SEM, PSCL, JSD", "InfoNCE without W and R", "SEM, InfoNCE, CMI, sample weights"]
 )
 @pytest.mark.slow
-def test_a_row_that_continues_the_shared_reconstruction_equals_a_run_from_its_start(name, tmp_path):
+def test_row_from_the_shared_reconstruction_equals_a_full_run(name, tmp_path):
     row = NAMED[name]
     continued = sem.trained(TABLE, row, 3, tmp_path)
     whole = tmp_path / "whole"

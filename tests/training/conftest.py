@@ -15,7 +15,7 @@ def tfds(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny(tfds):
-    """A whole experiment, small enough for a few seconds."""
+    """A complete experiment of a few seconds."""
     return Config(
         data=data.Digits(directory=tfds),
         views=Views(k=3, policy=augment.policy("digits")),

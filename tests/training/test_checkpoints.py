@@ -36,7 +36,7 @@ def fill(folder, steps, scores=(), keep=2):
     manager.close()
 
 
-def test_newest_and_best_are_kept(tmp_path):
+def test_keeps_the_newest_and_the_best(tmp_path):
     fill(tmp_path, range(1, 7), [(2, 0.9), (4, 0.5)])
     manager = Checkpoints(tmp_path, 2)
     assert manager.steps() == [2, 5, 6]
@@ -47,12 +47,12 @@ def test_newest_and_best_are_kept(tmp_path):
     assert restored["key"] == jax.random.key(6)
 
 
-def test_no_checkpoint_is_no_state(tmp_path):
+def test_restore_without_a_checkpoint_returns_none(tmp_path):
     assert Checkpoints(tmp_path, 1).restore(like()) is None
 
 
 @pytest.mark.parametrize(("saved", "wanted"), [(8, 2), (1, 8)])
-def test_another_number_of_devices(tmp_path, saved, wanted):
+def test_restores_on_another_number_of_devices(tmp_path, saved, wanted):
     manager = Checkpoints(tmp_path, 1)
     manager.save(3, state(3, saved), {}, None)
     manager.wait()
@@ -84,7 +84,7 @@ def remove_part(folder):
 
 
 @pytest.mark.parametrize("damage", [truncate, flip, remove_part])
-def test_a_damaged_checkpoint_falls_back(tmp_path, damage):
+def test_resumes_from_a_damaged_checkpoint(tmp_path, damage):
     fill(tmp_path, (1, 2))
     damage(tmp_path / "2")
     lines = []
@@ -94,13 +94,13 @@ def test_a_damaged_checkpoint_falls_back(tmp_path, damage):
     assert len(lines) == 1
     assert "step 2 is damaged" in lines[0]
     assert "falling back to step 1" in lines[0]
-    assert list((tmp_path / "damaged").iterdir())  # kept, to be looked at
-    assert manager.save(2, state(2), {}, None)  # and its place is free again
+    assert list((tmp_path / "damaged").iterdir())  # kept for inspection
+    assert manager.save(2, state(2), {}, None)  # and the step can be saved again
     manager.close()
     assert Checkpoints(tmp_path, 2).steps() == [1, 2]
 
 
-def test_swapped_content_is_seen(tmp_path):
+def test_detects_swapped_content(tmp_path):
     fill(tmp_path, (1, 2))
     shutil.rmtree(tmp_path / "2" / "state")
     shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
@@ -110,7 +110,7 @@ def test_swapped_content_is_seen(tmp_path):
     assert "differ from those that were saved" in lines[0]
 
 
-def test_all_damaged_is_an_error_that_keeps_them(tmp_path):
+def test_raises_if_all_checkpoints_are_damaged(tmp_path):
     fill(tmp_path, (1, 2))
     truncate(tmp_path / "1")
     truncate(tmp_path / "2")
@@ -119,7 +119,7 @@ def test_all_damaged_is_an_error_that_keeps_them(tmp_path):
     assert len(list((tmp_path / "damaged").iterdir())) == 2
 
 
-def test_leftovers_of_a_kill_are_no_checkpoint(tmp_path):
+def test_ignores_unfinished_checkpoints(tmp_path):
     fill(tmp_path, (1,))
     shutil.copytree(tmp_path / "1", tmp_path / "2.orbax-checkpoint-tmp")
     manager = Checkpoints(tmp_path, 2)

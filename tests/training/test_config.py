@@ -9,7 +9,7 @@ from mvcl.training import Config, Train, Views
 
 
 @pytest.mark.parametrize("table", sorted(training.CHOICES))
-def test_every_choice_survives_json(table):
+def test_every_choice_round_trips_through_json(table):
     base = Config()
     if table == "method.predictor":
         base = training.choose(base, "method", "student_teacher")
@@ -21,13 +21,13 @@ def test_every_choice_survives_json(table):
         assert training.to_json(training.from_json(text)) == text
 
 
-def test_json_keeps_tuples_of_policies():
+def test_tuples_of_policies_round_trip_through_json():
     policies = (augment.byol_global1(32), augment.byol_global2(32))
     config = Config(views=Views(k=2, policies=policies))
     assert training.from_json(training.to_json(config)).policies == policies
 
 
-def test_another_choice_brings_its_own_options():
+def test_a_choice_has_its_own_default_options():
     config = training.choose(Config(), "objective", "nt-xent")
     assert config.objective is losses.nt_xent
     config = training.choose(
@@ -57,7 +57,7 @@ def test_another_choice_brings_its_own_options():
         ),
     ],
 )
-def test_configs_that_cannot_work(change, message):
+def test_raises_on_invalid_configs(change, message):
     with pytest.raises(ValueError, match=message):
         training.check(dataclasses.replace(Config(), **change))
 
@@ -84,7 +84,7 @@ def test_strategies_of_shidani():
         ('{"_type": "mvcl.training.Train"}', "not a Config"),
     ],
 )
-def test_saved_configs_that_are_refused(text, message):
+def test_raises_on_invalid_saved_configs(text, message):
     with pytest.raises(ValueError, match=message):
         training.from_json(text)
 
@@ -130,14 +130,14 @@ from mvcl.training import Config, Views
         ),
     ],
 )
-def test_config_files_that_are_refused(tmp_path, text, message):
+def test_raises_on_invalid_config_files(tmp_path, text, message):
     file = tmp_path / "c.py"
     file.write_text(HEADER + text)
     with pytest.raises(ValueError, match=message):
         training.load(file)
 
 
-def test_configs_come_from_files_variants_and_folders(tmp_path):
+def test_loads_files_variants_and_folders(tmp_path):
     with pytest.raises(ValueError, match="no config at"):
         training.load(tmp_path / "none.py")
     file = tmp_path / "c.py"
@@ -177,7 +177,7 @@ def transport():
 """
 
 
-def test_own_functions_are_saved_by_name_and_digest(tmp_path):
+def test_saves_user_functions_by_name_and_digest(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(HEADER + OWN)
     for source in (file, f"{file}:transport"):
@@ -208,7 +208,7 @@ def test_own_functions_are_saved_by_name_and_digest(tmp_path):
         ("def transport():", "def other_transport():", False),
     ],
 )
-def test_digest_is_of_the_code_that_a_function_uses(tmp_path, before, after, changes):
+def test_digest_covers_the_code_that_a_function_uses(tmp_path, before, after, changes):
     digests = []
     for text in (OWN, OWN.replace(before, after)):
         file = tmp_path / "own.py"

@@ -1,4 +1,4 @@
-"""Fine-tuning: where it starts, its first step against the formula, devices, and what it learns."""
+"""Fine-tuning: initial state, first step against the formula, devices, accuracy."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ def pretrained(tiny, tmp_path_factory):
 
 @pytest.fixture
 def config(pretrained):
-    """Plain SGD on unchanged images, from the encoder of another run."""
+    """SGD on unchanged images, from the encoder of another run."""
     recipe = training.finetune_config(pretrained)
     return dataclasses.replace(
         recipe,
@@ -48,14 +48,16 @@ def test_first_step_is_that_of_softmax_regression(config, pretrained):
     batch = next(_input.batches(run, 0))
     fresh = jax.tree.map(np.asarray, state["params"])
     new, values = run.program.step(state, jax.device_put(batch))
-    np.testing.assert_allclose(values["loss"], np.log(10), rtol=1e-6)  # zero weights predict nothing
+    np.testing.assert_allclose(
+        values["loss"], np.log(10), rtol=1e-6
+    )  # zero weights predict all classes equally
     views = np.asarray(run.program.views(batch))
     features = np.asarray(models.train_view(trained)(views.reshape(-1, 8, 8, 1)))
     error = 1 / 10 - np.eye(10)[np.repeat(batch["labels"], 2)]
     np.testing.assert_allclose(
         new["params"]["head"]["kernel"][...], -0.1 * features.T @ error / 64, rtol=1e-3, atol=1e-6
     )
-    # Through zero weights the encoder has no gradient yet.
+    # With zero weights the encoder has no gradient.
     jax.tree.map(np.testing.assert_array_equal, new["params"]["encoder"], fresh["encoder"])
 
 
@@ -76,7 +78,7 @@ def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
-def test_seeds_are_averaged_and_continued(config, tmp_path):
+def test_averages_seeds_and_resumes(config, tmp_path):
     optimizer = AdamW(learning_rate=1e-2)
     train = dataclasses.replace(config.train, steps=60, log_every=30)
     config = dataclasses.replace(config, optimizer=optimizer, train=train)
@@ -106,9 +108,9 @@ def test_accuracy_of_predictions():
         ({"encoder": models.ConvNet(widths=(4, 4))}, "its encoder differs"),
         ({"method": methods.MocoV2(queue=0)}, "needs method simclr or supervised, got MocoV2"),
         ({"method": methods.Supervised(mixup=-1.0)}, r"method\.mixup must be at least 0, got -1"),
-        ({"method": methods.Supervised(label_smoothing=1.0)}, r"must lie in \[0, 1\), got 1\.0"),
+        ({"method": methods.Supervised(label_smoothing=1.0)}, r"must be in \[0, 1\), got 1\.0"),
     ],
 )
-def test_configs_that_cannot_be_fine_tuned(config, tmp_path, change, message):
+def test_raises_on_configs_that_cannot_be_fine_tuned(config, tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         training.train(dataclasses.replace(config, **change), tmp_path)

@@ -1,4 +1,4 @@
-"""A run with a slow copy: it is saved, goes on from where it was, and either network can be measured."""
+"""A run with a momentum encoder: checkpoints, resuming, evaluation of either network."""
 
 import dataclasses
 import shutil
@@ -26,7 +26,7 @@ def trained(tiny, tmp_path_factory):
     return workdir
 
 
-def test_it_goes_on_bit_by_bit_with_copy_and_queue(trained, tmp_path):
+def test_resumes_bit_identically_with_momentum_encoder_and_queue(trained, tmp_path):
     workdir = tmp_path / "again"
     shutil.copytree(trained, workdir)
     shutil.rmtree(workdir / "checkpoints" / "4")
@@ -43,7 +43,7 @@ def test_it_goes_on_bit_by_bit_with_copy_and_queue(trained, tmp_path):
     assert all(jax.tree.leaves(moved))
 
 
-def test_either_network_is_measured(trained):
+def test_evaluates_either_network(trained):
     features = {}
     for network in ("config", "online", "momentum"):
         run, state = training.open_run(trained, network=network)
@@ -52,7 +52,7 @@ def test_either_network_is_measured(trained):
     assert np.abs(features["online"] - features["momentum"]).max() > 1e-4
 
 
-def test_one_network_has_no_other(tiny, tmp_path):
+def test_raises_on_network_without_a_momentum_encoder(tiny, tmp_path):
     training.train(dataclasses.replace(tiny, views=Views(k=2, policy=tiny.views.policy)), tmp_path)
     with pytest.raises(ValueError, match="--network must be online or momentum, for a method with"):
         training.open_run(tmp_path, network="momentum")

@@ -1,4 +1,4 @@
-"""Runs as processes of their own: several of one run, and killed ones."""
+"""Runs in separate processes: several processes of one run, and killed ones."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def whole(tfds, tmp_path_factory):
     return workdir
 
 
-def test_two_processes_train_like_one(whole, tfds, tmp_path):
+def test_two_processes_equal_one(whole, tfds, tmp_path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -88,17 +88,17 @@ def test_two_processes_train_like_one(whole, tfds, tmp_path):
     )
     np.testing.assert_allclose(losses(workdir), losses(whole), rtol=1e-5)
     assert "trained encoder" in outputs[0]
-    assert "step" not in outputs[1]  # one process speaks
+    assert "step" not in outputs[1]  # only process 0 logs
 
 
 @pytest.mark.parametrize("devices", [2, 8])
-def test_devices_train_alike(whole, tfds, tmp_path, devices):
+def test_training_does_not_depend_on_devices(whole, tfds, tmp_path, devices):
     finish(start(tmp_path / "run", tfds, devices=devices))
     np.testing.assert_allclose(losses(tmp_path / "run"), losses(whole), rtol=1e-5)
 
 
 @pytest.mark.parametrize("trial", range(3))
-def test_kill_and_resume_bit_for_bit(whole, tfds, tmp_path, trial):
+def test_resumes_bit_identically_after_a_kill(whole, tfds, tmp_path, trial):
     workdir, kills = tmp_path / "run", 0
     rng = random.Random(trial)
     while kills < 3:
@@ -119,7 +119,7 @@ def test_kill_and_resume_bit_for_bit(whole, tfds, tmp_path, trial):
     np.testing.assert_array_equal(losses(workdir), losses(whole))
 
 
-def test_sigterm_saves_what_is_trained(whole, tfds, tmp_path):
+def test_sigterm_saves_a_checkpoint(whole, tfds, tmp_path):
     workdir = tmp_path / "run"
     process = start(workdir, tfds)
     while not (workdir / "metrics.jsonl").is_file() or not losses(workdir).size:

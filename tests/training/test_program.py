@@ -1,4 +1,4 @@
-"""The step is the same whatever devices it runs on and however the batch is cut."""
+"""The step does not depend on devices or microbatches."""
 
 import dataclasses
 import itertools
@@ -36,13 +36,13 @@ def on_one(tiny):
 
 
 @pytest.mark.parametrize("mesh", [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2)], ids=str)
-def test_the_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
+def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
     losses, _ = curve(dataclasses.replace(tiny, mesh=mesh))
     np.testing.assert_allclose(losses, on_one[0], rtol=1e-5)
     assert losses[-1] < losses[0] - 0.1
 
 
-def test_views_are_the_same_on_any_number_of_devices(tiny):
+def test_views_do_not_depend_on_devices(tiny):
     views = []
     for devices in (1, 8):
         run = training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=devices)))
@@ -100,14 +100,14 @@ def flops(config):
     return run.program.step.lower(state, batch).compile().cost_analysis()["flops"]
 
 
-def test_each_device_computes_its_own_rows(tiny):
+def test_devices_compute_only_their_rows(tiny):
     config = dataclasses.replace(
         tiny,
         encoder=models.ConvNet(widths=(32, 64)),
         train=dataclasses.replace(tiny.train, batch_size=128, log_every=10**9),
     )
     ratio = flops(config) / flops(dataclasses.replace(config, mesh=Mesh(data=8)))
-    assert 6.5 < ratio < 8.5  # the embeddings are gathered, everything before them is split
+    assert 6.5 < ratio < 8.5  # all but the gathered embeddings is split
 
 
 def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
@@ -135,7 +135,7 @@ def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
     assert abs(expected - float(losses.info_nce(*z))) > 0.1
 
 
-def test_batches_that_do_not_divide(tiny):
+def test_raises_on_batches_that_do_not_divide(tiny):
     with pytest.raises(ValueError, match=r"32 examples does not divide over 6 devices.*30 or 36"):
         training.prepare(dataclasses.replace(tiny, mesh=Mesh(data=6)))
     with pytest.raises(ValueError, match="16 \\* 1 devices, but there are 8"):
@@ -206,7 +206,7 @@ def test_lars_is_optax_lars():
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), u, v)
 
 
-def test_schedules_end_where_they_say():
+def test_schedules_end_at_their_end_values():
     optimizer = AdamW(
         learning_rate=0.4,
         end_learning_rate=0.1,
@@ -222,14 +222,14 @@ def test_schedules_end_where_they_say():
     np.testing.assert_allclose(float(rate(60)), (0.8 + 0.2) / 2)
     np.testing.assert_allclose(float(rate(100)), 0.2)
     _, rate = _optimizers.build(optimizer, examples=512, steps=20, steps_per_epoch=20)
-    np.testing.assert_allclose(float(rate(10)), 0.8)  # two epochs of warm-up do not fit: half the run
+    np.testing.assert_allclose(float(rate(10)), 0.8)  # two epochs of warm-up are shortened to half the run
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("info_nce", np.log(64)), ("nt_xent", np.log(127)), ("byol", 2.0), ("mv_infonce", np.log(64))],
 )
-def test_chance_level_is_that_of_empty_features(name, expected):
+def test_chance_level_of_features_without_information(name, expected):
     of_views = methods.of_views(getattr(losses, name))
     np.testing.assert_allclose(
         methods.chance_level(lambda z: of_views(z)[0], 2, 64, 4096), expected, atol=2e-3
@@ -237,7 +237,7 @@ def test_chance_level_is_that_of_empty_features(name, expected):
 
 
 def test_chance_level_of_mv_dhel_is_that_of_independent_views():
-    # k log(n-1) - log(k(k-1)), the limit of many dimensions; the constant encoder lies (k-1)/temperature above.
+    # k log(n-1) - log(k(k-1)), the limit of many dimensions; constant embeddings are (k-1)/temperature above.
     level = methods.chance_level(losses.mv_dhel, 3, 64, 4096)
     np.testing.assert_allclose(level, 3 * np.log(63) - np.log(6), atol=5e-3)
 

@@ -1,4 +1,4 @@
-"""SEM from tables to clusters, by the commands a person types."""
+"""SEM from tables to clusters, on the command line."""
 
 import csv
 import json
@@ -60,7 +60,7 @@ def test_recipes_have_the_released_schedule(name):
     )
 
 
-def test_a_batch_that_the_table_has_is_advised():
+def test_error_suggests_a_valid_batch_size():
     outline = data.Outline(25, 3, data.ExampleSpec(((3,), (2,)), given=True))
     config = suited_to(load(ROOT / "configs/xu/sem.py:tables"), outline)
     with pytest.raises(ValueError, match=r"25 examples .* 8 devices; use --train\.batch-size 24, or fewer"):
@@ -68,8 +68,8 @@ def test_a_batch_that_the_table_has_is_advised():
 
 
 @pytest.mark.slow
-def test_digits_by_six_descriptions(tmp_path):
-    """As the recipe has it; more than the best description by itself, and than all of them raw."""
+def test_sem_on_digits_views(tmp_path):
+    """The recipe is better than the best single view and than all raw views."""
     assert (
         cli.main(["train", str(ROOT / "configs/xu/sem.py:digits_views"), "--workdir", str(tmp_path / "run")])
         == 0
@@ -109,7 +109,7 @@ def test_tables_of_few_rows_are_one_batch(tmp_path, rng, capsys):
 
 @pytest.mark.slow
 def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
-    """Two sensors see one of three groups, a third sees nothing; a tenth of the readings is missing."""
+    """Two informative views and a noise view of three groups; a tenth of the entries is missing."""
     groups = np.repeat(["red", "green", "blue"], 40)
     centres = dict(zip(("red", "green", "blue"), 6 * np.eye(3)))
     (tmp_path / "in").mkdir()
@@ -167,8 +167,8 @@ def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_cut_is_the_run_that_was_not(tmp_path):
-    """W is in the checkpoint, and what is taken at its step is taken again."""
+def test_interrupted_run_equals_uninterrupted_run(tmp_path):
+    """W is in the checkpoint; a refresh at its step is repeated."""
 
     def config(steps):
         pair = partial(losses.nt_xent, temperature=1.0)
@@ -194,7 +194,7 @@ def test_a_run_that_was_cut_is_the_run_that_was_not(tmp_path):
     assert [json.loads(line)["step"] for line in lines] == [7, 14, 21]
     shutil.copytree(
         tmp_path / "whole", tmp_path / "cut"
-    )  # back to step 20, which takes that of step 21 again
+    )  # back to step 20, so that the refresh of step 21 is repeated
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "24")
     (tmp_path / "cut" / "evaluation.json").unlink()
     train(config(24), tmp_path / "cut")

@@ -36,7 +36,7 @@ def rows(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_run_leaves_what_a_reader_needs(whole, tiny):
+def test_run_writes_its_files(whole, tiny):
     workdir, table = whole
     assert list(table) == ["trained encoder", "untrained encoder", "raw input"]
     log = [row for row in rows(workdir) if "loss" in row]
@@ -51,7 +51,7 @@ def test_a_run_leaves_what_a_reader_needs(whole, tiny):
     assert list((workdir / "tensorboard").iterdir())
 
 
-def test_a_finished_run_costs_nothing_again(whole, tiny, capsys):
+def test_finished_run_is_not_repeated(whole, tiny, capsys):
     workdir, table = whole
     before = (workdir / "evaluation.json").stat().st_mtime_ns
     assert training.train(tiny, workdir) == table
@@ -59,7 +59,7 @@ def test_a_finished_run_costs_nothing_again(whole, tiny, capsys):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_the_run_goes_on_bit_for_bit(whole, tiny, tmp_path, monkeypatch, number):
+def test_resumes_bit_identically_after_a_signal(whole, tiny, tmp_path, monkeypatch, number):
     workdir = tmp_path / "run"
     step_of = []
 
@@ -80,7 +80,7 @@ def test_a_signal_saves_and_the_run_goes_on_bit_for_bit(whole, tiny, tmp_path, m
     assert steps == [2, 4, 6]
 
 
-def test_a_run_goes_on_from_a_damaged_checkpoint(whole, tiny, tmp_path, capsys):
+def test_resumes_from_the_checkpoint_before_a_damaged_one(whole, tiny, tmp_path, capsys):
     workdir = tmp_path / "run"
     short = dataclasses.replace(tiny, checkpoint=dataclasses.replace(tiny.checkpoint, keep=3))
     training.train(short, workdir)
@@ -92,7 +92,7 @@ def test_a_run_goes_on_from_a_damaged_checkpoint(whole, tiny, tmp_path, capsys):
     same(parameters(workdir), parameters(whole[0]))
 
 
-def test_a_folder_belongs_to_its_config(whole, tiny, tmp_path):
+def test_raises_on_another_config_in_the_folder(whole, tiny, tmp_path):
     workdir, _ = whole
     other = dataclasses.replace(tiny, objective=partial(losses.mv_dhel, temperature=0.7))
     with pytest.raises(
@@ -105,16 +105,16 @@ def test_a_folder_belongs_to_its_config(whole, tiny, tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
 
-def test_two_runs_do_not_share_a_folder(tiny, tmp_path):
+def test_raises_on_a_folder_in_use(tiny, tmp_path):
     from mvcl.training import _folder
 
     with _folder.locked(tmp_path), pytest.raises(ValueError, match="another run is using"):
         training.train(tiny, tmp_path)
 
 
-def test_a_folder_that_cannot_be_written(tiny, tmp_path):
+def test_raises_on_a_read_only_folder(tiny, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError, match="is not writable"):
         training.train(tiny, tmp_path / "file" / "run")
 
 
@@ -138,13 +138,13 @@ def test_warns_on_collapse_and_at_chance(tiny, tmp_path, capsys):
         tiny,
         optimizer=training.Sgd(learning_rate=1e-12),
         train=dataclasses.replace(tiny.train, steps=6, log_every=1),
-        objective=partial(losses.mv_infonce, temperature=1e3),  # so flat that nothing can be learnt
+        objective=partial(losses.mv_infonce, temperature=1e3),  # too high to learn anything
     )
     training.train(still, tmp_path / "run")
     assert "stayed at the chance level" in capsys.readouterr().out
 
 
-def test_a_run_can_be_opened_and_embedded(whole, tmp_path):
+def test_opens_and_embeds_a_run(whole, tmp_path):
     run, state = training.open_run(whole[0], "6")
     before = jax.device_get(state["statistics"])
     shape = training.embed(run, state, "train", tmp_path / "z.npz")
@@ -159,12 +159,12 @@ def test_a_run_can_be_opened_and_embedded(whole, tmp_path):
         training.embed(run, state, "val", tmp_path / "y.npz")
     with pytest.raises(ValueError, match="latest, best or one of the steps 4, 6; got '5'"):
         training.open_run(whole[0], "5")
-    with pytest.raises(ValueError, match="not the folder of a run"):
+    with pytest.raises(ValueError, match="not a run folder"):
         training.open_run(tmp_path)
 
 
-def test_a_run_tells_what_it_does(tiny, tmp_path):
-    """Where the time of a step goes, memory, utilisation, a sign of life and a profile."""
+def test_logs_times_memory_heartbeat_and_profile(tiny, tmp_path):
+    """Times of a step, memory, utilisation, heartbeat and profile."""
     workdir = tmp_path / "run"
     config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, peak_tflops=1e-3))
     training.train(config, workdir, profile=2)
@@ -176,7 +176,7 @@ def test_a_run_tells_what_it_does(tiny, tmp_path):
     run = training.prepare(config)
     batch = next(data.to_devices(_input.batches(run, 0), run.program.batch_sharding))
     flops = run.program.step.lower(run.program.init(), batch).cost_analysis()["flops"]
-    last = log[-1]  # two steps since the row before, one of which was followed by a checkpoint
+    last = log[-1]  # two steps since the previous row, with a checkpoint after one of them
     seconds = sum(last[f"seconds_{part}"] for part in ("data", "step", "log"))
     assert last["model_flops_utilisation"] == pytest.approx(flops / seconds / 1e9, rel=1e-6)
     beat = json.loads((workdir / "heartbeat.json").read_text())
@@ -186,8 +186,8 @@ def test_a_run_tells_what_it_does(tiny, tmp_path):
     assert list((workdir / "profile").rglob("perfetto_trace.json.gz"))
 
 
-def test_examples_that_cannot_be_read_are_left_out(tiny, tmp_path):
-    """Of training and of evaluation, in which labels stay beside their features."""
+def test_skips_unreadable_examples(tiny, tmp_path):
+    """In training and in evaluation, where labels stay aligned with features."""
     run = training.prepare(tiny)
     bad = {"train": (3, 700), "test": (0, 359)}
 
@@ -211,11 +211,11 @@ def test_examples_that_cannot_be_read_are_left_out(tiny, tmp_path):
         training.encode(dataclasses.replace(run, config=strict), state)
 
 
-def test_the_number_of_corrupt_examples_goes_with_the_run(tiny, tmp_path):
-    """A resumed run knows what was passed over, so that the limit is that of the whole run."""
+def test_resumed_run_keeps_the_count_of_corrupt_examples(tiny, tmp_path):
+    """A resumed run knows the skipped examples, so that the limit is for the whole run."""
     flags = _processes.Flags(training.prepare(tiny).program.mesh, 1 + _processes.MAX_ROWS)
     reading = data.Reading(10)
-    for row in range(9):  # more than a step shares
+    for row in range(9):  # more than can be exchanged in a step
         reading.corrupt("train", row, 1, data.CorruptExample(f"record {row} cannot be read"))
     assert not _processes.should_stop(flags, {"signal": 0}, reading, 1)
     assert reading.passed == set(range(_processes.MAX_ROWS))
@@ -223,14 +223,14 @@ def test_the_number_of_corrupt_examples_goes_with_the_run(tiny, tmp_path):
     assert reading.passed == set(range(9))
 
 
-def test_methods_with_an_encoder_for_each_view_have_no_one_encoder(tiny):
+def test_one_encoder_raises_for_methods_with_several(tiny):
     several = dataclasses.replace(tiny, method=methods.MultiEncoder())
     run = training.prepare(several)
     with pytest.raises(ValueError, match=r"method MultiEncoder has one for each of the 3 views"):
         training.one_encoder(run, run.program.init())
 
 
-def test_rows_that_cannot_be_read_leave_nothing_of_theirs(rng):
+def test_restricted_split_keeps_readable_rows_only(rng):
     labels, present = rng.integers(3, size=6), rng.uniform(size=(6, 2)) < 0.5
     views = tuple(rng.normal(size=(6, d)).astype(np.float32) for d in (3, 4))
     split = data.in_memory(views, labels, ("a", "b", "c"), given=True, present=present)
@@ -251,7 +251,7 @@ jax.jit(lambda x: x + 1)(1.0)
 
 
 @pytest.mark.parametrize(("devices", "kept"), [(1, True), (2, False)])
-def test_compiled_programs_are_kept_for_one_cpu_device_only(tmp_path, devices, kept):
+def test_compilation_cache_is_off_for_several_cpu_devices(tmp_path, devices, kept):
     env = os.environ | {"MVCL_CACHE": str(tmp_path / "cache"), "JAX_NUM_CPU_DEVICES": str(devices)}
     subprocess.run([sys.executable, "-c", COMPILE], env=env, check=True)
     assert bool(list((tmp_path / "cache").glob("*"))) == kept

@@ -1,4 +1,4 @@
-"""Watching: times that add up, FLOPs, memory, a clock that does not go back, a heartbeat, a profile, flags."""
+"""Monitoring: times, FLOPs, memory, clock, heartbeat, profile; flags and detection of processes."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ from mvcl.training import _processes, _watch
 
 
 class Times:
-    """A monotonic and a wall clock that tests move."""
+    """A monotonic and a wall clock set by the tests."""
 
     def __init__(self, monkeypatch):
         self.monotonic, self.wall = 100.0, 1000.0
@@ -47,7 +47,7 @@ def test_times_of_a_row_add_up(times):
     assert watch.row(8)["seconds_step"] == pytest.approx(3.0)
 
 
-def test_without_a_known_peak_there_is_no_utilisation():
+def test_no_utilisation_without_a_known_peak():
     assert "model_flops_utilisation" not in _watch.Watch(1, 1e9, None).row(1)
     assert "model_flops_utilisation" not in _watch.Watch(1, None, 1e12).row(1)
     assert _watch.peak_flops() is None  # of a CPU
@@ -72,14 +72,14 @@ def test_flops_of_a_product():
     assert _watch.step_flops(step, a, b) == 2 * 64 * 32 * 16
 
 
-def test_memory_is_that_of_the_process():
+def test_memory_of_the_process():
     before = _watch.memory()["memory_gib"]
-    held = np.ones(2**26, np.uint8)  # 64 MiB
+    array = np.ones(2**26, np.uint8)  # 64 MiB
     assert _watch.memory()["memory_gib"] - before == pytest.approx(1 / 16, rel=0.2)
-    del held
+    del array
 
 
-def test_the_clock_does_not_go_back(times):
+def test_clock_does_not_decrease(times):
     clock = _watch.Clock()
     times.monotonic, times.wall = times.monotonic + 5, times.wall - 3600
     assert clock.now() == 1005.0
@@ -90,7 +90,7 @@ def test_the_clock_does_not_go_back(times):
     assert _watch.Clock(last=1006.0).now() == 5000.0
 
 
-def test_the_heartbeat_is_whole_rare_and_no_reason_to_stop(times, tmp_path, capsys):
+def test_heartbeat_is_atomic_rate_limited_and_never_fatal(times, tmp_path, capsys):
     path = tmp_path / "heartbeat.json"
     heartbeat = _watch.Heartbeat(path, 10, _watch.Clock())
     heartbeat.beat(1)
@@ -98,7 +98,7 @@ def test_the_heartbeat_is_whole_rare_and_no_reason_to_stop(times, tmp_path, caps
     assert (beat["step"], beat["steps"], beat["doing"], beat["unix_time"]) == (1, 10, "training", 1000.0)
     assert beat["time"] == "1970-01-01T00:16:40.000+00:00"
     heartbeat.beat(2)
-    assert json.loads(path.read_text())["step"] == 1  # too soon
+    assert json.loads(path.read_text())["step"] == 1  # rate limited
     heartbeat.beat(2, "evaluating", now=True)
     assert json.loads(path.read_text())["doing"] == "evaluating"
     times.monotonic += 6
@@ -109,7 +109,7 @@ def test_the_heartbeat_is_whole_rare_and_no_reason_to_stop(times, tmp_path, caps
     assert "heartbeat not written" in capsys.readouterr().err
 
 
-def test_a_profile_opens_in_both_viewers(tmp_path):
+def test_profile_has_the_files_of_both_viewers(tmp_path):
     profile = _watch.Profile(tmp_path, first=1, steps=2)
     f = jax.jit(lambda x: x @ x)
     x = jnp.ones((8, 8))
@@ -161,11 +161,11 @@ SLURM = {
         ({"TPU_WORKER_HOSTNAMES": "a,b", "JAX_PLATFORMS": "cpu"}, None),
     ],
 )
-def test_clusters_are_known_by_their_environment(environ, who):
+def test_detects_clusters_from_the_environment(environ, who):
     assert _processes.cluster(environ) == who
 
 
-def test_a_pod_worker_is_known_by_its_chips(monkeypatch):
+def test_detects_a_tpu_vm_by_its_chips(monkeypatch):
     monkeypatch.setattr(
         _processes.glob, "glob", lambda pattern: ["/dev/accel0"] if "accel" in pattern else []
     )
@@ -175,7 +175,7 @@ def test_a_pod_worker_is_known_by_its_chips(monkeypatch):
     assert _processes.cluster({"TPU_SKIP_MDS_QUERY": "1"}) is None
 
 
-def test_chips_without_a_pod_are_alone(monkeypatch):
+def test_tpu_vm_without_a_pod_is_a_single_process(monkeypatch):
     def initialize(*_):
         raise ValueError("coordinator_address should be defined.")
 
@@ -195,7 +195,7 @@ def joined(monkeypatch):
     return calls
 
 
-def test_flags_win_over_variables_and_these_over_the_scheduler(joined):
+def test_flags_override_variables_and_variables_the_scheduler(joined):
     variables = {"JAX_COORDINATOR_ADDRESS": "a:1", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "2"}
     flags = _processes.Distributed(coordinator_address="b:2", process_id=3)
     assert _processes.join(flags, variables | SLURM) == "flags or variables"
@@ -215,12 +215,12 @@ def test_flags_win_over_variables_and_these_over_the_scheduler(joined):
         ),
     ],
 )
-def test_what_jax_is_told(joined, environ, call):
+def test_arguments_of_jax_distributed(joined, environ, call):
     _processes.join(environ=environ)
     assert joined == [call]
 
 
-def test_alone_joins_nobody(joined):
+def test_single_process_joins_none(joined):
     assert _processes.join(environ={}) is None
     assert joined == []
 
@@ -243,14 +243,14 @@ def test_alone_joins_nobody(joined):
         ({}, {"OMPI_COMM_WORLD_SIZE": "4"}, "does not give the address of process 0"),
     ],
 )
-def test_what_does_not_say_enough(joined, flags, environ, message):
+def test_raises_on_incomplete_settings(joined, flags, environ, message):
     with pytest.raises(ValueError, match=message):
         _processes.join(_processes.Distributed(**flags), environ)
     assert joined == []
 
 
-def test_watching_is_cheap(tmp_path):
-    """What a step pays, without the log's rows: less than a millisecond, and a step of interest takes 50."""
+def test_cost_of_monitoring(tmp_path):
+    """Cost per step without log rows: less than a millisecond."""
     watch, profile = _watch.Watch(1, None, None), _watch.Profile(tmp_path, 0, 0)
     heartbeat = _watch.Heartbeat(tmp_path / "heartbeat.json", 10, _watch.Clock())
     begun = time.perf_counter()
