@@ -13,7 +13,7 @@ smoke: .venv/.run
 	$(BIN)/python -m benchmarks.smoke
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Minutes each: a browser, kill-and-resume trials, several processes.
 test-slow: .venv/.test

@@ -165,12 +165,12 @@ def _tables(runs: Sequence[Run], names: Sequence[str]) -> tuple[list[Table], lis
         step = "" if run.evaluation_step is None else f" at step {run.evaluation_step}"
         columns = list(dict.fromkeys(c for results in run.evaluation.values() for c in results))
         tables.append(((name if len(runs) > 1 else "Measured") + step, columns, run.evaluation))
-    lines: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
+    columns_of: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
     for column, by_protocol in protocols.items():
         for protocol, whose in by_protocol.items():
             only = "" if len(by_protocol) == 1 else f" ({'; '.join(whose)})"
-            lines.setdefault((protocol, only), []).append(column)
-    return tables, [(", ".join(columns) + only, protocol) for (protocol, only), columns in lines.items()]
+            columns_of.setdefault((protocol, only), []).append(column)
+    return tables, [(", ".join(columns) + only, protocol) for (protocol, only), columns in columns_of.items()]
 
 
 def _curves(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[Markup, str, str]]:

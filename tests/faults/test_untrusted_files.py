@@ -4,6 +4,7 @@ written."""
 import ast
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from mvcl import data, report, training
+from mvcl import data, losses, report, training
 
 PACKAGE = Path(training.__file__).parents[1]
 
@@ -186,7 +187,7 @@ def test_prepared_data_set_imports_no_module(tmp_path, monkeypatch, mark):
 
 
 def test_config_fields_are_plain_data():
-    """A loaded config contains numbers, strings and config classes, but nothing callable."""
+    """A saved config has numbers, strings and names of the package's own classes and objectives."""
 
     def visit(value):
         if dataclasses.is_dataclass(value):
@@ -195,6 +196,9 @@ def test_config_fields_are_plain_data():
         elif isinstance(value, tuple):
             for item in value:
                 visit(item)
+        elif isinstance(value, functools.partial):
+            assert value.func in losses.objectives().values()
+            visit(tuple(value.keywords.values()))
         else:
             assert value is None or isinstance(value, (bool, int, float, str)), value
 

@@ -51,7 +51,8 @@ def check(loss, arguments):
         chex.assert_numerical_grads(loss, arguments, order=2, atol=1e-5, rtol=1e-4, eps=1e-5)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+# A mask takes the same paths and minutes more.
+@pytest.mark.parametrize("masked", [False, pytest.param(True, marks=pytest.mark.slow)])
 @every_objective
 def test_orders_one_and_two_in_both_modes(x64, rng, name, masked):
     objective = OBJECTIVES[name]

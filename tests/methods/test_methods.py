@@ -47,14 +47,29 @@ def draw(inputs):
     return inputs["views"]
 
 
+def loss_of(learner, objective=None):
+    """(parameters, statistics, inputs) -> what the learner's loss returns, compiled."""
+    of_views = None if objective is None else methods.of_views(objective)
+    return jax.jit(lambda *state: learner.loss(*state, draw, of_views, None))
+
+
+def started(learner):
+    """Parameters and statistics, compiled: operation by operation takes ten times as long."""
+    return jax.jit(learner.init)(jax.random.key(1))
+
+
 def moved(tree, rng):
     """Randomly changed parameters."""
     return jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(np.float32), tree)
 
 
 def embedded(graph, params, statistics, views):
-    net = nnx.merge(graph, params, statistics)
-    return jnp.stack([net.head(net.encoder(view)) for view in views])
+    @jax.jit
+    def embed(params, statistics, views):
+        net = nnx.merge(graph, params, statistics)
+        return jnp.stack([net.head(net.encoder(view)) for view in views])
+
+    return embed(params, statistics, views)
 
 
 def graph_of(shape=SHAPE):
@@ -73,16 +88,16 @@ def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name):
         pair = partial(losses.info_nce, temperature=0.2, in_batch_negatives=False)
         objective = getattr(losses, name)(pair)
     learner = methods.MocoV2(queue=10).build(setting(objective))
-    params, statistics = learner.init(jax.random.key(1))
+    params, statistics = started(learner)
     params = moved(params, rng)
-    loss, (new, _, _) = learner.loss(params, statistics, inputs, draw, methods.of_views(objective), None)
+    loss, (new, _, _) = loss_of(learner, objective)(params, statistics, inputs)
 
     queries = embedded(graph_of(), params["network"], statistics["network"], inputs["views"][:2])
     keys = embedded(graph_of(), statistics["momentum"], statistics["momentum_network"], inputs["views"][2:])
     queue = statistics["queue"]
     np.testing.assert_allclose(np.linalg.norm(queue, axis=1), 1, rtol=1e-6)
     if name == "dsf":
-        expected = losses.dsf(queries, keys, queue, in_batch_negatives=False)
+        expected = jax.jit(objective)(queries, keys, queue)
     else:
         unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)  # noqa: E731
         q, k = unit(np.asarray(queries, np.float64)), unit(np.asarray(keys, np.float64))
@@ -106,9 +121,9 @@ def test_moco_v3_contrasts_each_half_with_the_other(inputs, rng):
     objective = losses.cross_pairs(partial(losses.info_nce, temperature=0.2))
     method = methods.MocoV3(predictor=models.MLPHead(hidden=4, out=3))
     learner = method.build(setting(objective))
-    params, statistics = learner.init(jax.random.key(1))
+    params, statistics = started(learner)
     params = moved(params, rng)
-    loss, _ = learner.loss(params, statistics, inputs, draw, methods.of_views(objective), None)
+    loss, _ = loss_of(learner, objective)(params, statistics, inputs)
 
     z = embedded(graph_of(), params["network"], statistics["network"], inputs["views"])
     graph = nnx.graphdef(
@@ -127,9 +142,9 @@ def test_student_teacher_takes_each_view_from_the_teacher_in_turn(inputs, rng):
     objective = losses.one_vs_rest(losses.byol)
     method = methods.StudentTeacher(predictor=models.IdentityHead())
     learner = method.build(setting(objective))
-    params, statistics = learner.init(jax.random.key(1))
+    params, statistics = started(learner)
     params = moved(params, rng)
-    loss, _ = learner.loss(params, statistics, inputs, draw, methods.of_views(objective), None)
+    loss, _ = loss_of(learner, objective)(params, statistics, inputs)
 
     s = np.asarray(
         embedded(graph_of(), params["network"], statistics["network"], inputs["views"]), np.float64
@@ -154,17 +169,15 @@ def test_no_gradient_of_the_momentum_encoder(inputs, method):
     )
     objective = losses.mv_infonce
     learner = method.build(setting(objective))
-    params, statistics = learner.init(jax.random.key(1))
+    params, statistics = started(learner)
 
     def loss(slow):
         whole = statistics | {"momentum": slow}
-        return learner.loss(params, whole, inputs, draw, methods.of_views(objective), None)[0]
+        return loss_of(learner, objective)(params, whole, inputs)[0]
 
-    gradient = jax.grad(loss)(statistics["momentum"])
+    gradient = jax.jit(jax.grad(loss))(statistics["momentum"])
     assert all(not np.any(g) for g in jax.tree.leaves(gradient))
-    own = jax.grad(lambda p: learner.loss(p, statistics, inputs, draw, methods.of_views(objective), None)[0])(
-        params
-    )
+    own = jax.grad(lambda p: loss_of(learner, objective)(p, statistics, inputs)[0])(params)
     assert all(np.any(g) for g in jax.tree.leaves(own))
 
 
@@ -172,7 +185,7 @@ def test_teacher_follows_its_schedule(rng):
     learner = methods.StudentTeacher(
         momentum=0.9, end_momentum=1.0, predictor=models.MLPHead(hidden=4, out=3)
     ).build(setting())
-    params, statistics = learner.init(jax.random.key(1))
+    params, statistics = started(learner)
     params = moved(params, rng)
     for progress in (0.0, 0.25, 1.0):
         m = 1.0 - 0.1 * (np.cos(np.pi * progress) + 1) / 2
@@ -188,7 +201,7 @@ def test_teacher_follows_its_schedule(rng):
 def test_either_network_can_be_evaluated(inputs, rng):
     for which, key in (("online", "network"), ("momentum", "momentum")):
         learner = methods.MocoV2(queue=0, evaluate=which).build(setting())
-        params, statistics = learner.init(jax.random.key(1))
+        params, statistics = started(learner)
         params = moved(params, rng)
         weights = params["network"] if which == "online" else statistics[key]
         net = nnx.merge(graph_of(), weights, statistics["network"])
@@ -206,7 +219,7 @@ def test_multi_encoder_masks_missing_views(rng):
     shapes = ((5,), (3,), (4,))
     objective = losses.mv_infonce
     learner = methods.MultiEncoder().build(setting(objective, shapes))
-    params, statistics = learner.init(jax.random.key(1))
+    params, statistics = started(learner)
     views = tuple(rng.normal(size=(N, *s)).astype(np.float32) for s in shapes)
     present = np.ones((N, 3), bool)
     present[1, 2] = present[4, 0] = False
@@ -215,10 +228,11 @@ def test_multi_encoder_masks_missing_views(rng):
 
     def loss(params, views):
         batch = {"views": views, "present": present}
-        return learner.loss(params, statistics, batch, draw, methods.of_views(objective), None)[0]
+        return loss_of(learner, objective)(params, statistics, batch)[0]
 
-    value, gradient = jax.value_and_grad(loss)(params, hidden)
-    again, same = jax.value_and_grad(loss)(params, other)
+    step = jax.jit(jax.value_and_grad(loss))
+    value, gradient = step(params, hidden)
+    again, same = step(params, other)
     np.testing.assert_allclose(value, again, rtol=1e-6)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-7), gradient, same)
     nets = learner.network(params, statistics)
@@ -236,8 +250,8 @@ def test_supervised_learns_the_label(inputs, classes):
     learner = methods.Supervised(regression="squared").build(setting(classes=classes))
     labels = inputs["labels"] if classes else np.linspace(-1, 1, N, dtype=np.float32)
     batch = inputs | {"labels": labels}
-    params, statistics = learner.init(jax.random.key(1))
-    loss, _ = learner.loss(params, statistics, batch, draw, None, None)
+    params, statistics = started(learner)
+    loss, _ = loss_of(learner)(params, statistics, batch)
     found = np.asarray(learner.features(params, statistics, {"views": inputs["views"]}, "head"), np.float64)
     if classes:
         log_p = found - np.log(np.exp(found).sum(1, keepdims=True))

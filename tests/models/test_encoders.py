@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tyro
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -14,7 +13,6 @@ from mvcl.models import (
     ENCODERS,
     MLP,
     ConvNet,
-    EncoderConfig,
     ResNet,
     ViT,
     encoder_config,
@@ -298,23 +296,10 @@ def test_unknown_name_error_lists_names_and_the_nearest():
         encoder_config("resnet5")
 
 
-def test_configs_are_frozen_hashable_and_override_from_the_command_line():
+def test_configs_are_frozen_and_hashable():
     assert len({make() for make in ENCODERS.values()}) == len(ENCODERS)
     with pytest.raises(dataclasses.FrozenInstanceError):
         ResNet().depth = 50
-
-    @dataclasses.dataclass(frozen=True)
-    class Experiment:
-        encoder: EncoderConfig
-
-    changed = tyro.cli(
-        Experiment, default=Experiment(ConvNet()), args=["encoder:resnet", "--encoder.norm", "group"]
-    )
-    assert changed.encoder == ResNet(norm="group")
-    changed = tyro.cli(
-        Experiment, default=Experiment(ConvNet()), args=["encoder:convnet", "--encoder.widths", "8", "16"]
-    )
-    assert changed.encoder == ConvNet((8, 16))
 
 
 def test_mlp_with_gelu_equals_its_formula(rng):

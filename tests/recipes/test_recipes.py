@@ -92,6 +92,7 @@ def test_the_true_size_step_resolves(source):
     assert {name: value.shape for name, value in values.items()}["loss"] == ()
 
 
+@pytest.mark.slow  # make smoke runs every one of them whole
 @pytest.mark.parametrize("source", SMOKE)
 def test_two_steps_at_a_small_size(source, rng):
     config = load(source)

@@ -38,6 +38,7 @@ def test_row_from_the_shared_reconstruction_equals_a_full_run(name, tmp_path):
     assert sem.lines_of(continued / "metrics.jsonl")[0]["step"] > 2 * (1797 // sem.BATCH)
 
 
+@pytest.mark.slow
 def test_tables_are_read_from_the_run_folders(tmp_path, monkeypatch):
     table = dataclasses.replace(TABLE, name="OTHER", pretrain=1, epochs=1)
     row = NAMED["SEM, InfoNCE, CMI"]

@@ -79,8 +79,8 @@ def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
 
 
 def test_averages_seeds_and_resumes(config, tmp_path):
-    optimizer = AdamW(learning_rate=1e-2)
-    train = dataclasses.replace(config.train, steps=60, log_every=30)
+    optimizer = AdamW(learning_rate=3e-2)
+    train = dataclasses.replace(config.train, steps=150, log_every=50)
     config = dataclasses.replace(config, optimizer=optimizer, train=train)
     results = training.finetune(config, tmp_path, seeds=2)
     assert [r.name for r in results] == ["accuracy", "accuracy, mean per class"]

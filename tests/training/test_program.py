@@ -254,3 +254,45 @@ def test_the_solver_of_m3g_is_logged_and_does_not_depend_on_devices(tiny):
     assert seen[0]["solver_unconverged"] == 1
     for name, value in seen[0].items():
         np.testing.assert_allclose(seen[1][name], value, rtol=2e-4, err_msg=name)
+
+
+def undeclared(z):
+    """An objective of the user's own that compares each view with the mean over all instances."""
+    return jnp.mean((z - z.mean((0, 1))[None, None]) ** 2)
+
+
+@losses.declare(key=True)
+def with_key(z, *, key):
+    """An objective that draws a direction."""
+    direction = jax.random.normal(key, z.shape[-1:])
+    return jnp.mean((z @ direction) ** 2)
+
+
+@losses.declare(axis_name=True)
+def without_mask(z, axis_name=None):
+    """An objective that cannot leave out views."""
+    return jnp.mean(z) if axis_name is None else jax.lax.pmean(jnp.mean(z), axis_name)
+
+
+@pytest.mark.parametrize("objective", [undeclared, with_key])
+def test_own_objectives_are_those_of_the_global_batch(tiny, objective):
+    found = []
+    for devices in (1, 4):
+        run = training.prepare(dataclasses.replace(tiny, objective=objective, mesh=Mesh(data=devices)))
+        stream = data.to_devices(_input.batches(run, 0), run.program.batch_sharding)
+        state, values = run.program.init(), []
+        for _ in range(2):
+            state, metrics = run.program.step(state, next(stream))
+            values.append(float(metrics["loss"]))
+        found.append(values)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+    of_views = methods.of_views(objective)
+    z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 3)), jnp.float32)
+    if losses.takes(objective).key:
+        first, second = (float(of_views(z, key=jax.random.key(seed))[0]) for seed in (0, 1))
+        assert abs(first - second) > 1e-3
+
+
+def test_refuses_missing_views_where_the_objective_takes_no_mask():
+    with pytest.raises(ValueError, match="without_mask takes no mask"):
+        methods.of_views(without_mask)(jnp.ones((2, 4, 3)), mask=jnp.ones((2, 4), bool))

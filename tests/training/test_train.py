@@ -114,7 +114,7 @@ def test_raises_on_a_folder_in_use(tiny, tmp_path):
 
 def test_raises_on_a_read_only_folder(tiny, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError, match="is not writable"):
         training.train(tiny, tmp_path / "file" / "run")
 
 
