@@ -99,14 +99,14 @@ def test_evaluate_embed_export_report(trained, tmp_path, capsys):
 
 
 def test_finetune_trains_the_whole_encoder(trained, capsys):
-    small = "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 2 --method.mixup 0 "
+    small = "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 1 --method.mixup 0 "
     small += "--views.policy.rand-augment-ops 0"
     assert run("finetune", trained, *small.split()) == 0
     assert "accuracy, mean per class" in capsys.readouterr().out
     results = json.loads((trained / "finetune" / "results.json").read_text())
     assert results[0]["name"] == "accuracy"
     assert 0 <= results[0]["value"] <= 1
-    assert results[0]["deviation"] is not None
+    assert results[0]["deviation"] is None
 
 
 def test_dry_run_prints_the_cost(capsys):

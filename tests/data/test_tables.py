@@ -153,7 +153,7 @@ def test_scaling_is_fitted_once_and_read_again(folder):
         data.Tables(**options).open()
     for spoiled, message in (
         ({"scale": [0.0, 1.0]}, "no zeros"),
-        ({"shift": [1.0]}, "as many"),
+        ({"shift": [1.0]}, "equally many"),
         ({"shift": "x"}, "not a fitted"),
     ):
         text = again.scaling | {"sound": again.scaling["sound"] | spoiled}
@@ -183,9 +183,9 @@ def test_warns_on_constant_columns(tmp_path):
     [
         (
             {"X1": WIDE, "X2": NARROW[:7], "y": LABELS},
-            "number of examples.*X1 is 8 x 3, X2 is 7 x 2.*8 labels",
+            "different numbers of examples.*X1 is 8 x 3, X2 is 7 x 2.*8 labels",
         ),
-        ({"X1": WIDE, "X2": NARROW, "y": LABELS[:5]}, "number of examples.*y has 5 labels"),
+        ({"X1": WIDE, "X2": NARROW, "y": LABELS[:5]}, "different numbers of examples.*y has 5 labels"),
         (
             {"X1": np.where(WIDE == 9, np.nan, WIDE), "X2": NARROW, "y": LABELS},
             "view X1 has 1 entries.*example 1",

@@ -150,7 +150,7 @@ def test_bad_input(digits):
             answer,
             num_classes=10,
         )
-    with pytest.raises(ValueError, match="train_features must be a floating"):
+    with pytest.raises(ValueError, match="train_features must be a non-empty floating"):
         few_label_probe(x.astype(int), y, test, answer, num_classes=10, labels_per_class=2)
     with pytest.raises(ValueError, match="must have 5 rows of some class"):
         linear_probe(x[:4], np.arange(4), test, answer, num_classes=10)

@@ -95,7 +95,7 @@ def test_holds_out_whole_groups():
         ({"test_features": np.ones((3, 5))}, "one width"),
         ({"train_targets": np.ones(9)}, r"train_features and train_targets .* got \(10, 4\) and \(9,\)"),
         ({"test_targets": np.array([1.0, np.nan, 0.0])}, "test_targets must be finite"),
-        ({"penalties": ()}, "at least one number"),
+        ({"penalties": ()}, "positive numbers, at least one"),
         ({"valid_features": np.ones((3, 4))}, "given together"),
     ],
 )

@@ -25,7 +25,14 @@ def cases():
 
 
 OBJECTIVES = {name: function for name, function in cases() if function is not losses.m3g}
-every_objective = pytest.mark.parametrize("name", OBJECTIVES)
+# Higher-order functions of nt_xent take the paths of nt_xent and of those of info_nce.
+every_objective = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.endswith("(nt_xent)") else [])
+        for name in OBJECTIVES
+    ],
+)
 
 
 def of_views(objective):

@@ -94,6 +94,8 @@ def test_weights_by_instance(x64, rng):
         nested = tuple(tuple(tuple(float(v) for v in row) for row in rows) for rows in w)
         whole = jax.jit(lambda z, case=case, w=nested: case.objective(z, weights=w, mask=mask))
         np.testing.assert_allclose(whole(z), expected, rtol=1e-11)
+        if pair != "nt_xent":  # the reduction over devices is the same code
+            continue
         mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
         rows = jax.P(None, "data")
 
@@ -171,9 +173,8 @@ def test_a_temperature_may_be_traced_and_swept(x64, rng):
     temperatures = jnp.asarray([0.01, 0.1, 1.0])  # on both sides of the switch to row maxima
     for loss in (losses.mv_infonce, losses.mv_dhel, losses.poly_view, losses.all_pairs(losses.nt_xent)):
         swept = jax.jit(jax.vmap(lambda t, loss=loss: loss(z, temperature=t)))(temperatures)
-        fixed = [jax.jit(functools.partial(loss, temperature=float(t))) for t in temperatures]
-        one_by_one = [f(z) for f in fixed]
-        np.testing.assert_allclose(swept, one_by_one, rtol=1e-12)
+        fixed = [jax.jit(functools.partial(loss, temperature=float(t)))(z) for t in temperatures[::2]]
+        np.testing.assert_allclose(swept[::2], fixed, rtol=1e-12)
         traced = jax.jit(lambda t, loss=loss: loss(z, temperature=t))
         slope = jax.jit(jax.grad(traced))(0.1)
         np.testing.assert_allclose(slope, (traced(0.1 + 1e-6) - traced(0.1 - 1e-6)) / 2e-6, rtol=1e-7)

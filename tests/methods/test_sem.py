@@ -301,7 +301,7 @@ def test_sample_weights_follow_the_clusters(rng):
             r"needs all_pairs of a pair loss of mvcl, got all_pairs\(own_pair_loss\)",
         ),
         ({"update_epochs": 0}, objective(), "method.update_epochs must be at least 1, got 0"),
-        ({"hidden": ()}, objective(), "method.hidden must hold"),
+        ({"hidden": ()}, objective(), "method.hidden must have"),
     ],
 )
 def test_raises_on_incompatible_options(change, of, message):

@@ -347,7 +347,7 @@ def test_a_failed_write_keeps_the_old_page(run, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.replace", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="No space left"):
         write_report([run], out)
     assert out.read_text() == "old"

@@ -58,6 +58,7 @@ def test_grid_gives_the_loss_and_its_gradient(name, rng):
         np.testing.assert_allclose(found_gradient[key], gradient[key], atol=3e-4)
 
 
+@pytest.mark.slow
 def test_networks_train_in_one_run_as_separately():
     """Three AdamW steps of 3 networks, against single networks with the optimiser's weight mask."""
     study = dataclasses.replace(TINY, grid=0, learning_rate=0.1, weight_decay=0.5)

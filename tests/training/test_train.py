@@ -58,7 +58,7 @@ def test_finished_run_is_not_repeated(whole, tiny, capsys):
     assert (workdir / "evaluation.json").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_resumes_bit_identically_after_a_signal(whole, tiny, tmp_path, monkeypatch, number):
     workdir = tmp_path / "run"
     step_of = []
@@ -207,7 +207,9 @@ def test_skips_unreadable_examples(tiny, tmp_path):
         np.testing.assert_array_equal(labels[name], np.delete(every[name], rows))
         np.testing.assert_allclose(features[name], np.delete(whole[name], rows, axis=0), rtol=1e-4, atol=1e-5)
     strict = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, corrupt_limit=3))
-    with pytest.raises(data.CorruptExample, match=r"record 359 .* number 4 .* --train.corrupt-limit 3"):
+    with pytest.raises(
+        data.CorruptExample, match=r"record 359 .*corrupt example 4, and --train.corrupt-limit is 3"
+    ):
         training.encode(dataclasses.replace(run, config=strict), state)
 
 
