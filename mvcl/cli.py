@@ -277,16 +277,24 @@ def _finetune(arguments: list[str]) -> int:
     if not arguments or arguments[0].startswith("-"):
         if set(arguments) & {"-h", "--help"}:
             print(
-                "usage: mvcl finetune RUN [--seeds N] [data:transfer --data.name NAME] [--FIELD VALUE ...]\n"
+                "usage: mvcl finetune RUN [--config FILE] [--seeds N] [data:transfer --data.name NAME] "
+                "[--FIELD VALUE ...]\n"
             )
             print("Train the encoder of a run and a new linear layer on labelled images, and evaluate them.")
+            print("--config is the config file of a run that uses functions or classes of its own.")
             print("`mvcl finetune RUN --help` describes every field.")
             return 0
         raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
     _quiet()
     from mvcl import evaluation, training
 
-    run = Path(arguments[0])
+    run, rest, reference = Path(arguments[0]), arguments[1:], None
+    if "--config" in rest:  # read first: the defaults of all other options come from the run
+        place = rest.index("--config")
+        if place + 1 == len(rest):
+            raise ValueError("--config must be followed by a config file: --config FILE.py")
+        reference = _reference(rest[place + 1])
+        del rest[place : place + 2]
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Finetune:
@@ -295,12 +303,12 @@ def _finetune(arguments: list[str]) -> int:
         seeds: int = 3
         """Number of runs; their mean and standard deviation are reported."""
 
-    base = training.finetune_config(run)
+    base = training.finetune_config(run, reference=reference)
     parsed = _with_config(
-        Finetune, base, f"finetune {run}", arguments[1:], "Fine-tune the encoder of a run on labelled images."
+        Finetune, base, f"finetune {run}", rest, "Fine-tune the encoder of a run on labelled images."
     )
     _start_jax()
-    results = training.finetune(parsed.config, parsed.workdir, parsed.seeds)
+    results = training.finetune(parsed.config, parsed.workdir, parsed.seeds, reference=reference)
     out = parsed.workdir / "results.json"
     _files.write_whole(out, json.dumps([dataclasses.asdict(result) for result in results], indent=1) + "\n")
     print(f"\n{evaluation.evaluation_table({'fine-tuned': results})}\n\nresults: {out}")

@@ -247,3 +247,46 @@ def test_the_installed_command(tmp_path):
         cwd=tmp_path,
     )
     assert done.stdout.strip().count(".") == 2
+
+
+OWN = """
+import dataclasses
+from mvcl import augment, data, losses, models
+from mvcl.training import Config, Mesh, Train, Views
+
+def my_loss(z):
+    return losses.mv_dhel(z)
+
+@dataclasses.dataclass(frozen=True)
+class MyEncoder:
+    def build(self, input_shape, *, dtype, rngs):
+        return models.MLP(widths=(4,)).build(input_shape, dtype=dtype, rngs=rngs)
+
+def get_config():
+    return Config(
+        data=data.Digits(), views=Views(k=2, policy=augment.digits()), encoder=MyEncoder(),
+        head=models.MLPHead(out=4), objective=my_loss, train=Train(steps=2, batch_size=32), mesh=Mesh(data=1),
+    )
+"""
+
+
+def test_run_with_own_code_is_opened_with_its_config_file_only(tmp_path, capsys):
+    file, workdir = tmp_path / "own.py", tmp_path / "run"
+    file.write_text(OWN)
+    assert run("train", file, "--workdir", workdir) == 0
+    small = [
+        "--seeds",
+        "1",
+        "--train.steps",
+        "2",
+        "--train.batch-size",
+        "32",
+        "--views.k",
+        "2",
+        "--views.policy.rand-augment-ops",
+        "0",
+    ]
+    for command, options in (("evaluate", []), ("finetune", small)):
+        assert run(command, workdir, *options) == 2
+        assert "--config own.py" in capsys.readouterr().err
+        assert run(command, workdir, "--config", file, *options) == 0

@@ -47,13 +47,16 @@ def finetune_config(
     )
 
 
-def finetune(config: Config, folder: Path, seeds: int = 3) -> list[evaluation.Result]:
+def finetune(
+    config: Config, folder: Path, seeds: int = 3, *, reference: Config | None = None
+) -> list[evaluation.Result]:
     """Train a config once per seed, each in its own folder, and average the results.
 
     Args:
       config: from `finetune_config`; its train.seed is the first seed.
       folder: parent of the run folders `seed0`, `seed1`, ...; existing runs are resumed, finished ones are read.
       seeds: number of runs.
+      reference: a config with the functions and classes of the user's own that the pretrained run uses.
 
     Returns:
       The results of the trained encoders, mean and standard deviation over seeds.
@@ -66,7 +69,7 @@ def finetune(config: Config, folder: Path, seeds: int = 3) -> list[evaluation.Re
     found = []
     for seed in range(config.train.seed, config.train.seed + seeds):
         of_seed = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
-        found.append(train(of_seed, folder / f"seed{seed}")["trained encoder"])
+        found.append(train(of_seed, folder / f"seed{seed}", reference=reference)["trained encoder"])
     return [_mean(results) for results in zip(*found)]
 
 

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from mvcl.training import _program
+from mvcl.training._config import Config
 from mvcl.training._encoding import one_encoder
 from mvcl.training._run import Run, open_run
 
 
-def initial_state(run: Run) -> _program.State:
+def initial_state(run: Run, reference: Config | None = None) -> _program.State:
     """A new state, with the encoder of the run train.initial if that is set.
 
     Raises:
@@ -25,7 +26,7 @@ def initial_state(run: Run) -> _program.State:
         raise ValueError(
             f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
         )
-    encoder = one_encoder(*open_run(Path(config.train.initial), reference=config))
+    encoder = one_encoder(*open_run(Path(config.train.initial), reference=reference or config))
     params, statistics = start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}

@@ -19,13 +19,16 @@ from mvcl.training._signals import Interrupted, stop_signals
 _UNPROFILED = 3
 
 
-def train(config: Config, workdir: Path, *, profile: int = 0) -> _evaluate.Table:
+def train(
+    config: Config, workdir: Path, *, profile: int = 0, reference: Config | None = None
+) -> _evaluate.Table:
     """Train a config in a folder, from the newest checkpoint if there is one, and evaluate.
 
     Args:
       config: the experiment.
       workdir: folder of the run; created if missing.
       profile: number of steps to trace into workdir/profile.
+      reference: a config with the functions and classes of the user's own that the run of train.initial uses.
 
     Returns:
       The evaluation table: row name -> results.
@@ -42,24 +45,24 @@ def train(config: Config, workdir: Path, *, profile: int = 0) -> _evaluate.Table
     run = prepare(config)
     try:
         if jax.process_index() > 0:
-            return _continue(run, workdir, profile)
+            return _continue(run, workdir, profile, reference)
         with _folder.locked(workdir):
             _folder.claim(workdir, run.config)
-            return _continue(run, workdir, profile)
+            return _continue(run, workdir, profile, reference)
     except Exception as error:
         if _processes.means_lost(error):
             raise _processes.LostProcess(workdir) from error
         raise
 
 
-def _continue(run: Run, workdir: Path, profile: int) -> _evaluate.Table:
+def _continue(run: Run, workdir: Path, profile: int, reference: Config | None) -> _evaluate.Table:
     """Train the remaining steps, and evaluate if evaluation.json is missing."""
     config, program = run.config, run.program
     checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
     try:
         restored = checkpoints.restore(program.abstract_state(), log=log_line)
         fresh: dict[str, Any] = {"step": 0, "corrupt": ()}
-        state, record = (initial_state(run), fresh) if restored is None else restored
+        state, record = (initial_state(run, reference), fresh) if restored is None else restored
         step = int(record["step"])
         _log_start(run, step, resumed=restored is not None)
         reading = data.Reading(config.train.corrupt_limit, record["corrupt"])
