@@ -10,7 +10,7 @@ import jax
 from mvcl import data, methods
 from mvcl.training import _program
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._config import Config, Mesh, check, suited_to
+from mvcl.training._config import Config, Mesh, check, divided, suited_to
 from mvcl.training._load import load
 
 
@@ -33,6 +33,7 @@ def prepare(config: Config) -> Run:
     splits = config.data.open()
     outline = splits["train"].outline
     config = check(suited_to(config, outline))
+    config = divided(config, _program.make_mesh(config.mesh).size)
     program = _program.build(config, outline)
     if outline.classes < 2:
         config = dataclasses.replace(
