@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
@@ -44,7 +44,12 @@ def prepare(config: Config) -> Run:
 
 
 def open_run(
-    workdir: Path, checkpoint: str = "latest", network: str = "config", *, reference: Config | None = None
+    workdir: Path,
+    checkpoint: str = "latest",
+    network: str = "config",
+    *,
+    output: Literal["config", "encoder", "head"] = "config",
+    reference: Config | None = None,
 ) -> tuple[Run, _program.State]:
     """Open a finished or interrupted run on the present devices.
 
@@ -52,6 +57,7 @@ def open_run(
       workdir: folder of the run.
       checkpoint: `latest`, `best`, or a step.
       network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
+      output: `encoder` or `head`, the output to evaluate; `config` is that of evaluation.features.
       reference: a config with the functions and classes from outside mvcl that the run uses.
 
     Raises:
@@ -69,6 +75,10 @@ def open_run(
             )
         method: Any = config.method
         config = dataclasses.replace(config, method=dataclasses.replace(method, evaluate=network))
+    if output != "config":
+        config = dataclasses.replace(
+            config, evaluation=dataclasses.replace(config.evaluation, features=output)
+        )
     devices = 1 if config.examples % jax.device_count() else -1
     config = dataclasses.replace(config, mesh=Mesh(data=devices))
     if not (workdir / "checkpoints").is_dir():

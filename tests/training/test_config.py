@@ -115,8 +115,6 @@ def test_a_run_on_several_devices_saves_the_rounding():
     saved = training.from_json(training.to_json(run.config))
     one = dataclasses.replace(saved, mesh=training.Mesh(data=1))
     assert training.prepare(one).config.examples == 16
-    said = training.dry_run(config)
-    assert "16 examples x 3 views = 48 views (64 x 1 views / 3, rounded down to a multiple of 8)" in said
 
 
 def test_dry_run_names_the_scaled_learning_rate():
@@ -125,10 +123,11 @@ def test_dry_run_names_the_scaled_learning_rate():
         views=Views(k=3, policy=augment.digits(), strategy="fixed"),
         encoder=models.MLP(widths=(4,)),
         optimizer=training.Sgd(learning_rate=1.0, reference_batch=64),
-        train=Train(batch_size=24),
-        mesh=training.Mesh(data=1),
+        train=Train(batch_size=26),
     )
-    assert "rate         0.25, the peak learning rate for this batch" in training.dry_run(config)
+    said = training.dry_run(config)  # 8 devices
+    assert "16 examples x 3 views = 48 views (26 x 2 views / 3, rounded down to a multiple of 8)" in said
+    assert "rate         0.25, the peak learning rate for this batch" in said
 
 
 @pytest.mark.parametrize(
