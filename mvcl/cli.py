@@ -60,7 +60,11 @@ class Evaluate:
 
 @dataclasses.dataclass(frozen=True)
 class Embed:
-    """Write the features of a split: arrays features (n, d), labels (n,) and class_names."""
+    """Write the features of a split, and print their rank, uniformity and alignment.
+
+    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names; OUT with the
+    ending .json has the measures.
+    """
 
     run: tyro.conf.Positional[Path]
     """Folder of the run."""
@@ -68,6 +72,11 @@ class Embed:
     """`train` or `test`."""
     out: Path = Path("embeddings.npz")
     """File to write."""
+    views: int = 0
+    """Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated."""
+    output: Literal["config", "encoder", "head"] = "config"
+    """Output to write, the encoder's or the head's; `config` uses evaluation.features. Koromilas 2025 measures the
+    head's."""
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
     network: Literal["config", "online", "momentum"] = "config"
@@ -317,15 +326,19 @@ def _finetune(arguments: list[str]) -> int:
 
 def _embed(options: Embed) -> int:
     _start_jax()
-    from mvcl import training
+    from mvcl import evaluation, training
 
     run, state = training.open_run(
-        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+        options.run,
+        options.checkpoint,
+        options.network,
+        output=options.output,
+        reference=_reference(options.config),
     )
-    shape = training.embed(run, state, options.split, options.out)
-    print(
-        f"{options.out}: features {shape[0]} x {shape[1]} of split {options.split}, step {int(state['step'])}"
-    )
+    shape, measures = training.embed(run, state, options.split, options.out, views=options.views)
+    size = " x ".join(map(str, shape))
+    print(f"{options.out}: features {size} of split {options.split}, step {int(state['step'])}")
+    print(f"\n{evaluation.evaluation_table({run.config.evaluation.features: measures})}")
     return 0
 
 

@@ -91,6 +91,17 @@ def test_evaluate_embed_export_report(trained, tmp_path, capsys):
     assert run("embed", trained, "--split", "test", "--out", tmp_path / "z.npz") == 0
     with np.load(tmp_path / "z.npz", allow_pickle=False) as z:
         assert z["features"].shape == (360, 8)
+    capsys.readouterr()
+    options = ("--views", 3, "--output", "head", "--out", tmp_path / "views.npz")
+    assert run("embed", trained, *options) == 0
+    said = capsys.readouterr().out
+    assert "features 360 x 3 x" in said
+    assert "alignment" in said
+    measures = {m["name"]: m["value"] for m in json.loads((tmp_path / "views.json").read_text())}
+    with np.load(tmp_path / "views.npz", allow_pickle=False) as z:
+        assert 1 <= measures["rank"] <= z["features"].shape[2]
+        assert not np.allclose(z["features"][:, 0], z["features"][:, 1])
+    assert run("embed", trained, "--views", -1) == 2
     assert run("export", trained, "--out", tmp_path / "encoder.safetensors") == 0
     assert sum(x.size for x in load_file(tmp_path / "encoder.safetensors").values()) > 300
     assert run("report", trained, trained, "--out", tmp_path / "two.html") == 0

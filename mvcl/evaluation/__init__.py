@@ -9,6 +9,7 @@ with _extras.needed("train", by="mvcl.evaluation"):
 
 from mvcl.evaluation._clustering import Clustering, cluster_scores, svm_accuracy, view_features
 from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
+from mvcl.evaluation._embeddings import embedding_measures
 from mvcl.evaluation._encode import encode
 from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
@@ -34,6 +35,7 @@ __all__ = [
     "cluster_scores",
     "domain_transfer",
     "draw_labels",
+    "embedding_measures",
     "encode",
     "evaluate_features",
     "evaluation_table",

@@ -8,7 +8,7 @@ import jax
 from mvcl import data
 from mvcl.training import _evaluate, _folder, _pictures, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._config import Config
+from mvcl.training._config import Config, how_many
 from mvcl.training._initial import initial_state
 from mvcl.training._log import Log, log_line
 from mvcl.training._loop import Diverged, Tools, loop
@@ -95,7 +95,9 @@ def _log_start(run: Run, step: int, *, resumed: bool) -> None:
         log_line(f"resuming from step {step} of {steps}")
     else:
         every = " (the whole split)" if config.examples == run.outline.examples else ""
-        log_line(f"training {steps} steps of {config.examples} examples{every} x {config.views.k} views")
+        log_line(
+            f"training {steps} steps of {config.examples} examples{every} x {config.views.k} views{how_many(config)}"
+        )
 
 
 def _begin(run: Run, workdir: Path, step: int, reading: data.Reading) -> _watch.Heartbeat:
