@@ -22,15 +22,17 @@ from mvcl.evaluation._regression import (
     ridge,
     sentiment_regression,
 )
-from mvcl.evaluation._sgd_probe import sgd_probe
+from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
 
 __all__ = [
     "EVALUATIONS",
+    "Augmented",
     "Classification",
     "Clustering",
     "Domains",
     "Evaluation",
+    "LinearProbe",
     "MaeProbe",
     "Predictions",
     "Probe",
@@ -52,6 +54,7 @@ __all__ = [
     "ridge",
     "sentiment_regression",
     "sgd_probe",
+    "shuffled",
     "svm_accuracy",
     "transfer_heat_map",
     "transfer_table",
