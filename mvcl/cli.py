@@ -212,6 +212,9 @@ def _train(arguments: list[str]) -> int:
         """Compile the step at full size, print its FLOPs and memory, and exit."""
         profile: int = 0
         """Number of steps to trace into WORKDIR/profile, for XProf and Perfetto."""
+        seeds: int = 1
+        """Number of runs. More than one: WORKDIR/seed0 and so on, from train.seed, and WORKDIR/results.json with the
+        mean and standard deviation of each result."""
         distributed: training.Distributed = dataclasses.field(default_factory=training.Distributed)
         """Address of the other processes, where the environment does not give it."""
 
@@ -220,13 +223,21 @@ def _train(arguments: list[str]) -> int:
     if parsed.dry_run:
         print(training.dry_run(training.check(parsed.config)))
         return 0
-    rows = training.train(parsed.config, parsed.workdir, profile=parsed.profile)
+    seeds = range(parsed.config.train.seed, parsed.config.train.seed + parsed.seeds)
+    runs = [parsed.workdir] if parsed.seeds == 1 else [parsed.workdir / f"seed{seed}" for seed in seeds]
+    if parsed.seeds == 1:
+        rows = training.train(parsed.config, parsed.workdir, profile=parsed.profile)
+    else:
+        rows = training.train_seeds(parsed.config, parsed.workdir, parsed.seeds)
     import jax
 
     from mvcl import evaluation, report
 
     if jax.process_index() == 0:
-        page = report.write_report([parsed.workdir], parsed.workdir / "report.html")
+        page = report.write_report(runs, parsed.workdir / "report.html")
+        if parsed.seeds > 1:
+            plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
+            _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
     return 0
 

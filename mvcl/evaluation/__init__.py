@@ -15,7 +15,14 @@ from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
 from mvcl.evaluation._protocols import Classification, Evaluation
 from mvcl.evaluation._registry import EVALUATIONS
-from mvcl.evaluation._regression import Regression, regression_measures, ridge, sentiment_regression
+from mvcl.evaluation._regression import (
+    MaeProbe,
+    Regression,
+    mae_probe,
+    regression_measures,
+    ridge,
+    sentiment_regression,
+)
 from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
 
@@ -27,6 +34,7 @@ __all__ = [
     "Domains",
     "Evaluation",
     "LinearProbe",
+    "MaeProbe",
     "Predictions",
     "Probe",
     "Regression",
@@ -43,6 +51,7 @@ __all__ = [
     "fit_logistic",
     "fit_probe",
     "linear_probe",
+    "mae_probe",
     "regression_measures",
     "ridge",
     "sentiment_regression",

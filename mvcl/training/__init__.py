@@ -24,6 +24,7 @@ from mvcl.training._processes import Distributed, LostProcess, join
 from mvcl.training._program import Program, build
 from mvcl.training._run import Run, open_run, prepare
 from mvcl.training._saved import from_json, may_name, to_json
+from mvcl.training._seeds import train_seeds
 from mvcl.training._signals import Interrupted
 from mvcl.training._train import train
 
@@ -73,4 +74,5 @@ __all__ = [
     "suited_to",
     "to_json",
     "train",
+    "train_seeds",
 ]
