@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import optax
@@ -19,6 +19,9 @@ class Optimizer:
     """Learning rate of the last step, scaled in the same way."""
     reference_batch: int | None = None
     """The learning rate is multiplied by n / reference_batch (256 in most papers); None does not scale it."""
+    scaling: Literal["linear", "sqrt"] = "linear"
+    """With reference_batch: multiply by that ratio, or by its square root, the rule for Adam (Malladi et al. 2022);
+    betas are not scaled."""
     warmup_epochs: float = 0.0
     """Epochs of linear warm-up from 0; at most half the run."""
     weight_decay: float = 0.0
@@ -132,7 +135,8 @@ def build(
             "optimizer.learning_rate must be positive and weight_decay at least 0, got "
             f"{optimizer.learning_rate} and {optimizer.weight_decay}"
         )
-    scale = examples / optimizer.reference_batch if optimizer.reference_batch else 1.0
+    ratio = examples / optimizer.reference_batch if optimizer.reference_batch else 1.0
+    scale = {"linear": ratio, "sqrt": math.sqrt(ratio)}[optimizer.scaling]
     learning_rate = optax.warmup_cosine_decay_schedule(
         init_value=0.0 if warmup else optimizer.learning_rate * scale,
         peak_value=optimizer.learning_rate * scale,
