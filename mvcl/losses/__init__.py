@@ -11,6 +11,7 @@ from mvcl.losses._declaration import declare as declare
 from mvcl.losses._declaration import higher_order as higher_order
 from mvcl.losses._declaration import higher_order_functions as higher_order_functions
 from mvcl.losses._declaration import is_higher_order as is_higher_order
+from mvcl.losses._declaration import measured_on_views as measured_on_views
 from mvcl.losses._declaration import name as name
 from mvcl.losses._declaration import objectives as objectives
 from mvcl.losses._declaration import on_views as on_views

@@ -178,6 +178,13 @@ def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learn
 def _draw(config: Config, spec: data.ExampleSpec) -> Callable[[dict[str, Any]], Any]:
     """Batch -> views: drawn from images, or the given views."""
     policies, seed = config.policies, config.train.seed
+    for policy in () if spec.given else policies:
+        numbers = max(len(policy.mean), len(policy.std))
+        if numbers not in (1, spec.channels):
+            raise ValueError(
+                f"views.policy normalises {numbers} channels and the images have {spec.channels}; use "
+                "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
+            )
 
     def draw(inputs: dict[str, Any]) -> Any:
         if spec.given:

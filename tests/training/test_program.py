@@ -325,3 +325,16 @@ def test_own_objectives_are_those_of_the_global_batch(tiny, objective):
 def test_refuses_missing_views_where_the_objective_takes_no_mask():
     with pytest.raises(ValueError, match="without_mask takes no mask"):
         methods.of_views(without_mask)(jnp.ones((2, 4, 3)), mask=jnp.ones((2, 4), bool))
+
+
+def test_refuses_to_normalise_three_channels_of_grey_images(tiny):
+    grey = dataclasses.replace(tiny, views=training.Views(k=2, policy=augment.simclr(image_size=8)))
+    with pytest.raises(
+        ValueError, match=r"normalises 3 channels and the images have 1; use --views\.policy\.mean 0\.5"
+    ):
+        training.prepare(grey)
+    training.prepare(
+        dataclasses.replace(
+            tiny, views=training.Views(k=2, policy=augment.simclr(image_size=8, mean=(0.5,), std=(0.5,)))
+        )
+    )
