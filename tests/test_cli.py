@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -301,3 +302,42 @@ def test_run_with_own_code_is_opened_with_its_config_file_only(tmp_path, capsys)
         assert run(command, workdir, *options) == 2
         assert "--config own.py" in capsys.readouterr().err
         assert run(command, workdir, "--config", file, *options) == 0
+
+
+COST = """
+from functools import partial
+
+import jax.numpy as jnp
+
+from mvcl import augment, data, evaluation, losses, models
+from mvcl.training import Checkpoint, Config, Mesh, Train, Views
+
+def spread(points):  # the sum of the squared distances to the first view
+    return jnp.sum((points - points[:1]) ** 2)
+
+def get_config():
+    return Config(
+        data=data.Digits(), views=Views(k=3, policy=augment.digits()), encoder=models.MLP(widths=(8,)),
+        head=models.MLPHead(out=4), objective=partial(losses.m3g, epsilon=0.5, cost=spread),
+        train=Train(steps=2, batch_size=16, group=4, evaluate_every=0, log_every=1), mesh=Mesh(data=1),
+        checkpoint=Checkpoint(every_steps=1), evaluation=evaluation.Classification(draws=1),
+    )
+"""
+
+
+def test_cost_of_a_config_file_trains_saves_and_resumes(tmp_path, capsys):
+    file, workdir = tmp_path / "own_cost.py", tmp_path / "run"
+    file.write_text(COST)
+    assert run("train", file, "--workdir", workdir, "--objective.epsilon", "0.4") == 0
+    saved = json.loads((workdir / "config.json").read_text())["objective"]
+    assert saved["epsilon"] == 0.4
+    assert saved["cost"]["_function"] == "own_cost.py:spread"
+    first = (workdir / "metrics.jsonl").read_text()
+    shutil.rmtree(workdir / "checkpoints" / "2")
+    assert run("train", file, "--workdir", workdir, "--objective.epsilon", "0.4") == 0
+    assert "resum" in "".join(capsys.readouterr())
+    rows = [json.loads(line) for text in (first, (workdir / "metrics.jsonl").read_text()) for line in text.splitlines()]
+    assert len({row["loss"] for row in rows if row["step"] == 2 and "loss" in row}) == 1
+    assert run("evaluate", workdir) == 2
+    assert "--config own_cost.py" in capsys.readouterr().err
+    assert run("evaluate", workdir, "--config", file) == 0

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from mvcl import losses, models
@@ -71,7 +72,7 @@ class Learner:
         measures)), where draw turns inputs into (n, k, ...) views or a tuple of k arrays (n, ...), objective is
         `of_views` of the objective over the global batch, and microbatches is None or the `Microbatches`.
       features: (parameters, statistics, inputs, output) -> (n, d) float32, with frozen statistics; the inputs are
-        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is `encoder` or `head`.
+        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is `encoder`, `head` or `views`.
       network: (parameters, statistics) -> the network that is evaluated and exported.
       dimension: length d of an embedding.
       level: (objective, (k, n, d) embeddings) -> the loss of a batch with these embeddings, for the chance level; None
@@ -253,7 +254,8 @@ def rows(inputs: Inputs) -> int:
 def observe(network: Network, inputs: Any, output: str) -> jax.Array:
     """(n, d) features of images from a frozen network.
 
-    For given views: the mean of the features of the views that are present.
+    For given views: the mean of the features of the views that are present; with the output `views`, those of the
+    encoder side by side, (n, k d), zeros for missing views.
     """
     view = models.eval_view(network)
 
@@ -265,6 +267,9 @@ def observe(network: Network, inputs: Any, output: str) -> jax.Array:
         return features(inputs)
     views = stacked(inputs["views"])
     found = features(views.reshape((-1, *views.shape[2:]))).reshape((*views.shape[:2], -1))
+    if output == "views":
+        here = inputs.get("present", np.ones(views.shape[:2], bool))
+        return jnp.where(here[..., None], found, 0).reshape((len(views), -1))
     if "present" not in inputs:
         return found.mean(axis=1)
     present = inputs["present"]

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import optax
@@ -19,6 +19,9 @@ class Optimizer:
     """Learning rate of the last step, scaled in the same way."""
     reference_batch: int | None = None
     """The learning rate is multiplied by n / reference_batch (256 in most papers); None does not scale it."""
+    scaling: Literal["linear", "sqrt"] = "linear"
+    """With reference_batch: multiply by that ratio, or by its square root, the rule for Adam (Malladi et al. 2022);
+    betas are not scaled."""
     warmup_epochs: float = 0.0
     """Epochs of linear warm-up from 0; at most half the run."""
     warmup_share: float = 0.0
@@ -162,8 +165,8 @@ def build(
 
 def peak(optimizer: Optimizer, examples: int) -> float:
     """The peak learning rate for a batch of so many examples."""
-    scale = examples / optimizer.reference_batch if optimizer.reference_batch else 1.0
-    return optimizer.learning_rate * scale
+    ratio = examples / optimizer.reference_batch if optimizer.reference_batch else 1.0
+    return optimizer.learning_rate * {"linear": ratio, "sqrt": math.sqrt(ratio)}[optimizer.scaling]
 
 
 def decay_mask(tree: Any) -> Any:

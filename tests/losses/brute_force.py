@@ -435,7 +435,7 @@ def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver
         {"epsilon": 1.0, "cost_scale": 2.0, "tolerance": 1e-13, "max_iterations": 2000},
     ],
     coinciding=lambda k, n, d, t: np.log(n),
-    pinned=0.0,
+    pinned=1.8155850782700726,
     linear_memory=False,
 )
 def m3g_pair(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):

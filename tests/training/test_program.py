@@ -249,6 +249,9 @@ def test_schedules_end_at_their_end_values():
     np.testing.assert_allclose(float(rate(100)), 0.2)
     _, rate = _optimizers.build(optimizer, examples=512, steps=20, steps_per_epoch=20)
     np.testing.assert_allclose(float(rate(10)), 0.8)  # two epochs of warm-up are shortened to half the run
+    adam = dataclasses.replace(optimizer, scaling="sqrt")
+    _, rate = _optimizers.build(adam, examples=64, steps=100, steps_per_epoch=10)
+    np.testing.assert_allclose([float(rate(20)), float(rate(100))], [0.2, 0.05])  # half of it for a quarter of 256
 
 
 def test_warm_up_as_a_share_of_the_run():
