@@ -1,8 +1,8 @@
 """Augmentation policies: a frozen dataclass of plain parameters, and published policies by name.
 
-The published policies of colour images end with ImageNet's mean and deviation, as Shidani 2024 (Appendix F.1), Piran 2024
-(Pseudocode 1) and MoCo's code do; `mean` and `std` change them, and mean=(0.0,), std=(1.0,) leaves views in [0, 1]. Images of
-one channel need one number each.
+The published policies of colour images end with ImageNet's mean and deviation, as Shidani 2024 (Appendix F.1), Piran
+2024 (Pseudocode 1) and MoCo's code do; `mean` and `std` change them, and mean=(0.0,), std=(1.0,) leaves views in
+[0, 1]. Images of one channel need one number each.
 """
 
 import dataclasses
@@ -117,8 +117,8 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
     """SimCLR (Chen 2020a, arXiv 2002.05709, Appendix A): `strength` scales the colour jitter.
 
     Normalised by ImageNet's mean and deviation, as Shidani 2024 (arXiv 2403.05490, Appendix F.1) and Piran 2024
-    (Pseudocode 1) do. SimCLR's own code leaves images in [0, 1]: mean=(0.0,), std=(1.0,). For CIFAR-10 SimCLR has strength
-    0.5 and no blur (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
+    (Pseudocode 1) do. SimCLR's own code leaves images in [0, 1]: mean=(0.0,), std=(1.0,). For CIFAR-10 SimCLR has
+    strength 0.5 and no blur (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
     """
     return _build(
         overrides,

@@ -42,19 +42,19 @@ OBJECTIVES = {
         "Poly-view, geometric",
         lambda t: partial(losses.poly_view, temperature=t, aggregation="geometric"),
         _grid.geometric_on_grid,
-        metrics.poly_view_bound,
+        metrics.printed_poly_view_bound,
     ),
     "arithmetic": Objective(
         "Poly-view, arithmetic",
         lambda t: partial(losses.poly_view, temperature=t, aggregation="arithmetic"),
         _grid.arithmetic_on_grid,
-        metrics.poly_view_bound,
+        metrics.printed_poly_view_bound,
     ),
     "sufficient_statistics": Objective(
         "Sufficient statistics",
         lambda t: partial(losses.sufficient_statistics, temperature=t),
         _grid.sufficient_statistics_on_grid,
-        metrics.poly_view_bound,
+        metrics.printed_poly_view_bound,
     ),
     "multi_crop": Objective(
         "Multi-Crop (InfoNCE)",
