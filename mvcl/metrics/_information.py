@@ -42,10 +42,10 @@ def printed_poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.
     """Theorems 2.2 and 2.4 of Shidani 2024 as printed: log(B - M + 1) - loss, in nats. It is not a lower bound.
 
     B = n k vectors in total, M = k: the logarithm is the chance level of the loss. The proof needs E[N ℓ] = 1 under the
-    product of the marginals, N = B - M + 1, which holds for exchangeable negatives; the M views of one negative instance
-    are correlated, and E[N ℓ] exceeds 1. Two equally likely classes, every view its class, I = log 2 = 0.693: this is
-    1.10 for 2 instances of 8 views, 0.93 for 4, and 0.695 for 5 instances of 2 views (SimCLR). With many instances the
-    excess vanishes: 0.694 at 1024. `info_nce_bound` of `group_scores` holds for any number.
+    product of the marginals, N = B - M + 1. That holds for exchangeable negatives; the M views of one negative instance
+    are correlated, and E[N ℓ] can exceed 1. Two equally likely classes, every view its class, I = log 2 = 0.693: this
+    is 1.10 for 2 instances of 8 views, 0.93 for 4, and 0.695 for 5 instances of 2 views (SimCLR). With many instances
+    the excess vanishes: 0.6935 at 1024. `info_nce_bound` of `group_scores` holds for any number.
 
     Args:
       loss: `poly_view`, `sufficient_statistics` or, with views = 2, `nt_xent` of a batch.
@@ -178,8 +178,8 @@ def generalized_nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) ->
 
         mean F(x, Y)  over the joint law  -  mean e^{F(x, Y)}  over the product of the marginals  +  1
 
-    Shidani 2024, Eq. 5; of two sets of views, Eq. 121. It is tight for F = log p(x | Y) / p(x), and holds in expectation
-    for any F, of any sign. `nwj_bound` is the same of F - 1.
+    Shidani 2024, Eq. 5; of two sets of views, Eq. 121. It is tight for F = log p(x | Y) / p(x), and holds in
+    expectation for any F, of any sign. `nwj_bound` is the same of F - 1.
 
     Args:
       joint_scores: floating, of any shape: F of pairs from the joint law.
@@ -256,8 +256,8 @@ def optimal_multiplicity(batch: int, two_view_loss: float, equation: Literal[154
 def expected_info_nce(instances: int, information: float, draws: int = 20_000, seed: int = 0) -> float:
     """Expectation of `info_nce_bound` under the best score, for K pairs of Gaussians with this information, in nats.
 
-    The best score is the logarithm of the density ratio, and its law depends on the information alone, as x and the mean
-    of the other views are two Gaussians of correlation sqrt(1 - e^{-2 I}). An average over draws.
+    The best score is the logarithm of the density ratio, and its law depends on the information alone, as x and the
+    mean of the other views are two Gaussians of correlation sqrt(1 - e^{-2 I}). An average over draws.
 
     Args:
       instances: K >= 2.

@@ -101,12 +101,12 @@ def test_group_scores_by_hand(x64, rng, critic):
         scores = np.array([unit[a, i] @ unit[b, j] / t for a in group for b in others])
         a, b = unit[list(group), i].mean(0), unit[list(others), j].mean(0)
         expected = {
-            "geometric": lambda: scores.mean(),
-            "arithmetic": lambda: np.log(np.mean(np.exp(scores))),
-            "harmonic": lambda: -np.log(np.mean(np.exp(-scores))),
-            "sufficient_statistics": lambda: a @ b / np.linalg.norm(a) / np.linalg.norm(b) / t,
-            0.4: lambda: np.log(np.mean(np.exp(0.4 * scores))) / 0.4,
-        }[critic]()
+            "geometric": scores.mean(),
+            "arithmetic": np.log(np.mean(np.exp(scores))),
+            "harmonic": -np.log(np.mean(np.exp(-scores))),
+            "sufficient_statistics": a @ b / np.linalg.norm(a) / np.linalg.norm(b) / t,
+            0.4: np.log(np.mean(np.exp(0.4 * scores))) / 0.4,
+        }[critic]
         np.testing.assert_allclose(found[i, j], expected, rtol=1e-10)
 
 
