@@ -63,8 +63,8 @@ paper's third panel, true information by bound.
 
 
 def _gaps(found: dict[str, Any]) -> str:
-    return f"""The gap is the true one-vs-rest information minus the printed bound. Changes are given with their standard
-error; a change of at most two standard errors counts as level.
+    return f"""The gap is the true one-vs-rest information minus the printed bound. Changes are given with their
+standard error; a change of at most two standard errors counts as level.
 
 {_gaussian.verdict(found)}
 """
