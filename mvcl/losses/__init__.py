@@ -11,6 +11,7 @@ from mvcl.losses._declaration import declare as declare
 from mvcl.losses._declaration import higher_order as higher_order
 from mvcl.losses._declaration import higher_order_functions as higher_order_functions
 from mvcl.losses._declaration import is_higher_order as is_higher_order
+from mvcl.losses._declaration import measured_on_views as measured_on_views
 from mvcl.losses._declaration import name as name
 from mvcl.losses._declaration import objectives as objectives
 from mvcl.losses._declaration import on_views as on_views
@@ -25,6 +26,7 @@ from mvcl.losses._higher_order import mean_pair as mean_pair
 from mvcl.losses._higher_order import one_vs_rest as one_vs_rest
 from mvcl.losses._info_nce import info_nce as info_nce
 from mvcl.losses._m3g import m3g as m3g
+from mvcl.losses._m3g import m3g_pair as m3g_pair
 from mvcl.losses._m3g import m3g_with_status as m3g_with_status
 from mvcl.losses._mv_cl import mv_cl1 as mv_cl1
 from mvcl.losses._mv_cl import mv_cl2 as mv_cl2

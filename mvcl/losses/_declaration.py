@@ -11,6 +11,7 @@ import jax
 
 Loss = Callable[..., jax.Array]
 Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 class Operands(enum.Enum):
@@ -25,7 +26,7 @@ class QueueRows(enum.Enum):
     """What a row of a queue of negatives stands for."""
 
     KEY = "one view of an instance"
-    GROUP_MEAN = "the mean direction of an instance's keys"
+    GROUP_MEAN = "the mean of an instance's keys, unit vectors; its length is their concentration"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Takes:
       pair_weights: takes `weights` of the pairs of views, (k, k).
       instance_weights: takes (k, k, n) `weights` too, one for each instance of each pair.
       terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_pairs.Terms`.
-      measured: the same objective as a function that returns (loss, dict of scalars for the log).
+      measured: the same objective, of the same operands, as a function that returns (loss, dict of scalars for the log).
       like: of a higher-order function, its options to what the objective made with them takes.
       options: every parameter that has a default, with it; `declare` reads them from the signature.
     """
@@ -157,12 +158,25 @@ def on_views(objective: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     A pair loss compares the first two views, and its mask is (2, n); groups are the first half of the views and the
     rest.
     """
-    operands = takes(objective).operands
+    return _of_one_array(objective, takes(objective).operands)
+
+
+def measured_on_views(
+    objective: Callable[..., jax.Array],
+) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None:
+    """`on_views` of the function that returns measures too, with the objective's options; None if it declares none."""
+    declared = takes(objective)
+    if declared.measured is None:
+        return None
+    return _of_one_array(functools.partial(declared.measured, **unwrap(objective)[1]), declared.operands)
+
+
+def _of_one_array(function: Callable[..., Result], operands: Operands) -> Callable[..., Result]:
     if operands is Operands.PAIR:
-        return lambda z, **options: objective(z[0], z[1], **options)
+        return lambda z, **options: function(z[0], z[1], **options)
     if operands is Operands.GROUPS:
-        return lambda z, **options: objective(z[: len(z) // 2], z[len(z) // 2 :], **options)
-    return objective
+        return lambda z, **options: function(z[: len(z) // 2], z[len(z) // 2 :], **options)
+    return function
 
 
 def objectives() -> dict[str, Callable[..., Any]]:

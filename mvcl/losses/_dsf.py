@@ -1,6 +1,6 @@
 """Divergence-based similarity of two groups of views."""
 
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,19 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _lse, _views
 from mvcl.losses._bessel import bessel_ratio, log_series
-from mvcl.losses._declaration import Operands, QueueRows, declare
+from mvcl.losses._declaration import Operands, QueueRows, declare, filled
 from mvcl.losses._higher_order import groups
 
 
+def _measured(
+    queries: ArrayLike, keys: ArrayLike, queue: ArrayLike | None = None, **options: Any
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    s = _similarities(queries, keys, **filled(dsf, options | {"queue": queue}))
+    return _loss(s), lax.stop_gradient(_measures(s))
+
+
 @declare(
+    measured=_measured,
     operands=Operands.GROUPS,
     mask=True,
     axis_name=True,
@@ -28,9 +36,11 @@ def dsf(
     keys: ArrayLike,
     queue: ArrayLike | None = None,
     *,
+    temperature: ArrayLike = 1.0,
     resultant_scale: float = 0.95,
     normalize_concentration: bool = True,
     mean_resultant: Literal["estimate", "exact"] = "estimate",
+    queue_concentration: Literal["own", "batch_mean"] = "own",
     in_batch_negatives: bool = True,
     normalize: bool = True,
     mask: ArrayLike | None = None,
@@ -39,27 +49,37 @@ def dsf(
 ) -> jax.Array:
     """DSF: contrast von Mises-Fisher distributions, one fitted to each group of views of an instance.
 
-        -mean_i log softmax_j( -KL(i || j) )[i]
-        KL(i || j) = (d/2 - 1) log(κ_i / κ_j) + log I_{d/2-1}(κ_j) - log I_{d/2-1}(κ_i)
-                     + A_i (κ_i - κ_j <μ_i, μ_j>)
+        -mean_i log softmax_j( -D(i || j) / temperature )[i]
+        D(i || j) = (d/2 - 1) log(κ_i / κ_j) + log I_{d/2-1}(κ_j) - log I_{d/2-1}(κ_i)
+                    + A_i (κ_i - κ_j <μ_i, μ_j>)
 
     i from the queries, j over the keys; μ is the direction of the group's mean z̄, R = resultant_scale
-    ||z̄||, κ = R (d - R²) / (1 - R²). Jeon 2025 (arXiv 2507.06560), Eqs. 3-11. There is no temperature. What
-    depends on i alone cancels in the softmax, so that a similarity is <A_i μ_i, κ_j μ_j> minus a function of
-    κ_j that is smooth at 0. One variant in the released code subtracts the logarithm of the series ratio
-    where it must be added; released v2 sets A = 1 at m = 1.
+    ||z̄||, κ = R (d - R²) / (1 - R²). Jeon 2025 (arXiv 2507.06560), Eqs. 3-11; the temperature is Table 3's.
+
+    By default D is not a Kullback-Leibler divergence, though the paper calls it one: with A = R, as the released code
+    trains, it can be negative. At d = 128, for equal directions and lengths ||z̄|| of 0.8 and 1, it is -5.64. D is the
+    divergence for `mean_resultant="exact"`, whose A = I_{d/2}(κ) / I_{d/2-1}(κ) is about κ/d for small κ. With κ divided
+    by d that leaves a similarity hardly any range: at d = 128 and 4,096 negatives the loss cannot fall below 6.86, where
+    chance is 8.32; with A = R it can fall to 0.00004. `exact` therefore wants `normalize_concentration=False`.
+
+    What depends on i alone cancels in the softmax, so that a similarity is <A_i μ_i, κ_j μ_j> minus a function of
+    κ_j that is smooth at 0. The released code expands log I to three terms; for MoCo v3 it subtracts the logarithm of
+    the series ratio where it must be added, for MoCo v2 it takes A = 1 at m = 1.
 
     Cost: n² d multiply-adds in the forward pass.
 
     Args:
       queries: (m, n, d) floating, m >= 1, n >= 2: one group of views.
       keys: (m', n, d), of the same dtype: the other group.
-      queue: (q, d) further negatives: unit vectors as μ, and as κ the mean over the batch's 2n
-        concentrations; without gradient.
+      queue: (q, d) further negatives, means z̄ of earlier groups of unit vectors, whose lengths give their κ; a row
+        longer than 1 counts as a unit vector. Without gradient.
+      temperature: positive divisor of the similarities.
       resultant_scale: factor of ||z̄|| that keeps R below one.
       normalize_concentration: divide κ by d, as the released models were trained.
       mean_resultant: "estimate" takes A_i = R_i, as trained; "exact" takes I_{d/2}(κ_i) / I_{d/2-1}(κ_i), the
         true Kullback-Leibler divergence.
+      queue_concentration: "own" gives each row of the queue the κ of its own length, as Eq. 11; "batch_mean" gives all
+        of them the mean over the batch's 2n concentrations, as the released code.
       in_batch_negatives: False leaves each instance's own key and the queue, as MoCo v2 does.
       normalize: project vectors onto the unit sphere first; without it they must be no longer than 1.
       mask: (m + m', n) bool, the queries' first: a group's mean is over the views that are there; the mean
@@ -73,56 +93,144 @@ def dsf(
     Raises:
       ValueError: for shapes, dtypes or values other than these.
     """
+    s = _similarities(
+        queries,
+        keys,
+        queue=queue,
+        temperature=temperature,
+        resultant_scale=resultant_scale,
+        normalize_concentration=normalize_concentration,
+        mean_resultant=mean_resultant,
+        queue_concentration=queue_concentration,
+        in_batch_negatives=in_batch_negatives,
+        normalize=normalize,
+        mask=mask,
+        axis_name=axis_name,
+        block_size=block_size,
+    )
+    return _loss(s)
+
+
+class _Similarities(NamedTuple):
+    """Vectors with <x_i, y_j> + alone_i = -D(i || j) / temperature, and what they were made of."""
+
+    queries: _lse.Vectors  # (1, n, d + 1)
+    keys: _lse.Vectors
+    queue: _lse.Vectors | None  # (1, q, d + 1)
+    alone: jax.Array  # (n,), what depends on the query alone
+    resultant: jax.Array  # (2, n)
+    kappa: jax.Array  # (2, n)
+    exists: jax.Array | None  # (2, n) bool
+    in_batch_negatives: bool
+    axis_name: str | None
+    block_size: int | None
+
+
+def _similarities(
+    queries: ArrayLike,
+    keys: ArrayLike,
+    *,
+    queue: ArrayLike | None,
+    temperature: ArrayLike,
+    resultant_scale: float,
+    normalize_concentration: bool,
+    mean_resultant: str,
+    queue_concentration: str,
+    in_batch_negatives: bool,
+    normalize: bool,
+    mask: ArrayLike | None,
+    axis_name: str | None,
+    block_size: int | None,
+) -> _Similarities:
     q, k = groups(queries, keys, axis_name)
     d = q.shape[2]
     if d < 2:
         raise ValueError(f"queries must have d >= 2 features, got {q.shape}")
     _checks.option("mean_resultant", mean_resultant, ("estimate", "exact"))
+    _checks.option("queue_concentration", queue_concentration, ("own", "batch_mean"))
     if not in_batch_negatives and queue is None:
         raise ValueError("queue must be given with in_batch_negatives=False, got None")
     e = _views.embedded(jnp.concatenate([q, k]), normalize, mask, axis_name, block_size)
     scale = _checks.scalar("resultant_scale", resultant_scale, e.z.dtype, positive=True)
+    t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     means, exists = _views.group_means(e, q.shape[0])
     direction, resultant, kappa = _fit(means, scale, normalize_concentration)
     order = d / 2 - 1
     own = resultant[0] if mean_resultant == "estimate" else bessel_ratio(order, kappa[0])
     mean_kappa = lax.stop_gradient(_numerics.mean_where(kappa, exists, axis_name))
     # A constant added to every similarity changes nothing; this one keeps them small.
-    offset = log_series(order, kappa[1]) - log_series(order, mean_kappa)
+    constant = log_series(order, mean_kappa)
     flags = [None, None] if exists is None else [exists[0][None], exists[1][None]]
-    x = _vectors((own[:, None] * direction[0])[None], None, flags[0])
-    y = _vectors((kappa[1][:, None] * direction[1])[None], offset[None], flags[1])
-    positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
+    x = _vectors(own[:, None] * direction[0] / t, jnp.ones_like(own) / t, flags[0])
+    y = _vectors(kappa[1][:, None] * direction[1], constant - log_series(order, kappa[1]), flags[1])
+    extra = None
+    if queue is not None:
+        along, _, far = _fit(_queue(queue, d, e.z.dtype), scale, normalize_concentration)
+        if queue_concentration == "batch_mean":
+            far = jnp.broadcast_to(mean_kappa, far.shape)
+        extra = _vectors(far[:, None] * along, constant - log_series(order, far), None)
+    alone = (log_series(order, kappa[0]) - constant - own * kappa[0]) / t
+    return _Similarities(
+        *(x, y, extra, alone, resultant, kappa, exists), in_batch_negatives, axis_name, e.block_size
+    )
+
+
+def _loss(s: _Similarities) -> jax.Array:
+    positive = jnp.sum(s.queries.z * s.keys.z, axis=-1)  # (1, n)
     # The positive, with terms of size κ, is summed once and not found again in a matrix product: its rounding
     # cancels.
     energies = [positive]
-    if in_batch_negatives:
-        energies.append(_across(x, y, axis_name, e.block_size, gathered=True))
-    if queue is not None:
-        extra = _queue(queue, mean_kappa, d)
-        energies.append(_across(x, extra, axis_name, e.block_size, gathered=False))
-    both = None if exists is None else exists.all(0)[None]
-    return _numerics.mean_where(_views.join(*(energy - positive for energy in energies)), both, axis_name)
+    if s.in_batch_negatives:
+        energies.append(_across(s, s.keys, gathered=True))
+    if s.queue is not None:
+        energies.append(_across(s, s.queue, gathered=False))
+    both = None if s.exists is None else s.exists.all(0)[None]
+    return _numerics.mean_where(_views.join(*(energy - positive for energy in energies)), both, s.axis_name)
+
+
+def _measures(s: _Similarities) -> dict[str, jax.Array]:
+    """Means over the batch: R, κ, and the similarities -D / temperature of positives and of negatives."""
+    x, y = s.queries.z[0], s.keys.z[0]
+    there = jnp.ones(y.shape[:1], bool) if s.exists is None else s.exists[1]
+    both = None if s.exists is None else s.exists.all(0)
+    positive = jnp.where(there, jnp.sum(x * y, axis=-1), 0)
+    total, count = jnp.zeros_like(positive), jnp.zeros_like(positive)
+    if s.in_batch_negatives:
+        # The sum of the similarities with all keys is that with the keys' sum.
+        keys, number = jnp.sum(jnp.where(there[:, None], y, 0), axis=0), there.sum().astype(y.dtype)
+        if s.axis_name is not None:
+            keys, number = lax.psum((keys, number), s.axis_name)
+        total = total + _numerics.inner("id,d->i", x, keys) - positive
+        count = count + number - there.astype(y.dtype)
+    if s.queue is not None:
+        total = total + _numerics.inner("id,d->i", x, s.queue.z[0].sum(0))
+        count = count + s.queue.z.shape[1]
+    mean = lambda a, where: _numerics.mean_where(a, where, s.axis_name)  # noqa: E731
+    return {
+        "resultant": mean(s.resultant, s.exists),
+        "concentration": mean(s.kappa, s.exists),
+        "positive_similarity": mean(positive + s.alone, both),
+        "negative_similarity": mean(total / jnp.maximum(count, 1) + s.alone, both),
+    }
 
 
 def _fit(
     means: jax.Array, scale: jax.Array, normalize_concentration: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """μ (2, n, d), R and κ (2, n) of the groups' mean vectors (2, n, d)."""
-    d = means.shape[2]
+    """μ (..., d), R and κ (...) of the groups' mean vectors (..., d)."""
+    d = means.shape[-1]
     resultant = scale * _length(means)
     kappa = resultant * (d - resultant**2) / (1 - resultant**2)
     return _numerics.unit(means), resultant, kappa / d if normalize_concentration else kappa
 
 
-def _queue(queue: ArrayLike, mean_kappa: jax.Array, d: int) -> _lse.Vectors:
-    """The queue's directions with the batch's mean concentration."""
+def _queue(queue: ArrayLike, d: int, dtype: jnp.dtype) -> jax.Array:
+    """The queue's mean vectors, those longer than 1 as unit vectors."""
     extra = _checks.array("queue", queue, "q d")
     if extra.shape[1] != d:
         raise ValueError(f"queue must have shape (q, {d}), got {extra.shape}")
-    unit = _numerics.unit(lax.stop_gradient(extra)).astype(mean_kappa.dtype)
-    zero = jnp.zeros((1, extra.shape[0]), mean_kappa.dtype)
-    return _vectors(mean_kappa * unit[None], zero, None)
+    extra = lax.stop_gradient(extra).astype(dtype)
+    return jnp.where(_length(extra)[:, None] > 1, _numerics.unit(extra), extra)
 
 
 def _length(x: jax.Array) -> jax.Array:
@@ -132,29 +240,21 @@ def _length(x: jax.Array) -> jax.Array:
     return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
 
 
-def _vectors(z: jax.Array, offset: jax.Array | None, keep: jax.Array | None) -> _lse.Vectors:
-    """One more feature turns <x, y> into <x, y> - offset_y."""
-    last = jnp.ones(z.shape[:2], z.dtype) if offset is None else -offset
-    z = jnp.concatenate([z, last[:, :, None]], axis=2)
+def _vectors(z: jax.Array, last: jax.Array, keep: jax.Array | None) -> _lse.Vectors:
+    """`(1, n, d + 1)` vectors from (n, d) and one more feature, (n,)."""
+    z = jnp.concatenate([z, last[:, None]], axis=1)[None]
     return _lse.Vectors(z, keep, jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1)))
 
 
-def _across(
-    x: _lse.Vectors,
-    y: _lse.Vectors,
-    axis_name: str | None,
-    block_size: int | None,
-    *,
-    gathered: bool,
-) -> jax.Array:
+def _across(s: _Similarities, y: _lse.Vectors, *, gathered: bool) -> jax.Array:
     """`(1, n)`: the log-sum-exp over the keys of other instances, or over the queue."""
     return _lse.across(
-        x,
+        s.queries,
         y,
         ((0, 0),),
         diagonal=not gathered,
         columns=False,
-        axis_name=axis_name,
+        axis_name=s.axis_name,
         gathered=gathered,
-        block_size=block_size,
+        block_size=s.block_size,
     )[0]

@@ -211,7 +211,7 @@ def cross_pairs(pair: PairLoss) -> GroupLoss:
 
         1 / (m m') Σ_{a, b} L(q_a, k_b)
 
-    Jeon 2025, the released code's `loss_avg`.
+    Jeon 2025 (arXiv 2507.06560), Algorithm 1, `loss_avg`; the released code has none.
 
     Cost: m m' times the pair loss.
 
@@ -234,6 +234,7 @@ def _mean_pair(
     keys: ArrayLike,
     *,
     pair: PairLoss,
+    renormalize: bool,
     normalize: bool = True,
     mask: ArrayLike | None = None,
     **options: Any,
@@ -241,21 +242,29 @@ def _mean_pair(
     q, k = groups(queries, keys, options.get("axis_name"))
     e = _views.embedded(jnp.concatenate([q, k]), normalize, mask)
     means, exist = _views.group_means(e, q.shape[0])
-    return _over_pairs(pair, _numerics.unit(means), ((0, 1),), exist, options, projected=True)
+    queue = takes(pair).queue
+    if renormalize:
+        means = _numerics.unit(means)
+        if queue is not None and options.get(queue) is not None:
+            options[queue] = _numerics.unit(_checks.array(queue, options[queue], "q d"))
+    return _over_pairs(pair, means, ((0, 1),), exist, options, projected=renormalize)
 
 
 @makes(_mean_pair)
-def mean_pair(pair: PairLoss) -> GroupLoss:
-    """A pair loss of the mean query and the mean key, both renormalised.
+def mean_pair(pair: PairLoss, renormalize: bool = True) -> GroupLoss:
+    """A pair loss of the mean query and the mean key.
 
         L( unit(mean_a q_a), unit(mean_b k_b) )
 
-    Jeon 2025, the released code's `fea_avg`.
+    Jeon 2025 (arXiv 2507.06560), Algorithm 1, `fea_avg`, which prints the means themselves, not projected again:
+    `renormalize=False`. The released code has no `fea_avg`.
 
     Cost: that of the pair loss.
 
     Args:
       pair: `f(x, y, normalize=...) -> scalar`.
+      renormalize: project the means, and the rows of a queue, which are means of earlier keys, onto the unit sphere;
+        without it they keep their length, at most 1.
 
     Returns:
       `f(queries, keys, *, normalize=True, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is
@@ -264,7 +273,7 @@ def mean_pair(pair: PairLoss) -> GroupLoss:
     Raises:
       ValueError: by the objective, for shapes, dtypes or values other than these.
     """
-    return functools.partial(_mean_pair, pair=pair)
+    return functools.partial(_mean_pair, pair=pair, renormalize=renormalize)
 
 
 def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[jax.Array, jax.Array]:

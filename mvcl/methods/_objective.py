@@ -1,7 +1,6 @@
 """Objectives as methods call them: functions of (k, n, d) views, for all kinds of operands."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -29,7 +28,7 @@ def of_views(objective: losses.Loss) -> OfViews:
     A `queue` is passed under the objective's own argument name.
     """
     takes, loss = losses.takes(objective), losses.on_views(objective)
-    measured = None if takes.measured is None else partial(takes.measured, **losses.unwrap(objective)[1])
+    measured = losses.measured_on_views(objective)
 
     def value(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]:
         if "mask" in extra and not takes.mask:

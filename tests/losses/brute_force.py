@@ -427,13 +427,27 @@ def emp_ssl(z, mask, eps=0.2, invariance=200.0):
     options=[
         {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 300},
         {"epsilon": 0.5, "cost": "circular_standard_deviation", "tolerance": 1e-13, "max_iterations": 2000},
+        {"epsilon": 1.0, "cost_scale": 9.0, "tolerance": 1e-13, "max_iterations": 2000},
     ],
     coinciding=lambda k, n, d, t: (k - 1) * np.log(n),
     pinned=3.6891300329011356,
     linear_memory=False,
 )
-def m3g(z, mask, epsilon=0.2, cost="circular_variance", **solver):
-    return matching_gap(z, epsilon, COSTS[cost])[0]
+def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
+    return matching_gap(z, epsilon, lambda points: cost_scale * COSTS[cost](points))[0]
+
+
+@reference(
+    options=[
+        {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 300},
+        {"epsilon": 1.0, "cost_scale": 2.0, "tolerance": 1e-13, "max_iterations": 2000},
+    ],
+    coinciding=lambda k, n, d, t: np.log(n),
+    pinned=0.0,
+    linear_memory=False,
+)
+def m3g_pair(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
+    return matching_gap(z, epsilon, lambda points: cost_scale * COSTS[cost](points))[0]
 
 
 COSTS = {
@@ -478,36 +492,52 @@ def matching_gap(z, epsilon, cost):
         {"mean_resultant": "exact"},
         {},
         {"normalize_concentration": False},
+        {"queue_concentration": "batch_mean"},
     ],
     coinciding=lambda k, n, d, t: np.log(n),
     pinned=2.245716282253468,
     view_order=False,
     longest=1.0,
 )
-def dsf(z, mask, mean_resultant="estimate", normalize_concentration=True, in_batch_negatives=True, extra=()):
+def dsf(
+    z,
+    mask,
+    temperature=1.0,
+    mean_resultant="estimate",
+    normalize_concentration=True,
+    queue_concentration="own",
+    in_batch_negatives=True,
+    extra=(),
+):
     _, n, d = z.shape
     half = len(z) // 2
+
+    def fit(mean_vector):
+        r = 0.95 * np.linalg.norm(mean_vector)
+        kappa = r * (d - r**2) / (1 - r**2)
+        return unit(mean_vector), r, kappa / d if normalize_concentration else kappa
+
     fitted = []
     for group in (range(half), range(half, len(z))):
         fits = {}
         for i in range(n):
             here = [z[l, i] for l in group if mask[l, i]]
             if here:
-                mean_vector = sum(here) / len(here)
-                r = 0.95 * np.linalg.norm(mean_vector)
-                kappa = r * (d - r**2) / (1 - r**2)
-                fits[i] = unit(mean_vector), r, kappa / d if normalize_concentration else kappa
+                fits[i] = fit(sum(here) / len(here))
         fitted.append(fits)
     queries, keys = fitted
     mean_kappa = mean(kappa for fits in fitted for _, _, kappa in fits.values())
+    queue = [fit(e) for e in extra]
     terms = []
     for i, (mu, r, kappa) in queries.items():
         if i not in keys:
             continue
         a = special.ive(d / 2, kappa) / special.ive(d / 2 - 1, kappa) if mean_resultant == "exact" else r
-        logits = {j: -divergence(mu, kappa, a, nu, lam) for j, (nu, _, lam) in keys.items()}
+        logits = {j: -divergence(mu, kappa, a, nu, lam) / temperature for j, (nu, _, lam) in keys.items()}
         others = [v for j, v in logits.items() if j != i] if in_batch_negatives else []
-        others += [-divergence(mu, kappa, a, e, mean_kappa) for e in extra]
+        for nu, _, own in queue:
+            lam = own if queue_concentration == "own" else mean_kappa
+            others.append(-divergence(mu, kappa, a, nu, lam) / temperature)
         terms.append(lse([logits[i], *others]) - logits[i])
     return mean(terms)
 
@@ -568,10 +598,12 @@ def cross_pairs(pair_loss, z, mask):
 
 
 @reference_of_pairs
-def mean_pair(pair_loss, z, mask):
+def mean_pair(pair_loss, z, mask, renormalize=True):
     half = len(z) // 2
     means, there = [], []
     for side in (slice(None, half), slice(half, None)):
-        means.append(unit(np.where(mask[side, :, None], z[side], 0).sum(0)))
+        count = np.maximum(mask[side].sum(0), 1)[:, None]
+        means.append(np.where(mask[side, :, None], z[side], 0).sum(0) / count)
         there.append(mask[side].any(0))
+    means = [unit(m) for m in means] if renormalize else means
     return pair_loss(np.stack(means), np.stack(there))

@@ -25,7 +25,10 @@ def test_equals_the_formula(x64, rng, case):
         mask = cases.some_missing(rng, z.shape[:2]) if takes.mask else np.ones(z.shape[:2], bool)
         extra = rng.normal(size=(3, 3))
         given, more = {"mask": mask} if takes.mask else {}, {}
-        if takes.queue:
+        if takes.queue and takes.queue_rows is losses.QueueRows.GROUP_MEAN:
+            extra /= 1 + np.linalg.norm(extra, axis=1, keepdims=True)  # means of unit vectors
+            given[takes.queue] = more["extra"] = extra
+        elif takes.queue:
             given[takes.queue], more["extra"] = extra, case.prepared(extra[None])[0]
         expected = case.by_hand(z, mask, **heat(0.05), **more)
         holes = np.where(mask[:, :, None], z, np.nan)
@@ -139,15 +142,36 @@ def test_one_vs_rest_in_blocks_with_a_learned_temperature(x64, rng):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected)
 
 
-@pytest.mark.parametrize("function", ["cross_pairs", "mean_pair"])
-def test_groups_of_views(x64, rng, function):
-    case = cases.of_pairs(function, "info_nce")
+@pytest.mark.parametrize(
+    ("function", "options"), [("cross_pairs", {}), ("mean_pair", {}), ("mean_pair", {"renormalize": False})]
+)
+def test_groups_of_views(x64, rng, function, options):
+    case = cases.of_pairs(function, "info_nce", **options)
     z = rng.normal(size=(4, 5, 3))
     mask = cases.some_missing(rng, z.shape[:2])
     for there in (None, mask):
         given = {} if there is None else {"mask": there}
         holes = z if there is None else np.where(there[:, :, None], z, np.nan)
         np.testing.assert_allclose(jax.jit(case.run)(holes, **given), case.by_hand(z, there), rtol=1e-12)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("renormalize", [True, False])
+def test_mean_pair_with_a_queue_of_means(x64, rng, renormalize, declared):
+    """Rows of the queue are projected as the means are, also for a pair loss that does not declare its terms."""
+    pair = functools.partial(losses.info_nce, temperature=0.5, in_batch_negatives=False)
+    if not declared:
+        told = losses.declare(operands=losses.Operands.PAIR, normalize=True, queue="extra_negatives")
+        pair = told(lambda x, y, pair=pair, **options: pair(x, y, **options))
+    q, k = brute_force.unit(rng.normal(size=(2, 2, 5, 4)))
+    queue = brute_force.unit(rng.normal(size=(3, 2, 4))).mean(1)
+    x, y, far = q.mean(0), k.mean(0), queue
+    if renormalize:
+        x, y, far = brute_force.unit(x), brute_force.unit(y), brute_force.unit(far)
+    own, others = (x * y).sum(1) / 0.5, x @ far.T / 0.5
+    expected = np.mean(np.log(np.exp(own) + np.exp(others).sum(1)) - own)
+    found = losses.mean_pair(pair, renormalize=renormalize)(q, k, extra_negatives=queue)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @every(cases.PLAIN, lambda case: case.reference.coinciding)
