@@ -41,7 +41,9 @@ class Policy:
     rand_augment_ops: int = 0
     """Number of consecutive RandAugment operations; 0 for none."""
     rand_augment_magnitude: float = 9.0
-    """RandAugment magnitude, 0 to 30."""
+    """RandAugment magnitude, 0 to 30 as torchvision counts; the 9 of 10 of Cubuk's code and of timm is 27."""
+    rand_augment_deviation: float = 0.0
+    """Standard deviation of the magnitude, drawn for each operation and clipped to [0, 30]; timm's 0.5 is 1.5."""
     jitter_probability: float = 0.8
     """Probability of changing brightness, contrast, saturation and hue, in random order."""
     brightness: float = 0.0
@@ -78,7 +80,7 @@ class Policy:
             probability = getattr(self, f"{name}_probability")
             if not 0 <= probability <= 1:
                 raise ValueError(f"{name}_probability must be in [0, 1], got {probability}")
-        for name in ("brightness", "contrast", "saturation", "rand_augment_ops"):
+        for name in ("brightness", "contrast", "saturation", "rand_augment_ops", "rand_augment_deviation"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         for name, low, high in _RANGES:
