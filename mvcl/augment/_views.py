@@ -56,9 +56,8 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
             box = jnp.asarray(_random.center_box(height, width, policy.center_fraction), jnp.float32)
         x = _ops.crop_and_resize(image, box, policy.image_size, mirror)
     if policy.rand_augment_ops:
-        x = _random.rand_augment_layers(
-            drawn["rand_augment"], x, policy.rand_augment_ops, policy.rand_augment_magnitude
-        )
+        magnitude = policy.rand_augment_magnitude, policy.rand_augment_deviation
+        x = _random.rand_augment_layers(drawn["rand_augment"], x, policy.rand_augment_ops, *magnitude)
     strengths = (policy.brightness, policy.contrast, policy.saturation, policy.hue)
     if policy.jitter_probability and any(strengths):
         x = _random.jitter(drawn["jitter"], x, policy.jitter_probability, *strengths)

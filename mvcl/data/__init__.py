@@ -14,7 +14,7 @@ from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
 from mvcl.data._folder import Folder
 from mvcl.data._loader import Batch, Crop, Example, Reader, batches, in_order, inputs, to_devices
 from mvcl.data._reading import Reading, StalledReader, watched
-from mvcl.data._registry import PREPARERS, SOURCES
+from mvcl.data._registry import PREPARERS, SOURCES, folder_name
 from mvcl.data._sentiment import PrepareSentiment, Sentiment
 from mvcl.data._splits import (
     CorruptExample,
@@ -70,6 +70,7 @@ __all__ = [
     "batches",
     "class_list",
     "expected",
+    "folder_name",
     "in_memory",
     "in_order",
     "inputs",
