@@ -39,7 +39,11 @@ def cifar10() -> Config:
         optimizer=Sgd(learning_rate=1.0, reference_batch=256, weight_decay=1e-6),
         train=Train(epochs=200, batch_size=256),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(sgd_learning_rate=0.1),
+        evaluation=evaluation.Classification(
+            linear=evaluation.LinearProbe(
+                learning_rates=(0.1,), batch_size=1024, epochs=200, weight_decay=1e-4, decay="linear"
+            )
+        ),
     )
 
 
@@ -62,5 +66,5 @@ def smoke() -> Config:
         data=data.Synthetic(),
         encoder=models.ResNet(depth=18, stem="cifar", width=4),
         train=dataclasses.replace(real.train, steps=4, batch_size=16, log_every=1),
-        evaluation=evaluation.Classification(sgd_learning_rate=0.1, sgd_epochs=2),
+        evaluation=evaluation.Classification(linear=evaluation.LinearProbe(batch_size=16, epochs=2)),
     )

@@ -33,7 +33,11 @@ def imagenet100() -> Config:
         optimizer=Sgd(learning_rate=1.4, reference_batch=256, weight_decay=1e-6),
         train=Train(epochs=200, batch_size=256, threads=16),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(sgd_learning_rate=0.5),
+        evaluation=evaluation.Classification(
+            linear=evaluation.LinearProbe(
+                learning_rates=(0.5,), batch_size=512, epochs=200, weight_decay=1e-4, decay="linear"
+            )
+        ),
     )
 
 
@@ -49,7 +53,11 @@ def imagenet1k() -> Config:
         objective=partial(losses.mv_dhel, temperature=0.1),
         optimizer=Lars(learning_rate=0.3, reference_batch=256, weight_decay=1e-6, warmup_epochs=10),
         train=Train(epochs=100, batch_size=512, threads=16),
-        evaluation=evaluation.Classification(sgd_learning_rate=1.6),
+        evaluation=evaluation.Classification(
+            linear=evaluation.LinearProbe(
+                learning_rates=(1.6,), batch_size=4096, epochs=100, weight_decay=0.0, decay="linear"
+            )
+        ),
     )
 
 
@@ -65,5 +73,5 @@ def smoke() -> Config:
         views=Views(k=4, policy=augment.simclr(strength=1.0, image_size=32)),
         encoder=models.ResNet(depth=50, width=4),
         train=dataclasses.replace(real.train, steps=4, batch_size=16, log_every=1),
-        evaluation=evaluation.Classification(sgd_learning_rate=0.5, sgd_epochs=2),
+        evaluation=evaluation.Classification(linear=evaluation.LinearProbe(batch_size=16, epochs=2)),
     )

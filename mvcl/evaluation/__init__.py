@@ -15,15 +15,17 @@ from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logi
 from mvcl.evaluation._protocols import Classification, Evaluation
 from mvcl.evaluation._registry import EVALUATIONS
 from mvcl.evaluation._regression import Regression, regression_measures, ridge, sentiment_regression
-from mvcl.evaluation._sgd_probe import sgd_probe
+from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
 
 __all__ = [
     "EVALUATIONS",
+    "Augmented",
     "Classification",
     "Clustering",
     "Domains",
     "Evaluation",
+    "LinearProbe",
     "Predictions",
     "Probe",
     "Regression",
@@ -43,6 +45,7 @@ __all__ = [
     "ridge",
     "sentiment_regression",
     "sgd_probe",
+    "shuffled",
     "svm_accuracy",
     "transfer_heat_map",
     "transfer_table",

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from mvcl.evaluation._sgd_probe import sgd_probe
+from mvcl.evaluation._sgd_probe import Augmented, Batches, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._table import Result, evaluate_features
 from mvcl.metrics import weighted_knn
 
@@ -15,12 +15,14 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Spec(Protocol):
-    """Specification of an example: names and shapes of given views."""
+    """Specification of an example: names and shapes of its arrays, and whether they are the views."""
 
     @property
     def view_names(self) -> tuple[str, ...]: ...
     @property
     def shapes(self) -> tuple[tuple[int | None, ...], ...]: ...
+    @property
+    def given(self) -> bool: ...
 
 
 class LabelledSplit(Protocol):
@@ -87,6 +89,10 @@ class Evaluation:
         """The results of one set of features: split -> (N, d)."""
         raise NotImplementedError(f"{type(self).__name__} is an interface; choose a protocol by its name")
 
+    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
+        """Further results of the trained features that need the training split under fresh augmentations."""
+        return []
+
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Name and value of the score during training, higher is better; None if there is none."""
         return None
@@ -110,11 +116,24 @@ class Classification(Evaluation):
     """Draws of labels to average each few-label probe over."""
     of: str = ""
     """Use the splits OF/train and OF/test, for example of a second data set; empty: train and test."""
-    sgd_learning_rate: float | None = None
-    """Learning rate of an additional linear probe trained by SGD on all labels, as in the papers; None: no such
-    probe."""
-    sgd_epochs: int = 100
-    """Its epochs."""
+    linear: LinearProbe | None = None
+    """An additional linear probe trained by SGD on all labels, as in the papers; None: no such probe. With
+    augmentation only the trained encoder is probed, since every epoch encodes the training split again."""
+
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` for options that are invalid for these splits."""
+        train, _ = self.splits(tuple(splits))
+        spec = splits[train].spec
+        if self.linear is not None and self.linear.augment and (spec.given or len(spec.shapes) > 1):
+            what = (
+                f"given views {', '.join(spec.view_names)}"
+                if spec.given
+                else f"{len(spec.shapes)} images an example"
+            )
+            raise ValueError(
+                "evaluation.linear.augment crops and flips images, so the examples must be one image each, got "
+                f"{what}; use augment=False (--evaluation.linear.augment False)"
+            )
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """The names of the two splits."""
@@ -140,24 +159,50 @@ class Classification(Evaluation):
             labels_per_class=self.labels_per_class,
             draws=self.draws,
         )
-        if self.sgd_learning_rate is None:
+        if self.linear is None or self.linear.augment:
             return results
-        accuracy = sgd_probe(
-            features["train"],
-            labels["train"],
-            features["test"],
-            labels["test"],
-            num_classes=classes,
-            learning_rate=self.sgd_learning_rate,
-            epochs=self.sgd_epochs,
-            seed=self.seed,
+        size, _ = self.linear.steps(len(labels["train"]))
+        batches = shuffled(
+            features["train"], labels["train"], batch_size=size, epochs=self.linear.epochs, seed=self.seed
         )
-        how = (
-            f"a linear layer on {len(labels['train'])} labels, SGD with momentum 0.9, learning rate "
-            f"{self.sgd_learning_rate:g} with cosine decay, {self.sgd_epochs} epochs, batch 256, "
-            f"{len(labels['test'])} test rows"
+        return results + self._probed(self.linear, batches, features["test"], splits)
+
+    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
+        """Test accuracy of the SGD probe with augmentation."""
+        if self.linear is None or not self.linear.augment:
+            return []
+        name, _ = self.splits(tuple(splits))
+        features, splits = self._named(features, splits)
+        size, per_epoch = self.linear.steps(len(splits["train"].labels))
+        batches = augmented(name, batch_size=size, steps=self.linear.epochs * per_epoch, seed=self.seed)
+        return self._probed(self.linear, batches, features["test"], splits)
+
+    def _probed(
+        self, options: LinearProbe, batches: Batches, test_features: np.ndarray, splits: Splits
+    ) -> list[Result]:
+        """The SGD probe's best test accuracy and, of several learning rates, each."""
+        train, test = splits["train"], splits["test"]
+        accuracies = sgd_probe(
+            batches,
+            test_features,
+            test.labels,
+            num_classes=len(train.class_names),
+            rows=len(train.labels),
+            options=options,
         )
-        return [*results, Result("linear, SGD", accuracy, None, how)]
+        how = f"{options.described(len(train.labels))}, {len(test.labels)} test rows"
+        each = [
+            Result(f"linear, SGD {rate:g}", None, None, f"{how}; not measured: the weights became infinite")
+            if np.isnan(accuracy)
+            else Result(f"linear, SGD {rate:g}", float(accuracy), None, how)
+            for rate, accuracy in zip(options.learning_rates, accuracies)
+        ]
+        if len(each) == 1:
+            return [dataclasses.replace(each[0], name="linear, SGD")]
+        known = [result for result in each if result.value is not None]
+        best = max(known, key=lambda result: result.value or 0.0, default=each[0])
+        chosen = f"{how}, the learning rate with the highest test accuracy"
+        return [Result("linear, SGD", best.value, None, chosen), *each]
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
         """Test accuracy of the weighted k-NN."""

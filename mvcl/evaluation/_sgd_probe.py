@@ -1,81 +1,226 @@
 """The linear probe of the papers: a linear layer trained by SGD on frozen features."""
 
-from functools import partial
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from itertools import islice
+from typing import Literal, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from mvcl.evaluation._probe import checked_rows
 
+Batches = Iterable[tuple[np.ndarray, np.ndarray]]
+"""(features (b, d), labels (b,)) of each step."""
+# Numbers in the batches that one call of the compiled program takes.
+_NUMBERS = 1 << 22
+
+
+class Augmented(Protocol):
+    """Encodes the training split under fresh augmentations, batch by batch."""
+
+    def __call__(self, split: str, *, batch_size: int, steps: int, seed: int) -> Batches:
+        """The features and labels of `steps` shuffled batches of `batch_size` rows of a split.
+
+        A row has another crop in every epoch. The last rows of an epoch that do not fill a batch are not used in it.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearProbe:
+    """A linear layer trained by SGD on the frozen features of all training labels.
+
+    Cross-entropy; zero initial weights; the weight decay is part of the gradient, of weights and biases; features are
+    not scaled. Several learning rates are trained side by side on the same batches. Their test accuracies are all
+    reported, and the highest is reported as the probe's: as in the papers, whose data sets have no validation split,
+    the choice uses the test labels, so it is optimistic by a little. One learning rate chooses nothing.
+    """
+
+    learning_rates: tuple[float, ...] = (0.1,)
+    """Initial learning rates, each for a probe of its own."""
+    reference_batch: int | None = None
+    """The learning rates are multiplied by batch_size / reference_batch; None does not scale them."""
+    batch_size: int = 256
+    """Rows of a step; at most those of the training split."""
+    epochs: int = 100
+    """Passes over the training split."""
+    momentum: float = 0.9
+    """Momentum."""
+    weight_decay: float = 0.0
+    """Weight decay."""
+    decay: Literal["cosine", "linear", "constant", "steps"] = "cosine"
+    """Decay of the learning rate, at each step: `cosine` or `linear` to zero, none, or to a tenth at each milestone."""
+    milestones: tuple[int, ...] = ()
+    """Epochs of `decay=steps`, counted from 0, at whose start the learning rate falls to a tenth."""
+    augment: bool = True
+    """Encode the training split again in every epoch, under random resized crops (a share 0.08 to 1 of the area) and
+    flips (with the probability of the first view's policy), normalised as in training. False: one feature vector per
+    image, of the evaluation policy."""
+
+    def __post_init__(self) -> None:
+        if not self.learning_rates or not min(self.learning_rates) > 0:
+            raise ValueError(
+                f"linear.learning_rates must be one or more positive numbers, got {self.learning_rates}"
+            )
+        positive = {"batch_size": self.batch_size, "epochs": self.epochs}
+        if self.reference_batch is not None:
+            positive["reference_batch"] = self.reference_batch
+        for name, value in positive.items():
+            if value < 1:
+                raise ValueError(f"linear.{name} must be at least 1, got {value}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"linear.momentum must be in [0, 1), got {self.momentum}")
+        if self.weight_decay < 0:
+            raise ValueError(f"linear.weight_decay must be at least 0, got {self.weight_decay}")
+        if (self.decay == "steps") != bool(self.milestones):
+            raise ValueError(
+                "linear.milestones must be given for linear.decay=steps and for no other, got "
+                f"{self.milestones} for {self.decay}"
+            )
+        if any(epoch < 1 for epoch in self.milestones):
+            raise ValueError(f"linear.milestones must be epochs of at least 1, got {self.milestones}")
+
+    def steps(self, rows: int) -> tuple[int, int]:
+        """Rows of a step, and steps of an epoch, for a training split of this many rows."""
+        size = min(self.batch_size, rows)
+        return size, rows // size
+
+    def factors(self, first: int, count: int, rows: int) -> np.ndarray:
+        """(count,) multiples of the learning rates from step `first` on, for a training split of this many rows."""
+        size, per_epoch = self.steps(rows)
+        step = np.arange(first, first + count)
+        share = step / (self.epochs * per_epoch)
+        passed = np.sum([step >= epoch * per_epoch for epoch in self.milestones], axis=0)
+        shapes = {
+            "cosine": 0.5 * (1 + np.cos(math.pi * share)),
+            "linear": 1 - share,
+            "constant": np.ones(count),
+            "steps": 0.1**passed,
+        }
+        scale = size / self.reference_batch if self.reference_batch else 1.0
+        return np.asarray(scale * shapes[self.decay], np.float32)
+
+    def described(self, rows: int) -> str:
+        """The protocol in words, for a training split of this many rows."""
+        size, _ = self.steps(rows)
+        rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
+        rates += f" x {size}/{self.reference_batch}" if self.reference_batch else ""
+        decay = {
+            "cosine": "cosine decay",
+            "linear": "linear decay",
+            "constant": "no decay",
+            "steps": f"a tenth of it from epochs {', '.join(map(str, self.milestones))}",
+        }
+        drawn = "fresh crops and flips each epoch" if self.augment else "no augmentation"
+        return (
+            f"a linear layer on {rows} labels, SGD with momentum {self.momentum:g}, learning rate {rates} with "
+            f"{decay[self.decay]}, weight decay {self.weight_decay:g}, {self.epochs} epochs, batch {size}, {drawn}"
+        )
+
 
 def sgd_probe(
-    train_features: np.ndarray,
-    train_labels: np.ndarray,
+    batches: Batches,
     test_features: np.ndarray,
     test_labels: np.ndarray,
     *,
     num_classes: int,
-    learning_rate: float,
-    epochs: int = 100,
-    batch_size: int = 256,
-    momentum: float = 0.9,
-    seed: int = 0,
-) -> float:
-    """Test accuracy of a linear layer trained by SGD on all training labels.
-
-    Cross-entropy, no weight decay, momentum, cosine decay from `learning_rate` to zero, zero initial weights; the
-    features are not scaled. Koromilas 2025 uses learning rates 0.1 (CIFAR), 0.5 (ImageNet-100) and 1.6 (ImageNet),
-    with new crops and flips each epoch; here each image has one feature vector.
+    rows: int,
+    options: LinearProbe,
+) -> np.ndarray:
+    """Test accuracy of a linear layer trained by SGD on batches of features, for each learning rate.
 
     Args:
-      train_features, test_features: (n, d) and (m, d) floating.
-      train_labels, test_labels: (n,) and (m,) integers in [0, num_classes).
+      batches: features (b, d) floating and labels (b,) integers in [0, num_classes) of each step; `shuffled` gives
+        those of features in memory. The probe takes `options.epochs` times `options.steps(rows)` of them.
+      test_features: (m, d) floating.
+      test_labels: (m,) integers in [0, num_classes).
       num_classes: number of classes.
-      learning_rate: initial value, > 0.
-      epochs: passes over the training rows.
-      batch_size: rows per step; at most n.
-      momentum: of SGD.
-      seed: of the order of the rows.
+      rows: rows of the training split.
+      options: of the probe.
 
     Returns:
-      Test accuracy in [0, 1].
+      (learning rates,) test accuracies in [0, 1]; NaN where the weights became infinite.
+
+    Raises:
+      ValueError: an array is invalid, or there are fewer batches than steps.
     """
-    x, y = checked_rows("train", train_features, train_labels, num_classes)
     test, answer = checked_rows("test", test_features, test_labels, num_classes)
-    if x.shape[1] != test.shape[1]:
-        raise ValueError(
-            f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
-        )
-    for name, value in (("learning_rate", learning_rate), ("epochs", epochs), ("batch_size", batch_size)):
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
-    size = min(batch_size, len(x))
-    steps = len(x) // size
-    rule = optax.sgd(optax.cosine_decay_schedule(learning_rate, epochs * steps), momentum)
-    weights = {"w": jnp.zeros((x.shape[1], num_classes)), "b": jnp.zeros(num_classes)}
-    state = (weights, rule.init(weights))
-    rows, labels = jnp.asarray(x), jnp.asarray(y)
+    _, per_epoch = options.steps(rows)
+    step, total = 0, options.epochs * per_epoch
+    rates = jnp.asarray(options.learning_rates, jnp.float32)
+    zero = {
+        "w": jnp.zeros((len(rates), test.shape[1], num_classes)),
+        "b": jnp.zeros((len(rates), num_classes)),
+    }
+    state = (zero, jax.tree.map(jnp.copy, zero))
+    train = _program(options.momentum, options.weight_decay)
+    for x, y in _stacked(islice(iter(batches), total), test.shape[1], num_classes):
+        factors = options.factors(step, len(x), rows)
+        state, step = train(state, x, y, factors, rates), step + len(x)
+    if step < total:
+        raise ValueError(f"batches must have {total} batches, got {step}")
+    weights = jax.device_get(state[0])
+    found = [np.argmax(test @ w + b, axis=1) for w, b in zip(weights["w"], weights["b"])]
+    finite = [np.isfinite(w).all() and np.isfinite(b).all() for w, b in zip(weights["w"], weights["b"])]
+    return np.asarray([np.mean(f == answer) if ok else math.nan for f, ok in zip(found, finite)])
+
+
+def shuffled(
+    features: np.ndarray, labels: np.ndarray, *, batch_size: int, epochs: int, seed: int = 0
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Shuffled batches of features in memory, in another order in every epoch.
+
+    The last rows of an epoch that do not fill a batch are not used in it.
+    """
     for epoch in range(epochs):
-        order = np.random.default_rng((seed, epoch)).permutation(len(x))[: steps * size]
-        state = _epoch(rule, state, rows, labels, jnp.asarray(order.reshape(steps, size)))
-    weights = state[0]
-    found = np.argmax(np.asarray(jnp.asarray(test) @ weights["w"] + weights["b"][None]), axis=1)
-    return float(np.mean(found == answer))
+        order = np.random.default_rng((seed, epoch)).permutation(len(features))
+        for start in range(0, len(order) - batch_size + 1, batch_size):
+            rows = order[start : start + batch_size]
+            yield features[rows], labels[rows]
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _epoch(
-    rule: optax.GradientTransformation, state: tuple, x: jax.Array, y: jax.Array, order: jax.Array
-) -> tuple:
-    def loss(weights: dict[str, jax.Array], rows: jax.Array) -> jax.Array:
-        logits = x[rows] @ weights["w"] + weights["b"][None]
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]).mean()
+def _stacked(batches: Batches, width: int, num_classes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Several batches at a time: (s, b, d) and (s, b)."""
+    waiting: list[tuple[np.ndarray, np.ndarray]] = []
+    for x, y in batches:
+        x, y = checked_rows("train", x, y, num_classes)
+        if x.shape[1] != width:
+            raise ValueError(f"test_features must be as wide as train_features, got {width} and {x.shape[1]}")
+        waiting.append((x, y))
+        if len(waiting) * x.size >= _NUMBERS:
+            yield np.stack([x for x, _ in waiting]), np.stack([y for _, y in waiting])
+            waiting = []
+    if waiting:
+        yield np.stack([x for x, _ in waiting]), np.stack([y for _, y in waiting])
 
-    def step(state: tuple, rows: jax.Array) -> tuple[tuple, None]:
+
+@cache
+def _program(momentum: float, weight_decay: float) -> Callable[..., tuple]:
+    """(state, features (s, b, d), labels (s, b), factors (s,), rates (l,)) -> state after s steps of every rate."""
+
+    def loss(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
+        logits = jnp.matmul(x, weights["w"], precision=jax.lax.Precision.HIGHEST) + weights["b"][None]
+        log_p = jax.nn.log_softmax(logits)
+        return -jnp.mean(jnp.take_along_axis(log_p, y[:, None], axis=1))
+
+    def update(state: tuple, rate: jax.Array, x: jax.Array, y: jax.Array) -> tuple:
         weights, moments = state
-        updates, moments = rule.update(jax.grad(loss)(weights, rows), moments, weights)
-        return (optax.apply_updates(weights, updates), moments), None
+        gradient = jax.grad(loss)(weights, x, y)
+        moments = jax.tree.map(
+            lambda v, g, w: momentum * v + g + weight_decay * w, moments, gradient, weights
+        )
+        return jax.tree.map(lambda w, v: w - rate * v, weights, moments), moments
 
-    return jax.lax.scan(step, state, order)[0]
+    @partial(jax.jit, donate_argnums=0)
+    def steps(state: tuple, x: jax.Array, y: jax.Array, factors: jax.Array, rates: jax.Array) -> tuple:
+        def step(state: tuple, batch: tuple) -> tuple[tuple, None]:
+            features, labels, factor = batch
+            update_all = jax.vmap(update, in_axes=(0, 0, None, None))
+            return update_all(state, factor * rates, features, labels), None
+
+        return jax.lax.scan(step, state, (x, y, factors))[0]
+
+    return steps

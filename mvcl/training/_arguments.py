@@ -32,6 +32,7 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "method": methods.METHODS,
     "method.predictor": models.HEADS,
     "evaluation": evaluation.EVALUATIONS,
+    "evaluation.linear": {"sgd": evaluation.LinearProbe},
     "optimizer": _optimizers.OPTIMIZERS,
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 
 from mvcl import _files, data, evaluation
-from mvcl.training import _encoding, _program
+from mvcl.training import _augmented, _encoding, _program
 from mvcl.training._run import Run
 
 # Raw inputs of more bytes are not evaluated.
@@ -28,6 +28,8 @@ def evaluate(
     trained, readable = _encoding.encode_readable(run, state, None, reading)
     splits = {**run.splits, **readable}
     rows = {"trained encoder": protocol.measure(trained, splits)}
+    fresh = _augmented.augmented(run, state, reading)
+    rows["trained encoder"] += protocol.measure_augmented(trained, splits, fresh)
     if protocol.compared:
         untrained, _ = _encoding.encode_readable(run, run.program.init(), None, reading)
         rows["untrained encoder"] = protocol.measure(untrained, splits)

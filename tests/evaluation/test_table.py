@@ -107,22 +107,3 @@ def test_evaluates_another_pair_of_splits(rng):
     assert protocol.score(features, splits)[1] == expected[0].value
     with pytest.raises(ValueError, match="needs the splits none/train and none/test"):
         evaluation.Classification(of="none").splits(tuple(splits))
-
-
-def test_sgd_probe_fits_separable_classes(rng):
-    labels = np.arange(300) % 3
-    centres = np.eye(3, 5)
-    x = centres[labels] * 4 + rng.normal(size=(300, 5)) * 0.3
-    options = {"num_classes": 3, "learning_rate": 0.1, "epochs": 5, "batch_size": 32}
-    assert evaluation.sgd_probe(x[:200], labels[:200], x[200:], labels[200:], **options) == 1.0
-    shuffled = rng.permutation(labels[200:])
-    chance = evaluation.sgd_probe(x[:200], labels[:200], x[200:], shuffled, **options)
-    assert chance == np.mean(labels[200:] == shuffled)
-    split = {
-        "train": types.SimpleNamespace(labels=labels[:200], class_names="abc"),
-        "test": types.SimpleNamespace(labels=labels[200:], class_names="abc"),
-    }
-    protocol = evaluation.Classification(draws=2, sgd_learning_rate=0.1, sgd_epochs=2)
-    results = protocol.measure({"train": x[:200], "test": x[200:]}, split)
-    assert results[-1].name == "linear, SGD"
-    assert results[-1].value > 0.9

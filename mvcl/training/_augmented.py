@@ -1,0 +1,99 @@
+"""The training split under fresh crops and flips, for the linear probe."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import jax
+import numpy as np
+
+from mvcl import augment, data, evaluation
+from mvcl.training import _program
+from mvcl.training._config import Config
+from mvcl.training._log import log_line
+from mvcl.training._run import Run
+
+# Added to the seed of the evaluation: crops differ from those of pre-training with the same seed.
+_SEED = 1_000_003
+_SECONDS = 30.0  # between lines of progress
+
+
+def policy(config: Config) -> augment.Policy:
+    """Random resized crop and flip, normalised as the evaluation."""
+    return dataclasses.replace(
+        _program.evaluation_policy(config, None),
+        random_crop=True,
+        flip_probability=config.policies[0].flip_probability,
+    )
+
+
+def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluation.Augmented:
+    """The encoder's features of shuffled batches under `policy`; memory holds a batch, not an epoch.
+
+    Views are a function of (evaluation.seed, epoch, row), on any number of processes and devices. Rows are read by
+    train.threads threads. Unreadable examples are replaced, as in training.
+    """
+    program, options, used = run.program, run.config.evaluation, policy(run.config)
+    learner, output = program.learner, options.features
+
+    def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+        images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
+        views = augment.draw_views((used,), images, options.seed + _SEED, epoch, index)
+        return learner.features(params, statistics, views[:, 0], output)
+
+    apply = jax.tree_util.Partial(features, *program.evaluated(state))
+    sharding = program.batch_sharding if program.mesh.size > 1 else None
+
+    def batches(
+        split: str, *, batch_size: int, steps: int, seed: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        whole = run.splits[split]
+
+        def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
+            return augment.host_crop(arrays[0], [used], options.seed + _SEED, epoch, row)
+
+        stream = data.batches(
+            whole,
+            batch_size=batch_size,
+            seed=seed,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+            threads=run.config.train.threads,
+            crop=None if run.outline.spec.fixed else crop,
+            reading=reading,
+        )
+        size = -(-min(batch_size, options.batch_size) // program.mesh.size) * program.mesh.size
+        watched = data.watched(stream, run.config.train.stall_seconds, reading)
+        with contextlib.closing(watched):
+            for _, batch in zip(_logged(steps, batch_size), watched):
+                parts = _parts(batch, -(-batch_size // size), size // jax.process_count())
+                found, index = evaluation.encode(apply, parts, batch_size=size, sharding=sharding)
+                # Replacements of unreadable rows may be equal, and `encode` keeps one of them.
+                rows = np.resize(np.arange(len(index)), batch_size)
+                yield found[rows], whole.labels[index[rows]]
+
+    return batches
+
+
+def _parts(batch: data.Batch, count: int, size: int) -> Iterator[dict[str, Any]]:
+    """A process's rows of a batch in `count` parts of at most `size` rows, for `evaluation.encode`."""
+    for part in range(count):
+        rows = slice(part * size, (part + 1) * size)
+        inputs = {name: batch[name][rows] for name in ("images", "epoch", "index")}
+        yield {"inputs": inputs, "index": batch["index"][rows]}
+
+
+def _logged(steps: int, batch_size: int) -> Iterator[int]:
+    """The steps from 0, with a line on rate and time left every half minute."""
+    started = last = time.monotonic()
+    for step in range(steps):
+        yield step
+        now = time.monotonic()
+        if now - last >= _SECONDS:
+            last, done = now, step + 1
+            rate = done / (now - started)
+            left = timedelta(seconds=round((steps - done) / rate))
+            log_line(f"linear probe: step {done} of {steps}, {rate * batch_size:,.0f} images/s, {left} left")

@@ -1,0 +1,152 @@
+"""The linear probe by SGD, against torch's rule written out in numpy."""
+
+import types
+
+import numpy as np
+import pytest
+
+from mvcl import data, evaluation
+from mvcl.evaluation import LinearProbe
+
+
+def classes(rng, n, scale=4.0):
+    labels = np.arange(n) % 3
+    return np.eye(3, 5)[labels] * scale + rng.normal(size=(n, 5)), labels
+
+
+def by_hand(batches, options, rate, per_epoch, width):
+    """torch.optim.SGD: v = momentum v + (gradient + decay w); w = w - rate v."""
+    w, v = np.zeros((width + 1, 3)), np.zeros((width + 1, 3))
+    total = options.epochs * per_epoch
+    for step, (x, y) in enumerate(batches):
+        x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+        p = np.exp(x @ w)
+        p /= p.sum(1, keepdims=True)
+        gradient = x.T @ (p - np.eye(3)[y]) / len(x)
+        if options.decay == "cosine":
+            factor = (1 + np.cos(np.pi * step / total)) / 2
+        elif options.decay == "linear":
+            factor = (total - step) / total
+        elif options.decay == "steps":
+            factor = np.prod([0.1 for epoch in options.milestones if step // per_epoch >= epoch])
+        else:
+            factor = 1.0
+        v = options.momentum * v + gradient + options.weight_decay * w
+        w = w - rate * factor * v
+    return w
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        LinearProbe(decay="cosine", epochs=3, batch_size=16, weight_decay=0.01),
+        LinearProbe(decay="linear", epochs=3, batch_size=16, momentum=0.5, learning_rates=(0.5, 0.02)),
+        LinearProbe(decay="constant", epochs=2, batch_size=20, reference_batch=40),
+        LinearProbe(decay="steps", epochs=4, batch_size=16, milestones=(1, 3), learning_rates=(1.0,)),
+    ],
+)
+def test_equals_sgd_by_hand(options, rng):
+    x, y = classes(rng, 70, scale=1.0)
+    test, answer = classes(rng, 500, scale=1.0)
+    size, per_epoch = options.steps(70)
+    batches = list(evaluation.shuffled(x, y, batch_size=size, epochs=options.epochs, seed=3))
+    assert len(batches) == options.epochs * per_epoch
+    found = evaluation.sgd_probe(batches, test, answer, num_classes=3, rows=70, options=options)
+    scale = options.batch_size / options.reference_batch if options.reference_batch else 1.0
+    expected = []
+    for rate in options.learning_rates:
+        w = by_hand(batches, options, rate * scale, per_epoch, 5)
+        expected.append(np.mean((test @ w[:-1] + w[-1]).argmax(1) == answer))
+    np.testing.assert_allclose(found, expected, atol=0.003)  # a row on the boundary, of 500, and a half
+    assert np.ptp(expected + [0.0]) > 0.5
+
+
+def test_batches_cover_an_epoch_without_repetition(rng):
+    x, y = np.arange(10.0)[:, None], np.arange(10)
+    batches = list(evaluation.shuffled(x, y, batch_size=4, epochs=2, seed=0))
+    assert [len(rows) for rows, _ in batches] == [4] * 4
+    first, second = (np.concatenate([y for _, y in part]) for part in (batches[:2], batches[2:]))
+    assert len(set(first)) == len(set(second)) == 8
+    assert list(first) != list(second)
+    assert all((rows[:, 0] == labels).all() for rows, labels in batches)
+
+
+def split_of(features, labels):
+    return types.SimpleNamespace(labels=labels, class_names="abc")
+
+
+def protocol_results(rng, probe):
+    x, y = classes(rng, 200)
+    test, answer = classes(rng, 100)
+    splits = {"train": split_of(x, y), "test": split_of(test, answer)}
+    protocol = evaluation.Classification(draws=2, labels_per_class=(), linear=probe)
+    features = {"train": x, "test": test}
+    return {r.name: r for r in protocol.measure(features, splits)}, (protocol, features, splits)
+
+
+def test_reports_the_best_rate_and_each(rng):
+    probe = LinearProbe(learning_rates=(1e-6, 0.1, 1e38), epochs=2, batch_size=32, augment=False)
+    results, _ = protocol_results(rng, probe)
+    assert results["linear, SGD"].value == results["linear, SGD 0.1"].value > 0.9
+    assert results["linear, SGD 1e-06"].value <= results["linear, SGD 0.1"].value
+    assert results["linear, SGD 1e+38"].value is None
+    assert "highest test accuracy" in results["linear, SGD"].protocol
+    assert "batch 32" in results["linear, SGD"].protocol
+
+
+def test_with_augmentation_the_batches_come_from_the_encoder(rng):
+    results, (protocol, features, splits) = protocol_results(rng, LinearProbe(epochs=2, batch_size=32))
+    assert "linear, SGD" not in results
+    asked = []
+
+    def augmented(split, *, batch_size, steps, seed):
+        asked.append((split, batch_size, steps))
+        return evaluation.shuffled(features["train"], splits["train"].labels, batch_size=batch_size, epochs=2)
+
+    (result,) = protocol.measure_augmented(features, splits, augmented)
+    assert asked == [("train", 32, 12)]
+    assert result.value > 0.9
+    assert "fresh crops and flips each epoch" in result.protocol
+
+
+def test_too_few_batches_are_an_error(rng):
+    x, y = classes(rng, 40)
+    batches = evaluation.shuffled(x, y, batch_size=8, epochs=1)
+    with pytest.raises(ValueError, match="batches must have 10 batches, got 5"):
+        evaluation.sgd_probe(
+            batches, x, y, num_classes=3, rows=40, options=LinearProbe(epochs=2, batch_size=8)
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rates": ()}, "learning_rates must be one or more positive numbers"),
+        ({"learning_rates": (0.1, -1.0)}, "learning_rates must be one or more positive numbers"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"reference_batch": 0}, "reference_batch must be at least 1"),
+        ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"decay": "steps"}, "milestones must be given for linear.decay=steps"),
+        ({"milestones": (3,)}, "milestones must be given for linear.decay=steps"),
+    ],
+)
+def test_raises_on_invalid_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        LinearProbe(**options)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (data.Synthetic(view_shapes=((5,), (6,))), "one image each, got given views"),
+        (data.Synthetic(domains=("a", "b", "c")), "one image each, got 2 images an example"),
+    ],
+)
+def test_augmentation_without_images_is_refused(source, message):
+    splits = source.open()
+    protocol = evaluation.Classification(linear=LinearProbe())
+    with pytest.raises(ValueError, match=message):
+        protocol.check(splits)
+    evaluation.Classification(linear=LinearProbe(augment=False)).check(splits)

@@ -1,0 +1,91 @@
+"""The training split under fresh crops, for the linear probe."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from mvcl import augment, data, evaluation, models, training
+from mvcl.training import Mesh, Train, _augmented
+
+
+def config(**options):
+    options = {"data": data.Synthetic(image_size=8, examples=24), "mesh": Mesh(data=1)} | options
+    return training.Config(
+        views=training.Views(
+            policy=augment.simclr(image_size=8, mean=(0.4,), std=(0.2,), blur_probability=0.0)
+        ),
+        encoder=models.ConvNet(widths=(4,)),
+        head=models.MLPHead(out=4),
+        train=Train(steps=2, batch_size=8, evaluate_every=0, threads=2),
+        evaluation=evaluation.Classification(
+            knn_k=5,
+            labels_per_class=(),
+            batch_size=8,
+            seed=3,
+            linear=evaluation.LinearProbe(learning_rates=(0.1, 1.0), batch_size=16, epochs=2),
+        ),
+        **options,
+    )
+
+
+def batches_of(config, steps=4, batch_size=16):
+    run = training.prepare(config)
+    state = run.program.init()
+    stream = _augmented.augmented(run, state, data.Reading())
+    return run, state, list(stream("train", batch_size=batch_size, steps=steps, seed=3))
+
+
+def test_features_are_the_encoders_of_the_drawn_views():
+    run, state, batches = batches_of(config())
+    split = run.splits["train"]
+    policy = _augmented.policy(run.config)
+    assert policy.random_crop
+    assert policy.flip_probability == 0.5
+    assert (policy.mean, policy.std, policy.brightness) == ((0.4,), (0.2,), 0.0)
+    encoded = jax.jit(run.program.learner.features, static_argnums=3)
+    params, statistics = run.program.evaluated(state)
+    draw = jax.jit(lambda images, epoch, rows: augment.draw_views([policy], images, 1_000_006, epoch, rows))
+    for step, (found, labels) in enumerate(batches):
+        rows = np.arange(24)
+        views = draw(split.take(rows)[0], np.full(24, step), rows)  # 24 // 16 = 1 step an epoch
+        every = np.asarray(encoded(params, statistics, views[:, 0], "encoder"))
+        distance = np.abs(found[:, None] - every[None]).max(-1)
+        assert distance.min(1).max() < 1e-5
+        np.testing.assert_array_equal(labels, split.labels[distance.argmin(1)])
+        assert len(set(distance.argmin(1))) == 16
+    assert np.abs(batches[0][0].sum(0) - batches[1][0].sum(0)).max() > 1e-4
+
+
+@pytest.mark.parametrize("sizes", ["one", "different"])
+def test_devices_do_not_change_the_batches(sizes):
+    source = data.Synthetic(image_size=8, examples=24, sizes=sizes)
+    _, _, one = batches_of(config(data=source), steps=2)
+    _, _, eight = batches_of(config(data=source, mesh=Mesh(data=8)), steps=2)
+    for (x, y), (other, labels) in zip(one, eight, strict=True):
+        np.testing.assert_allclose(x, other, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(y, labels)
+
+
+def test_only_the_trained_encoder_is_probed():
+    run = training.prepare(config())
+    table = training.evaluate(run, run.program.init())
+    names = {row: [result.name for result in results] for row, results in table.items()}
+    assert names["trained encoder"][-3:] == ["linear, SGD", "linear, SGD 0.1", "linear, SGD 1"]
+    assert "linear, SGD" not in names["raw input"] + names["untrained encoder"]
+
+
+def test_views_that_are_given_are_refused_before_training():
+    tables = data.Synthetic(view_shapes=((5,), (5,)), examples=24)
+    small = dataclasses.replace(config(), data=tables, encoder=models.MLP(widths=(4,)))
+    with pytest.raises(ValueError, match=r"evaluation\.linear\.augment crops and flips images"):
+        training.prepare(small)
+
+
+def test_progress_names_rate_and_time_left(capsys, monkeypatch):
+    monkeypatch.setattr(_augmented, "_SECONDS", 0.0)
+    assert list(_augmented._logged(3, 16)) == [0, 1, 2]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("linear probe: step 1 of 3, ")
+    assert "images/s, 0:00:00 left" in lines[-1]
