@@ -51,9 +51,11 @@ PUBLISHED = {
 def config_of(name: str, seed: int, path: Path, epochs: float) -> Config:
     """One trial."""
     k, objective, method = LINES[name]
+    # Images in [0, 1], as SimCLR's code has them: the recorded numbers were measured so.
+    policy = augment.simclr(0.5, image_size=SIDE, blur_probability=0.0, mean=(0.0,), std=(1.0,))
     return Config(
         data=data.Arrays(path=str(path)),
-        views=Views(k=k, policy=augment.simclr(strength=0.5, image_size=SIDE, blur_probability=0.0)),
+        views=Views(k=k, policy=policy),
         encoder=models.ConvNet(widths=(32, 64, 128)),
         head=models.koromilas_head(),
         objective=objective,

@@ -34,7 +34,7 @@ def get_config() -> Config:
         head=models.MLPHead(hidden=256, out=64, activation="gelu"),
         objective=partial(losses.m3g, epsilon=0.2),
         optimizer=AdamW(learning_rate=1e-3, b1=0.9, b2=0.99, weight_decay=1e-4),
-        train=Train(epochs=10, batch_size=16, scope="device", evaluate_every=0),
+        train=Train(epochs=10, batch_size=16, evaluate_every=0),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=evaluation.Classification(labels_per_class=(10, 50, 100, 1000)),
     )

@@ -50,7 +50,7 @@ def imagenet1k() -> Config:
         objective=partial(losses.m3g, epsilon=0.2),
         method=methods.StudentTeacher(momentum=0.99, predictor=models.piran_head()),
         optimizer=_adamw(warmup_epochs=10),
-        train=Train(epochs=300, batch_size=64, scope="device", threads=16),
+        train=Train(epochs=300, batch_size=2048, group=64, threads=16),
         checkpoint=Checkpoint(every_steps=1000),
     )
 
@@ -71,7 +71,7 @@ def domainnet() -> Config:
         objective=partial(losses.m3g, epsilon=0.05),
         optimizer=_adamw(warmup_epochs=0),
         # A pass over the 345 classes is a few steps; the paper's length is set by steps.
-        train=Train(steps=100_000, batch_size=16, scope="device", threads=16, evaluate_every=0),
+        train=Train(epochs=300, batch_size=512, group=16, threads=16, evaluate_every=0),
         evaluation=evaluation.Domains(),
     )
 

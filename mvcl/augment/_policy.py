@@ -1,4 +1,9 @@
-"""Augmentation policies: a frozen dataclass of plain parameters, and published policies by name."""
+"""Augmentation policies: a frozen dataclass of plain parameters, and published policies by name.
+
+The published policies of colour images end with ImageNet's mean and deviation, as Shidani 2024 (Appendix F.1), Piran 2024
+(Pseudocode 1) and MoCo's code do; `mean` and `std` change them, and mean=(0.0,), std=(1.0,) leaves views in [0, 1]. Images of
+one channel need one number each.
+"""
 
 import dataclasses
 import difflib
@@ -97,6 +102,10 @@ class Policy:
             raise ValueError(f"rand_augment_magnitude must be in [0, 30], got {self.rand_augment_magnitude}")
         if not self.std or min(self.std) <= 0:
             raise ValueError(f"std must be positive, got {self.std}")
+        if len(self.mean) not in (1, 3) or len(self.std) not in (1, 3):
+            raise ValueError(
+                f"mean and std must be one number, or one for each of 1 or 3 channels, got {self.mean} and {self.std}"
+            )
 
 
 def _tenth(image_size: int) -> int:
@@ -111,8 +120,9 @@ def _build(overrides: dict[str, Any], **published: Any) -> Policy:
 def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Policy:
     """SimCLR (Chen 2020a, arXiv 2002.05709, Appendix A): `strength` scales the colour jitter.
 
-    Images stay in [0, 1], as in the authors' code. For CIFAR-10 the paper has strength 0.5 and no blur
-    (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
+    Normalised by ImageNet's mean and deviation, as Shidani 2024 (arXiv 2403.05490, Appendix F.1) and Piran 2024
+    (Pseudocode 1) do. SimCLR's own code leaves images in [0, 1]: mean=(0.0,), std=(1.0,). For CIFAR-10 SimCLR has strength
+    0.5 and no blur (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
     """
     return _build(
         overrides,
@@ -123,7 +133,10 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
         hue=min(0.2 * strength, 0.5),
         grayscale_probability=0.2,
         blur_probability=0.5,
+        blur_sigma=(0.1, 2.0),
         blur_kernel=_tenth(image_size),
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
     )
 
 
@@ -176,22 +189,31 @@ def dsf(image_size: int = 32, **overrides: Any) -> Policy:
     view and normalises with CIFAR-10's mean and deviation.
     """
     published = {"rand_augment_ops": 2, "rand_augment_probability": 0.5, "mean": CIFAR_MEAN, "std": CIFAR_STD}
-    return moco_v2(image_size, **published | overrides)
+    return moco_v2(image_size, **{**published, **overrides})
 
 
 def evaluation(image_size: int = 224, **overrides: Any) -> Policy:
     """Deterministic: the central 7/8 of the shorter side, resized (224 of 256 in the papers). Named `eval`.
 
-    mean and std default to 0 and 1; pass those of the training policy. For images of size `image_size`, such as
-    CIFAR's, center_fraction=1.0 keeps the whole image.
+    Normalised by ImageNet's mean and deviation; pass those of the training policy if it has others. For images of size
+    `image_size`, such as CIFAR's, center_fraction=1.0 keeps the whole image.
     """
     return _build(
-        overrides, image_size=image_size, random_crop=False, flip_probability=0.0, jitter_probability=0.0
+        overrides,
+        image_size=image_size,
+        random_crop=False,
+        flip_probability=0.0,
+        jitter_probability=0.0,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
     )
 
 
 def digits(image_size: int = 8, **overrides: Any) -> Policy:
-    """For 8x8 handwritten digits: crops of at least half the area, brightness and contrast; no flip."""
+    """For 8x8 handwritten digits: crops of at least half the area, brightness and contrast; no flip.
+
+    Views stay in [0, 1]; images have one channel.
+    """
     return _build(
         overrides,
         image_size=image_size,

@@ -18,6 +18,7 @@ from mvcl.data._registry import PREPARERS, SOURCES
 from mvcl.data._sentiment import PrepareSentiment, Sentiment
 from mvcl.data._splits import (
     CorruptExample,
+    Draws,
     ExampleSpec,
     Outline,
     Published,
@@ -44,6 +45,7 @@ __all__ = [
     "Digits",
     "DigitsViews",
     "DomainNet",
+    "Draws",
     "Eeg",
     "Example",
     "ExampleSpec",

@@ -12,10 +12,20 @@ from PIL import Image, UnidentifiedImageError
 from mvcl.data import _shards
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root
+from mvcl.data._draws import class_draws
 from mvcl.data._images import decode
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+# Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
+_TRAINING_IMAGES = {
+    "clipart": 33_525,
+    "infograph": 36_023,
+    "painting": 50_416,
+    "quickdraw": 120_750,
+    "real": 120_906,
+    "sketch": 48_212,
+}
 _LISTS = ("train", "test")
 _BLOCK = 1024
 _IMAGE = (None, None, 3)
@@ -98,8 +108,11 @@ class PrepareDomains:
 class DomainNet:
     """DomainNet, or any images of the same classes in several domains.
 
-    A training example is a class; its views are one image of it from each training domain, drawn every epoch, so a
-    batch of n has n classes. Classes that a training domain lacks are left out. `test` is the test list of the held-out
+    A training example is one image of a class from each training domain, its views. Every `classes_per_draw`
+    consecutive examples of a batch are a draw of as many different classes, so a batch of 512 is 32 draws of 16
+    classes; compare examples within a draw, with --train.group (Piran 2024, Section 4.2 and Table A1: 16 a GPU).
+    Draws and images depend on seed and epoch, not on devices. An epoch reads as many images as the training lists
+    of these domains have. Classes that a training domain lacks are left out. `test` is the test list of the held-out
     domain, and each list is a split, such as real/train.
     """
 
@@ -112,8 +125,10 @@ class DomainNet:
     """Domain that is excluded from training; empty: train on all, and `test` is all test lists."""
     classes: tuple[str, ...] = ()
     """Keep these classes only, as in the tfds source. Empty keeps all."""
+    classes_per_draw: int = 16
+    """Different classes among as many consecutive examples; at most the number of classes."""
     draw_seed: int = 0
-    """Seed for drawing images."""
+    """Seed for drawing classes and images."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`, and one for each list."""
@@ -149,15 +164,19 @@ class DomainNet:
             [(lists[f"{domain}/train"], *rows[f"{domain}/train"]) for domain in seen],
             kept,
             seen,
+            self.classes_per_draw,
             self.draw_seed,
         )
         return splits
 
-    def expected(self) -> Outline:
-        """DomainNet's 345 classes."""
-        count = len(self.classes) if len(self.classes) > 1 else 345
-        seen = len(self.domains) - (self.held_out in self.domains)
-        return Outline(count, count, ExampleSpec((_IMAGE,) * seen))
+    def expected(self) -> Outline | None:
+        """DomainNet's 345 classes, and the draws of an epoch of its cleaned lists; None for other domains or classes."""
+        seen = [domain for domain in self.domains if domain != self.held_out]
+        if len(self.classes) > 1 or not set(seen) <= set(_TRAINING_IMAGES) or len(seen) < 2:
+            return None
+        images = sum(_TRAINING_IMAGES[domain] for domain in seen)
+        examples = self.classes_per_draw * (images // (len(seen) * self.classes_per_draw))
+        return Outline(examples, 345, ExampleSpec((_IMAGE,) * len(seen)))
 
 
 def _default() -> Path:
@@ -180,25 +199,33 @@ def _train(
     parts: Sequence[tuple[_List, np.ndarray, np.ndarray]],
     names: tuple[str, ...],
     domains: tuple[str, ...],
+    size: int,
     seed: int,
 ) -> Split:
-    """One example for each class that every part has."""
+    """Draws of the classes that every part has."""
     members = [[rows[labels == number] for number in range(len(names))] for _, rows, labels in parts]
     shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
     if not shared:
         raise ValueError(f"no class has training images in each of {', '.join(domains)}")
 
-    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+    def read(number: int, row: int, epoch: int) -> tuple[np.ndarray, ...]:
         images = []
         for view, ((source, _, _), of) in enumerate(zip(parts, members)):
-            rows = of[shared[row]]
+            rows = of[number]
             # A hash of these four, so that the draw does not depend on process, time or order.
             draw = np.random.default_rng([seed, epoch, row, view]).integers(len(rows))
             images.append(source.read(int(rows[draw])))
         return tuple(images)
 
-    spec = ExampleSpec((_IMAGE,) * len(domains), domains)
-    return Split(np.asarray(shared, np.int32), names, spec, read)
+    return class_draws(
+        shared,
+        names,
+        ExampleSpec((_IMAGE,) * len(domains), domains),
+        images=sum(len(of[number]) for of in members for number in shared),
+        size=size,
+        seed=seed,
+        read=read,
+    )
 
 
 def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:

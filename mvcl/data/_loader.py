@@ -105,7 +105,8 @@ def batches(
 ) -> Iterator[Batch]:
     """Infinite shuffled batches; this process gets its block of consecutive rows of each global batch.
 
-    The order is one permutation per epoch, drawn from `seed`. An epoch has len(split) // batch_size steps; the
+    The order is one permutation per epoch, drawn from `seed`; of blocks, where the split draws its examples in blocks,
+    as far as the batch holds them whole. An epoch has len(split) // batch_size steps; the
     remaining examples are not used in that epoch, so that no batch has an example twice, which would be its own
     negative. The global batches do not depend on the number of processes and threads. An unreadable example is
     replaced by one from outside the batch, drawn from seed, step and place; in a small split two places may draw
@@ -137,18 +138,19 @@ def batches(
     if crop is None and not split.spec.fixed:
         raise ValueError(f"crop must be given for images whose sizes differ, of shapes {split.spec.shapes}")
     rows = batch_size // process_count
-    steps_per_epoch = len(split) // batch_size
+    steps_per_epoch, unit = len(split) // batch_size, split.unit(batch_size)
     reader = Reader(split, "train", Reading() if reading is None else reading, crop)
 
     def load(step: int, index: np.ndarray) -> Batch:
         index, epoch = np.asarray(index), step // steps_per_epoch
+        index = (index[:, None] * unit + np.arange(unit)).reshape(-1)
         first = process_index * rows
         mine, examples = index[first : first + rows].astype(np.int32), None
         if not reader.in_memory:
             read = [example(index, first + place, epoch, step) for place in range(rows)]
             mine = np.asarray([row for row, _ in read], np.int32)
             examples = [arrays for _, arrays in read]
-        batch = {"labels": split.labels[mine], "index": mine, "epoch": np.full(rows, epoch, np.int32)}
+        batch = {"labels": split.labels_of(mine, epoch), "index": mine, "epoch": np.full(rows, epoch, np.int32)}
         return batch | reader.batch(mine, examples)
 
     def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:
@@ -158,7 +160,8 @@ def batches(
                 return row, arrays
         raise CorruptExample("none of the training examples can be read")
 
-    order = grain.MapDataset.range(len(split)).seed(seed).shuffle().batch(batch_size, drop_remainder=True)
+    units = grain.MapDataset.range(len(split) // unit).seed(seed).shuffle()
+    order = units.batch(batch_size // unit, drop_remainder=True)
     steps = order.repeat(None).map_with_index(load)[first_step:]
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(2 * threads, 1))
     yield from steps.to_iter_dataset(options)

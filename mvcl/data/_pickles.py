@@ -9,7 +9,7 @@ import math
 import pickle
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
@@ -143,13 +143,18 @@ def load(path: Path) -> Any:
     Raises:
       ValueError: the file uses anything else, or is not a complete pickle.
     """
+    with open(path, "rb") as file:
+        return read(file, str(path))
+
+
+def read(file: BinaryIO, where: str) -> Any:
+    """The content of an open pickle, named `where` in messages, as `load`."""
     try:
-        with open(path, "rb") as file:
-            return _plain(_Unpickler(file, encoding="latin1").load(), {})
+        return _plain(_Unpickler(file, encoding="latin1").load(), {})
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} cannot be unpickled: {error or type(error).__name__}") from error
+        raise ValueError(f"{where} cannot be unpickled: {error or type(error).__name__}") from error
     except (IndexError, KeyError, OverflowError, MemoryError, RecursionError, ImportError) as error:
-        raise ValueError(f"{path} is not a valid pickle: {type(error).__name__} {error}") from error
+        raise ValueError(f"{where} is not a valid pickle: {type(error).__name__} {error}") from error
 
 
 def _plain(value: Any, seen: dict[int, Any]) -> Any:

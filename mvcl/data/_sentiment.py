@@ -1,10 +1,7 @@
 """Utterances as text, audio and vision feature sequences, with a sentiment score for regression."""
 
 import dataclasses
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,31 +10,28 @@ import numpy as np
 from mvcl.data import _pickles, _shards
 from mvcl.data._directories import data_root
 from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
+from mvcl.data._utterances import (
+    BAD_ARCHIVE,
+    SPLITS,
+    TORN,
+    VIEWS,
+    Utterances,
+    checked_scores,
+    read_files,
+    shortened,
+)
 
-VIEWS = ("text", "audio", "vision")
 Dataset = Literal["mosei", "chsims"]
-# Sizes of the feature files that MMSA publishes: unaligned_50.pkl of CMU-MOSEI, unaligned_39.pkl of CH-SIMS.
-_EXPECTED: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
-    "mosei": (16_326, ((50, 768), (500, 74), (500, 35))),
-    "chsims": (1_368, ((39, 768), (400, 33), (55, 709))),
+# Training utterances; then the longest sequences of the files that MMSA publishes, unaligned_50.pkl of CMU-MOSEI and
+# unaligned_39.pkl of CH-SIMS.
+_PUBLISHED: dict[str, tuple[int, tuple[int, int, int]]] = {
+    "mosei": (16_326, (50, 500, 500)),
+    "chsims": (1_368, (39, 400, 55)),
 }
-_RANGE = {"mosei": 3.0, "chsims": 1.0}  # scores are in [-3, 3] and [-1, 1]
-_SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
+# BERT base, HuBERT large, CLIP ViT-L/14's projection.
+_WIDTHS = (768, 1024, 768)
 _LABELS = ("regression_labels", "labels")
 _BLOCK = 256
-# Errors of numpy for a damaged file; its header is Python text, which numpy tokenizes.
-_TORN = (ValueError, OSError, EOFError, SyntaxError, tokenize.TokenError)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Utterances:
-    """A split: `cut(view, row)` returns the (t, d) rows without padding, t = 0 for a missing view."""
-
-    labels: np.ndarray
-    ids: Sequence[str] | None
-    longest: tuple[int, ...]
-    widths: tuple[int, ...]
-    cut: Callable[[int, int], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,10 +40,22 @@ class PrepareSentiment:
 
     source: str = ""
     """A .pkl file as MMSA distributes it, an .npz file, or a folder train/text.npy and so on."""
+    labels: str = ""
+    """Instead of `source`: the table of utterances whose features are one file each, a .csv with the columns name,
+    split and label, or MERBench's label.npz."""
+    text: str = ""
+    """With `labels`: folder of text features, NAME.npy for each utterance or a folder NAME of frames, or an .npz."""
+    audio: str = ""
+    """The same for audio."""
+    vision: str = ""
+    """The same for vision."""
+    max_length: tuple[int, ...] = ()
+    """Longest sequences of text, audio and vision; neighbouring rows of longer ones are averaged. Empty: (50, 500, 500)
+    for mosei, (39, 400, 55) for chsims, the lengths of MMSA's files."""
     dataset: Dataset = "mosei"
     """Data set, which fixes the range of the scores: mosei [-3, 3], chsims [-1, 1]."""
     allow_pickle: bool = False
-    """Read a .pkl file; only numpy arrays and plain containers are allowed in it."""
+    """Read a .pkl file or label.npz; only numpy arrays and plain containers are allowed in it."""
     directory: str | None = None
     """Folder to write; None: mvcl_sentiment_DATASET under TFDS_DATA_DIR or ~/tensorflow_datasets."""
     verify: bool = False
@@ -61,7 +67,7 @@ class PrepareSentiment:
         if self.verify:
             _shards.verify(directory, "sentiment")
             return directory
-        splits = _read_raw(Path(self.source), "--source", self.allow_pickle, self.dataset)
+        splits, most = self._read(), self._longest()
         names = [
             f"{name}-{start:06d}"
             for name, split in splits.items()
@@ -72,7 +78,7 @@ class PrepareSentiment:
             part, _, start = name.rpartition("-")
             split = splits[part]
             rows = range(int(start), min(int(start) + _BLOCK, len(split.labels)))
-            cuts = [[split.cut(view, row) for view in range(len(VIEWS))] for row in rows]
+            cuts = [[shortened(split.cut(view, row), t) for view, t in enumerate(most)] for row in rows]
             records = [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts]
             facts = {
                 "split": part,
@@ -87,11 +93,29 @@ class PrepareSentiment:
             return _shards.Item(records, facts)
 
         first = next(iter(splits.values()))
-        longest = [max(split.longest[v] for split in splits.values()) for v in range(len(VIEWS))]
+        longest = [min(max(split.longest[v] for split in splits.values()), t) for v, t in enumerate(most)]
         settings = {"dataset": self.dataset, "shapes": [list(pair) for pair in zip(longest, first.widths)]}
         return _shards.write(
             directory, "sentiment", settings, names, read, per_shard=4, max_corrupt=0, unit="block"
         )
+
+    def _read(self) -> dict[str, Utterances]:
+        features = dict(zip(VIEWS, (self.text, self.audio, self.vision)))
+        if self.labels and self.source:
+            raise ValueError("give --source, or --labels with --text, --audio and --vision, not both")
+        if self.labels:
+            return read_files(Path(self.labels), features, self.dataset, self.allow_pickle)
+        if given := [view for view, path in features.items() if path]:
+            raise ValueError(f"--{given[0]} needs --labels, the table of the utterances' names and scores")
+        return _read_raw(Path(self.source), "--source", self.allow_pickle, self.dataset)
+
+    def _longest(self) -> tuple[int, ...]:
+        most = self.max_length or _PUBLISHED[self.dataset][1]
+        if len(most) != len(VIEWS) or min(most) < 1:
+            raise ValueError(
+                f"--max-length must be 3 positive numbers, for text, audio and vision, got {self.max_length}"
+            )
+        return most
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,9 +124,9 @@ class Sentiment:
     vectors, and a sentiment score. Sequences are padded at the end with rows of NaN."""
 
     path: str = ""
-    """A folder written by `mvcl data prepare sentiment`; empty: its default output folder. Or a raw file, which is read
-    into memory: .npz with train_text, train_audio, train_vision, train_regression_labels and so on, a folder
-    train/text.npy and so on, or MMSA's .pkl."""
+    """A folder written by `mvcl data prepare sentiment`; empty: its default output folder. Or a raw file of all
+    utterances, which is read into memory: .npz with train_text, train_audio, train_vision, train_regression_labels and
+    so on, a folder train/text.npy and so on, or MMSA's .pkl."""
     dataset: Dataset = "mosei"
     """Data set, which fixes the range of the scores: mosei [-3, 3], chsims [-1, 1]."""
     allow_pickle: bool = False
@@ -139,7 +163,7 @@ class Sentiment:
                     np.subtract(arrays[v], shift, out=arrays[v])
                     np.divide(arrays[v], scale, out=arrays[v])
 
-        def opened(name: str, split: _Utterances, groups: np.ndarray | None) -> Split:
+        def opened(name: str, split: Utterances, groups: np.ndarray | None) -> Split:
             present = _unless_all(there[name])
             return in_memory(
                 views[name], split.labels, (), view_names=VIEWS, given=True, present=present, groups=groups
@@ -194,9 +218,9 @@ class Sentiment:
         return {name: opened(items, groups) for (name, items), groups in zip(parts.items(), _groups(ids))}
 
     def expected(self) -> Outline:
-        """The published size of the training split."""
-        size, shapes = _EXPECTED[self.dataset]
-        return Outline(size, 0, ExampleSpec(shapes, VIEWS, given=True))
+        """The published size of the training split, with the features of Koromilas 2025: BERT, HuBERT and CLIP."""
+        size, longest = _PUBLISHED[self.dataset]
+        return Outline(size, 0, ExampleSpec(tuple(zip(longest, _WIDTHS)), VIEWS, given=True))
 
 
 def _default(dataset: Dataset) -> Path:
@@ -230,7 +254,7 @@ def _groups(ids: Sequence[Sequence[str] | None]) -> list[np.ndarray | None]:
     return [None if part is None else np.asarray([number[v] for v in part], np.int32) for part in videos]
 
 
-def _read_raw(path: Path, field: str, allow_pickle: bool, dataset: str) -> dict[str, _Utterances]:
+def _read_raw(path: Path, field: str, allow_pickle: bool, dataset: str) -> dict[str, Utterances]:
     """The splits of a raw file, with train first.
 
     Raises:
@@ -257,11 +281,11 @@ def _read_raw(path: Path, field: str, allow_pickle: bool, dataset: str) -> dict[
         )
     if not isinstance(raw, dict) or not all(isinstance(part, dict) for part in raw.values()):
         raise ValueError(f"{path} must contain a dict of splits, each a dict of arrays")
-    parts = {_SPLITS[name]: part for name, part in raw.items() if name in _SPLITS and part}
+    parts = {SPLITS[name]: part for name, part in raw.items() if name in SPLITS and part}
     missing = [name for name in ("train", "test") if name not in parts]
     if missing:
         raise ValueError(f"{path} has no split {missing[0]}; it has {', '.join(map(str, raw)) or 'nothing'}")
-    splits: dict[str, _Utterances] = {}
+    splits: dict[str, Utterances] = {}
     for name in ("train", "valid", "test"):
         if name in parts:
             splits[name] = _utterances(parts[name], f"{path} ({name})", dataset)
@@ -280,7 +304,7 @@ def _read_npz(path: Path) -> dict[str, dict[str, Any]]:
             for name in archive.files:
                 part, _, key = name.partition("_")
                 raw.setdefault(part, {})[key] = archive[name]
-    except (*_TORN, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except BAD_ARCHIVE as error:
         raise ValueError(f"{path} is not a readable .npz file: {error}") from error
     return raw
 
@@ -288,24 +312,18 @@ def _read_npz(path: Path) -> dict[str, dict[str, Any]]:
 def _read_npy(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except _TORN as error:
+    except TORN as error:
         raise ValueError(f"{path} is not a readable .npy file: {error}") from error
 
 
-def _utterances(part: Mapping[str, Any], origin: str, dataset: str) -> _Utterances:
+def _utterances(part: Mapping[str, Any], origin: str, dataset: str) -> Utterances:
     key = next((name for name in _LABELS if name in part), None)
     lacking = [name for name in VIEWS if name not in part] + ([] if key else [_LABELS[0]])
     if lacking or key is None:
         raise ValueError(
             f"{origin} lacks {', '.join(lacking)}; it has {', '.join(map(str, part)) or 'nothing'}"
         )
-    labels = _numbers(part[key], f"{origin}: {key}").reshape(-1).astype(np.float32)
-    bound = _RANGE[dataset]
-    if not len(labels) or not (np.abs(labels) <= bound + 1e-3).all():  # NaN fails too
-        bad = labels[~(np.abs(labels) <= bound + 1e-3)][:3].tolist()
-        raise ValueError(
-            f"{origin}: {key} must be numbers in [{-bound}, {bound}] for {dataset}, got {bad or 'none'}"
-        )
+    labels = checked_scores(_numbers(part[key], f"{origin}: {key}"), dataset, f"{origin}: {key}")
     views = [part[name] for name in VIEWS]
     widths, longest = [], []
     for name, view in zip(VIEWS, views):
@@ -337,7 +355,7 @@ def _utterances(part: Mapping[str, Any], origin: str, dataset: str) -> _Utteranc
             sequence = sequence[filled[0] : filled[-1] + 1] if len(filled) else sequence[:0]
         return np.nan_to_num(sequence, nan=0.0, posinf=0.0, neginf=0.0)  # COVAREP writes -inf for silence
 
-    return _Utterances(labels, names, tuple(longest), tuple(widths), cut)
+    return Utterances(labels, names, tuple(longest), tuple(widths), cut)
 
 
 def _numbers(value: Any, what: str) -> np.ndarray:

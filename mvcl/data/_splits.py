@@ -1,6 +1,7 @@
 """The interface of sources: splits and the specification of their examples."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -70,21 +71,36 @@ class ExampleSpec:
 
 
 @dataclasses.dataclass(frozen=True)
+class Draws:
+    """How a split draws its examples anew in every epoch.
+
+    Attributes:
+      size: rows of a block. The rows of a block are different instances; batches keep them together and in order.
+      labels: (rows, epoch) -> the labels of rows in an epoch.
+    """
+
+    size: int
+    labels: Callable[[np.ndarray, int], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
 class Split:
     """The examples of one split. `len(split)` is N, their number.
 
     Attributes:
-      labels: (N,) int32 class numbers, or float32 targets of a regression.
+      labels: (N,) int32 class numbers, or float32 targets of a regression; those of epoch 0 with `draws`.
       class_names: name of each class; () for a regression.
       spec: specification of an example.
       read: (row, epoch) -> the arrays of an example, as specified by `spec`; raises `CorruptExample` if it cannot be
-        read. Thread-safe. Only sources that draw images per epoch use the epoch.
+        read. Thread-safe. Only sources that draw per epoch use the epoch.
       arrays: all N rows of each array, if they are in memory.
       present: (N, k) bool, False where a given view is missing, whose array may contain NaN; None: none is missing.
       groups: (N,) int32 subject or speaker of each example; held-out parts consist of whole groups.
       ids: identifier of each example, for tables of results.
       name: row -> name of an example in messages; None: its split and row.
       scaling: view name -> `shift`, subtracted from each column, and `scale`, which then divides it.
+      draws: of a training split whose rows are drawn in blocks; None: a row is the same example in every epoch, and
+        all rows are different instances.
     """
 
     labels: np.ndarray
@@ -97,6 +113,7 @@ class Split:
     ids: tuple[str, ...] = ()
     name: Callable[[int], str] | None = None
     scaling: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    draws: Draws | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -112,6 +129,14 @@ class Split:
             return tuple(array[rows] for array in self.arrays)
         examples = [self.read(int(row), 0) for row in rows]
         return tuple(np.stack(array) for array in zip(*examples)) if examples else blank(self.spec)
+
+    def labels_of(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """The labels of rows in an epoch."""
+        return self.labels[rows] if self.draws is None else self.draws.labels(rows, epoch)
+
+    def unit(self, batch_size: int) -> int:
+        """How many consecutive rows of batches of this size come from one block; 1 without blocks."""
+        return 1 if self.draws is None else math.gcd(self.draws.size, batch_size)
 
     def only(self, rows: np.ndarray) -> "Split":
         """The split restricted to these rows, without the arrays: what an evaluation needs besides features."""

@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 
+from mvcl.data._draws import class_draws
 from mvcl.data._splits import ExampleSpec, Split, in_memory
 
 # Amplitude of a label's pattern; the noise has deviation 1.
@@ -41,8 +42,11 @@ class Synthetic:
     groups: int = 0
     """Number of subjects or speakers per split; none is in two splits. 0: none."""
     domains: tuple[str, ...] = ()
-    """Names of image domains: a training example is then a class, with one image from each domain except the last,
-    drawn every epoch; `test` is the last domain; DOMAIN/train and DOMAIN/test are splits too."""
+    """Names of image domains: a training example is then one image of a class from each domain except the last;
+    `test` is the last domain; DOMAIN/train and DOMAIN/test are splits too."""
+    classes_per_draw: int | None = None
+    """With `domains`, different classes among as many consecutive training examples, drawn every epoch, as in the
+    source `domainnet`; None: all classes."""
     transfer: bool = False
     """Also provide the splits transfer/train and transfer/test, drawn independently."""
     seed: int = 0
@@ -108,7 +112,7 @@ class Synthetic:
         return in_memory(views, label, names, view_names=given, given=True, present=present, groups=groups)
 
     def _domains(self) -> dict[str, Split]:
-        """The splits of every domain, and `train` with one example per class."""
+        """The splits of every domain, and `train` with draws of classes."""
         names = tuple(f"class {c}" for c in range(self.classes))
         splits: dict[str, Split] = {}
         parts = [(domain, part) for domain in self.domains for part in ("train", "test")]
@@ -120,15 +124,22 @@ class Synthetic:
             splits[f"{domain}/{part}"] = self._of_images(images, labels, names)
         seen = [splits[f"{domain}/train"] for domain in self.domains[:-1]]
 
-        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-            return tuple(
-                split.read(row + self.classes * (epoch % (len(split) // self.classes)), epoch)[0]
-                for split in seen
-            )
+        def read(number: int, row: int, epoch: int) -> tuple[np.ndarray, ...]:
+            # Rows of a class are `classes` apart; another one in the next draw and the next epoch.
+            turn = epoch + row // self.classes
+            rows = (number + self.classes * (turn % (len(split) // self.classes)) for split in seen)
+            return tuple(split.read(row, epoch)[0] for split, row in zip(seen, rows))
 
         image = (*((None, None) if self.sizes == "different" else (self.image_size,) * 2), self.channels)
-        spec = ExampleSpec((image,) * len(seen), self.domains[:-1])
-        train = Split(np.arange(self.classes, dtype=np.int32), names, spec, read)
+        train = class_draws(
+            range(self.classes),
+            names,
+            ExampleSpec((image,) * len(seen), self.domains[:-1]),
+            images=sum(map(len, seen)),
+            size=self.classes_per_draw,
+            seed=self.seed,
+            read=read,
+        )
         return {"train": train, "test": splits[f"{self.domains[-1]}/test"], **splits}
 
     def _signal(

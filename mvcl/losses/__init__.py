@@ -27,6 +27,7 @@ from mvcl.losses._higher_order import one_vs_rest as one_vs_rest
 from mvcl.losses._info_nce import info_nce as info_nce
 from mvcl.losses._info_nce import info_nce_minimum as info_nce_minimum
 from mvcl.losses._m3g import m3g as m3g
+from mvcl.losses._m3g import m3g_pair as m3g_pair
 from mvcl.losses._m3g import m3g_with_status as m3g_with_status
 from mvcl.losses._mv_cl import mv_cl1 as mv_cl1
 from mvcl.losses._mv_cl import mv_cl2 as mv_cl2

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
-from mvcl.losses._declaration import declare, filled
+from mvcl.losses._declaration import Operands, declare, filled
 from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
 Cost = Literal["circular_variance", "circular_standard_deviation"] | Callable[..., jax.Array]
@@ -33,6 +33,7 @@ def m3g(
     tolerance: float = 1e-3,
     max_iterations: int = 100,
     *,
+    cost_scale: float = 1.0,
     normalize: bool = True,
     epsilon_init: float = 1.0,
     epsilon_decay: float = 1.0,
@@ -47,9 +48,13 @@ def m3g(
 
     over tensors P whose k marginals are 1/n; J is 1/n on the diagonal. At the optimal potentials f this is
     `mean_i c(z_1i..z_ki) - ε log n - mean_i Σ_l f_li`. Piran 2024 (ICML), Eqs. 8 to 14. Eq. 14 as printed is
-    2 ε log n + ε larger for the h of Eq. 8, and the constants printed before Eq. 12 and in Algorithm 2 are
-    not those of `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`; this is the h of Eq. 8, which is >= 0 and 0 when J
-    is the plan.
+    2 ε log n + ε larger for the h of Eq. 8; this is the h of Eq. 8, which is >= 0 and 0 when J is the plan.
+
+    c is `cost_scale` times the cost by its name. The circular variance of Eq. 12 is
+    `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`, `cost_scale = 1`. Algorithm 2 prints the factor `(2/(k-1))²` in
+    place of `1/k²`, `cost_scale = (2k/(k-1))²`: 16, 9, 7.11, 6.25 and 5.76 for k = 2 to 6. The factor
+    printed before Eq. 12 is neither. Only `epsilon / cost_scale` decides on the plan, and the paper does not
+    say which cost its epsilon belongs to.
 
     The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above
     it, so the loss is >= 0 up to rounding, converged or not. The gradient is Danskin's: C's vector-Jacobian
@@ -62,6 +67,7 @@ def m3g(
       epsilon: positive weight of the entropy, in the unit of the cost.
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
         an ott `CostFn`, summed over the pairs of views; or a function of a (k, d) stack.
+      cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
       max_iterations: sweeps over the views at most.
       normalize: project vectors onto the unit sphere first; zero stays zero.
@@ -83,6 +89,7 @@ def m3g(
         z,
         epsilon=epsilon,
         cost=cost,
+        cost_scale=cost_scale,
         tolerance=tolerance,
         max_iterations=max_iterations,
         normalize=normalize,
@@ -113,11 +120,70 @@ def m3g_with_status(z: ArrayLike, **options: Any) -> tuple[jax.Array, SinkhornOu
     return _gap(z, **filled(m3g, options))
 
 
+@declare(operands=Operands.PAIR, axis_name=True, block_size=True, normalize=True)
+def m3g_pair(
+    x: ArrayLike,
+    y: ArrayLike,
+    epsilon: ArrayLike = 0.2,
+    cost: Cost = "circular_variance",
+    tolerance: float = 1e-3,
+    max_iterations: int = 100,
+    *,
+    cost_scale: float = 1.0,
+    normalize: bool = True,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """M3G of two views, which `all_pairs` and `one_vs_rest` extend to more.
+
+        h(J) - min_P h(P),   h(P) = <P, C> + ε <P, log P - 1>,   C_ij = c(x_i, y_j)
+
+    over (n, n) matrices P whose rows and columns sum to 1/n; J is 1/n on the diagonal. Piran 2024 (ICML),
+    Section 3.2 for k = 2. `m3g` matches the k views of an instance jointly, in n^k; `all_pairs(m3g_pair)` matches
+    every pair of views by itself, in n². The difference between the two is what matching jointly changes; that
+    between `all_pairs(m3g_pair)` and `all_pairs(info_nce)` is what optimal transport changes against a softmax.
+    The circular variance of two unit vectors is `||x - y||² / 4`; in the cost of k views a pair has
+    `||x - y||² / k²`, which is `cost_scale = 4 / k²` here.
+
+    Cost: n² for each sweep over the two views.
+
+    Args:
+      x: (n, d) floating, n >= 2; half precision is computed in float32.
+      y: (n, d), of the same dtype.
+      epsilon: positive weight of the entropy, in the unit of the cost.
+      cost: as in `m3g`, of a stack of two vectors.
+      tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
+      max_iterations: sweeps over the views at most.
+      cost_scale: positive factor of the cost: 1 for Eq. 12, 16 for Algorithm 2.
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      block_size: rows of n numbers that Sinkhorn holds at once; None decides.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding vectors ε log n.
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    return m3g(
+        jnp.stack(_checks.pair(x, y, axis_name)),
+        epsilon,
+        cost,
+        tolerance,
+        max_iterations,
+        cost_scale=cost_scale,
+        normalize=normalize,
+        axis_name=axis_name,
+        block_size=block_size,
+    )
+
+
 def _gap(
     z: ArrayLike,
     *,
     epsilon: ArrayLike,
     cost: Cost,
+    cost_scale: float,
     tolerance: float,
     max_iterations: int,
     normalize: bool,
@@ -146,17 +212,25 @@ def _gap(
         )
     z = _numerics.unit(z) if normalize else _numerics.widen(z)
     strength = _checks.scalar("epsilon", epsilon, z.dtype, positive=True)
+    scale = _checks.real("cost_scale", cost_scale, positive=True)
     out = multimarginal_sinkhorn(
         _numerics.gather(z, axis_name, axis=1),
         cost,
-        # a Python number stays one, so that what follows from it is known before compilation
-        epsilon=transport.Epsilon(epsilon, epsilon_init, epsilon_decay),
+        # The problem divided by the scale. A Python number stays one, so that what follows from it is known before
+        # compilation.
+        epsilon=transport.Epsilon(epsilon / scale, epsilon_init, epsilon_decay),
         pair_spread=4 / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
         threshold=tolerance,
         max_iterations=max_iterations,
         axis_name=axis_name,
         block_size=block_size,
         max_operations=max_operations,
+    )
+    out = out._replace(
+        potentials=scale * out.potentials,
+        value=scale * out.value,
+        matched_cost=scale * out.matched_cost,
+        epsilon=scale * out.epsilon,
     )
     n = out.potentials.shape[1]
     loss = out.matched_cost - strength * (math.log(n) + 1) - out.value

@@ -37,10 +37,11 @@ class Train:
     steps: int | None = None
     """Number of steps; overrides `epochs`."""
     batch_size: int = 256
-    """Examples of a global batch (n), over all devices and processes. Smaller tables are one batch."""
-    scope: Literal["global", "device"] = "global"
-    """`global` is the loss of the global batch; `device` is the mean over devices of the loss of the device's
-    examples, as Piran 2024 trains M3G."""
+    """Examples of a global batch, over all devices and processes. Smaller tables are one batch."""
+    group: int | None = None
+    """Examples that are compared with each other (the objective's n): the loss is the mean over groups of this many
+    consecutive examples of the batch, whatever the devices, as Piran 2024 trains on the batch of each GPU. A device
+    holds whole groups. None: the global batch is one group."""
     microbatch: int | None = None
     """Embed this many examples at a time on each device and recompute them in the backward pass. Value and
     gradient are those of the whole batch. None embeds the batch at once."""
@@ -141,6 +142,10 @@ def check(config: Config) -> Config:
         )
     if config.examples < 2:
         raise ValueError(f"a batch must hold at least 2 examples, got {config.examples}")
+    if train.group is not None and (train.group < 2 or config.examples % train.group):
+        raise ValueError(
+            f"train.group must be at least 2 and divide the batch of {config.examples} examples, got {train.group}"
+        )
     if train.steps is not None and train.steps < 1:
         raise ValueError(f"train.steps must be at least 1, got {train.steps}")
     if not train.epochs > 0:

@@ -86,7 +86,7 @@ def build(config: Config, outline: data.Outline) -> Program:
         config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch
     )
     learner = _learner(config, outline, mesh)
-    objective = _sharded_objective(config.objective, config.train.scope, mesh)
+    objective = _sharded_objective(config.objective, mesh, _group(config.train.group, rows))
     draw = _draw(config, outline.spec)
 
     microbatches = _microbatches(config.train.microbatch, rows, mesh)
@@ -178,6 +178,13 @@ def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learn
 def _draw(config: Config, spec: data.ExampleSpec) -> Callable[[dict[str, Any]], Any]:
     """Batch -> views: drawn from images, or the given views."""
     policies, seed = config.policies, config.train.seed
+    for policy in () if spec.given else policies:
+        numbers = max(len(policy.mean), len(policy.std))
+        if numbers not in (1, spec.channels):
+            raise ValueError(
+                f"views.policy normalises {numbers} channels and the images have {spec.channels}; use "
+                "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
+            )
 
     def draw(inputs: dict[str, Any]) -> Any:
         if spec.given:
@@ -306,20 +313,65 @@ def cost(program: Program, config: Config, outline: data.Outline) -> dict[str, f
     }
 
 
-def _sharded_objective(objective: losses.Loss, scope: str, mesh: Mesh) -> methods.OfViews:
+def _group(group: int | None, rows: int) -> int | None:
+    """The examples of a group, where devices hold whole groups."""
+    if group is not None and rows % group:
+        raise ValueError(
+            f"train.group must divide the {rows} examples of a device's batch, got {group}; use fewer devices with "
+            "--mesh.data, or a larger --train.batch-size"
+        )
+    return group
+
+
+def _in_groups(of_views: methods.OfViews, group: int | None) -> methods.OfViews:
+    """The mean of an objective over groups of consecutive instances; None for all instances in one group.
+
+    The groups are taken one after the other: the solver of each stops by itself, and one tensor of costs is held.
+    """
+    if group is None:
+        return of_views
+
+    def mean(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
+        places = {name: _rows_axis(name, x) for name, x in extra.items()}
+        whole = {name: x for name, x in extra.items() if places[name] is None}
+        split = {name: _cut(x, axis, group) for name, x in extra.items() if (axis := places[name]) is not None}
+
+        def of_group(given: tuple[jax.Array, dict[str, jax.Array]]) -> tuple[jax.Array, methods.Measures]:
+            return of_views(given[0], **given[1], **whole)
+
+        values = jax.lax.map(of_group, (_cut(z, 1, group), split))
+        return jax.tree.map(lambda x: x.mean(0), values)
+
+    return mean
+
+
+def _cut(x: jax.Array, axis: int, group: int) -> jax.Array:
+    """(groups, ...): the slices of an axis."""
+    shape = (*x.shape[:axis], x.shape[axis] // group, group, *x.shape[axis + 1 :])
+    return jnp.moveaxis(x.reshape(shape), axis, 0)
+
+
+def _rows_axis(name: str, x: jax.Array) -> int | None:
+    """The axis of instances of an objective's argument: masks (k, n) and instance weights (k, k, n) have one."""
+    if name == "mask":
+        return 1
+    return 2 if name == "weights" and x.ndim == 3 else None
+
+
+def _sharded_objective(objective: losses.Loss, mesh: Mesh, group: int | None) -> methods.OfViews:
     """The objective of (k, n, d) views whose rows are split over the mesh.
 
     An objective with `axis_name` computes its rows of the similarities on each device; others are computed on the
-    gathered embeddings. A `mask` (k, n) is split as the views are; other keywords, such as a queue, are replicated.
+    gathered embeddings; the objective of groups is computed on the device of each group. A `mask` (k, n) is split as
+    the views are; other keywords, such as a queue, are replicated.
     """
-    of_views, takes = methods.of_views(objective), losses.takes(objective)
+    of_views, takes = _in_groups(methods.of_views(objective), group), losses.takes(objective)
     if mesh.size == 1:
         return of_views
     axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     axes = axes[0] if len(axes) == 1 else axes
     by_row, whole = PartitionSpec(None, axes), PartitionSpec()
-    of_device = scope == "device"
-    if not of_device and not takes.axis_name:
+    if group is None and not takes.axis_name:
 
         def gathered(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
             everywhere = jax.lax.with_sharding_constraint((z, extra), NamedSharding(mesh, whole))
@@ -328,22 +380,19 @@ def _sharded_objective(objective: losses.Loss, scope: str, mesh: Mesh) -> method
         return gathered
 
     def local(z: jax.Array, extra: dict[str, jax.Array]) -> tuple[jax.Array, methods.Measures]:
-        if of_device:
+        if group is not None:
             return jax.lax.pmean(of_views(z, **extra), axes)
         return of_views(z, axis_name=axes, **extra)
 
     def split(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
-        specs = {name: _spec_of(name, x, by_row, whole) for name, x in extra.items()}
+        places = {name: _rows_axis(name, x) for name, x in extra.items()}
+        specs = {
+            name: whole if axis is None else PartitionSpec(*(None,) * axis, axes)
+            for name, axis in places.items()
+        }
         return jax.shard_map(local, mesh=mesh, in_specs=(by_row, specs), out_specs=whole)(z, extra)
 
     return split
-
-
-def _spec_of(name: str, x: jax.Array, by_row: PartitionSpec, whole: PartitionSpec) -> PartitionSpec:
-    """Sharding of an objective's argument: masks (k, n) and instance weights (k, k, n) by rows, others replicated."""
-    if name == "mask":
-        return by_row
-    return PartitionSpec(None, *by_row) if name == "weights" and x.ndim == 3 else whole
 
 
 def _microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Microbatches | None:

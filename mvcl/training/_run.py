@@ -33,6 +33,7 @@ def prepare(config: Config) -> Run:
     splits = config.data.open()
     outline = splits["train"].outline
     config = check(suited_to(config, outline))
+    _check_draws(config, splits["train"])
     program = _program.build(config, outline)
     if outline.classes < 2:
         config = dataclasses.replace(
@@ -40,6 +41,17 @@ def prepare(config: Config) -> Run:
         )
     config.evaluation.check(splits)
     return Run(config, splits, outline, program)
+
+
+def _check_draws(config: Config, split: data.Split) -> None:
+    """Raise `ValueError` if examples of one class may be compared, each other's negatives."""
+    compared = config.train.group or config.examples
+    if split.draws is not None and split.unit(config.examples) % compared:
+        raise ValueError(
+            f"data.classes_per_draw = {split.draws.size} different classes in a batch of {config.examples}, of which "
+            f"{compared} are compared with each other: one class may be there twice. Set --train.group to a number "
+            f"that divides {split.unit(config.examples)}, or --data.classes-per-draw to a multiple of {compared}"
+        )
 
 
 def open_run(

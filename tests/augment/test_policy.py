@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import jax
+import numpy as np
 import pytest
 import tyro
 
@@ -62,6 +64,20 @@ def test_dsf():
     assert augment.policy("dsf", **plain) == augment.policy("moco_v2", image_size=32)
 
 
+@pytest.mark.parametrize("name", ["simclr", "byol_global1", "byol_global2", "moco_v2", "eval"])
+def test_policies_of_colour_images_normalise_by_imagenet(name):
+    """Shidani 2024, F.1; Piran 2024, Pseudocode 1. A view of the mean colour is zero, and one deviation above it is one."""
+    policy = augment.policy(name, image_size=6, jitter_probability=0.0, grayscale_probability=0.0)
+    policy = dataclasses.replace(policy, solarise_probability=0.0, blur_probability=0.0)
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    for image, expected in ((np.array(mean), 0.0), (np.array(mean) + std, 1.0)):
+        flat = np.broadcast_to(image.astype(np.float32), (8, 8, 3))
+        view = augment.apply_policy(policy, jax.random.key(0), flat)
+        np.testing.assert_allclose(view, np.full((6, 6, 3), expected), atol=1e-5)
+    raw = augment.policy(name, mean=(0.0,), std=(1.0,))
+    assert (raw.mean, raw.std) == ((0.0,), (1.0,))
+
+
 @pytest.mark.parametrize("name", augment.POLICIES)
 def test_every_policy_accepts_overrides(name):
     changed = augment.policy(name, image_size=40, hue=0.25, crop_scale=(0.3, 0.9), rand_augment_ops=2)
@@ -102,6 +118,7 @@ def test_raises_on_bad_input():
         ({"hue": 0.6}, r"hue must be in \[0, 0.5\], got 0.6"),
         ({"blur_kernel": 4}, r"blur_kernel must be odd, or 0, got 4"),
         ({"std": (0.0,)}, r"std must be positive, got"),
+        ({"mean": (0.1, 0.2)}, r"must be one number, or one for each of 1 or 3 channels, got \(0.1, 0.2\)"),
         ({"contrast": -0.1}, r"contrast must be at least 0, got -0.1"),
         ({"center_fraction": 0.0}, r"center_fraction must be in \(0, 1\], got 0.0"),
         ({"rand_augment_probability": -0.5}, r"rand_augment_probability must be in \[0, 1\], got -0.5"),

@@ -1,5 +1,6 @@
 """DomainNet's folders and lists, written by the test; and the transfer sets as tfds writes them."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from mvcl import data
+from mvcl import augment, data, evaluation, models, training
 from mvcl.data import _transfer
 
 DOMAINS = ("clipart", "quickdraw", "real")
@@ -34,6 +35,7 @@ def write(root, rng, domains=DOMAINS, without=()):
 
 
 def opened(root, **options):
+    options = {"classes_per_draw": 3, **options}
     return data.DomainNet(path=str(root), domains=DOMAINS, held_out="real", **options).open()
 
 
@@ -72,19 +74,25 @@ def test_every_list_is_a_split(tmp_path, rng, prepared):
 def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, rng):
     pixels = write(tmp_path, rng)
     train = opened(tmp_path, draw_seed=3)["train"]
-    assert (train.labels.tolist(), train.spec.view_names, train.class_names) == (
-        [0, 1, 2],
+    # 24 training images in two domains: 12 examples of two images, 4 draws of 3 classes
+    assert (len(train), train.draws.size, train.spec.view_names, train.class_names) == (
+        12,
+        3,
         ("clipart", "quickdraw"),
         CLASSES,
     )
-    seen = set()
-    for epoch in range(40):
-        for row in range(3):
+    seen, rows = set(), np.arange(12)
+    for epoch in range(10):
+        labels = train.labels_of(rows, epoch)
+        assert all(set(draw) == {0, 1, 2} for draw in labels.reshape(4, 3).tolist())
+        for row, label in zip(rows.tolist(), labels):
             paths = [path_of(pixels, image) for image in train.read(row, epoch)]
             for domain, path in zip(train.spec.view_names, paths, strict=True):
-                assert path.startswith(f"{domain}/{CLASSES[row]}/")
+                assert path.startswith(f"{domain}/{CLASSES[label]}/")
                 assert "train" in path
             seen.add(tuple(paths))
+    assert np.array_equal(train.labels, train.labels_of(rows, 0))
+    assert len({tuple(train.labels_of(rows, epoch)) for epoch in range(10)}) > 5
     # 4 x 4 pairs for each of 3 classes; 40 draws of 16 miss a given pair with probability (15/16)^40 = 0.08
     assert len(seen) > 0.8 * 48
     again = opened(tmp_path, draw_seed=3)["train"].read(1, 7)
@@ -92,6 +100,47 @@ def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, rng):
     other = opened(tmp_path, draw_seed=4)["train"]
     draws = lambda split: [path_of(pixels, split.read(row, e)[0]) for row in range(3) for e in range(9)]  # noqa: E731
     assert draws(other) != draws(train)
+
+
+def test_batches_larger_than_the_classes_are_draws_of_different_classes(tmp_path, rng):
+    write(tmp_path, rng)
+    train = opened(tmp_path, classes_per_draw=2)["train"]
+    corner = lambda views, epoch, index: np.stack([view[:4, :4] for view in views])  # noqa: E731
+    whole = list(itertools.islice(data.batches(train, batch_size=8, seed=0, crop=corner), 4))
+    for batch in whole:
+        assert all(len(set(draw)) == 2 for draw in batch["labels"].reshape(4, 2).tolist())
+        np.testing.assert_array_equal(batch["labels"], train.labels_of(batch["index"], batch["epoch"][0]))
+    assert len({batch["labels"].tobytes() for batch in whole}) > 1
+    for process in range(2):  # each reads its rows of the same batches
+        stream = data.batches(
+            train, batch_size=8, seed=0, crop=corner, process_index=process, process_count=2
+        )
+        for batch, mine in zip(whole, stream):
+            for name in ("labels", "images"):
+                np.testing.assert_array_equal(mine[name], batch[name][4 * process : 4 * process + 4])
+
+
+def test_raises_when_a_class_may_be_its_own_negative(tmp_path, rng):
+    write(tmp_path, rng)
+    config = training.Config(
+        data=data.DomainNet(path=str(tmp_path), domains=DOMAINS, held_out="real", classes_per_draw=3),
+        views=training.Views(k=2, policy=augment.simclr(image_size=8)),
+        encoder=models.ConvNet(widths=(2, 2)),
+        train=training.Train(batch_size=6),
+        mesh=training.Mesh(data=1),
+        evaluation=evaluation.Domains(),
+    )
+    with pytest.raises(ValueError, match=r"6, of which 6 are compared.*--train.group to a number that divides 3"):
+        training.prepare(config)
+    training.prepare(dataclasses.replace(config, train=dataclasses.replace(config.train, group=3)))
+    with pytest.raises(ValueError, match=r"classes_per_draw must be .* at most the 3 classes .* got 4"):
+        opened(tmp_path, classes_per_draw=4)
+
+
+def test_published_draws_of_an_epoch():
+    outline = data.expected(data.DomainNet(held_out="sketch"))
+    assert (outline.examples, outline.classes) == ((409_832 - 48_212) // 80 * 16, 345)
+    assert data.expected(data.DomainNet(domains=("a", "b", "c"), held_out="c")) is None
 
 
 def test_batch_has_n_classes_with_an_image_per_domain(tmp_path, rng):
@@ -110,19 +159,20 @@ def test_batch_has_n_classes_with_an_image_per_domain(tmp_path, rng):
 
 def test_omits_classes_missing_in_a_training_domain(tmp_path, rng):
     write(tmp_path, rng, without={("quickdraw", "train", "alarm_clock")})
-    splits = opened(tmp_path)
-    assert splits["train"].labels.tolist() == [0, 2]
+    splits = opened(tmp_path, classes_per_draw=2)
+    assert set(splits["train"].labels) == {0, 2}
+    assert len(splits["train"]) == 8  # 16 images of the two classes in two domains
     assert set(splits["test"].labels) == {0, 1, 2}
-    two = opened(tmp_path, classes=("ant", "alarm_clock"))
-    assert two["train"].class_names == ("alarm_clock", "ant")
-    assert two["train"].labels.tolist() == [1]
+    two = opened(tmp_path, classes_per_draw=2, classes=("ant", "aircraft carrier"))
+    assert two["train"].class_names == ("aircraft carrier", "ant")
+    assert set(two["train"].labels) == {0, 1}
     with pytest.raises(ValueError, match="no class has training images in each of clipart, quickdraw"):
         opened(tmp_path, classes=("alarm_clock", "alarm_clock"))
 
 
 def test_without_a_held_out_domain(tmp_path, rng):
     write(tmp_path, rng)
-    splits = data.DomainNet(path=str(tmp_path), domains=DOMAINS, held_out="").open()
+    splits = data.DomainNet(path=str(tmp_path), domains=DOMAINS, held_out="", classes_per_draw=3).open()
     assert splits["train"].spec.view_names == DOMAINS
     assert len(splits["test"]) == 3 * 3 * COUNTS["test"]
     assert splits["test"].labels.tolist() == [0, 0, 1, 1, 2, 2] * 3
@@ -171,7 +221,7 @@ def test_raises_on_bad_folders_and_options(tmp_path, rng, monkeypatch):
     ):
         data.DomainNet().open()
     data.PrepareDomains(source=str(tmp_path / "raw"), domains=DOMAINS).run()
-    assert len(data.DomainNet(domains=DOMAINS, held_out="real").open()["train"]) == 3
+    assert len(data.DomainNet(domains=DOMAINS, held_out="real", classes_per_draw=3).open()["train"]) == 12
     with pytest.raises(
         ValueError, match=r"lacks infograph_train\.txt; it has clipart_test\.txt, clipart_train\.txt"
     ):

@@ -331,7 +331,7 @@ def test_builds_arrays_from_their_parts(tmp_path):
 
 
 def test_expected_outline():
-    assert data.expected(data.Sentiment()).spec.view_shapes == ((50, 768), (500, 74), (500, 35))
+    assert data.expected(data.Sentiment()).spec.view_shapes == ((50, 768), (500, 1024), (500, 768))
     assert data.expected(data.Sentiment(dataset="chsims")).examples == 1368
     assert data.expected(data.Eeg()).spec.view_shapes == ((3000,),) * 6
     assert data.expected(data.DomainNet()).classes == 345

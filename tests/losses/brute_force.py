@@ -419,13 +419,27 @@ def emp_ssl(z, mask, eps=0.2, invariance=200.0):
     options=[
         {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 300},
         {"epsilon": 0.5, "cost": "circular_standard_deviation", "tolerance": 1e-13, "max_iterations": 2000},
+        {"epsilon": 1.0, "cost_scale": 9.0, "tolerance": 1e-13, "max_iterations": 2000},
     ],
     coinciding=lambda k, n, d, t: (k - 1) * np.log(n),
     pinned=3.6891300329011356,
     linear_memory=False,
 )
-def m3g(z, mask, epsilon=0.2, cost="circular_variance", **solver):
-    return matching_gap(z, epsilon, COSTS[cost])[0]
+def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
+    return matching_gap(z, epsilon, lambda points: cost_scale * COSTS[cost](points))[0]
+
+
+@reference(
+    options=[
+        {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 300},
+        {"epsilon": 1.0, "cost_scale": 2.0, "tolerance": 1e-13, "max_iterations": 2000},
+    ],
+    coinciding=lambda k, n, d, t: np.log(n),
+    pinned=0.0,
+    linear_memory=False,
+)
+def m3g_pair(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
+    return matching_gap(z, epsilon, lambda points: cost_scale * COSTS[cost](points))[0]
 
 
 COSTS = {

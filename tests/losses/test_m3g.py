@@ -1,13 +1,16 @@
 """M3G against a plain float64 solver that holds the tensor, closed forms and finite differences."""
 
 import itertools
+from functools import partial
 
 import jax
 import numpy as np
 import pytest
 from brute_force import COSTS, matching_gap
 
-from mvcl.losses import m3g, m3g_with_status
+from mvcl.losses import all_pairs, m3g, m3g_pair, m3g_with_status
+
+PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
 def unit(rng, k, n, d=3):
@@ -25,6 +28,44 @@ def test_equals_eq_8_summed_over_the_tensor(x64, rng, k, n, epsilon, cost):
     value = m3g(3 * z, epsilon, cost, 1e-12, 5000)  # 3 z: normalised by the loss
     np.testing.assert_allclose(value, expected, rtol=1e-9)
     assert expected > 0
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_cost_scale_of_algorithm_2(x64, rng, k):
+    """Algorithm 2 sums the squared distances of all pairs and multiplies them by (2/(k-1))²."""
+    n, epsilon = 3, 2.0
+    z = unit(rng, k, n)
+
+    def printed(points):
+        distances = [np.sum((points[l] - points[m]) ** 2) for l in range(k) for m in range(l + 1, k)]
+        return (2 / (k - 1)) ** 2 * sum(distances)
+
+    expected, _ = matching_gap(z, epsilon, printed)
+    scale = (2 * k / (k - 1)) ** 2
+    value, out = m3g_with_status(
+        z, epsilon=epsilon, cost_scale=scale, tolerance=1e-12, max_iterations=5000
+    )
+    np.testing.assert_allclose(value, expected, rtol=1e-9)
+    np.testing.assert_allclose(value, scale * m3g(z, epsilon / scale, tolerance=1e-12, max_iterations=5000))
+    np.testing.assert_allclose(out.epsilon, epsilon)
+    np.testing.assert_allclose(out.matched_cost, np.mean([printed(z[:, i]) for i in range(n)]))
+    with pytest.raises(ValueError, match="cost_scale"):
+        m3g(z, cost_scale=0.0)
+
+
+def test_pairs_of_views_are_matched_by_themselves(x64, rng):
+    z, solver = unit(rng, 3, 5), {"tolerance": 1e-12, "max_iterations": 5000}
+    expected = np.mean([matching_gap(z[[l, m]], 0.1, COSTS["circular_variance"])[0] for l, m in PAIRS])
+    objective = all_pairs(partial(m3g_pair, epsilon=0.1, **solver))
+    value, slope = jax.value_and_grad(objective)(z)
+    np.testing.assert_allclose(value, expected, rtol=1e-9)
+    step = 1e-5 * rng.normal(size=z.shape)
+    np.testing.assert_allclose(
+        np.sum(slope * step), (objective(z + step) - objective(z - step)) / 2, rtol=1e-5
+    )
+    # with the weight that a pair has in the cost of k views, joint matching has no larger gap
+    of_pairs = all_pairs(partial(m3g_pair, epsilon=0.1, cost_scale=4 / 9, **solver), reduction="sum")
+    assert m3g(z, 0.1, **solver) <= of_pairs(z)
 
 
 @pytest.mark.parametrize("k", [2, 4])

@@ -110,13 +110,14 @@ def test_devices_compute_only_their_rows(tiny):
     assert 6.5 < ratio < 8.5  # all but the gathered embeddings is split
 
 
-def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
+@pytest.mark.parametrize("devices", [1, 4])
+def test_loss_of_groups_is_the_mean_of_their_losses(tiny, devices):
     config = dataclasses.replace(
         tiny,
         objective=losses.info_nce,
-        train=dataclasses.replace(tiny.train, scope="device"),
+        train=dataclasses.replace(tiny.train, group=4),
         views=dataclasses.replace(tiny.views, k=2),
-        mesh=Mesh(data=4),
+        mesh=Mesh(data=devices),
     )
     run = training.prepare(config)
     state = run.program.init()
@@ -128,11 +129,36 @@ def test_device_scope_is_the_mean_of_the_devices_losses(tiny):
         lambda b: augment.draw_views(config.policies, b["images"], 0, b["epoch"], b["index"]),
         lambda z: (jnp.float32(0), {}),
     )
-    parts = np.split(np.asarray(z), 4, axis=1)
+    parts = np.split(np.asarray(z), 8, axis=1)
     expected = np.mean([float(losses.info_nce(*jnp.asarray(part))) for part in parts])
     _, values = run.program.step(state, batch)
     np.testing.assert_allclose(float(values["loss"]), expected, rtol=1e-5)
     assert abs(expected - float(losses.info_nce(*z))) > 0.1
+
+
+def test_groups_split_masks_and_weights(rng):
+    z = rng.normal(size=(3, 8, 5)).astype(np.float32)
+    mask = rng.random((3, 8)) < 0.7
+    weights = rng.random((3, 3, 8)).astype(np.float32)
+    objective = losses.all_pairs(losses.nt_xent)
+    value, _ = _program._in_groups(methods.of_views(objective), 4)(z, mask=mask, weights=weights)
+    expected = [
+        objective(z[:, part], mask=mask[:, part], weights=weights[:, :, part])
+        for part in (slice(4), slice(4, 8))
+    ]
+    np.testing.assert_allclose(value, np.mean(expected), rtol=1e-6)
+
+
+def test_raises_on_groups_that_do_not_divide(tiny):
+    def with_group(group, devices=1):
+        train = dataclasses.replace(tiny.train, group=group)
+        return dataclasses.replace(tiny, train=train, mesh=Mesh(data=devices))
+
+    for group in (1, 5):
+        with pytest.raises(ValueError, match=rf"train.group must .* batch of 32 examples, got {group}"):
+            training.prepare(with_group(group))
+    with pytest.raises(ValueError, match=r"train.group must divide the 8 examples of a device's batch, got 16"):
+        training.prepare(with_group(16, devices=4))
 
 
 def test_raises_on_batches_that_do_not_divide(tiny):
@@ -296,3 +322,16 @@ def test_own_objectives_are_those_of_the_global_batch(tiny, objective):
 def test_refuses_missing_views_where_the_objective_takes_no_mask():
     with pytest.raises(ValueError, match="without_mask takes no mask"):
         methods.of_views(without_mask)(jnp.ones((2, 4, 3)), mask=jnp.ones((2, 4), bool))
+
+
+def test_refuses_to_normalise_three_channels_of_grey_images(tiny):
+    grey = dataclasses.replace(tiny, views=training.Views(k=2, policy=augment.simclr(image_size=8)))
+    with pytest.raises(
+        ValueError, match=r"normalises 3 channels and the images have 1; use --views\.policy\.mean 0\.5"
+    ):
+        training.prepare(grey)
+    training.prepare(
+        dataclasses.replace(
+            tiny, views=training.Views(k=2, policy=augment.simclr(image_size=8, mean=(0.5,), std=(0.5,)))
+        )
+    )

@@ -1,0 +1,239 @@
+"""The few-label probe of multichannel signals: a linear combination of the channels and a classifier."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from mvcl.evaluation._probe import checked_rows, draw_labels
+from mvcl.evaluation._protocols import Arrays, Evaluation, Splits, named_splits
+from mvcl.evaluation._table import Result
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelProbe:
+    """How a combination of channels and a classifier are trained: AdamW at a constant rate, early stopping."""
+
+    learning_rate: float = 1e-3
+    """AdamW's learning rate."""
+    weight_decay: float = 5e-4
+    """AdamW's weight decay, of biases too."""
+    batch_size: int = 128
+    """Rows of a step; the last of an epoch may have fewer."""
+    epochs: int = 40
+    """Passes over the drawn rows at most."""
+    patience: int = 7
+    """Epochs without a lower validation loss after which training stops and takes the best weights; without a stop it
+    takes the last."""
+
+
+def channel_probe(
+    train: tuple[np.ndarray, np.ndarray],
+    valid: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
+    *,
+    num_classes: int,
+    options: ChannelProbe = ChannelProbe(),  # noqa: B008 - frozen
+    seed: int | tuple[int, ...] = 0,
+) -> float:
+    """Balanced test accuracy of a linear combination of channels and a linear classifier, trained together.
+
+        logits = W^T (Σ_c a_c x_c + a_0) + b
+
+    Cross-entropy; a, a_0, W, b start uniform in ±1/sqrt(inputs), as PyTorch's linear layers. Piran 2024, Section 4.3
+    and Appendix B, after Brüsch 2023; github.com/theabrusch/Multiview_TS_SSL, src/multiview.py. There the frozen
+    encoder keeps its dropout while the classifier is trained; here features are fixed.
+
+    Args:
+      train: (n, c, d) features of c channels, and (n,) integer labels in [0, num_classes).
+      valid: the same for early stopping.
+      test: the same for the result.
+      num_classes: number of classes.
+      options: of the training.
+      seed: of the initial weights and the order of the rows.
+
+    Returns:
+      The mean over classes of the share of their test rows that is classified right.
+    """
+    arrays = []
+    for name, (features, labels) in (("train", train), ("valid", valid), ("test", test)):
+        shape = np.shape(features)
+        if len(shape) != 3 or shape[1:] != np.shape(train[0])[1:]:
+            raise ValueError(
+                f"{name}_features must be (n, channels, d), as those of training, got {shape} and "
+                f"{np.shape(train[0])}"
+            )
+        flat, answers = checked_rows(name, np.reshape(features, (shape[0], -1)), labels, num_classes)
+        arrays.append((jnp.asarray(flat.reshape(shape)), jnp.asarray(answers)))
+    rng = np.random.default_rng(seed)
+    _, channels, d = np.shape(train[0])
+    weights = {
+        "combination": _uniform(rng, (channels,), channels),
+        "shift": _uniform(rng, (), channels),
+        "kernel": _uniform(rng, (d, num_classes), d),
+        "bias": _uniform(rng, (num_classes,), d),
+    }
+    n = len(arrays[0][1])
+    size = min(options.batch_size, n)
+    steps = math.ceil(n / size)
+    order = np.full((options.epochs, steps * size), -1)
+    for epoch in order:
+        epoch[:n] = rng.permutation(n)
+    trained = _train(options, weights, *arrays[:2], jnp.asarray(order.reshape(options.epochs, steps, size)))
+    found = np.argmax(np.asarray(_logits(trained, arrays[2][0])), axis=1)
+    right, answers = found == test[1], np.asarray(test[1])
+    return float(np.mean([right[answers == c].mean() for c in np.unique(answers)]))
+
+
+def _uniform(rng: np.random.Generator, shape: tuple[int, ...], inputs: int) -> jax.Array:
+    return jnp.asarray(rng.uniform(-1, 1, shape) / math.sqrt(inputs), jnp.float32)
+
+
+def _logits(weights: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+    combined = jnp.einsum("ncd,c->nd", x, weights["combination"]) + weights["shift"]
+    return combined @ weights["kernel"] + weights["bias"][None]
+
+
+@partial(jax.jit, static_argnums=0)
+def _train(
+    options: ChannelProbe,
+    weights: dict[str, jax.Array],
+    train: tuple[jax.Array, jax.Array],
+    valid: tuple[jax.Array, jax.Array],
+    order: jax.Array,
+) -> dict[str, jax.Array]:
+    """The weights after training; `order` is (epochs, steps, rows), -1 for no row."""
+    rule = optax.adamw(options.learning_rate, weight_decay=options.weight_decay)
+
+    def loss(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array, where: jax.Array) -> jax.Array:
+        values = optax.softmax_cross_entropy_with_integer_labels(_logits(weights, x), y)
+        return jnp.sum(values * where) / jnp.maximum(where.sum(), 1)
+
+    def step(state: Any, rows: jax.Array) -> tuple[Any, None]:
+        weights, moments = state
+        slope = jax.grad(loss)(weights, train[0][rows], train[1][rows], rows >= 0)
+        updates, moments = rule.update(slope, moments, weights)
+        return (optax.apply_updates(weights, updates), moments), None
+
+    def epoch(state: Any, rows: jax.Array) -> tuple[Any, None]:
+        current, best, lowest, waited = state
+        moved, _ = jax.lax.scan(step, current, rows)
+        stopped = waited >= options.patience
+        current = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), current, moved)
+        value = loss(current[0], *valid, jnp.ones(len(valid[1])))
+        better = (value <= lowest) & ~stopped
+        best = jax.tree.map(lambda old, new: jnp.where(better, new, old), best, current[0])
+        waited = jnp.where(stopped, waited, jnp.where(better, 0, waited + 1))
+        return (current, best, jnp.where(better, value, lowest), waited), None
+
+    start = ((weights, rule.init(weights)), weights, jnp.inf, 0)
+    (current, best, _, waited), _ = jax.lax.scan(epoch, start, order)
+    stopped = waited >= options.patience
+    return jax.tree.map(lambda a, b: jnp.where(stopped, a, b), best, current[0])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Channels(Evaluation):
+    """Few-label probes of the views of a signal: a retrained linear combination of the channels and a classifier.
+
+    Needs given views and a method with one encoder. Validation rows are of other subjects than the drawn rows, where
+    subjects are known; as many of a class as are drawn, or all if there are fewer.
+    """
+
+    features: Literal["encoder", "head", "views"] = "views"
+    """The encoder's output of each view, side by side; the combination is trained on it."""
+    labels_per_class: tuple[int, ...] = (10, 50, 100, 1000)
+    """Labels per class, one result each."""
+    draws: int = 5
+    """Draws of labels to average over."""
+    valid_fraction: float = 0.25
+    """Share of the training subjects (without subjects, rows) for validation."""
+    of: str = ""
+    """Use the splits OF/train and OF/test, for example of a second data set; empty: train and test."""
+    probe: ChannelProbe = dataclasses.field(default_factory=ChannelProbe)
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """The names of the two splits."""
+        return named_splits(self.of, available)
+
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` unless the examples are given views, and their features side by side."""
+        train, _ = self.splits(tuple(splits))
+        if len(splits[train].spec.shapes) < 2 or self.features != "views":
+            raise ValueError(
+                "evaluation:channels needs given views and evaluation.features=views, got "
+                f"{len(splits[train].spec.shapes)} views and {self.features}"
+            )
+        if not 0 < self.valid_fraction < 1:
+            raise ValueError(f"evaluation.valid_fraction must be between 0 and 1, got {self.valid_fraction}")
+        if min(self.labels_per_class, default=0) < 1 or self.draws < 1:
+            raise ValueError(
+                "evaluation.labels_per_class and draws must be at least 1, got "
+                f"{self.labels_per_class} and {self.draws}"
+            )
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """Balanced test accuracies for each number of labels, mean and deviation over draws."""
+        train, test = self.splits(tuple(splits))
+        channels, classes = len(splits[train].spec.shapes), len(splits[train].class_names)
+        if features[train].shape[1] % channels:
+            raise ValueError(
+                f"evaluation:channels needs features of one length for each of {channels} views, got "
+                f"{features[train].shape[1]} in all; use a method with one encoder"
+            )
+        x, z = (features[name].reshape(len(features[name]), channels, -1) for name in (train, test))
+        labels, answers = splits[train].labels, splits[test].labels
+        held = self._held_out(splits[train].groups, len(labels))
+        pool, others = np.flatnonzero(~held), np.flatnonzero(held)
+        least = int(np.bincount(labels[pool], minlength=classes).min())
+        results = []
+        for count in self.labels_per_class:
+            name = f"{count} labels/class"
+            if least < count:
+                why = f"not measured: a class has {least} of the {count} labels needed"
+                results.append(Result(name, None, None, why))
+                continue
+            rows = draw_labels(
+                labels[pool], num_classes=classes, labels_per_class=count, draws=self.draws, seed=self.seed
+            )
+            scores = []
+            for draw, chosen in enumerate(rows):
+                mine, seen = pool[chosen], others[self._some(labels[others], count, draw)]
+                scores.append(
+                    channel_probe(
+                        (x[mine], labels[mine]),
+                        (x[seen], labels[seen]),
+                        (z, answers),
+                        num_classes=classes,
+                        options=self.probe,
+                        seed=(self.seed, draw),
+                    )
+                )
+            how = (
+                f"balanced test accuracy of a linear combination of {channels} channels and a linear classifier, trained "
+                f"by AdamW for at most {self.probe.epochs} epochs on the labels of each of {classes} classes, stopped "
+                f"early on as many of held-out subjects, mean and standard deviation of {self.draws} draws (seed "
+                f"{self.seed}), {len(answers)} test rows"
+            )
+            spread = float(np.std(scores, ddof=1)) if self.draws > 1 else None
+            results.append(Result(name, float(np.mean(scores)), spread, how))
+        return results
+
+    def _held_out(self, groups: np.ndarray | None, rows: int) -> np.ndarray:
+        """(N,) bool: the rows for validation; whole subjects if they are known."""
+        of_row = np.arange(rows) if groups is None else groups
+        names = np.unique(of_row)
+        count = max(1, round(self.valid_fraction * len(names)))
+        chosen = np.random.default_rng((self.seed, 0, 1)).permutation(names)[:count]
+        return np.isin(of_row, chosen)
+
+    def _some(self, labels: np.ndarray, count: int, draw: int) -> np.ndarray:
+        """At most `count` rows of each class."""
+        rng = np.random.default_rng((self.seed, draw, 2))
+        return np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:count] for c in np.unique(labels)])

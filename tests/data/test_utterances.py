@@ -1,0 +1,207 @@
+"""Sentiment features with a file for each utterance, in MERBench's layout."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from mvcl import data
+from mvcl.data._utterances import shortened
+
+VIEWS, WIDTHS = ("text", "audio", "vision"), (4, 3, 2)
+# Names as MERBench writes them: VIDEO_CLIP; a video name may have underscores.
+NAMES = {
+    "train": ["a_b_0001", "a_b_0002", "c_0001", "d_0003", "e_0001"],
+    "val": ["f_0001"],
+    "test": ["g_0001", "g_0002"],
+}
+ALL = [name for names in NAMES.values() for name in names]
+
+
+@pytest.fixture
+def utterances(rng):
+    """(scores, features of each view), both by name; 1 to 9 rows."""
+    scores = {name: float(np.float32(rng.uniform(-1, 1))) for name in ALL}
+    rows = {
+        view: {name: rng.normal(size=(rng.integers(1, 10), d)).astype(np.float32) for name in ALL}
+        for view, d in zip(VIEWS, WIDTHS)
+    }
+    return scores, rows
+
+
+def write_table(path, scores):
+    with open(path, "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["label", "name", "split"])
+        table.writerows([scores[name], name, split] for split, names in NAMES.items() for name in names)
+    return str(path)
+
+
+def write_corpus(path, scores):
+    """label.npz: a pickled dict for each split."""
+    np.savez_compressed(
+        path,
+        **{f"{s}_corpus": {n: {"emo": 0, "val": scores[n]} for n in names} for s, names in NAMES.items()},
+    )
+    return str(path)
+
+
+def write_features(folder, rows):
+    """A folder for each view: .npy of sequences, a folder of frames for vision."""
+    for view in VIEWS:
+        (folder / view).mkdir()
+        for name, array in rows[view].items():
+            if view == "vision":
+                (folder / view / name).mkdir()
+                for i, frame in enumerate(array):
+                    np.save(folder / view / name / f"frame{i:04d}.npy", frame)
+            else:
+                np.save(folder / view / f"{name}.npy", array)
+    return {view: str(folder / view) for view in VIEWS}
+
+
+def opened(tmp_path, standardize=False, **options):
+    out = str(tmp_path / "out")
+    data.PrepareSentiment(dataset="chsims", directory=out, **options).run()
+    return data.Sentiment(path=out, dataset="chsims", standardize=standardize).open()
+
+
+@pytest.mark.parametrize("table", ["csv", "npz"])
+def test_merbench_layout(tmp_path, utterances, table):
+    scores, rows = utterances
+    features = write_features(tmp_path, rows)
+    if table == "csv":
+        labels = {"labels": write_table(tmp_path / "labels.csv", scores)}
+    else:
+        labels = {"labels": write_corpus(tmp_path / "label.npz", scores), "allow_pickle": True}
+    splits = opened(tmp_path, **labels, **features)
+    assert list(splits) == ["train", "valid", "test"]
+    longest = [max(len(rows[view][name]) for name in ALL) for view in VIEWS]
+    for split, names in zip(splits.values(), NAMES.values()):
+        assert split.spec.shapes == tuple(zip(longest, WIDTHS))
+        assert split.present is None
+        np.testing.assert_array_equal(split.labels, np.float32([scores[name] for name in names]))
+        for row, name in enumerate(names):
+            for view, found in zip(VIEWS, split.read(row, 0)):
+                expected = rows[view][name]
+                np.testing.assert_array_equal(found[: len(expected)], expected)
+                assert np.isnan(found[len(expected) :]).all()
+    videos = splits["train"].groups.tolist()
+    assert videos[0] == videos[1]
+    assert len(set(videos)) == 4
+
+
+def test_one_vector_each_in_an_archive(tmp_path, utterances):
+    scores, rows = utterances
+    means = {view: {name: array.mean(0) for name, array in rows[view].items()} for view in VIEWS}
+    means["audio"]["c_0001"] = np.zeros(WIDTHS[1], np.float32)  # what MERBench writes without speech
+    means["vision"]["d_0003"] = np.zeros((0,), np.float32)
+    features = {view: str(tmp_path / f"{view}.npz") for view in VIEWS}
+    for view, path in features.items():
+        np.savez(path, **means[view])
+    split = opened(tmp_path, labels=write_table(tmp_path / "labels.csv", scores), **features)["train"]
+    assert split.spec.shapes == ((1, 4), (1, 3), (1, 2))
+    expected = [[True, name != "c_0001", name != "d_0003"] for name in NAMES["train"]]
+    assert split.present.tolist() == expected
+    np.testing.assert_array_equal(split.read(0, 0)[0][0], means["text"]["a_b_0001"])
+
+
+def test_long_sequences_are_averaged(tmp_path, utterances):
+    scores, rows = utterances
+    rows["audio"]["a_b_0001"] = np.arange(33.0, dtype=np.float32).reshape(11, 3)
+    labels = write_table(tmp_path / "labels.csv", scores)
+    splits = opened(tmp_path, labels=labels, max_length=(9, 4, 9), **write_features(tmp_path, rows))
+    found = splits["train"].read(0, 0)[1]
+    assert splits["train"].spec.shapes[1] == (4, 3)
+    # 11 rows of 3, 6, 9, ... in groups of 3; the last group has 2.
+    np.testing.assert_allclose(found[:, 0], [3.0, 12.0, 21.0, 28.5])
+
+
+@pytest.mark.parametrize(("t", "most"), [(1, 1), (7, 7), (7, 6), (12, 5), (100, 9)])
+def test_shortened_takes_means_of_neighbours(rng, t, most):
+    x = rng.normal(size=(t, 2)).astype(np.float32)
+    group = int(np.ceil(t / most))
+    expected = [x[i : i + group].astype(np.float64).mean(0) for i in range(0, t, group)]
+    np.testing.assert_allclose(shortened(x, most), expected, rtol=1e-6)
+    assert len(shortened(x, most)) <= most
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda f: (f / "text" / "c_0001.npy").unlink(),
+            r"--text: .* no features of 1 of 8 .* is c_0001; for an",
+        ),
+        (
+            lambda f: np.save(f / "text" / "c_0001.npy", np.ones((2, 5))),
+            r"c_0001 have width 5, .*a_b_0001 width 4",
+        ),
+        (lambda f: np.save(f / "text" / "c_0001.npy", np.ones((2, 2, 4))), r"c_0001 must be \(time, d\) or"),
+        (
+            lambda f: np.save(f / "text" / "c_0001.npy", np.full((2, 4), "a")),
+            r"c_0001 must be numbers, got <U1",
+        ),
+        (lambda f: np.save(f / "text" / "c_0001.npy", np.full((2, 4), np.nan)), r"c_0001 must be finite"),
+        (lambda f: (f / "text" / "c_0001.npy").write_bytes(b"x"), r"c_0001\.npy is not a readable \.npy"),
+        (
+            lambda f: np.save(f / "vision" / "c_0001" / "z.npy", np.ones(7)),
+            r"c_0001: all frames must have one",
+        ),
+        (
+            lambda f: (f / "labels.csv").write_text("name,split\n"),
+            r"lacks the column label; it has name, split",
+        ),
+        (
+            lambda f: (f / "labels.csv").write_text("name,split,label\na,dev,1\n"),
+            r"has no split train; it has v",
+        ),
+        (
+            lambda f: (f / "labels.csv").write_text("name,split,label\na,all,1\n"),
+            r"line 2: split must be one of",
+        ),
+        (
+            lambda f: (f / "labels.csv").write_text("name,split,label\na,dev,x\n"),
+            r"line 2: label must be a number",
+        ),
+        (
+            lambda f: (f / "labels.csv").write_text("name,split,label\n../a,dev,1\n"),
+            r"name '\.\./a' must be a file",
+        ),
+        (
+            lambda f: (f / "labels.csv").write_text("name,split,label\na,train,0\na,test,0\n"),
+            r"line 3: name 'a' is there twice",
+        ),
+        (
+            lambda f: (f / "labels.csv").write_text("name,split,label\na_b_0001,train,2\nc_0001,test,0\n"),
+            r"\(train\): label must be numbers in \[-1.0, 1.0\] for chsims, got \[2.0\]",
+        ),
+    ],
+)
+def test_raises_on_bad_files(tmp_path, utterances, damage, message):
+    scores, rows = utterances
+    features = write_features(tmp_path, rows)
+    labels = write_table(tmp_path / "labels.csv", scores)
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        opened(tmp_path, labels=labels, **features)
+
+
+def test_raises_on_wrong_options(tmp_path, utterances):
+    scores, rows = utterances
+    features = write_features(tmp_path, rows)
+    labels = write_table(tmp_path / "labels.csv", scores)
+    corpus = write_corpus(tmp_path / "label.npz", scores)
+    for options, message in (
+        ({"labels": corpus, **features}, r"read only with --allow-pickle"),
+        ({"labels": labels, "source": "x.npz", **features}, r"not both"),
+        (features, r"--text needs --labels"),
+        ({"labels": str(tmp_path / "none.csv"), **features}, r"--labels must be an existing \.csv"),
+        ({"labels": labels, **features, "audio": ""}, r"--audio must be a folder .* got ''"),
+        ({"labels": labels, **features, "max_length": (5, 5)}, r"--max-length must be 3 positive numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            opened(tmp_path, **options)
+    np.savez(tmp_path / "other.npz", train_corpus=np.arange(3))
+    with pytest.raises(ValueError, match=r"is not a label\.npz of MERBench"):
+        opened(tmp_path, labels=str(tmp_path / "other.npz"), allow_pickle=True, **features)
