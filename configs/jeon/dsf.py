@@ -52,7 +52,9 @@ def cifar10() -> Config:
         encoder=models.ResNet(depth=18, stem="cifar", batch_groups=8),
         head=models.moco_v2_head(),
         objective=partial(losses.dsf, in_batch_negatives=False),
-        method=methods.MocoV2(momentum=0.99, end_momentum=0.99, queue=4096, queue_keys="one", shuffle_keys=True),
+        method=methods.MocoV2(
+            momentum=0.99, end_momentum=0.99, queue=4096, queue_keys="one", shuffle_keys=True
+        ),
         optimizer=Sgd(learning_rate=0.06, reference_batch=256, weight_decay=5e-4),
         train=Train(epochs=250, batch_size=1024),
         checkpoint=Checkpoint(every_steps=1000),

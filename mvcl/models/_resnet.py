@@ -137,6 +137,8 @@ class ResNet:
         for name in ("width", "batch_groups"):
             _layers.check_positive(name, getattr(self, name))
         if self.norm == "group" and self.batch_groups > 1:
-            raise ValueError(f"batch_groups must be 1 with norm group, which has no batch statistics; got {self.batch_groups}")
+            raise ValueError(
+                f"batch_groups must be 1 with norm group, which has no batch statistics; got {self.batch_groups}"
+            )
         _, _, channels = _layers.image_shape(input_shape, "ResNet")
         return ResNetEncoder(self, channels, dtype=dtype, rngs=rngs)

@@ -56,7 +56,11 @@ def test_moco_v2():
 def test_dsf():
     """Jeon 2025, Section 5.1, with the strengths of the released train_moco_cifar_multiview.py."""
     policy = augment.policy("dsf")
-    assert (policy.rand_augment_ops, policy.rand_augment_magnitude, policy.rand_augment_probability) == (2, 9.0, 0.5)
+    assert (policy.rand_augment_ops, policy.rand_augment_magnitude, policy.rand_augment_probability) == (
+        2,
+        9.0,
+        0.5,
+    )
     assert policy.mean == (0.4914, 0.4822, 0.4465)
     assert policy.std == (0.2023, 0.1994, 0.2010)
     plain = {"rand_augment_ops": 0, "rand_augment_probability": 1.0}

@@ -85,7 +85,7 @@ def test_rand_augment_has_a_probability():
         )
         views = jax.jit(jax.vmap(lambda key, p=policy: augment.apply_policy(p, key, IMAGES[0])))(key)
         plain = augment.apply_policy(dataclasses.replace(policy, rand_augment_ops=0), key[0], IMAGES[0])
-        changed[probability] = np.mean(np.abs(views - plain).max((1, 2, 3)) > 1e-3)
+        changed[probability] = np.mean(np.abs(views - plain[None]).max((1, 2, 3)) > 1e-3)
     assert changed[0.0] == 0
     assert changed[1.0] > 0.9
     deviation = np.sqrt(0.25 / len(key))

@@ -166,7 +166,10 @@ def test_batch_statistics_of_groups(rng):
 
 def test_a_resnet_takes_groups(rng):
     x = rng.normal(size=(4, 8, 8, 3)).astype(np.float32)
-    build = lambda **o: ResNet(width=2, stem="cifar", **o).build((8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))  # noqa: E731
+    def build(**options):
+        config = ResNet(width=2, stem="cifar", **options)
+        return config.build((8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
+
     whole, split = build(), build(batch_groups=2)
     features = nnx.jit(lambda module, x: module(x))
     np.testing.assert_allclose(features(split, x)[:2], features(whole, x[:2]), rtol=1e-4, atol=1e-5)
