@@ -21,6 +21,10 @@ CURVES = (
     ("learning_rate", "Learning rate", "learning rate"),
     ("views_per_second", "Throughput", "views per second"),
     ("gradient_norm", "Gradient norm", "norm"),
+    ("resultant", "Resultant length R of the groups of views", "R"),
+    ("concentration", "Concentration κ of the groups of views", "κ"),
+    ("positive_similarity", "Similarity of positives, s+", "similarity"),
+    ("negative_similarity", "Mean similarity of negatives, s-", "similarity"),
 )
 EXAMPLES = 8  # rows of the grid of views
 MATRICES = 6  # tables of view weights to show: the first, the last, and some between
