@@ -100,14 +100,15 @@ def batches(
     process_index: int = 0,
     process_count: int = 1,
     threads: int = 4,
+    last_batch: bool = False,
     crop: Crop | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """Infinite shuffled batches; this process gets its block of consecutive rows of each global batch.
 
     The order is one permutation per epoch, drawn from `seed`. An epoch has len(split) // batch_size steps; the
-    remaining examples are not used in that epoch, so that no batch has an example twice, which would be its own
-    negative. The global batches do not depend on the number of processes and threads. An unreadable example is
+    remaining examples are not used in that epoch, or are a smaller last batch, so that no batch has an example twice,
+    which would be its own negative. The global batches do not depend on the number of processes and threads. An unreadable example is
     replaced by one from outside the batch, drawn from seed, step and place; in a small split two places may draw
     the same one.
 
@@ -119,6 +120,7 @@ def batches(
       process_index: index of this process, which selects the block.
       process_count: number of processes that share a batch.
       threads: number of batches read in parallel.
+      last_batch: whether the examples that are left at the end of an epoch are a batch.
       crop: (arrays of an example, epoch, row) -> (k, H, W, C), for images of different sizes.
       reading: records what is being read and the corrupt examples; None allows no corrupt example.
 
@@ -136,12 +138,12 @@ def batches(
         )
     if crop is None and not split.spec.fixed:
         raise ValueError(f"crop must be given for images whose sizes differ, of shapes {split.spec.shapes}")
-    rows = batch_size // process_count
-    steps_per_epoch = len(split) // batch_size
+    steps_per_epoch = epoch_steps(len(split), batch_size, last_batch=last_batch)
     reader = Reader(split, "train", Reading() if reading is None else reading, crop)
 
     def load(step: int, index: np.ndarray) -> Batch:
         index, epoch = np.asarray(index), step // steps_per_epoch
+        rows = len(index) // process_count
         first = process_index * rows
         mine, examples = index[first : first + rows].astype(np.int32), None
         if not reader.in_memory:
@@ -158,10 +160,16 @@ def batches(
                 return row, arrays
         raise CorruptExample("none of the training examples can be read")
 
-    order = grain.MapDataset.range(len(split)).seed(seed).shuffle().batch(batch_size, drop_remainder=True)
+    order = grain.MapDataset.range(len(split)).seed(seed).shuffle()
+    order = order.batch(batch_size, drop_remainder=not last_batch)
     steps = order.repeat(None).map_with_index(load)[first_step:]
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(2 * threads, 1))
     yield from steps.to_iter_dataset(options)
+
+
+def epoch_steps(examples: int, batch_size: int, *, last_batch: bool) -> int:
+    """Steps of an epoch, with or without a smaller last batch."""
+    return -(-examples // batch_size) if last_batch else examples // batch_size
 
 
 def in_order(
