@@ -67,6 +67,7 @@ __all__ = [
     "TransferSet",
     "batches",
     "class_list",
+    "epoch_steps",
     "expected",
     "in_memory",
     "in_order",

@@ -108,9 +108,9 @@ def batches(
 
     The order is one permutation per epoch, drawn from `seed`. An epoch has len(split) // batch_size steps; the
     remaining examples are not used in that epoch, or are a smaller last batch, so that no batch has an example twice,
-    which would be its own negative. The global batches do not depend on the number of processes and threads. An unreadable example is
-    replaced by one from outside the batch, drawn from seed, step and place; in a small split two places may draw
-    the same one.
+    which would be its own negative. The global batches do not depend on the number of processes and threads. An
+    unreadable example is replaced by one from outside the batch, drawn from seed, step and place; in a small split two
+    places may draw the same one.
 
     Args:
       split: the examples.

@@ -2,8 +2,9 @@
 
     Σ_{m,n} W_mn L(z_m, z_n) + λ Σ_v R_v
 
-Xu 2023 (NeurIPS), Eqs. 2, 6-8 and footnote 3; in code `all_pairs(L, weights=W, pairs="all", reduction="sum")`. The first W is
-computed from the hidden features, later ones from the embeddings, every few epochs. W is constant in between.
+Xu 2023 (NeurIPS), Eqs. 2, 6-8 and footnote 3; in code `all_pairs(L, weights=W, pairs="all", reduction="sum")`. The
+first W is computed from the hidden features, later ones from the embeddings, every few epochs. W is constant in
+between.
 """
 
 from typing import Literal

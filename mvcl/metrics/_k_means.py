@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike
 
 from mvcl import _checks
 
-
 _MINI_BATCH = 5000  # rows, as in Xu 2023's released code
 
 
