@@ -30,7 +30,7 @@ Multi-view contrastive representation learning.
   mvcl train CONFIG --profile 20
                              trace 20 steps for XProf and Perfetto
   mvcl evaluate RUN          print the evaluation table of a run
-  mvcl finetune RUN [--data NAME]
+  mvcl finetune RUN [data:transfer --data.name NAME]
                              fine-tune the whole encoder, on the run's data or a transfer set
   mvcl embed RUN --split test --out z.npz
                              write the features of a split
@@ -306,7 +306,7 @@ def _finetune(arguments: list[str]) -> int:
             return 0
         raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
     _quiet()
-    from mvcl import evaluation, training
+    from mvcl import data, evaluation, training
 
     run, rest, reference = Path(arguments[0]), arguments[1:], None
     if "--config" in rest:  # read first: the defaults of all other options come from the run
@@ -318,8 +318,9 @@ def _finetune(arguments: list[str]) -> int:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Finetune:
-        workdir: Path = run / "finetune"
-        """Folder of results.json and of one run per seed. Repeating the command resumes the runs."""
+        workdir: Path | None = None
+        """Folder of results.json and of one run per seed. Repeating the command resumes the runs. None: RUN/finetune
+        for the run's own data, RUN/finetune_DATA for other data, such as RUN/finetune_transfer_food101."""
         seeds: int = 3
         """Number of runs; their mean and standard deviation are reported."""
 
@@ -328,8 +329,12 @@ def _finetune(arguments: list[str]) -> int:
         Finetune, base, f"finetune {run}", rest, "Fine-tune the encoder of a run on labelled images."
     )
     _start_jax()
-    results = training.finetune(parsed.config, parsed.workdir, parsed.seeds, reference=reference)
-    out = parsed.workdir / "results.json"
+    own = parsed.config.data == base.data
+    workdir = parsed.workdir or run / (
+        "finetune" if own else f"finetune_{data.folder_name(parsed.config.data)}"
+    )
+    results = training.finetune(parsed.config, workdir, parsed.seeds, reference=reference)
+    out = workdir / "results.json"
     _files.write_whole(out, json.dumps([dataclasses.asdict(result) for result in results], indent=1) + "\n")
     print(f"\n{evaluation.evaluation_table({'fine-tuned': results})}\n\nresults: {out}")
     return 0

@@ -114,6 +114,9 @@ def test_finetune_trains_the_whole_encoder(trained, capsys):
     small = "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 1 --method.mixup 0 "
     small += "--views.policy.rand-augment-ops 0"
     assert run("finetune", trained, *small.split()) == 0
+    other = "data:synthetic --data.channels 1 --data.image-size 8 --data.examples 32"
+    assert run("finetune", trained, *other.split(), *small.split()) == 0
+    assert (trained / "finetune_synthetic" / "results.json").is_file()  # a folder for each set
     assert "accuracy, mean per class" in capsys.readouterr().out
     results = json.loads((trained / "finetune" / "results.json").read_text())
     assert results[0]["name"] == "accuracy"

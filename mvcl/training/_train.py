@@ -105,7 +105,7 @@ def _begin(run: Run, workdir: Path, step: int, reading: data.Reading) -> _watch.
     clock = _watch.Clock(max((row.get("time", 0.0) for row in _folder.read_log(workdir)), default=0.0))
     heartbeat = _watch.Heartbeat(workdir / "heartbeat.json", run.program.steps, clock)
     heartbeat.beat(step, "starting", now=True)
-    _folder.rewind_log(workdir, step)
+    _folder.rewind_log(workdir, step, done=step >= run.program.steps)
     data.save_scaling(run.splits["train"], workdir / "scaling.json")
     if not (workdir / "views.npz").is_file():
         _pictures.save_views(run, workdir / "views.npz", reading)

@@ -157,7 +157,9 @@ def test_raises_on_groups_that_do_not_divide(tiny):
     for group in (1, 5):
         with pytest.raises(ValueError, match=rf"train.group must .* batch of 32 examples, got {group}"):
             training.prepare(with_group(group))
-    with pytest.raises(ValueError, match=r"train.group must divide the 8 examples of a device's batch, got 16"):
+    with pytest.raises(
+        ValueError, match=r"train.group must divide the 8 examples of a device's batch, got 16"
+    ):
         training.prepare(with_group(16, devices=4))
 
 
