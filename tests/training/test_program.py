@@ -42,6 +42,23 @@ def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
     assert losses[-1] < losses[0] - 0.1
 
 
+@pytest.mark.slow
+def test_a_queue_of_means_does_not_depend_on_devices(tiny):
+    """MoCo v2 with shuffled keys and batch statistics of groups: loss and measures of rounds of the queue."""
+    config = dataclasses.replace(
+        tiny,
+        views=dataclasses.replace(tiny.views, k=4),
+        encoder=models.ResNet(stem="cifar", width=2, batch_groups=4),
+        head=models.MLPHead(out=8),
+        objective=partial(losses.dsf, in_batch_negatives=False),
+        method=methods.MocoV2(queue=48, shuffle_keys=True),
+    )
+    one, params = curve(config, 4)
+    split, same = curve(dataclasses.replace(config, mesh=Mesh(data=4)), 4)
+    np.testing.assert_allclose(split, one, rtol=1e-4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3), same, params)
+
+
 def test_views_do_not_depend_on_devices(tiny):
     views = []
     for devices in (1, 8):
