@@ -1,8 +1,8 @@
 """Augmentation policies: a frozen dataclass of plain parameters, and published policies by name.
 
-The published policies of colour images end with ImageNet's mean and deviation, as Shidani 2024 (Appendix F.1), Piran 2024
-(Pseudocode 1) and MoCo's code do; `mean` and `std` change them, and mean=(0.0,), std=(1.0,) leaves views in [0, 1]. Images of
-one channel need one number each.
+The published policies of colour images end with ImageNet's mean and deviation, as Shidani 2024 (Appendix F.1), Piran
+2024 (Pseudocode 1) and MoCo's code do; `mean` and `std` change them, and mean=(0.0,), std=(1.0,) leaves views in
+[0, 1]. Images of one channel need one number each.
 """
 
 import dataclasses
@@ -43,7 +43,9 @@ class Policy:
     rand_augment_ops: int = 0
     """Number of consecutive RandAugment operations; 0 for none."""
     rand_augment_magnitude: float = 9.0
-    """RandAugment magnitude, 0 to 30."""
+    """RandAugment magnitude, 0 to 30 as torchvision counts; the 9 of 10 of Cubuk's code and of timm is 27."""
+    rand_augment_deviation: float = 0.0
+    """Standard deviation of the magnitude, drawn for each operation and clipped to [0, 30]; timm's 0.5 is 1.5."""
     rand_augment_probability: float = 1.0
     """Probability of RandAugment, all its operations together."""
     jitter_probability: float = 0.8
@@ -82,7 +84,7 @@ class Policy:
             probability = getattr(self, f"{name}_probability")
             if not 0 <= probability <= 1:
                 raise ValueError(f"{name}_probability must be in [0, 1], got {probability}")
-        for name in ("brightness", "contrast", "saturation", "rand_augment_ops"):
+        for name in ("brightness", "contrast", "saturation", "rand_augment_ops", "rand_augment_deviation"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         for name, low, high in _RANGES:
@@ -121,8 +123,8 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
     """SimCLR (Chen 2020a, arXiv 2002.05709, Appendix A): `strength` scales the colour jitter.
 
     Normalised by ImageNet's mean and deviation, as Shidani 2024 (arXiv 2403.05490, Appendix F.1) and Piran 2024
-    (Pseudocode 1) do. SimCLR's own code leaves images in [0, 1]: mean=(0.0,), std=(1.0,). For CIFAR-10 SimCLR has strength
-    0.5 and no blur (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
+    (Pseudocode 1) do. SimCLR's own code leaves images in [0, 1]: mean=(0.0,), std=(1.0,). For CIFAR-10 SimCLR has
+    strength 0.5 and no blur (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
     """
     return _build(
         overrides,

@@ -60,9 +60,8 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
             box = jnp.asarray(_random.center_box(height, width, policy.center_fraction), jnp.float32)
         x = _ops.crop_and_resize(image, box, policy.image_size, mirror)
     if policy.rand_augment_ops and policy.rand_augment_probability:
-        changed = _random.rand_augment_layers(
-            drawn["rand_augment"], x, policy.rand_augment_ops, policy.rand_augment_magnitude
-        )
+        magnitude = policy.rand_augment_magnitude, policy.rand_augment_deviation
+        changed = _random.rand_augment_layers(drawn["rand_augment"], x, policy.rand_augment_ops, *magnitude)
         if policy.rand_augment_probability < 1:
             changed = _ops.choose(drawn["rand_augmented"][0] < policy.rand_augment_probability, changed, x)
         x = changed

@@ -70,7 +70,7 @@ def test_dsf():
 
 @pytest.mark.parametrize("name", ["simclr", "byol_global1", "byol_global2", "moco_v2", "eval"])
 def test_policies_of_colour_images_normalise_by_imagenet(name):
-    """Shidani 2024, F.1; Piran 2024, Pseudocode 1. A view of the mean colour is zero, and one deviation above it is one."""
+    """Shidani 2024, F.1; Piran 2024, Pseudocode 1. The mean colour becomes zero, one deviation above it one."""
     policy = augment.policy(name, image_size=6, jitter_probability=0.0, grayscale_probability=0.0)
     policy = dataclasses.replace(policy, solarise_probability=0.0, blur_probability=0.0)
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

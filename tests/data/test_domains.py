@@ -54,7 +54,7 @@ def test_every_list_is_a_split(tmp_path, rng, prepared):
         data.PrepareDomains(source=str(tmp_path / "raw"), domains=DOMAINS, directory=str(root)).run()
         data.PrepareDomains(directory=str(root), verify=True).run()
     splits = opened(root)
-    assert sorted(splits) == sorted([f"{d}/{p}" for d in DOMAINS for p in COUNTS] + ["train", "test"])
+    assert sorted(splits) == sorted([f"{d}/{p}" for d in DOMAINS for p in COUNTS] + ["train", "seen", "test"])
     for domain, part in itertools.product(DOMAINS, COUNTS):
         split = splits[f"{domain}/{part}"]
         assert split.class_names == CLASSES
@@ -130,7 +130,9 @@ def test_raises_when_a_class_may_be_its_own_negative(tmp_path, rng):
         mesh=training.Mesh(data=1),
         evaluation=evaluation.Domains(),
     )
-    with pytest.raises(ValueError, match=r"6, of which 6 are compared.*--train.group to a number that divides 3"):
+    with pytest.raises(
+        ValueError, match=r"6, of which 6 are compared.*--train.group to a number that divides 3"
+    ):
         training.prepare(config)
     training.prepare(dataclasses.replace(config, train=dataclasses.replace(config.train, group=3)))
     with pytest.raises(ValueError, match=r"classes_per_draw must be .* at most the 3 classes .* got 4"):

@@ -70,6 +70,44 @@ def test_limits_on_uniform_points():
     np.testing.assert_allclose(losses.mv_cl2(z, t), energy - 1 / t - np.log(k - 1), atol=0.01)
 
 
+def test_poly_view_falls_with_rho_and_is_geometric_at_zero(x64, rng):
+    z = rng.normal(size=(4, 6, 3))
+    value = jax.value_and_grad(lambda z, rho: losses.poly_view(z, aggregation=rho))
+    geometric = value(z, "geometric")
+    for rho in (1e-12, -1e-12, 1e-40, -1e-40, 0):
+        for found, expected in zip(value(z, rho), geometric):
+            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+    for number, name in ((1, "arithmetic"), (-1.0, "harmonic")):
+        np.testing.assert_array_equal(value(z, number)[0], value(z, name)[0])
+    by_rho = [float(value(z, rho)[0]) for rho in (-1000, -2, -1, -0.1, 0, 0.1, 1, 2, 1000)]
+    assert sorted(by_rho, reverse=True) == by_rho
+    short = jax.jit(lambda z: value(z, 1e-7))(z.astype(np.float32))
+    np.testing.assert_allclose(short[0], geometric[0], rtol=1e-5)
+    np.testing.assert_allclose(short[1], geometric[1], atol=1e-4)
+
+
+def test_poly_view_is_algorithm_1(x64, rng):
+    """Shidani 2024, Algorithm 1, transcribed: the scores, masks and counts of its "arithmetic" and "geometric"."""
+    m, k, tau, large = 3, 5, 0.2, 1e9
+    z = rng.normal(size=(m, k, 4))
+    unit = z.swapaxes(0, 1) / np.linalg.norm(z.swapaxes(0, 1), axis=-1, keepdims=True)  # (k, m, d)
+    scores = np.einsum("jmd,knd->jmnk", unit, unit) / tau
+    found = {"arithmetic": [], "geometric": []}
+    for alpha in range(m):
+        of_beta = []
+        for beta in (b for b in range(m) if b != alpha):
+            mask = np.eye(k)[:, None, :] * (np.arange(m) != beta)[None, :, None]
+            logits = (scores[:, alpha] - mask * large).reshape(k, m * k)
+            of_beta.append(special.logsumexp(logits, axis=1) - logits[np.arange(k), np.arange(k) + beta * k])
+        found["arithmetic"].append(special.logsumexp(of_beta, axis=0) - np.log(k))
+        found["geometric"].append(np.mean(of_beta, axis=0))
+    printed = {name: np.mean(values) for name, values in found.items()}
+    harmonic = losses.poly_view(z, tau, "harmonic", "anchor")
+    np.testing.assert_allclose(harmonic + np.log((m - 1) / k), printed["arithmetic"], rtol=1e-10)
+    np.testing.assert_allclose(losses.poly_view(z, tau), printed["geometric"], rtol=1e-10)
+    np.testing.assert_allclose(losses.poly_view(z, tau, "geometric", "anchor"), losses.poly_view(z, tau))
+
+
 def test_table_2_of_jeon(x64):
     """The printed values, which are cut off and not rounded; Eq. 15 has one more digit; the loss itself reaches it."""
     printed = {
