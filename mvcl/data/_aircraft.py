@@ -79,9 +79,13 @@ def _split(folder: Path, file: str, names: tuple[str, ...]) -> Split:
             else "no images"
         )
         raise ValueError(f"{folder / file}: {what}; unpack {_WHERE} again")
-    name = lambda row: f"image {files[row]}"  # noqa: E731
+    called = lambda row: f"image {files[row]}"  # noqa: E731
     return Split(
-        np.asarray(labels, np.int32), names, ExampleSpec(((None, None, 3),)), _reader(files, name), name=name
+        np.asarray(labels, np.int32),
+        names,
+        ExampleSpec(((None, None, 3),)),
+        _reader(files, called),
+        name=called,
     )
 
 
