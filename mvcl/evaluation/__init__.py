@@ -7,8 +7,17 @@ with _extras.needed("train", by="mvcl.evaluation"):
     import optax  # noqa: F401
     import PIL  # noqa: F401
 
+from mvcl.evaluation._channels import ChannelProbe, Channels, channel_probe
 from mvcl.evaluation._clustering import Clustering, cluster_scores, svm_accuracy, view_features
-from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
+from mvcl.evaluation._domains import (
+    Domains,
+    Transfer,
+    domain_transfer,
+    merged,
+    transfer_heat_map,
+    transfer_table,
+)
+from mvcl.evaluation._embeddings import embedding_measures
 from mvcl.evaluation._encode import encode
 from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
@@ -28,6 +37,8 @@ from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
 __all__ = [
     "EVALUATIONS",
     "Augmented",
+    "ChannelProbe",
+    "Channels",
     "Classification",
     "Clustering",
     "Domains",
@@ -39,9 +50,11 @@ __all__ = [
     "Regression",
     "Result",
     "Transfer",
+    "channel_probe",
     "cluster_scores",
     "domain_transfer",
     "draw_labels",
+    "embedding_measures",
     "encode",
     "evaluate_features",
     "evaluation_table",
@@ -50,6 +63,7 @@ __all__ = [
     "fit_probe",
     "linear_probe",
     "mae_probe",
+    "merged",
     "regression_measures",
     "ridge",
     "sentiment_regression",

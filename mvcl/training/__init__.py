@@ -13,7 +13,8 @@ from mvcl.training._cache import compilation_cache
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
 from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, suited_to
 from mvcl.training._dry_run import Estimate, dry_run, estimate
-from mvcl.training._encoding import embed, encode, one_encoder
+from mvcl.training._embed import embed
+from mvcl.training._encoding import encode, one_encoder
 from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
 from mvcl.training._load import load, load_any, split

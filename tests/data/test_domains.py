@@ -54,7 +54,7 @@ def test_every_list_is_a_split(tmp_path, rng, prepared):
         data.PrepareDomains(source=str(tmp_path / "raw"), domains=DOMAINS, directory=str(root)).run()
         data.PrepareDomains(directory=str(root), verify=True).run()
     splits = opened(root)
-    assert sorted(splits) == sorted([f"{d}/{p}" for d in DOMAINS for p in COUNTS] + ["train", "test"])
+    assert sorted(splits) == sorted([f"{d}/{p}" for d in DOMAINS for p in COUNTS] + ["train", "seen", "test"])
     for domain, part in itertools.product(DOMAINS, COUNTS):
         split = splits[f"{domain}/{part}"]
         assert split.class_names == CLASSES

@@ -157,7 +157,9 @@ def test_raises_on_groups_that_do_not_divide(tiny):
     for group in (1, 5):
         with pytest.raises(ValueError, match=rf"train.group must .* batch of 32 examples, got {group}"):
             training.prepare(with_group(group))
-    with pytest.raises(ValueError, match=r"train.group must divide the 8 examples of a device's batch, got 16"):
+    with pytest.raises(
+        ValueError, match=r"train.group must divide the 8 examples of a device's batch, got 16"
+    ):
         training.prepare(with_group(16, devices=4))
 
 
@@ -249,6 +251,21 @@ def test_schedules_end_at_their_end_values():
     np.testing.assert_allclose(float(rate(100)), 0.2)
     _, rate = _optimizers.build(optimizer, examples=512, steps=20, steps_per_epoch=20)
     np.testing.assert_allclose(float(rate(10)), 0.8)  # two epochs of warm-up are shortened to half the run
+    adam = dataclasses.replace(optimizer, scaling="sqrt")
+    _, rate = _optimizers.build(adam, examples=64, steps=100, steps_per_epoch=10)
+    np.testing.assert_allclose([float(rate(20)), float(rate(100))], [0.2, 0.05])  # half of it for a quarter of 256
+
+
+def test_warm_up_as_a_share_of_the_run():
+    optimizer = AdamW(learning_rate=0.4, warmup_share=0.1)
+    _, rate = _optimizers.build(optimizer, examples=8, steps=100, steps_per_epoch=7)
+    np.testing.assert_allclose([float(rate(step)) for step in (0, 5, 10, 55)], [0, 0.2, 0.4, 0.2], atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [{"warmup_share": 0.6}, {"warmup_share": 0.1, "warmup_epochs": 1.0}])
+def test_raises_on_invalid_warm_up(options):
+    with pytest.raises(ValueError, match=r"warmup_share must be in \[0, 0.5\], and 0 with"):
+        _optimizers.build(AdamW(**options), examples=8, steps=100, steps_per_epoch=7)
 
 
 @pytest.mark.parametrize(
