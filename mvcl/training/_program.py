@@ -178,7 +178,8 @@ def _check_last(last: int, n: int, mesh: Mesh, group: int | None) -> None:
         )
     if group is not None and last // mesh.size % group:
         raise ValueError(
-            f"train.group must divide the {last // mesh.size} examples of a device's last batch of an epoch, got {group}"
+            f"train.group must divide the {last // mesh.size} examples of a device's last batch of an epoch, got "
+            f"{group}"
         )
 
 
