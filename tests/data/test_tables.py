@@ -1,6 +1,8 @@
 """Feature tables from every kind of file, and errors for invalid tables."""
 
 import json
+import re
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -318,3 +320,19 @@ def test_expected_outline_of_chosen_views():
     assert data.expected(data.Tables(path="Caltech.mat", views=("X5", "X1"))) is None
     with pytest.raises(ValueError, match=r"no view '7'"):
         data.expected(data.Tables(path="Caltech.mat", views=("7", "1")))
+
+
+def test_handwritten_is_made_from_ucis_files_as_the_docs_say(tmp_path, monkeypatch, rng):
+    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    program = next(code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "mfeat" in code)
+    monkeypatch.chdir(tmp_path)
+    widths = dict(pix=3, fou=2, fac=4, zer=1, kar=5, mor=6)
+    views = {name: rng.integers(0, 9, (2000, width)) for name, width in widths.items()}
+    for name, view in views.items():
+        np.savetxt(f"mfeat-{name}", view, fmt="%d")
+    exec(program, {})
+    split = opened(tmp_path / "handwritten.npz")
+    assert split.spec.view_names == ("X1", "X2", "X3", "X4", "X5", "X6")
+    for found, view in zip(split.arrays, views.values(), strict=True):
+        np.testing.assert_array_equal(found, view)
+    np.testing.assert_array_equal(split.labels, np.repeat(np.arange(10), 200))
