@@ -80,7 +80,7 @@ def open_run(
             )
         method: Any = config.method
         config = dataclasses.replace(config, method=dataclasses.replace(method, evaluate=network))
-    devices = 1 if config.examples % jax.device_count() else -1
+    devices = 1 if config.examples % (jax.device_count() * (config.train.group or 1)) else -1
     config = dataclasses.replace(config, mesh=Mesh(data=devices))
     if not (workdir / "checkpoints").is_dir():
         raise ValueError(
