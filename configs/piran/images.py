@@ -85,7 +85,9 @@ def domainnet() -> Config:
 get_config = imagenet1k
 
 
-def _small(real: Config, source: data.Synthetic, views: Views, train: Train, protocol: evaluation.Evaluation) -> Config:
+def _small(
+    real: Config, source: data.Synthetic, views: Views, train: Train, protocol: evaluation.Evaluation
+) -> Config:
     head = dataclasses.replace(models.piran_head(), hidden=16, out=8)
     return dataclasses.replace(
         real,
@@ -120,7 +122,9 @@ def smoke_domainnet() -> Config:
     real = domainnet()
     return _small(
         real,
-        data.Synthetic(domains=data.DOMAINS, classes=20, classes_per_draw=16, examples=512, sizes="different"),
+        data.Synthetic(
+            domains=data.DOMAINS, classes=20, classes_per_draw=16, examples=512, sizes="different"
+        ),
         Views(k=5, policy=augment.simclr(image_size=32)),
         dataclasses.replace(real.train, steps=2, log_every=1),
         evaluation.Domains(linear=_SMALL_LINEAR),

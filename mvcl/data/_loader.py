@@ -150,7 +150,11 @@ def batches(
             read = [example(index, first + place, epoch, step) for place in range(rows)]
             mine = np.asarray([row for row, _ in read], np.int32)
             examples = [arrays for _, arrays in read]
-        batch = {"labels": split.labels_of(mine, epoch), "index": mine, "epoch": np.full(rows, epoch, np.int32)}
+        batch = {
+            "labels": split.labels_of(mine, epoch),
+            "index": mine,
+            "epoch": np.full(rows, epoch, np.int32),
+        }
         return batch | reader.batch(mine, examples)
 
     def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:

@@ -39,7 +39,7 @@ def channel_probe(
     test: tuple[np.ndarray, np.ndarray],
     *,
     num_classes: int,
-    options: ChannelProbe = ChannelProbe(),  # noqa: B008 - frozen
+    options: ChannelProbe = ChannelProbe(),
     seed: int | tuple[int, ...] = 0,
 ) -> float:
     """Balanced test accuracy of a linear combination of channels and a linear classifier, trained together.
@@ -216,8 +216,8 @@ class Channels(Evaluation):
                     )
                 )
             how = (
-                f"balanced test accuracy of a linear combination of {channels} channels and a linear classifier, trained "
-                f"by AdamW for at most {self.probe.epochs} epochs on the labels of each of {classes} classes, stopped "
+                f"balanced test accuracy of a linear combination of {channels} channels and a linear classifier, "
+                f"trained by AdamW for at most {self.probe.epochs} epochs on these labels of {classes} classes, stopped "
                 f"early on as many of held-out subjects, mean and standard deviation of {self.draws} draws (seed "
                 f"{self.seed}), {len(answers)} test rows"
             )
@@ -236,4 +236,6 @@ class Channels(Evaluation):
     def _some(self, labels: np.ndarray, count: int, draw: int) -> np.ndarray:
         """At most `count` rows of each class."""
         rng = np.random.default_rng((self.seed, draw, 2))
-        return np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:count] for c in np.unique(labels)])
+        return np.concatenate(
+            [rng.permutation(np.flatnonzero(labels == c))[:count] for c in np.unique(labels)]
+        )

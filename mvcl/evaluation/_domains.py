@@ -113,7 +113,9 @@ def merged(transfers: Sequence[Transfer]) -> Transfer:
     """
     targets = [transfer.targets[0] for transfer in transfers]
     if any(len(transfer.targets) != 1 for transfer in transfers) or len(set(targets)) < len(targets):
-        raise ValueError(f"each run must test on one domain, another than the others, got {', '.join(targets)}")
+        raise ValueError(
+            f"each run must test on one domain, another than the others, got {', '.join(targets)}"
+        )
     for transfer in transfers:
         if set(transfer.domains) | set(transfer.targets) != set(transfers[0].domains) | set(targets[:1]):
             raise ValueError(

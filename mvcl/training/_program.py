@@ -334,7 +334,9 @@ def _in_groups(of_views: methods.OfViews, group: int | None) -> methods.OfViews:
     def mean(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
         places = {name: _rows_axis(name, x) for name, x in extra.items()}
         whole = {name: x for name, x in extra.items() if places[name] is None}
-        split = {name: _cut(x, axis, group) for name, x in extra.items() if (axis := places[name]) is not None}
+        split = {
+            name: _cut(x, axis, group) for name, x in extra.items() if (axis := places[name]) is not None
+        }
 
         def of_group(given: tuple[jax.Array, dict[str, jax.Array]]) -> tuple[jax.Array, methods.Measures]:
             return of_views(given[0], **given[1], **whole)

@@ -130,7 +130,9 @@ def test_raises_when_a_class_may_be_its_own_negative(tmp_path, rng):
         mesh=training.Mesh(data=1),
         evaluation=evaluation.Domains(),
     )
-    with pytest.raises(ValueError, match=r"6, of which 6 are compared.*--train.group to a number that divides 3"):
+    with pytest.raises(
+        ValueError, match=r"6, of which 6 are compared.*--train.group to a number that divides 3"
+    ):
         training.prepare(config)
     training.prepare(dataclasses.replace(config, train=dataclasses.replace(config.train, group=3)))
     with pytest.raises(ValueError, match=r"classes_per_draw must be .* at most the 3 classes .* got 4"):

@@ -42,9 +42,7 @@ def test_cost_scale_of_algorithm_2(x64, rng, k):
 
     expected, _ = matching_gap(z, epsilon, printed)
     scale = (2 * k / (k - 1)) ** 2
-    value, out = m3g_with_status(
-        z, epsilon=epsilon, cost_scale=scale, tolerance=1e-12, max_iterations=5000
-    )
+    value, out = m3g_with_status(z, epsilon=epsilon, cost_scale=scale, tolerance=1e-12, max_iterations=5000)
     np.testing.assert_allclose(value, expected, rtol=1e-9)
     np.testing.assert_allclose(value, scale * m3g(z, epsilon / scale, tolerance=1e-12, max_iterations=5000))
     np.testing.assert_allclose(out.epsilon, epsilon)

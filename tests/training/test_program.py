@@ -157,7 +157,9 @@ def test_raises_on_groups_that_do_not_divide(tiny):
     for group in (1, 5):
         with pytest.raises(ValueError, match=rf"train.group must .* batch of 32 examples, got {group}"):
             training.prepare(with_group(group))
-    with pytest.raises(ValueError, match=r"train.group must divide the 8 examples of a device's batch, got 16"):
+    with pytest.raises(
+        ValueError, match=r"train.group must divide the 8 examples of a device's batch, got 16"
+    ):
         training.prepare(with_group(16, devices=4))
 
 
@@ -251,7 +253,9 @@ def test_schedules_end_at_their_end_values():
     np.testing.assert_allclose(float(rate(10)), 0.8)  # two epochs of warm-up are shortened to half the run
     adam = dataclasses.replace(optimizer, scaling="sqrt")
     _, rate = _optimizers.build(adam, examples=64, steps=100, steps_per_epoch=10)
-    np.testing.assert_allclose([float(rate(20)), float(rate(100))], [0.2, 0.05])  # half of it for a quarter of 256
+    np.testing.assert_allclose(
+        [float(rate(20)), float(rate(100))], [0.2, 0.05]
+    )  # half of it for a quarter of 256
 
 
 @pytest.mark.parametrize(
