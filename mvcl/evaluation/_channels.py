@@ -217,7 +217,7 @@ class Channels(Evaluation):
                 )
             how = (
                 f"balanced test accuracy of a linear combination of {channels} channels and a linear classifier, "
-                f"trained by AdamW for at most {self.probe.epochs} epochs on these labels of {classes} classes, stopped "
+                f"trained by AdamW for at most {self.probe.epochs} epochs on labels of {classes} classes, stopped "
                 f"early on as many of held-out subjects, mean and standard deviation of {self.draws} draws (seed "
                 f"{self.seed}), {len(answers)} test rows"
             )
