@@ -84,7 +84,7 @@ def smoke() -> Config:
         encoder=models.ResNet(depth=18, width=4, initial="kaiming_uniform"),
         train=dataclasses.replace(real.train, steps=4, batch_size=8, log_every=1),
         evaluation=evaluation.Classification(
-            linear=dataclasses.replace(real.evaluation.linear, batch_size=32, epochs=2)
+            linear=evaluation.LinearProbe(reference_batch=256, batch_size=32, epochs=2)
         ),
     )
 
