@@ -9,6 +9,7 @@ k-NN and linear accuracy of the frozen encoder on test images. A trial is one ru
 
 import argparse
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,11 +67,24 @@ def config_of(name: str, seed: int, path: Path, epochs: float) -> Config:
     )
 
 
+def check_cifar10(splits: Mapping[str, data.Split]) -> None:
+    """Raise `ValueError` for anything but CIFAR-10, which the page and the published numbers are about."""
+    for name, each in (("train", 5_000), ("test", 1_000)):
+        split = splits[name]
+        counts = np.bincount(split.labels, minlength=1)
+        if split.spec.shapes != ((32, 32, 3),) or len(counts) != 10 or (counts != each).any():
+            raise ValueError(
+                f"--data must be CIFAR-10, {each:,} {name} images of 32x32x3 in each of 10 classes, got {len(split):,} "
+                f"of {split.spec.shapes[0]} in {len(counts)} classes of {counts.min():,} to {counts.max():,}"
+            )
+
+
 def part_of(source: Path, folder: Path, train: int, test: int) -> Path:
-    """The first images of both splits, decoded once into the folder."""
+    """The first images of both splits of CIFAR-10, decoded once into the folder."""
+    splits = data.Arrays(path=str(source)).open()
+    check_cifar10(splits)
     path = folder / f"part_{train}_{test}.npz"
     if not path.is_file():
-        splits = data.Arrays(path=str(source)).open()
         arrays: dict[str, np.ndarray] = {"class_names": np.asarray(splits["train"].class_names)}
         for name, count in (("train", train), ("test", test)):
             split = splits[name]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,17 @@ def test_evaluate_embed_export_report(trained, tmp_path, capsys):
     assert run("embed", trained, "--split", "test", "--out", tmp_path / "z.npz") == 0
     with np.load(tmp_path / "z.npz", allow_pickle=False) as z:
         assert z["features"].shape == (360, 8)
+    capsys.readouterr()
+    options = ("--views", 3, "--output", "head", "--out", tmp_path / "views.npz")
+    assert run("embed", trained, *options) == 0
+    said = capsys.readouterr().out
+    assert "features 360 x 3 x" in said
+    assert "alignment" in said
+    measures = {m["name"]: m["value"] for m in json.loads((tmp_path / "views.json").read_text())}
+    with np.load(tmp_path / "views.npz", allow_pickle=False) as z:
+        assert 1 <= measures["rank"] <= z["features"].shape[2]
+        assert not np.allclose(z["features"][:, 0], z["features"][:, 1])
+    assert run("embed", trained, "--views", -1) == 2
     assert run("export", trained, "--out", tmp_path / "encoder.safetensors") == 0
     assert sum(x.size for x in load_file(tmp_path / "encoder.safetensors").values()) > 300
     assert run("report", trained, trained, "--out", tmp_path / "two.html") == 0
@@ -293,3 +305,46 @@ def test_run_with_own_code_is_opened_with_its_config_file_only(tmp_path, capsys)
         assert run(command, workdir, *options) == 2
         assert "--config own.py" in capsys.readouterr().err
         assert run(command, workdir, "--config", file, *options) == 0
+
+
+COST = """
+from functools import partial
+
+import jax.numpy as jnp
+
+from mvcl import augment, data, evaluation, losses, models
+from mvcl.training import Checkpoint, Config, Mesh, Train, Views
+
+def spread(points):  # the sum of the squared distances to the first view
+    return jnp.sum((points - points[:1]) ** 2)
+
+def get_config():
+    return Config(
+        data=data.Digits(), views=Views(k=3, policy=augment.digits()), encoder=models.MLP(widths=(8,)),
+        head=models.MLPHead(out=4), objective=partial(losses.m3g, epsilon=0.5, cost=spread),
+        train=Train(steps=2, batch_size=16, group=4, evaluate_every=0, log_every=1), mesh=Mesh(data=1),
+        checkpoint=Checkpoint(every_steps=1), evaluation=evaluation.Classification(draws=1),
+    )
+"""
+
+
+def test_cost_of_a_config_file_trains_saves_and_resumes(tmp_path, capsys):
+    file, workdir = tmp_path / "own_cost.py", tmp_path / "run"
+    file.write_text(COST)
+    assert run("train", file, "--workdir", workdir, "--objective.epsilon", "0.4") == 0
+    saved = json.loads((workdir / "config.json").read_text())["objective"]
+    assert saved["epsilon"] == 0.4
+    assert saved["cost"]["_function"] == "own_cost.py:spread"
+    first = (workdir / "metrics.jsonl").read_text()
+    shutil.rmtree(workdir / "checkpoints" / "2")
+    assert run("train", file, "--workdir", workdir, "--objective.epsilon", "0.4") == 0
+    assert "resum" in "".join(capsys.readouterr())
+    rows = [
+        json.loads(line)
+        for text in (first, (workdir / "metrics.jsonl").read_text())
+        for line in text.splitlines()
+    ]
+    assert len({row["loss"] for row in rows if row["step"] == 2 and "loss" in row}) == 1
+    assert run("evaluate", workdir) == 2
+    assert "--config own_cost.py" in capsys.readouterr().err
+    assert run("evaluate", workdir, "--config", file) == 0

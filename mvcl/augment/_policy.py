@@ -12,6 +12,8 @@ from typing import Any
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR_STD = (0.2023, 0.1994, 0.2010)
 
 
 # Pairs of positive numbers -> their upper bound.
@@ -34,6 +36,9 @@ class Policy:
     """Smallest and largest area of a random crop, as a share of the image's."""
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Smallest and largest width / height of a random crop."""
+    crop_padding: int = 0
+    """Reflect the borders by this many pixels and crop the image's size at a random place, instead of crop_scale and
+    crop_ratio; 0: random resized crops."""
     center_fraction: float = 0.875
     """Side of the central crop, as a share of the image's shorter side."""
     flip_probability: float = 0.5
@@ -44,6 +49,8 @@ class Policy:
     """RandAugment magnitude, 0 to 30 as torchvision counts; the 9 of 10 of Cubuk's code and of timm is 27."""
     rand_augment_deviation: float = 0.0
     """Standard deviation of the magnitude, drawn for each operation and clipped to [0, 30]; timm's 0.5 is 1.5."""
+    rand_augment_probability: float = 1.0
+    """Probability of RandAugment, all its operations together."""
     jitter_probability: float = 0.8
     """Probability of changing brightness, contrast, saturation and hue, in random order."""
     brightness: float = 0.0
@@ -76,11 +83,12 @@ class Policy:
     """Smallest and largest area of that rectangle, as a share of the view's."""
 
     def __post_init__(self) -> None:
-        for name in ("flip", "jitter", "grayscale", "blur", "solarise", "erase"):
+        for name in ("flip", "rand_augment", "jitter", "grayscale", "blur", "solarise", "erase"):
             probability = getattr(self, f"{name}_probability")
             if not 0 <= probability <= 1:
                 raise ValueError(f"{name}_probability must be in [0, 1], got {probability}")
-        for name in ("brightness", "contrast", "saturation", "rand_augment_ops", "rand_augment_deviation"):
+        not_negative = ("brightness", "contrast", "saturation", "crop_padding")
+        for name in (*not_negative, "rand_augment_ops", "rand_augment_deviation"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         for name, low, high in _RANGES:
@@ -180,6 +188,16 @@ def moco_v2(image_size: int = 224, **overrides: Any) -> Policy:
     )
 
 
+def dsf(image_size: int = 32, **overrides: Any) -> Policy:
+    """Jeon 2025 (arXiv 2507.06560, Section 5.1): MoCo v2's policy after RandAugment.
+
+    The strengths are those of the authors' code for CIFAR, which applies two operations of magnitude 9 to every second
+    view and normalises with CIFAR-10's mean and deviation.
+    """
+    published = {"rand_augment_ops": 2, "rand_augment_probability": 0.5, "mean": CIFAR_MEAN, "std": CIFAR_STD}
+    return moco_v2(image_size, **{**published, **overrides})
+
+
 def evaluation(image_size: int = 224, **overrides: Any) -> Policy:
     """Deterministic: the central 7/8 of the shorter side, resized (224 of 256 in the papers). Named `eval`.
 
@@ -217,6 +235,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "byol_global1": byol_global1,
     "byol_global2": byol_global2,
     "moco_v2": moco_v2,
+    "dsf": dsf,
     "eval": evaluation,
     "digits": digits,
 }

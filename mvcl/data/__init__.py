@@ -12,7 +12,7 @@ from mvcl.data._digits_views import DigitsViews
 from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
 from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
 from mvcl.data._folder import Folder
-from mvcl.data._loader import Batch, Crop, Example, Reader, batches, in_order, inputs, to_devices
+from mvcl.data._loader import Batch, Crop, Example, Reader, batches, epoch_steps, in_order, inputs, to_devices
 from mvcl.data._reading import Reading, StalledReader, watched
 from mvcl.data._registry import PREPARERS, SOURCES, folder_name
 from mvcl.data._sentiment import PrepareSentiment, Sentiment
@@ -69,6 +69,7 @@ __all__ = [
     "TransferSet",
     "batches",
     "class_list",
+    "epoch_steps",
     "expected",
     "folder_name",
     "in_memory",

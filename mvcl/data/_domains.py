@@ -113,7 +113,7 @@ class DomainNet:
     classes; compare examples within a draw, with --train.group (Piran 2024, Section 4.2 and Table A1: 16 a GPU).
     Draws and images depend on seed and epoch, not on devices. An epoch reads as many images as the training lists
     of these domains have. Classes that a training domain lacks are left out. `test` is the test list of the held-out
-    domain, and each list is a split, such as real/train.
+    domain, `seen` has the training lists of the others, and each list is a split, such as real/train.
     """
 
     path: str = ""
@@ -131,7 +131,7 @@ class DomainNet:
     """Seed for drawing classes and images."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`, and one for each list."""
+        """The splits `train`, `seen` and `test`, and one for each list."""
         if self.held_out and self.held_out not in self.domains:
             raise ValueError(
                 f"data.held_out must be one of {', '.join(self.domains)}, or empty; got {self.held_out!r}"
@@ -160,6 +160,12 @@ class DomainNet:
             np.concatenate([rows[f"{domain}/test"][1] for domain in held]),
             kept,
         )
+        if self.held_out:
+            splits["seen"] = _plain(
+                [(lists[f"{domain}/train"], rows[f"{domain}/train"][0]) for domain in seen],
+                np.concatenate([rows[f"{domain}/train"][1] for domain in seen]),
+                kept,
+            )
         splits["train"] = _train(
             [(lists[f"{domain}/train"], *rows[f"{domain}/train"]) for domain in seen],
             kept,
@@ -170,7 +176,7 @@ class DomainNet:
         return splits
 
     def expected(self) -> Outline | None:
-        """DomainNet's 345 classes, and the draws of an epoch of its cleaned lists; None for other domains or classes."""
+        """345 classes and the draws of an epoch of the cleaned lists; None for other domains or classes."""
         seen = [domain for domain in self.domains if domain != self.held_out]
         if len(self.classes) > 1 or not set(seen) <= set(_TRAINING_IMAGES) or len(seen) < 2:
             return None

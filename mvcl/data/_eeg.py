@@ -266,20 +266,27 @@ class Eeg:
     """Share of the subjects in the test split."""
     split_seed: int = 0
     """Seed for the split of subjects."""
+    standardize: Literal["recording", "window"] = "recording"
+    """What a channel is standardised over: the recording, as prepared, or the window too, to mean 0 and deviation 1."""
     transfer: str = ""
-    """A second prepared folder, opened as the splits transfer/train and transfer/test with all its channels."""
+    """A second prepared folder, opened as the splits transfer/train and transfer/test with all its channels; or a
+    format, physionet2018 or sleep_edfx, for its default output folder."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"data.test_fraction must be between 0 and 1, got {self.test_fraction}")
-        splits = _open(
-            Path(self.path or _default("physionet2018")), self.channels, self.test_fraction, self.split_seed
-        )
+        splits = self._opened(Path(self.path or _default("physionet2018")), self.channels)
         if self.transfer:
-            other = _open(Path(self.transfer), (), self.test_fraction, self.split_seed)
+            folder = _default(self.transfer) if self.transfer in CHANNELS else Path(self.transfer)
+            other = self._opened(folder, ())
             splits |= {f"transfer/{name}": split for name, split in other.items()}
         return splits
+
+    def _opened(self, directory: Path, channels: Sequence[str]) -> dict[str, Split]:
+        return _open(
+            directory, channels, self.test_fraction, self.split_seed, windowed=self.standardize == "window"
+        )
 
     def expected(self) -> Outline:
         """Outline of the prepared PhysioNet 2018: about 900 windows for each of 795 training subjects."""
@@ -288,11 +295,13 @@ class Eeg:
         return Outline(795 * 900, len(STAGES), spec)
 
 
-def _default(format: Format) -> Path:
+def _default(format: str) -> Path:
     return Path(data_root(None)) / f"mvcl_eeg_{format}"
 
 
-def _open(directory: Path, channels: Sequence[str], test_fraction: float, seed: int) -> dict[str, Split]:
+def _open(
+    directory: Path, channels: Sequence[str], test_fraction: float, seed: int, *, windowed: bool
+) -> dict[str, Split]:
     prepared = _shards.open_prepared(directory, "eeg")
     there = list(prepared.settings["channels"])
     _check_channels(channels, there, str(directory))
@@ -314,12 +323,19 @@ def _open(directory: Path, channels: Sequence[str], test_fraction: float, seed: 
     def split(rows: np.ndarray) -> Split:
         def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
             window = np.frombuffer(prepared.read(int(rows[row])), "<f2").reshape(len(there), length)
-            return tuple(window[picked].astype(np.float32))
+            signals = window[picked].astype(np.float32)
+            return tuple(_standardized(signals) if windowed else signals)
 
         spec = ExampleSpec(((length,),) * len(names), names, given=True)
         return Split(labels[rows], STAGES, spec, read, groups=groups[rows])
 
     return {"train": split(np.flatnonzero(~test)), "test": split(np.flatnonzero(test))}
+
+
+def _standardized(signals: np.ndarray) -> np.ndarray:
+    """Mean 0 and deviation 1 (divisor of one less than the samples) of each row; a constant one becomes 0."""
+    deviation = signals.std(1, ddof=1, keepdims=True)
+    return (signals - signals.mean(1, keepdims=True)) / np.where(deviation > 0, deviation, 1)
 
 
 def _recordings(source: Path, format: str) -> list[str]:

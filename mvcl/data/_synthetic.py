@@ -43,7 +43,7 @@ class Synthetic:
     """Number of subjects or speakers per split; none is in two splits. 0: none."""
     domains: tuple[str, ...] = ()
     """Names of image domains: a training example is then one image of a class from each domain except the last;
-    `test` is the last domain; DOMAIN/train and DOMAIN/test are splits too."""
+    `test` is the last domain, `seen` the training images of the others; DOMAIN/train and DOMAIN/test are splits too."""
     classes_per_draw: int | None = None
     """With `domains`, different classes among as many consecutive training examples, drawn every epoch, as in the
     source `domainnet`; None: all classes."""
@@ -140,7 +140,16 @@ class Synthetic:
             seed=self.seed,
             read=read,
         )
-        return {"train": train, "test": splits[f"{self.domains[-1]}/test"], **splits}
+        whole = self._joined(seen, names)
+        return {"train": train, "seen": whole, "test": splits[f"{self.domains[-1]}/test"], **splits}
+
+    def _joined(self, parts: list[Split], names: tuple[str, ...]) -> Split:
+        """The examples of several splits."""
+        labels = np.concatenate([split.labels for split in parts])
+        size = len(parts[0])
+        return Split(
+            labels, names, parts[0].spec, lambda row, epoch: parts[row // size].read(row % size, epoch)
+        )
 
     def _signal(
         self, rng: np.random.Generator, label: np.ndarray, shape: tuple[int, ...], view: int

@@ -7,33 +7,54 @@ with _extras.needed("train", by="mvcl.evaluation"):
     import optax  # noqa: F401
     import PIL  # noqa: F401
 
+from mvcl.evaluation._channels import ChannelProbe, Channels, channel_probe
 from mvcl.evaluation._clustering import Clustering, cluster_scores, svm_accuracy, view_features
-from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
+from mvcl.evaluation._domains import (
+    Domains,
+    Transfer,
+    domain_transfer,
+    merged,
+    transfer_heat_map,
+    transfer_table,
+)
+from mvcl.evaluation._embeddings import embedding_measures
 from mvcl.evaluation._encode import encode
 from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
 from mvcl.evaluation._protocols import Classification, Evaluation
 from mvcl.evaluation._registry import EVALUATIONS
-from mvcl.evaluation._regression import Regression, regression_measures, ridge, sentiment_regression
+from mvcl.evaluation._regression import (
+    MaeProbe,
+    Regression,
+    mae_probe,
+    regression_measures,
+    ridge,
+    sentiment_regression,
+)
 from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
 
 __all__ = [
     "EVALUATIONS",
     "Augmented",
+    "ChannelProbe",
+    "Channels",
     "Classification",
     "Clustering",
     "Domains",
     "Evaluation",
     "LinearProbe",
+    "MaeProbe",
     "Predictions",
     "Probe",
     "Regression",
     "Result",
     "Transfer",
+    "channel_probe",
     "cluster_scores",
     "domain_transfer",
     "draw_labels",
+    "embedding_measures",
     "encode",
     "evaluate_features",
     "evaluation_table",
@@ -41,6 +62,8 @@ __all__ = [
     "fit_logistic",
     "fit_probe",
     "linear_probe",
+    "mae_probe",
+    "merged",
     "regression_measures",
     "ridge",
     "sentiment_regression",

@@ -1,6 +1,6 @@
 """Transfer between domains: classifiers trained on one domain, or on all others, and tested on another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,49 +8,56 @@ import numpy as np
 
 from mvcl.evaluation._probe import PENALTIES, fit_probe
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
+from mvcl.evaluation._sgd_probe import Augmented, Batches, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._table import Result
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Test accuracies between S domains."""
+    """Test accuracies from S training domains to T test domains."""
 
     domains: tuple[str, ...]
-    """The S domain names, in the order of rows and columns."""
+    """The S training domains, in the order of the rows."""
+    targets: tuple[str, ...]
+    """The T test domains, in the order of the columns."""
     one: np.ndarray
-    """(S, S): trained on the row's domain, tested on the column's; the diagonal is within-domain accuracy."""
+    """(S, T): trained on the row's domain, tested on the column's; within-domain accuracy where they are the same."""
     rest: np.ndarray
-    """(S,): trained on all other domains together, tested on this one."""
+    """(T,): trained on all training domains but this one together, tested on this one."""
 
-    def results(self) -> list[Result]:
-        """The means over domains and the entry of each domain, as results of an evaluation table."""
-        s = len(self.domains)
-        between = self.one[~np.eye(s, dtype=bool)]
+    @property
+    def transfers(self) -> np.ndarray:
+        """(S, T) bool: whether row and column are different domains."""
+        return np.asarray([[row != column for column in self.targets] for row in self.domains])
+
+    def results(self, how: str = "linear probe", suffix: str = "") -> list[Result]:
+        """The means over domains and each entry, as results of an evaluation table.
+
+        Args:
+          how: the classifier in words.
+          suffix: appended to the names of the results.
+        """
+        seen = len(self.domains) - (self.targets[0] in self.domains)
+        whole = f"the {seen} other" if set(self.targets) <= set(self.domains) else f"the {seen} training"
+        to = ", ".join(self.targets)
         found = [
-            Result(
-                f"{s - 1} to 1",
-                float(self.rest.mean()),
-                None,
-                f"linear probe on {s - 1} domains, tested on the held-out one, mean over {s}",
-            ),
-            Result(
-                "1 to 1",
-                float(between.mean()),
-                None,
-                f"linear probe on one domain, tested on another, mean over {len(between)} ordered pairs",
-            ),
-            Result(
-                "within",
-                float(np.diag(self.one).mean()),
-                None,
-                f"linear probe on one domain, tested on its own test split, mean over {s}",
-            ),
+            (f"{seen} to 1", self.rest.mean(), f"{how} on {whole} domains together, tested on {to}"),
+            ("1 to 1", self.one[self.transfers].mean(), f"{how} on one other domain, tested on {to}, mean"),
         ]
-        for name, value in zip(self.domains, self.rest):
-            found.append(
-                Result(f"to {name}", float(value), None, f"linear probe on the {s - 1} other domains")
-            )
-        return found
+        within = self.one[~self.transfers].mean() if not self.transfers.all() else np.nan
+        if not np.isnan(within):
+            found.append(("within", within, f"{how} on one domain, tested on its own test split, mean"))
+        if len(self.targets) > 1:
+            found += [
+                (f"to {name}", value, f"{how} on {whole} domains together")
+                for name, value in zip(self.targets, self.rest)
+            ]
+        else:
+            found += [
+                (f"{name} to {to}", value, f"{how} on one domain")
+                for name, value in zip(self.domains, self.one[:, 0])
+            ]
+        return [Result(f"{name}{suffix}", float(value), None, line) for name, value, line in found]
 
 
 def domain_transfer(
@@ -61,72 +68,107 @@ def domain_transfer(
     seed: int = 0,
     penalties: Sequence[float] = PENALTIES,
 ) -> Transfer:
-    """Linear probes from one domain to another, and from all other domains to one. Piran 2024, Section 5.2.
+    """Linear probes from one domain to another, and from all others to one. Piran 2024, Section 4.2 and Appendix B.
 
-    Each of the 2 S classifiers is that of `linear_probe`, with its penalty chosen on held-out rows of its training
-    domains; no data of the test domain are used.
+    The paper tests on the domain that pre-training has not seen: `test` then has that domain, and `train` the others.
+    Each classifier is that of `linear_probe`, with its penalty chosen on held-out rows of its training domains; no
+    data of the test domain are used.
 
     Args:
       train: domain name to (n_s, d) features and (n_s,) labels of its training split.
-      test: the same for the test splits.
+      test: the same for the test splits; a domain or several, in `train` or not.
       num_classes: number of classes, the same in all domains.
       seed: of the held-out rows.
       penalties: candidates, each >= 0.
 
     Returns:
-      The (S, S) and the (S,) accuracies.
+      The (S, T) and the (T,) accuracies.
 
     Raises:
-      ValueError: fewer than two domains, or different domains in train and test.
+      ValueError: there are fewer than two training domains, or no test domain.
     """
-    domains = tuple(train)
-    if len(domains) < 2 or set(domains) != set(test):
+    if len(train) < 2 or not test:
         raise ValueError(
-            f"train and test must have the same domains, at least two, got {sorted(train)} and {sorted(test)}"
+            f"train must have at least two domains and test at least one, got {sorted(train)} and {sorted(test)}"
         )
-    one, rest = np.zeros((len(domains), len(domains))), np.zeros(len(domains))
-    for i, name in enumerate(domains):
+    one, rest = np.zeros((len(train), len(test))), np.zeros(len(test))
+    for i, name in enumerate(train):
         probe = fit_probe(*train[name], num_classes=num_classes, seed=seed, penalties=penalties)
-        one[i] = [probe.accuracy(*test[other]) for other in domains]
-        others = [train[other] for other in domains if other != name]
+        one[i] = [probe.accuracy(*rows) for rows in test.values()]
+    for j, (name, rows) in enumerate(test.items()):
+        others = [train[other] for other in train if other != name]
         features, labels = (np.concatenate(arrays) for arrays in zip(*others))
         probe = fit_probe(features, labels, num_classes=num_classes, seed=seed, penalties=penalties)
-        rest[i] = probe.accuracy(*test[name])
-    return Transfer(domains, one, rest)
+        rest[j] = probe.accuracy(*rows)
+    return Transfer(tuple(train), tuple(test), one, rest)
+
+
+def merged(transfers: Sequence[Transfer]) -> Transfer:
+    """The matrix of several runs, each of which holds another domain out and tests on it: (S, S), (S,).
+
+    The diagonal is NaN: no run trains a classifier on the domain that it holds out. Piran 2024, Figures 2 and A1.
+
+    Raises:
+      ValueError: a run has several test domains, or two runs the same, or their domains do not fit together.
+    """
+    targets = [transfer.targets[0] for transfer in transfers]
+    if any(len(transfer.targets) != 1 for transfer in transfers) or len(set(targets)) < len(targets):
+        raise ValueError(
+            f"each run must test on one domain, another than the others, got {', '.join(targets)}"
+        )
+    for transfer in transfers:
+        if set(transfer.domains) | set(transfer.targets) != set(transfers[0].domains) | set(targets[:1]):
+            raise ValueError(
+                f"the runs must have the same domains, got {', '.join(transfer.domains + transfer.targets)} and "
+                f"{', '.join(transfers[0].domains + transfers[0].targets)}"
+            )
+    names = sorted({*transfers[0].domains, targets[0]})
+    one, rest = np.full((len(names), len(targets)), np.nan), np.zeros(len(targets))
+    for j, transfer in enumerate(transfers):
+        for name, value in zip(transfer.domains, transfer.one[:, 0]):
+            one[names.index(name), j] = value
+        rest[j] = transfer.rest[0]
+    return Transfer(tuple(names), tuple(targets), one, rest)
 
 
 def transfer_table(transfer: Transfer) -> str:
     """Markdown table in per cent: rows are training domains, columns test domains, plus the row of all others.
 
-    The diagonal, which is not transfer, is in brackets.
+    What is within a domain, which is not transfer, is in brackets; "-" is not measured.
     """
-    names = transfer.domains
-    lines = ["| trained on | " + " | ".join(names) + " |", "| --- |" + " ---: |" * len(names)]
-    for i, name in enumerate(names):
-        cells = [f"({v:.1%})" if i == j else f"{v:.1%}" for j, v in enumerate(transfer.one[i])]
+    lines = [
+        "| trained on | " + " | ".join(transfer.targets) + " |",
+        "| --- |" + " ---: |" * len(transfer.targets),
+    ]
+    for name, values, between in zip(transfer.domains, transfer.one, transfer.transfers):
+        cells = [f"{v:.1%}" if other else f"({v:.1%})" for v, other in zip(values, between)]
+        cells = ["-" if np.isnan(v) else cell for v, cell in zip(values, cells)]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines.append("| all others | " + " | ".join(f"{v:.1%}" for v in transfer.rest) + " |")
     return "\n".join(lines)
 
 
 def transfer_heat_map(transfer: Transfer, file: Path) -> None:
-    """The same as an SVG heat map; the colour range is that of the transfers, the diagonal is grey."""
+    """The same as an SVG heat map; the colour range is that of the transfers, what is within a domain is grey."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    s = len(transfer.domains)
+    s, t = transfer.one.shape
     values = np.concatenate([transfer.one, transfer.rest[None]])
-    shown = np.ma.masked_array(values, np.eye(s + 1, s, dtype=bool))
+    within = np.concatenate([~transfer.transfers, np.zeros((1, t), bool)])
+    shown = np.ma.masked_array(values, within | np.isnan(values))
     with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(1.6 + 0.75 * s, 1.2 + 0.6 * s), layout="constrained")
+        figure = Figure(figsize=(2.4 + 0.75 * t, 1.2 + 0.6 * s), layout="constrained")
         axes = figure.subplots()
         axes.set_facecolor("0.85")
         picture = axes.imshow(shown, cmap="viridis", aspect="auto")
         middle = (float(shown.min()) + float(shown.max())) / 2
         for (i, j), value in np.ndenumerate(values):
-            dark = i != j and value < middle
+            if np.isnan(value):
+                continue
+            dark = not within[i, j] and value < middle
             axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", color="w" if dark else "k")
-        axes.set_xticks(range(s), transfer.domains, rotation=30, ha="right")
+        axes.set_xticks(range(t), transfer.targets, rotation=30, ha="right")
         axes.set_yticks(range(s + 1), [*transfer.domains, "all others"])
         axes.set(xlabel="tested on", ylabel="trained on", title="Test accuracy, %")
         figure.colorbar(picture)
@@ -135,34 +177,129 @@ def transfer_heat_map(transfer: Transfer, file: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Domains(Evaluation):
-    """Linear probes from one domain to another, and from all others to one; a table and a heat map of the matrix.
+    """Linear probes from one training domain to the held-out one, and from all of them together; as a table.
 
-    Needs splits DOMAIN/train and DOMAIN/test.
+    Needs splits DOMAIN/train and DOMAIN/test, and `train` whose views are named after its domains. Where pre-training
+    holds no domain out, every domain is tested by the classifiers of the others.
     """
 
+    linear: LinearProbe | None = None
+    """Train the classifiers by SGD, as in Piran 2024, Appendix B, instead of by logistic regression; of several
+    learning rates each has the one with the highest test accuracy. Needs a held-out domain and the split `seen`, the
+    training images of all others. With augmentation only the trained encoder is probed, since every epoch encodes the
+    training images again."""
+
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """Both splits of each domain, and `test` for the embedding plot."""
+        """Both splits of each domain, or with augmentation the test splits; and `test`."""
         names = tuple(name for name in available if "/" in name)
         if len(names) < 4:
             raise ValueError(
                 f"evaluation:domains needs splits DOMAIN/train and DOMAIN/test, got {', '.join(available)}"
             )
+        if self._augments:
+            names = tuple(name for name in names if name.endswith("/test"))
         return (*names, "test")
 
+    @property
+    def compared(self) -> bool:
+        """Whether an untrained encoder and the raw input are evaluated too; not with augmentation."""
+        return not self._augments
+
+    @property
+    def _augments(self) -> bool:
+        return self.linear is not None and self.linear.augment
+
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` if a split is missing."""
+        self.splits(tuple(splits))
+        if self.linear is not None and (len(self._targets(splits)) != 1 or "seen" not in splits):
+            raise ValueError(
+                "evaluation.linear needs a held-out domain (--data.held-out) and the split `seen`, got the test "
+                f"domains {', '.join(self._targets(splits))} and the splits {', '.join(splits)}"
+            )
+
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Mean test accuracies of all-others-to-one, one-to-one and within-domain, and the accuracy for each domain."""
-        return self._transfer(features, splits).results()
+        """Test accuracies of all-to-one and one-to-one, and each."""
+        if self.linear is None:
+            return self._transfer(features, splits).results()
+        if self._augments:
+            return []
+        options = self.linear
+
+        def batches(name: str, size: int, steps: int) -> Batches:
+            del steps
+            names = self._sources(splits) if name == "seen" else [name.removesuffix("/train")]
+            x = np.concatenate([features[f"{source}/train"] for source in names])
+            y = np.concatenate([splits[f"{source}/train"].labels for source in names])
+            return shuffled(x, y, batch_size=size, epochs=options.epochs, seed=self.seed)
+
+        return self._probed(options, batches, features, splits)
+
+    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
+        """The accuracies of SGD with augmentation."""
+        options = self.linear
+        if options is None or not options.augment:
+            return []
+
+        def batches(name: str, size: int, steps: int) -> Batches:
+            padding = options.crop_padding
+            return augmented(name, batch_size=size, steps=steps, seed=self.seed, crop_padding=padding)
+
+        return self._probed(options, batches, features, splits)
 
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
-        """Write the matrix as domains.md and domains.svg."""
+        """Write the accuracies of logistic regression as domains.md and domains.svg."""
+        if self.linear is not None:
+            return
         transfer = self._transfer(features, splits)
         (workdir / "domains.md").write_text(transfer_table(transfer) + "\n")
         transfer_heat_map(transfer, workdir / "domains.svg")
 
+    def _sources(self, splits: Splits) -> list[str]:
+        """The domains of pre-training."""
+        return list(splits["train"].spec.view_names)
+
+    def _targets(self, splits: Splits) -> list[str]:
+        """The domains that pre-training has not seen; all, if there is none."""
+        names = [name.removesuffix("/test") for name in splits if name.endswith("/test")]
+        sources = self._sources(splits)
+        return [name for name in names if name not in sources] or names
+
     def _transfer(self, features: Arrays, splits: Splits) -> Transfer:
-        domains = [name.removesuffix("/train") for name in features if name.endswith("/train")]
-        train, test = (
-            {d: (features[f"{d}/{part}"], splits[f"{d}/{part}"].labels) for d in domains}
-            for part in ("train", "test")
+        def rows(domain: str, part: str) -> tuple[np.ndarray, np.ndarray]:
+            name = f"{domain}/{part}"
+            return features[name], splits[name].labels
+
+        return domain_transfer(
+            {domain: rows(domain, "train") for domain in self._sources(splits)},
+            {domain: rows(domain, "test") for domain in self._targets(splits)},
+            num_classes=len(splits["test"].class_names),
+            seed=self.seed,
         )
-        return domain_transfer(train, test, num_classes=len(splits["test"].class_names), seed=self.seed)
+
+    def _probed(
+        self,
+        options: LinearProbe,
+        batches: Callable[[str, int, int], Batches],
+        features: Arrays,
+        splits: Splits,
+    ) -> list[Result]:
+        """The probes by SGD, one after the other; `batches` takes a split, the rows of a step and the steps."""
+        sources, (target,) = self._sources(splits), self._targets(splits)
+
+        def best(name: str) -> float:
+            rows = len(splits[name])
+            size, per_epoch = options.steps(rows)
+            found = sgd_probe(
+                batches(name, size, options.epochs * per_epoch),
+                features[f"{target}/test"],
+                splits[f"{target}/test"].labels,
+                num_classes=len(splits["test"].class_names),
+                rows=rows,
+                options=options,
+            )
+            return float(np.max(np.nan_to_num(found)))
+
+        one = np.asarray([[best(f"{source}/train")] for source in sources])
+        transfer = Transfer(tuple(sources), (target,), one, np.asarray([best("seen")]))
+        return transfer.results(options.described(len(splits["seen"])))

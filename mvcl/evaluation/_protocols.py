@@ -55,14 +55,29 @@ class LabelledSplit(Protocol):
 Splits = Mapping[str, LabelledSplit]
 
 
+def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:
+    """The names of the training and the test split of the data set `of`; empty for the run's own.
+
+    Raises:
+      ValueError: one is not available.
+    """
+    names = tuple(f"{of}/{part}" if of else part for part in ("train", "test"))
+    if not set(names) <= set(available):
+        raise ValueError(
+            f"evaluation.of = {of!r} needs the splits {' and '.join(names)}, got {', '.join(available)}"
+        )
+    return names
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Base of all protocols."""
 
     scored: ClassVar[bool] = False
     """Whether `score` may return a number."""
-    features: Literal["encoder", "head"] = "encoder"
-    """Output to evaluate: the encoder's (as in all five papers) or the projection head's."""
+    features: Literal["encoder", "head", "views"] = "encoder"
+    """Output to evaluate: the encoder's (of given views, their mean), the projection head's, or the encoder's of each
+    given view, side by side."""
     batch_size: int = 512
     """Examples encoded at once, over all devices."""
     seed: int = 0
@@ -96,6 +111,10 @@ class Evaluation:
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Name and value of the score during training, higher is better; None if there is none."""
         return None
+
+    def warnings(self, rows: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
+        """What is suspect in the rows of the table, `trained encoder` and, if compared, `raw input`; for the log."""
+        return ()
 
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
         """Write further results of the trained features to the run folder."""
@@ -137,12 +156,7 @@ class Classification(Evaluation):
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """The names of the two splits."""
-        names = tuple(f"{self.of}/{part}" if self.of else part for part in ("train", "test"))
-        if not set(names) <= set(available):
-            raise ValueError(
-                f"evaluation.of = {self.of!r} needs the splits {' and '.join(names)}, got {', '.join(available)}"
-            )
-        return names
+        return named_splits(self.of, available)
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies."""
@@ -174,7 +188,13 @@ class Classification(Evaluation):
         name, _ = self.splits(tuple(splits))
         features, splits = self._named(features, splits)
         size, per_epoch = self.linear.steps(len(splits["train"].labels))
-        batches = augmented(name, batch_size=size, steps=self.linear.epochs * per_epoch, seed=self.seed)
+        batches = augmented(
+            name,
+            batch_size=size,
+            steps=self.linear.epochs * per_epoch,
+            seed=self.seed,
+            crop_padding=self.linear.crop_padding,
+        )
         return self._probed(self.linear, batches, features["test"], splits)
 
     def _probed(

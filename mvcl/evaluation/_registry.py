@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from mvcl.evaluation._channels import Channels
 from mvcl.evaluation._clustering import Clustering
 from mvcl.evaluation._domains import Domains
 from mvcl.evaluation._predictions import Predictions
@@ -9,6 +10,7 @@ from mvcl.evaluation._protocols import Classification, Evaluation
 from mvcl.evaluation._regression import Regression
 
 EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
+    "channels": Channels,
     "classification": Classification,
     "clustering": Clustering,
     "domains": Domains,

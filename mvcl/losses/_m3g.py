@@ -67,9 +67,9 @@ def m3g(
       epsilon: positive weight of the entropy, in the unit of the cost.
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
         an ott `CostFn`, summed over the pairs of views; or a function of a (k, d) stack.
-      cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
       max_iterations: sweeps over the views at most.
+      cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
       normalize: project vectors onto the unit sphere first; zero stays zero.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
@@ -131,6 +131,7 @@ def m3g_pair(
     *,
     cost_scale: float = 1.0,
     normalize: bool = True,
+    mask: ArrayLike | None = None,
     axis_name: str | None = None,
     block_size: int | None = None,
 ) -> jax.Array:
@@ -156,6 +157,7 @@ def m3g_pair(
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, 16 for Algorithm 2.
       normalize: project vectors onto the unit sphere first; zero stays zero.
+      mask: must be None: a marginal over missing instances is not defined.
       axis_name: mesh axis over which the instances are split, inside `shard_map`.
       block_size: rows of n numbers that Sinkhorn holds at once; None decides.
 
@@ -173,6 +175,7 @@ def m3g_pair(
         max_iterations,
         cost_scale=cost_scale,
         normalize=normalize,
+        mask=mask,
         axis_name=axis_name,
         block_size=block_size,
     )

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from mvcl import losses, models
@@ -71,7 +72,7 @@ class Learner:
         measures)), where draw turns inputs into (n, k, ...) views or a tuple of k arrays (n, ...), objective is
         `of_views` of the objective over the global batch, and microbatches is None or the `Microbatches`.
       features: (parameters, statistics, inputs, output) -> (n, d) float32, with frozen statistics; the inputs are
-        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is `encoder` or `head`.
+        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is `encoder`, `head` or `views`.
       network: (parameters, statistics) -> the network that is evaluated and exported.
       dimension: length d of an embedding.
       level: (objective, (k, n, d) embeddings) -> the loss of a batch with these embeddings, for the chance level; None
@@ -83,6 +84,10 @@ class Learner:
       clusters: number of clusters that the method fits; 0 for none.
       start_from: (parameters, statistics, encoder) -> both with the encoder replaced by a trained one; None if
         unsupported.
+      last_batch: whether an epoch ends with the smaller batch of the examples that are left; otherwise they are not
+        used in that epoch.
+      restarts: (step, steps_per_epoch) -> the parts of the parameters, by their first key, whose optimiser state is
+        as new before this step. Every part then has an optimiser state of its own. None: one state, never new.
     """
 
     init: Callable[[jax.Array], tuple[Params, Statistics]]
@@ -96,6 +101,8 @@ class Learner:
     one_encoder: bool = True
     clusters: int = 0
     start_from: Callable[..., tuple[Params, Statistics]] | None = None
+    last_batch: bool = False
+    restarts: Callable[[int, int], tuple[str, ...]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -253,7 +260,8 @@ def rows(inputs: Inputs) -> int:
 def observe(network: Network, inputs: Any, output: str) -> jax.Array:
     """(n, d) features of images from a frozen network.
 
-    For given views: the mean of the features of the views that are present.
+    For given views: the mean of the features of the views that are present; with the output `views`, those of the
+    encoder side by side, (n, k d), zeros for missing views.
     """
     view = models.eval_view(network)
 
@@ -265,6 +273,9 @@ def observe(network: Network, inputs: Any, output: str) -> jax.Array:
         return features(inputs)
     views = stacked(inputs["views"])
     found = features(views.reshape((-1, *views.shape[2:]))).reshape((*views.shape[:2], -1))
+    if output == "views":
+        here = inputs.get("present", np.ones(views.shape[:2], bool))
+        return jnp.where(here[..., None], found, 0).reshape((len(views), -1))
     if "present" not in inputs:
         return found.mean(axis=1)
     present = inputs["present"]

@@ -108,7 +108,7 @@ class MultiEncoder:
 
         def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
             nets = models.eval_view(module.merge(params, statistics))
-            if output == "encoder":
+            if output != "head":
                 return fused(nets.encoder, inputs)
             whole = [lambda x, e=e, h=h: h(e(x)) for e, h in zip(nets.encoder, nets.head)]
             return fused(whole, inputs)

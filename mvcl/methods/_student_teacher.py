@@ -39,10 +39,8 @@ class StudentTeacher:
     momentum: float = 0.99
     """Decay of the teacher per step, at the start."""
     end_momentum: float = 1.0
-    """Decay at the end, reached by a half cosine."""
-    predictor: models.HeadConfig = dataclasses.field(
-        default_factory=lambda: models.MLPHead(hidden=4096, out=256, activation="gelu")
-    )
+    """Decay at the end, reached by a half cosine; Piran 2024 gives the decay at the start only."""
+    predictor: models.HeadConfig = dataclasses.field(default_factory=models.piran_head)
     """Predictor after the student's head; must keep the head's length; `none` for no predictor."""
     evaluate: Literal["online", "momentum"] = "online"
     """The encoder that is evaluated and exported: the student's (online) or the teacher's (momentum)."""

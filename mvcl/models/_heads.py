@@ -12,8 +12,24 @@ from jax.typing import DTypeLike
 from mvcl.models import _layers
 
 Activation = Literal["relu", "gelu"]
-HeadNorm = Literal["none", "batch"]
+HeadNorm = Literal["none", "batch", "layer"]
+KernelInit = Literal["lecun", "trunc_normal"]
 OutputNorm = Literal["none", "batch", "batch_no_shift", "batch_plain"]
+
+
+_INITIALIZERS = {
+    "lecun": nnx.initializers.lecun_normal(),
+    "trunc_normal": nnx.initializers.truncated_normal(0.02),
+}
+
+
+def _norm(kind: str, features: int, rngs: nnx.Rngs) -> nnx.Module | None:
+    """The normalisation of a layer's output."""
+    if kind == "none":
+        return None
+    if kind == "layer":
+        return _layers.layer_norm(features, rngs=rngs)
+    return _layers.batch_norm(features, use_scale=kind != "batch_plain", use_bias=kind == "batch", rngs=rngs)
 
 
 class MLPHeadModule(nnx.Module):
@@ -28,14 +44,17 @@ class MLPHeadModule(nnx.Module):
         linears, norms = [], []
         for index, (before, after) in enumerate(pairwise(sizes), start=1):
             kind = config.norm if index < config.layers else config.output_norm
-            linears.append(nnx.Linear(before, after, use_bias=kind == "none", dtype=dtype, rngs=rngs))
-            norms.append(
-                None
-                if kind == "none"
-                else _layers.batch_norm(
-                    after, use_scale=kind != "batch_plain", use_bias=kind == "batch", rngs=rngs
+            linears.append(
+                nnx.Linear(
+                    before,
+                    after,
+                    use_bias=kind in ("none", "layer"),
+                    dtype=dtype,
+                    kernel_init=_INITIALIZERS[config.init],
+                    rngs=rngs,
                 )
             )
+            norms.append(_norm(kind, after, rngs))
         self.linears = nnx.List(linears)
         self.norms = nnx.List(norms)
 
@@ -62,7 +81,7 @@ class IdentityHeadModule(nnx.Module):
 
 @dataclass(frozen=True)
 class MLPHead:
-    """Linear layers with an activation between them. A layer before a norm has no bias."""
+    """Linear layers with an activation between them. A layer before batch normalisation has no bias."""
 
     layers: int = 2
     """Number of linear layers."""
@@ -73,10 +92,13 @@ class MLPHead:
     activation: Activation = "relu"
     """Activation between the layers: relu or (exact) gelu."""
     norm: HeadNorm = "none"
-    """Normalisation before each activation: batch or none."""
+    """Normalisation before each activation: batch, layer or none."""
     output_norm: OutputNorm = "none"
     """Normalisation of the embedding: none, batch, batch without shift (batch_no_shift), or batch without shift and
     scale (batch_plain)."""
+    init: KernelInit = "lecun"
+    """Initial weights: normal with variance 1 / inputs (lecun), or with deviation 0.02, cut off at two deviations of it
+    (trunc_normal), as in ViT. Biases are 0."""
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> MLPHeadModule:
         """Build the head for an encoder with this number of features, computing in `dtype`; parameters are float32."""
@@ -86,6 +108,7 @@ class MLPHead:
             _layers.check_positive("hidden", self.hidden)
         _layers.check_choice("activation", self.activation, get_args(Activation))
         _layers.check_choice("norm", self.norm, get_args(HeadNorm))
+        _layers.check_choice("init", self.init, get_args(KernelInit))
         _layers.check_choice("output_norm", self.output_norm, get_args(OutputNorm))
         return MLPHeadModule(self, features, dtype=dtype, rngs=rngs)
 
@@ -108,8 +131,12 @@ def koromilas_head() -> MLPHead:
 
 
 def piran_head() -> MLPHead:
-    """Linear 4096 - GELU - Linear 256 (Piran 2024)."""
-    return MLPHead(hidden=4096, out=256, activation="gelu")
+    """Linear 4096 - LayerNorm - GELU - Linear 256, weights of deviation 0.02 (Piran 2024, Appendix A).
+
+    The text has the layers without the norm, Table A1 "head normalization LayerNorm", without its place; here it is
+    before the activation.
+    """
+    return MLPHead(hidden=4096, out=256, activation="gelu", norm="layer", init="trunc_normal")
 
 
 def moco_v2_head() -> MLPHead:

@@ -1,15 +1,12 @@
 """Fine-tuning: the supervised method, starting from the encoder of a run."""
 
-import dataclasses
 from pathlib import Path
-
-import numpy as np
 
 from mvcl import augment, data, evaluation, methods, models
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._load import load
 from mvcl.training._optimizers import Sgd
-from mvcl.training._train import train
+from mvcl.training._seeds import train_seeds
 
 
 def finetune_config(
@@ -58,11 +55,11 @@ def finetune_config(
 def finetune(
     config: Config, folder: Path, seeds: int = 3, *, reference: Config | None = None
 ) -> list[evaluation.Result]:
-    """Train a config once per seed, each in its own folder, and average the results.
+    """Fine-tune once per seed, each in its own folder, and average the results.
 
     Args:
       config: from `finetune_config`; its train.seed is the first seed.
-      folder: parent of the run folders `seed0`, `seed1`, ...; existing runs are resumed, finished ones are read.
+      folder: parent of the run folders, as for `train_seeds`.
       seeds: number of runs.
       reference: a config with the functions and classes of the user's own that the pretrained run uses.
 
@@ -72,17 +69,4 @@ def finetune(
     Raises:
       ValueError: as `train`, or seeds is less than 1.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}")
-    found = []
-    for seed in range(config.train.seed, config.train.seed + seeds):
-        of_seed = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
-        found.append(train(of_seed, folder / f"seed{seed}", reference=reference)["trained encoder"])
-    return [_mean(results) for results in zip(*found)]
-
-
-def _mean(results: tuple[evaluation.Result, ...]) -> evaluation.Result:
-    values = np.asarray([result.value for result in results], np.float64)
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
-    protocol = f"{results[0].protocol}, mean and standard deviation of {len(values)} seeds"
-    return evaluation.Result(results[0].name, float(values.mean()), deviation, protocol)
+    return train_seeds(config, folder, seeds, reference=reference)["trained encoder"]

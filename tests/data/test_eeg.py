@@ -361,6 +361,21 @@ def test_opens_a_second_folder_for_transfer(tmp_path):
     assert len(splits["transfer/train"].spec.shapes) == 2
 
 
+def test_transfer_by_format_and_windows_standardised(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
+    for i in range(2):
+        write_physionet(tmp_path / "a", f"tr0{i}-0001")
+        write_sleep_edfx(tmp_path / "b", f"SC40{i}1E", HYPNOGRAM)
+    PrepareEeg(source=str(tmp_path / "a")).run()
+    PrepareEeg(source=str(tmp_path / "b"), format="sleep_edfx").run()
+    plain = Eeg(transfer="sleep_edfx").open()
+    splits = Eeg(transfer="sleep_edfx", standardize="window").open()
+    for name in ("train", "transfer/test"):
+        for before, after in zip(plain[name].read(0, 0), splits[name].read(0, 0), strict=True):
+            expected = (before - before.mean()) / before.std(ddof=1)
+            np.testing.assert_allclose(after, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

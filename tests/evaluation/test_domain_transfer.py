@@ -1,9 +1,11 @@
 """Transfer between rotated domains with known accuracies."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from mvcl import evaluation
+from mvcl import data, evaluation
 
 
 def domain(rng, turn, n=90, noise=0.1):
@@ -33,6 +35,71 @@ def test_matrix_of_rotated_domains(transfer):
     assert results["to c"] == 0
 
 
+def test_tests_on_the_held_out_domain_only(rng):
+    train = {name: domain(rng, 0.1 * i) for i, name in enumerate("ab")}
+    test = {"c": domain(rng, 2 * np.pi / 3)}
+    found = evaluation.domain_transfer(train, test, num_classes=3, penalties=(1e-2,))
+    np.testing.assert_array_equal(found.one, [[0], [0]])
+    results = {r.name: r.value for r in found.results()}
+    assert results == {"2 to 1": 0, "1 to 1": 0, "a to c": 0, "b to c": 0}
+
+
+def test_merged_runs_give_the_matrix(rng, tmp_path):
+    turns = {"a": 0.0, "b": 0.1, "c": 2 * np.pi / 3}
+    rows = {name: domain(rng, turn) for name, turn in turns.items()}
+    runs = [
+        evaluation.domain_transfer(
+            {name: rows[name] for name in rows if name != held},
+            {held: rows[held]},
+            num_classes=3,
+            penalties=(1e-2,),
+        )
+        for held in "abc"
+    ]
+    whole = evaluation.merged(runs)
+    nan = np.nan
+    np.testing.assert_array_equal(whole.one, [[nan, 1, 0], [1, nan, 0], [0, 0, nan]])
+    assert whole.rest[2] == 0
+    assert evaluation.transfer_table(whole).splitlines()[2] == "| a | - | 100.0% | 0.0% |"
+    evaluation.transfer_heat_map(whole, tmp_path / "map.svg")
+    with pytest.raises(ValueError, match="another than the others, got a, a"):
+        evaluation.merged([runs[0], runs[0]])
+
+
+def test_probes_by_sgd_with_and_without_augmentation(rng):
+    splits = data.Synthetic(domains=("a", "b", "c"), classes=3, examples=90).open()
+    features = {}
+    for name in evaluation.Domains().splits(tuple(splits)):
+        angle = 2 * np.pi * splits[name].labels / 3 + 0.1 * rng.normal(size=len(splits[name]))
+        features[name] = np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.float32)
+    plain = evaluation.Domains(
+        linear=evaluation.LinearProbe(learning_rates=(1e-6, 0.5), batch_size=30, epochs=20, augment=False)
+    )
+    plain.check(splits)
+    results = {r.name: r.value for r in plain.measure(features, splits)}
+    assert set(results) == {"2 to 1", "1 to 1", "a to c", "b to c"}
+    assert min(results.values()) > 0.95
+    fresh = evaluation.Domains(linear=dataclasses.replace(plain.linear, augment=True))
+    assert fresh.measure(features, splits) == []
+    asked = []
+
+    def augmented(split, *, batch_size, steps, seed, crop_padding):
+        assert crop_padding == 0
+        asked.append((split, steps))
+        names = ("a", "b") if split == "seen" else (split.removesuffix("/train"),)
+        x = np.concatenate([features[f"{name}/train"] for name in names])
+        y = np.concatenate([splits[f"{name}/train"].labels for name in names])
+        assert np.array_equal(y, splits[split].labels)
+        return evaluation.shuffled(x, y, batch_size=batch_size, epochs=20, seed=seed)
+
+    again = {r.name: r.value for r in fresh.measure_augmented(features, splits, augmented)}
+    assert again == results
+    assert asked == [("a/train", 60), ("b/train", 60), ("seen", 120)]
+    whole = {name: split for name, split in splits.items() if name != "seen"}
+    with pytest.raises(ValueError, match="needs a held-out domain"):
+        plain.check(whole)
+
+
 def test_rest_is_the_probe_on_all_other_domains(rng):
     train = {name: domain(rng, 0.8 * i, 60, 0.7) for i, name in enumerate("abc")}
     test = {name: domain(rng, 0.8 * i, 60, 0.7) for i, name in enumerate("abc")}
@@ -55,9 +122,9 @@ def test_table_and_heat_map_show_every_entry(transfer, tmp_path):
     assert "all others" in text
 
 
-def test_raises_on_different_domains(rng):
+def test_raises_on_too_few_domains(rng):
     one = {"a": domain(rng, 0), "b": domain(rng, 0)}
-    with pytest.raises(ValueError, match="same domains"):
-        evaluation.domain_transfer(one, {"a": one["a"], "c": one["b"]}, num_classes=3)
+    with pytest.raises(ValueError, match="at least two domains and test at least one"):
+        evaluation.domain_transfer(one, {}, num_classes=3)
     with pytest.raises(ValueError, match="at least two"):
         evaluation.domain_transfer({"a": one["a"]}, {"a": one["a"]}, num_classes=3)

@@ -266,18 +266,18 @@ def mv_infonce(z, mask, temperature=0.5, negatives="cross_view", extra=()):
 
 
 @reference(
-    options=[{}],
+    options=[{}, {"energy_weight": 0.25}, {"energy_weight": 3.0}],
     coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)),
     pinned=3.8010243958113383,
 )
-def mv_dhel(z, mask, temperature=0.5, extra=()):
+def mv_dhel(z, mask, temperature=0.5, energy_weight=1.0, extra=()):
     k, n, _ = z.shape
     alignment, energy = [], []
     for i in range(n):
         here = [l for l in range(k) if mask[l, i]]
         alignment.append(lse(z[l, i] @ z[m, i] / temperature for l in here for m in here if l != m))
         energy.append(_sum_of_views(_spread(z, mask, l, i, temperature, extra) for l in here))
-    return mean(energy) - mean(alignment)
+    return energy_weight * mean(energy) - mean(alignment)
 
 
 def _align_one(z, mask, l, i, temperature):
@@ -443,7 +443,7 @@ def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver
         {"epsilon": 1.0, "cost_scale": 2.0, "tolerance": 1e-13, "max_iterations": 2000},
     ],
     coinciding=lambda k, n, d, t: np.log(n),
-    pinned=0.0,
+    pinned=1.8155850782700726,
     linear_memory=False,
 )
 def m3g_pair(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import numpy as np
+import pytest
 from scipy import special
 
 from mvcl import losses
@@ -105,3 +106,25 @@ def test_poly_view_is_algorithm_1(x64, rng):
     np.testing.assert_allclose(harmonic + np.log((m - 1) / k), printed["arithmetic"], rtol=1e-10)
     np.testing.assert_allclose(losses.poly_view(z, tau), printed["geometric"], rtol=1e-10)
     np.testing.assert_allclose(losses.poly_view(z, tau, "geometric", "anchor"), losses.poly_view(z, tau))
+
+
+def test_table_2_of_jeon(x64):
+    """The printed values, which are cut off and not rounded; Eq. 15 has one more digit; the loss itself reaches it."""
+    printed = {
+        1.0: ("3.573", "6.319", "9.090"),
+        0.5: ("1.738", "4.331", "7.091"),
+        0.2: ("0.011", "0.170", "1.380"),
+        0.1: ("0.000", "0.000", "0.0001"),
+    }
+    found = losses.info_nce_minimum(np.asarray([256, 4096, 65536]), np.asarray(list(printed))[:, None])
+    for values, texts in zip(found, printed.values(), strict=True):
+        for value, text in zip(values, texts, strict=True):
+            assert 0 <= value - float(text) < 10.0 ** -len(text.split(".")[1])
+    # Eq. 15: the same, with one more digit
+    for t, value in ((1.0, 6.3196), (0.5, 4.3310), (0.2, 0.1706), (0.1, 0.0)):
+        np.testing.assert_allclose(losses.info_nce_minimum(4096, t), value, atol=1e-4)
+    ends, queue = np.asarray([[1.0, 0.0], [1.0, 0.0]]), np.tile([-1.0, 0.0], (256, 1))
+    loss = losses.info_nce(ends, ends, 0.5, in_batch_negatives=False, extra_negatives=queue)
+    np.testing.assert_allclose(loss, losses.info_nce_minimum(256, 0.5), rtol=1e-12)
+    with pytest.raises(ValueError, match="negatives must be positive, got 0"):
+        losses.info_nce_minimum(0, 0.5)

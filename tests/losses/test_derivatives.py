@@ -15,7 +15,7 @@ from mvcl.losses import Operands
 
 
 def cases():
-    """Every objective by name; higher-order ones over two pair losses. `m3g` has tests of its own."""
+    """Every objective by name; higher-order ones over two pair losses. `m3g` and `m3g_pair` have tests of their own."""
     for name, function in losses.objectives().items():
         if vars(function)["mvcl_takes"].like is None:
             yield name, function
@@ -24,7 +24,7 @@ def cases():
                 yield f"{name}({pair.__name__})", function(pair)
 
 
-OBJECTIVES = {name: function for name, function in cases() if function is not losses.m3g}
+OBJECTIVES = {name: function for name, function in cases() if function not in (losses.m3g, losses.m3g_pair)}
 # Higher-order functions of nt_xent take the paths of nt_xent and of those of info_nce.
 every_objective = pytest.mark.parametrize(
     "name",
@@ -102,6 +102,14 @@ def test_m3g_order_one_in_both_modes(x64, rng, cost):
 
     z = jnp.asarray(rng.normal(size=(3, 4, 3)))
     chex.assert_numerical_grads(jax.jit(loss), (z, jnp.asarray(0.2)), order=1, atol=1e-5, rtol=1e-5)
+
+
+def test_m3g_pair_order_one_in_both_modes(x64, rng):
+    def loss(z):
+        return losses.m3g_pair(*z, 0.2, tolerance=1e-12, max_iterations=2000, cost_scale=2.0)
+
+    z = jnp.asarray(rng.normal(size=(2, 4, 3)))
+    chex.assert_numerical_grads(jax.jit(loss), (z,), order=1, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev])

@@ -17,7 +17,7 @@ def head(config, features, dtype=jnp.float32):
     ("name", "features", "parameters"),
     [
         ("koromilas", 128, 512 * 512 + 2 * 512 + 512 * 128 + 128),
-        ("piran", 256, 512 * 4096 + 4096 + 4096 * 256 + 256),
+        ("piran", 256, 512 * 4096 + 3 * 4096 + 4096 * 256 + 256),
         ("moco_v2", 128, 512 * 512 + 512 + 512 * 128 + 128),
         ("moco_v3", 256, 512 * 4096 + 2 * 4096 + 4096 * 4096 + 2 * 4096 + 4096 * 256),
         ("byol", 256, 512 * 4096 + 2 * 4096 + 4096 * 256 + 256),
@@ -35,6 +35,10 @@ def unit(x):
     return (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5)
 
 
+def layer(x):
+    return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-6)
+
+
 def gelu(x):
     return x * 0.5 * (1 + scipy.special.erf(x / np.sqrt(2)))
 
@@ -48,7 +52,8 @@ def relu(x):
     ("config", "by_hand"),
     [
         (HEADS["koromilas"](), lambda x, w: unit(relu(unit(x @ w[0])) @ w[1])),
-        (HEADS["piran"](), lambda x, w: gelu(x @ w[0]) @ w[1]),
+        (HEADS["piran"](), lambda x, w: gelu(layer(x @ w[0])) @ w[1]),
+        (MLPHead(hidden=24, out=8, activation="gelu"), lambda x, w: gelu(x @ w[0]) @ w[1]),
         (HEADS["moco_v2"](), lambda x, w: relu(x @ w[0]) @ w[1]),
         (
             MLPHead(layers=3, hidden=24, out=8, norm="batch", output_norm="batch_plain"),
@@ -65,6 +70,15 @@ def test_forward_by_hand(config, by_hand, rng):
     kernels = [np.asarray(linear.kernel[...], np.float64) for linear in getattr(module, "linears", [])]
     expected = by_hand(x.astype(np.float64), kernels)
     np.testing.assert_allclose(module(x), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+def test_initial_weights_of_vit():
+    kernel = np.asarray(head(MLPHead(hidden=512, init="trunc_normal"), 256).linears[0].kernel[...])
+    assert np.abs(kernel).max() <= 0.04 + 1e-6  # cut off at two deviations
+    np.testing.assert_allclose(kernel.std(), 0.02, rtol=0.2)
+    assert np.asarray(head(MLPHead(hidden=512), 256).linears[0].kernel[...]).std() > 0.05
+    with pytest.raises(ValueError, match="init must be one of lecun, trunc_normal; got 'xavier'"):
+        head(MLPHead(init="xavier"), 4)
 
 
 def test_output_norms_have_the_papers_parameters():
@@ -105,7 +119,7 @@ def test_bfloat16_heads_return_float32(name, rng):
         (MLPHead(layers=0), r"layers must be an integer of at least 1; got 0"),
         (MLPHead(hidden=0), r"hidden must be an integer of at least 1; got 0"),
         (MLPHead(activation="tanh"), r"activation must be one of relu, gelu; got 'tanh'"),
-        (MLPHead(norm="group"), r"norm must be one of none, batch; got 'group'"),
+        (MLPHead(norm="group"), r"norm must be one of none, batch, layer; got 'group'"),
         (
             MLPHead(output_norm="l2"),
             r"output_norm must be one of none, batch, batch_no_shift, batch_plain; got 'l2'",

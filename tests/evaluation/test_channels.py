@@ -1,0 +1,130 @@
+"""The probe of channels: known combinations, early stopping, subjects, and views in place of their mean."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from sklearn.metrics import balanced_accuracy_score
+
+from mvcl import data, evaluation, methods, models, training
+
+
+def signal(rng, n, classes=3):
+    """Two channels whose difference is one-hot of the class; their mean is noise only."""
+    labels = np.arange(n) % classes
+    common = rng.normal(size=(n, classes))
+    half = np.eye(classes)[labels] / 2
+    return np.stack([common + half, common - half], 1).astype(np.float32), labels.astype(np.int32)
+
+
+def test_finds_the_combination_that_the_mean_lacks(rng):
+    train, valid, test = signal(rng, 300), signal(rng, 60), signal(rng, 300)
+    options = evaluation.ChannelProbe(learning_rate=0.05, epochs=60, patience=60)
+    score = evaluation.channel_probe(train, valid, test, num_classes=3, options=options)
+    assert score > 0.95
+    mean = [(x.mean(1, keepdims=True), y) for x, y in (train, valid, test)]
+    assert evaluation.channel_probe(*mean, num_classes=3, options=options) < 0.6
+
+
+def test_score_is_the_mean_recall(rng, monkeypatch):
+    from mvcl.evaluation import _channels
+
+    train, valid, (x, y) = signal(rng, 30), signal(rng, 30), signal(rng, 90)
+    kept = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:4], np.flatnonzero(y == 2)[:2]])
+    found = []
+    logits = _channels._logits
+    monkeypatch.setattr(_channels, "_logits", lambda w, x: found.append(logits(w, x)) or found[-1])
+    score = evaluation.channel_probe(train, valid, (x[kept], y[kept]), num_classes=3)
+    predicted = np.argmax(np.asarray(found[-1]), axis=1)
+    np.testing.assert_allclose(score, balanced_accuracy_score(y[kept], predicted))
+
+
+def test_stops_early_with_the_best_weights(rng):
+    """Against trainings without a stop of 1, 2, ... epochs: the first after which `patience` are not better."""
+    from mvcl.evaluation import _channels
+
+    (x, y), patience = signal(rng, 60), 3
+    wrong = (x, (y + 1) % 3)  # the more is learned, the higher this loss
+    start = {
+        "combination": rng.normal(size=2),
+        "shift": np.zeros(()),
+        "kernel": rng.normal(size=(3, 3)),
+        "bias": np.zeros(3),
+    }
+    start = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), start)
+    order = np.stack([rng.permutation(60).reshape(3, 20) for _ in range(30)])
+    free = evaluation.ChannelProbe(learning_rate=0.05, patience=100)
+    after = [_channels._train(free, start, (x, y), wrong, order[: e + 1]) for e in range(30)]
+    logits = [np.asarray(_channels._logits(w, x), np.float64) for w in after]
+    losses = [np.mean(logsumexp(l, axis=1) - l[np.arange(60), wrong[1]]) for l in logits]
+    best = next(e for e in range(30) if min(losses[e + 1 : e + 1 + patience]) > losses[e])
+    assert best + patience < 29
+    stopped = _channels._train(dataclasses.replace(free, patience=patience), start, (x, y), wrong, order)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), stopped, after[best])
+    last = _channels._train(free, start, (x, y), wrong, order)  # no stop: the last weights, not the best
+    jax.tree.map(np.testing.assert_array_equal, last, after[-1])
+
+
+def test_protocol_draws_rows_of_other_subjects_than_the_validation(rng, monkeypatch):
+    from mvcl.evaluation import _channels
+
+    splits = data.Synthetic(view_shapes=((6,), (6,)), classes=3, examples=120, groups=8).open()
+    quick = evaluation.ChannelProbe(learning_rate=0.1)
+    protocol = evaluation.Channels(labels_per_class=(5, 1000), draws=3, probe=quick)
+    protocol.check(splits)
+    views = {name: np.concatenate(split.take(np.arange(len(split))), 1) for name, split in splits.items()}
+    seen, probe = [], _channels.channel_probe
+
+    def watched(train, valid, test, **options):
+        seen.append((train, valid))
+        return probe(train, valid, test, **options)
+
+    monkeypatch.setattr(_channels, "channel_probe", watched)
+    few, many = protocol.measure(views, splits)
+    assert (few.name, many.name) == ("5 labels/class", "1000 labels/class")
+    assert few.value > 0.5
+    assert few.deviation >= 0
+    assert many.value is None
+    rows = views["train"].reshape(-1, 2, 6)
+    group = {row.tobytes(): number for row, number in zip(rows, splits["train"].groups)}
+    for train, valid in seen:
+        assert np.bincount(train[1]).tolist() == [5, 5, 5]
+        assert max(np.bincount(valid[1])) <= 5
+        assert not {group[x.tobytes()] for x in train[0]} & {group[x.tobytes()] for x in valid[0]}
+    assert len(seen) == 3
+    assert protocol.measure(views, splits)[0] == few
+
+
+def test_raises_without_channels(rng):
+    tables = data.Synthetic(view_shapes=((6,), (6,))).open()
+    with pytest.raises(
+        ValueError, match=r"needs given views and evaluation\.features=views, got 2 views and enc"
+    ):
+        evaluation.Channels(features="encoder").check(tables)
+    with pytest.raises(ValueError, match="got 1 views"):
+        evaluation.Channels().check(data.Synthetic().open())
+    features = {name: np.zeros((len(split), 7), np.float32) for name, split in tables.items()}
+    with pytest.raises(ValueError, match="one length for each of 2 views, got 7"):
+        evaluation.Channels().measure(features, tables)
+
+
+def test_views_are_the_encoders_features_side_by_side():
+    config = training.Config(
+        data=data.Synthetic(view_shapes=((6,), (6,)), examples=16),
+        encoder=models.MLP(widths=(5, 4)),
+        head=models.MLPHead(out=4),
+        method=methods.Simclr(),
+        train=training.Train(batch_size=8),
+        mesh=training.Mesh(data=1),
+        evaluation=evaluation.Channels(),
+    )
+    run = training.prepare(config)
+    state = run.program.init()
+    features, _ = training.encode(run, state)
+    encoder = training.one_encoder(run, state)
+    views = run.splits["test"].take(np.arange(len(run.splits["test"])))
+    expected = np.concatenate([np.asarray(models.eval_view(encoder)(view)) for view in views], 1)
+    np.testing.assert_allclose(features["test"], expected, rtol=1e-5, atol=1e-6)
