@@ -232,7 +232,7 @@ def numbers(study: Gaussian, folder: Path) -> dict[str, Any]:
     check(study)
     growing = [(m, study.instances, str(m)) for m in sorted(study.views)]
     fixed = [(m, study.batch // m, f"{m}_of_{study.batch}") for m in sorted(study.batch_views)]
-    parts = {"runs": growing, "of_batch": fixed if study.batch else []}
+    parts = {"of_batch": fixed if study.batch else [], "runs": growing}  # the shorter part first
     found: dict[str, Any] = {"config": dataclasses.asdict(study)}
     for part, trainings in parts.items():
         found[part] = [

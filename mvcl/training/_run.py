@@ -91,7 +91,7 @@ def open_run(
         config = dataclasses.replace(
             config, evaluation=dataclasses.replace(config.evaluation, features=output)
         )
-    devices = 1 if config.examples % jax.device_count() else -1
+    devices = 1 if config.examples % (jax.device_count() * (config.train.group or 1)) else -1
     config = dataclasses.replace(config, mesh=Mesh(data=devices))
     if not (workdir / "checkpoints").is_dir():
         raise ValueError(

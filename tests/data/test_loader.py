@@ -29,6 +29,20 @@ def test_an_epoch_is_a_new_permutation(split):
         np.testing.assert_array_equal(batch["images"][:, 0, 0, 0], batch["index"])
 
 
+def test_the_last_batch_has_the_examples_that_are_left(split):
+    steps = take(data.batches(split, batch_size=20, seed=3, last_batch=True), 12)
+    assert [len(batch["index"]) for batch in steps] == [20, 20, 20, 20, 20, 3] * 2
+    for epoch in (0, 1):
+        part = steps[6 * epoch : 6 * epoch + 6]
+        assert set(np.concatenate([b["index"] for b in part]).tolist()) == set(range(103))
+        assert {int(e) for b in part for e in b["epoch"]} == {epoch}
+    later = take(data.batches(split, batch_size=20, seed=3, last_batch=True, first_step=5), 2)
+    for a, b in zip(steps[5:7], later):
+        np.testing.assert_array_equal(a["index"], b["index"])
+    assert data.epoch_steps(103, 20, last_batch=True) == 6
+    assert data.epoch_steps(103, 20, last_batch=False) == data.epoch_steps(100, 20, last_batch=True) == 5
+
+
 def test_a_batch_is_a_function_of_its_step(split):
     whole = take(data.batches(split, batch_size=20, seed=3), 8)
     later = take(data.batches(split, batch_size=20, seed=3, first_step=5, threads=1), 3)

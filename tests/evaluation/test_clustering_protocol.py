@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sklearn.cluster import MiniBatchKMeans
 
 from mvcl import data, evaluation, metrics
 
@@ -38,6 +39,39 @@ def test_k_means_finds_groups_and_their_inertia(split):
         metrics.k_means(split.arrays[0], 61)
     with pytest.raises(ValueError, match="must be finite, got 1"):
         metrics.k_means(np.array([[0.0], [np.nan]]), 2)
+
+
+def test_mini_batches_above_a_number_of_rows(split):
+    """As scikit-learn's, with the released code's 5,000 rows; the groups are found either way."""
+    x = split.arrays[0]
+    labels, inertia = metrics.k_means(x, 3, seed=1, starts=2, mini_batch_above=59)
+    expected = MiniBatchKMeans(3, batch_size=5000, n_init=2, random_state=1).fit(x)
+    np.testing.assert_array_equal(labels, expected.labels_)
+    np.testing.assert_allclose(inertia, expected.inertia_, rtol=1e-5)
+    whole, least = metrics.k_means(x, 3, seed=1, starts=2)
+    assert metrics.clustering_accuracy(whole, labels) == 1
+    assert least <= inertia * (1 + 1e-6)
+    for above in (0, 60):
+        same = metrics.k_means(x, 3, seed=1, starts=2, mini_batch_above=above)
+        np.testing.assert_array_equal(same[0], whole)
+    protocol = evaluation.Clustering(runs=1, starts=1, svm_share=0, mini_batch_above=59)
+    assert protocol.measure({"train": x}, {"train": split})[0].protocol.startswith("mini-batch K-means, 3")
+
+
+def test_warns_when_training_is_below_the_raw_input():
+    protocol = evaluation.Clustering()
+
+    def row(acc, nmi, best):
+        pairs = (("ACC", acc), ("NMI", nmi), ("best view ACC", best), ("SVM 30%", None))
+        return [evaluation.Result(name, value, None, "") for name, value in pairs]
+
+    raw = row(0.7, 0.5, 0.8)
+    assert protocol.warnings({"trained encoder": row(0.81, 0.5, 0), "raw input": raw}) == ()
+    (text,) = protocol.warnings({"trained encoder": row(0.75, 0.4, 0), "raw input": raw})
+    assert "ACC 0.750, the best raw view 0.800; NMI 0.400, all raw views 0.500." in text
+    assert "ACC 0.750, all" not in text
+    assert protocol.warnings({"trained encoder": row(None, None, 0), "raw input": raw}) == ()
+    assert protocol.warnings({"trained encoder": raw}) == ()
 
 
 @pytest.mark.parametrize("exponent", [-140, 120])
