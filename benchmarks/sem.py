@@ -1,21 +1,25 @@
-"""SEM on handwritten.mat: losses, weightings, ablations and baselines; and what a view of noise does. Over seeds.
+"""SEM over seeds: losses, weightings, ablations, the parts of the released training; and what a view of noise does.
 
     python -m benchmarks.sem --data handwritten.mat                    # or: make reproduce-sem DATA=handwritten.mat
     python -m benchmarks.sem --data handwritten.mat --rows "InfoNCE"   # rows whose names contain a word
+    python -m benchmarks.sem --data OTHER.mat --rounds 3               # another table, under its own name
+    python -m benchmarks.sem --recipe configs/xu/sem.py:caltech --data Caltech.mat --rows "SEM, InfoNCE, CMI"
     python -m benchmarks.sem --digits                                  # the digits with and without noise; offline
     python -m benchmarks.sem --write                                   # also the tables and the picture of docs/sem.md
 
-Each row and seed is one run of `training.train` in OUT/DATA/ROW/SEED: 100 epochs of reconstruction, then 2 rounds of
-50; a second call continues what is unfinished. The rows of a seed share the reconstruction: it is a run of its own,
-whose last checkpoint each row continues from. Batches of 256, Adam 3e-4, temperature 1.0, the inputs in [0, 1] column
-by column. Measured is K-means on the embeddings of all views side by side, the mean of 10 runs.
+Each row and seed is one run of `training.train` in OUT/DATA/ROW/SEED; a second call continues what is unfinished. The
+recipe says everything but the row: schedule, networks, batch, learning rate, scaling. DATA is the name of the file, and
+a folder of that name for another file or another recipe is refused. The rows of a seed that have one reconstruction
+share it: it is a run of its own, whose last checkpoint each row continues from. Measured is K-means on the embeddings
+of all views side by side, the mean of 10 runs, and one run at each refresh.
 """
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -27,13 +31,8 @@ from mvcl.metrics import clustering_accuracy
 
 DOCS = Path(__file__).parents[1] / "docs" / "sem.md"
 OUT = Path("runs/sem")
-PRETRAIN, ROUNDS, EPOCHS, BATCH, RATE, WATCH = 100, 2, 50, 256, 3e-4, 10
+RECIPES = Path(__file__).parents[1] / "configs" / "xu" / "sem.py"
 HANDWRITTEN, DIGITS, NOISE = "handwritten", "digits_views", "digits_views and noise"
-SMALL: dict[str, Any] = {
-    "hidden": (256, 256, 512),
-    "features": 128,
-    "embedding": 64,
-}  # configs/xu/sem.py:digits_views
 MEASURES = ("ACC", "NMI", "ARI", "purity")
 PAIRS: dict[str, losses.Loss] = {
     "InfoNCE": partial(losses.nt_xent, temperature=1.0),
@@ -44,90 +43,110 @@ PAIRS: dict[str, losses.Loss] = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of the table: what is compared, with what weights and how much reconstruction."""
+    """A row of the table: what it changes in the recipe. `method` has options of `methods.Sem`."""
 
     name: str
     pair: str = "InfoNCE"
-    weights: Literal["cmi", "jsd", "mmd", "none"] = "cmi"
-    lam: float = 1.0
     pairs: Literal["unordered", "ordered", "all"] = "all"
-    sample_weights: bool = False
+    method: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def reconstruction(self) -> str:
+        """Name of the row whose reconstruction this one shares: those with the same options of it."""
+        shared = {name: self.method[name] for name in _OF_RECONSTRUCTION if name in self.method}
+        return ", ".join(["reconstruction", *(f"{name} {value}" for name, value in shared.items())])
+
+
+# The options that change pre-training, its batches or the arrays of the state.
+_OF_RECONSTRUCTION = (
+    "sample_weights",
+    "reconstruction",
+    "as_released",
+    "restart_optimizer",
+    "last_batch",
+    "uniform_biases",
+)
 
 
 # The most telling rows first: a run that is cut short has these.
 ROWS = (
     Row("SEM, InfoNCE, CMI"),
-    Row("InfoNCE without W and R", weights="none", lam=0.0),
-    Row("InfoNCE without R", lam=0.0),
-    Row("InfoNCE without W", weights="none"),
-    Row("CMC-style sum", weights="none", lam=0.0, pairs="unordered"),
-    Row("SEM, InfoNCE, MMD", weights="mmd"),
-    Row("SEM, InfoNCE, JSD", weights="jsd"),
-    Row("SEM, PSCL, CMI", "PSCL", "cmi"),
-    Row("SEM, PSCL, MMD", "PSCL", "mmd"),
-    Row("SEM, PSCL, JSD", "PSCL", "jsd"),
-    Row("SEM, RINCE, CMI", "RINCE", "cmi"),
-    Row("SEM, RINCE, MMD", "RINCE", "mmd"),
-    Row("SEM, RINCE, JSD", "RINCE", "jsd"),
-    Row("SEM, InfoNCE, CMI, sample weights", sample_weights=True),
+    Row("InfoNCE without W and R", method={"weights": "none", "lam": 0.0}),
+    Row("SEM as released", method={"as_released": True}),
+    Row("SEM, optimiser restarts", method={"restart_optimizer": True}),
+    Row("SEM, last batch", method={"last_batch": True}),
+    Row("SEM, uniform biases", method={"uniform_biases": True}),
+    Row("InfoNCE without R", method={"lam": 0.0}),
+    Row("InfoNCE without W", method={"weights": "none"}),
+    Row("CMC-style sum", pairs="unordered", method={"weights": "none", "lam": 0.0}),
+    Row("SEM, InfoNCE, MMD", method={"weights": "mmd"}),
+    Row("SEM, InfoNCE, JSD", method={"weights": "jsd"}),
+    Row("SEM, PSCL, CMI", "PSCL"),
+    Row("SEM, PSCL, MMD", "PSCL", method={"weights": "mmd"}),
+    Row("SEM, PSCL, JSD", "PSCL", method={"weights": "jsd"}),
+    Row("SEM, RINCE, CMI", "RINCE"),
+    Row("SEM, RINCE, MMD", "RINCE", method={"weights": "mmd"}),
+    Row("SEM, RINCE, JSD", "RINCE", method={"weights": "jsd"}),
+    Row("SEM, InfoNCE, CMI, DAE", method={"reconstruction": "dae"}),
+    Row("SEM, InfoNCE, CMI, MAE", method={"reconstruction": "mae"}),
+    Row("SEM without pre-training", method={"pretrain_epochs": 0}),
+    Row("SEM, InfoNCE, CMI, sample weights", method={"sample_weights": True}),
 )
-DIGIT_ROWS = (ROWS[1], ROWS[2], ROWS[0], ROWS[-1])
+NAMED = {row.name: row for row in ROWS}
+BOTH, PLAIN, WITHOUT_R = (
+    NAMED["SEM, InfoNCE, CMI"],
+    NAMED["InfoNCE without W and R"],
+    NAMED["InfoNCE without R"],
+)
+DIGIT_ROWS = (PLAIN, WITHOUT_R, BOTH, NAMED["SEM, InfoNCE, CMI, sample weights"])
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A data set, the sizes of its networks and the rows that are trained on it."""
+    """A data set with its recipe, and the rows that are trained on it."""
 
     name: str
-    source: Any
+    recipe: training.Config
     rows: tuple[Row, ...]
-    sizes: dict[str, Any] = dataclasses.field(default_factory=dict)
-    pretrain: int = PRETRAIN
-    rounds: int = ROUNDS
-    epochs: int = EPOCHS
-    protocol: evaluation.Clustering = dataclasses.field(
-        default_factory=partial(evaluation.Clustering, features="head", svm_share=0)
-    )
 
 
 def config_of(table: Table, row: Row, seed: int) -> training.Config:
     """One run of a row."""
-    return training.Config(
-        data=table.source,
+    method = sem_of(table.recipe)
+    changed = dataclasses.replace(method, **row.method)
+    rounds = table.recipe.train.epochs - method.pretrain_epochs
+    return dataclasses.replace(
+        table.recipe,
         objective=losses.all_pairs(PAIRS[row.pair], pairs=row.pairs, reduction="sum"),
-        method=methods.Sem(
-            weights=row.weights,
-            sample_weights=row.sample_weights,
-            lam=row.lam,
-            pretrain_epochs=table.pretrain,
-            update_epochs=table.epochs,
-            watch_epochs=WATCH,
-            **table.sizes,
-        ),
-        optimizer=training.AdamW(learning_rate=RATE, end_learning_rate=RATE),
-        train=training.Train(
-            seed=seed,
-            epochs=table.pretrain + table.rounds * table.epochs,
-            batch_size=BATCH,
-            precision="float32",
-            evaluate_every=0,
-        ),
-        checkpoint=training.Checkpoint(keep=1),
-        evaluation=table.protocol,
+        method=changed,
+        train=dataclasses.replace(table.recipe.train, seed=seed, epochs=changed.pretrain_epochs + rounds),
     )
+
+
+def sem_of(recipe: training.Config) -> methods.Sem:
+    """The recipe's method.
+
+    Raises:
+      ValueError: it is another method.
+    """
+    method = recipe.method
+    if not isinstance(method, methods.Sem):
+        raise ValueError(f"--recipe must be a config of method sem, got {type(method).__name__}")
+    return method
 
 
 def trained(table: Table, row: Row, seed: int, out: Path) -> Path:
     """The folder of a row's finished run; it is trained, or continued, where it is not."""
     folder, config = place(out, table, row, seed), config_of(table, row, seed)
-    if not folder.is_dir():
-        # With sample weights the state holds more, so that those rows have a reconstruction of their own.
+    pretrain = sem_of(config).pretrain_epochs
+    if not folder.is_dir() and pretrain:
         kind = Row(
-            "reconstruction" + ", sample weights" * row.sample_weights, sample_weights=row.sample_weights
+            row.reconstruction,
+            method={name: row.method[name] for name in _OF_RECONSTRUCTION if name in row.method},
         )
         shared, first = place(out, table, kind, seed), config_of(table, kind, seed)
-        quick = dataclasses.replace(table.protocol, runs=1, starts=1)
-        length = dataclasses.replace(first.train, epochs=table.pretrain)
+        quick = dataclasses.replace(table.recipe.evaluation, runs=1, starts=1)
+        length = dataclasses.replace(first.train, epochs=pretrain)
         training.train(dataclasses.replace(first, train=length, evaluation=quick), shared)
         begun = folder.with_name(f".{folder.name}")
         shutil.rmtree(begun, ignore_errors=True)
@@ -136,6 +155,38 @@ def trained(table: Table, row: Row, seed: int, out: Path) -> Path:
         begun.replace(folder)
     training.train(config, folder)
     return folder
+
+
+def claim(table: Table, out: Path, file: Path | None) -> None:
+    """Write what the folder of a table holds, or check that it is the same data and recipe.
+
+    Raises:
+      ValueError: the folder has runs of other data or of another recipe.
+    """
+    now = {
+        "data": "" if file is None else _digest(file),
+        "recipe": json.loads(training.to_json(table.recipe)),
+    }
+    now["recipe"]["data"].pop("path", None)  # the same file elsewhere is the same data
+    path = out / table.name.replace(" ", "_") / "table.json"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(now))
+        return
+    before = json.loads(path.read_text())
+    for name, what in (("data", "other data"), ("recipe", "another recipe")):
+        if before[name] != now[name]:
+            raise ValueError(f"{path.parent} has runs of {what} of that name; choose another --out")
+
+
+def _digest(path: Path) -> str:
+    """Of a file, or of the names and contents of a folder's files."""
+    found = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            found.update(file.name.encode())
+            found.update(file.read_bytes())
+    return found.hexdigest()
 
 
 def place(out: Path, table: Table, row: Row, seed: int) -> Path:
@@ -153,16 +204,19 @@ def trial(folder: Path) -> dict[str, Any]:
     log = [line for line in lines_of(folder / "metrics.jsonl") if "loss" in line]  # the others are scores
     per_epoch = log[-1]["step"] / log[-1]["epoch"]
     views = [name for name in mine if name.endswith(" ACC") and name != "best view ACC"]
-    # Recorded before a step, so that the last record is not the end: that is the mean of 10 runs of K-means.
+    # One run of K-means at each refresh; the last, after the rounds, is replaced by the mean of 10.
+    before = [look for look in looks if look["step"] < saved["step"]]
     curve = [
-        [clustering_accuracy(labels, np.asarray(clusters)) for clusters in look["clusters"]] for look in looks
+        [clustering_accuracy(labels, np.asarray(clusters)) for clusters in look["clusters"]]
+        for look in before
     ]
     return {
         **{measure: mine[measure]["value"] for measure in MEASURES},
         "raw": scores["raw input"],
-        "epochs": [round(look["step"] / per_epoch) for look in looks] + [round(saved["step"] / per_epoch)],
+        "epochs": [round(look["step"] / per_epoch) for look in before] + [round(saved["step"] / per_epoch)],
         "views": [*curve, [mine[name]["value"] for name in views]],
-        "weights": [look["weights"] for look in looks if "weights" in look],
+        "weights": [look["weights"] for look in before if "weights" in look],
+        "rounds": [(look["acc_all"], look["nmi_all"]) for look in looks if "weights" in look],
         "epoch_seconds": per_epoch
         * float(np.median([row["seconds_step"] + row["seconds_data"] for row in log])),
     }
@@ -187,9 +241,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--data", type=Path, help="a table; the folder of its runs has its name")
     parser.add_argument(
-        "--data", type=Path, help="handwritten.mat, or another table; its name is the folder's"
+        "--recipe", default=f"{RECIPES}:tables", help="FILE.py:VARIANT of method sem, for --data"
     )
+    parser.add_argument("--rounds", type=int, help="rounds of the recipe's update_epochs; its own by default")
     parser.add_argument("--digits", action="store_true", help="the digits, with and without noise")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
@@ -199,15 +255,27 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if not arguments.data and not arguments.digits and not arguments.write:
-        parser.error("--data names handwritten.mat; --digits needs none")
+        parser.error("--data names a table; --digits needs none")
     training.compilation_cache()
-    chosen = digits() if arguments.digits else []
+    chosen: list[tuple[Table, Path | None]] = []
     if arguments.data:
-        name = arguments.data.stem
-        chosen.insert(0, Table(name, data.Tables(path=str(arguments.data)), ROWS))
+        chosen.append((table_of(arguments.recipe, arguments.data, arguments.rounds), arguments.data))
+    chosen += [(table, None) for table in digits()] if arguments.digits else []
+    try:
+        for table, file in chosen:
+            claim(table, arguments.out, file)
+    except ValueError as error:
+        parser.error(str(error))
+    run_all([table for table, _ in chosen], arguments)
+    if arguments.write:
+        write(arguments.out, DOCS)
+
+
+def run_all(tables: Sequence[Table], arguments: argparse.Namespace) -> None:
+    """Train the chosen rows and seeds, and print the tables; each is saved beside its runs too."""
     runs = [
         (table, row, seed)
-        for table in chosen
+        for table in tables
         for row in table.rows
         if arguments.rows in row.name
         for seed in arguments.seeds
@@ -215,19 +283,44 @@ def main() -> None:
     for number, (table, row, seed) in enumerate(runs, 1):
         print(f"{table.name}, run {number} of {len(runs)}: {row.name}, seed {seed}", flush=True)
         trained(table, row, seed, arguments.out)
-    for table in chosen:
-        print(
-            f"\n{table.name}\n", *main_table(table, arguments.out), *by_seed(table, arguments.out), sep="\n"
-        )
-    if arguments.write:
-        write(arguments.out, DOCS)
+    for table in tables:
+        lines = [
+            table.name,
+            "",
+            *main_table(table, arguments.out),
+            "",
+            *rounds_table(table, arguments.out),
+            "",
+            *by_seed(table, arguments.out),
+        ]
+        print("", *lines, sep="\n")
+        (arguments.out / table.name.replace(" ", "_") / "table.md").write_text("\n".join(lines) + "\n")
+
+
+def table_of(recipe: str, file: Path, rounds: int | None) -> Table:
+    """The table of a file: a recipe on its data, measured without the SVM."""
+    config = training.load(recipe)
+    method = sem_of(config)
+    if rounds is not None:
+        length = method.pretrain_epochs + rounds * method.update_epochs
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=length))
+    source: Any = config.data
+    return Table(file.stem, measured(config, dataclasses.replace(source, path=str(file))), ROWS)
+
+
+def measured(config: training.Config, source: data.Source) -> training.Config:
+    """The recipe on these data, without the SVM and with the clusters recorded every 10 epochs at least."""
+    method, protocol = sem_of(config), evaluation.Clustering(features="head", svm_share=0)
+    often = dataclasses.replace(method, watch_epochs=min(method.watch_epochs or 10, 10))
+    return dataclasses.replace(config, data=source, method=often, evaluation=protocol)
 
 
 def digits() -> list[Table]:
     """The digits without and with noise."""
+    recipe = training.load(f"{RECIPES}:digits_views")
     return [
-        Table(DIGITS, data.DigitsViews(), DIGIT_ROWS, SMALL),
-        Table(NOISE, data.DigitsViews(noise=True), DIGIT_ROWS, SMALL),
+        Table(DIGITS, measured(recipe, data.DigitsViews()), DIGIT_ROWS),
+        Table(NOISE, measured(recipe, data.DigitsViews(noise=True)), DIGIT_ROWS),
     ]
 
 
@@ -239,14 +332,34 @@ def cell(values: Any) -> str:
 
 def write(out: Path, page: Path) -> None:
     """The tables between the marks of docs/sem.md, and the picture beside it, of the runs that there are."""
-    text, table = page.read_text(), Table(HANDWRITTEN, None, ROWS)
-    for mark, lines in (("handwritten", main_table(table, out)), ("noise", noise_table(out))):
+    text, table = page.read_text(), Table(HANDWRITTEN, training.load(f"{RECIPES}:handwritten"), ROWS)
+    for mark, lines in (
+        ("handwritten", main_table(table, out)),
+        ("rounds", rounds_table(table, out)),
+        ("noise", noise_table(out)),
+    ):
         if len(lines) > 2:
             before, rest = text.split(f"<!-- {mark} -->\n", 1)
             after = rest.split(f"<!-- end {mark} -->", 1)[1]
             text = f"{before}<!-- {mark} -->\n" + "\n".join(lines) + f"\n<!-- end {mark} -->{after}"
     page.write_text(text)
     draw(table, out, page.with_suffix(".svg"))
+
+
+def rounds_table(table: Table, out: Path) -> list[str]:
+    """ACC and NMI of all views after the reconstruction and after each round, by one K-means run at each."""
+    found = {row.name: list(trials.values()) for row in table.rows if (trials := finished(table, row, out))}
+    last = max((len(t["rounds"]) for trials in found.values() for t in trials), default=0)
+    heads = ["reconstruction alone", *(f"after round {r}" for r in range(1, last))]
+    lines = [
+        "| | seeds | " + " | ".join(f"{head}, ACC, NMI" for head in heads) + " |",
+        "|---|---|" + "---|" * len(heads),
+    ]
+    for name, trials in found.items():
+        values = np.asarray([t["rounds"] for t in trials])  # (seeds, rounds + 1, 2)
+        shown = [f"{cell(values[:, r, 0])}, {cell(values[:, r, 1])}" for r in range(values.shape[1])]
+        lines.append(f"| {name} | {len(trials)} | " + " | ".join(shown) + " |")
+    return lines
 
 
 def by_seed(table: Table, out: Path) -> list[str]:
@@ -314,7 +427,7 @@ def draw(table: Table, out: Path, file: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    shown = [(row, list(finished(table, row, out).values())) for row in (ROWS[1], ROWS[0])]
+    shown = [(row, list(finished(table, row, out).values())) for row in (PLAIN, BOTH)]
     if not any(trials for _, trials in shown):
         return
     with rc_context({"svg.hashsalt": "mvcl"}):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mvcl import studies, training
+from mvcl import data, studies, training
 from mvcl.training import _functions, _saved
 
 ROOT = Path(__file__).parents[1]
@@ -146,10 +146,15 @@ def load(source: str) -> Any:
 def chosen(config: Any) -> list[str]:
     """The options whose value is not the default of their class or function, by dotted path."""
     found = [option for option, same in _compared(config, "") if not same]
-    unused = (
-        ("views.policy.",) if any(option.startswith("views.policies.") for option in options(config)) else ()
-    )
+    of_each_view = any(option.startswith("views.policies.") for option in options(config))
+    unused = ("views.policy.",) if of_each_view or _views_are_given(config) else ()
     return [option for option in found if not option.startswith(_NO_SETTING + unused)]
+
+
+def _views_are_given(config: Any) -> bool:
+    """Whether a run's views are the data's own, so that nothing draws them."""
+    outline = data.expected(config.data) if isinstance(config, training.Config) else None
+    return outline is not None and outline.spec.given
 
 
 def _compared(node: Any, path: str) -> Iterator[tuple[str, bool]]:

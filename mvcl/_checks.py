@@ -148,6 +148,20 @@ def option(name: str, value: str, options: Iterable[str]) -> str:
     return value
 
 
+AGGREGATIONS = {"geometric": 0.0, "arithmetic": 1.0, "harmonic": -1.0}
+
+
+def aggregation(name: str, value: str | float) -> float:
+    """The exponent rho of a mean that is given by name or as a finite number."""
+    if isinstance(value, str) and value in AGGREGATIONS:
+        return AGGREGATIONS[value]
+    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value):
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, AGGREGATIONS))} or a number, got {value!r}"
+        )
+    return float(value)
+
+
 def block_size(value: int | None) -> int | None:
     """A positive whole number of rows, or None."""
     if value is None:

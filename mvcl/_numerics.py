@@ -113,6 +113,23 @@ def logsumexp(a: jax.Array, axis: int | tuple[int, ...], where: jax.Array | None
     return jnp.where(some, jnp.log(jnp.where(some, total, 1)) + top.reshape(total.shape), -jnp.inf)
 
 
+def log_power_mean(a: jax.Array, rho: float, axis: int, where: jax.Array | None = None) -> jax.Array:
+    """(1/rho) log mean e^{rho a} over the entries where `where` is True; their mean at rho = 0; zero if there are none.
+
+    a are logarithms: rho = 1 is the logarithm of their arithmetic mean, 0 of the geometric, -1 of the harmonic.
+    """
+    there = jnp.ones(a.shape, bool) if where is None else jnp.broadcast_to(where, a.shape)
+    count = jnp.maximum(jnp.sum(there, axis=axis, dtype=a.dtype), 1)
+    if abs(rho) < 1e-30:
+        return jnp.sum(jnp.where(there, a, 0), axis=axis) / count
+    # Differences from the entry that weighs most: expm1 and log1p keep their digits however small rho is.
+    sign = 1 if rho > 0 else -1
+    most = constant(jnp.max(jnp.where(there, sign * a, -jnp.inf), axis=axis, keepdims=True))
+    most = sign * jnp.where(most == -jnp.inf, 0, most)
+    below = jnp.sum(jnp.expm1(rho * (jnp.where(there, a, most) - most)), axis=axis)
+    return most.reshape(below.shape) + jnp.log1p(below / count) / rho
+
+
 def mean_where(
     a: jax.Array, where: jax.Array | None, axis_name: str | None, axis: int | tuple[int, ...] | None = None
 ) -> jax.Array:

@@ -30,7 +30,7 @@ Multi-view contrastive representation learning.
   mvcl train CONFIG --profile 20
                              trace 20 steps for XProf and Perfetto
   mvcl evaluate RUN          print the evaluation table of a run
-  mvcl finetune RUN [--data NAME]
+  mvcl finetune RUN [data:transfer --data.name NAME]
                              fine-tune the whole encoder, on the run's data or a transfer set
   mvcl embed RUN --split test --out z.npz
                              write the features of a split
@@ -60,7 +60,11 @@ class Evaluate:
 
 @dataclasses.dataclass(frozen=True)
 class Embed:
-    """Write the features of a split: arrays features (n, d), labels (n,) and class_names."""
+    """Write the features of a split, and print their rank, uniformity and alignment.
+
+    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names; OUT with the
+    ending .json has the measures.
+    """
 
     run: tyro.conf.Positional[Path]
     """Folder of the run."""
@@ -68,6 +72,11 @@ class Embed:
     """`train` or `test`."""
     out: Path = Path("embeddings.npz")
     """File to write."""
+    views: int = 0
+    """Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated."""
+    output: Literal["config", "encoder", "head", "views"] = "config"
+    """Output to write, the encoder's or the head's; `config` uses evaluation.features. Koromilas 2025 measures the
+    head's."""
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
     network: Literal["config", "online", "momentum"] = "config"
@@ -203,6 +212,9 @@ def _train(arguments: list[str]) -> int:
         """Compile the step at full size, print its FLOPs and memory, and exit."""
         profile: int = 0
         """Number of steps to trace into WORKDIR/profile, for XProf and Perfetto."""
+        seeds: int = 1
+        """Number of runs. More than one: WORKDIR/seed0 and so on, from train.seed, and WORKDIR/results.json with the
+        mean and standard deviation of each result."""
         distributed: training.Distributed = dataclasses.field(default_factory=training.Distributed)
         """Address of the other processes, where the environment does not give it."""
 
@@ -211,13 +223,21 @@ def _train(arguments: list[str]) -> int:
     if parsed.dry_run:
         print(training.dry_run(training.check(parsed.config)))
         return 0
-    rows = training.train(parsed.config, parsed.workdir, profile=parsed.profile)
+    seeds = range(parsed.config.train.seed, parsed.config.train.seed + parsed.seeds)
+    runs = [parsed.workdir] if parsed.seeds == 1 else [parsed.workdir / f"seed{seed}" for seed in seeds]
+    if parsed.seeds == 1:
+        rows = training.train(parsed.config, parsed.workdir, profile=parsed.profile)
+    else:
+        rows = training.train_seeds(parsed.config, parsed.workdir, parsed.seeds)
     import jax
 
     from mvcl import evaluation, report
 
     if jax.process_index() == 0:
-        page = report.write_report([parsed.workdir], parsed.workdir / "report.html")
+        page = report.write_report(runs, parsed.workdir / "report.html")
+        if parsed.seeds > 1:
+            plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
+            _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
     return 0
 
@@ -286,7 +306,7 @@ def _finetune(arguments: list[str]) -> int:
             return 0
         raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
     _quiet()
-    from mvcl import evaluation, training
+    from mvcl import data, evaluation, training
 
     run, rest, reference = Path(arguments[0]), arguments[1:], None
     if "--config" in rest:  # read first: the defaults of all other options come from the run
@@ -298,8 +318,9 @@ def _finetune(arguments: list[str]) -> int:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Finetune:
-        workdir: Path = run / "finetune"
-        """Folder of results.json and of one run per seed. Repeating the command resumes the runs."""
+        workdir: Path | None = None
+        """Folder of results.json and of one run per seed. Repeating the command resumes the runs. None: RUN/finetune
+        for the run's own data, RUN/finetune_DATA for other data, such as RUN/finetune_transfer_food101."""
         seeds: int = 3
         """Number of runs; their mean and standard deviation are reported."""
 
@@ -308,8 +329,12 @@ def _finetune(arguments: list[str]) -> int:
         Finetune, base, f"finetune {run}", rest, "Fine-tune the encoder of a run on labelled images."
     )
     _start_jax()
-    results = training.finetune(parsed.config, parsed.workdir, parsed.seeds, reference=reference)
-    out = parsed.workdir / "results.json"
+    own = parsed.config.data == base.data
+    workdir = parsed.workdir or run / (
+        "finetune" if own else f"finetune_{data.folder_name(parsed.config.data)}"
+    )
+    results = training.finetune(parsed.config, workdir, parsed.seeds, reference=reference)
+    out = workdir / "results.json"
     _files.write_whole(out, json.dumps([dataclasses.asdict(result) for result in results], indent=1) + "\n")
     print(f"\n{evaluation.evaluation_table({'fine-tuned': results})}\n\nresults: {out}")
     return 0
@@ -317,15 +342,19 @@ def _finetune(arguments: list[str]) -> int:
 
 def _embed(options: Embed) -> int:
     _start_jax()
-    from mvcl import training
+    from mvcl import evaluation, training
 
     run, state = training.open_run(
-        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+        options.run,
+        options.checkpoint,
+        options.network,
+        output=options.output,
+        reference=_reference(options.config),
     )
-    shape = training.embed(run, state, options.split, options.out)
-    print(
-        f"{options.out}: features {shape[0]} x {shape[1]} of split {options.split}, step {int(state['step'])}"
-    )
+    shape, measures = training.embed(run, state, options.split, options.out, views=options.views)
+    size = " x ".join(map(str, shape))
+    print(f"{options.out}: features {size} of split {options.split}, step {int(state['step'])}")
+    print(f"\n{evaluation.evaluation_table({run.config.evaluation.features: measures})}")
     return 0
 
 

@@ -92,6 +92,17 @@ def test_evaluate_embed_export_report(trained, tmp_path, capsys):
     assert run("embed", trained, "--split", "test", "--out", tmp_path / "z.npz") == 0
     with np.load(tmp_path / "z.npz", allow_pickle=False) as z:
         assert z["features"].shape == (360, 8)
+    capsys.readouterr()
+    options = ("--views", 3, "--output", "head", "--out", tmp_path / "views.npz")
+    assert run("embed", trained, *options) == 0
+    said = capsys.readouterr().out
+    assert "features 360 x 3 x" in said
+    assert "alignment" in said
+    measures = {m["name"]: m["value"] for m in json.loads((tmp_path / "views.json").read_text())}
+    with np.load(tmp_path / "views.npz", allow_pickle=False) as z:
+        assert 1 <= measures["rank"] <= z["features"].shape[2]
+        assert not np.allclose(z["features"][:, 0], z["features"][:, 1])
+    assert run("embed", trained, "--views", -1) == 2
     assert run("export", trained, "--out", tmp_path / "encoder.safetensors") == 0
     assert sum(x.size for x in load_file(tmp_path / "encoder.safetensors").values()) > 300
     assert run("report", trained, trained, "--out", tmp_path / "two.html") == 0
@@ -103,6 +114,9 @@ def test_finetune_trains_the_whole_encoder(trained, capsys):
     small = "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 1 --method.mixup 0 "
     small += "--views.policy.rand-augment-ops 0"
     assert run("finetune", trained, *small.split()) == 0
+    other = "data:synthetic --data.channels 1 --data.image-size 8 --data.examples 32"
+    assert run("finetune", trained, *other.split(), *small.split()) == 0
+    assert (trained / "finetune_synthetic" / "results.json").is_file()  # a folder for each set
     assert "accuracy, mean per class" in capsys.readouterr().out
     results = json.loads((trained / "finetune" / "results.json").read_text())
     assert results[0]["name"] == "accuracy"

@@ -34,6 +34,8 @@ from mvcl.augment._ops import (
     translate_y,
 )
 from mvcl.augment._policy import (
+    CIFAR_MEAN,
+    CIFAR_STD,
     IMAGENET_MEAN,
     IMAGENET_STD,
     POLICIES,
@@ -41,6 +43,7 @@ from mvcl.augment._policy import (
     byol_global1,
     byol_global2,
     digits,
+    dsf,
     evaluation,
     moco_v2,
     policy,
@@ -59,6 +62,8 @@ from mvcl.augment._random import (
 from mvcl.augment._views import apply_policy, draw_views, view_key
 
 __all__ = [
+    "CIFAR_MEAN",
+    "CIFAR_STD",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "POLICIES",
@@ -76,6 +81,7 @@ __all__ = [
     "cutmix",
     "digits",
     "draw_views",
+    "dsf",
     "equalize",
     "erase",
     "evaluation",

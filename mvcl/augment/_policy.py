@@ -1,8 +1,8 @@
 """Augmentation policies: a frozen dataclass of plain parameters, and published policies by name.
 
-The published policies of colour images end with ImageNet's mean and deviation, as Shidani 2024 (Appendix F.1), Piran 2024
-(Pseudocode 1) and MoCo's code do; `mean` and `std` change them, and mean=(0.0,), std=(1.0,) leaves views in [0, 1]. Images of
-one channel need one number each.
+The published policies of colour images end with ImageNet's mean and deviation, as Shidani 2024 (Appendix F.1), Piran
+2024 (Pseudocode 1) and MoCo's code do; `mean` and `std` change them, and mean=(0.0,), std=(1.0,) leaves views in
+[0, 1]. Images of one channel need one number each.
 """
 
 import dataclasses
@@ -12,6 +12,8 @@ from typing import Any
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR_STD = (0.2023, 0.1994, 0.2010)
 
 
 # Pairs of positive numbers -> their upper bound.
@@ -41,7 +43,11 @@ class Policy:
     rand_augment_ops: int = 0
     """Number of consecutive RandAugment operations; 0 for none."""
     rand_augment_magnitude: float = 9.0
-    """RandAugment magnitude, 0 to 30."""
+    """RandAugment magnitude, 0 to 30 as torchvision counts; the 9 of 10 of Cubuk's code and of timm is 27."""
+    rand_augment_deviation: float = 0.0
+    """Standard deviation of the magnitude, drawn for each operation and clipped to [0, 30]; timm's 0.5 is 1.5."""
+    rand_augment_probability: float = 1.0
+    """Probability of RandAugment, all its operations together."""
     jitter_probability: float = 0.8
     """Probability of changing brightness, contrast, saturation and hue, in random order."""
     brightness: float = 0.0
@@ -74,11 +80,11 @@ class Policy:
     """Smallest and largest area of that rectangle, as a share of the view's."""
 
     def __post_init__(self) -> None:
-        for name in ("flip", "jitter", "grayscale", "blur", "solarise", "erase"):
+        for name in ("flip", "rand_augment", "jitter", "grayscale", "blur", "solarise", "erase"):
             probability = getattr(self, f"{name}_probability")
             if not 0 <= probability <= 1:
                 raise ValueError(f"{name}_probability must be in [0, 1], got {probability}")
-        for name in ("brightness", "contrast", "saturation", "rand_augment_ops"):
+        for name in ("brightness", "contrast", "saturation", "rand_augment_ops", "rand_augment_deviation"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         for name, low, high in _RANGES:
@@ -117,8 +123,8 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
     """SimCLR (Chen 2020a, arXiv 2002.05709, Appendix A): `strength` scales the colour jitter.
 
     Normalised by ImageNet's mean and deviation, as Shidani 2024 (arXiv 2403.05490, Appendix F.1) and Piran 2024
-    (Pseudocode 1) do. SimCLR's own code leaves images in [0, 1]: mean=(0.0,), std=(1.0,). For CIFAR-10 SimCLR has strength
-    0.5 and no blur (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
+    (Pseudocode 1) do. SimCLR's own code leaves images in [0, 1]: mean=(0.0,), std=(1.0,). For CIFAR-10 SimCLR has
+    strength 0.5 and no blur (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
     """
     return _build(
         overrides,
@@ -178,6 +184,16 @@ def moco_v2(image_size: int = 224, **overrides: Any) -> Policy:
     )
 
 
+def dsf(image_size: int = 32, **overrides: Any) -> Policy:
+    """Jeon 2025 (arXiv 2507.06560, Section 5.1): MoCo v2's policy after RandAugment.
+
+    The strengths are those of the authors' code for CIFAR, which applies two operations of magnitude 9 to every second
+    view and normalises with CIFAR-10's mean and deviation.
+    """
+    published = {"rand_augment_ops": 2, "rand_augment_probability": 0.5, "mean": CIFAR_MEAN, "std": CIFAR_STD}
+    return moco_v2(image_size, **{**published, **overrides})
+
+
 def evaluation(image_size: int = 224, **overrides: Any) -> Policy:
     """Deterministic: the central 7/8 of the shorter side, resized (224 of 256 in the papers). Named `eval`.
 
@@ -215,6 +231,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "byol_global1": byol_global1,
     "byol_global2": byol_global2,
     "moco_v2": moco_v2,
+    "dsf": dsf,
     "eval": evaluation,
     "digits": digits,
 }

@@ -19,7 +19,7 @@ _TRIES = 10
 
 # Number of uniform random numbers per step of a view, in the order of use.
 DRAWS = {"crop": 4 * _TRIES, "flip": 1, "jitter": 9, "grayscale": 1, "blur": 2, "solarise": 1}
-DRAWS_PER_RAND_AUGMENT = 2
+DRAWS_PER_RAND_AUGMENT = 3
 
 
 def center_box(height: int, width: int, fraction: float) -> tuple[float, float, float, float]:
@@ -94,12 +94,16 @@ def blur(
     return _ops.choose(draws[0] < probability, _ops.gaussian_blur(image, drawn, kernel_size), image)
 
 
-def rand_augment_layers(draws: jax.Array, image: ArrayLike, ops: int, magnitude: ArrayLike) -> jax.Array:
+def rand_augment_layers(
+    draws: jax.Array, image: ArrayLike, ops: int, magnitude: ArrayLike, deviation: ArrayLike = 0.0
+) -> jax.Array:
     draws = draws.reshape(ops, DRAWS_PER_RAND_AUGMENT)
 
     def layer(i: jax.Array, x: jax.Array) -> jax.Array:
         op = jnp.floor(draws[i, 0] * len(_ops.RAND_AUGMENT))
-        return _ops.rand_augment_op(x, op, magnitude, jnp.where(draws[i, 1] < 0.5, -1.0, 1.0))
+        normal = jax.scipy.special.ndtri(jnp.clip(draws[i, 2], 1e-6, 1 - 1e-6))
+        drawn = jnp.clip(magnitude + deviation * normal, 0, 30)
+        return _ops.rand_augment_op(x, op, drawn, jnp.where(draws[i, 1] < 0.5, -1.0, 1.0))
 
     return jax.lax.fori_loop(0, ops, layer, _ops.choose(True, image, image))
 
@@ -194,10 +198,13 @@ def random_solarise(
 
 
 @partial(jax.jit, static_argnames="ops")
-def rand_augment(key: ArrayLike, image: ArrayLike, ops: int = 2, magnitude: ArrayLike = 9.0) -> jax.Array:
+def rand_augment(
+    key: ArrayLike, image: ArrayLike, ops: int = 2, magnitude: ArrayLike = 9.0, deviation: ArrayLike = 0.0
+) -> jax.Array:
     """Apply `ops` operations, each drawn uniformly from the fourteen of `rand_augment_op`.
 
-    The direction of each is random, with probability 1/2.
+    The direction of each is random, with probability 1/2. The magnitude of each is normal, with this mean and
+    deviation, clipped to [0, 30].
     """
     draws = jax.random.uniform(key, (ops * DRAWS_PER_RAND_AUGMENT,))
-    return rand_augment_layers(draws, image, ops, magnitude)
+    return rand_augment_layers(draws, image, ops, magnitude, deviation)

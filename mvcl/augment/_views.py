@@ -39,7 +39,11 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
       (image_size, image_size, channels) float32, (x - mean) / std of an image in [0, 1].
     """
     # One call for all numbers, since threefry calls take longest to compile.
-    sizes = {**_random.DRAWS, "rand_augment": policy.rand_augment_ops * _random.DRAWS_PER_RAND_AUGMENT}
+    sizes = {
+        **_random.DRAWS,
+        "rand_augment": policy.rand_augment_ops * _random.DRAWS_PER_RAND_AUGMENT,
+        "rand_augmented": int(policy.rand_augment_ops > 0 and policy.rand_augment_probability < 1),
+    }
     stops = np.cumsum(list(sizes.values()))
     drawn = dict(zip(sizes, jnp.split(jax.random.uniform(key, (int(stops[-1]),)), stops[:-1])))
     height, width = jnp.shape(image)[:2]
@@ -55,10 +59,12 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
         else:
             box = jnp.asarray(_random.center_box(height, width, policy.center_fraction), jnp.float32)
         x = _ops.crop_and_resize(image, box, policy.image_size, mirror)
-    if policy.rand_augment_ops:
-        x = _random.rand_augment_layers(
-            drawn["rand_augment"], x, policy.rand_augment_ops, policy.rand_augment_magnitude
-        )
+    if policy.rand_augment_ops and policy.rand_augment_probability:
+        magnitude = policy.rand_augment_magnitude, policy.rand_augment_deviation
+        changed = _random.rand_augment_layers(drawn["rand_augment"], x, policy.rand_augment_ops, *magnitude)
+        if policy.rand_augment_probability < 1:
+            changed = _ops.choose(drawn["rand_augmented"][0] < policy.rand_augment_probability, changed, x)
+        x = changed
     strengths = (policy.brightness, policy.contrast, policy.saturation, policy.hue)
     if policy.jitter_probability and any(strengths):
         x = _random.jitter(drawn["jitter"], x, policy.jitter_probability, *strengths)

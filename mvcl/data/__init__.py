@@ -12,9 +12,9 @@ from mvcl.data._digits_views import DigitsViews
 from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
 from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
 from mvcl.data._folder import Folder
-from mvcl.data._loader import Batch, Crop, Example, Reader, batches, in_order, inputs, to_devices
+from mvcl.data._loader import Batch, Crop, Example, Reader, batches, epoch_steps, in_order, inputs, to_devices
 from mvcl.data._reading import Reading, StalledReader, watched
-from mvcl.data._registry import PREPARERS, SOURCES
+from mvcl.data._registry import PREPARERS, SOURCES, folder_name
 from mvcl.data._sentiment import PrepareSentiment, Sentiment
 from mvcl.data._splits import (
     CorruptExample,
@@ -69,7 +69,9 @@ __all__ = [
     "TransferSet",
     "batches",
     "class_list",
+    "epoch_steps",
     "expected",
+    "folder_name",
     "in_memory",
     "in_order",
     "inputs",

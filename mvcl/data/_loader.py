@@ -100,17 +100,18 @@ def batches(
     process_index: int = 0,
     process_count: int = 1,
     threads: int = 4,
+    last_batch: bool = False,
     crop: Crop | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """Infinite shuffled batches; this process gets its block of consecutive rows of each global batch.
 
     The order is one permutation per epoch, drawn from `seed`; of blocks, where the split draws its examples in blocks,
-    as far as the batch holds them whole. An epoch has len(split) // batch_size steps; the
-    remaining examples are not used in that epoch, so that no batch has an example twice, which would be its own
+    as far as the batch holds them whole. An epoch has len(split) // batch_size steps; the remaining examples are not
+    used in that epoch, or are a smaller last batch, so that no batch has an example twice, which would be its own
     negative. The global batches do not depend on the number of processes and threads. An unreadable example is
-    replaced by one from outside the batch, drawn from seed, step and place; in a small split two places may draw
-    the same one.
+    replaced by one from outside the batch, drawn from seed, step and place; in a small split two places may draw the
+    same one.
 
     Args:
       split: the examples.
@@ -120,6 +121,7 @@ def batches(
       process_index: index of this process, which selects the block.
       process_count: number of processes that share a batch.
       threads: number of batches read in parallel.
+      last_batch: whether the examples that are left at the end of an epoch are a batch.
       crop: (arrays of an example, epoch, row) -> (k, H, W, C), for images of different sizes.
       reading: records what is being read and the corrupt examples; None allows no corrupt example.
 
@@ -137,13 +139,14 @@ def batches(
         )
     if crop is None and not split.spec.fixed:
         raise ValueError(f"crop must be given for images whose sizes differ, of shapes {split.spec.shapes}")
-    rows = batch_size // process_count
-    steps_per_epoch, unit = len(split) // batch_size, split.unit(batch_size)
+    steps_per_epoch = epoch_steps(len(split), batch_size, last_batch=last_batch)
+    unit = split.unit(batch_size)
     reader = Reader(split, "train", Reading() if reading is None else reading, crop)
 
     def load(step: int, index: np.ndarray) -> Batch:
         index, epoch = np.asarray(index), step // steps_per_epoch
         index = (index[:, None] * unit + np.arange(unit)).reshape(-1)
+        rows = len(index) // process_count
         first = process_index * rows
         mine, examples = index[first : first + rows].astype(np.int32), None
         if not reader.in_memory:
@@ -165,10 +168,15 @@ def batches(
         raise CorruptExample("none of the training examples can be read")
 
     units = grain.MapDataset.range(len(split) // unit).seed(seed).shuffle()
-    order = units.batch(batch_size // unit, drop_remainder=True)
+    order = units.batch(batch_size // unit, drop_remainder=not last_batch)
     steps = order.repeat(None).map_with_index(load)[first_step:]
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(2 * threads, 1))
     yield from steps.to_iter_dataset(options)
+
+
+def epoch_steps(examples: int, batch_size: int, *, last_batch: bool) -> int:
+    """Steps of an epoch, with or without a smaller last batch."""
+    return -(-examples // batch_size) if last_batch else examples // batch_size
 
 
 def in_order(

@@ -31,3 +31,11 @@ PREPARERS: dict[str, type] = {
     "sentiment": PrepareSentiment,
     "transfer": PrepareTransfer,
 }
+
+
+def folder_name(source: Source) -> str:
+    """A name for folders of results on this source: its name in SOURCES, and the data set's own if it has one."""
+    names = {kind: name for name, kind in SOURCES.items()}
+    kind = names.get(type(source), type(source).__name__.lower())
+    own = vars(source).get("name")
+    return f"{kind}_{own}".replace("/", "_") if own else kind

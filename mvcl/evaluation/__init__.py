@@ -17,12 +17,20 @@ from mvcl.evaluation._domains import (
     transfer_heat_map,
     transfer_table,
 )
+from mvcl.evaluation._embeddings import embedding_measures
 from mvcl.evaluation._encode import encode
 from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
 from mvcl.evaluation._protocols import Classification, Evaluation
 from mvcl.evaluation._registry import EVALUATIONS
-from mvcl.evaluation._regression import Regression, regression_measures, ridge, sentiment_regression
+from mvcl.evaluation._regression import (
+    MaeProbe,
+    Regression,
+    mae_probe,
+    regression_measures,
+    ridge,
+    sentiment_regression,
+)
 from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
 
@@ -36,6 +44,7 @@ __all__ = [
     "Domains",
     "Evaluation",
     "LinearProbe",
+    "MaeProbe",
     "Predictions",
     "Probe",
     "Regression",
@@ -45,6 +54,7 @@ __all__ = [
     "cluster_scores",
     "domain_transfer",
     "draw_labels",
+    "embedding_measures",
     "encode",
     "evaluate_features",
     "evaluation_table",
@@ -52,6 +62,7 @@ __all__ = [
     "fit_logistic",
     "fit_probe",
     "linear_probe",
+    "mae_probe",
     "merged",
     "regression_measures",
     "ridge",

@@ -35,6 +35,7 @@ def cluster_scores(
     runs: int = 10,
     starts: int = 10,
     seed: int = 0,
+    mini_batch_above: int = 0,
 ) -> dict[str, np.ndarray]:
     """Agreement of the clusters of several K-means runs with the classes.
 
@@ -45,11 +46,15 @@ def cluster_scores(
       runs: number of K-means runs.
       starts: k-means++ starts per run; the one with the least inertia is used.
       seed: of the first run; the following runs add 1 each.
+      mini_batch_above: K-means takes mini-batches for more rows than this; 0: never.
 
     Returns:
       "ACC", "NMI", "ARI" and "purity", (runs,) each.
     """
-    found = [k_means(features, clusters, seed=seed + run, starts=starts)[0] for run in range(runs)]
+    found = [
+        k_means(features, clusters, seed=seed + run, starts=starts, mini_batch_above=mini_batch_above)[0]
+        for run in range(runs)
+    ]
     return {name: np.asarray([f(labels, c) for c in found]) for name, f in MEASURES.items()}
 
 
@@ -97,6 +102,8 @@ class Clustering(Evaluation):
     """K-means runs to average over."""
     starts: int = 10
     """k-means++ starts per run; the one with the least inertia is used."""
+    mini_batch_above: int = 10_000
+    """K-means takes mini-batches of 5,000 rows for more rows than this, as the released code of Xu 2023; 0: never."""
     per_view: tuple[str, ...] = ("ACC",)
     """Measures shown for each single view: ACC, NMI, ARI, purity."""
     svm_share: float = 0.3
@@ -130,6 +137,8 @@ class Clustering(Evaluation):
         for name in ("runs", "starts", "draws"):
             if getattr(self, name) < 1:
                 raise ValueError(f"evaluation.{name} must be at least 1, got {getattr(self, name)}")
+        if self.mini_batch_above < 0:
+            raise ValueError(f"evaluation.mini_batch_above must be at least 0, got {self.mini_batch_above}")
         if not 0 <= self.svm_share < 1:
             raise ValueError(f"evaluation.svm_share must be in [0, 1), got {self.svm_share}")
 
@@ -142,9 +151,15 @@ class Clustering(Evaluation):
             why = "not measured: the data have no labels"
             return [Result(name, None, None, why) for name in MEASURES]
         clusters = self.clusters or classes
-        options: dict[str, Any] = {"runs": self.runs, "starts": self.starts, "seed": self.seed}
+        options: dict[str, Any] = {
+            "runs": self.runs,
+            "starts": self.starts,
+            "seed": self.seed,
+            "mini_batch_above": self.mini_batch_above,
+        }
+        kind = "mini-batch K-means" if 0 < self.mini_batch_above < len(x) else "K-means"
         how = (
-            f"K-means, {clusters} clusters, mean and deviation of {self.runs} runs (seed {self.seed}), each the "
+            f"{kind}, {clusters} clusters, mean and deviation of {self.runs} runs (seed {self.seed}), each the "
             f"best of {self.starts} starts, {len(x)} rows"
         )
         results = _results(
@@ -182,10 +197,36 @@ class Clustering(Evaluation):
         split = splits["train"]
         if len(split.class_names) < 2:
             return None
-        found = k_means(
-            features["train"], self.clusters or len(split.class_names), seed=self.seed, starts=self.starts
-        )[0]
+        found = self._labels(features["train"], self.clusters or len(split.class_names))
         return "acc", clustering_accuracy(split.labels, found)
+
+    def warnings(self, rows: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
+        """A warning if the trained features are below the raw input, all views or the best, in ACC or NMI."""
+        values = {row: {r.name: r.value for r in results} for row, results in rows.items()}
+        trained, raw = values["trained encoder"], values.get("raw input", {})
+        below = []
+        for name in ("ACC", "NMI"):
+            for compared, whose in ((name, "all raw views"), (f"best view {name}", "the best raw view")):
+                after, before = trained.get(name), raw.get(compared)
+                if after is not None and before is not None and after < before:
+                    below.append(f"{name} {after:.3f}, {whose} {before:.3f}")
+        if not below:
+            return ()
+        return (
+            f"the clusters of the trained features agree less with the classes than those of the raw input: "
+            f"{'; '.join(below)}. refresh.jsonl has ACC and NMI over training; try fewer rounds, or for a table of few "
+            "rows smaller batches and networks",
+        )
+
+    def _labels(self, features: np.ndarray, clusters: int) -> np.ndarray:
+        """Clusters of one K-means run."""
+        return k_means(
+            features,
+            clusters,
+            seed=self.seed,
+            starts=self.starts,
+            mini_batch_above=self.mini_batch_above,
+        )[0]
 
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
         """Write clusters.csv: id, label, cluster from all views, and cluster from each view of each example."""
@@ -195,13 +236,11 @@ class Clustering(Evaluation):
         columns: dict[str, Sequence[Any]] = {"id": ids}
         if len(split.class_names) > 1:
             columns["label"] = [split.class_names[label] for label in split.labels]
-        columns["cluster"] = k_means(x, clusters, seed=self.seed, starts=self.starts)[0].tolist()
+        columns["cluster"] = self._labels(x, clusters).tolist()
         for name, (rows, found) in view_features(x, split).items():
             if len(rows) >= clusters:
                 column: list[Any] = [""] * len(x)
-                for row, cluster in zip(
-                    rows, k_means(found, clusters, seed=self.seed, starts=self.starts)[0]
-                ):
+                for row, cluster in zip(rows, self._labels(found, clusters)):
                     column[row] = int(cluster)
                 columns[f"cluster of {name}"] = column
         _write_clusters(workdir / "clusters.csv", columns)

@@ -1,4 +1,4 @@
-"""Accuracy of a classifier's predictions."""
+"""Accuracy of a classifier's predictions, and errors of predicted scores."""
 
 import dataclasses
 from typing import Literal
@@ -6,12 +6,14 @@ from typing import Literal
 import numpy as np
 
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
+from mvcl.evaluation._regression import regression_measures
 from mvcl.evaluation._table import Result
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictions(Evaluation):
-    """Test accuracy of the predictions of `method:supervised`, over all examples and averaged over classes."""
+    """Test accuracy of the predictions of `method:supervised`, over all examples and averaged over classes; for scores,
+    such as sentiment, MAE, correlation, binary accuracy and F1."""
 
     features: Literal["encoder", "head"] = "head"
     """Output to evaluate: the predictions are the head's."""
@@ -22,18 +24,23 @@ class Predictions(Evaluation):
         return False
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` if train and test have different classes or none."""
+        """Raise `ValueError` if train and test have different classes."""
         names = splits["train"].class_names
-        if not names or names != splits["test"].class_names:
+        if names != splits["test"].class_names:
             raise ValueError(
                 f"evaluation:predictions needs the same classes in train and test, got {len(names)} and "
                 f"{len(splits['test'].class_names)}"
             )
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Accuracy of the class with the largest of the (N, classes) outputs."""
-        labels, predicted = splits["test"].labels, features["test"].argmax(1)
-        right = predicted == labels
+        """Accuracy of the class with the largest of the (N, classes) outputs; without classes, the measures of the
+        (N, 1) outputs as scores."""
+        labels = splits["test"].labels
+        if not splits["test"].class_names:
+            how = f"the network's output on {len(labels)} test rows"
+            measures = regression_measures(features["test"][:, 0], labels)
+            return [Result(name, value, None, how) for name, value in measures.items()]
+        right = features["test"].argmax(1) == labels
         by_class = [right[labels == label].mean() for label in np.unique(labels)]
         how = f"share of {len(labels)} test rows whose class has the largest output"
         return [
@@ -43,6 +50,8 @@ class Predictions(Evaluation):
             ),
         ]
 
-    def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
-        """Test accuracy."""
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
+        """Test accuracy; None without classes."""
+        if not splits["test"].class_names:
+            return None
         return "accuracy", self.measure(features, splits)[0].value or 0.0

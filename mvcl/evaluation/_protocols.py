@@ -112,6 +112,10 @@ class Evaluation:
         """Name and value of the score during training, higher is better; None if there is none."""
         return None
 
+    def warnings(self, rows: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
+        """What is suspect in the rows of the table, `trained encoder` and, if compared, `raw input`; for the log."""
+        return ()
+
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
         """Write further results of the trained features to the run folder."""
 

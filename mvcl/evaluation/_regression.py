@@ -2,13 +2,169 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
+from typing import Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
 from mvcl.evaluation._table import Result
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaeProbe:
+    """A linear layer on frozen features, trained by AdamW on the mean absolute error; several are trained side by
+    side.
+
+    Koromilas 2025, appendix E: 100 epochs, AdamW, three layers whose measures are averaged. The paper's three learning
+    rates are those of pre-training. It gives no learning rate, batch size or weight decay of the layer.
+    """
+
+    learning_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
+    """Learning rates; the one with the least mean absolute error on the validation split is used."""
+    layers: int = 3
+    """Layers with initial weights and orders of the rows of their own; the mean of their measures is reported."""
+    epochs: int = 100
+    """Passes over the training rows."""
+    batch_size: int = 256
+    """Rows per step; at most all."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay of AdamW."""
+    decay: Literal["cosine", "constant"] = "cosine"
+    """Learning rate over the steps: to zero by a cosine, or constant."""
+
+    def check(self) -> None:
+        """Raise `ValueError` for an invalid value."""
+        if not self.learning_rates or not min(self.learning_rates) > 0:
+            raise ValueError(
+                f"probe.learning_rates must be positive numbers, at least one, got {self.learning_rates}"
+            )
+        for name in ("layers", "epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"probe.{name} must be at least 1, got {getattr(self, name)}")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"probe.weight_decay must be at least 0, got {self.weight_decay}")
+
+
+def mae_probe(
+    train_features: np.ndarray,
+    train_targets: np.ndarray,
+    test_features: np.ndarray,
+    test_targets: np.ndarray,
+    *,
+    probe: MaeProbe,
+    valid_features: np.ndarray | None = None,
+    valid_targets: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+    seed: int = 0,
+) -> list[Result]:
+    """Linear layers trained on the mean absolute error of a score; the mean of their measures on the test split.
+
+    The features are not scaled. Weights and bias start uniform in +-1 / sqrt(d). The learning rate has the least error,
+    averaged over the layers, on the validation split or, without one, on a held-out fifth of the training split (of
+    its groups, if given); the layers are then trained again on the training split.
+
+    Args:
+      train_features, test_features: (n, d) and (m, d) floating.
+      train_targets, test_targets: (n,) and (m,) scores, whose sign is the sentiment.
+      probe: options of the layers and their training.
+      valid_features, valid_targets: of a validation split, both or neither.
+      groups: (n,) speakers or subjects of the training rows; whole groups are held out.
+      seed: of initial weights, orders, and held-out rows or groups.
+
+    Returns:
+      One result for each of `regression_measures`, mean and standard deviation over the layers; with a validation split
+      "validation MAE" too, to choose options of the pre-training by.
+
+    Raises:
+      ValueError: shapes do not fit, something is not finite, an option is invalid, or there is nothing to hold out.
+    """
+    probe.check()
+    x, y, test, answer, valid = _checked(
+        train_features, train_targets, test_features, test_targets, valid_features, valid_targets
+    )
+    rate, where = probe.learning_rates[0], "the only one"
+    if len(probe.learning_rates) > 1:
+        fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
+        weights, biases = _layers(fitted, fitted_to, probe, probe.learning_rates, seed)
+        errors = np.abs(weights @ held.T + biases[..., None] - held_answer).mean((1, 2))  # (rates,)
+        rate, where = probe.learning_rates[int(errors.argmin())], f"chosen by MAE on {where}"
+    weights, biases = _layers(x, y, probe, (rate,), seed)
+    layers = list(zip(weights[0].astype(np.float64), biases[0].astype(np.float64)))
+    found = [regression_measures(test @ w + b, answer) for w, b in layers]
+    how = (
+        f"mean of {probe.layers} linear layers on {len(x)} scores, AdamW on the mean absolute error, {probe.epochs} "
+        f"epochs, learning rate {where}, {len(test)} test rows"
+    )
+    values = {name: np.asarray([measures[name] for measures in found]) for name in found[0]}
+    if valid is not None:
+        values["validation MAE"] = np.asarray([np.abs(valid[0] @ w + b - valid[1]).mean() for w, b in layers])
+    return [
+        Result(name, float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else None, how)
+        for name, v in values.items()
+    ]
+
+
+def _layers(
+    x: np.ndarray, y: np.ndarray, probe: MaeProbe, rates: Sequence[float], seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(rates, layers, d) weights and (rates, layers) biases."""
+    size = min(probe.batch_size, len(x))
+    shape = (probe.epochs, len(x) // size, size, probe.weight_decay, probe.decay)
+    keys = jax.random.split(jax.random.key(seed), probe.layers)
+    rows, targets = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    # A layer's order is the same for all rates, so that its batches are gathered once.
+    weights, biases = _trained(shape, rows, targets, keys, jnp.asarray(rates, jnp.float32))
+    return np.asarray(weights).swapaxes(0, 1), np.asarray(biases).swapaxes(0, 1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _trained(
+    shape: tuple[int, int, int, float, str], x: jax.Array, y: jax.Array, keys: jax.Array, rates: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(layers, rates, d) weights and (layers, rates) biases."""
+    epochs, steps, size, weight_decay, decay = shape
+    total = epochs * steps
+    schedule = (
+        optax.constant_schedule(1.0) if decay == "constant" else optax.cosine_decay_schedule(1.0, total)
+    )
+    rule = optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(weight_decay))
+
+    def loss(layer: tuple[jax.Array, jax.Array], rows: jax.Array) -> jax.Array:
+        weights, bias = layer
+        return jnp.mean(jnp.abs(x[rows] @ weights + bias - y[rows]))
+
+    def of_key(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        start, order = jax.random.split(key)
+        bound = x.shape[1] ** -0.5
+        drawn = jax.random.uniform(start, (x.shape[1] + 1,), minval=-bound, maxval=bound)
+        first = (drawn[:-1], drawn[-1])
+
+        def step(state: tuple, place: tuple[jax.Array, jax.Array]) -> tuple[tuple, None]:
+            layers, moments = state
+            rows, number = place
+
+            def update(layer: tuple, moment: tuple, rate: jax.Array) -> tuple:
+                change, moment = rule.update(jax.grad(loss)(layer, rows), moment, layer)
+                scaled = jax.tree.map(lambda u: -rate * schedule(number) * u, change)
+                return optax.apply_updates(layer, scaled), moment
+
+            return jax.vmap(update)(layers, moments, rates), None
+
+        def epoch(state: tuple, number: jax.Array) -> tuple[tuple, None]:
+            drawn = jax.random.permutation(jax.random.fold_in(order, number), len(x))[: steps * size]
+            return jax.lax.scan(step, state, (drawn.reshape(steps, size), number * steps + jnp.arange(steps)))
+
+        layers = jax.tree.map(lambda a: jnp.broadcast_to(a[None], (len(rates), *a.shape)), first)
+        state = (layers, jax.vmap(rule.init)(layers))
+        return jax.lax.scan(epoch, state, jnp.arange(epochs))[0][0]
+
+    return jax.vmap(of_key)(keys)
 
 
 def ridge(
@@ -36,10 +192,11 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
     """The measures of the sentiment literature, of (m,) predictions and (m,) signed targets.
 
     Returns:
-      "MAE", "Pearson" (0 where either is constant), and binary accuracy and F1 under both conventions in use:
+      "MAE", "Pearson" (0 where either is constant), and binary accuracy and F1 under the conventions in use:
       "accuracy non-negative" and "F1 non-negative" of all rows, >= 0 against < 0; "accuracy positive" and "F1
-      positive" of the rows whose target is not 0, > 0 against <= 0 for the prediction. F1 is the mean of the two
-      classes' F1, weighted by their rows.
+      positive" of the rows whose target is not 0, > 0 against <= 0 for the prediction (MERBench's, for both data sets);
+      "accuracy above zero" and "F1 above zero" of all rows, > 0 against <= 0 (MMSA's for CH-SIMS). F1 is the mean of
+      the two classes' F1, weighted by their rows.
 
     Raises:
       ValueError: shapes differ, or something is not finite.
@@ -60,6 +217,7 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
     for name, predicted, true in (
         ("non-negative", p >= 0, t >= 0),
         ("positive", p[signed] > 0, t[signed] > 0),
+        ("above zero", p > 0, t > 0),
     ):
         found[f"accuracy {name}"] = float(np.mean(predicted == true)) if len(true) else float("nan")
         found[f"F1 {name}"] = (
@@ -101,28 +259,16 @@ def sentiment_regression(
     Raises:
       ValueError: shapes do not fit, something is not finite, or there is nothing to hold out.
     """
-    x, y = _rows("train", train_features, train_targets)
-    test, answer = _rows("test", test_features, test_targets)
-    if (valid_features is None) != (valid_targets is None):
-        raise ValueError("valid_features and valid_targets must be given together, got one of them")
     if len(penalties) == 0 or min(penalties) <= 0:
         raise ValueError(f"penalties must be positive numbers, at least one, got {tuple(penalties)}")
+    x, y, test, answer, valid = _checked(
+        train_features, train_targets, test_features, test_targets, valid_features, valid_targets
+    )
     scale = x.std(0)
     scale = np.where(scale > 1e-6 * np.maximum(np.abs(x.mean(0)), scale.max()), scale, 1)
-    valid = None
-    if valid_features is not None and valid_targets is not None:
-        valid = _rows("valid", valid_features, valid_targets)
-    widths = {a.shape[1] for a in (x, test, *(() if valid is None else valid[:1]))}
-    if len(widths) > 1:
-        raise ValueError(f"features of all splits must have one width, got {sorted(widths)}")
     x, test = x / scale, test / scale
-    if valid is not None:
-        held, held_answer = valid
-        held, fitted, fitted_to, where = held / scale, x, y, f"the {len(held)} rows of the validation split"
-    else:
-        out = _held_out(len(x), groups, seed)
-        held, held_answer, fitted, fitted_to = x[out], y[out], x[~out], y[~out]
-        where = "a held-out fifth of it" + ("" if groups is None else ", by whole groups")
+    valid = None if valid is None else (valid[0] / scale, valid[1])
+    fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
     weights, intercepts = ridge(fitted, fitted_to, penalties)
     errors = np.abs(weights @ held.T + intercepts[:, None] - held_answer).mean(1)
     best = penalties[int(errors.argmin())]
@@ -133,6 +279,42 @@ def sentiment_regression(
         f"{where}, {len(test)} test rows"
     )
     return [Result(name, value, None, how) for name, value in measures.items()]
+
+
+_Rows = tuple[np.ndarray, np.ndarray]
+
+
+def _checked(
+    train_features: np.ndarray,
+    train_targets: np.ndarray,
+    test_features: np.ndarray,
+    test_targets: np.ndarray,
+    valid_features: np.ndarray | None,
+    valid_targets: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, _Rows | None]:
+    """Training rows, test rows and validation rows, checked."""
+    x, y = _rows("train", train_features, train_targets)
+    test, answer = _rows("test", test_features, test_targets)
+    if (valid_features is None) != (valid_targets is None):
+        raise ValueError("valid_features and valid_targets must be given together, got one of them")
+    valid = None
+    if valid_features is not None and valid_targets is not None:
+        valid = _rows("valid", valid_features, valid_targets)
+    widths = {a.shape[1] for a in (x, test, *(() if valid is None else valid[:1]))}
+    if len(widths) > 1:
+        raise ValueError(f"features of all splits must have one width, got {sorted(widths)}")
+    return x, y, test, answer, valid
+
+
+def _to_choose(
+    x: np.ndarray, y: np.ndarray, valid: _Rows | None, groups: np.ndarray | None, seed: int
+) -> tuple[np.ndarray, np.ndarray, _Rows, str]:
+    """Rows to fit candidates to, rows that choose among them, and what the latter are."""
+    if valid is not None:
+        return x, y, valid, f"the {len(valid[0])} rows of the validation split"
+    out = _held_out(len(x), groups, seed)
+    where = "a held-out fifth of it" + ("" if groups is None else ", by whole groups")
+    return x[~out], y[~out], (x[out], y[out]), where
 
 
 def _held_out(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
@@ -159,23 +341,34 @@ def _rows(split: str, features: np.ndarray, targets: np.ndarray) -> tuple[np.nda
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regression(Evaluation):
-    """Ridge regression of a score, such as sentiment, from frozen features: MAE, correlation, binary accuracy and
-    F1."""
+    """Regression of a score, such as sentiment, from frozen features by a linear layer: MAE, correlation, binary
+    accuracy and F1; and the MAE of a ridge regression, which has no learning rate and no initial weights."""
+
+    probe: MaeProbe = dataclasses.field(default_factory=MaeProbe)
+    """The linear layer and its training."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """`train`, `test` and, if there is one, the validation split."""
         return tuple(name for name in ("train", "valid", "test") if name in available)
 
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` for options that are invalid, or for splits without scores."""
+        self.probe.check()
+        if names := splits["train"].class_names:
+            raise ValueError(
+                f"evaluation:regression needs scores, the data have {len(names)} classes; use "
+                "evaluation:classification"
+            )
+
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """One result for each of `regression_measures`."""
+        """The results of `mae_probe`, and "MAE, ridge"."""
         given = "valid" in features
-        return sentiment_regression(
-            features["train"],
-            splits["train"].labels,
-            features["test"],
-            splits["test"].labels,
-            valid_features=features["valid"] if given else None,
-            valid_targets=splits["valid"].labels if given else None,
-            groups=splits["train"].groups,
-            seed=self.seed,
-        )
+        rows = (features["train"], splits["train"].labels, features["test"], splits["test"].labels)
+        options = {
+            "valid_features": features["valid"] if given else None,
+            "valid_targets": splits["valid"].labels if given else None,
+            "groups": splits["train"].groups,
+        }
+        probed = mae_probe(*rows, probe=self.probe, seed=self.seed, **options)
+        closed = sentiment_regression(*rows, seed=self.seed, **options)[0]
+        return [*probed, dataclasses.replace(closed, name="MAE, ridge")]

@@ -47,7 +47,8 @@ class Takes:
       pair_weights: takes `weights` of the pairs of views, (k, k).
       instance_weights: takes (k, k, n) `weights` too, one for each instance of each pair.
       terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_pairs.Terms`.
-      measured: the same objective, of the same operands, as a function that returns (loss, dict of scalars for the log).
+      measured: the same objective, of the same operands, as a function that returns (loss, dict of scalars for the
+        log).
       like: of a higher-order function, its options to what the objective made with them takes.
       options: every parameter that has a default, with it; `declare` reads them from the signature.
     """

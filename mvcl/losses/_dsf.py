@@ -57,10 +57,11 @@ def dsf(
     ||z̄||, κ = R (d - R²) / (1 - R²). Jeon 2025 (arXiv 2507.06560), Eqs. 3-11; the temperature is Table 3's.
 
     By default D is not a Kullback-Leibler divergence, though the paper calls it one: with A = R, as the released code
-    trains, it can be negative. At d = 128, for equal directions and lengths ||z̄|| of 0.8 and 1, it is -5.64. D is the
-    divergence for `mean_resultant="exact"`, whose A = I_{d/2}(κ) / I_{d/2-1}(κ) is about κ/d for small κ. With κ divided
-    by d that leaves a similarity hardly any range: at d = 128 and 4,096 negatives the loss cannot fall below 6.86, where
-    chance is 8.32; with A = R it can fall to 0.00004. `exact` therefore wants `normalize_concentration=False`.
+    trains, it can be negative. At d = 128, for equal directions and lengths ||z̄|| of 0.8 and 1, it is -5.64. D is
+    the divergence for `mean_resultant="exact"`, whose A = I_{d/2}(κ) / I_{d/2-1}(κ) is about κ/d for small κ. With
+    κ divided by d that leaves a similarity hardly any range: at d = 128 and 4,096 negatives the loss cannot fall
+    below 6.86, where chance is 8.32; with A = R it can fall to 0.00004. To train with `exact`, set
+    `normalize_concentration=False`.
 
     What depends on i alone cancels in the softmax, so that a similarity is <A_i μ_i, κ_j μ_j> minus a function of
     κ_j that is smooth at 0. The released code expands log I to three terms; for MoCo v3 it subtracts the logarithm of

@@ -1,6 +1,8 @@
 """InfoNCE of two views."""
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from mvcl.losses import _pairs, _views
@@ -91,3 +93,28 @@ def info_nce(
         in_batch_negatives=in_batch_negatives,
         extra_negatives=extra_negatives,
     )
+
+
+def info_nce_minimum(negatives: ArrayLike, temperature: ArrayLike) -> jax.Array:
+    """The least InfoNCE with so many negatives: every positive at cosine 1, every negative at -1.
+
+        log(1 + K exp(-2 / temperature))
+
+    Jeon 2025 (arXiv 2507.06560), Proposition 1 and Table 2, which cuts the values off after three digits.
+
+    Args:
+      negatives: K > 0, the negatives of an anchor, an array of any shape.
+      temperature: positive divisor of the cosines, an array of any shape that broadcasts.
+
+    Returns:
+      The loss, of the common shape, float32 or wider.
+
+    Raises:
+      ValueError: for numbers that are not positive.
+    """
+    for name, value in (("negatives", negatives), ("temperature", temperature)):
+        if not np.all(np.asarray(value) > 0):
+            raise ValueError(f"{name} must be positive, got {value}")
+    kind = jnp.promote_types(jnp.result_type(temperature, float), jnp.float32)
+    k, t = jnp.broadcast_arrays(jnp.asarray(negatives, kind), jnp.asarray(temperature, kind))
+    return jax.nn.softplus(jnp.log(k) - 2 / t)

@@ -12,6 +12,7 @@ from mvcl.losses._declaration import declare
 def mv_dhel(
     z: ArrayLike,
     temperature: ArrayLike = 0.5,
+    energy_weight: ArrayLike = 1.0,
     *,
     normalize: bool = True,
     mask: ArrayLike | None = None,
@@ -21,17 +22,21 @@ def mv_dhel(
 ) -> jax.Array:
     """MV-DHEL: align an instance's views jointly, spread each view on its own.
 
-        mean_i [ -LSE_{l != m} s(z_li, z_mi) + Σ_l LSE_{j != i} s(z_li, z_lj) ],
+        mean_i [ -LSE_{l != m} s(z_li, z_mi) + w Σ_l LSE_{j != i} s(z_li, z_lj) ],
         s(u, v) = <u, v> / temperature
 
     over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and
-    the released code sums l < m only (log 2 more, same gradient); this is Eq. 12.
+    the released code sums l < m only (log 2 more, same gradient); this is Eq. 12. The weight w = 1 is the paper's. The
+    second sum has k terms and the first is one, so for many instances the loss tends to alignment plus k times
+    uniformity (Eq. 27), not to Eq. 15; w = 1/k gives both the same weight, as Eq. 15 has them, and separates the
+    effect of more views from that of more energy.
 
     Cost: k n² d multiply-adds in the forward pass.
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       temperature: positive divisor of the inner products, no unit.
+      energy_weight: positive w, the weight of the second sum.
       normalize: project vectors onto the unit sphere first; zero stays zero.
       mask: (k, n) bool, False for a view that an instance lacks. Alignment is averaged over the instances
         with two views or more; the energy, a sum over the views that the instance has, over those with one or
@@ -43,7 +48,7 @@ def mv_dhel(
 
     Returns:
       Scalar, float32 or wider. For coinciding unit vectors:
-      (k-1) / temperature + k log(n-1) - log(k (k-1)).
+      (w k - 1) / temperature + w k log(n-1) - log(k (k-1)).
 
     Raises:
       ValueError: for shapes, dtypes or values other than these.
@@ -51,6 +56,7 @@ def mv_dhel(
     z = _checks.views(z, axis_name)
     e = _views.embedded(z, normalize, mask, axis_name, block_size)
     s = _views.similarities(e, temperature, extra_negatives)
+    weight = _checks.scalar("energy_weight", energy_weight, e.z.dtype, positive=True)
     energy = _views.with_queue(s, _views.within(s))  # (k, n)
     alignment = _numerics.logsumexp(_views.alignment(s.vectors), axis=0)  # (n,)
-    return _views.mean_of_sums(energy, e) - _views.mean_existing(alignment, e)
+    return weight * _views.mean_of_sums(energy, e) - _views.mean_existing(alignment, e)

@@ -2,8 +2,9 @@
 
     Σ_{m,n} W_mn L(z_m, z_n) + λ Σ_v R_v
 
-Xu 2023 (NeurIPS), Eqs. 1-8; in code `all_pairs(L, weights=W, pairs="all", reduction="sum")`. The first W is
-computed from the hidden features, later ones from the embeddings, every few epochs. W is constant in between.
+Xu 2023 (NeurIPS), Eqs. 2, 6-8 and footnote 3; in code `all_pairs(L, weights=W, pairs="all", reduction="sum")`. The
+first W is computed from the hidden features, later ones from the embeddings, every few epochs. W is constant in
+between.
 """
 
 from typing import Literal
@@ -20,7 +21,7 @@ from mvcl import _checks, _numerics
 def cmi_weights(labels: ArrayLike) -> jax.Array:
     """W_mn = exp(NMI_mn) - 1 of the views' cluster labels, NMI = 2 I / (H_m + H_n).
 
-    Xu 2023, Eq. 4. Natural logarithms (NMI has no unit).
+    Xu 2023, Eqs. 6 and 7: D is 1 / NMI. Natural logarithms (NMI has no unit).
 
     Args:
       labels: (k, n) integers, for instance of `metrics.k_means` of each view, over the whole data set.
@@ -44,7 +45,8 @@ def jsd_weights(features: ArrayLike) -> jax.Array:
     """W_mn = exp(1 - JSD_mn) - 1 of the softmax of the features, JSD averaged over samples, natural
     logarithm.
 
-    Xu 2023, Eq. 5.
+    Xu 2023, footnote 3 and Eq. 7. The footnote sums over samples, which would make W negative; the released code
+    averages, as here.
 
     Args:
       features: (k, n, d) floating.
@@ -70,7 +72,7 @@ def mmd_weights(features: ArrayLike, samples: int = 2000) -> jax.Array:
     """W_mn = exp(-MMD_mn), the biased estimate of the squared maximum mean discrepancy of two views.
 
     Kernel Σ_{i=0..3} exp(-||u - v||² / (b 4^i)), b = (mean squared distance over distinct pairs of the pooled
-    sample) / 16. Xu 2023, Eq. 6, and the released code.
+    sample) / 16. Xu 2023, footnote 3 and Eq. 7; the kernel is the released code's.
 
     Args:
       features: (k, n, d) floating.
@@ -106,7 +108,7 @@ def corrupted(
 ) -> jax.Array:
     """The input of an autoencoder: as it is, plus unit Gaussian noise, or with 30% of its entries set to zero.
 
-    Xu 2023, Eqs. 7 and 8: AE, DAE and MAE.
+    Xu 2023, Eq. 8: AE, DAE and MAE. Exactly floor(0.3 entries) of the array are zero, as in the released code.
 
     Args:
       key: of `jax.random`.
@@ -124,12 +126,16 @@ def corrupted(
     if kind == "noise":
         return x + jax.random.normal(key, x.shape, x.dtype)
     if kind == "masked":
-        return jnp.where(jax.random.bernoulli(key, 0.3, x.shape), 0, x)
+        zero = jnp.arange(x.size) < int(0.3 * x.size)
+        return jnp.where(jax.random.permutation(key, zero).reshape(x.shape), 0, x)
     return x
 
 
 def reconstruction_error(inputs: ArrayLike, restored: ArrayLike) -> jax.Array:
-    """R_v: the squared error of an autoencoder's output, as a mean over entries. Xu 2023, Eqs. 7 and 8.
+    """R_v: the squared error of an autoencoder's output, as a mean over entries.
+
+    Xu 2023, Eq. 8, has the squared Frobenius norm, a sum; the released code averages over the entries of the batch,
+    as here. With λ = 1 the sum would outweigh the contrastive losses by the number of entries.
 
     Args:
       inputs: floating, of any shape: the uncorrupted input.

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks
 from mvcl.losses import _pairs, _views
 from mvcl.losses._declaration import Operands, declare
-from mvcl.losses._poly_view import AGGREGATIONS, aggregate
+from mvcl.losses._poly_view import aggregate
 
 
 def _others(e: _views.Embedded, pairs: _views.Pairs, slope: jax.Array, shift: jax.Array) -> jax.Array:
@@ -109,24 +109,23 @@ def poly_siglip(
     z: ArrayLike,
     scale: ArrayLike = 10.0,
     bias: ArrayLike = -10.0,
-    aggregation: Literal["geometric", "arithmetic"] = "geometric",
+    aggregation: Literal["geometric", "arithmetic", "harmonic"] | float = "geometric",
     *,
     normalize: bool = True,
     mask: ArrayLike | None = None,
     axis_name: str | None = None,
     block_size: int | None = None,
 ) -> jax.Array:
-    """The sigmoid loss of many views, under the two aggregations of poly-view learning.
+    """The sigmoid loss of many views, under the aggregations of poly-view learning.
 
-        geometric   -mean_{i,α} 1/(k-1) Σ_{β != α} log ℓ_iαβ
-        arithmetic  -mean_{i,α} log [ 1/(k-1) Σ_{β != α} ℓ_iαβ ]
+        -mean_{i,α} (1/ρ) log [ 1/(k-1) Σ_{β != α} ℓ_iαβ^ρ ];   -mean_{i,α} 1/(k-1) Σ_{β != α} log ℓ_iαβ  at ρ = 0
         log ℓ_iαβ = log σ(a(z_αi, z_βi)) + Σ_{j != i} log σ(-a(z_αj, z_βi)),   a(u, v) = scale <u, v> + bias
 
     Shidani 2024 (ICLR), App. E.3, leaves it open. Derivation: in the sigmoid model of Zhai 2023 the labels of
     all pairs of two views are independent, so the likelihood that anchor z_βi labels all of view α right is
     the product ℓ_iαβ above; it takes the place of poly-view's softmax likelihood in Eqs. 12 and 13, anchored
     on β as Eq. 14 is. The other views are not among the negatives, as the sigmoid loss compares two views at
-    a time. The geometric one is then the mean of `siglip` over the pairs of views; at k = 2 both equal
+    a time. The geometric one is then the mean of `siglip` over the pairs of views; at k = 2 all equal
     `siglip`, which is symmetric.
 
     Cost: k² n² d multiply-adds in the forward pass.
@@ -135,7 +134,7 @@ def poly_siglip(
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
       scale: factor of the inner products, the inverse of a temperature.
       bias: added to them.
-      aggregation: "geometric" or "arithmetic" mean of the likelihoods.
+      aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ.
       normalize: project vectors onto the unit sphere first; zero stays zero.
       mask: (k, n) bool, False for a view that an instance lacks. A term exists where both of its views do,
         and k is then the number of views that the instance has; vectors without a partner stay negatives.
@@ -150,7 +149,7 @@ def poly_siglip(
       ValueError: for shapes, dtypes or values other than these.
     """
     z = _checks.views(z, axis_name)
-    _checks.option("aggregation", aggregation, AGGREGATIONS)
+    rho = _checks.aggregation("aggregation", aggregation)
     e = _views.embedded(z, normalize, mask, axis_name, block_size)
     slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
     k, n, _ = e.z.shape
@@ -158,4 +157,4 @@ def poly_siglip(
     pairs = tuple((b, a) for a in range(k) for b in range(k))
     negative = _others(e, pairs, slope, shift).reshape(k, k, n)
     positive = jax.nn.softplus(-slope * _views.same_instance(e.z) - shift)
-    return aggregate(-positive - negative, e.keep, aggregation, axis_name)
+    return aggregate(-positive - negative, e.keep, rho, axis_name)

@@ -84,6 +84,10 @@ class Learner:
       clusters: number of clusters that the method fits; 0 for none.
       start_from: (parameters, statistics, encoder) -> both with the encoder replaced by a trained one; None if
         unsupported.
+      last_batch: whether an epoch ends with the smaller batch of the examples that are left; otherwise they are not
+        used in that epoch.
+      restarts: (step, steps_per_epoch) -> the parts of the parameters, by their first key, whose optimiser state is
+        as new before this step. Every part then has an optimiser state of its own. None: one state, never new.
     """
 
     init: Callable[[jax.Array], tuple[Params, Statistics]]
@@ -97,6 +101,8 @@ class Learner:
     one_encoder: bool = True
     clusters: int = 0
     start_from: Callable[..., tuple[Params, Statistics]] | None = None
+    last_batch: bool = False
+    restarts: Callable[[int, int], tuple[str, ...]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

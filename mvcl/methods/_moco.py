@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from mvcl import losses, models
@@ -33,9 +34,13 @@ from mvcl.methods._objective import OfViews
 class MocoV2:
     """Query encoder, momentum encoder and a queue of keys (MoCo v2, Chen et al. 2020; Jeon 2025 for several views).
 
-    Of the k = 2m views the first m are queries and the last m keys. The queue has the keys of earlier batches: every
-    key, or the mean direction of an instance's keys, as the objective declares (`Takes.queue_rows`). BatchNorm uses
-    statistics of the global batch, so shuffling between devices, which hides per-device statistics, is not needed.
+    Of the k = 2m views the first m are queries and the last m keys. The queue has the keys of earlier batches, as the
+    objective declares (`Takes.queue_rows`): an instance's m unit keys, or their mean, whose length is their
+    concentration. It starts with random unit vectors.
+
+    BatchNorm sees a query and its positive key in one batch, and can tell them by its statistics (He 2020, Section
+    3.3). Statistics of the global batch do not prevent that, since queries and keys have the same images. As in MoCo,
+    `shuffle_keys` with an encoder whose statistics are those of groups (`ResNet.batch_groups`) does.
     """
 
     momentum: float = 0.999
@@ -43,7 +48,14 @@ class MocoV2:
     end_momentum: float = 0.999
     """Decay at the end, reached by a half cosine."""
     queue: int = 4096
-    """Number of keys in the queue of negatives; 0 for none."""
+    """Number of rows in the queue of negatives; 0 for none."""
+    queue_keys: Literal["all", "one"] = "all"
+    """Keys of an instance that enter the queue of an objective that compares single keys, such as cross_pairs. `all`:
+    its m keys, so that 4096 rows hold 4096 / m instances; `one`: the first, so that they hold 4096, as with an
+    objective that takes the mean of an instance's keys (dsf, mean_pair)."""
+    shuffle_keys: bool = False
+    """Encode the keys in another order than the queries, so that BatchNorm over groups of the batch has other
+    images for a key than for its query. The order is fixed; that of the images is random."""
     evaluate: Literal["online", "momentum"] = "online"
     """The encoder that is evaluated and exported."""
 
@@ -63,8 +75,18 @@ class MocoV2:
                 "objective:dsf, objective:cross_pairs or objective:mean_pair with a pair loss that takes extra "
                 "negatives"
             )
+        if self.queue_keys not in ("all", "one"):
+            raise ValueError(f"method.queue_keys must be all or one, got {self.queue_keys!r}")
+        if self.shuffle_keys:
+            spec.whole_batch("moco_v2 with shuffle_keys")
         pair = Followed(spec, self, "moco_v2")
-        means = takes.queue_rows is QueueRows.GROUP_MEAN
+
+        def fresh(keys: jax.Array) -> jax.Array:
+            """The queue's rows from (m, n, d) keys."""
+            z = _unit(keys.astype(jnp.float32))
+            if takes.queue_rows is QueueRows.GROUP_MEAN:
+                return z.mean(0)
+            return z[0] if self.queue_keys == "one" else z.reshape((-1, z.shape[-1]))
 
         def init(key: jax.Array) -> tuple[Params, Statistics]:
             params, statistics = pair.init(key)
@@ -84,23 +106,23 @@ class MocoV2:
             online, momentum, n = pair.online(params, statistics), pair.momentum(statistics), rows(inputs)
             first, last = _halves(draw)
             queries = by_view(online.head(embed(online.encoder, inputs, first, microbatches)), n)
-            keys = by_view(momentum.head(embed(momentum.encoder, inputs, last, microbatches)), n)
-            keys = jax.lax.stop_gradient(keys)
+            if self.shuffle_keys:
+                features = _embed_shuffled(momentum.encoder, inputs, last)
+            else:
+                features = embed(momentum.encoder, inputs, last, microbatches)
+            keys = jax.lax.stop_gradient(by_view(momentum.head(features), n))
             queue = {"queue": statistics["queue"]} if self.queue else {}
             value, measures = objective(jnp.concatenate([queries, keys]), **queue, **missing(inputs))
             new = pair.moved(statistics, online, momentum)
             if self.queue:
-                z = _unit(keys.astype(jnp.float32))
-                fresh = _unit(z.mean(0)) if means else z.reshape((-1, z.shape[-1]))
-                new["queue"] = jnp.concatenate([fresh, statistics["queue"]])[: self.queue]
+                new["queue"] = jnp.concatenate([fresh(keys), statistics["queue"]])[: self.queue]
             return value, (new, queries, measures)
 
         def level(objective: OfViews, z: jax.Array) -> jax.Array:
             if not self.queue:
                 return objective(z)[0]
             # A queue like the keys: those of the batch, repeated.
-            keys = _unit(z[len(z) // 2 :])
-            like = keys.mean(0) if means else keys.reshape((-1, z.shape[-1]))
+            like = fresh(z[len(z) // 2 :])
             return objective(z, queue=jnp.resize(like, (self.queue, z.shape[-1])))[0]
 
         return pair.learner(init, loss, level)
@@ -203,6 +225,13 @@ def _halves(draw: Callable[[Inputs], Any]) -> tuple[Callable[[Inputs], Any], Cal
         return views[:, m:] if last else views[:, :m]
 
     return lambda inputs: half(inputs, False), lambda inputs: half(inputs, True)
+
+
+def _embed_shuffled(encoder: nnx.Module, inputs: Inputs, draw: Callable[[Inputs], Any]) -> jax.Array:
+    """`embed`, encoding the n * m views in a fixed random order."""
+    views = stacked(draw(inputs))
+    order = np.random.default_rng(0).permutation(views.shape[0] * views.shape[1])
+    return encoder(views.reshape((-1, *views.shape[2:]))[order])[np.argsort(order)]
 
 
 def _unit(z: jax.Array) -> jax.Array:

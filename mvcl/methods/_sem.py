@@ -2,7 +2,8 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import combinations_with_replacement, pairwise
 from typing import Any, Literal
 
 import jax
@@ -27,6 +28,8 @@ from mvcl.methods._objective import OfViews
 
 _KINDS: dict[str, Literal["none", "noise", "masked"]] = {"ae": "none", "dae": "noise", "mae": "masked"}
 _ENCODE_ROWS = 1024  # rows encoded at once over the whole split
+_WATCH_STARTS = 10  # K-means starts of a record of the clusters without new weights, at most
+_PAIR_ROWS = 256  # rows of the batches over which a refresh measures the pairs' losses
 # Xu 2023 uses PyTorch's Linear, with kernels uniform in ±1/sqrt(inputs).
 _KERNEL = jax.nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
@@ -39,8 +42,25 @@ class Sem:
 
     The method has its own encoders; `encoder` and `head` are not used. Training starts with reconstruction only. Then W
     is computed on the hidden features H, later every few epochs on the embeddings Z, and is constant in between. The
-    objective is `all_pairs` of any pair loss; the released code has pairs=all, reduction=sum.
+    objective is `all_pairs` of any pair loss; the released code has pairs=all, reduction=sum. R is a mean over
+    entries, as in the released code; Eq. 8 has the sum.
     """
+
+    as_released: bool = False
+    """Train as the released code does (SubmissionsIn/SEM, train.py), which the paper does not describe:
+    restart_optimizer, last_batch and uniform_biases, and 100 K-means starts."""
+    restart_optimizer: bool = False
+    """Start with a new Adam state in every contrastive epoch after the first; in the first, only the embedding
+    layer's state is new. Needs a constant learning rate."""
+    last_batch: bool = False
+    """Use the examples that are left at the end of an epoch as a smaller last batch; otherwise they are not used in
+    that epoch."""
+    uniform_biases: bool = False
+    """Draw initial biases from U(±1/sqrt(inputs)), as PyTorch does; otherwise they are zero."""
+    k_means_starts: int = 10
+    """K-means starts for the clusters of W."""
+    mini_batch_above: int = 10_000
+    """K-means takes mini-batches of 5,000 rows for more examples than this, as the released code; 0: never."""
 
     weights: Literal["cmi", "jsd", "mmd", "none"] = "cmi"
     """Weight of a pair of views: mutual information of their clusters, Jensen-Shannon divergence of their features,
@@ -50,7 +70,8 @@ class Sem:
     lam: float = 1.0
     """λ, the weight of the reconstruction errors; 0: no reconstruction after pre-training."""
     reconstruction: Literal["ae", "dae", "mae"] = "ae"
-    """Input of the autoencoders: unchanged, with unit Gaussian noise added, or with 30% of its entries set to zero."""
+    """Input of the autoencoders: unchanged, with unit Gaussian noise added, or with 30% of a batch's entries set to
+    zero."""
     pretrain_epochs: int = 100
     """Epochs of pre-training with reconstruction only."""
     update_epochs: int = 50
@@ -72,7 +93,7 @@ class Sem:
         clusters = self.clusters or spec.classes
         if clusters < 2:
             raise ValueError(f"method.clusters must be at least 2 for data without classes, got {clusters}")
-        parts = _Parts(self, spec, clusters)
+        parts = _Parts(self._resolved(), spec, clusters)
         return Learner(
             parts.init,
             parts.loss,
@@ -82,6 +103,16 @@ class Sem:
             refresh=Refresh(due=parts.due, compute=parts.refresh),
             one_encoder=False,
             clusters=clusters,
+            last_batch=parts.options.last_batch,
+            restarts=parts.restarts if parts.options.restart_optimizer else None,
+        )
+
+    def _resolved(self) -> "Sem":
+        """The options, with those that `as_released` sets."""
+        if not self.as_released:
+            return self
+        return dataclasses.replace(
+            self, restart_optimizer=True, last_batch=True, uniform_biases=True, k_means_starts=100
         )
 
     def _check(self, spec: Specification) -> None:
@@ -94,10 +125,10 @@ class Sem:
             )
         if self.sample_weights and not takes.instance_weights:
             raise ValueError(f"method.sample_weights needs all_pairs of a pair loss of mvcl, got {name}")
-        for option in ("pretrain_epochs", "watch_epochs", "clusters", "lam"):
+        for option in ("pretrain_epochs", "watch_epochs", "clusters", "lam", "mini_batch_above"):
             if getattr(self, option) < 0:
                 raise ValueError(f"method.{option} must be at least 0, got {getattr(self, option)}")
-        for option in ("update_epochs", "features", "embedding"):
+        for option in ("update_epochs", "features", "embedding", "k_means_starts"):
             if getattr(self, option) < 1:
                 raise ValueError(f"method.{option} must be at least 1, got {getattr(self, option)}")
         if not self.hidden or min(self.hidden) < 1:
@@ -111,10 +142,17 @@ class _Parts:
         self.options, self.clusters, self.examples = options, clusters, spec.examples
         self.k = len(spec.shapes)
         self.weighs = losses.takes(spec.objective).pair_weights
+        self.pair = jax.jit(losses.unwrap(spec.objective)[1]["pair"]) if self.weighs else None
         self.corruption = _KINDS[options.reconstruction]
         widths = tuple(int(np.prod(shape)) for shape in spec.shapes)
         self.fresh = lambda key: Autoencoders(
-            widths, options.hidden, options.features, options.embedding, dtype=spec.dtype, rngs=nnx.Rngs(key)
+            widths,
+            options.hidden,
+            options.features,
+            options.embedding,
+            uniform_biases=options.uniform_biases,
+            dtype=spec.dtype,
+            rngs=nnx.Rngs(key),
         )
         self.graph = nnx.graphdef(nnx.eval_shape(lambda: self.fresh(jax.random.key(0))))
         self.encode_and_embed = jax.jit(self._encode_and_embed)
@@ -179,11 +217,15 @@ class _Parts:
         net = self.network(params, statistics)
         x, there = _tables(inputs["views"], inputs.get("present"))
         h = net.encode(x)
-        if output != "head":
-            return _side_by_side(jnp.where(there[..., None], h, 0))
-        # A missing view gets the direction of the sum of the others, since all Z share one space.
-        z = jnp.where(there[..., None], net.embed(h), 0)
-        return _side_by_side(jnp.where(there[..., None], z, _numerics.unit(z.sum(0))[None]))
+        return _concatenated(net.embed(h), there, fill=True) if output == "head" else _concatenated(h, there)
+
+    def restarts(self, step: int, steps_per_epoch: int) -> tuple[str, ...]:
+        """The embedding layer, untrained so far, before the first contrastive epoch; later everything."""
+        epoch, within = divmod(step, steps_per_epoch)
+        since = epoch - self.options.pretrain_epochs
+        if within or since < 0:
+            return ()
+        return ("encoder", "head", "decoder") if since else ("head",)
 
     def due(self, step: int, steps_per_epoch: int) -> bool:
         return self._recorded(step, steps_per_epoch) or self._weighted(step, steps_per_epoch)
@@ -205,16 +247,26 @@ class _Parts:
             for i in range(0, len(there), _ENCODE_ROWS)
         ]
         h, z = (np.concatenate([np.asarray(part[i]) for part in parts], axis=1) for i in (0, 1))
-        compared = h if step <= self.options.pretrain_epochs * steps_per_epoch else z
-        labels = view_clusters(compared, self.clusters, there.T)
-        if not self._weighted(step, steps_per_epoch):
-            return statistics, {"clusters": labels}
+        of_hidden = step <= self.options.pretrain_epochs * steps_per_epoch
+        compared, weighted = h if of_hidden else z, self._weighted(step, steps_per_epoch)
+        starts = self.options.k_means_starts
+        k_means = partial(
+            metrics.k_means,
+            starts=starts if weighted else min(starts, _WATCH_STARTS),
+            mini_batch_above=self.options.mini_batch_above,
+        )
+        labels = view_clusters(compared, self.clusters, there.T, k_means)
+        joined = np.asarray(_concatenated(jnp.asarray(compared), jnp.asarray(there.T), fill=not of_hidden))
+        record = {"clusters": labels, "clusters_all": k_means(joined, self.clusters)[0]}
+        record |= pair_measures(z, there.T, self.pair)
+        if not weighted:
+            return statistics, record
         weights = view_weights(compared, labels, self.options.weights, there.T)
         new = {**statistics, "weights": jnp.asarray(weights)}
         if self.options.sample_weights:
             new["labels"] = jnp.asarray(labels)
             new["agreement"] = jnp.asarray(cluster_agreement(labels, self.clusters))
-        return new, {"weights": weights, "clusters": labels}
+        return new, {"weights": weights, **record}
 
     def _weights(self, statistics: Statistics, inputs: Inputs) -> dict[str, jax.Array]:
         """W, multiplied by the instance weights if used."""
@@ -271,12 +323,14 @@ class Autoencoders(nnx.Module):
         features: int,
         embedding: int,
         *,
+        uniform_biases: bool = False,
         dtype: Any,
         rngs: nnx.Rngs,
     ) -> None:
-        self.encoder = Encoders(widths, [*hidden, features], dtype=dtype, rngs=rngs)
-        self.head = Stack(len(widths), features, embedding, dtype=dtype, rngs=rngs)
-        self.decoder = Decoders(widths, [features, *reversed(hidden)], dtype=dtype, rngs=rngs)
+        layer = Layers(len(widths), uniform_biases, dtype, rngs)
+        self.encoder = Encoders(widths, [*hidden, features], layer)
+        self.head = layer.stack(features, embedding)
+        self.decoder = Decoders(widths, [features, *reversed(hidden)], layer)
 
     def encode(self, views: Sequence[jax.Array]) -> jax.Array:
         """k tables (n, d_v) to the hidden features H, (k, n, features) float32."""
@@ -291,14 +345,44 @@ class Autoencoders(nnx.Module):
         return self.decoder(h)
 
 
-class Encoders(nnx.Module):
-    """k tables (n, d_v) to (k, n, layers[-1]) float32, ReLU between layers."""
+@dataclasses.dataclass(frozen=True)
+class Layers:
+    """Linear layers of k views, for one view or for all."""
 
-    def __init__(self, widths: Sequence[int], layers: Sequence[int], *, dtype: Any, rngs: nnx.Rngs) -> None:
-        self.first = nnx.List(
-            [nnx.Linear(width, layers[0], kernel_init=_KERNEL, dtype=dtype, rngs=rngs) for width in widths]
+    k: int
+    uniform_biases: bool
+    dtype: Any
+    rngs: nnx.Rngs
+
+    def linear(self, i: int, o: int) -> nnx.Linear:
+        """One linear map."""
+        return nnx.Linear(
+            i,
+            o,
+            kernel_init=_KERNEL,
+            bias_init=self._bias(i),
+            dtype=self.dtype,
+            precision=lax.Precision.HIGHEST,
+            rngs=self.rngs,
         )
-        self.rest = nnx.List([Stack(len(widths), i, o, dtype=dtype, rngs=rngs) for i, o in pairwise(layers)])
+
+    def stack(self, i: int, o: int) -> "Stack":
+        """k linear maps of one shape."""
+        return Stack(self.k, i, o, bias_init=self._bias(i), dtype=self.dtype, rngs=self.rngs)
+
+    def _bias(self, i: int) -> jax.nn.initializers.Initializer:
+        if not self.uniform_biases:
+            return jax.nn.initializers.zeros
+        bound = 1 / np.sqrt(i)
+        return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+class Encoders(nnx.Module):
+    """k tables (n, d_v) to (k, n, widths_of_layers[-1]) float32, ReLU between layers."""
+
+    def __init__(self, widths: Sequence[int], layers: Sequence[int], layer: Layers) -> None:
+        self.first = nnx.List([layer.linear(width, layers[0]) for width in widths])
+        self.rest = nnx.List([layer.stack(i, o) for i, o in pairwise(layers)])
 
     def __call__(self, views: Sequence[jax.Array]) -> jax.Array:
         h = jnp.stack([layer(view) for layer, view in zip(self.first, views)])
@@ -310,11 +394,9 @@ class Encoders(nnx.Module):
 class Decoders(nnx.Module):
     """(k, n, layers[0]) to k tables (n, d_v) float32, ReLU between layers."""
 
-    def __init__(self, widths: Sequence[int], layers: Sequence[int], *, dtype: Any, rngs: nnx.Rngs) -> None:
-        self.rest = nnx.List([Stack(len(widths), i, o, dtype=dtype, rngs=rngs) for i, o in pairwise(layers)])
-        self.last = nnx.List(
-            [nnx.Linear(layers[-1], width, kernel_init=_KERNEL, dtype=dtype, rngs=rngs) for width in widths]
-        )
+    def __init__(self, widths: Sequence[int], layers: Sequence[int], layer: Layers) -> None:
+        self.rest = nnx.List([layer.stack(i, o) for i, o in pairwise(layers)])
+        self.last = nnx.List([layer.linear(layers[-1], width) for width in widths])
 
     def __call__(self, h: jax.Array) -> list[jax.Array]:
         for layer in self.rest:
@@ -325,23 +407,67 @@ class Decoders(nnx.Module):
 class Stack(nnx.Module):
     """k linear maps of one shape, (k, n, i) -> (k, n, o)."""
 
-    def __init__(self, k: int, i: int, o: int, *, dtype: Any, rngs: nnx.Rngs) -> None:
+    def __init__(
+        self,
+        k: int,
+        i: int,
+        o: int,
+        *,
+        bias_init: jax.nn.initializers.Initializer,
+        dtype: Any,
+        rngs: nnx.Rngs,
+    ) -> None:
         initial = jax.vmap(lambda key: _KERNEL(key, (i, o)))
         self.kernel = nnx.Param(initial(jax.random.split(rngs.params(), k)))
-        self.bias = nnx.Param(jnp.zeros((k, o)))
+        self.bias = nnx.Param(bias_init(rngs.params(), (k, o), jnp.float32))
         self.dtype = dtype
 
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
-        return jnp.einsum("kni,kio->kno", x.astype(self.dtype), kernel) + bias[:, None]
+        product = jnp.einsum("kni,kio->kno", x.astype(self.dtype), kernel, precision=lax.Precision.HIGHEST)
+        return product + bias[:, None]
 
 
-def view_clusters(features: np.ndarray, clusters: int, present: np.ndarray) -> np.ndarray:
+def view_clusters(
+    features: np.ndarray,
+    clusters: int,
+    present: np.ndarray,
+    k_means: Callable[..., tuple[np.ndarray, float]] = metrics.k_means,
+) -> np.ndarray:
     """(k, n) K-means labels of (k, n, d) features, per view; -1 for missing views (k, n)."""
     labels = np.full(present.shape, -1, np.int32)
     for view, here, into in zip(features, present, labels):
-        into[here] = metrics.k_means(view[here], min(clusters, int(here.sum())))[0]
+        into[here] = k_means(view[here], min(clusters, int(here.sum())))[0]
     return labels
+
+
+def pair_measures(
+    z: np.ndarray, present: np.ndarray, pair: Callable[..., Any] | None
+) -> dict[str, np.ndarray]:
+    """The loss and the similarity of each pair of views, as Figs. 2b and 5b of Xu 2023 have them.
+
+    Args:
+      z: (k, n, d) unit vectors of the whole data set.
+      present: (k, n) bool.
+      pair: the pair loss; None: no losses.
+
+    Returns:
+      "cosines" (k, k), means over the instances that have both views; "losses" (k, k), the pair loss of batches of
+      256 instances in order, as their mean. NaN for pairs that fewer than two instances share.
+    """
+    k = len(z)
+    cosines, values = np.full((k, k), np.nan), np.full((k, k), np.nan)
+    for m, n in combinations_with_replacement(range(k), 2):
+        both = np.flatnonzero(present[m] & present[n])
+        if len(both) < 2:
+            continue
+        u, v = z[m, both], z[n, both]
+        cosines[m, n] = cosines[n, m] = np.mean(np.sum(u * v, axis=1))
+        if pair is not None:
+            starts = range(0, len(both) - len(both) % _PAIR_ROWS or len(both), _PAIR_ROWS)
+            batches = [pair(u[i : i + _PAIR_ROWS], v[i : i + _PAIR_ROWS]) for i in starts]
+            values[m, n] = values[n, m] = np.mean(jax.device_get(batches))
+    return {"cosines": cosines} if pair is None else {"cosines": cosines, "losses": values}
 
 
 def view_weights(features: np.ndarray, labels: np.ndarray, kind: str, present: np.ndarray) -> np.ndarray:
@@ -432,6 +558,12 @@ def _reconstruction(x: Sequence[jax.Array], restored: Sequence[jax.Array], there
     return sum((of_view(*v) for v in zip(x, restored, there)), jnp.zeros(()))
 
 
-def _side_by_side(h: jax.Array) -> jax.Array:
-    """(k, n, d) to (n, k * d)."""
+def _concatenated(h: jax.Array, there: jax.Array, *, fill: bool = False) -> jax.Array:
+    """(k, n, d) and the (k, n) mask to (n, k * d).
+
+    A missing view is zero; with `fill` it has the direction of the sum of the others, since all Z share one space.
+    """
+    h = jnp.where(there[..., None], h, 0)
+    if fill:
+        h = jnp.where(there[..., None], h, _numerics.unit(h.sum(0))[None])
     return h.swapaxes(0, 1).reshape((h.shape[1], -1))

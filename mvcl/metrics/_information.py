@@ -1,45 +1,54 @@
 """Mutual information: its exact value in a Gaussian model, and lower bounds from contrastive losses."""
 
 import math
+from collections.abc import Sequence
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 
 
-def gaussian_information(views: int, variance_ratio: float) -> float:
-    """One-vs-rest mutual information I(x_1; x_2, ..., x_M) of the one-dimensional Gaussian model, in nats.
+def gaussian_information(views: int, variance_ratio: float, group: int = 1) -> float:
+    """Mutual information of some views and the others in the one-dimensional Gaussian model, in nats.
 
-        1/2 log[ (1 + r) (1 - r / (1 + M r)) ],   r = σ0² / σ²
+        1/2 log[ (1 + g r) (1 + (M - g) r) / (1 + M r) ],   r = σ0² / σ²
 
-    for M views x = c + noise; c has variance σ0², the noise σ². Shidani 2024 (ICLR), Eq. 26.
+    for M views x = c + noise; c has variance σ0², the noise σ². Shidani 2024 (ICLR): g = 1 is the one-vs-rest
+    information, Eq. 26; other g the two-set information of Definition E.1.
 
     Args:
       views: M >= 2.
       variance_ratio: r > 0, signal variance / noise variance.
+      group: g, views on one side, 1 <= g < M.
 
     Returns:
-      Nats; increases with M to the limit 1/2 log(1 + r).
+      Nats; at g = 1 it increases with M to the limit 1/2 log(1 + r).
 
     Raises:
       ValueError: a value is out of range.
     """
-    _checks.whole("views", views, 2)
+    m, g = _checks.whole("views", views, 2), _checks.whole("group", group)
     r = _checks.real("variance_ratio", variance_ratio, positive=True)
-    return 0.5 * (math.log1p(r) + math.log1p(-r / (1 + views * r)))
+    if g >= m:
+        raise ValueError(f"group must be less than views = {m}, got {g}")
+    return 0.5 * (math.log1p(g * r) + math.log1p(-g * r / (1 + m * r)))
 
 
-def poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.Array:
-    """Lower bound on I(x_1; x_2, ..., x_M) from `poly_view` or `sufficient_statistics`: log(B - M + 1) -
-    loss, in nats.
+def printed_poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.Array:
+    """Theorems 2.2 and 2.4 of Shidani 2024 as printed: log(B - M + 1) - loss, in nats. It is not a lower bound.
 
-    B = n k vectors in total, M = k: the logarithm is the chance level of the loss. Shidani 2024, Theorems 2.2
-    and 2.4.
+    B = n k vectors in total, M = k: the logarithm is the chance level of the loss. The proof needs E[N ℓ] = 1 under the
+    product of the marginals, N = B - M + 1. That holds for exchangeable negatives; the M views of one negative instance
+    are correlated, and E[N ℓ] can exceed 1. Two equally likely classes, every view its class, I = log 2 = 0.693: this
+    is 1.10 for 2 instances of 8 views, 0.93 for 4, and 0.695 for 5 instances of 2 views (SimCLR). With many instances
+    the excess vanishes: 0.6935 at 1024. `info_nce_bound` of `group_scores` holds for any number.
 
     Args:
-      loss: the loss of a batch.
+      loss: `poly_view`, `sufficient_statistics` or, with views = 2, `nt_xent` of a batch.
       instances: n >= 2.
       views: k >= 2.
 
@@ -53,17 +62,15 @@ def poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.Array:
     return math.log(n * k - k + 1) - jnp.asarray(loss)
 
 
-def multi_crop_bound(loss: ArrayLike, instances: int, pair_loss: str = "info_nce") -> jax.Array:
-    """Lower bound on I(x; y) from the mean of a pair loss over pairs of views, in nats.
+def multi_crop_bound(loss: ArrayLike, instances: int) -> jax.Array:
+    """Lower bound on I(x; y) of two views from the mean of `info_nce` over pairs of views, in nats: log K - loss.
 
-        log K - loss  for "info_nce",   log(2K - 1) - loss  for "nt_xent",   K instances
-
-    Shidani 2024, Eq. 1 and the proposition after it.
+    Shidani 2024, Eq. 1 and Proposition 2.1. Of `nt_xent`, whose negatives are both views of the other instances, log K
+    would have to be log(2K - 1), which is no bound: that is `printed_poly_view_bound` with two views.
 
     Args:
-      loss: `all_pairs(info_nce)` or `all_pairs(nt_xent)` of a batch.
+      loss: `all_pairs(info_nce)` of a batch.
       instances: K >= 2.
-      pair_loss: "info_nce" or "nt_xent".
 
     Returns:
       Nats, with the loss's shape.
@@ -71,9 +78,80 @@ def multi_crop_bound(loss: ArrayLike, instances: int, pair_loss: str = "info_nce
     Raises:
       ValueError: a value is out of range.
     """
-    _checks.option("pair_loss", pair_loss, ("info_nce", "nt_xent"))
-    n = _checks.whole("instances", instances, 2)
-    return math.log(n if pair_loss == "info_nce" else 2 * n - 1) - jnp.asarray(loss)
+    return math.log(_checks.whole("instances", instances, 2)) - jnp.asarray(loss)
+
+
+def group_scores(
+    z: ArrayLike,
+    group: Sequence[int] = (0,),
+    temperature: ArrayLike = 0.1,
+    critic: Literal["geometric", "arithmetic", "harmonic", "sufficient_statistics"] | float = "geometric",
+    *,
+    normalize: bool = True,
+) -> jax.Array:
+    """Scores of one group of views of each instance with the other views of each instance, for `info_nce_bound`.
+
+        F_ij = (1/ρ) log mean_{α in A, β not in A} e^{ρ <z_αi, z_βj> / temperature}
+
+    and, for "sufficient_statistics", <unit(mean_{α in A} z_αi), unit(mean_{β not in A} z_βj)> / temperature. The
+    aggregations are those of `poly_view` (Shidani 2024, Eqs. 9 and 10), of scores and not of likelihoods.
+
+    Args:
+      z: (k, n, d) floating, k >= 2, n >= 2.
+      group: A, some of the k views, at least one and not all.
+      temperature: positive divisor of the inner products, no unit.
+      critic: "geometric" (ρ = 0), "arithmetic" (1), "harmonic" (-1), a number ρ, or "sufficient_statistics".
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+
+    Returns:
+      (n, n) float32 or wider: row i is the group of instance i, column j the others of instance j.
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    z = _checks.views(z)
+    inside = [v for v in range(len(z)) if v in group]
+    outside = [v for v in range(len(z)) if v not in group]
+    if not outside or len(inside) != len(group) or not inside:
+        raise ValueError(f"group must be some of the views 0 to {len(z) - 1}, got {tuple(group)}")
+    z = _numerics.unit(z) if normalize else _numerics.widen(z)
+    t = _checks.scalar("temperature", temperature, z.dtype, positive=True)
+    left, right = z[np.asarray(inside)], z[np.asarray(outside)]
+    if critic == "sufficient_statistics":
+        means = (_numerics.unit(side.mean(0)) for side in (left, right))
+        return _numerics.inner("id,jd->ij", *means) / t
+    rho = _checks.aggregation("critic", critic)
+    if rho == 0:  # the mean of the scores is the score of the means
+        return _numerics.inner("id,jd->ij", left.mean(0), right.mean(0)) / t
+    scores = _numerics.inner("aid,bjd->abij", left, right) / t
+    return _numerics.log_power_mean(scores.reshape(-1, *scores.shape[2:]), rho, 0)
+
+
+def info_nce_bound(scores: ArrayLike) -> jax.Array:
+    """Lower bound on I(X; Y), in expectation, from scores of K independent pairs (X_i, Y_i), in nats.
+
+        log K + mean_i log( e^{F_ii} / Σ_j e^{F_ij} )
+
+    For any score, any K >= 2, and X and Y of any kind, such as groups of views (`group_scores`): with r_i =
+    K e^{F_ii} / Σ_j e^{F_ij}, I(X_i; Y_1...Y_K) = I(X; Y), and Donsker and Varadhan give I >= E[log r_i] - log E'[r_i],
+    E' with X_i independent of all Y. There Y_1...Y_K are exchangeable, so E'[r_i] = mean_j E'[K e^{F_ij} / Σ] = 1. What
+    is contrasted are whole groups; that Y's own views are correlated does not matter, as it does in
+    `printed_poly_view_bound`. van den Oord 2018; Poole 2019, Eq. 10.
+
+    Args:
+      scores: (..., K, K) floating: F_ij of X_i and Y_j.
+
+    Returns:
+      (...), at most log K.
+
+    Raises:
+      ValueError: the last axes differ or are shorter than 2, or an integer dtype.
+    """
+    f = _numerics.widen(_checks.floating("scores", scores))
+    if f.ndim < 2 or f.shape[-1] != f.shape[-2] or f.shape[-1] < 2:
+        raise ValueError(f"scores must have shape (..., K, K), K >= 2, got {f.shape}")
+    own = jnp.diagonal(f, axis1=-2, axis2=-1)
+    return math.log(f.shape[-1]) + jnp.mean(own - _numerics.logsumexp(f, axis=f.ndim - 1), axis=-1)
 
 
 def information_gap(bound: ArrayLike, views: int, variance_ratio: float) -> jax.Array:
@@ -95,12 +173,13 @@ def information_gap(bound: ArrayLike, views: int, variance_ratio: float) -> jax.
     return gaussian_information(views, variance_ratio) - jnp.asarray(bound)
 
 
-def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
+def generalized_nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
     """Generalised NWJ lower bound on I(x; Y) of a view and a set of views, in nats.
 
-        mean F(x, Y)  over the joint law  -  mean e^{F(x, Y) - 1}  over the product of the marginals
+        mean F(x, Y)  over the joint law  -  mean e^{F(x, Y)}  over the product of the marginals  +  1
 
-    Shidani 2024, Eq. 5. It is tight for F = 1 + log p(x | Y) / p(x).
+    Shidani 2024, Eq. 5; of two sets of views, Eq. 121. It is tight for F = log p(x | Y) / p(x), and holds in
+    expectation for any F, of any sign. `nwj_bound` is the same of F - 1.
 
     Args:
       joint_scores: floating, of any shape: F of pairs from the joint law.
@@ -112,48 +191,124 @@ def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
     Raises:
       ValueError: an integer dtype.
     """
-    scores = []
-    for name, value in (("joint_scores", joint_scores), ("product_scores", product_scores)):
-        scores.append(_numerics.widen(_checks.floating(name, value)))
-    return jnp.mean(scores[0]) - jnp.mean(jnp.exp(scores[1] - 1))
+    return nwj_bound(*(1 + _checks.floating(name, s) for name, s in _named(joint_scores, product_scores)))
 
 
-def optimal_multiplicity(batch: int, variance_ratio: float) -> int:
-    """Number of views M with the largest provable bound in the Gaussian model, for fixed B = M x instances.
+def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
+    """NWJ lower bound on I(x; Y), in nats.
 
-        argmax_M  min( I(M), log(B - M + 1) ),   2 <= M <= B / 2
+        mean F(x, Y)  over the joint law  -  mean e^{F(x, Y) - 1}  over the product of the marginals
 
-    More views increase the information I(M) of `gaussian_information`, but decrease the number of instances. The loss
-    is never negative, so `poly_view_bound` is at most log(B - M + 1); it is also at most I(M). I increases with M and
-    the logarithm decreases, so the best M is where they cross. I(M) is at most log(1 + r) / 2; if that is below
-    log(B/2 + 1), that is for r < (B/2 + 1)² - 1, they do not cross and the largest M is best. Shidani 2024, Eqs. 154
-    and 155, treat the same trade-off; this is derived from Eq. 26 and Theorem 2.2 and was not compared with their
-    text.
+    Nguyen, Wainwright and Jordan 2010, as Poole 2019 (arXiv 1905.06922), Eq. 7, writes it. It is tight for
+    F = 1 + log p(x | Y) / p(x). Shidani's Eq. 5 is `generalized_nwj_bound`.
+
+    Args:
+      joint_scores: floating, of any shape: F of pairs from the joint law.
+      product_scores: floating, of any shape: F of pairs from the product of the marginals.
+
+    Returns:
+      Scalar, float32 or wider.
+
+    Raises:
+      ValueError: an integer dtype.
+    """
+    joint, product = (
+        _numerics.widen(_checks.floating(name, s)) for name, s in _named(joint_scores, product_scores)
+    )
+    return jnp.mean(joint) - jnp.mean(jnp.exp(product - 1))
+
+
+def _named(joint: ArrayLike, product: ArrayLike) -> tuple[tuple[str, ArrayLike], ...]:
+    return (("joint_scores", joint), ("product_scores", product))
+
+
+def optimal_multiplicity(batch: int, two_view_loss: float, equation: Literal[154, 155] = 155) -> float:
+    """Number of views M that Shidani 2024 (Appendix E.5) finds best for B = M K vectors in total.
+
+        Eq. 154:  sqrt( 2 (B + 1) (1 - p) )      from  ℓ(M) = p + (1 - p) (M - 2) / M   (Eq. 145)
+        Eq. 155:  1 + sqrt( B (1 - p) )          from  ℓ(M) = 1 - (1 - p) / (M - 1)     (Eq. 146)
+
+    the maximum of log(B - M + 1) + log ℓ(M), p = ℓ(2) = e^{-loss} the likelihood at two views. Both forms of ℓ are the
+    paper's assumptions, and the maximised quantity is `printed_poly_view_bound`, which is not a bound; docs/gaussian.md
+    compares the two with the best M measured.
 
     Args:
       batch: B >= 4 vectors in total.
-      variance_ratio: signal variance / noise variance, > 0.
+      two_view_loss: measured `poly_view` or `nt_xent` of a trained network with M = 2 and K = B / 2, >= 0.
+      equation: 154 or 155.
 
     Returns:
-      M from 2 to B / 2; the smallest of equal ones.
+      M, not rounded. For B = 8192 and p = 0.5: 90.5 (154) and 65.0 (155).
 
     Raises:
       ValueError: a value is out of range.
     """
     b = _checks.whole("batch", batch, 4)
+    loss = _checks.real("two_view_loss", two_view_loss)
+    if loss < 0:
+        raise ValueError(f"two_view_loss must be at least 0, got {two_view_loss}")
+    if equation not in (154, 155):
+        raise ValueError(f"equation must be 154 or 155, got {equation!r}")
+    missed = -math.expm1(-loss)  # 1 - p
+    return math.sqrt(2 * (b + 1) * missed) if equation == 154 else 1 + math.sqrt(b * missed)
 
-    def provable(views: int) -> float:
-        return min(gaussian_information(views, variance_ratio), math.log(b - views + 1))
 
-    # I increases and the logarithm decreases, so their minimum has one maximum.
-    low, high = 2, b // 2
-    while low < high:
-        middle = (low + high) // 2
-        if provable(middle) < provable(middle + 1):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def expected_info_nce(instances: int, information: float, draws: int = 20_000, seed: int = 0) -> float:
+    """Expectation of `info_nce_bound` under the best score, for K pairs of Gaussians with this information, in nats.
+
+    The best score is the logarithm of the density ratio, and its law depends on the information alone, as x and the
+    mean of the other views are two Gaussians of correlation sqrt(1 - e^{-2 I}). An average over draws.
+
+    Args:
+      instances: K >= 2.
+      information: I > 0, nats.
+      draws: of K pairs.
+      seed: of the draws.
+
+    Returns:
+      Nats, less than both the information and log K; the standard error is about 0.5 / sqrt(draws).
+
+    Raises:
+      ValueError: a value is out of range.
+    """
+    k = _checks.whole("instances", instances, 2)
+    information = _checks.real("information", information, positive=True)
+    rng = np.random.default_rng(_checks.whole("seed", seed, 0))
+    unexplained, total = math.exp(-2 * information), 0.0
+    left = count = _checks.whole("draws", draws)
+    while left:
+        rows = min(left, max(1, 1_000_000 // k))  # a piece of 8 MB
+        left -= rows
+        x, y = rng.normal(size=(rows, 1)), rng.normal(size=(rows, k))
+        signal = math.sqrt(1 - unexplained) * x
+        y[:, :1] = signal + math.sqrt(unexplained) * y[:, :1]
+        score = y**2 / 2 - (y - signal) ** 2 / (2 * unexplained)
+        top = score.max(1, keepdims=True)
+        total += float(np.sum(score[:, 0] - top[:, 0] - np.log(np.exp(score - top).sum(1))))
+    return math.log(k) + total / count
+
+
+def best_gaussian_multiplicity(batch: int, variance_ratio: float, candidates: Sequence[int]) -> int:
+    """Number of views M with the largest `expected_info_nce` in the Gaussian model, for fixed B = M K. Ours.
+
+    More views increase the information I(M) of `gaussian_information`, and leave fewer instances K = B / M to contrast,
+    which lowers the bound, at most log K.
+
+    Args:
+      batch: B >= 4 vectors in total.
+      variance_ratio: signal variance / noise variance, > 0.
+      candidates: values of M to choose from, 2 <= M <= B / 2.
+
+    Returns:
+      The best candidate.
+
+    Raises:
+      ValueError: a value is out of range.
+    """
+    b = _checks.whole("batch", batch, 4)
+    if not candidates or min(candidates) < 2 or max(candidates) > b // 2:
+        raise ValueError(f"candidates must be in [2, {b // 2}], got {tuple(candidates)}")
+    return max(candidates, key=lambda m: expected_info_nce(b // m, gaussian_information(m, variance_ratio)))
 
 
 def relative_compute(views: int, epochs: float, reference_epochs: float = 128) -> float:

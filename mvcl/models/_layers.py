@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal, TypeVar, get_args
+from functools import partial
+from typing import Any, Literal, TypeVar, get_args
 
 import jax
 import jax.numpy as jnp
@@ -105,14 +106,16 @@ def batch_norm(
     zero_init: bool = False,
     use_scale: bool = True,
     use_bias: bool = True,
+    groups: int = 1,
     rngs: nnx.Rngs,
 ) -> nnx.BatchNorm:
     """Batch normalisation in float32, running statistics with momentum 0.9 (PyTorch calls it 0.1), eps 1e-5.
 
-    Under jit the statistics are those of the global batch, however it is sharded. It computes and returns float32 for
-    every encoder dtype: otherwise flax would round the running statistics to bfloat16.
+    Under jit the statistics are those of the global batch, however it is sharded, or of each of its `groups`. It
+    computes and returns float32 for every encoder dtype: otherwise flax would round the running statistics to bfloat16.
     """
-    return nnx.BatchNorm(
+    build = nnx.BatchNorm if groups == 1 else partial(SplitBatchNorm, groups=groups)
+    return build(
         features,
         momentum=0.9,
         epsilon=1e-5,
@@ -125,17 +128,49 @@ def batch_norm(
     )
 
 
+class SplitBatchNorm(nnx.BatchNorm):
+    """`batch_norm` with statistics of each group of consecutive rows; the running ones are the groups' mean.
+
+    With as many groups as devices, it is BatchNorm without synchronisation.
+    """
+
+    def __init__(self, features: int, groups: int, **options: Any) -> None:
+        super().__init__(features, **options)
+        self.groups = groups
+
+    def __call__(self, x: jax.Array, use_running_average: bool | None = None, **options: Any) -> jax.Array:
+        """Normalise (n, ..., features).
+
+        Raises:
+          ValueError: in train mode, n is not a multiple of the groups.
+        """
+        if self.use_running_average if use_running_average is None else use_running_average:
+            return super().__call__(x, use_running_average=True, **options)
+        if x.shape[0] % self.groups:
+            raise ValueError(f"batch_groups must divide the {x.shape[0]} views of a batch, got {self.groups}")
+        split = x.astype(jnp.float32).reshape((self.groups, -1, x.shape[-1]))
+        mean = split.mean(1, keepdims=True)
+        variance = jnp.mean((split - mean) ** 2, axis=1, keepdims=True)
+        for running, found in ((self.mean, mean), (self.var, variance)):
+            running[...] = self.momentum * running[...] + (1 - self.momentum) * found.mean((0, 1))
+        z = (split - mean) * jax.lax.rsqrt(variance + self.epsilon)
+        z = z if self.scale is None else z * self.scale[...][None, None]
+        return (z if self.bias is None else z + self.bias[...][None, None]).reshape(x.shape)
+
+
 def norm(
-    kind: Norm, features: int, *, zero_init: bool = False, rngs: nnx.Rngs
+    kind: Norm, features: int, *, zero_init: bool = False, groups: int = 1, rngs: nnx.Rngs
 ) -> nnx.BatchNorm | nnx.GroupNorm:
     """Batch normalisation, or group normalisation (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1.
+
+    `groups` is that of `SplitBatchNorm`, for batch normalisation only.
 
     That is 32 groups for at least 256 features, and groups of at least 8 channels below. With 32 groups of 64 features,
     two channels at 1x1, in the last stage on a small image, would be normalised to their sign.
     """
     check_choice("norm", kind, get_args(Norm))
     if kind == "batch":
-        return batch_norm(features, zero_init=zero_init, rngs=rngs)
+        return batch_norm(features, zero_init=zero_init, groups=groups, rngs=rngs)
     return nnx.GroupNorm(
         features,
         num_groups=max(1, math.gcd(features, 256) // 8),

@@ -29,12 +29,13 @@ class _Block(nnx.Module):
         *,
         bottleneck: bool,
         norm: _layers.Norm,
+        groups: int,
         zero_init: bool,
         dtype: DTypeLike,
         rngs: nnx.Rngs,
     ):
         conv = partial(_layers.conv, dtype=dtype, rngs=rngs)
-        normalise = partial(_layers.norm, norm, rngs=rngs)
+        normalise = partial(_layers.norm, norm, groups=groups, rngs=rngs)
         self.dtype = dtype
         self.bottleneck = bottleneck
         self.features = 4 * width if bottleneck else width
@@ -71,7 +72,7 @@ class ResNetEncoder(nnx.Module):
         self.pools = config.stem == "imagenet"
         size, stride = (7, 2) if self.pools else (3, 1)
         self.conv1 = _layers.conv(channels, config.width, size, stride, dtype=dtype, rngs=rngs)
-        self.bn1 = _layers.norm(config.norm, config.width, rngs=rngs)
+        self.bn1 = _layers.norm(config.norm, config.width, groups=config.batch_groups, rngs=rngs)
         stages, features = [], config.width
         for stage, count in enumerate(_BLOCKS[config.depth]):
             blocks = []
@@ -82,6 +83,7 @@ class ResNetEncoder(nnx.Module):
                     2 if stage > 0 and index == 0 else 1,
                     bottleneck=config.depth >= 50,
                     norm=config.norm,
+                    groups=config.batch_groups,
                     zero_init=config.zero_init_residual,
                     dtype=dtype,
                     rngs=rngs,
@@ -117,6 +119,9 @@ class ResNet:
     norm: _layers.Norm = "batch"
     """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
     require."""
+    batch_groups: int = 1
+    """Groups of consecutive views of a batch that each have their own batch statistics; they must divide the number of
+    views that are encoded at once. 1: the global batch; 8, for MoCo on one device: as on 8 devices."""
     width: int = 64
     """Channels after the stem; the features are 8 times as many (32 times from depth 50 on)."""
     zero_init_residual: bool = False
@@ -129,6 +134,11 @@ class ResNet:
         """
         _layers.check_choice("depth", self.depth, get_args(Depth))
         _layers.check_choice("stem", self.stem, get_args(Stem))
-        _layers.check_positive("width", self.width)
+        for name in ("width", "batch_groups"):
+            _layers.check_positive(name, getattr(self, name))
+        if self.norm == "group" and self.batch_groups > 1:
+            raise ValueError(
+                f"batch_groups must be 1 with norm group, which has no batch statistics; got {self.batch_groups}"
+            )
         _, _, channels = _layers.image_shape(input_shape, "ResNet")
         return ResNetEncoder(self, channels, dtype=dtype, rngs=rngs)

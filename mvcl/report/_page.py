@@ -17,10 +17,16 @@ from mvcl.report._read import Row, Run, differences, kind, number, read_run
 CURVES = (
     ("loss", "Loss", "loss"),
     ("knn", "k-NN accuracy", "accuracy"),
+    ("acc_all", "Clustering accuracy, all views", "ACC"),
+    ("nmi_all", "Normalised mutual information, all views", "NMI"),
     ("effective_rank", "Effective rank", "dimensions"),
     ("learning_rate", "Learning rate", "learning rate"),
     ("views_per_second", "Throughput", "views per second"),
     ("gradient_norm", "Gradient norm", "norm"),
+    ("resultant", "Resultant length R of the groups of views", "R"),
+    ("concentration", "Concentration κ of the groups of views", "κ"),
+    ("positive_similarity", "Similarity of positives, s+", "similarity"),
+    ("negative_similarity", "Mean similarity of negatives, s-", "similarity"),
 )
 EXAMPLES = 8  # rows of the grid of views
 MATRICES = 6  # tables of view weights to show: the first, the last, and some between
@@ -85,6 +91,8 @@ def _render(runs: Sequence[Run]) -> str:
             "weights": weights,
             "times": times,
             "alone": _view_accuracies(runs[0]),
+            "warnings": runs[0].warnings,
+            "pairs": _pairs(runs[0]),
             "embeddings": _embeddings(runs[0]),
             "config": runs[0].config,
         }
@@ -264,6 +272,28 @@ def _view_accuracies(run: Run) -> dict[str, object] | None:
     series = [(steps, column) for column in values.T]
     alt = f"Clustering accuracy of each view over training steps; {ends}"
     return {"key": _legend(names), "plot": _figures.curves(series, [], "accuracy", alt), "ends": ends}
+
+
+def _pairs(run: Run) -> dict[str, object] | None:
+    """Similarity and loss of pairs of views over training, for as many pairs as there are colours."""
+    looks = [look for look in run.looks if look.cosines is not None]
+    if len(looks) < 2:
+        return None
+    steps = np.array([look.step for look in looks], float)
+    names = _view_labels(run, len(np.asarray(looks[0].cosines)))
+    upper = [(m, n) for m in range(len(names)) for n in range(m + 1, len(names))][: _figures.COLORS]
+    plots = []
+    for title, arrays in (
+        ("Cosine similarity", [look.cosines for look in looks]),
+        ("Loss", [look.losses for look in looks]),
+    ):
+        if any(array is None for array in arrays):
+            continue
+        values = np.asarray(arrays)
+        series = [(steps, values[:, m, n]) for m, n in upper]
+        alt = f"{title} of pairs of views over training steps"
+        plots.append((title, _figures.curves(series, [], title.lower(), alt)))
+    return {"key": _legend([f"{names[m]}, {names[n]}" for m, n in upper]), "plots": plots}
 
 
 def _accuracy(labels: np.ndarray, clusters: np.ndarray) -> float:

@@ -42,11 +42,13 @@ class Embeddings:
 
 @dataclass(frozen=True)
 class Look:
-    """A refresh at one step: weights (k, k) of the pairs of views, clusters (k, n)."""
+    """A refresh at one step: weights (k, k) of the pairs of views, clusters (k, n), similarities and losses (k, k)."""
 
     step: int
     weights: np.ndarray | None
     clusters: np.ndarray | None
+    cosines: np.ndarray | None = None
+    losses: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Run:
     scalars: Scalars
     evaluation: dict[str, dict[str, Row]]
     evaluation_step: int | None
+    warnings: list[str]
+    """What the evaluation found suspect."""
     views: Views | None
     embeddings: Embeddings | None
     looks: list[Look] = field(default_factory=list)
@@ -107,9 +111,19 @@ def read_run(path: Path) -> Run:
         f"run: mvcl embed {path} --split test --out {path / 'embeddings.npz'}",
         _embeddings,
     )
-    step, rows = evaluation or (None, {})
+    step, rows, warnings = evaluation or (None, {}, [])
     return Run(
-        path, config, scalars or {}, rows, step, views, embeddings, looks or [], names or [], missing=missing
+        path,
+        config,
+        scalars or {},
+        rows,
+        step,
+        warnings,
+        views,
+        embeddings,
+        looks or [],
+        names or [],
+        missing=missing,
     )
 
 
@@ -173,12 +187,15 @@ def _scalars(file: Path) -> Scalars:
     return dict(sorted(steps.items()))
 
 
+_LOOK = ("weights", "clusters", "cosines", "losses")
+
+
 def _looks(file: Path) -> list[Look]:
     looks: dict[int, Look] = {}
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             record = json.loads(line)
-            arrays = {name: np.asarray(record[name]) for name in ("weights", "clusters") if name in record}
+            arrays = {name: np.asarray(record[name]) for name in _LOOK if name in record}
             step = int(record["step"])
         except (ValueError, KeyError, TypeError):
             continue  # a killed run may leave an incomplete line
@@ -191,7 +208,7 @@ def _looks(file: Path) -> list[Look]:
             raise ValueError(
                 f"clusters must be (views, examples) integers, got {clusters.dtype}{list(clusters.shape)}"
             )
-        looks[step] = Look(step, weights, clusters)
+        looks[step] = Look(step, weights, clusters, arrays.get("cosines"), arrays.get("losses"))
     return [looks[step] for step in sorted(looks)]
 
 
@@ -199,7 +216,7 @@ def _view_names(file: Path) -> list[str]:
     return [str(name) for name in json.loads(file.read_text(encoding="utf-8"))]
 
 
-def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]]]:
+def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]], list[str]]:
     content = json.loads(file.read_text(encoding="utf-8"))
     rows = {
         str(row): {
@@ -211,7 +228,8 @@ def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]]]:
         for row, results in content["rows"].items()
     }
     step = content.get("step")
-    return (step if isinstance(step, int) else None), rows
+    warnings = [str(text) for text in content.get("warnings", [])]
+    return (step if isinstance(step, int) else None), rows, warnings
 
 
 def _views(file: Path) -> Views:

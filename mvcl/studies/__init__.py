@@ -7,6 +7,7 @@ with _extras.needed("train", by="mvcl.studies"):
     import optax  # noqa: F401
 
 from mvcl import training
+from mvcl.studies._claims import multi_crop_variance, two_classes
 from mvcl.studies._gaussian import (
     OBJECTIVES,
     Gaussian,
@@ -15,9 +16,7 @@ from mvcl.studies._gaussian import (
     config_of,
     dry_run,
     numbers,
-    page,
     plot,
-    run,
     table,
     verdict,
 )
@@ -29,6 +28,7 @@ from mvcl.studies._grid import (
     sufficient_statistics_on_grid,
 )
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
+from mvcl.studies._page import page, run
 
 training.may_name(
     GaussianViews,
@@ -54,6 +54,7 @@ __all__ = [
     "dry_run",
     "geometric_on_grid",
     "multi_crop_on_grid",
+    "multi_crop_variance",
     "numbers",
     "of_inputs",
     "page",
@@ -61,5 +62,6 @@ __all__ = [
     "run",
     "sufficient_statistics_on_grid",
     "table",
+    "two_classes",
     "verdict",
 ]

@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import data, evaluation, losses, methods
+from mvcl import data, evaluation, losses, methods, metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,10 +129,13 @@ class SideBySide:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InformationBound(evaluation.Evaluation):
-    """What an objective proves about the information between one view and the others, in nats.
+    """What a network shows about the information between one view and the others, in nats.
 
-    Of fresh batches: the loss, the bound `chance` - loss, and the gap `information` - bound; each number is the mean
-    over networks, with their standard deviation. Each network's batches are averaged first.
+    Of fresh batches: the loss; the paper's bound `chance` - loss, its gap `information` - bound and the paper's ratio
+    `information` / bound; `valid`, the mean over views of `metrics.info_nce_bound` of one view and the others, which is
+    a lower bound for any number of instances, and its gap; `two sets`, the same of the first half of the views and the
+    second. Each number is the mean over networks, with their standard deviation. Each network's batches are averaged
+    first.
     """
 
     objective: losses.Loss = losses.poly_view
@@ -146,7 +149,11 @@ class InformationBound(evaluation.Evaluation):
     chance: float = 0.0
     """Loss of a network that knows nothing."""
     information: float = 0.0
-    """What there is to know."""
+    """The information itself."""
+    temperature: float = 0.1
+    """Of the scores behind `valid` and `two sets`."""
+    critic: Literal["geometric", "arithmetic", "harmonic", "sufficient_statistics"] = "geometric"
+    """Aggregation of those scores, see `metrics.group_scores`."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """`test` is measured; the few examples of `picture` are for the picture of the embeddings."""
@@ -162,26 +169,37 @@ class InformationBound(evaluation.Evaluation):
     def measure(
         self, features: Mapping[str, np.ndarray], splits: Mapping[str, Any]
     ) -> list[evaluation.Result]:
-        """Loss, bound and gap."""
+        """Loss, bound, gap, ratio, valid, valid gap and two sets."""
         z = features["test"].reshape(-1, self.instances, self.views, self.networks, self._length(features))
         if z.shape[-1] == 1:
             why = "not measured: unit vectors of length 1 are signs"
             return [evaluation.Result(name, None, None, why) for name in ("loss", "bound", "gap")]
-        loss_of = jax.jit(self.objective)
-        by_batch = [[loss_of(batch[:, :, s].swapaxes(0, 1)) for batch in z] for s in range(self.networks)]
-        loss = np.asarray(by_batch, np.float64).mean(1)
+        z = z.transpose(3, 0, 2, 1, 4)  # (networks, batches, M, K, d)
+        measured = jax.jit(lambda batches: jax.lax.map(self._of_batch, batches))
+        loss, valid, two_sets = np.asarray([measured(one) for one in z], np.float64).mean(1).T
         bound = self.chance - loss
+        found = {"loss": loss, "bound": bound, "gap": self.information - bound}
+        found |= {"ratio": self.information / bound, "valid": valid, "valid gap": self.information - valid}
+        found |= {"two sets": two_sets}
         how = (
-            f"nats, mean and deviation of {self.networks} networks, each on {len(z)} batches of {self.instances} "
+            f"nats, mean and deviation of {self.networks} networks, each on {z.shape[1]} batches of {self.instances} "
             f"instances and {self.views} views"
         )
-        found = {"loss": loss, "bound": bound, "gap": self.information - bound}
         return [
             evaluation.Result(
                 name, float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else None, f"{name}, {how}"
             )
             for name, x in found.items()
         ]
+
+    def _of_batch(self, z: jax.Array) -> jax.Array:
+        """Loss, valid bound and that of two sets of views, of one batch (M, K, d)."""
+
+        def valid(z: jax.Array, group: Sequence[int]) -> jax.Array:
+            return metrics.info_nce_bound(metrics.group_scores(z, group, self.temperature, self.critic))
+
+        of_view = jax.lax.map(lambda v: valid(jnp.roll(z, -v, axis=0), (0,)), jnp.arange(self.views))
+        return jnp.stack([self.objective(z), of_view.mean(), valid(z, range(self.views // 2))])
 
     def _length(self, features: Mapping[str, np.ndarray]) -> int:
         """d, of an embedding."""

@@ -13,7 +13,8 @@ from mvcl.training._cache import compilation_cache
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
 from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, suited_to
 from mvcl.training._dry_run import Estimate, dry_run, estimate
-from mvcl.training._encoding import embed, encode, one_encoder
+from mvcl.training._embed import embed
+from mvcl.training._encoding import encode, one_encoder
 from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
 from mvcl.training._load import load, load_any, split
@@ -23,6 +24,7 @@ from mvcl.training._processes import Distributed, LostProcess, join
 from mvcl.training._program import Program, build
 from mvcl.training._run import Run, open_run, prepare
 from mvcl.training._saved import from_json, may_name, to_json
+from mvcl.training._seeds import train_seeds
 from mvcl.training._signals import Interrupted
 from mvcl.training._train import train
 
@@ -72,4 +74,5 @@ __all__ = [
     "suited_to",
     "to_json",
     "train",
+    "train_seeds",
 ]

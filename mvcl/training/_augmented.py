@@ -1,4 +1,4 @@
-"""The training split under fresh crops and flips, for the linear probe."""
+"""Features of random views: of the training split for the linear probe, and of a split for `mvcl embed`."""
 
 import contextlib
 import dataclasses
@@ -76,6 +76,60 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
                 yield found[rows], whole.labels[index[rows]]
 
     return batches
+
+
+def of_views(
+    run: Run, state: _program.State, split: str, views: int, output: str, reading: data.Reading
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features of random views of the readable images of a split, by the policies of training.
+
+    Args:
+      run, state: the run, and the state whose encoder (and head) is used.
+      split: its name.
+      views: views per image, at least 1; view v is drawn by the policy of view v, modulo the config's k.
+      output: `encoder` or `head`, in evaluation mode.
+      reading: counts unreadable images.
+
+    Returns:
+      (n, views, d) float32 features and the (n,) rows of the split.
+
+    Raises:
+      ValueError: an example is not one image.
+    """
+    spec, program, options = run.splits[split].spec, run.program, run.config.evaluation
+    if spec.given or len(spec.shapes) > 1:
+        raise ValueError(f"--views draws views of one image, got examples of {len(spec.shapes)} arrays")
+    policies = [run.config.policies[view % run.config.views.k] for view in range(views)]
+    seed, learner = options.seed + _SEED, program.learner
+
+    def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+        images, index = inputs["images"], inputs["index"]
+        drawn = augment.draw_views(policies, images, seed, np.zeros(len(images), np.uint32), index)
+        flat = drawn.reshape((-1, *drawn.shape[2:]))
+        return learner.features(params, statistics, flat, output).reshape((len(images), -1))
+
+    def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
+        return augment.host_crop(arrays[0], policies, seed, 0, row)
+
+    size = -(-options.batch_size // program.mesh.size) * program.mesh.size
+    stream = data.in_order(
+        run.splits[split],
+        split,
+        batch_size=size,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+        crop=None if run.outline.spec.fixed else crop,
+        reading=reading,
+    )
+    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    batches = (
+        {"inputs": {"images": batch["inputs"], "index": batch["index"]}, "index": batch["index"]}
+        for batch in watched
+    )
+    apply = jax.tree_util.Partial(features, *program.evaluated(state))
+    sharding = program.batch_sharding if program.mesh.size > 1 else None
+    found, index = evaluation.encode(apply, batches, batch_size=size, sharding=sharding)
+    return found.reshape((len(found), views, -1)), index
 
 
 def _parts(batch: data.Batch, count: int, size: int) -> Iterator[dict[str, Any]]:

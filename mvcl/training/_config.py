@@ -22,8 +22,14 @@ class Views:
     policies: tuple[augment.Policy, ...] = ()
     """One policy per view; those after the k-th are unused. Empty: `policy` for all."""
     strategy: Literal["growing", "fixed"] = "growing"
-    """Shidani 2024: `growing` has n = batch_size examples for every k; `fixed` keeps the number of views n*k
-    constant, n = batch_size * 2 / k."""
+    """`growing` has n = batch_size examples for every k; `fixed` keeps the number of views n*k at
+    batch_size * reference_views: n = batch_size * reference_views / k, rounded down. A learning rate with a
+    reference_batch is scaled by this n."""
+    reference_views: int = 2
+    """Views per example at which `fixed` has n = batch_size: 2 as in Shidani 2024 (4096 examples of 2 views); 1 for
+    Koromilas 2025 (256 images are 64 examples of 4 views)."""
+    round_to: int | None = None
+    """`fixed` rounds n down to a multiple of this; None: of the number of devices, if n does not divide over them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +121,8 @@ class Config:
         """n, the examples of a global batch, by views.strategy."""
         if self.views.strategy == "growing":
             return self.train.batch_size
-        return self.train.batch_size * 2 // self.views.k
+        n = self.train.batch_size * self.views.reference_views // self.views.k
+        return n - n % (self.views.round_to or 1)
 
     @property
     def policies(self) -> tuple[augment.Policy, ...]:
@@ -135,13 +142,13 @@ def check(config: Config) -> Config:
     sizes = {policy.image_size for policy in config.policies}
     if len(sizes) > 1:
         raise ValueError(f"the views of an example must have one image_size, got {sorted(sizes)}")
-    if views.strategy == "fixed" and train.batch_size * 2 % views.k:
+    if views.reference_views < 1 or (views.round_to is not None and views.round_to < 1):
         raise ValueError(
-            f"views.strategy=fixed needs 2 * train.batch_size = {2 * train.batch_size} to be a multiple of views.k = "
-            f"{views.k}"
+            "views.reference_views and views.round_to must be at least 1, got "
+            f"{views.reference_views} and {views.round_to}"
         )
     if config.examples < 2:
-        raise ValueError(f"a batch must hold at least 2 examples, got {config.examples}")
+        raise ValueError(f"a batch must hold at least 2 examples, got {config.examples}{how_many(config)}")
     if train.group is not None and (train.group < 2 or config.examples % train.group):
         raise ValueError(
             f"train.group must be at least 2 and divide the batch of {config.examples} examples, got {train.group}"
@@ -182,6 +189,23 @@ def suited_to(config: Config, outline: Outline) -> Config:
     if outline.spec.given and views.strategy == "growing":
         train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
     return dataclasses.replace(config, views=views, train=train)
+
+
+def divided(config: Config, devices: int) -> Config:
+    """The config with the rounding of views.strategy=fixed that makes n divide over the devices."""
+    uneven = config.views.strategy == "fixed" and config.views.round_to is None and config.examples % devices
+    if not uneven or config.examples < devices:
+        return config
+    return dataclasses.replace(config, views=dataclasses.replace(config.views, round_to=devices))
+
+
+def how_many(config: Config) -> str:
+    """How views.strategy=fixed makes n, for messages; empty for `growing`."""
+    views = config.views
+    if views.strategy == "growing":
+        return ""
+    rounded = "rounded down" if views.round_to is None else f"rounded down to a multiple of {views.round_to}"
+    return f" ({config.train.batch_size} x {views.reference_views} views / {views.k}, {rounded})"
 
 
 def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:

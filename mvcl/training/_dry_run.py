@@ -5,8 +5,8 @@ import dataclasses
 import jax
 
 from mvcl import data, metrics
-from mvcl.training import _program
-from mvcl.training._config import Config, check, suited_to
+from mvcl.training import _optimizers, _program
+from mvcl.training._config import Config, check, divided, how_many, suited_to
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +20,10 @@ class Estimate:
     """n, the examples of a batch."""
     views: int
     """k."""
+    batch_origin: str
+    """How views.strategy=fixed makes n; empty for `growing`."""
+    learning_rate: float
+    """Peak learning rate, after its scaling with n."""
     devices: int
     encoder_parameters: int
     head_parameters: int
@@ -65,12 +69,15 @@ def estimate(config: Config) -> Estimate:
             assumed += f": {known.examples:,} training examples are assumed"
         outline = known
     config = check(suited_to(config, outline))
+    config = divided(config, _program.make_mesh(config.mesh).size)
     program = _program.build(config, outline)
     costs = _program.cost(program, config, outline)
     epochs = program.steps / program.steps_per_epoch
     return Estimate(
         examples=config.examples,
         views=config.views.k,
+        batch_origin=how_many(config),
+        learning_rate=_optimizers.peak(config.optimizer, config.examples),
         devices=program.mesh.size,
         encoder_parameters=int(costs["encoder_parameters"]),
         head_parameters=int(costs["head_parameters"]),
@@ -93,7 +100,8 @@ def dry_run(config: Config) -> str:
         epochs = e.steps / (e.training_examples // e.examples)
         length += f" ({epochs:.1f} epochs of {e.training_examples:,} examples)"
     lines = [
-        f"batch        {e.examples:,} examples x {e.views} views = {e.examples * e.views:,} views",
+        f"batch        {e.examples:,} examples x {e.views} views = {e.examples * e.views:,} views{e.batch_origin}",
+        f"rate         {e.learning_rate:.4g}, the peak learning rate for this batch",
         f"steps        {length}",
         f"devices      {e.devices} {jax.devices()[0].platform}",
         f"parameters   {e.encoder_parameters:,} encoder, {e.head_parameters:,} head",

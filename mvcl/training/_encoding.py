@@ -32,15 +32,20 @@ def encode_readable(
     apply = jax.tree_util.Partial(program.apply, *program.evaluated(state))
     size = -(-options.batch_size // program.mesh.size) * program.mesh.size
     sharding = program.batch_sharding if program.mesh.size > 1 else None
-    whole = {n: split for n, split in run.splits.items() if split.spec.given or len(split.spec.shapes) == 1}
     features, readable = {}, {}
     for name in splits:
-        if name not in whole:  # an example with several images has no single feature
-            raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
+        check_split(run, name)
         stream = _input.in_order(run, name, size, reading)
         features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
-        readable[name] = whole[name].only(index)
+        readable[name] = run.splits[name].only(index)
     return features, readable
+
+
+def check_split(run: Run, name: str) -> None:
+    """Raise `ValueError` for a split that does not exist or has no single feature, as examples of several images."""
+    whole = [n for n, split in run.splits.items() if split.spec.given or len(split.spec.shapes) == 1]
+    if name not in whole:
+        raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
 
 
 def raw_inputs(run: Run, reading: data.Reading) -> Features:
@@ -86,16 +91,8 @@ def one_encoder(run: Run, state: _program.State) -> Any:
     return learner.network(*run.program.evaluated(state)).encoder
 
 
-def embed(run: Run, state: _program.State, split: str, out: Path) -> tuple[int, ...]:
-    """Write features, labels and class names of a split as .npz; return the shape of the features."""
-    features, labels = encode(run, state, (split,))
-    if jax.process_index() == 0:
-        save_embeddings(out, features[split], labels[split], run.splits[split].class_names)
-    return features[split].shape
-
-
 def save_embeddings(
     path: Path, features: np.ndarray, labels: np.ndarray, class_names: tuple[str, ...]
 ) -> None:
-    """Write (n, d) features with (n,) labels and the names of their classes as .npz."""
+    """Write (n, d) or (n, k, d) features with (n,) labels and the names of their classes as .npz."""
     _files.save_arrays(path, features=features, labels=labels, class_names=np.asarray(class_names))

@@ -8,6 +8,7 @@ import jax
 
 from mvcl import _files, data, evaluation
 from mvcl.training import _augmented, _encoding, _program
+from mvcl.training._log import log_line
 from mvcl.training._run import Run
 
 # Raw inputs of more bytes are not evaluated.
@@ -34,13 +35,16 @@ def evaluate(
         untrained, _ = _encoding.encode_readable(run, run.program.init(), None, reading)
         rows["untrained encoder"] = protocol.measure(untrained, splits)
         rows["raw input"] = _measure_raw(run, reading, splits, rows["trained encoder"])
+    suspect = protocol.warnings(rows)
+    for text in suspect:
+        log_line(f"warning: {text}")
     if workdir is not None and jax.process_index() == 0:
         protocol.save(trained, splits, workdir)
         last = protocol.splits(tuple(run.splits))[-1]
         names = run.splits[last].class_names
         _encoding.save_embeddings(workdir / "embeddings.npz", trained[last], readable[last].labels, names)
         plain = {row: [dataclasses.asdict(r) for r in results] for row, results in rows.items()}
-        table = {"step": int(state["step"]), "rows": plain}
+        table = {"step": int(state["step"]), "rows": plain} | ({"warnings": suspect} if suspect else {})
         _files.write_whole(workdir / "evaluation.json", json.dumps(table, indent=2))
     return rows
 

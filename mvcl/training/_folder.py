@@ -102,12 +102,12 @@ def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]
     return rows
 
 
-def rewind_log(workdir: Path, step: int) -> None:
-    """Remove the rows after this step, which will be logged again."""
+def rewind_log(workdir: Path, step: int, *, done: bool = False) -> None:
+    """Remove the rows after this step, which will be logged again; `done`: it is the last step of the run."""
     rows = [row for row in read_log(workdir) if row.get("step", 0) <= step]
     _files.write_whole(workdir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     if (workdir / "refresh.jsonl").is_file():  # a refresh precedes its step, which is not done yet
-        rows = [row for row in read_log(workdir, "refresh.jsonl") if row.get("step", 0) < step]
+        rows = [row for row in read_log(workdir, "refresh.jsonl") if row.get("step", 0) < step + done]
         _files.write_whole(workdir / "refresh.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -88,12 +88,12 @@ def unknown_option(owner: str, name: str, known: list[str]) -> str:
 
 
 def _kind(hint: Any) -> Any:
-    """The type of an option on the command line; a number if arrays are accepted too."""
+    """The type of an option on the command line: names, with numbers if those are accepted too; else a number."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     members = typing.get_args(hint) if union else (hint,)
     for member in members:
         if typing.get_origin(member) is Literal:
-            return member
+            return member | float if float in members else member
     plain = [member for member in members if member in _PLAIN]
     if not plain:
         return None

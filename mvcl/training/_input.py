@@ -49,6 +49,7 @@ def batches(
         process_index=jax.process_index(),
         process_count=jax.process_count(),
         threads=config.train.threads,
+        last_batch=run.program.learner.last_batch,
         crop=training_crop(run),
         reading=reading,
     )

@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -81,9 +82,16 @@ class Log:
 
     def score(self, step: int, name: str, value: float) -> None:
         """Log an evaluation made during training."""
-        self._file.write(json.dumps({"step": step, name: value}) + "\n")
-        self._board.add_scalar(name, value, step, walltime=self._clock.now())
-        self.line(f"step {step}: {name} {value:.4f}")
+        self.scores(step, {name: value})
+
+    def scores(self, step: int, values: Mapping[str, float]) -> None:
+        """Log several evaluations of one step in one row; none without values."""
+        if not values:
+            return
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step, walltime=self._clock.now())
+        self.line(f"step {step}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
 
     def close(self) -> None:
         """Flush and close the files."""

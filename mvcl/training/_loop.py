@@ -12,7 +12,7 @@ from mvcl import data
 from mvcl.training import _evaluate, _input, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._log import Log
-from mvcl.training._refresh import refreshed
+from mvcl.training._refresh import recorded_at_end, refreshed, restarted
 from mvcl.training._run import Run
 from mvcl.training._signals import Interrupted
 
@@ -52,7 +52,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     watch = _watch.Watch(program.mesh.size, _flops(run, state, first), _peak(run), step)
     pending: list[dict[str, jax.Array]] = []
     while step < program.steps:
-        state = refreshed(run, state, step, tools.workdir)
+        state = restarted(run, refreshed(run, state, step, tools.workdir, tools.log), step)
         with watch.data():
             batch = next(stream)
         with tools.trace.step(step):
@@ -80,6 +80,8 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
                 )
         if tools.heartbeat is not None:
             tools.heartbeat.beat(step, "evaluating" if scoring else "training", now=scoring)
+        if last:
+            recorded_at_end(run, state, tools.workdir, tools.log)
         if saving:
             _save(run, state, step, tools, score=scoring and not stopping)
             watch.restart(step)

@@ -24,6 +24,8 @@ class Optimizer:
     betas are not scaled."""
     warmup_epochs: float = 0.0
     """Epochs of linear warm-up from 0; at most half the run."""
+    warmup_share: float = 0.0
+    """Linear warm-up as a share of the run, at most 0.5; instead of warmup_epochs."""
     weight_decay: float = 0.0
     """Weight decay at the start. Biases, norms and other vectors are never decayed."""
     end_weight_decay: float | None = None
@@ -126,17 +128,22 @@ def build(
     Raises:
       ValueError: a value is out of range.
     """
-    # A shortened run still reaches its peak learning rate.
-    warmup = min(round(optimizer.warmup_epochs * steps_per_epoch), steps // 2)
-    if warmup < 0:
+    if optimizer.warmup_epochs < 0:
         raise ValueError(f"optimizer.warmup_epochs must be at least 0, got {optimizer.warmup_epochs}")
+    if not 0 <= optimizer.warmup_share <= 0.5 or (optimizer.warmup_share and optimizer.warmup_epochs):
+        raise ValueError(
+            "optimizer.warmup_share must be in [0, 0.5], and 0 with optimizer.warmup_epochs, got "
+            f"{optimizer.warmup_share} and {optimizer.warmup_epochs} epochs"
+        )
+    # A shortened run still reaches its peak learning rate.
+    asked = optimizer.warmup_epochs * steps_per_epoch + optimizer.warmup_share * steps
+    warmup = min(round(asked), steps // 2)
     if not optimizer.learning_rate > 0 or optimizer.weight_decay < 0:
         raise ValueError(
             "optimizer.learning_rate must be positive and weight_decay at least 0, got "
             f"{optimizer.learning_rate} and {optimizer.weight_decay}"
         )
-    ratio = examples / optimizer.reference_batch if optimizer.reference_batch else 1.0
-    scale = {"linear": ratio, "sqrt": math.sqrt(ratio)}[optimizer.scaling]
+    scale = peak(optimizer, examples) / optimizer.learning_rate
     learning_rate = optax.warmup_cosine_decay_schedule(
         init_value=0.0 if warmup else optimizer.learning_rate * scale,
         peak_value=optimizer.learning_rate * scale,
@@ -154,6 +161,12 @@ def build(
     if optimizer.clip_norm is not None:
         rule = optax.chain(optax.clip_by_global_norm(optimizer.clip_norm), rule)
     return rule, learning_rate
+
+
+def peak(optimizer: Optimizer, examples: int) -> float:
+    """The peak learning rate for a batch of so many examples."""
+    ratio = examples / optimizer.reference_batch if optimizer.reference_batch else 1.0
+    return optimizer.learning_rate * {"linear": ratio, "sqrt": math.sqrt(ratio)}[optimizer.scaling]
 
 
 def decay_mask(tree: Any) -> Any:

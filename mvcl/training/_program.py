@@ -35,6 +35,8 @@ class Program:
         the output of `mvcl.data.inputs`.
       learning_rate: step -> learning rate.
       chance: () -> the objective's chance level; None if the method minimises something else.
+      restart: (state, parts) -> state with a new optimiser state for these parts of the parameters; for methods with
+        `restarts`.
     """
 
     mesh: Mesh
@@ -47,6 +49,7 @@ class Program:
     apply: Callable[[Any, Any, Any], jax.Array]
     learning_rate: optax.Schedule
     chance: Callable[[], jax.Array] | None
+    restart: Callable[[State, tuple[str, ...]], State]
 
     @property
     def batch_sharding(self) -> NamedSharding:
@@ -71,12 +74,16 @@ def build(config: Config, outline: data.Outline) -> Program:
     """The compiled functions of a config for data of this outline.
 
     Raises:
-      ValueError: the batch does not divide over the devices, or is larger than the split.
+      ValueError: a batch does not divide over the devices, or is larger than the split; or the method's options do
+        not allow this optimiser.
     """
     mesh = make_mesh(config.mesh)
     n, k, seed = config.examples, config.views.k, config.train.seed
     rows = _rows(n, outline.examples, mesh)
-    steps_per_epoch = outline.examples // n
+    learner = _learner(config, outline, mesh)
+    steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
+    if learner.last_batch:
+        _check_last(outline.examples % n, n, mesh, config.train.group)
     steps = (
         config.train.steps if config.train.steps is not None else round(config.train.epochs * steps_per_epoch)
     )
@@ -85,7 +92,9 @@ def build(config: Config, outline: data.Outline) -> Program:
     rule, learning_rate = _optimizers.build(
         config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch
     )
-    learner = _learner(config, outline, mesh)
+    if learner.restarts is not None:
+        names = tuple(jax.eval_shape(learner.init, jax.random.key(seed))[0])
+        rule = _by_part(rule, config.optimizer, names)
     objective = _sharded_objective(config.objective, mesh, _group(config.train.group, rows))
     draw = _draw(config, outline.spec)
 
@@ -135,6 +144,7 @@ def build(config: Config, outline: data.Outline) -> Program:
         apply=_apply(config, outline.spec, learner),
         learning_rate=learning_rate,
         chance=None if level is None else partial(chance, np.uint32(0)),
+        restart=jax.jit(partial(_restart, rule), static_argnums=1, donate_argnums=0, out_shardings=sharding),
     )
 
 
@@ -152,6 +162,54 @@ def _rows(n: int, examples: int, mesh: Mesh) -> int:
             f"a batch of {n} examples does not divide over {mesh.size} devices; {use}fewer devices with --mesh.data"
         )
     return rows
+
+
+def _check_last(last: int, n: int, mesh: Mesh, group: int | None) -> None:
+    """Raise `ValueError` unless the examples that are left can be a batch."""
+    if last == 1:
+        raise ValueError(
+            f"the last batch of an epoch would have one example, which has no negatives; use another "
+            f"--train.batch-size than {n}, or leave the last batch out"
+        )
+    if last % mesh.size:
+        raise ValueError(
+            f"the last batch of an epoch has {last} examples, which do not divide over {mesh.size} devices; use "
+            "--mesh.data 1, another --train.batch-size, or leave the last batch out"
+        )
+    if group is not None and last // mesh.size % group:
+        raise ValueError(
+            f"train.group must divide the {last // mesh.size} examples of a device's last batch of an epoch, got "
+            f"{group}"
+        )
+
+
+def _by_part(
+    rule: optax.GradientTransformation, options: _optimizers.Optimizer, names: tuple[str, ...]
+) -> optax.GradientTransformationExtraArgs:
+    """The rule with a state for each part of the parameters, so that parts can start again on their own."""
+    varies = options.warmup_epochs > 0 or options.end_learning_rate != options.learning_rate
+    if varies or options.end_weight_decay not in (None, options.weight_decay):
+        raise ValueError(
+            "an optimiser that starts again needs a constant learning rate and weight decay, or its schedule starts "
+            f"again too; use --optimizer.warmup-epochs 0 --optimizer.end-learning-rate {options.learning_rate:g}"
+        )
+    if options.clip_norm is not None:
+        raise ValueError(
+            "an optimiser that starts again has a state for each part of the network, over which "
+            f"optimizer.clip_norm = {options.clip_norm:g} cannot take one norm; use --optimizer.clip-norm None"
+        )
+
+    def parts(params: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, _: path[0].key, params)
+
+    return optax.partition(dict.fromkeys(names, rule), parts)
+
+
+def _restart(rule: optax.GradientTransformation, state: State, parts: tuple[str, ...]) -> State:
+    """The state with a new optimiser state for these parts."""
+    new, old = rule.init(state["params"]), state["opt"]
+    inner = {name: (new if name in parts else old).inner_states[name] for name in old.inner_states}
+    return {**state, "opt": old._replace(inner_states=inner)}
 
 
 def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learner:

@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
 from mvcl import data, methods
 from mvcl.training import _program
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._config import Config, Mesh, check, suited_to
+from mvcl.training._config import Config, Mesh, check, divided, suited_to
 from mvcl.training._load import load
 
 
@@ -33,6 +33,7 @@ def prepare(config: Config) -> Run:
     splits = config.data.open()
     outline = splits["train"].outline
     config = check(suited_to(config, outline))
+    config = divided(config, _program.make_mesh(config.mesh).size)
     _check_draws(config, splits["train"])
     program = _program.build(config, outline)
     if outline.classes < 2:
@@ -55,7 +56,12 @@ def _check_draws(config: Config, split: data.Split) -> None:
 
 
 def open_run(
-    workdir: Path, checkpoint: str = "latest", network: str = "config", *, reference: Config | None = None
+    workdir: Path,
+    checkpoint: str = "latest",
+    network: str = "config",
+    *,
+    output: Literal["config", "encoder", "head", "views"] = "config",
+    reference: Config | None = None,
 ) -> tuple[Run, _program.State]:
     """Open a finished or interrupted run on the present devices.
 
@@ -63,6 +69,7 @@ def open_run(
       workdir: folder of the run.
       checkpoint: `latest`, `best`, or a step.
       network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
+      output: `encoder`, `head` or `views`, the output to evaluate; `config` is that of evaluation.features.
       reference: a config with the functions and classes from outside mvcl that the run uses.
 
     Raises:
@@ -80,6 +87,10 @@ def open_run(
             )
         method: Any = config.method
         config = dataclasses.replace(config, method=dataclasses.replace(method, evaluate=network))
+    if output != "config":
+        config = dataclasses.replace(
+            config, evaluation=dataclasses.replace(config.evaluation, features=output)
+        )
     devices = 1 if config.examples % (jax.device_count() * (config.train.group or 1)) else -1
     config = dataclasses.replace(config, mesh=Mesh(data=devices))
     if not (workdir / "checkpoints").is_dir():

@@ -8,7 +8,7 @@ import jax
 from mvcl import data
 from mvcl.training import _evaluate, _folder, _pictures, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._config import Config
+from mvcl.training._config import Config, how_many
 from mvcl.training._initial import initial_state
 from mvcl.training._log import Log, log_line
 from mvcl.training._loop import Diverged, Tools, loop
@@ -95,7 +95,9 @@ def _log_start(run: Run, step: int, *, resumed: bool) -> None:
         log_line(f"resuming from step {step} of {steps}")
     else:
         every = " (the whole split)" if config.examples == run.outline.examples else ""
-        log_line(f"training {steps} steps of {config.examples} examples{every} x {config.views.k} views")
+        log_line(
+            f"training {steps} steps of {config.examples} examples{every} x {config.views.k} views{how_many(config)}"
+        )
 
 
 def _begin(run: Run, workdir: Path, step: int, reading: data.Reading) -> _watch.Heartbeat:
@@ -103,7 +105,7 @@ def _begin(run: Run, workdir: Path, step: int, reading: data.Reading) -> _watch.
     clock = _watch.Clock(max((row.get("time", 0.0) for row in _folder.read_log(workdir)), default=0.0))
     heartbeat = _watch.Heartbeat(workdir / "heartbeat.json", run.program.steps, clock)
     heartbeat.beat(step, "starting", now=True)
-    _folder.rewind_log(workdir, step)
+    _folder.rewind_log(workdir, step, done=step >= run.program.steps)
     data.save_scaling(run.splits["train"], workdir / "scaling.json")
     if not (workdir / "views.npz").is_file():
         _pictures.save_views(run, workdir / "views.npz", reading)

@@ -53,9 +53,24 @@ def test_moco_v2():
     assert (policy.blur_probability, policy.blur_sigma, policy.blur_kernel) == (0.5, (0.1, 2.0), 0)
 
 
+def test_dsf():
+    """Jeon 2025, Section 5.1, with the strengths of the released train_moco_cifar_multiview.py."""
+    policy = augment.policy("dsf")
+    assert (policy.rand_augment_ops, policy.rand_augment_magnitude, policy.rand_augment_probability) == (
+        2,
+        9.0,
+        0.5,
+    )
+    assert policy.mean == (0.4914, 0.4822, 0.4465)
+    assert policy.std == (0.2023, 0.1994, 0.2010)
+    plain = {"rand_augment_ops": 0, "rand_augment_probability": 1.0}
+    plain |= {"mean": augment.IMAGENET_MEAN, "std": augment.IMAGENET_STD}
+    assert augment.policy("dsf", **plain) == augment.policy("moco_v2", image_size=32)
+
+
 @pytest.mark.parametrize("name", ["simclr", "byol_global1", "byol_global2", "moco_v2", "eval"])
 def test_policies_of_colour_images_normalise_by_imagenet(name):
-    """Shidani 2024, F.1; Piran 2024, Pseudocode 1. A view of the mean colour is zero, and one deviation above it is one."""
+    """Shidani 2024, F.1; Piran 2024, Pseudocode 1. The mean colour becomes zero, one deviation above it one."""
     policy = augment.policy(name, image_size=6, jitter_probability=0.0, grayscale_probability=0.0)
     policy = dataclasses.replace(policy, solarise_probability=0.0, blur_probability=0.0)
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -110,6 +125,7 @@ def test_raises_on_bad_input():
         ({"mean": (0.1, 0.2)}, r"must be one number, or one for each of 1 or 3 channels, got \(0.1, 0.2\)"),
         ({"contrast": -0.1}, r"contrast must be at least 0, got -0.1"),
         ({"center_fraction": 0.0}, r"center_fraction must be in \(0, 1\], got 0.0"),
+        ({"rand_augment_probability": -0.5}, r"rand_augment_probability must be in \[0, 1\], got -0.5"),
         ({"rand_augment_magnitude": 31.0}, r"rand_augment_magnitude must be in \[0, 30\], got 31.0"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sklearn.datasets import load_sample_images
+
 from mvcl import augment
 
 IMAGE = np.random.default_rng(0).random((12, 10, 3), dtype=np.float32)
@@ -153,3 +155,14 @@ def test_rand_augment_applies_consecutive_operations():
     twice = np.concatenate([step(x, numbers, signs) for x in once])
     double = np.asarray(jax.vmap(lambda key: augment.rand_augment(key, image, 2, 30.0))(keys(20)))
     assert max(np.abs(twice - x).max((1, 2, 3)).min() for x in double) < 1e-5
+
+
+def test_rand_augment_draws_its_magnitude():
+    """One operation has as many results as there are operations and directions, unless the magnitude varies."""
+    image = load_sample_images().images[0][200:212, 300:312]
+
+    def distinct(deviation):
+        drawn = jax.vmap(lambda key: augment.rand_augment(key, image, 1, 15.0, deviation))(keys(200))
+        return len(np.unique(np.asarray(drawn).reshape(200, -1).round(4), axis=0))
+
+    assert distinct(0.0) <= 14 * 2 < distinct(3.0)

@@ -1,5 +1,6 @@
 """Views are functions of (seed, epoch, index, view), independent of batch, devices and pieces."""
 
+import dataclasses
 import math
 import re
 
@@ -67,6 +68,28 @@ def test_each_view_has_its_own_policy(views):
     for v in (0, 2):
         np.testing.assert_array_equal(mixed[:, v, ..., 0], mixed[:, v, ..., 1])
     np.testing.assert_allclose(mixed[:, 2], draw([gray] * 3)[:, 2], atol=2e-5)
+
+
+def test_rand_augment_has_a_probability():
+    """Half as many views are changed at probability 0.5 as at 1, none at 0; a change is that of both operations."""
+    key = jax.random.split(jax.random.key(0), 400)
+    changed = {}
+    for probability in (0.0, 0.5, 1.0):
+        policy = augment.Policy(
+            image_size=12,
+            random_crop=False,
+            flip_probability=0.0,
+            rand_augment_ops=2,
+            rand_augment_magnitude=20.0,
+            rand_augment_probability=probability,
+        )
+        views = jax.jit(jax.vmap(lambda key, p=policy: augment.apply_policy(p, key, IMAGES[0])))(key)
+        plain = augment.apply_policy(dataclasses.replace(policy, rand_augment_ops=0), key[0], IMAGES[0])
+        changed[probability] = np.mean(np.abs(views - plain[None]).max((1, 2, 3)) > 1e-3)
+    assert changed[0.0] == 0
+    assert changed[1.0] > 0.9
+    deviation = np.sqrt(0.25 / len(key))
+    assert abs(changed[0.5] - 0.5 * changed[1.0]) < 4 * deviation
 
 
 def test_equal_policies_share_one_program():

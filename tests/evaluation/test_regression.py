@@ -1,12 +1,18 @@
-"""Sentiment measures against their formulas, scikit-learn and scipy, and the choice of the penalty."""
+"""Sentiment measures against their formulas, scikit-learn and scipy; trained layers; the choice of penalty and rate."""
+
+import dataclasses
+import types
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 import sklearn.linear_model
 import sklearn.metrics
 
 from mvcl import evaluation
+from mvcl.evaluation import MaeProbe
+from mvcl.evaluation._regression import _layers
 
 
 def f1_weighted(true, predicted):
@@ -27,6 +33,8 @@ def test_measures_equal_their_formulas(rng):
         "F1 non-negative": f1_weighted(targets >= 0, predictions >= 0),
         "accuracy positive": sklearn.metrics.accuracy_score(targets[signed] > 0, predictions[signed] > 0),
         "F1 positive": f1_weighted(targets[signed] > 0, predictions[signed] > 0),
+        "accuracy above zero": sklearn.metrics.accuracy_score(targets > 0, predictions > 0),
+        "F1 above zero": f1_weighted(targets > 0, predictions > 0),
     }
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -110,3 +118,123 @@ def test_raises_on_bad_input(rng, change, message):
     data = [given.pop(k) for k in ("train_features", "train_targets", "test_features", "test_targets")]
     with pytest.raises(ValueError, match=message):
         evaluation.sentiment_regression(*data, **given)
+
+
+def least_absolute_error(x, y):
+    """The least mean |x w + b - y| there is, by linear programming: minimise Σ e_i with |x_i w + b - y_i| <= e_i."""
+    n, d = x.shape
+    design = np.concatenate([x, np.ones((n, 1))], 1)
+    constraints = np.block([[design, -np.eye(n)], [-design, -np.eye(n)]])
+    cost = np.concatenate([np.zeros(d + 1), np.full(n, 1 / n)])
+    bounds = [(None, None)] * (d + 1) + [(0, None)] * n
+    return scipy.optimize.linprog(cost, constraints, np.concatenate([y, -y]), bounds=bounds).fun
+
+
+def test_layers_reach_the_least_absolute_error(rng):
+    x = rng.normal(size=(60, 5))
+    y = x @ rng.normal(size=5) + 1.5 + rng.standard_t(1.5, size=60)  # outliers: least squares is another line
+    probe = MaeProbe(learning_rates=(0.05,), epochs=600, batch_size=60, weight_decay=0.0)
+    found = evaluation.mae_probe(x, y, x, y, probe=probe)[0]
+    least = least_absolute_error(x, y)
+    squares = sklearn.linear_model.LinearRegression().fit(x, y)
+    assert least <= found.value < 1.005 * least
+    assert np.abs(squares.predict(x) - y).mean() > 1.02 * least
+
+
+@pytest.mark.parametrize("decay", ["constant", "cosine"])
+def test_layers_follow_adamw(rng, decay):
+    x, y = rng.normal(size=(20, 3)), rng.normal(size=20)
+    rates, steps, decay_of_weights = (0.01, 0.1), 4, 0.3
+    probe = MaeProbe(layers=2, epochs=steps, batch_size=99, weight_decay=decay_of_weights, decay=decay)
+    first, bias = _layers(x, y, probe, (1e-30,), 7)
+    found, found_bias = _layers(x, y, probe, rates, 7)
+    assert found.shape == (2, 2, 3)
+    assert np.abs(first[0, 0] - first[0, 1]).max() > 0.01  # layers start apart
+    assert np.abs(first).max() <= 3**-0.5
+    for layer in range(2):
+        for r, rate in enumerate(rates):
+            w = np.append(first[0, layer], bias[0, layer]).astype(np.float64)
+            design = np.concatenate([x, np.ones((20, 1))], 1)
+            m, v = np.zeros(4), np.zeros(4)
+            for step in range(steps):
+                gradient = (np.sign(design @ w - y)[:, None] * design).mean(0)
+                m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+                update = (m / (1 - 0.9 ** (step + 1))) / (np.sqrt(v / (1 - 0.999 ** (step + 1))) + 1e-8)
+                scale = (1 + np.cos(np.pi * step / steps)) / 2 if decay == "cosine" else 1
+                w = w - rate * scale * (update + decay_of_weights * w)
+            np.testing.assert_allclose(
+                np.append(found[r, layer], found_bias[r, layer]), w, rtol=2e-4, atol=2e-5
+            )
+
+
+def test_rate_has_the_least_error_on_the_validation_split(rng):
+    w = rng.normal(size=4)
+    x, v, t = (rng.normal(size=(80, 4)) for _ in range(3))
+    rates = (1e-6, 3e-2, 30.0)  # too small to move, good, too large to settle
+    probe = MaeProbe(learning_rates=rates, layers=1, epochs=40, batch_size=16, decay="constant")
+    rows = (x, x @ w, t, t @ w)
+    chosen = evaluation.mae_probe(*rows, probe=probe, valid_features=v, valid_targets=v @ w)
+    held_out = evaluation.mae_probe(*rows, probe=probe)
+    alone = [
+        evaluation.mae_probe(*rows, probe=dataclasses.replace(probe, learning_rates=(rate,)))[0]
+        for rate in rates
+    ]
+    assert alone[1].value < 0.5 * min(alone[0].value, alone[2].value)
+    assert chosen[0].value == held_out[0].value == alone[1].value
+    on_validation = evaluation.mae_probe(
+        x, x @ w, v, v @ w, probe=dataclasses.replace(probe, learning_rates=(rates[1],))
+    )
+    assert chosen[-1].name == "validation MAE"
+    assert chosen[-1].value == pytest.approx(on_validation[0].value)
+    assert [result.name for result in held_out] == [result.name for result in chosen[:-1]]
+    assert "80 rows of the validation split" in chosen[0].protocol
+    assert "a held-out fifth" in held_out[0].protocol
+
+
+def test_reports_mean_and_deviation_of_the_layers(rng):
+    x, t = rng.normal(size=(30, 6)), rng.normal(size=(20, 6))
+    y, answer = rng.normal(size=30), rng.normal(size=20)
+    probe = MaeProbe(learning_rates=(1e-3,), layers=4, epochs=2)
+    weights, biases = _layers(x, y, probe, (1e-3,), 3)
+    errors = [np.abs(t @ w + b - answer).mean() for w, b in zip(weights[0], biases[0])]
+    found = {r.name: r for r in evaluation.mae_probe(x, y, t, answer, probe=probe, seed=3)}
+    np.testing.assert_allclose(found["MAE"].value, np.mean(errors), rtol=1e-6)
+    np.testing.assert_allclose(found["MAE"].deviation, np.std(errors, ddof=1), rtol=1e-5)
+    one = evaluation.mae_probe(x, y, t, answer, probe=dataclasses.replace(probe, layers=1))
+    assert all(result.deviation is None for result in one)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rates": ()}, r"probe\.learning_rates must be positive numbers, at least one, got \(\)"),
+        ({"learning_rates": (0.1, -1.0)}, r"probe\.learning_rates must be positive"),
+        ({"layers": 0}, r"probe\.layers must be at least 1, got 0"),
+        ({"epochs": 0}, r"probe\.epochs must be at least 1"),
+        ({"batch_size": 0}, r"probe\.batch_size must be at least 1"),
+        ({"weight_decay": -1.0}, r"probe\.weight_decay must be at least 0"),
+    ],
+)
+def test_raises_on_bad_options_before_training(options, message):
+    scores = types.SimpleNamespace(class_names=())
+    with pytest.raises(ValueError, match=message):
+        evaluation.Regression(probe=MaeProbe(**options)).check({"train": scores, "test": scores})
+
+
+def test_classes_have_no_regression():
+    split = types.SimpleNamespace(class_names=("a", "b"))
+    with pytest.raises(
+        ValueError, match=r"needs scores, the data have 2 classes; use evaluation:classification"
+    ):
+        evaluation.Regression().check({"train": split, "test": split})
+
+
+def test_predicted_scores_are_measured_as_they_are(rng):
+    answer = rng.normal(size=9).astype(np.float32)
+    predicted = rng.normal(size=(9, 1)).astype(np.float32)
+    split = types.SimpleNamespace(class_names=(), labels=answer)
+    protocol = evaluation.Predictions()
+    protocol.check({"train": split, "test": split})
+    found = {r.name: r.value for r in protocol.measure({"test": predicted}, {"test": split})}
+    assert found == evaluation.regression_measures(predicted[:, 0], answer)
+    assert protocol.score({"test": predicted}, {"test": split}) is None

@@ -266,18 +266,18 @@ def mv_infonce(z, mask, temperature=0.5, negatives="cross_view", extra=()):
 
 
 @reference(
-    options=[{}],
+    options=[{}, {"energy_weight": 0.25}, {"energy_weight": 3.0}],
     coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)),
     pinned=3.8010243958113383,
 )
-def mv_dhel(z, mask, temperature=0.5, extra=()):
+def mv_dhel(z, mask, temperature=0.5, energy_weight=1.0, extra=()):
     k, n, _ = z.shape
     alignment, energy = [], []
     for i in range(n):
         here = [l for l in range(k) if mask[l, i]]
         alignment.append(lse(z[l, i] @ z[m, i] / temperature for l in here for m in here if l != m))
         energy.append(_sum_of_views(_spread(z, mask, l, i, temperature, extra) for l in here))
-    return mean(energy) - mean(alignment)
+    return energy_weight * mean(energy) - mean(alignment)
 
 
 def _align_one(z, mask, l, i, temperature):
@@ -317,30 +317,38 @@ def mv_cl2(z, mask, temperature=0.5, energy="mean", extra=()):
 
 def _aggregate(likelihood, mask, aggregation):
     """likelihood(i, α, β) -> log ℓ."""
+    rho = {"arithmetic": 1, "harmonic": -1, "geometric": 0}.get(aggregation, aggregation)
     terms = []
     for a, i in indices(mask):
         logs = [likelihood(i, a, b) for b in range(len(mask)) if b != a and mask[b, i]]
         if logs:
-            terms.append(mean(logs) if aggregation == "geometric" else lse(logs) - np.log(len(logs)))
+            terms.append((lse([rho * x for x in logs]) - np.log(len(logs))) / rho if rho else mean(logs))
     return -mean(terms)
 
 
 @reference(
-    options=[{}, {"aggregation": "arithmetic"}],
+    options=[
+        {},
+        {"aggregation": "arithmetic"},
+        {"aggregation": "harmonic"},
+        {"aggregation": 0.3},
+        {"aggregation": -1.7, "negatives_of": "anchor"},
+    ],
     coinciding=lambda k, n, d, t: np.log(k * (n - 1) + 1),
     pinned=10.885590580239345,
 )
-def poly_view(z, mask, temperature=0.1, aggregation="geometric", extra=()):
+def poly_view(z, mask, temperature=0.1, aggregation="geometric", negatives_of="other", extra=()):
     def likelihood(i, a, b):
         p = z[a, i] @ z[b, i] / temperature
-        others = [z[g, j] @ z[b, i] / temperature for g, j in indices(mask) if j != i]
-        return p - lse([p, *others] + [e @ z[b, i] / temperature for e in extra])
+        v = z[b, i] if negatives_of == "other" else z[a, i]
+        others = [z[g, j] @ v / temperature for g, j in indices(mask) if j != i]
+        return p - lse([p, *others] + [e @ v / temperature for e in extra])
 
     return _aggregate(likelihood, mask, aggregation)
 
 
 @reference(
-    options=[{}, {"scale": 3.0, "bias": -1.0, "aggregation": "arithmetic"}],
+    options=[{}, {"scale": 3.0, "bias": -1.0, "aggregation": "arithmetic"}, {"aggregation": -1.0}],
     coinciding=lambda k, n, d, t: n * np.log(2),
     pinned=11.613051126330983,
 )

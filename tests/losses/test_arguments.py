@@ -72,8 +72,12 @@ def test_options_are_listed():
         losses.mv_infonce(Z, negatives="none")
     with pytest.raises(ValueError, match=r"energy must be one of 'mean', 'sum', got 'max'"):
         losses.mv_cl2(Z, energy="max")
-    with pytest.raises(ValueError, match=r"aggregation must be one of 'geometric', 'arithmetic', got 'x'"):
-        losses.poly_view(Z, aggregation="x")
+    listed = "aggregation must be one of 'geometric', 'arithmetic', 'harmonic' or a number, got "
+    for wrong in ("x", True, np.inf):
+        with pytest.raises(ValueError, match=listed):
+            losses.poly_view(Z, aggregation=wrong)
+    with pytest.raises(ValueError, match=r"negatives_of must be one of 'other', 'anchor', got 'x'"):
+        losses.poly_view(Z, negatives_of="x")
     with pytest.raises(ValueError, match=r"pairs must be one of 'unordered', 'ordered', 'all', got 'x'"):
         losses.all_pairs(losses.byol, pairs="x")
     with pytest.raises(ValueError, match=r"weights must have shape \(4, 4\) or \(4, 4, 4\), got \(2, 2\)"):

@@ -142,7 +142,9 @@ def test_measures(x64, rng, in_batch_negatives):
     local = lambda z, m, queue: run(z, queue=queue, mask=m, axis_name="data")  # noqa: E731
     split = jax.shard_map(local, mesh=mesh, in_specs=(rows, rows, jax.P()), out_specs=jax.P())
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), jax.jit(split)(z, mask, queue), (loss, found)
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10),
+        jax.jit(split)(z, mask, queue),
+        (loss, found),
     )
 
 
@@ -172,7 +174,9 @@ def test_bad_arguments(rng):
     q = rng.normal(size=(2, 4, 3)).astype(np.float32)
     with pytest.raises(ValueError, match=r"queue must be given with in_batch_negatives=False, got None"):
         losses.dsf(q, q, in_batch_negatives=False)
-    with pytest.raises(ValueError, match=r"queue_concentration must be one of 'own', 'batch_mean', got 'mean'"):
+    with pytest.raises(
+        ValueError, match=r"queue_concentration must be one of 'own', 'batch_mean', got 'mean'"
+    ):
         losses.dsf(q, q, queue_concentration="mean")
     with pytest.raises(ValueError, match=r"mean_resultant must be one of 'estimate', 'exact', got 'A'"):
         losses.dsf(q, q, mean_resultant="A")

@@ -10,6 +10,8 @@ import pytest
 from flax import nnx
 
 from mvcl import data, losses, methods, models
+from mvcl.models import _layers
+from tests.losses import brute_force
 
 N, K, SHAPE = 6, 4, (5,)
 ENCODER = models.MLP(widths=(7,))
@@ -80,24 +82,31 @@ def graph_of(shape=SHAPE):
     )
 
 
-@pytest.mark.parametrize("name", ["dsf", "cross_pairs", "mean_pair"])
-def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name):
+@pytest.mark.parametrize(
+    ("name", "queue_keys"),
+    [("dsf", "all"), ("cross_pairs", "all"), ("cross_pairs", "one"), ("mean_pair", "one")],
+)
+def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name, queue_keys):
     if name == "dsf":
         objective = partial(losses.dsf, in_batch_negatives=False)
     else:
         pair = partial(losses.info_nce, temperature=0.2, in_batch_negatives=False)
         objective = getattr(losses, name)(pair)
-    learner = methods.MocoV2(queue=10).build(setting(objective))
+    learner = methods.MocoV2(queue=10, queue_keys=queue_keys).build(setting(objective))
     params, statistics = started(learner)
     params = moved(params, rng)
+    np.testing.assert_allclose(np.linalg.norm(statistics["queue"], axis=1), 1, rtol=1e-6)
+    if name != "cross_pairs":  # means of earlier keys, shorter than 1
+        statistics["queue"] = statistics["queue"] * rng.uniform(0.3, 1, size=(10, 1)).astype(np.float32)
     loss, (new, _, _) = loss_of(learner, objective)(params, statistics, inputs)
 
     queries = embedded(graph_of(), params["network"], statistics["network"], inputs["views"][:2])
     keys = embedded(graph_of(), statistics["momentum"], statistics["momentum_network"], inputs["views"][2:])
     queue = statistics["queue"]
-    np.testing.assert_allclose(np.linalg.norm(queue, axis=1), 1, rtol=1e-6)
     if name == "dsf":
-        expected = jax.jit(objective)(queries, keys, queue)
+        z = brute_force.unit(np.concatenate([queries, keys]).astype(np.float64))
+        extra = np.asarray(queue, np.float64)
+        expected = brute_force.dsf(z, np.ones(z.shape[:2], bool), extra=extra, in_batch_negatives=False)
     else:
         unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)  # noqa: E731
         q, k = unit(np.asarray(queries, np.float64)), unit(np.asarray(keys, np.float64))
@@ -106,15 +115,80 @@ def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name):
             pairs = [(unit(q.mean(0)), unit(k.mean(0)))]
         terms = []
         for x, y in pairs:
-            own, far = (x * y).sum(1) / 0.2, x @ np.asarray(queue, np.float64).T / 0.2
+            own, far = (x * y).sum(1) / 0.2, x @ unit(np.asarray(queue, np.float64)).T / 0.2
             terms.append(np.log(np.exp(own) + np.exp(far).sum(1)) - own)
         expected = np.mean(terms)
     np.testing.assert_allclose(loss, expected, rtol=2e-5)
 
     k = np.asarray(keys) / np.linalg.norm(keys, axis=-1, keepdims=True)
-    mean = k.mean(0) / np.linalg.norm(k.mean(0), axis=-1, keepdims=True)
-    fresh = k.reshape(-1, 3) if name == "cross_pairs" else mean
+    of_keys = k.reshape(-1, 3) if queue_keys == "all" else k[0]
+    fresh = of_keys if name == "cross_pairs" else k.mean(0)
     np.testing.assert_allclose(new["queue"], np.concatenate([fresh, queue])[:10], rtol=1e-5, atol=1e-6)
+
+
+def test_own_concentrations_of_the_queue_reach_the_next_step(inputs, rng):
+    """A queue of directions alone, as before a key's length was kept, gives another loss."""
+    objective = partial(losses.dsf, in_batch_negatives=False)
+    learner = methods.MocoV2(queue=N).build(setting(objective))
+    params, statistics = started(learner)
+    run = loss_of(learner, objective)
+    _, (new, _, measures) = run(moved(params, rng), statistics, inputs)
+    lengths = np.linalg.norm(new["queue"], axis=1)
+    assert lengths.max() < 1
+    assert np.ptp(lengths) > 1e-3
+    second = run(params, new, inputs)[0]
+    directions = new | {"queue": new["queue"] / lengths[:, None]}
+    assert abs(second - run(params, directions, inputs)[0]) > 1e-3
+    assert set(measures) == {"resultant", "concentration", "positive_similarity", "negative_similarity"}
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitNorm:
+    """An encoder that is BatchNorm over groups of the batch."""
+
+    groups: int
+
+    def build(self, input_shape, *, dtype, rngs):
+        return SplitNormModule(input_shape[0], self.groups, rngs)
+
+
+class SplitNormModule(nnx.Module):
+    def __init__(self, features, groups, rngs):
+        self.features = features
+        self.norm = _layers.norm("batch", features, groups=groups, rngs=rngs)
+
+    def __call__(self, x):
+        return self.norm(x)
+
+
+def test_shuffled_keys_meet_other_images_in_batch_norm(inputs, rng):
+    """The loss without batch statistics is the same; with those of groups, the keys' groups are a random split."""
+    objective = losses.cross_pairs(partial(losses.info_nce, temperature=0.2))
+    found = {}
+    for shuffle in (False, True):
+        learner = methods.MocoV2(queue=0, shuffle_keys=shuffle).build(setting(objective))
+        found[shuffle] = loss_of(learner, objective)(*started(learner), inputs)[0]
+    np.testing.assert_allclose(found[True], found[False], rtol=1e-6)
+
+    encoder = SplitNorm(3)
+    spec = setting(objective, encoder=encoder, head=models.IdentityHead())
+    learner = methods.MocoV2(queue=0, shuffle_keys=True).build(spec)
+    loss = loss_of(learner, objective)(*started(learner), inputs)[0]
+
+    def normalised(x):
+        groups = x.reshape(3, -1, x.shape[-1])
+        return ((groups - groups.mean(1, keepdims=True)) / (groups.std(1, keepdims=True) + 1e-6)).reshape(
+            x.shape
+        )
+
+    x = np.stack(inputs["views"], axis=1).astype(np.float64)  # (n, k, d)
+    queries, keys = x[:, :2].reshape(-1, 5), x[:, 2:].reshape(-1, 5)
+    order = np.random.default_rng(0).permutation(len(keys))
+    assert len(set(order[:4] // 2) - {0, 1}) > 0  # the first group has other instances than the first two
+    shuffled = np.empty_like(keys)
+    shuffled[order] = normalised(keys[order])
+    q, k = (z.reshape(N, 2, 5).swapaxes(0, 1) for z in (normalised(queries), shuffled))
+    np.testing.assert_allclose(loss, jax.jit(objective)(q, k), rtol=1e-4)
 
 
 def test_moco_v3_contrasts_each_half_with_the_other(inputs, rng):
@@ -267,6 +341,16 @@ def test_supervised_learns_the_label(inputs, classes):
     [
         (methods.MocoV2(), {"shapes": (SHAPE,) * 3}, "must be even"),
         (methods.MocoV2(), {"objective": losses.m3g}, "m3g does not take a queue"),
+        (
+            methods.MocoV2(queue_keys="two"),
+            {"objective": losses.dsf},
+            "queue_keys must be all or one, got 'two'",
+        ),
+        (
+            methods.MocoV2(shuffle_keys=True),
+            {"objective": losses.dsf, "microbatch": 2},
+            "moco_v2 with shuffle_keys does not support microbatches",
+        ),
         (methods.MocoV2(momentum=1.5), {"objective": losses.dsf}, r"in \[0, 1\]"),
         (methods.MocoV3(), {"shapes": (SHAPE,) * 3}, "must be even"),
         (methods.MultiEncoder(), {"microbatch": 2}, "microbatch"),

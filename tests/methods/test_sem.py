@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from mvcl import losses, methods, models
+from mvcl import losses, methods, metrics, models
 from mvcl.methods import _sem
 
 WIDTHS, N = (5, 3, 4), 12
@@ -191,6 +191,64 @@ def test_concatenates_features_of_all_views(rng):
     np.testing.assert_array_equal(learner.features(params, statistics, inputs, "encoder")[0, 4:8], 0)
 
 
+def test_optimiser_restarts_follow_the_released_code():
+    """The embedding layer before the first contrastive epoch; all parts before each later one."""
+    assert build().restarts is None
+    restarts = build(dataclasses.replace(SMALL, restart_optimizer=True)).restarts
+    every = ("encoder", "head", "decoder")
+    expected = [(), (), (), (), ("head",), (), every, (), every, ()]
+    assert [restarts(step, 2) for step in range(10)] == expected
+    assert set(jax.eval_shape(build().init, jax.random.key(0))[0]) == set(every)
+
+
+def test_as_released_is_its_parts():
+    learner = build(dataclasses.replace(SMALL, as_released=True))
+    assert learner.last_batch
+    assert learner.restarts is not None
+    parts = dataclasses.replace(
+        SMALL, restart_optimizer=True, last_batch=True, uniform_biases=True, k_means_starts=100
+    )
+    assert dataclasses.replace(SMALL, as_released=True)._resolved() == dataclasses.replace(
+        parts, as_released=True
+    )
+    assert not build().last_batch
+
+
+def test_initial_weights_and_biases_are_those_of_pytorch():
+    """Both uniform in ±1/sqrt(inputs); without the option biases are zero."""
+    wide = {"hidden": (300,), "features": 200, "embedding": 100}
+    params = build(dataclasses.replace(SMALL, uniform_biases=True, **wide)).init(jax.random.key(0))[0]
+    net = nnx.to_pure_dict(params)
+    layers = {
+        300: net["decoder"]["last"][0],
+        WIDTHS[0]: net["encoder"]["first"][0],
+        200: net["head"],
+    }
+    for inputs, layer in layers.items():
+        bound = 1 / np.sqrt(inputs)
+        for name, least in (("kernel", 0.95), ("bias", 0.3)):
+            assert least * bound < np.abs(layer[name]).max() <= bound
+    np.testing.assert_allclose(net["head"]["bias"].std(), 1 / np.sqrt(3 * 200), rtol=0.1)
+    plain = nnx.to_pure_dict(build(dataclasses.replace(SMALL, **wide)).init(jax.random.key(0))[0])
+    assert not np.any(plain["head"]["bias"])
+    assert not np.any(plain["encoder"]["first"][0]["bias"])
+
+
+def test_losses_and_similarities_of_pairs(rng):
+    z = rng.normal(size=(3, 300, 4)).astype(np.float32)
+    z /= np.linalg.norm(z, axis=-1, keepdims=True)
+    present = np.ones((3, 300), bool)
+    present[2, ::3] = False
+    present[1, 1:] = present[1, 1:] & (np.arange(1, 300) > 297)  # one instance with view 2, at most
+    found = _sem.pair_measures(z, present, losses.nt_xent)
+    both = present[0] & present[2]
+    np.testing.assert_allclose(found["cosines"][0, 2], np.mean(np.sum(z[0, both] * z[2, both], 1)), rtol=1e-5)
+    # 200 shared instances are one batch; 300 are one batch of 256, and the rest is left out.
+    np.testing.assert_allclose(found["losses"][2, 0], losses.nt_xent(z[0, both], z[2, both]), rtol=1e-5)
+    np.testing.assert_allclose(found["losses"][0, 0], losses.nt_xent(z[0, :256], z[0, :256]), rtol=1e-5)
+    assert set(_sem.pair_measures(z, present, None)) == {"cosines"}
+
+
 def test_schedule():
     learner = build(dataclasses.replace(SMALL, watch_epochs=2))
     assert [s for s in range(61) if learner.refresh.due(s, 5)] == [0, 10, 20, 25, 30, 40, 50, 55, 60]
@@ -218,10 +276,12 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
         np.testing.assert_allclose(seen[-1], expected, atol=1e-5)
         np.testing.assert_allclose(new["weights"], losses.cmi_weights(record["clusters"]), rtol=1e-6)
         np.testing.assert_array_equal(record["weights"], new["weights"])
+        joined = np.concatenate(expected, 1)
+        assert metrics.clustering_accuracy(metrics.k_means(joined, 2)[0], record["clusters_all"]) == 1
     watched, record = build(dataclasses.replace(SMALL, watch_epochs=1)).refresh.compute(
         params, statistics, views, None, 15, 5
     )
-    assert set(record) == {"clusters"}
+    assert "weights" not in record
     np.testing.assert_array_equal(watched["weights"], statistics["weights"])
 
 

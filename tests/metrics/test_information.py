@@ -2,10 +2,11 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
 
-from mvcl import metrics
+from mvcl import losses, metrics
 
 
 @pytest.mark.parametrize("views", [2, 3, 10])
@@ -19,12 +20,94 @@ def test_gaussian_information_is_a_ratio_of_determinants(views, ratio):
     assert metrics.gaussian_information(views, ratio) < math.log1p(ratio) / 2
 
 
+@pytest.mark.parametrize(("views", "group"), [(2, 1), (5, 2), (6, 3), (6, 5)])
+def test_information_of_two_sets_is_a_ratio_of_determinants(views, group):
+    """Shidani 2024, Definition E.1."""
+    det = [np.linalg.slogdet(np.eye(m) + 3.0 * np.ones((m, m)))[1] for m in (group, views - group, views)]
+    expected = (det[0] + det[1] - det[2]) / 2
+    np.testing.assert_allclose(metrics.gaussian_information(views, 3.0, group), expected, rtol=1e-12)
+
+
 def test_bounds():
-    np.testing.assert_allclose(metrics.poly_view_bound(1.0, 8, 3), math.log(8 * 3 - 3 + 1) - 1, rtol=1e-6)
+    printed = metrics.printed_poly_view_bound(1.0, 8, 3)
+    np.testing.assert_allclose(printed, math.log(8 * 3 - 3 + 1) - 1, rtol=1e-6)
     np.testing.assert_allclose(metrics.multi_crop_bound(0.5, 8), math.log(8) - 0.5, rtol=1e-6)
-    np.testing.assert_allclose(metrics.multi_crop_bound(0.5, 8, "nt_xent"), math.log(15) - 0.5, rtol=1e-6)
     gap = metrics.information_gap(0.2, 4, 2.0)
     np.testing.assert_allclose(gap, metrics.gaussian_information(4, 2.0) - 0.2, rtol=1e-6)
+
+
+def of_two_classes(instances, views):
+    """Batches whose instances have one of two classes, and every view is its class; and their probabilities."""
+    ones = np.arange(instances + 1)
+    sign = np.where(np.arange(instances) < ones[:, None], 1.0, -1.0)
+    z = np.broadcast_to(sign[:, None, :, None], (instances + 1, views, instances, 1))
+    return z, np.array([math.comb(instances, m) / 2**instances for m in ones])
+
+
+@pytest.mark.parametrize(("instances", "views"), [(2, 2), (2, 8), (4, 8), (5, 2), (64, 8)])
+def test_two_classes_of_which_the_printed_bound_says_too_much(x64, instances, views):
+    """Shidani 2024, Theorems 2.2 and 2.4, where the information is log 2 for any number of views."""
+    z, weight = of_two_classes(instances, views)
+    others = np.arange(instances)  # of the same class, each with probability 1/2
+    same = np.array([math.comb(instances - 1, s) / 2 ** (instances - 1) for s in others])
+    by_hand = math.log(views * (instances - 1) + 1) - same @ np.log(1 + views * others)
+    assert (by_hand > math.log(2)) == ((instances, views) != (2, 2))
+    loss = jax.vmap(lambda z: losses.poly_view(z, 0.05))(z)
+    printed = weight @ metrics.printed_poly_view_bound(loss, instances, views)
+    np.testing.assert_allclose(printed, by_hand, atol=1e-6)
+    for critic in ("geometric", "arithmetic", "sufficient_statistics"):
+
+        def bound(z, t, critic=critic):
+            return metrics.info_nce_bound(metrics.group_scores(z, (0,), t, critic))
+
+        found = weight @ jax.vmap(jax.vmap(bound, (None, 0)), (0, None))(z, np.array([0.05, 0.5, 2.0]))
+        assert (found <= math.log(2)).all()
+        expected = math.log(instances) - same @ np.log(1 + others)
+        np.testing.assert_allclose(found[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("instances", "views"), [(2, 2), (2, 16), (3, 6), (8, 4), (64, 3)])
+def test_info_nce_bound_holds_in_the_gaussian_model(x64, rng, instances, views):
+    """With the best score it is `expected_info_nce`, less than the truth; other scores give less."""
+    ratio, batches = 4.0, 40_000 // instances
+    truth = metrics.gaussian_information(views, ratio)
+    shared = math.sqrt(ratio) * rng.normal(size=(batches, instances))
+    x = shared + rng.normal(size=(views, batches, instances))
+    rest = x[1:].mean(0)
+    slope = (views - 1) * ratio / (1 + (views - 1) * ratio)  # E[x | the others] = slope * rest
+    variance = 1 + ratio / (1 + (views - 1) * ratio)
+    best = -((x[0][:, :, None] - slope * rest[:, None, :]) ** 2) / (2 * variance)
+    values = metrics.info_nce_bound(best)
+    expected = metrics.expected_info_nce(instances, truth, 40_000)
+    np.testing.assert_allclose(values.mean(), expected, atol=5 * float(values.std()) / math.sqrt(batches))
+    assert values.mean() < truth
+    of_embeddings = np.stack([np.cos(x), np.sin(x)], axis=-1)
+    other = jax.vmap(lambda z: metrics.info_nce_bound(metrics.group_scores(z, (0,), 0.5)), in_axes=1)
+    assert other(of_embeddings).mean() < values.mean()
+
+
+def test_expected_info_nce_is_nearly_the_information_at_many_instances():
+    np.testing.assert_allclose(metrics.expected_info_nce(1024, 0.5, 20_000), 0.5, atol=0.02)
+    np.testing.assert_allclose(metrics.expected_info_nce(2, 9.0), math.log(2), atol=1e-3)
+
+
+@pytest.mark.parametrize("critic", ["geometric", "arithmetic", "harmonic", 0.4, "sufficient_statistics"])
+def test_group_scores_by_hand(x64, rng, critic):
+    z = rng.normal(size=(5, 4, 3))
+    unit = z / np.linalg.norm(z, axis=-1, keepdims=True)
+    group, others, t = (1, 4), (0, 2, 3), 0.3
+    found = metrics.group_scores(z, group, t, critic)
+    for i, j in np.ndindex(4, 4):
+        scores = np.array([unit[a, i] @ unit[b, j] / t for a in group for b in others])
+        a, b = unit[list(group), i].mean(0), unit[list(others), j].mean(0)
+        expected = {
+            "geometric": scores.mean(),
+            "arithmetic": np.log(np.mean(np.exp(scores))),
+            "harmonic": -np.log(np.mean(np.exp(-scores))),
+            "sufficient_statistics": a @ b / np.linalg.norm(a) / np.linalg.norm(b) / t,
+            0.4: np.log(np.mean(np.exp(0.4 * scores))) / 0.4,
+        }[critic]
+        np.testing.assert_allclose(found[i, j], expected, rtol=1e-10)
 
 
 def test_nwj_bound_is_tight_at_the_density_ratio(x64):
@@ -40,15 +123,32 @@ def test_nwj_bound_is_tight_at_the_density_ratio(x64):
     assert metrics.nwj_bound(0.5 * together, 0.5 * apart) < truth
 
 
-@pytest.mark.parametrize(("batch", "ratio"), [(8, 1.0), (64, 1e3), (64, 1e6), (100, 0.1), (16, 1e12)])
-def test_optimal_multiplicity_equals_exhaustive_search(batch, ratio):
+def test_generalized_nwj_bound_is_equation_5(x64, rng):
+    joint, product = rng.normal(size=7), rng.normal(size=(3, 5))
+    expected = joint.mean() - np.exp(product).mean() + 1
+    np.testing.assert_allclose(metrics.generalized_nwj_bound(joint, product), expected, rtol=1e-12)
+    np.testing.assert_allclose(metrics.nwj_bound(joint + 1, product + 1), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("equation", "expected"), [(154, 90.5), (155, 65.0)])
+def test_optimal_multiplicity_as_printed(equation, expected):
+    found = metrics.optimal_multiplicity(8192, math.log(2), equation)
+    np.testing.assert_allclose(found, expected, atol=0.05)
+    # The maximum of log(B - M + 1) + log l(M) over a fine grid.
+    m, p = np.linspace(2, 400, 400_001), 0.5
+    likelihood = p + (1 - p) * (m - 2) / m if equation == 154 else 1 - (1 - p) / (m - 1)
+    np.testing.assert_allclose(found, m[np.argmax(np.log(8192 - m + 1) + np.log(likelihood))], atol=2e-3)
+
+
+def test_best_gaussian_multiplicity_weighs_views_against_instances():
+    candidates = (2, 4, 8, 16, 32)
+    found = metrics.best_gaussian_multiplicity(64, 4.0, candidates)
     values = {
-        m: min(metrics.gaussian_information(m, ratio), math.log(batch - m + 1))
-        for m in range(2, batch // 2 + 1)
+        m: metrics.expected_info_nce(64 // m, metrics.gaussian_information(m, 4.0), 100_000, seed=1)
+        for m in candidates
     }
-    best = max(values.values())
-    found = metrics.optimal_multiplicity(batch, ratio)
-    np.testing.assert_allclose(values[found], best, rtol=1e-12)
+    assert found == max(values, key=values.get)
+    assert metrics.best_gaussian_multiplicity(8192, 4.0, (2, 16)) == 16
 
 
 def test_relative_compute():
@@ -61,5 +161,16 @@ def test_bad_arguments():
         metrics.gaussian_information(1, 1.0)
     with pytest.raises(ValueError, match=r"variance_ratio must be positive, got 0"):
         metrics.gaussian_information(2, 0)
-    with pytest.raises(ValueError, match=r"pair_loss must be one of 'info_nce', 'nt_xent', got 'dcl'"):
-        metrics.multi_crop_bound(1.0, 4, "dcl")
+    with pytest.raises(ValueError, match=r"group must be less than views = 3, got 3"):
+        metrics.gaussian_information(3, 1.0, 3)
+    with pytest.raises(ValueError, match=r"scores must have shape \(\.\.\., K, K\), K >= 2, got \(3, 2\)"):
+        metrics.info_nce_bound(np.zeros((3, 2)))
+    for group in ((), (0, 1, 2), (3,), (0, 0)):
+        with pytest.raises(ValueError, match=r"group must be some of the views 0 to 2, got"):
+            metrics.group_scores(np.ones((3, 4, 2)), group)
+    with pytest.raises(ValueError, match=r"equation must be 154 or 155, got 156"):
+        metrics.optimal_multiplicity(64, 1.0, 156)
+    with pytest.raises(ValueError, match=r"two_view_loss must be at least 0, got -1"):
+        metrics.optimal_multiplicity(64, -1)
+    with pytest.raises(ValueError, match=r"candidates must be in \[2, 32\], got \(2, 33\)"):
+        metrics.best_gaussian_multiplicity(64, 1.0, (2, 33))

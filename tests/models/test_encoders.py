@@ -20,7 +20,7 @@ from mvcl.models import (
     parameter_count,
     train_view,
 )
-from mvcl.models._layers import _convolve
+from mvcl.models._layers import _convolve, norm
 
 SMALL = {
     "resnet_cifar": (ResNet(stem="cifar", width=8), (8, 8, 3)),
@@ -143,6 +143,36 @@ def test_running_statistics_by_hand(rng):
     h = x.reshape(6, -1).astype(np.float64) @ np.asarray(module.linears[0].kernel[...], np.float64)
     np.testing.assert_allclose(module.norms[0].mean[...], 0.1 * h.mean(0), rtol=1e-5)
     np.testing.assert_allclose(module.norms[0].var[...], 0.9 + 0.1 * h.var(0), rtol=1e-4)
+
+
+def test_batch_statistics_of_groups(rng):
+    """Each group of consecutive rows is normalised on its own; running statistics are the groups' mean."""
+    x = (np.arange(3).repeat(4)[:, None, None, None] + rng.normal(size=(12, 2, 2, 5))).astype(np.float32)
+    one, split = (norm("batch", 5, groups=groups, rngs=nnx.Rngs(0)) for groups in (1, 3))
+    for module in (one, split):
+        module.scale[...], module.bias[...] = jnp.arange(1.0, 6), jnp.ones(5)
+    found = split(x)
+    parts = [x[4 * g : 4 * g + 4] for g in range(3)]
+    for g, part in enumerate(parts):
+        np.testing.assert_allclose(found[4 * g : 4 * g + 4], one(part), rtol=1e-4, atol=1e-5)
+    means, variances = ([f(p.reshape(-1, 5), axis=0) for p in parts] for f in (np.mean, np.var))
+    np.testing.assert_allclose(split.mean[...], 0.1 * np.mean(means, axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(split.var[...], 0.9 + 0.1 * np.mean(variances, axis=0), rtol=1e-5)
+    nnx.update(one, nnx.state(split))
+    np.testing.assert_array_equal(eval_view(split)(x[:2]), eval_view(one)(x[:2]))
+    with pytest.raises(ValueError, match="batch_groups must divide the 10 views of a batch, got 3"):
+        split(x[:10])
+
+
+def test_a_resnet_takes_groups(rng):
+    x = rng.normal(size=(4, 8, 8, 3)).astype(np.float32)
+    def build(**options):
+        config = ResNet(width=2, stem="cifar", **options)
+        return config.build((8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
+
+    whole, split = build(), build(batch_groups=2)
+    features = nnx.jit(lambda module, x: module(x))
+    np.testing.assert_allclose(features(split, x)[:2], features(whole, x[:2]), rtol=1e-4, atol=1e-5)
 
 
 def test_variance_is_accurate_at_a_large_mean():
@@ -271,6 +301,8 @@ def test_initial_scales():
 @pytest.mark.parametrize(
     ("config", "shape", "message"),
     [
+        (ResNet(batch_groups=0), (8, 8, 3), "batch_groups must be an integer of at least 1"),
+        (ResNet(norm="group", batch_groups=2), (8, 8, 3), "batch_groups must be 1 with norm group"),
         (ResNet(depth=20), (32, 32, 3), r"depth must be one of 18, 34, 50, 101; got 20"),
         (ResNet(stem="cifar10"), (32, 32, 3), r"stem must be one of imagenet, cifar; got 'cifar10'"),
         (ResNet(norm="layer"), (32, 32, 3), r"norm must be one of batch, group; got 'layer'"),

@@ -69,9 +69,10 @@ def test_commands_of_the_page_parse(name, entry):
         words = shlex.split(command)
         if words[:2] == ["mvcl", "train"]:
             options = [word for word in words[3:] if word != "--dry-run"]
-            if "--workdir" in options:
-                place = options.index("--workdir")
-                del options[place : place + 2]
+            for option in ("--workdir", "--seeds"):  # of the command, not of the config
+                if option in options:
+                    place = options.index(option)
+                    del options[place : place + 2]
             config = papers.load(words[2])
             if isinstance(config, training.Config):
                 training.check(cli._with_config(Nothing, config, "train", options, "").config)

@@ -1,6 +1,7 @@
 """The Gaussian study: the grid against the library's losses, and the numbers against closed forms."""
 
 import dataclasses
+import itertools
 import json
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import optax
 import pytest
 from flax import nnx
 
-from mvcl import cli, losses, studies, training
+from mvcl import cli, losses, metrics, studies, training
 
 CONFIG = Path(__file__).parents[2] / "configs/shidani/gaussian.py"
 TINY = studies.Gaussian(
@@ -62,7 +63,7 @@ def test_grid_gives_the_loss_and_its_gradient(name, rng):
 def test_networks_train_in_one_run_as_separately():
     """Three AdamW steps of 3 networks, against single networks with the optimiser's weight mask."""
     study = dataclasses.replace(TINY, grid=0, learning_rate=0.1, weight_decay=0.5)
-    config = studies.config_of(study, "arithmetic", 3)
+    config = studies.config_of(study, "arithmetic", 3, 16)
     run = training.prepare(config)
     state, views = run.program.init(), run.splits["train"].arrays
     rows = [np.arange(16 * step, 16 * (step + 1)) for step in range(3)]
@@ -87,7 +88,7 @@ def test_networks_train_in_one_run_as_separately():
 
 
 def test_features_are_embeddings_by_view_and_network():
-    config = studies.config_of(TINY, "arithmetic", 3)
+    config = studies.config_of(TINY, "arithmetic", 3, 16)
     run = training.prepare(config)
     state = run.program.init()
     views = tuple(view[:5] for view in run.splits["test"].arrays)
@@ -110,14 +111,14 @@ def test_numbers_are_bounds_of_the_models_information(trained):
         chance = np.log(16 * m - m + 1) if run["objective"] == "arithmetic" else np.log(16)
         np.testing.assert_allclose(run["bound"], [chance - run["loss"][0], run["loss"][1]], rtol=1e-5)
         np.testing.assert_allclose(run["gap"], [truth - run["bound"][0], run["loss"][1]], rtol=1e-5)
-        np.testing.assert_allclose(run["ratio"], np.array(run["bound"]) / truth, rtol=1e-5)
+        np.testing.assert_allclose(run["valid gap"][0], truth - run["valid"][0], rtol=1e-5)
         assert run["loss"][1] > 0
 
 
 def test_measures_the_losses_of_the_library(trained):
     folder, found = trained
     for run, name in zip(found["runs"], TINY.objectives):
-        config = studies.config_of(TINY, name, 3)
+        config = studies.config_of(TINY, name, 3, 16)
         prepared = training.prepare(config)
         like = prepared.program.abstract_state()
         checkpoints = training.Checkpoints(folder / f"{name}_3" / "checkpoints", 1)
@@ -129,6 +130,17 @@ def test_measures_the_losses_of_the_library(trained):
             for s in range(3)
         ]
         np.testing.assert_allclose(run["loss"], [np.mean(of_network), np.std(of_network, ddof=1)], rtol=1e-5)
+        bounds = run["bound"][0] + run["loss"][0] - np.array(of_network)
+        np.testing.assert_allclose(run["ratio"][0], np.mean(run["information"] / bounds), rtol=1e-4)
+        valid = [
+            metrics.info_nce_bound(
+                metrics.group_scores(
+                    batch[:, :, s].swapaxes(0, 1), (v,), 0.1, studies.OBJECTIVES[name].critic
+                )
+            )
+            for s, batch, v in itertools.product(range(3), z, range(3))
+        ]
+        np.testing.assert_allclose(run["valid"][0], np.mean(valid), atol=1e-5)
 
 
 def test_opens_a_run_from_its_folder(trained):
@@ -163,22 +175,59 @@ def test_verdict_on_decrease_and_increase():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("objectives", ("vicreg",)), ("views", (1,)), ("noise", 0.0), ("grid", 3), ("seeds", 0)],
+    [
+        ("objectives", ("vicreg",)),
+        ("views", (1,)),
+        ("noise", 0.0),
+        ("grid", 3),
+        ("seeds", 0),
+        ("batch_views", (2, 5)),
+        ("batch", 64),
+    ],
 )
 def test_raises_on_bad_fields(field, value):
     with pytest.raises(ValueError, match=field):
-        studies.check(dataclasses.replace(TINY, **{field: value}))
+        studies.check(dataclasses.replace(TINY, **({"batch": 8, "batch_views": (2, 4), field: value})))
 
 
 def test_train_runs_the_config(tmp_path, capsys):
-    small = "--seeds 2 --epochs 1 --steps-per-epoch 2 --instances 16 --views 2 --objectives multi_crop"
+    small = (
+        "--seeds 2 --epochs 1 --steps-per-epoch 2 --instances 16 --views 2 --objectives geometric --batch 8 "
+        "--batch-views 2 4"
+    )
     assert cli.main(["train", str(CONFIG), "--workdir", str(tmp_path), *small.split()]) == 0
     assert f"page: {tmp_path / 'gaussian.md'}" in capsys.readouterr().out
     found = json.loads((tmp_path / "gaussian.json").read_text())
     assert found["config"]["instances"] == 16
     assert found["config"]["learning_rate"] == 5e-4
     assert [len(run["gap"]) for run in found["runs"]] == [2]
-    assert "Bound / truth" in (tmp_path / "gaussian.svg").read_text()
+    assert [(run["views"], run["instances"]) for run in found["of_batch"]] == [(2, 4), (4, 2)]
+    assert "Truth / bound" in (tmp_path / "gaussian.svg").read_text()
+    page = (tmp_path / "gaussian.md").read_text()
+    equation_154 = metrics.optimal_multiplicity(8, found["of_batch"][0]["loss"][0], 154)
+    assert f"| {equation_154:.1f} |" in page.split("## The best M")[1]
+    assert studies.page(found) == page
+
+
+def test_docs_page_is_made_from_its_numbers():
+    docs = CONFIG.parents[2] / "docs"
+    found = json.loads((docs / "gaussian.json").read_text())
+    assert studies.page(found) == (docs / "gaussian.md").read_text()
+
+
+def test_two_classes():
+    """K = 2: the other instance is of the same class with probability 1/2."""
+    printed, valid = studies.two_classes(2, 8)
+    np.testing.assert_allclose([printed, valid], [np.log(9) / 2, np.log(2) / 2], rtol=1e-12)
+    printed, valid = studies.two_classes(1024, 8)
+    assert valid < np.log(2) < printed
+
+
+def test_multi_crop_variance_falls_less_than_printed():
+    found = studies.multi_crop_variance(views=(2, 4), batches=2000)
+    assert found[0] == {"views": 2, "measured": 1.0, "printed": 1.0}
+    assert found[1]["printed"] == 2 * 7 / (3 * 4 * 3)
+    assert 0.45 < found[1]["measured"] < 0.65
 
 
 def test_dry_run_prints_parameters_and_cost(capsys):

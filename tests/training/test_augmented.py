@@ -83,6 +83,26 @@ def test_views_that_are_given_are_refused_before_training():
         training.prepare(small)
 
 
+@pytest.mark.parametrize("sizes", ["one", "different"])
+def test_random_views_of_a_split(sizes):
+    source = data.Synthetic(image_size=8, examples=24, sizes=sizes)
+    run = training.prepare(config(data=source))
+    state = run.program.init()
+    found, rows = _augmented.of_views(run, state, "test", 3, "head", data.Reading())
+    assert found.shape == (len(run.splits["test"]), 3, 4)
+    np.testing.assert_array_equal(rows, np.arange(len(found)))
+    apart = np.abs(found[:, 0] - found[:, 1]).max(1)
+    assert (apart > 1e-4).mean() > 0.9
+    if sizes == "one":
+        draw = jax.jit(lambda x: augment.draw_views(run.config.policies * 2, x, 1_000_006, 0 * rows, rows))
+        views = draw(run.splits["test"].take(rows)[0])
+        params, statistics = run.program.evaluated(state)
+        encoded = jax.jit(run.program.learner.features, static_argnums=3)
+        np.testing.assert_allclose(
+            found[:, 2], encoded(params, statistics, views[:, 2], "head"), rtol=1e-4, atol=1e-5
+        )
+
+
 def test_progress_names_rate_and_time_left(capsys, monkeypatch):
     monkeypatch.setattr(_augmented, "_SECONDS", 0.0)
     assert list(_augmented._logged(3, 16)) == [0, 1, 2]

@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from mvcl import augment, losses, training
-from mvcl.training import Config, Train, Views
+from mvcl import augment, data, evaluation, losses, models, training
+from mvcl.training import Config, Train, Views, _config
 
 
 @pytest.mark.parametrize("table", sorted(training.CHOICES))
@@ -46,7 +46,15 @@ def test_a_choice_has_its_own_default_options():
         ({"views": Views(k=1)}, r"views\.k must be at least 2.*got 1"),
         ({"views": Views(k=3, policies=(augment.simclr(),))}, r"at least views\.k = 3 entries"),
         ({"views": Views(k=2, policies=(augment.simclr(), augment.simclr(image_size=32)))}, "one image_size"),
-        ({"views": Views(k=3, strategy="fixed"), "train": Train(batch_size=32)}, "multiple of views.k = 3"),
+        (
+            {"views": Views(k=9, strategy="fixed"), "train": Train(batch_size=8)},
+            r"at least 2 examples, got 1 \(8 x 2 views / 9, rounded down\)",
+        ),
+        (
+            {"views": Views(reference_views=0)},
+            r"views\.reference_views and views\.round_to must be at least 1",
+        ),
+        ({"views": Views(round_to=0)}, r"views\.reference_views and views\.round_to must be at least 1"),
         ({"train": Train(steps=0)}, r"train\.steps must be at least 1"),
         ({"train": Train(epochs=0)}, r"train\.epochs must be positive"),
         ({"train": Train(ema=1.0)}, r"train\.ema"),
@@ -64,7 +72,62 @@ def test_raises_on_invalid_configs(change, message):
 
 def test_strategies_of_shidani():
     assert Config(views=Views(k=8), train=Train(batch_size=4096)).examples == 4096
-    assert Config(views=Views(k=8, strategy="fixed"), train=Train(batch_size=4096)).examples == 1024
+    for k, n in ((2, 4096), (3, 2730), (4, 2048), (6, 1365), (8, 1024), (12, 682), (16, 512)):
+        config = Config(views=Views(k=k, strategy="fixed"), train=Train(batch_size=4096))
+        assert training.check(config).examples == n
+
+
+def test_fixed_budget_of_koromilas():
+    found = {}
+    for k in range(2, 9):
+        views = Views(k=k, strategy="fixed", reference_views=1)
+        config = training.check(Config(views=views, train=Train(batch_size=256)))
+        found[k] = config.examples, _config.divided(config, 8).examples
+        assert _config.divided(config, 1) == config
+    assert found == {
+        2: (128, 128),
+        3: (85, 80),
+        4: (64, 64),
+        5: (51, 48),
+        6: (42, 40),
+        7: (36, 32),
+        8: (32, 32),
+    }
+
+
+def test_a_budget_below_the_devices_is_not_rounded_to_nothing():
+    config = Config(views=Views(k=4, strategy="fixed"), train=Train(batch_size=10))
+    assert _config.divided(config, 8) == config
+    assert config.examples == 5
+
+
+def test_a_run_on_several_devices_saves_the_rounding():
+    config = Config(
+        data=data.Synthetic(image_size=8, examples=96),
+        views=Views(k=3, policy=augment.digits(), strategy="fixed", reference_views=1),
+        encoder=models.MLP(widths=(4,)),
+        train=Train(batch_size=64),
+        evaluation=evaluation.Classification(),
+    )
+    run = training.prepare(config)  # 8 devices
+    assert (run.config.examples, run.config.views.round_to) == (16, 8)
+    assert run.program.steps_per_epoch == 6
+    saved = training.from_json(training.to_json(run.config))
+    one = dataclasses.replace(saved, mesh=training.Mesh(data=1))
+    assert training.prepare(one).config.examples == 16
+
+
+def test_dry_run_names_the_scaled_learning_rate():
+    config = Config(
+        data=data.Synthetic(image_size=8),
+        views=Views(k=3, policy=augment.digits(), strategy="fixed"),
+        encoder=models.MLP(widths=(4,)),
+        optimizer=training.Sgd(learning_rate=1.0, reference_batch=64),
+        train=Train(batch_size=26),
+    )
+    said = training.dry_run(config)  # 8 devices
+    assert "16 examples x 3 views = 48 views (26 x 2 views / 3, rounded down to a multiple of 8)" in said
+    assert "rate         0.25, the peak learning rate for this batch" in said
 
 
 @pytest.mark.parametrize(

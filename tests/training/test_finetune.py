@@ -39,6 +39,22 @@ def encoder_of(run, state):
     return training.one_encoder(run, state)
 
 
+def test_default_is_table_2(pretrained):
+    """Shidani 2024, Table 2."""
+    recipe = training.finetune_config(pretrained)
+    sgd, policy = recipe.optimizer, recipe.views.policy
+    assert sgd == Sgd(learning_rate=1e-3, momentum=0.9, reference_batch=128, warmup_epochs=5)
+    assert (sgd.nesterov, sgd.weight_decay, sgd.end_learning_rate, sgd.clip_norm) == (False, 0, 0, None)
+    views = recipe.examples * recipe.views.k
+    assert (views, recipe.examples / sgd.reference_batch) == (1024, 1024 / 256)
+    assert (recipe.train.epochs, recipe.train.precision) == (300, "float32")
+    assert recipe.method == methods.Supervised(mixup=0.8, cutmix=1.0, zero_head=True)
+    assert recipe.method.label_smoothing == 0
+    randaugment = policy.rand_augment_ops, policy.rand_augment_magnitude, policy.rand_augment_deviation
+    assert randaugment == (2, 27, 1.5)  # 9/0.5 on a scale of 10
+    assert policy.erase_probability == 0.25
+
+
 def test_first_step_is_that_of_softmax_regression(config, pretrained):
     run = training.prepare(config)
     state = initial_state(run)

@@ -275,6 +275,18 @@ def test_schedules_end_at_their_end_values():
     )  # half of it for a quarter of 256
 
 
+def test_warm_up_as_a_share_of_the_run():
+    optimizer = AdamW(learning_rate=0.4, warmup_share=0.1)
+    _, rate = _optimizers.build(optimizer, examples=8, steps=100, steps_per_epoch=7)
+    np.testing.assert_allclose([float(rate(step)) for step in (0, 5, 10, 55)], [0, 0.2, 0.4, 0.2], atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [{"warmup_share": 0.6}, {"warmup_share": 0.1, "warmup_epochs": 1.0}])
+def test_raises_on_invalid_warm_up(options):
+    with pytest.raises(ValueError, match=r"warmup_share must be in \[0, 0.5\], and 0 with"):
+        _optimizers.build(AdamW(**options), examples=8, steps=100, steps_per_epoch=7)
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("info_nce", np.log(64)), ("nt_xent", np.log(127)), ("byol", 2.0), ("mv_infonce", np.log(64))],

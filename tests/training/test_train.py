@@ -147,7 +147,7 @@ def test_warns_on_collapse_and_at_chance(tiny, tmp_path, capsys):
 def test_opens_and_embeds_a_run(whole, tmp_path):
     run, state = training.open_run(whole[0], "6")
     before = jax.device_get(state["statistics"])
-    shape = training.embed(run, state, "train", tmp_path / "z.npz")
+    shape, _ = training.embed(run, state, "train", tmp_path / "z.npz")
     assert shape == (1437, 8)
     same(before, jax.device_get(state["statistics"]))
     with np.load(tmp_path / "z.npz", allow_pickle=False) as z, np.load(whole[0] / "embeddings.npz") as test:
