@@ -11,7 +11,7 @@ Section 3.2, Figure 3 (hyperparameters: Table 1; docs/papers/shidani.md has each
     --views.k 2 objective:nt_xent --objective.temperature 0.1     SimCLR
     objective:poly_view --objective.aggregation arithmetic        the arithmetic poly-view loss
     objective:sufficient_statistics                               sufficient statistics
-    objective:all_pairs --objective.pairs ordered objective.pair:nt_xent --objective.pair.temperature 0.1    Multi-Crop
+    objective:all_pairs objective.pair:nt_xent --objective.pair.temperature 0.1    Multi-Crop
     --train.epochs 256                                            the length of training, from 128 to 1024
 
 Multi-Crop is the mean of SimCLR's loss over pairs of views, so that at M = 2 it is the SimCLR line.
@@ -71,9 +71,7 @@ def headline() -> Config:
     return dataclasses.replace(real, train=dataclasses.replace(real.train, batch_size=256))
 
 
-def get_config() -> Config:
-    """`growing_batch`."""
-    return growing_batch()
+get_config = growing_batch
 
 
 def smoke() -> Config:
@@ -86,7 +84,7 @@ def smoke() -> Config:
         encoder=models.ResNet(depth=18, width=4, initial="kaiming_uniform"),
         train=dataclasses.replace(real.train, steps=4, batch_size=8, log_every=1),
         evaluation=evaluation.Classification(
-            linear=dataclasses.replace(real.evaluation.linear, batch_size=32, epochs=2)
+            linear=evaluation.LinearProbe(reference_batch=256, batch_size=32, epochs=2)
         ),
     )
 
