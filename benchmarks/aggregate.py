@@ -71,8 +71,16 @@ def matrix(groups: Sequence[tuple[dict[str, Any], list[Results]]]) -> evaluation
     transfers = []
     for config, results in groups:
         target, found = str(config["data.held_out"]), means(results)
-        entries = {name.split(" to ")[0]: value for name, (value, _) in found.items() if name.endswith(f" to {target}")}
-        rest = next(value for name, (value, _) in found.items() if name.endswith(" to 1") and not name.startswith("1 "))
+        entries = {
+            name.split(" to ")[0]: value
+            for name, (value, _) in found.items()
+            if name.endswith(f" to {target}")
+        }
+        rest = next(
+            value
+            for name, (value, _) in found.items()
+            if name.endswith(" to 1") and not name.startswith("1 ")
+        )
         one = np.asarray([[value] for value in entries.values()])
         transfers.append(evaluation.Transfer(tuple(entries), (target,), one, np.asarray([rest])))
     return evaluation.merged(transfers)
@@ -87,7 +95,9 @@ def differences(groups: Sequence[tuple[dict[str, Any], list[Results]]]) -> list[
 
 def main() -> int:
     """Print the table and, where runs hold out different domains, the matrix."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
     parser.add_argument("--write", type=Path, help="write the matrix as WRITE.md and WRITE.svg")
     arguments = parser.parse_args()
@@ -95,7 +105,11 @@ def main() -> int:
     for text, (_, results) in zip(differences(groups), groups):
         print(f"{text} ({len(results)} runs)")
         for name, (value, spread) in means(results).items():
-            print(f"  {name:24} {100 * value:6.2f}" + (f" ± {100 * spread:.2f}" if spread is not None else "") + " %")
+            print(
+                f"  {name:24} {100 * value:6.2f}"
+                + (f" ± {100 * spread:.2f}" if spread is not None else "")
+                + " %"
+            )
     if len(groups) > 1 and all("data.held_out" in config for config, _ in groups):
         whole = matrix(groups)
         print("\n" + evaluation.transfer_table(whole))

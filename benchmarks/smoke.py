@@ -24,6 +24,10 @@ os.environ.setdefault(
 from mvcl import cli
 
 ROOT = Path(__file__).parents[1]
+# Variants whose paper fine-tunes, and the options of a short run.
+FINETUNED = {
+    "configs/shidani/imagenet1k.py:smoke": "--seeds 1 --train.steps 2 --train.batch-size 4 --train.log-every 1"
+}
 
 
 def smoke_variants() -> list[str]:
@@ -38,7 +42,7 @@ def smoke_variants() -> list[str]:
 
 
 def smoke(source: str, workdir: Path) -> str:
-    """Train, evaluate and report in a folder.
+    """Train, evaluate, report and, for those of FINETUNED, fine-tune in a folder.
 
     Returns:
       Loss and score, as text.
@@ -51,6 +55,8 @@ def smoke(source: str, workdir: Path) -> str:
     if (run / "config.json").is_file():
         _call("evaluate", str(run))
         _call("report", str(run))
+        if source in FINETUNED:
+            _call("finetune", str(run), *FINETUNED[source].split())
     else:  # a study, which trains and evaluates runs in folders of their own and writes its page
         run = min(path.parent for path in workdir.rglob("config.json"))
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -256,7 +256,11 @@ def _text(value: Any) -> str:
 
 
 def _short(configs: tuple[str, ...]) -> str:
-    return ", ".join(config.removeprefix("configs/") for config in configs)
+    variants: dict[str, list[str]] = {}
+    for config in configs:
+        file, _, variant = config.removeprefix("configs/").partition(":")
+        variants.setdefault(file, []).append(variant)
+    return "; ".join(f"{file}: {', '.join(names)}" for file, names in variants.items())
 
 
 def _markdown(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -339,7 +339,11 @@ def test_cost_of_a_config_file_trains_saves_and_resumes(tmp_path, capsys):
     shutil.rmtree(workdir / "checkpoints" / "2")
     assert run("train", file, "--workdir", workdir, "--objective.epsilon", "0.4") == 0
     assert "resum" in "".join(capsys.readouterr())
-    rows = [json.loads(line) for text in (first, (workdir / "metrics.jsonl").read_text()) for line in text.splitlines()]
+    rows = [
+        json.loads(line)
+        for text in (first, (workdir / "metrics.jsonl").read_text())
+        for line in text.splitlines()
+    ]
     assert len({row["loss"] for row in rows if row["step"] == 2 and "loss" in row}) == 1
     assert run("evaluate", workdir) == 2
     assert "--config own_cost.py" in capsys.readouterr().err

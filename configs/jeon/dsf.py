@@ -30,14 +30,24 @@ from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Sgd, Train, Views
 
 
-def _evaluation() -> evaluation.Classification:
+def _evaluation(epochs: int = 30, batch_size: int = 256) -> evaluation.Classification:
     """The released protocol: k-NN, and a linear layer of learning rate 30 with a cosine over 30 epochs.
 
     The released command for CIFAR-10 names steps too, at epochs 5, 10, 15 and 20, which its code reads only with
     `--cos False`; here they are `--evaluation.linear.decay steps --evaluation.linear.milestones 5 10 15 20`.
     """
-    probe = evaluation.LinearProbe(learning_rates=(30.0,), reference_batch=256, epochs=30)
+    probe = evaluation.LinearProbe(
+        learning_rates=(30.0,), reference_batch=256, epochs=epochs, batch_size=batch_size
+    )
     return evaluation.Classification(knn_k=200, knn_temperature=0.1, linear=probe)
+
+
+def _resnet(width: int = 64) -> models.ResNet:
+    return models.ResNet(depth=18, stem="cifar", width=width, batch_groups=8)
+
+
+def _moco_v2(queue: int = 4096) -> methods.MocoV2:
+    return methods.MocoV2(momentum=0.99, end_momentum=0.99, queue=queue, queue_keys="one", shuffle_keys=True)
 
 
 def cifar10() -> Config:
@@ -49,12 +59,10 @@ def cifar10() -> Config:
     return Config(
         data=data.Tfds(name="cifar10"),
         views=Views(k=8, policy=augment.dsf(image_size=32), strategy="fixed"),
-        encoder=models.ResNet(depth=18, stem="cifar", batch_groups=8),
+        encoder=_resnet(),
         head=models.moco_v2_head(),
         objective=partial(losses.dsf, in_batch_negatives=False),
-        method=methods.MocoV2(
-            momentum=0.99, end_momentum=0.99, queue=4096, queue_keys="one", shuffle_keys=True
-        ),
+        method=_moco_v2(),
         optimizer=Sgd(learning_rate=0.06, reference_batch=256, weight_decay=5e-4),
         train=Train(epochs=250, batch_size=1024),
         checkpoint=Checkpoint(every_steps=1000),
@@ -177,25 +185,16 @@ get_config = cifar10
 
 def _small(config: Config) -> Config:
     """Four steps of 8 examples, and two epochs of the linear layer."""
-    probe = dataclasses.replace(_evaluation().linear, epochs=2, batch_size=32)
-    return dataclasses.replace(
-        config,
-        train=dataclasses.replace(config.train, steps=4, batch_size=32, log_every=1),
-        evaluation=dataclasses.replace(_evaluation(), linear=probe),
-    )
+    train = dataclasses.replace(config.train, steps=4, batch_size=32, log_every=1)
+    return dataclasses.replace(config, train=train, evaluation=_evaluation(epochs=2, batch_size=32))
 
 
 def smoke() -> Config:
     """Some steps of `cifar10` with a narrow ResNet-18 and a short queue on random images, and its evaluation."""
-    real = cifar10()
-    return _small(
-        dataclasses.replace(
-            real,
-            data=data.Synthetic(),
-            encoder=dataclasses.replace(real.encoder, width=4),
-            method=dataclasses.replace(real.method, queue=32),
-        )
+    small = dataclasses.replace(
+        cifar10(), data=data.Synthetic(), encoder=_resnet(width=4), method=_moco_v2(queue=32)
     )
+    return _small(small)
 
 
 def smoke_imagenet100() -> Config:
@@ -209,6 +208,8 @@ def smoke_imagenet100() -> Config:
             views=dataclasses.replace(real.views, policy=_imagenet_policy(image_size=32)),
             encoder=models.ViT(patch=16, width=16, depth=1, heads=2, frozen_patches=True),
             head=head,
-            method=dataclasses.replace(real.method, predictor=dataclasses.replace(head, layers=2)),
+            method=methods.MocoV3(
+                momentum=0.99, end_momentum=1.0, predictor=dataclasses.replace(head, layers=2)
+            ),
         )
     )

@@ -51,5 +51,5 @@ def smoke() -> Config:
         encoder=models.EegConv(channels=8, out=4, stretches=4),
         head=models.MLPHead(layers=1, out=8),
         train=dataclasses.replace(real.train, steps=4, batch_size=8, log_every=1),
-        evaluation=dataclasses.replace(real.evaluation, labels_per_class=(2, 5), draws=2),
+        evaluation=evaluation.Channels(of="transfer", labels_per_class=(2, 5), draws=2),
     )

@@ -41,9 +41,13 @@ def host_crop(
         if policy.random_crop:
             generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view]))
             draws = generator.random(_random.DRAWS["crop"])
-            left, upper, right, lower = _random.box(
-                np, draws, height, width, policy.crop_scale, policy.crop_ratio
-            ).tolist()
+            if policy.crop_padding:
+                around = [(policy.crop_padding, policy.crop_padding)] * 2 + [(0, 0)] * (picture.mode == "RGB")
+                picture = Image.fromarray(np.pad(np.asarray(picture), around, mode="reflect"))
+                box = _random.padded_box(np, draws, height, width, policy.crop_padding)
+            else:
+                box = _random.box(np, draws, height, width, policy.crop_scale, policy.crop_ratio)
+            left, upper, right, lower = box.tolist()
         else:
             left, upper, right, lower = _random.center_box(height, width, policy.center_fraction)
         size = (policy.image_size, policy.image_size)

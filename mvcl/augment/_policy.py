@@ -36,6 +36,9 @@ class Policy:
     """Smallest and largest area of a random crop, as a share of the image's."""
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Smallest and largest width / height of a random crop."""
+    crop_padding: int = 0
+    """Reflect the borders by this many pixels and crop the image's size at a random place, instead of crop_scale and
+    crop_ratio; 0: random resized crops."""
     center_fraction: float = 0.875
     """Side of the central crop, as a share of the image's shorter side."""
     flip_probability: float = 0.5
@@ -84,7 +87,8 @@ class Policy:
             probability = getattr(self, f"{name}_probability")
             if not 0 <= probability <= 1:
                 raise ValueError(f"{name}_probability must be in [0, 1], got {probability}")
-        for name in ("brightness", "contrast", "saturation", "rand_augment_ops", "rand_augment_deviation"):
+        not_negative = ("brightness", "contrast", "saturation", "crop_padding")
+        for name in (*not_negative, "rand_augment_ops", "rand_augment_deviation"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         for name, low, high in _RANGES:

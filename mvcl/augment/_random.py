@@ -58,6 +58,12 @@ def box(
     return xp.stack([left, upper, left + wide, upper + tall]).astype("float32")
 
 
+def padded_box(xp: ModuleType, draws: Any, height: int, width: int, padding: int) -> Any:
+    """Box of the image's own size at a random place of the image padded on every side, from given uniform numbers."""
+    left, upper = (xp.floor(draws[i] * (2 * padding + 1)) for i in (0, 1))
+    return xp.stack([left, upper, left + width, upper + height]).astype("float32")
+
+
 def jitter(
     draws: jax.Array,
     image: ArrayLike,

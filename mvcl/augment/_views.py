@@ -54,7 +54,11 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
             raise ValueError(f"images must be crops of {side} x {side} pixels, got {height} x {width}")
         x = _ops.choose(mirror, _ops.horizontal_flip(image), image)
     else:
-        if policy.random_crop:
+        if policy.random_crop and policy.crop_padding:
+            around = policy.crop_padding
+            image = jnp.pad(jnp.asarray(image), ((around, around), (around, around), (0, 0)), mode="reflect")
+            box = _random.padded_box(jnp, drawn["crop"], height, width, around)
+        elif policy.random_crop:
             box = _random.box(jnp, drawn["crop"], height, width, policy.crop_scale, policy.crop_ratio)
         else:
             box = jnp.asarray(_random.center_box(height, width, policy.center_fraction), jnp.float32)

@@ -176,7 +176,7 @@ class DomainNet:
         return splits
 
     def expected(self) -> Outline | None:
-        """DomainNet's 345 classes, and the draws of an epoch of its cleaned lists; None for other domains or classes."""
+        """345 classes and the draws of an epoch of the cleaned lists; None for other domains or classes."""
         seen = [domain for domain in self.domains if domain != self.held_out]
         if len(self.classes) > 1 or not set(seen) <= set(_TRAINING_IMAGES) or len(seen) < 2:
             return None

@@ -147,7 +147,9 @@ class Synthetic:
         """The examples of several splits."""
         labels = np.concatenate([split.labels for split in parts])
         size = len(parts[0])
-        return Split(labels, names, parts[0].spec, lambda row, epoch: parts[row // size].read(row % size, epoch))
+        return Split(
+            labels, names, parts[0].spec, lambda row, epoch: parts[row // size].read(row % size, epoch)
+        )
 
     def _signal(
         self, rng: np.random.Generator, label: np.ndarray, shape: tuple[int, ...], view: int

@@ -55,6 +55,8 @@ class Tables:
 
     path: str = ""
     """The file or the folder."""
+    views: tuple[str, ...] = ()
+    """Views to use, in this order: their names, or their numbers from 1. Empty: all, in the order of the file."""
     scaling: tuple[Scaling, ...] = ("minmax",)
     """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one per view."""
     scaling_file: str = ""
@@ -87,6 +89,10 @@ class Tables:
             tables = _matrices(_npz(path), path, self.labels, self.samples)
         else:
             raise ValueError(f"data.path must be a .mat or .npz file or a folder of tables, got {path}")
+        if self.views:
+            rows = _chosen(self.views, tables.names)
+            tables.names = [tables.names[row] for row in rows]
+            tables.views = [tables.views[row] for row in rows]
         if self.skip_last < 0:
             raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
         if self.skip_last:
@@ -94,10 +100,15 @@ class Tables:
         return tables.splits(self.scaling, self.scaling_file, self.held_out)
 
     def expected(self) -> Outline | None:
-        """The published size of a few tables, by file name."""
+        """The published size of a few tables, by file name; None if views are chosen by name."""
         if (known := _PUBLISHED.get(Path(self.path).stem)) is None:
             return None
         examples, classes, widths = known
+        if not all(view.isdecimal() for view in self.views):
+            return None
+        if self.views:
+            numbers = [str(number) for number in range(1, len(widths) + 1)]
+            widths = tuple(widths[row] for row in _chosen(self.views, numbers))
         rows = examples - examples // 5 if self.held_out else examples
         shapes = tuple((width - self.skip_last,) for width in widths)
         return Outline(rows, classes, ExampleSpec(shapes, given=True))
@@ -244,6 +255,25 @@ class RawTables:
                 f"data.scaling_file {path} was fitted on other views, {widths}, than these, {here}"
             )
         return fitted
+
+
+def _chosen(views: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Position of each chosen view, by its name or else by its number from 1."""
+    there = ", ".join(f"{number} {name}" for number, name in enumerate(names, start=1))
+    rows: list[int] = []
+    for view in views:
+        if view in names:
+            row = names.index(view)
+        elif view.isdecimal() and 1 <= int(view) <= len(names):
+            row = int(view) - 1
+        else:
+            raise ValueError(f"data.views: there is no view {view!r}; there are {there}")
+        if row in rows:
+            raise ValueError(f"data.views: view {names[row]} is chosen twice; there are {there}")
+        rows.append(row)
+    if len(rows) < 2:
+        raise ValueError(f"data.views must choose at least 2 views, got {views[0]}; there are {there}")
+    return rows
 
 
 def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, ...]]:

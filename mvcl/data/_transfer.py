@@ -4,22 +4,20 @@ import dataclasses
 from pathlib import Path
 from typing import Literal, get_args
 
+from mvcl.data._aircraft import open_aircraft, unpack_aircraft
 from mvcl.data._splits import ExampleSpec, Outline, Split
 from mvcl.data._tfds import open_tfds, prepare, prepared_directory
-
-Metric = Literal["top1", "mean_per_class"]
 
 
 @dataclasses.dataclass(frozen=True)
 class TransferSet:
-    """A transfer data set with its splits and metric.
+    """A transfer data set with its splits. The score is top-1 accuracy on the test split.
 
     Attributes:
-      tfds: its tfds name.
+      tfds: its tfds name; empty for a set that tfds lacks, FGVC-Aircraft.
       train: tfds split for the final training, after the choice of hyperparameters: the official training images, plus
         the official validation images if there are any.
       test: tfds split whose score is reported.
-      metric: top1, or mean_per_class for classes of unequal size, as Kornblith 2019 and Chen 2020 report.
       classes: how many.
       train_size: images of the training split.
       side: height and width of all images; None if they differ.
@@ -28,37 +26,34 @@ class TransferSet:
     tfds: str
     train: str
     test: str
-    metric: Metric
     classes: int
     train_size: int
     side: int | None = None
 
 
-# Kornblith 2019 (arXiv 1805.08974), Table 1, and Chen 2020 (SimCLR), Appendix B.8. tfds calls Food-101's test images
-# `validation`. SUN397 and DTD have ten official partitions; both papers use the first.
+# The sets of Shidani 2024, F.2, in the order of Table 3, with their official splits. tfds calls Food-101's test images
+# `validation`. SUN397 and DTD have ten official partitions; this is the first, as in Chen 2020 (SimCLR), Appendix B.8.
 TRANSFER: dict[str, TransferSet] = {
-    "caltech101": TransferSet("caltech101", "train", "test", "mean_per_class", 102, 3_059),
-    "cars196": TransferSet("cars196", "train", "test", "top1", 196, 8_144),
-    "cifar10": TransferSet("cifar10", "train", "test", "top1", 10, 50_000, 32),
-    "cifar100": TransferSet("cifar100", "train", "test", "top1", 100, 50_000, 32),
-    "dtd": TransferSet("dtd", "train+validation", "test", "top1", 47, 3_760),
-    "food101": TransferSet("food101", "train", "validation", "top1", 101, 75_750),
-    "oxford_flowers102": TransferSet(
-        "oxford_flowers102", "train+validation", "test", "mean_per_class", 102, 2_040
-    ),
-    "oxford_iiit_pet": TransferSet("oxford_iiit_pet", "train", "test", "mean_per_class", 37, 3_680),
-    "sun397": TransferSet("sun397/standard-part1-120k", "train", "test", "top1", 397, 19_850),
+    "food101": TransferSet("food101", "train", "validation", 101, 75_750),
+    "cifar10": TransferSet("cifar10", "train", "test", 10, 50_000, 32),
+    "cifar100": TransferSet("cifar100", "train", "test", 100, 50_000, 32),
+    "sun397": TransferSet("sun397/standard-part1-120k", "train", "test", 397, 19_850),
+    "cars196": TransferSet("cars196", "train", "test", 196, 8_144),
+    "aircraft": TransferSet("", "train", "test", 100, 6_667),
+    "dtd": TransferSet("dtd", "train+validation", "test", 47, 3_760),
+    "oxford_iiit_pet": TransferSet("oxford_iiit_pet", "train", "test", 37, 3_680),
+    "caltech101": TransferSet("caltech101", "train", "test", 102, 3_059),
 }
 TransferName = Literal[
-    "caltech101",
-    "cars196",
+    "food101",
     "cifar10",
     "cifar100",
-    "dtd",
-    "food101",
-    "oxford_flowers102",
-    "oxford_iiit_pet",
     "sun397",
+    "cars196",
+    "aircraft",
+    "dtd",
+    "oxford_iiit_pet",
+    "caltech101",
 ]
 
 
@@ -67,13 +62,15 @@ class Transfer:
     """One of the nine data sets of Shidani 2024, Table 3, with its official splits."""
 
     name: TransferName = "food101"
-    """Name of the data set, as in tfds."""
+    """Name of the data set, as in tfds; `aircraft` is FGVC-Aircraft."""
     directory: str | None = None
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
         chosen = self._chosen()
+        if not chosen.tfds:
+            return open_aircraft(self.directory)
         prepared = prepared_directory(chosen.tfds, self.directory)
         return open_tfds(prepared, {"train": chosen.train, "test": chosen.test}, ())
 
@@ -95,13 +92,16 @@ class PrepareTransfer:
 
     names: tuple[TransferName, ...] = get_args(TransferName)
     """Names of the data sets."""
+    aircraft: str = ""
+    """Official archive of FGVC-Aircraft, fgvc-aircraft-2013b.tar.gz, which tfds does not download."""
     directory: str | None = None
     """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     def run(self) -> Path:
-        """Prepare them and return the folder of the last one."""
+        """Prepare them and return the folder of the last one; an archive that is not given is named first."""
         folder = Path()
-        for name in self.names:
-            folder = prepare(TRANSFER[name].tfds, self.directory)
+        for name in sorted(self.names, key=lambda name: TRANSFER[name].tfds != ""):
+            tfds = TRANSFER[name].tfds
+            folder = prepare(tfds, self.directory) if tfds else unpack_aircraft(self.aircraft, self.directory)
             print(folder)
         return folder

@@ -216,8 +216,8 @@ class Channels(Evaluation):
                     )
                 )
             how = (
-                f"balanced test accuracy of a linear combination of {channels} channels and a linear classifier, trained "
-                f"by AdamW for at most {self.probe.epochs} epochs on the labels of each of {classes} classes, stopped "
+                f"balanced test accuracy of a linear combination of {channels} channels and a linear classifier, "
+                f"trained by AdamW for at most {self.probe.epochs} epochs on labels of {classes} classes, stopped "
                 f"early on as many of held-out subjects, mean and standard deviation of {self.draws} draws (seed "
                 f"{self.seed}), {len(answers)} test rows"
             )

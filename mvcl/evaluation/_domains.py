@@ -113,7 +113,9 @@ def merged(transfers: Sequence[Transfer]) -> Transfer:
     """
     targets = [transfer.targets[0] for transfer in transfers]
     if any(len(transfer.targets) != 1 for transfer in transfers) or len(set(targets)) < len(targets):
-        raise ValueError(f"each run must test on one domain, another than the others, got {', '.join(targets)}")
+        raise ValueError(
+            f"each run must test on one domain, another than the others, got {', '.join(targets)}"
+        )
     for transfer in transfers:
         if set(transfer.domains) | set(transfer.targets) != set(transfers[0].domains) | set(targets[:1]):
             raise ValueError(
@@ -235,13 +237,15 @@ class Domains(Evaluation):
 
     def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
         """The accuracies of SGD with augmentation."""
-        if self.linear is None or not self.linear.augment:
+        options = self.linear
+        if options is None or not options.augment:
             return []
 
         def batches(name: str, size: int, steps: int) -> Batches:
-            return augmented(name, batch_size=size, steps=steps, seed=self.seed)
+            padding = options.crop_padding
+            return augmented(name, batch_size=size, steps=steps, seed=self.seed, crop_padding=padding)
 
-        return self._probed(self.linear, batches, features, splits)
+        return self._probed(options, batches, features, splits)
 
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
         """Write the accuracies of logistic regression as domains.md and domains.svg."""

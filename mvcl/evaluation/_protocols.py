@@ -188,7 +188,13 @@ class Classification(Evaluation):
         name, _ = self.splits(tuple(splits))
         features, splits = self._named(features, splits)
         size, per_epoch = self.linear.steps(len(splits["train"].labels))
-        batches = augmented(name, batch_size=size, steps=self.linear.epochs * per_epoch, seed=self.seed)
+        batches = augmented(
+            name,
+            batch_size=size,
+            steps=self.linear.epochs * per_epoch,
+            seed=self.seed,
+            crop_padding=self.linear.crop_padding,
+        )
         return self._probed(self.linear, batches, features["test"], splits)
 
     def _probed(

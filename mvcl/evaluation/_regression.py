@@ -362,13 +362,18 @@ class Regression(Evaluation):
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """The results of `mae_probe`, and "MAE, ridge"."""
-        given = "valid" in features
-        rows = (features["train"], splits["train"].labels, features["test"], splits["test"].labels)
-        options = {
-            "valid_features": features["valid"] if given else None,
-            "valid_targets": splits["valid"].labels if given else None,
-            "groups": splits["train"].groups,
-        }
-        probed = mae_probe(*rows, probe=self.probe, seed=self.seed, **options)
-        closed = sentiment_regression(*rows, seed=self.seed, **options)[0]
-        return [*probed, dataclasses.replace(closed, name="MAE, ridge")]
+        train, test = splits["train"], splits["test"]
+        rows = (features["train"], train.labels, features["test"], test.labels)
+        valid, scores = features.get("valid"), splits["valid"].labels if "valid" in features else None
+        probed = mae_probe(
+            *rows,
+            probe=self.probe,
+            valid_features=valid,
+            valid_targets=scores,
+            groups=train.groups,
+            seed=self.seed,
+        )
+        closed = sentiment_regression(
+            *rows, valid_features=valid, valid_targets=scores, groups=train.groups, seed=self.seed
+        )
+        return [*probed, dataclasses.replace(closed[0], name="MAE, ridge")]

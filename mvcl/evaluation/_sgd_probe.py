@@ -22,10 +22,11 @@ _NUMBERS = 1 << 22
 class Augmented(Protocol):
     """Encodes the training split under fresh augmentations, batch by batch."""
 
-    def __call__(self, split: str, *, batch_size: int, steps: int, seed: int) -> Batches:
+    def __call__(self, split: str, *, batch_size: int, steps: int, seed: int, crop_padding: int) -> Batches:
         """The features and labels of `steps` shuffled batches of `batch_size` rows of a split.
 
-        A row has another crop in every epoch. The last rows of an epoch that do not fill a batch are not used in it.
+        Images are cropped as `LinearProbe.crop_padding` says; a row has another crop in every epoch. The last rows of
+        an epoch that do not fill a batch are not used in it.
         """
 
 
@@ -59,6 +60,9 @@ class LinearProbe:
     """Encode the training split again in every epoch, under random resized crops (a share 0.08 to 1 of the area) and
     flips (with the probability of the first view's policy), normalised as in training. False: one feature vector per
     image, of the evaluation policy."""
+    crop_padding: int = 0
+    """With augment: instead of resized crops, crops of the image's size after its borders are reflected by this many
+    pixels, 4 in Koromilas 2025's code for CIFAR. 0: resized crops."""
 
     def __post_init__(self) -> None:
         if not self.learning_rates or not min(self.learning_rates) > 0:
@@ -73,8 +77,9 @@ class LinearProbe:
                 raise ValueError(f"linear.{name} must be at least 1, got {value}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"linear.momentum must be in [0, 1), got {self.momentum}")
-        if self.weight_decay < 0:
-            raise ValueError(f"linear.weight_decay must be at least 0, got {self.weight_decay}")
+        for name, least in {"weight_decay": self.weight_decay, "crop_padding": self.crop_padding}.items():
+            if least < 0:
+                raise ValueError(f"linear.{name} must be at least 0, got {least}")
         if (self.decay == "steps") != bool(self.milestones):
             raise ValueError(
                 "linear.milestones must be given for linear.decay=steps and for no other, got "
@@ -115,6 +120,7 @@ class LinearProbe:
             "steps": f"a tenth of it from epochs {', '.join(map(str, self.milestones))}",
         }
         drawn = "fresh crops and flips each epoch" if self.augment else "no augmentation"
+        drawn += f" (borders of {self.crop_padding} pixels)" if self.augment and self.crop_padding else ""
         return (
             f"a linear layer on {rows} labels, SGD with momentum {self.momentum:g}, learning rate {rates} with "
             f"{decay[self.decay]}, weight decay {self.weight_decay:g}, {self.epochs} epochs, batch {size}, {drawn}"

@@ -29,9 +29,7 @@ def _norm(kind: str, features: int, rngs: nnx.Rngs) -> nnx.Module | None:
         return None
     if kind == "layer":
         return _layers.layer_norm(features, rngs=rngs)
-    return _layers.batch_norm(
-        features, use_scale=kind != "batch_plain", use_bias=kind == "batch", rngs=rngs
-    )
+    return _layers.batch_norm(features, use_scale=kind != "batch_plain", use_bias=kind == "batch", rngs=rngs)
 
 
 class MLPHeadModule(nnx.Module):

@@ -13,6 +13,8 @@ from jax.typing import DTypeLike
 Norm = Literal["batch", "group"]
 
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")  # He 2015, as torchvision's ResNet
+# He 2015 with the fan in, as torch.nn.init.kaiming_uniform_.
+kaiming_uniform = nnx.initializers.variance_scaling(2.0, "fan_in", "uniform")
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
 
 M = TypeVar("M", bound=nnx.Module)
@@ -80,7 +82,14 @@ def _convolve(
 
 
 def conv(
-    channels: int, features: int, size: int, stride: int = 1, *, dtype: DTypeLike, rngs: nnx.Rngs
+    channels: int,
+    features: int,
+    size: int,
+    stride: int = 1,
+    *,
+    kernel_init: nnx.Initializer = he_fan_out,
+    dtype: DTypeLike,
+    rngs: nnx.Rngs,
 ) -> nnx.Conv:
     """A square convolution without bias, padded by size // 2 on every side as in PyTorch.
 
@@ -94,7 +103,7 @@ def conv(
         padding=((size // 2, size // 2),) * 2,
         use_bias=False,
         dtype=dtype,
-        kernel_init=he_fan_out,
+        kernel_init=kernel_init,
         conv_general_dilated=_convolve,
         rngs=rngs,
     )

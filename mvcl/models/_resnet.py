@@ -1,6 +1,6 @@
 """Residual networks (He 2016) under torchvision's parameter names."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
@@ -14,7 +14,9 @@ from mvcl.models import _layers
 
 Depth = Literal[18, 34, 50, 101]
 Stem = Literal["imagenet", "cifar"]
+Initial = Literal["he_fan_out", "kaiming_uniform"]
 
+_INITIAL = {"he_fan_out": _layers.he_fan_out, "kaiming_uniform": _layers.kaiming_uniform}
 _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
@@ -31,10 +33,10 @@ class _Block(nnx.Module):
         norm: _layers.Norm,
         groups: int,
         zero_init: bool,
+        conv: Callable[..., nnx.Conv],
         dtype: DTypeLike,
         rngs: nnx.Rngs,
     ):
-        conv = partial(_layers.conv, dtype=dtype, rngs=rngs)
         normalise = partial(_layers.norm, norm, groups=groups, rngs=rngs)
         self.dtype = dtype
         self.bottleneck = bottleneck
@@ -71,7 +73,8 @@ class ResNetEncoder(nnx.Module):
         self.dtype = dtype
         self.pools = config.stem == "imagenet"
         size, stride = (7, 2) if self.pools else (3, 1)
-        self.conv1 = _layers.conv(channels, config.width, size, stride, dtype=dtype, rngs=rngs)
+        conv = partial(_layers.conv, kernel_init=_INITIAL[config.initial], dtype=dtype, rngs=rngs)
+        self.conv1 = conv(channels, config.width, size, stride)
         self.bn1 = _layers.norm(config.norm, config.width, groups=config.batch_groups, rngs=rngs)
         stages, features = [], config.width
         for stage, count in enumerate(_BLOCKS[config.depth]):
@@ -85,6 +88,7 @@ class ResNetEncoder(nnx.Module):
                     norm=config.norm,
                     groups=config.batch_groups,
                     zero_init=config.zero_init_residual,
+                    conv=conv,
                     dtype=dtype,
                     rngs=rngs,
                 )
@@ -126,6 +130,9 @@ class ResNet:
     """Channels after the stem; the features are 8 times as many (32 times from depth 50 on)."""
     zero_init_residual: bool = False
     """Initialise each block's last norm with scale 0, so that blocks start as the identity (SimCLR, BYOL)."""
+    initial: Initial = "he_fan_out"
+    """Law of the kernels at the start, He 2015: he_fan_out is normal of variance 2 / fan out, as torchvision's ResNet;
+    kaiming_uniform is uniform of variance 2 / fan in, as torch.nn.init.kaiming_uniform_."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
         """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
@@ -134,6 +141,7 @@ class ResNet:
         """
         _layers.check_choice("depth", self.depth, get_args(Depth))
         _layers.check_choice("stem", self.stem, get_args(Stem))
+        _layers.check_choice("initial", self.initial, get_args(Initial))
         for name in ("width", "batch_groups"):
             _layers.check_positive(name, getattr(self, name))
         if self.norm == "group" and self.batch_groups > 1:

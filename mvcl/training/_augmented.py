@@ -21,11 +21,12 @@ _SEED = 1_000_003
 _SECONDS = 30.0  # between lines of progress
 
 
-def policy(config: Config) -> augment.Policy:
-    """Random resized crop and flip, normalised as the evaluation."""
+def policy(config: Config, crop_padding: int = 0) -> augment.Policy:
+    """Random crop and flip, normalised as the evaluation."""
     return dataclasses.replace(
         _program.evaluation_policy(config, None),
         random_crop=True,
+        crop_padding=crop_padding,
         flip_probability=config.policies[0].flip_probability,
     )
 
@@ -36,24 +37,24 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
     Views are a function of (evaluation.seed, epoch, row), on any number of processes and devices. Rows are read by
     train.threads threads. Unreadable examples are replaced, as in training.
     """
-    program, options, used = run.program, run.config.evaluation, policy(run.config)
-    learner, output = program.learner, options.features
-
-    def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
-        images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
-        views = augment.draw_views((used,), images, options.seed + _SEED, epoch, index)
-        return learner.features(params, statistics, views[:, 0], output)
-
-    apply = jax.tree_util.Partial(features, *program.evaluated(state))
+    program, options = run.program, run.config.evaluation
+    learner, output, seed_of_views = program.learner, options.features, options.seed + _SEED
     sharding = program.batch_sharding if program.mesh.size > 1 else None
 
     def batches(
-        split: str, *, batch_size: int, steps: int, seed: int
+        split: str, *, batch_size: int, steps: int, seed: int, crop_padding: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        whole = run.splits[split]
+        whole, used = run.splits[split], policy(run.config, crop_padding)
+
+        def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+            images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
+            views = augment.draw_views((used,), images, seed_of_views, epoch, index)
+            return learner.features(params, statistics, views[:, 0], output)
 
         def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
-            return augment.host_crop(arrays[0], [used], options.seed + _SEED, epoch, row)
+            return augment.host_crop(arrays[0], [used], seed_of_views, epoch, row)
+
+        apply = jax.tree_util.Partial(features, *program.evaluated(state))
 
         stream = data.batches(
             whole,

@@ -18,7 +18,9 @@ def write(folder, held_out, seed, results, **options):
     )
     folder.mkdir()
     (folder / "config.json").write_text(training._saved.to_json(config))
-    rows = [{"name": name, "value": value, "deviation": None, "protocol": ""} for name, value in results.items()]
+    rows = [
+        {"name": name, "value": value, "deviation": None, "protocol": ""} for name, value in results.items()
+    ]
     (folder / "evaluation.json").write_text(json.dumps({"step": 1, "rows": {"trained encoder": rows}}))
 
 
@@ -61,4 +63,7 @@ def test_configs_that_differ_are_different_rows(tmp_path):
     write(tmp_path / "y", "a", 1, {"k-NN": 0.7}, batch_size=64)
     groups = aggregate.grouped([aggregate.read(tmp_path / name) for name in ("x", "y")])
     assert aggregate.differences(groups) == ["train.batch_size 256", "train.batch_size 64"]
-    assert [aggregate.means(results) for _, results in groups] == [{"k-NN": (0.5, None)}, {"k-NN": (0.7, None)}]
+    assert [aggregate.means(results) for _, results in groups] == [
+        {"k-NN": (0.5, None)},
+        {"k-NN": (0.7, None)},
+    ]

@@ -1,6 +1,8 @@
 """Feature tables from every kind of file, and errors for invalid tables."""
 
 import json
+import re
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -261,3 +263,76 @@ def test_raises_on_invalid_folders_of_tables(folder):
         opened(folder)
     with pytest.raises(ValueError, match=r"data\.id_column: .* has no column 'name'"):
         opened(folder, id_column="name")
+
+
+THIRD = np.arange(32.0).reshape(8, 4) % 5
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A folder with the views audio, text and vision."""
+    for name, view in (("audio", WIDE), ("text", NARROW), ("vision", THIRD), ("labels", LABELS)):
+        np.save(tmp_path / f"{name}.npy", view)
+    return tmp_path
+
+
+@pytest.mark.parametrize("views", [("vision", "audio"), ("3", "1"), ("vision", "1")])
+def test_views_are_chosen_by_name_or_number_in_order(three, views):
+    split = opened(three, views=views)
+    assert split.spec.view_names == ("vision", "audio")
+    assert split.spec.shapes == ((4,), (3,))
+    np.testing.assert_array_equal(split.arrays[0], THIRD.astype(np.float32))
+    np.testing.assert_array_equal(split.arrays[1], WIDE.astype(np.float32))
+
+
+def test_scaling_follows_the_chosen_views(three):
+    tables = data.Tables(path=str(three), views=("text", "audio"), scaling=("none", "minmax"))
+    text, audio = tables.open()["train"].arrays
+    np.testing.assert_array_equal(text, NARROW.astype(np.float32))
+    assert (audio.min(), audio.max()) == (0, 1)
+
+
+def test_a_view_named_as_a_number_is_that_view(tmp_path):
+    for name, view in (("2", WIDE), ("1", NARROW), ("labels", LABELS)):
+        np.save(tmp_path / f"{name}.npy", view)
+    assert opened(tmp_path, views=("2", "1")).spec.shapes == ((3,), (2,))
+
+
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        (("audio", "video"), r"no view 'video'; there are 1 audio, 2 text, 3 vision"),
+        (("audio", "4"), r"no view '4'; there are 1 audio, 2 text, 3 vision"),
+        (("audio", "0"), r"no view '0'"),
+        (("audio", "-1"), r"no view '-1'"),
+        (("audio", "1"), r"view audio is chosen twice; there are 1 audio"),
+        (("text",), r"must choose at least 2 views, got text; there are 1 audio"),
+    ],
+)
+def test_raises_on_wrong_views(three, views, message):
+    with pytest.raises(ValueError, match=rf"data\.views.*{message}"):
+        opened(three, views=views)
+
+
+def test_expected_outline_of_chosen_views():
+    assert data.expected(data.Tables(path="Caltech.mat", views=("5", "1"))).spec.shapes == ((512,), (48,))
+    assert data.expected(data.Tables(path="Caltech.mat")).spec.views == 6
+    assert data.expected(data.Tables(path="Caltech.mat", views=("X5", "X1"))) is None
+    with pytest.raises(ValueError, match=r"no view '7'"):
+        data.expected(data.Tables(path="Caltech.mat", views=("7", "1")))
+
+
+def test_handwritten_is_made_from_ucis_files_as_the_docs_say(tmp_path, monkeypatch, rng):
+    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    program = next(code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "mfeat" in code)
+    monkeypatch.chdir(tmp_path)
+    widths = {"pix": 3, "fou": 2, "fac": 4, "zer": 7, "kar": 5, "mor": 6}
+    views = {name: rng.integers(0, 9, (2000, width)) for name, width in widths.items()}
+    for name, view in views.items():
+        np.savetxt(f"mfeat-{name}", view, fmt="%d")
+    exec(program, {})
+    split = opened(tmp_path / "handwritten.npz")
+    assert split.spec.view_names == ("X1", "X2", "X3", "X4", "X5", "X6")
+    for found, view in zip(split.arrays, views.values(), strict=True):
+        np.testing.assert_array_equal(found, view)
+    np.testing.assert_array_equal(split.labels, np.repeat(np.arange(10), 200))

@@ -62,9 +62,7 @@ def test_stops_early_with_the_best_weights(rng):
     losses = [np.mean(logsumexp(l, axis=1) - l[np.arange(60), wrong[1]]) for l in logits]
     best = next(e for e in range(30) if min(losses[e + 1 : e + 1 + patience]) > losses[e])
     assert best + patience < 29
-    stopped = _channels._train(
-        dataclasses.replace(free, patience=patience), start, (x, y), wrong, order
-    )
+    stopped = _channels._train(dataclasses.replace(free, patience=patience), start, (x, y), wrong, order)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), stopped, after[best])
     last = _channels._train(free, start, (x, y), wrong, order)  # no stop: the last weights, not the best
     jax.tree.map(np.testing.assert_array_equal, last, after[-1])
@@ -102,13 +100,48 @@ def test_protocol_draws_rows_of_other_subjects_than_the_validation(rng, monkeypa
 
 def test_raises_without_channels(rng):
     tables = data.Synthetic(view_shapes=((6,), (6,))).open()
-    with pytest.raises(ValueError, match="needs given views and evaluation.features=views, got 2 views and enc"):
+    with pytest.raises(
+        ValueError, match=r"needs given views and evaluation\.features=views, got 2 views and enc"
+    ):
         evaluation.Channels(features="encoder").check(tables)
     with pytest.raises(ValueError, match="got 1 views"):
         evaluation.Channels().check(data.Synthetic().open())
+    features = {name: np.zeros((len(split), 7), np.float32) for name, split in tables.items()}
     with pytest.raises(ValueError, match="one length for each of 2 views, got 7"):
-        features = {name: np.zeros((len(split), 7), np.float32) for name, split in tables.items()}
         evaluation.Channels().measure(features, tables)
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoSets:
+    """Three channels in training, the first two of them in a second data set, as PhysioNet 2018 and SleepEDFx."""
+
+    def open(self):
+        whole = data.Synthetic(view_shapes=((6,),) * 3, examples=60, classes=3).open()
+        second = {
+            f"transfer/{name}": data.in_memory(
+                split.arrays[:2], split.labels, split.class_names, view_names=("a", "b"), given=True
+            )
+            for name, split in whole.items()
+        }
+        return whole | second
+
+
+def test_probes_another_data_set_with_fewer_channels(tmp_path):
+    config = training.Config(
+        data=TwoSets(),
+        encoder=models.MLP(widths=(5, 4)),
+        head=models.MLPHead(out=4),
+        train=training.Train(batch_size=8),
+        mesh=training.Mesh(data=1),
+        evaluation=evaluation.Channels(of="transfer", labels_per_class=(4,), draws=2),
+    )
+    run = training.prepare(config)
+    assert run.config.views.k == 3
+    table = training.evaluate(run, run.program.init(), tmp_path)
+    assert list(table) == ["trained encoder", "untrained encoder", "raw input"]
+    for results in table.values():
+        assert "2 channels" in results[0].protocol
+        assert 0 <= results[0].value <= 1
 
 
 def test_views_are_the_encoders_features_side_by_side():

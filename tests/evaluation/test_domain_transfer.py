@@ -73,9 +73,7 @@ def test_probes_by_sgd_with_and_without_augmentation(rng):
         angle = 2 * np.pi * splits[name].labels / 3 + 0.1 * rng.normal(size=len(splits[name]))
         features[name] = np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.float32)
     plain = evaluation.Domains(
-        linear=evaluation.LinearProbe(
-            learning_rates=(1e-6, 0.5), batch_size=30, epochs=20, augment=False
-        )
+        linear=evaluation.LinearProbe(learning_rates=(1e-6, 0.5), batch_size=30, epochs=20, augment=False)
     )
     plain.check(splits)
     results = {r.name: r.value for r in plain.measure(features, splits)}
@@ -85,7 +83,8 @@ def test_probes_by_sgd_with_and_without_augmentation(rng):
     assert fresh.measure(features, splits) == []
     asked = []
 
-    def augmented(split, *, batch_size, steps, seed):
+    def augmented(split, *, batch_size, steps, seed, crop_padding):
+        assert crop_padding == 0
         asked.append((split, steps))
         names = ("a", "b") if split == "seen" else (split.removesuffix("/train"),)
         x = np.concatenate([features[f"{name}/train"] for name in names])

@@ -95,16 +95,18 @@ def test_reports_the_best_rate_and_each(rng):
 
 
 def test_with_augmentation_the_batches_come_from_the_encoder(rng):
-    results, (protocol, features, splits) = protocol_results(rng, LinearProbe(epochs=2, batch_size=32))
+    results, (protocol, features, splits) = protocol_results(
+        rng, LinearProbe(epochs=2, batch_size=32, crop_padding=4)
+    )
     assert "linear, SGD" not in results
     asked = []
 
-    def augmented(split, *, batch_size, steps, seed):
-        asked.append((split, batch_size, steps))
+    def augmented(split, *, batch_size, steps, seed, crop_padding):
+        asked.append((split, batch_size, steps, crop_padding))
         return evaluation.shuffled(features["train"], splits["train"].labels, batch_size=batch_size, epochs=2)
 
     (result,) = protocol.measure_augmented(features, splits, augmented)
-    assert asked == [("train", 32, 12)]
+    assert asked == [("train", 32, 12, 4)]
     assert result.value > 0.9
     assert "fresh crops and flips each epoch" in result.protocol
 
@@ -128,6 +130,7 @@ def test_too_few_batches_are_an_error(rng):
         ({"reference_batch": 0}, "reference_batch must be at least 1"),
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"crop_padding": -1}, "crop_padding must be at least 0"),
         ({"decay": "steps"}, "milestones must be given for linear.decay=steps"),
         ({"milestones": (3,)}, "milestones must be given for linear.decay=steps"),
     ],

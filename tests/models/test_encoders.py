@@ -166,6 +166,7 @@ def test_batch_statistics_of_groups(rng):
 
 def test_a_resnet_takes_groups(rng):
     x = rng.normal(size=(4, 8, 8, 3)).astype(np.float32)
+
     def build(**options):
         config = ResNet(width=2, stem="cifar", **options)
         return config.build((8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
@@ -296,6 +297,17 @@ def test_initial_scales():
     vit, _ = build("vit")
     np.testing.assert_allclose(np.std(vit.blocks[0].mlp.fc1.kernel[...]), 0.01759, rtol=0.05)
     assert 0.038 < float(jnp.abs(vit.blocks[0].mlp.fc1.kernel[...]).max()) <= 0.04
+
+
+def test_kaiming_uniform():
+    """torch.nn.init.kaiming_uniform_ with its default of ReLU's gain: uniform to +-sqrt(6 / fan in)."""
+    built = ResNet(18, width=64, initial="kaiming_uniform").build(
+        (32, 32, 3), dtype=jnp.float32, rngs=nnx.Rngs(0)
+    )
+    kernel = np.asarray(built.layer2[0].conv1.kernel[...])  # 3x3, 64 to 128 channels
+    bound = np.sqrt(6 / (9 * 64))
+    assert 0.999 * bound < np.abs(kernel).max() <= bound
+    np.testing.assert_allclose(np.std(kernel), bound / np.sqrt(3), rtol=0.01)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def batches_of(config, steps=4, batch_size=16):
     run = training.prepare(config)
     state = run.program.init()
     stream = _augmented.augmented(run, state, data.Reading())
-    return run, state, list(stream("train", batch_size=batch_size, steps=steps, seed=3))
+    return run, state, list(stream("train", batch_size=batch_size, steps=steps, seed=3, crop_padding=0))
 
 
 def test_features_are_the_encoders_of_the_drawn_views():

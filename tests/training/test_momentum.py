@@ -1,6 +1,7 @@
 """A run with a momentum encoder: checkpoints, resuming, evaluation of either network."""
 
 import dataclasses
+import json
 import shutil
 from functools import partial
 
@@ -56,3 +57,15 @@ def test_raises_on_network_without_a_momentum_encoder(tiny, tmp_path):
     training.train(dataclasses.replace(tiny, views=Views(k=2, policy=tiny.views.policy)), tmp_path)
     with pytest.raises(ValueError, match="--network must be online or momentum, for a method with"):
         training.open_run(tmp_path, network="momentum")
+
+
+def test_logs_what_dsf_measures(trained):
+    """R, κ, s+ and s-; by Jensen's inequality the loss is at least that of these means with all 80 negatives alike."""
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if "loss" in row]
+    assert rows
+    for row in rows:
+        np.testing.assert_allclose(row["resultant"], 0.95, rtol=1e-5)  # one view in a group
+        np.testing.assert_allclose(row["concentration"], 0.95 * (8 - 0.95**2) / (1 - 0.95**2) / 8, rtol=1e-4)
+        least = np.log1p(80 * np.exp(row["negative_similarity"] - row["positive_similarity"]))
+        assert least - 1e-4 < row["loss"] < least + 5

@@ -42,6 +42,23 @@ def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
     assert losses[-1] < losses[0] - 0.1
 
 
+@pytest.mark.slow
+def test_a_queue_of_means_does_not_depend_on_devices(tiny):
+    """MoCo v2 with shuffled keys and batch statistics of groups: loss and measures of rounds of the queue."""
+    config = dataclasses.replace(
+        tiny,
+        views=dataclasses.replace(tiny.views, k=4),
+        encoder=models.ResNet(stem="cifar", width=2, batch_groups=4),
+        head=models.MLPHead(out=8),
+        objective=partial(losses.dsf, in_batch_negatives=False),
+        method=methods.MocoV2(queue=48, shuffle_keys=True),
+    )
+    one, params = curve(config, 4)
+    split, same = curve(dataclasses.replace(config, mesh=Mesh(data=4)), 4)
+    np.testing.assert_allclose(split, one, rtol=1e-4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3), same, params)
+
+
 def test_views_do_not_depend_on_devices(tiny):
     views = []
     for devices in (1, 8):
@@ -134,6 +151,23 @@ def test_loss_of_groups_is_the_mean_of_their_losses(tiny, devices):
     _, values = run.program.step(state, batch)
     np.testing.assert_allclose(float(values["loss"]), expected, rtol=1e-5)
     assert abs(expected - float(losses.info_nce(*z))) > 0.1
+
+
+def test_m3g_in_groups_is_the_same_on_any_devices(tiny):
+    """Its solver is a loop within the loop over groups, on each device."""
+    config = dataclasses.replace(
+        grouped(tiny),
+        objective=partial(losses.m3g, epsilon=0.05),
+        train=dataclasses.replace(tiny.train, group=4),
+        optimizer=Sgd(learning_rate=0.1, momentum=0.0),
+    )
+    (one, params), (four, other) = (
+        curve(dataclasses.replace(config, mesh=Mesh(data=devices)), 2) for devices in (1, 4)
+    )
+    np.testing.assert_allclose(four, one, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), other, params)
+    whole, _ = curve(dataclasses.replace(config, train=tiny.train, mesh=Mesh(data=1)), 1)
+    assert abs(whole[0] - one[0]) > 1e-3
 
 
 def test_groups_split_masks_and_weights(rng):
@@ -253,7 +287,9 @@ def test_schedules_end_at_their_end_values():
     np.testing.assert_allclose(float(rate(10)), 0.8)  # two epochs of warm-up are shortened to half the run
     adam = dataclasses.replace(optimizer, scaling="sqrt")
     _, rate = _optimizers.build(adam, examples=64, steps=100, steps_per_epoch=10)
-    np.testing.assert_allclose([float(rate(20)), float(rate(100))], [0.2, 0.05])  # half of it for a quarter of 256
+    np.testing.assert_allclose(
+        [float(rate(20)), float(rate(100))], [0.2, 0.05]
+    )  # half of it for a quarter of 256
 
 
 def test_warm_up_as_a_share_of_the_run():

@@ -1,0 +1,99 @@
+"""FGVC-Aircraft, which tfds lacks, in the layout of its official archive."""
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from mvcl.data._directories import data_root, lock
+from mvcl.data._images import decode
+from mvcl.data._splits import CorruptExample, ExampleSpec, Split
+
+FOLDER = "fgvc-aircraft-2013b"
+# Rows at the bottom of every image that name its owner; the data set's README asks to remove them.
+_BANNER = 20
+_LISTS = {"train": "images_variant_trainval.txt", "test": "images_variant_test.txt"}
+_WHERE = "fgvc-aircraft-2013b.tar.gz of robots.ox.ac.uk/~vgg/data/fgvc-aircraft"
+_COMMAND = f"mvcl data prepare transfer --names aircraft --aircraft {FOLDER}.tar.gz"
+
+
+def open_aircraft(directory: str | None) -> dict[str, Split]:
+    """The splits `train` (training and validation images, as for the other sets) and `test`, labelled by variant.
+
+    Args:
+      directory: parent of the unpacked archive; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
+
+    Raises:
+      ValueError: the archive is not unpacked there, or its lists are not as published; the message says what to do.
+    """
+    folder = Path(data_root(directory)) / FOLDER / "data"
+    if not (folder / "variants.txt").is_file():
+        raise ValueError(f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND}")
+    names = tuple((folder / "variants.txt").read_text().splitlines())
+    if not names or len(set(names)) < len(names) or "" in names:
+        raise ValueError(f"{folder / 'variants.txt'} must have one variant in each line, all different")
+    return {part: _split(folder, file, names) for part, file in _LISTS.items()}
+
+
+def unpack_aircraft(archive: str, directory: str | None) -> Path:
+    """Unpack the official archive, unless it is there already, and check its lists; return the folder.
+
+    Raises:
+      ValueError: the archive is not given or cannot be read, or an image of its lists is missing.
+    """
+    root = Path(data_root(directory))
+    with lock(root, FOLDER):
+        if not (root / FOLDER / "data" / "variants.txt").is_file():
+            if not archive:
+                raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
+            try:
+                with tarfile.open(archive) as file:
+                    file.extractall(root, filter="data")  # refuses paths outside of the folder
+            except (OSError, EOFError, tarfile.TarError) as error:
+                raise ValueError(
+                    f"--aircraft must be {_WHERE}; {archive} cannot be unpacked: {error}"
+                ) from error
+    open_aircraft(directory)
+    return root / FOLDER
+
+
+def _split(folder: Path, file: str, names: tuple[str, ...]) -> Split:
+    number = {name: i for i, name in enumerate(names)}
+    try:
+        lines = (folder / file).read_text().splitlines()
+    except OSError as error:
+        raise ValueError(f"{folder / file} cannot be read: {error}") from error
+    files, labels = [], []
+    for place, line in enumerate(lines, start=1):
+        image, _, name = line.partition(" ")
+        if name not in number or Path(image).name != image:
+            raise ValueError(f"{folder / file}, line {place}: must be an image and a variant, got {line!r}")
+        files.append(folder / "images" / f"{image}.jpg")
+        labels.append(number[name])
+    missing = [path for path in files if not path.is_file()]
+    if missing or not files:
+        what = (
+            f"{len(missing)} of {len(files)} images are missing, the first is {missing[0]}"
+            if files
+            else "no images"
+        )
+        raise ValueError(f"{folder / file}: {what}; unpack {_WHERE} again")
+    called = lambda row: f"image {files[row]}"  # noqa: E731
+    return Split(
+        np.asarray(labels, np.int32),
+        names,
+        ExampleSpec(((None, None, 3),)),
+        _reader(files, called),
+        name=called,
+    )
+
+
+def _reader(files: list[Path], name: Callable[[int], str]) -> Callable[[int, int], tuple[np.ndarray, ...]]:
+    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+        image = decode(files[row], name(row))
+        if len(image) <= _BANNER:
+            raise CorruptExample(f"{name(row)} must be higher than its banner of {_BANNER} rows")
+        return (image[:-_BANNER],)
+
+    return read
