@@ -25,9 +25,10 @@ Table 2's other cells, and Tables 3 and 4:
 
 CMC with a distance other than the pair losses here, DCP, MFLVC and DSIMVC are not implemented.
 
-Precision is float32 on every device; a GPU's bfloat16 or TF32 would be another computation. Hardware: 2 CPU cores.
-Times marked * are not measured: they are the FLOPs of docs/recipes.md at the speed of handwritten, 45 GFLOP in 0.19 s,
-without the K-means.
+Precision is float32 on every device; a GPU's bfloat16 or TF32 would be another computation.
+
+Hardware: 2 CPU cores. Times marked * are not measured: they are the FLOPs of docs/recipes.md at the speed of
+handwritten, 45 GFLOP in 0.19 s, without the K-means.
 Ours: docs/sem.md has handwritten and digits_views. None of the paper's five sets was run.
 """
 

@@ -257,7 +257,7 @@ class _Parts:
         )
         labels = view_clusters(compared, self.clusters, there.T, k_means)
         joined = np.asarray(_concatenated(jnp.asarray(compared), jnp.asarray(there.T), fill=not of_hidden))
-        record = {"clusters": labels, "clusters_all": k_means(joined, self.clusters)[0]}
+        record = {"clusters": labels, "clusters_all": k_means(joined, min(self.clusters, len(joined)))[0]}
         record |= pair_measures(z, there.T, self.pair)
         if not weighted:
             return statistics, record
