@@ -112,9 +112,3 @@ def smoke() -> Config:
             )
         ),
     )
-
-
-def smoke_1k() -> Config:
-    """The optimiser and temperature of ImageNet-1K, on the data and network of `smoke`."""
-    real, small = imagenet1k(), smoke()
-    return dataclasses.replace(small, optimizer=real.optimizer, objective=real.objective)

@@ -374,7 +374,12 @@ class Layers:
         if not self.uniform_biases:
             return jax.nn.initializers.zeros
         bound = 1 / np.sqrt(i)
-        return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
+
+        def uniform(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+            del out_sharding
+            return jax.random.uniform(key, shape, dtype or jnp.float32, -bound, bound)
+
+        return uniform
 
 
 class Encoders(nnx.Module):

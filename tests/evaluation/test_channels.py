@@ -111,6 +111,39 @@ def test_raises_without_channels(rng):
         evaluation.Channels().measure(features, tables)
 
 
+@dataclasses.dataclass(frozen=True)
+class TwoSets:
+    """Three channels in training, the first two of them in a second data set, as PhysioNet 2018 and SleepEDFx."""
+
+    def open(self):
+        whole = data.Synthetic(view_shapes=((6,),) * 3, examples=60, classes=3).open()
+        second = {
+            f"transfer/{name}": data.in_memory(
+                split.arrays[:2], split.labels, split.class_names, view_names=("a", "b"), given=True
+            )
+            for name, split in whole.items()
+        }
+        return whole | second
+
+
+def test_probes_another_data_set_with_fewer_channels(tmp_path):
+    config = training.Config(
+        data=TwoSets(),
+        encoder=models.MLP(widths=(5, 4)),
+        head=models.MLPHead(out=4),
+        train=training.Train(batch_size=8),
+        mesh=training.Mesh(data=1),
+        evaluation=evaluation.Channels(of="transfer", labels_per_class=(4,), draws=2),
+    )
+    run = training.prepare(config)
+    assert run.config.views.k == 3
+    table = training.evaluate(run, run.program.init(), tmp_path)
+    assert list(table) == ["trained encoder", "untrained encoder", "raw input"]
+    for results in table.values():
+        assert "2 channels" in results[0].protocol
+        assert 0 <= results[0].value <= 1
+
+
 def test_views_are_the_encoders_features_side_by_side():
     config = training.Config(
         data=data.Synthetic(view_shapes=((6,), (6,)), examples=16),

@@ -238,14 +238,19 @@ def test_losses_and_similarities_of_pairs(rng):
     z = rng.normal(size=(3, 300, 4)).astype(np.float32)
     z /= np.linalg.norm(z, axis=-1, keepdims=True)
     present = np.ones((3, 300), bool)
-    present[2, ::3] = False
-    present[1, 1:] = present[1, 1:] & (np.arange(1, 300) > 297)  # one instance with view 2, at most
-    found = _sem.pair_measures(z, present, losses.nt_xent)
-    both = present[0] & present[2]
-    np.testing.assert_allclose(found["cosines"][0, 2], np.mean(np.sum(z[0, both] * z[2, both], 1)), rtol=1e-5)
+    present[1, ::3] = False
+    present[2, 1:] = False
+    found = _sem.pair_measures(z, present, own_pair_loss)
+    both = present[0] & present[1]
+    cosines = [np.mean(np.sum(z[0, rows] * z[v, rows], 1)) for v, rows in ((1, both), (0, slice(None)))]
+    np.testing.assert_allclose([found["cosines"][0, 1], found["cosines"][0, 0]], cosines, rtol=1e-5)
     # 200 shared instances are one batch; 300 are one batch of 256, and the rest is left out.
-    np.testing.assert_allclose(found["losses"][2, 0], losses.nt_xent(z[0, both], z[2, both]), rtol=1e-5)
-    np.testing.assert_allclose(found["losses"][0, 0], losses.nt_xent(z[0, :256], z[0, :256]), rtol=1e-5)
+    expected = -np.mean(np.sum(z[1, both] * z[0, both], 1))
+    np.testing.assert_allclose(found["losses"][1, 0], expected, rtol=1e-5)
+    first = slice(256)
+    np.testing.assert_allclose(found["losses"][0, 0], -np.mean(np.sum(z[0, first] ** 2, 1)), rtol=1e-5)
+    assert np.isnan(found["cosines"][2]).all()
+    assert np.isnan(found["losses"][2]).all()
     assert set(_sem.pair_measures(z, present, None)) == {"cosines"}
 
 

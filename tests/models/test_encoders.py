@@ -166,6 +166,7 @@ def test_batch_statistics_of_groups(rng):
 
 def test_a_resnet_takes_groups(rng):
     x = rng.normal(size=(4, 8, 8, 3)).astype(np.float32)
+
     def build(**options):
         config = ResNet(width=2, stem="cifar", **options)
         return config.build((8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))

@@ -17,7 +17,7 @@ import pytest
 from mvcl import cli, data, losses, metrics
 from mvcl.evaluation import EVALUATIONS
 from mvcl.methods import Sem, of_views
-from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, check, choose, load, train
+from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, _program, check, choose, load, train
 from mvcl.training._config import suited_to
 from mvcl.training._input import batches
 from mvcl.training._program import build
@@ -80,6 +80,26 @@ STARTS_AGAIN = {
 }
 
 
+def test_parts_of_the_optimiser_start_again():
+    """After two updates, a part that starts again has the first update of Adam: the learning rate, by sign."""
+    names = ("encoder", "head")
+    options = AdamW(learning_rate=0.1, end_learning_rate=0.1)
+    rule = _program._by_part(optax.adam(0.1), options, names)
+    params = {name: {"kernel": jnp.ones(2)} for name in names}
+    opt = rule.init(params)
+    for gradient in (1.0, 3.0):
+        _, opt = rule.update(jax.tree.map(lambda p, g=gradient: p * g, params), opt, params)
+    state = _program._restart(rule, {"params": params, "opt": opt, "step": 7}, ("head",))
+    gradient = jax.tree.map(lambda p: -5 * p, params)
+    updates, _ = rule.update(gradient, state["opt"], params)
+    kept, _ = rule.update(gradient, opt, params)
+    np.testing.assert_allclose(updates["head"]["kernel"], 0.1, rtol=1e-5)
+    np.testing.assert_array_equal(updates["encoder"]["kernel"], kept["encoder"]["kernel"])
+    assert abs(float(kept["head"]["kernel"][0]) - 0.1) > 0.01
+    assert state["step"] == 7
+
+
+@pytest.mark.slow
 def test_optimiser_starts_again_as_in_the_released_code():
     """Three epochs of two steps against Adam by hand, with a state for each part that the released code makes new."""
     run = prepare(Config(**STARTS_AGAIN))
@@ -135,6 +155,7 @@ def test_restarts_and_last_batch_need_fitting_options(change, message):
         build(suited_to(config, outline), outline)
 
 
+@pytest.mark.slow
 def test_agreement_is_recorded_at_every_refresh_and_at_the_end(tmp_path):
     config = load(ROOT / "configs/xu/sem.py:smoke")
     run = tmp_path / "run"
