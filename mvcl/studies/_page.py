@@ -38,7 +38,7 @@ def _head(found: dict[str, Any], figure: str) -> str:
     widths = "-".join(str(width) for width in (1, *c["encoder"]["widths"]))
     every = found["runs"] + found["of_batch"]
     missing = _missing(found)
-    absent = f" Not trained: {', '.join(missing)}." if missing else ""
+    absent = f"\n\nNot trained: {'; '.join(missing)}." if missing else ""
     return f"""# The Gaussian study (Shidani 2024, Section 3.1, Figure 2)
 
     mvcl train configs/shidani/gaussian.py --workdir runs/gaussian
@@ -178,7 +178,7 @@ def _multiplicity(found: dict[str, Any]) -> str:
         for rule, m in {**predicted, "ours": ours}.items():
             if min(candidates, key=lambda candidate: abs(candidate - m)) == valid:
                 right[rule].append(objective.label)
-    finds = "; ".join(f"{rule} for {', '.join(labels) or 'none'}" for rule, labels in right.items())
+    finds = "\n".join(f"- {rule}: {', '.join(labels) or 'none'}" for rule, labels in right.items())
     return "\n".join(
         [
             f"""## The best M at fixed B = M K = {b}
@@ -197,9 +197,12 @@ The M with the largest measured bound, beside what is predicted: Eqs. 154 and 15
 | --- | ---: | ---: | ---: | ---: | ---: |""",
             *best,
             f"""
-Rounded to the nearest M that was trained, the best M of the bound that holds is found by: {finds}. With few instances
-the printed bound rises above the information, so its largest value says nothing about it. At a loss of a few nats
-p = e^-loss is small, and Eqs. 154 and 155 are about sqrt(2 B) and 1 + sqrt(B), whatever the data.
+The rules, rounded to the nearest M that was trained, find the best M of the bound that holds of these objectives:
+
+{finds}
+
+With few instances the printed bound rises above the information, so its largest value says nothing about it. At a loss
+of a few nats p = e^-loss is small, and Eqs. 154 and 155 are about sqrt(2 B) and 1 + sqrt(B), whatever the data.
 """,
         ]
     )
