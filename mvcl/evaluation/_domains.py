@@ -30,12 +30,11 @@ class Transfer:
         """(S, T) bool: whether row and column are different domains."""
         return np.asarray([[row != column for column in self.targets] for row in self.domains])
 
-    def results(self, how: str = "linear probe", suffix: str = "") -> list[Result]:
+    def results(self, how: str = "linear probe") -> list[Result]:
         """The means over domains and each entry, as results of an evaluation table.
 
         Args:
           how: the classifier in words.
-          suffix: appended to the names of the results.
         """
         seen = len(self.domains) - (self.targets[0] in self.domains)
         whole = f"the {seen} other" if set(self.targets) <= set(self.domains) else f"the {seen} training"
@@ -57,7 +56,7 @@ class Transfer:
                 (f"{name} to {to}", value, f"{how} on one domain")
                 for name, value in zip(self.domains, self.one[:, 0])
             ]
-        return [Result(f"{name}{suffix}", float(value), None, line) for name, value, line in found]
+        return [Result(name, float(value), None, line) for name, value, line in found]
 
 
 def domain_transfer(
@@ -302,4 +301,7 @@ class Domains(Evaluation):
 
         one = np.asarray([[best(f"{source}/train")] for source in sources])
         transfer = Transfer(tuple(sources), (target,), one, np.asarray([best("seen")]))
-        return transfer.results(options.described(len(splits["seen"])))
+        # The number of labels is that of each classifier's own domains.
+        _, _, trained = options.described(len(splits["seen"])).partition(" labels, ")
+        chosen = ", the best on the test rows" if len(options.learning_rates) > 1 else ""
+        return transfer.results(f"a linear layer trained by {trained}{chosen},")

@@ -172,7 +172,8 @@ def ridge(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(p, d) weights and (p,) intercepts of ridge regression, for each of p penalties.
 
-    Minimises  mean_i (x_i w + b - y_i)² + penalty ||W||², from one singular value decomposition.
+    Minimises  mean_i (x_i w + b - y_i)² + penalty ||w||², from one singular value decomposition, or for d > n from one
+    eigendecomposition of the (n, n) inner products, which needs less memory.
 
     Args:
       features: (n, d) floating.
@@ -181,10 +182,14 @@ def ridge(
     """
     x, y = np.asarray(features, np.float64), np.asarray(targets, np.float64)
     mean, centre = x.mean(0), y.mean()
-    left, sizes, right = np.linalg.svd(x - mean, full_matrices=False)
-    along = left.T @ (y - centre)
-    shrunk = sizes / (sizes**2 + len(x) * np.asarray(penalties, np.float64)[:, None])  # (p, r)
-    weights = (shrunk * along) @ right
+    x, ridges = x - mean, len(x) * np.asarray(penalties, np.float64)[:, None]  # (p, 1)
+    if x.shape[1] > len(x):
+        squares, left = np.linalg.eigh(x @ x.T)
+        along = left.T @ (y - centre)
+        weights = (along / (np.maximum(squares, 0) + ridges)) @ left.T @ x
+    else:
+        left, sizes, right = np.linalg.svd(x, full_matrices=False)
+        weights = (left.T @ (y - centre) * sizes / (sizes**2 + ridges)) @ right
     return weights, centre - weights @ mean
 
 

@@ -50,7 +50,7 @@ def multi_crop_variance(
 
     def value(m: int, key: jax.Array) -> jax.Array:
         shared, noise = jax.random.split(key)
-        x = jax.random.normal(shared, (32,)) + 0.5 * jax.random.normal(noise, (m, 32))
+        x = jax.random.normal(shared, (1, 32)) + 0.5 * jax.random.normal(noise, (m, 32))
         return loss(jnp.stack([jnp.cos(x), jnp.sin(x)], axis=-1))
 
     found: list[dict[str, float]] = []

@@ -37,12 +37,14 @@ def _head(found: dict[str, Any], figure: str) -> str:
     c = found["config"]
     widths = "-".join(str(width) for width in (1, *c["encoder"]["widths"]))
     every = found["runs"] + found["of_batch"]
+    missing = _missing(found)
+    absent = f" Not trained: {', '.join(missing)}." if missing else ""
     return f"""# The Gaussian study (Shidani 2024, Section 3.1, Figure 2)
 
     mvcl train configs/shidani/gaussian.py --workdir runs/gaussian
 
 writes this page, its figure and gaussian.json, and the folders of its {len(every)} runs of `mvcl.training`. The numbers
-here are of {c["seeds"]} seeds. Training took {sum(run["seconds"] for run in every) / 60:.1f} minutes in all.
+here are of {c["seeds"]} seeds. Training took {sum(run["seconds"] for run in every) / 60:.1f} minutes in all.{absent}
 
 Each instance has M views x = c + noise, c ~ N(0, {c["signal"]:g}²), noise ~ N(0, {c["noise"]:g}²),
 K = {c["instances"]} instances per batch. An MLP {widths} with {c["encoder"]["activation"].upper()} embeds each view;
@@ -60,6 +62,18 @@ paper's third panel, true information by bound.
 
 {_gaussian.table(found)}
 """
+
+
+def _missing(found: dict[str, Any]) -> list[str]:
+    """The trainings of the config that the numbers lack."""
+    wanted = {"runs": found["config"]["views"], "of_batch": found["config"]["batch_views"]}
+    return [
+        f"{_gaussian.OBJECTIVES[name].label}, M = {m}" + (" at fixed B" if part == "of_batch" else "")
+        for part, views in wanted.items()
+        for name in found["config"]["objectives"]
+        for m in views
+        if found[part] and not any(r["objective"] == name and r["views"] == m for r in found[part])
+    ]
 
 
 def _gaps(found: dict[str, Any]) -> str:

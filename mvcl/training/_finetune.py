@@ -17,11 +17,12 @@ def finetune_config(
     Shidani 2024, Table 2, the recipe of its transfer results (Table 3): SGD with momentum 0.9, learning rate 1e-3 x
     batch / 256, cosine after 5 epochs of warm-up, no weight decay, float32, RandAugment 9/0.5, mixup 0.8, CutMix 1.0,
     random erasing 0.25, 2 repeated augmentations, and a linear layer that starts at zero weights and the bias
-    log(1 / classes). Where the table lists several values, these are learning rate 1e-3 of {1e-4, 1e-3, 1e-3}, batch 1024 of {384, 1024}
-    and 300 epochs of {300, 1000, 2000, 4000}; the text has 4000 for Aircraft and 1e-4 for Caltech-101, and says of no
-    other set which is whose. The table prints "prob." for 0.8 and 1.0, which in DeiT's code, whose names it has
-    (Touvron et al. 2021, Table 9), are alphas of Beta distributions, as here; and 9/0.5 is on timm's scale of 10.
-    k is the number of repeated augmentations: a batch has train.batch_size images and k views of each, 1024 in all.
+    log(1 / classes). Where the table lists several values, these are learning rate 1e-3 of {1e-4, 1e-3, 1e-3}, batch
+    1024 of {384, 1024} and 300 epochs of {300, 1000, 2000, 4000}; the text has 4000 for Aircraft and 1e-4 for
+    Caltech-101, and says of no other set which is whose. The table prints "prob." for 0.8 and 1.0, which in DeiT's
+    code, whose names it has (Touvron et al. 2021, Table 9), are alphas of Beta distributions, as here; and 9/0.5 is on
+    timm's scale of 10. k is the number of repeated augmentations: a batch has train.batch_size images and k views of
+    each, 1024 in all.
 
     Args:
       run: folder of the run whose encoder is fine-tuned.

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from sklearn.datasets import load_sample_images
 
 from mvcl import augment

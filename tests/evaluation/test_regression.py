@@ -49,8 +49,9 @@ def test_constant_predictions_have_zero_correlation():
     np.testing.assert_allclose(found["F1 positive"], 0.8 * 2 / 3)
 
 
-def test_ridge_equals_scikit_learn(rng):
-    x, y = rng.normal(size=(30, 8)) + 2, rng.normal(size=30)
+@pytest.mark.parametrize("width", [8, 30, 90])
+def test_ridge_equals_scikit_learn(rng, width):
+    x, y = rng.normal(size=(30, width)) + 2, rng.normal(size=30)
     weights, intercepts = evaluation.ridge(x, y, [0.01, 1.0])
     for w, b, penalty in zip(weights, intercepts, (0.01, 1.0)):
         reference = sklearn.linear_model.Ridge(alpha=30 * penalty).fit(x, y)

@@ -232,7 +232,7 @@ def test_multi_crop_variance_falls_less_than_printed():
 
 
 def test_dry_run_prints_parameters_and_cost(capsys):
-    small = "--seeds 2 --instances 16 --views 2 4 --objectives multi_crop --dry-run"
+    small = "--seeds 2 --instances 16 --views 2 4 --batch 0 --objectives multi_crop --dry-run"
     assert cli.main(["train", str(CONFIG), *small.split()]) == 0
     out = capsys.readouterr().out
     assert f"parameters of a network: {2 * 32 + 33 * 32:,}" in out

@@ -13,9 +13,7 @@ from mvcl.training import Mesh, Train, _augmented
 def config(**options):
     options = {"data": data.Synthetic(image_size=8, examples=24), "mesh": Mesh(data=1)} | options
     return training.Config(
-        views=training.Views(
-            policy=augment.simclr(image_size=8, mean=(0.4,), std=(0.2,), blur_probability=0.0)
-        ),
+        views=training.Views(policy=augment.digits(mean=(0.4,), std=(0.2,), flip_probability=0.5)),
         encoder=models.ConvNet(widths=(4,)),
         head=models.MLPHead(out=4),
         train=Train(steps=2, batch_size=8, evaluate_every=0, threads=2),
