@@ -10,19 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
 from mvcl.models import _layers
 
 Positions = Literal["learned", "sincos"]
 ViTInit = Literal["trunc_normal", "xavier_uniform"]
-_ForSizes = Callable[[int, int], Initializer]
+_Initializer = Callable[..., jax.Array]  # (key, shape, dtype)
+_ForSizes = Callable[[int, int], _Initializer]  # (inputs, outputs) of a linear map
 
 _small = nnx.initializers.truncated_normal(0.02)
 
 
-def _xavier_uniform(inputs: int, outputs: int) -> Initializer:
+def _xavier_uniform(inputs: int, outputs: int) -> _Initializer:
     """Uniform in ±sqrt(6 / (inputs + outputs)) (Glorot 2010), whatever the shape of the kernel."""
     bound = math.sqrt(6 / (inputs + outputs))
 
@@ -33,7 +33,7 @@ def _xavier_uniform(inputs: int, outputs: int) -> Initializer:
 
 
 class _Initializers(NamedTuple):
-    token: Initializer
+    token: _Initializer
     patches: _ForSizes
     linear: _ForSizes
 
