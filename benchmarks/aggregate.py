@@ -1,12 +1,13 @@
 """Mean and deviation of several runs' results over seeds, and the domain matrix of runs that hold out one domain each.
 
-    python -m benchmarks.aggregate runs/m3g-seed*                  # runs of one config with several --train.seed
+    python -m benchmarks.aggregate runs/m3g-seed*                  # repetitions of one config, each with its seed
     python -m benchmarks.aggregate runs/domainnet-* --write out    # six --data.held-out, some seeds each
 
-Runs whose configs differ in train.seed only are one row: the mean, the deviation with divisor n - 1, and the number of
-runs. Groups that differ in data.held_out as well make a matrix, rows the training and columns the held-out domains
-(Piran 2024, Table 2 and Figure 2), of means over seeds; --write OUT draws it as OUT.md and OUT.svg. Reads config.json
-and evaluation.json of each run folder.
+Runs whose configs differ in their seeds only (train.seed, data.draw_seed, evaluation.seed) are repetitions, one row:
+the mean, the deviation with divisor n - 1, and the number of runs. Each must have a train.seed of its own. Groups that
+differ in data.held_out as well make a matrix, rows the training and columns the held-out domains (Piran 2024, Table 2
+and Figure 2), of means over seeds; --write OUT draws it as OUT.md and OUT.svg. Reads config.json and evaluation.json of
+each run folder.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from mvcl import evaluation
 from mvcl.training import _saved
 
 Results = Mapping[str, float | None]
+# Options in which repetitions may differ: seeds, and where the same data lie.
+_OF_A_RUN = ("train.seed", "data.draw_seed", "evaluation.seed", "data.path")
 
 
 def read(folder: Path) -> tuple[dict[str, Any], Results]:
@@ -39,14 +42,14 @@ def read(folder: Path) -> tuple[dict[str, Any], Results]:
 
 
 def grouped(runs: Sequence[tuple[dict[str, Any], Results]]) -> list[tuple[dict[str, Any], list[Results]]]:
-    """The runs whose configs differ in train.seed only, together.
+    """The runs whose configs differ in their seeds only, together.
 
     Raises:
-      ValueError: two runs of a group have the same seed.
+      ValueError: two runs of a group have the same train.seed.
     """
     groups: dict[str, tuple[dict[str, Any], list[Results], list[int]]] = {}
     for config, results in runs:
-        rest = {name: value for name, value in config.items() if name not in ("train.seed", "data.path")}
+        rest = {name: value for name, value in config.items() if name not in _OF_A_RUN}
         of = groups.setdefault(json.dumps(rest, sort_keys=True), (rest, [], []))
         if config["train.seed"] in of[2]:
             raise ValueError(f"two runs of the same config have train.seed = {config['train.seed']}")

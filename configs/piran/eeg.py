@@ -7,10 +7,12 @@
 Section 4.3, Table 3: pre-training on PhysioNet 2018; then, on the 153 nights of SleepEDFx, a linear combination of the
 two channels and a classifier are trained on 10, 50, 100 and 1000 labels a class. Its other row:
 
-    objective:all_pairs objective.pair:nt_xent --train.batch-size 64        pairwise InfoNCE, as released
+    objective:all_pairs objective.pair:nt_xent --train.batch-size 64        pairwise InfoNCE
 
-The settings are those of Brüsch 2023, whose code the paper uses (github.com/theabrusch/Multiview_TS_SSL);
-docs/papers/piran.md says which are whose. Five runs, --train.seed 0 to 4: `python -m benchmarks.aggregate RUN ...`.
+The settings are those of Brüsch 2023, whose code the paper uses (github.com/theabrusch/Multiview_TS_SSL), with its
+options `--pretraining_setup nonMPNN --loss contrastive`; docs/papers/piran.md says which are whose. Five runs,
+--train.seed 0 --evaluation.seed 0 to --train.seed 4 --evaluation.seed 4, so that each has its own draws of labels
+too: `python -m benchmarks.aggregate RUN ...`.
 
 Hardware: one GPU; a step holds 1.4 GB of temporaries in float32 (docs/recipes.md).
 Cost: 35.1 PFLOP; not timed here.
@@ -36,7 +38,7 @@ def get_config() -> Config:
         objective=partial(losses.m3g, epsilon=0.2),
         # The rate is constant.
         optimizer=AdamW(learning_rate=1e-3, end_learning_rate=1e-3, b1=0.9, b2=0.999, weight_decay=5e-4),
-        train=Train(epochs=10, batch_size=16, evaluate_every=0),
+        train=Train(epochs=10, batch_size=16, precision="float32", evaluate_every=0),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=evaluation.Channels(of="transfer", labels_per_class=(10, 50, 100, 1000), draws=5),
     )

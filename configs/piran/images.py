@@ -5,15 +5,18 @@
     mvcl train configs/piran/images.py:domainnet --workdir runs/domainnet --data.path DOMAINNET
 
 Sections 4.1 and 4.2, Tables 1 and 2. A loss compares the examples of a GPU of the paper, 64 on ImageNet-1K and 16 on
-DomainNet: `train.group`, on any number of devices. The other cells of both tables, with the same groups:
+DomainNet: `train.group`, on any number of devices that divides the 32 groups. The other cells of both tables, with the
+same groups:
 
     objective:all_pairs objective.pair:info_nce                   pairwise InfoNCE (byol: pairwise BYOL)
     objective:one_vs_rest objective.pair:info_nce                 one against the average of the rest (byol: BYOL)
 
-The paper has 5 runs a cell on ImageNet-1K and 4 on DomainNet, --train.seed 0 to 4: `python -m benchmarks.aggregate
-RUN ...` prints mean and deviation over seeds, and the matrix of Figure 2 from runs with all six --data.held-out.
+The paper has 5 runs a cell on ImageNet-1K, --train.seed 0 to 4, and 4 on DomainNet, --train.seed 0 --data.draw-seed 0
+to --train.seed 3 --data.draw-seed 3, since train.seed alone leaves the draws of classes and images the same. `python -m
+benchmarks.aggregate RUN ...` prints mean and deviation over them, and the matrix of Figure 2 from runs with all six
+--data.held-out.
 
-Hardware: several GPUs; see the variants. docs/papers/piran.md has every setting and its source.
+Hardware: several GPUs, in bfloat16 there; see the variants. docs/papers/piran.md has every setting and its source.
 Ours: not run.
 """
 

@@ -111,9 +111,9 @@ class DomainNet:
     A training example is one image of a class from each training domain, its views. Every `classes_per_draw`
     consecutive examples of a batch are a draw of as many different classes, so a batch of 512 is 32 draws of 16
     classes; compare examples within a draw, with --train.group (Piran 2024, Section 4.2 and Table A1: 16 a GPU).
-    Draws and images depend on seed and epoch, not on devices. An epoch reads as many images as the training lists
-    of these domains have. Classes that a training domain lacks are left out. `test` is the test list of the held-out
-    domain, `seen` has the training lists of the others, and each list is a split, such as real/train.
+    Draws and images depend on draw_seed and epoch, not on train.seed and devices. An epoch reads as many images as the
+    training lists of these domains have. Classes that a training domain lacks are left out. `test` is the test list of
+    the held-out domain, `seen` has the training lists of the others, and each list is a split, such as real/train.
     """
 
     path: str = ""
@@ -128,7 +128,7 @@ class DomainNet:
     classes_per_draw: int = 16
     """Different classes among as many consecutive examples; at most the number of classes."""
     draw_seed: int = 0
-    """Seed for drawing classes and images."""
+    """Seed for drawing classes and images; --train.seed does not change them."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train`, `seen` and `test`, and one for each list."""
@@ -214,13 +214,13 @@ def _train(
     if not shared:
         raise ValueError(f"no class has training images in each of {', '.join(domains)}")
 
-    def read(number: int, row: int, epoch: int) -> tuple[np.ndarray, ...]:
+    def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
         images = []
         for view, ((source, _, _), of) in enumerate(zip(parts, members)):
             rows = of[number]
             # A hash of these four, so that the draw does not depend on process, time or order.
-            draw = np.random.default_rng([seed, epoch, row, view]).integers(len(rows))
-            images.append(source.read(int(rows[draw])))
+            order = np.random.default_rng([seed, epoch, row, view]).permutation(rows)
+            images.append(source.read(int(order[attempt % len(order)])))
         return tuple(images)
 
     return class_draws(

@@ -15,7 +15,7 @@ def class_draws(
     images: int,
     size: int | None,
     seed: int,
-    read: Callable[[int, int, int], tuple[np.ndarray, ...]],
+    read: Callable[[int, int, int, int], tuple[np.ndarray, ...]],
 ) -> Split:
     """A training split in which each block of `size` rows is a draw of as many different classes, new in every epoch.
 
@@ -28,7 +28,7 @@ def class_draws(
       images: number of images of these classes in all domains together.
       size: classes of a draw; None: all.
       seed: of the draws.
-      read: (class, row, epoch) -> the k images of an example.
+      read: (class, row, epoch, attempt) -> the k images of an example; each attempt has others.
 
     Raises:
       ValueError: a draw is to have fewer than 2 classes, or more than there are.
@@ -51,8 +51,8 @@ def class_draws(
         of_block = {number: block(number, epoch) for number in np.unique(rows // size).tolist()}
         return np.asarray([of_block[row // size][row % size] for row in rows.tolist()], np.int32)
 
-    def example(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-        return read(int(block(row // size, epoch)[row % size]), row, epoch)
+    def example(row: int, epoch: int, attempt: int = 0) -> tuple[np.ndarray, ...]:
+        return read(int(block(row // size, epoch)[row % size]), row, epoch, attempt)
 
     rows = np.arange(size * max(1, images // (views * size)))
-    return Split(labels(rows, 0), names, spec, example, draws=Draws(size, labels))
+    return Split(labels(rows, 0), names, spec, example, draws=Draws(size, labels, example))

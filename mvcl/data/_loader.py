@@ -17,6 +17,8 @@ from mvcl.data._splits import CorruptExample, Split, blank
 # on the host; or `views`, a tuple of k arrays (n, ...), with `present` (n, k) where examples may lack views.
 Batch = dict[str, Any]
 Example = tuple[np.ndarray, ...]
+# How often an example of a split with draws is drawn before the run stops.
+_ATTEMPTS = 16
 # (arrays of an example, epoch, row) -> (k, H, W, C) or (H, W, C) of one size
 Crop = Callable[[Example, int, int], np.ndarray]
 
@@ -42,16 +44,17 @@ class Reader:
         """Whether all arrays are in memory and need no crop."""
         return self.split.arrays is not None and self.crop is None
 
-    def example(self, row: int, epoch: int = 0, step: int = 0) -> Example | None:
-        """The arrays of an example; None if it cannot be read, which is recorded for this step.
+    def example(self, row: int, epoch: int = 0, step: int = 0, attempt: int = 0) -> Example | None:
+        """The arrays of an example, or those of a later attempt of a split with draws; None if it cannot be read, which
+        is recorded for this step.
 
         Raises:
           CorruptExample: the limit is exceeded.
         """
-        name = self.split.name
+        name, draws = self.split.name, self.split.draws
         try:
             with self.reading.at(f"{self.part} example {row}" if name is None else name(row)):
-                arrays = self.split.read(row, epoch)
+                arrays = self.split.read(row, epoch) if draws is None else draws.read(row, epoch, attempt)
         except CorruptExample as error:
             self.reading.corrupt(self.part, row, step, error)
             return None
@@ -111,7 +114,8 @@ def batches(
     used in that epoch, or are a smaller last batch, so that no batch has an example twice, which would be its own
     negative. The global batches do not depend on the number of processes and threads. An unreadable example is
     replaced by one from outside the batch, drawn from seed, step and place; in a small split two places may draw the
-    same one.
+    same one. Where the split draws its examples, it is replaced by another of its label in its row, so that a block
+    keeps its labels.
 
     Args:
       split: the examples.
@@ -162,10 +166,18 @@ def batches(
 
     def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:
         """Row and arrays of the example at a place of the global batch, or of its replacement."""
-        for row in _candidates(index, place, len(split), seed, step):
-            if (arrays := reader.example(row, epoch, step)) is not None:
+        if split.draws is None:
+            candidates = ((row, 0) for row in _candidates(index, place, len(split), seed, step))
+        else:
+            candidates = ((int(index[place]), attempt) for attempt in range(_ATTEMPTS))
+        for row, attempt in candidates:
+            if (arrays := reader.example(row, epoch, step, attempt)) is not None:
                 return row, arrays
-        raise CorruptExample("none of the training examples can be read")
+        raise CorruptExample(
+            "none of the training examples can be read"
+            if split.draws is None
+            else f"none of {_ATTEMPTS} draws for training example {index[place]} can be read"
+        )
 
     units = grain.MapDataset.range(len(split) // unit).seed(seed).shuffle()
     order = units.batch(batch_size // unit, drop_remainder=not last_batch)

@@ -77,10 +77,13 @@ class Draws:
     Attributes:
       size: rows of a block. The rows of a block are different instances; batches keep them together and in order.
       labels: (rows, epoch) -> the labels of rows in an epoch.
+      read: (row, epoch, attempt) -> the arrays of an example; attempt 0 is the split's own `read`, and later ones
+        have others of the same label, for an example that cannot be read.
     """
 
     size: int
     labels: Callable[[np.ndarray, int], np.ndarray]
+    read: Callable[[int, int, int], tuple[np.ndarray, ...]]
 
 
 @dataclasses.dataclass(frozen=True)

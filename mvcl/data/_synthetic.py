@@ -124,9 +124,9 @@ class Synthetic:
             splits[f"{domain}/{part}"] = self._of_images(images, labels, names)
         seen = [splits[f"{domain}/train"] for domain in self.domains[:-1]]
 
-        def read(number: int, row: int, epoch: int) -> tuple[np.ndarray, ...]:
+        def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
             # Rows of a class are `classes` apart; another one in the next draw and the next epoch.
-            turn = epoch + row // self.classes
+            turn = epoch + row // self.classes + attempt
             rows = (number + self.classes * (turn % (len(split) // self.classes)) for split in seen)
             return tuple(split.read(row, epoch)[0] for split, row in zip(seen, rows))
 

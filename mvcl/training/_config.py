@@ -46,8 +46,8 @@ class Train:
     """Examples of a global batch, over all devices and processes. Smaller tables are one batch."""
     group: int | None = None
     """Examples that are compared with each other (the objective's n): the loss is the mean over groups of this many
-    consecutive examples of the batch, whatever the devices, as Piran 2024 trains on the batch of each GPU. A device
-    holds whole groups. None: the global batch is one group."""
+    consecutive examples of the batch, as Piran 2024 trains on the batch of each GPU. It must divide the examples of
+    each device; the loss is then the same on any number of devices. None: the global batch is one group."""
     microbatch: int | None = None
     """Embed this many examples at a time on each device and recompute them in the backward pass. Value and
     gradient are those of the whole batch. None embeds the batch at once."""

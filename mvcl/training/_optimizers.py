@@ -16,9 +16,9 @@ class Optimizer:
     learning_rate: float = 1e-3
     """Peak learning rate, for a batch of `reference_batch` examples."""
     end_learning_rate: float = 0.0
-    """Learning rate of the last step, scaled in the same way."""
+    """Learning rate of the last step, whatever the batch: reference_batch does not scale it."""
     reference_batch: int | None = None
-    """The learning rate is multiplied by n / reference_batch (256 in most papers); None does not scale it."""
+    """The peak learning rate is multiplied by n / reference_batch (256 in most papers); None does not scale it."""
     scaling: Literal["linear", "sqrt"] = "linear"
     """With reference_batch: multiply by that ratio, or by its square root, the rule for Adam (Malladi et al. 2022);
     betas are not scaled."""
@@ -27,7 +27,8 @@ class Optimizer:
     warmup_share: float = 0.0
     """Linear warm-up as a share of the run, at most 0.5; instead of warmup_epochs."""
     weight_decay: float = 0.0
-    """Weight decay at the start. Biases, norms and other vectors are never decayed."""
+    """Weight decay at the start. Parameters with two or more dimensions are decayed: kernels, and the class token and
+    position embeddings of a ViT. Biases and the parameters of norms, which are vectors, are not."""
     end_weight_decay: float | None = None
     """Weight decay at the end, reached by a cosine; None keeps it constant."""
     clip_norm: float | None = None
@@ -93,7 +94,7 @@ class Lars(Optimizer):
     learning_rate: float = 0.3
     """Peak learning rate, for a batch of `reference_batch` examples."""
     reference_batch: int | None = 256
-    """The learning rate is multiplied by n / reference_batch; None does not scale it."""
+    """The peak learning rate is multiplied by n / reference_batch; None does not scale it."""
     momentum: float = 0.9
     """Momentum, applied after the learning rate as in the original."""
     trust_coefficient: float = 0.001
@@ -143,13 +144,13 @@ def build(
             "optimizer.learning_rate must be positive and weight_decay at least 0, got "
             f"{optimizer.learning_rate} and {optimizer.weight_decay}"
         )
-    scale = peak(optimizer, examples) / optimizer.learning_rate
+    highest = peak(optimizer, examples)
     learning_rate = optax.warmup_cosine_decay_schedule(
-        init_value=0.0 if warmup else optimizer.learning_rate * scale,
-        peak_value=optimizer.learning_rate * scale,
+        init_value=0.0 if warmup else highest,
+        peak_value=highest,
         warmup_steps=warmup,
         decay_steps=steps,
-        end_value=optimizer.end_learning_rate * scale,
+        end_value=optimizer.end_learning_rate,
     )
     start = optimizer.weight_decay
     end = start if optimizer.end_weight_decay is None else optimizer.end_weight_decay
@@ -170,7 +171,7 @@ def peak(optimizer: Optimizer, examples: int) -> float:
 
 
 def decay_mask(tree: Any) -> Any:
-    """Mask of decayed parameters: True for weights; False for biases, norms and other vectors."""
+    """Mask of decayed parameters: True for those with two or more dimensions; False for vectors: biases, norms."""
     return jax.tree.map(lambda x: x.ndim > 1, tree)
 
 

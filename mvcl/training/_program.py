@@ -94,7 +94,7 @@ def build(config: Config, outline: data.Outline) -> Program:
     )
     if learner.restarts is not None:
         names = tuple(jax.eval_shape(learner.init, jax.random.key(seed))[0])
-        rule = _by_part(rule, config.optimizer, names)
+        rule = _by_part(rule, config.optimizer, names, n)
     objective = _sharded_objective(config.objective, mesh, _group(config.train.group, rows))
     draw = _draw(config, outline.spec)
 
@@ -184,14 +184,15 @@ def _check_last(last: int, n: int, mesh: Mesh, group: int | None) -> None:
 
 
 def _by_part(
-    rule: optax.GradientTransformation, options: _optimizers.Optimizer, names: tuple[str, ...]
+    rule: optax.GradientTransformation, options: _optimizers.Optimizer, names: tuple[str, ...], examples: int
 ) -> optax.GradientTransformationExtraArgs:
     """The rule with a state for each part of the parameters, so that parts can start again on their own."""
-    varies = options.warmup_epochs > 0 or options.end_learning_rate != options.learning_rate
+    rate = _optimizers.peak(options, examples)
+    varies = options.warmup_epochs > 0 or options.end_learning_rate != rate
     if varies or options.end_weight_decay not in (None, options.weight_decay):
         raise ValueError(
             "an optimiser that starts again needs a constant learning rate and weight decay, or its schedule starts "
-            f"again too; use --optimizer.warmup-epochs 0 --optimizer.end-learning-rate {options.learning_rate:g}"
+            f"again too; use --optimizer.warmup-epochs 0 --optimizer.end-learning-rate {rate}"
         )
     if options.clip_norm is not None:
         raise ValueError(

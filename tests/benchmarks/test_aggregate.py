@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 from benchmarks import aggregate
-from mvcl import data, training
+from mvcl import data, evaluation, training
 
 DOMAINS = ("a", "b", "c")
 
 
-def write(folder, held_out, seed, results, **options):
+def write(folder, held_out, seed, results, draw_seed=0, evaluation_seed=0, **options):
     config = training.Config(
-        data=data.DomainNet(domains=DOMAINS, held_out=held_out), train=training.Train(seed=seed, **options)
+        data=data.DomainNet(domains=DOMAINS, held_out=held_out, draw_seed=draw_seed),
+        train=training.Train(seed=seed, **options),
+        evaluation=evaluation.Domains(seed=evaluation_seed),
     )
     folder.mkdir()
     (folder / "config.json").write_text(training._saved.to_json(config))
@@ -56,6 +58,16 @@ def test_raises_on_what_is_no_run_and_on_equal_seeds(tmp_path):
     runs = [aggregate.read(tmp_path / name) for name in ("x", "y")]
     with pytest.raises(ValueError, match=r"train\.seed = 0"):
         aggregate.grouped(runs)
+
+
+def test_runs_that_differ_in_their_seeds_are_repetitions(tmp_path):
+    for seed in range(2):
+        write(tmp_path / f"x{seed}", "a", seed, {"2 to 1": 0.5 + seed / 10}, seed, seed)
+    write(tmp_path / "y", "a", 1, {"2 to 1": 0.1}, draw_seed=1, group=16)
+    groups = aggregate.grouped([aggregate.read(tmp_path / name) for name in ("x0", "x1", "y")])
+    assert [len(results) for _, results in groups] == [2, 1]
+    assert aggregate.means(groups[0][1])["2 to 1"] == pytest.approx((0.55, 0.1 / np.sqrt(2)))
+    assert aggregate.differences(groups) == ["train.group None", "train.group 16"]
 
 
 def test_configs_that_differ_are_different_rows(tmp_path):

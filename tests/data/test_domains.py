@@ -120,6 +120,41 @@ def test_batches_larger_than_the_classes_are_draws_of_different_classes(tmp_path
                 np.testing.assert_array_equal(mine[name], batch[name][4 * process : 4 * process + 4])
 
 
+def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, rng, capsys):
+    pixels = write(tmp_path, rng)
+    train = opened(tmp_path)["train"]
+    corner = lambda views, epoch, index: np.stack([view[:4, :4] for view in views])  # noqa: E731
+    whole = list(itertools.islice(data.batches(train, batch_size=6, seed=0, crop=corner), 8))
+    damaged = "clipart/ant/clipart_002_train000000.png"
+    (tmp_path / damaged).write_bytes(b"no image")
+    stream = data.batches(train, batch_size=6, seed=0, crop=corner, reading=data.Reading(limit=12))
+    replaced = 0
+    for before, batch in zip(whole, stream):
+        for name in ("index", "labels"):
+            np.testing.assert_array_equal(batch[name], before[name])
+        for label, old, new in zip(batch["labels"], before["images"], batch["images"]):
+            if (old[0] == pixels[damaged][:4, :4]).all():
+                replaced += 1
+                for domain, view in zip(train.spec.view_names, new, strict=True):
+                    known = [p for p, x in pixels.items() if (x[:4, :4] == view).all()]
+                    assert [(p.split("/")[:2], p == damaged) for p in known] == [
+                        ([domain, CLASSES[label]], False)
+                    ]
+            else:
+                np.testing.assert_array_equal(new, old)
+    assert replaced
+    assert damaged in capsys.readouterr().err
+    for path in pixels:
+        if path.startswith("clipart/ant/"):
+            (tmp_path / path).write_bytes(b"no image")
+    with pytest.raises(data.CorruptExample, match=r"none of 16 draws for training example \d+ can be read"):
+        list(
+            itertools.islice(
+                data.batches(train, batch_size=6, seed=0, crop=corner, reading=data.Reading(limit=12)), 8
+            )
+        )
+
+
 def test_raises_when_a_class_may_be_its_own_negative(tmp_path, rng):
     write(tmp_path, rng)
     config = training.Config(

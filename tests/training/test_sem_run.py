@@ -84,7 +84,7 @@ def test_parts_of_the_optimiser_start_again():
     """After two updates, a part that starts again has the first update of Adam: the learning rate, by sign."""
     names = ("encoder", "head")
     options = AdamW(learning_rate=0.1, end_learning_rate=0.1)
-    rule = _program._by_part(optax.adam(0.1), options, names)
+    rule = _program._by_part(optax.adam(0.1), options, names, 8)
     params = {name: {"kernel": jnp.ones(2)} for name in names}
     opt = rule.init(params)
     for gradient in (1.0, 3.0):
@@ -136,6 +136,13 @@ def test_optimiser_starts_again_as_in_the_released_code():
     ("change", "message"),
     [
         ({"optimizer": AdamW(learning_rate=1e-3)}, "needs a constant learning rate"),
+        (  # the end is not scaled: 900 / 225 times the rate, and no longer constant
+            {
+                "optimizer": AdamW(learning_rate=1e-3, end_learning_rate=1e-3, reference_batch=225),
+                "train": Train(batch_size=900),
+            },
+            "needs a constant learning rate.*--optimizer.end-learning-rate 0.004",
+        ),
         (
             {"optimizer": AdamW(learning_rate=1e-3, end_learning_rate=1e-3, clip_norm=1.0)},
             "cannot take one norm",
