@@ -191,8 +191,8 @@ def moco_v2(image_size: int = 224, **overrides: Any) -> Policy:
 def dsf(image_size: int = 32, **overrides: Any) -> Policy:
     """Jeon 2025 (arXiv 2507.06560, Section 5.1): MoCo v2's policy after RandAugment.
 
-    The strengths are those of the authors' code for CIFAR, which applies two operations of magnitude 9 to every second
-    view and normalises with CIFAR-10's mean and deviation.
+    The strengths are those of the authors' code for CIFAR, which applies two operations of magnitude 9 to each view
+    with probability 1/2 and normalises with CIFAR-10's mean and deviation.
     """
     published = {"rand_augment_ops": 2, "rand_augment_probability": 0.5, "mean": CIFAR_MEAN, "std": CIFAR_STD}
     return moco_v2(image_size, **{**published, **overrides})

@@ -33,12 +33,12 @@ _SUFFIXES = (".csv", ".parquet", ".npy")
 Scaling = Literal["minmax", "standard", "none"]
 # File name -> examples, classes, and the width of each view.
 _PUBLISHED = {
-    "DHA": (483, 23, (110, 6144)),
-    "CCV": (6773, 20, (4000, 5000, 5000)),
-    "NUSWIDE": (5000, 5, (65, 226, 145, 74, 129)),
-    "Caltech": (1400, 7, (48, 40, 254, 1984, 512, 928)),
-    "Video-3V": (101_499, 31, (512, 647, 838)),
-    "handwritten": (2000, 10, (240, 76, 216, 47, 64, 6)),
+    "DHA": (483, 23, {"X1": 110, "X2": 6144}),
+    "CCV": (6773, 20, {"MFCC": 4000, "SIFT": 5000, "STIP": 5000}),
+    "NUSWIDE": (5000, 5, {"X1": 65, "X2": 226, "X3": 145, "X4": 74, "X5": 129}),
+    "Caltech": (1400, 7, {"X1": 48, "X2": 40, "X3": 254, "X4": 1984, "X5": 512, "X6": 928}),
+    "Video-3V": (101_499, 31, {"X1": 512, "X2": 647, "X3": 838}),
+    "handwritten": (2000, 10, {"X1": 240, "X2": 76, "X3": 216, "X4": 47, "X5": 64, "X6": 6}),
 }
 
 
@@ -100,15 +100,15 @@ class Tables:
         return tables.splits(self.scaling, self.scaling_file, self.held_out)
 
     def expected(self) -> Outline | None:
-        """The published size of a few tables, by file name; None if views are chosen by name."""
+        """The published size of a few tables, by file name; None if views are chosen by other names."""
         if (known := _PUBLISHED.get(Path(self.path).stem)) is None:
             return None
-        examples, classes, widths = known
-        if not all(view.isdecimal() for view in self.views):
+        examples, classes, columns = known
+        if not all(view in columns or view.isdecimal() for view in self.views):
             return None
+        widths = list(columns.values())
         if self.views:
-            numbers = [str(number) for number in range(1, len(widths) + 1)]
-            widths = tuple(widths[row] for row in _chosen(self.views, numbers))
+            widths = [widths[row] for row in _chosen(self.views, list(columns))]
         rows = examples - examples // 5 if self.held_out else examples
         shapes = tuple((width - self.skip_last,) for width in widths)
         return Outline(rows, classes, ExampleSpec(shapes, given=True))
@@ -141,6 +141,7 @@ class RawTables:
         elif scaling_file:
             Path(scaling_file).parent.mkdir(parents=True, exist_ok=True)
             _files.write_whole(Path(scaling_file), json.dumps(fitted) + "\n")
+        self._warn_of_constants(present, fitted)
         views = [
             ((view - np.asarray(fitted[name]["shift"])) / np.asarray(fitted[name]["scale"])).astype(
                 np.float32
@@ -187,14 +188,6 @@ class RawTables:
                     f"{column} of example {self.ids[row]}; fill them in, or make the whole row NaN if the "
                     "example lacks this view"
                 )
-            constant = np.flatnonzero(np.ptp(view[here], axis=0) == 0)
-            if len(constant):
-                shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
-                warnings.warn(
-                    f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown}); "
-                    "scaling makes them 0",
-                    stacklevel=2,
-                )
         if not present.any(axis=1).all():
             lost = int(np.argmin(present.any(axis=1)))
             raise ValueError(f"example {self.ids[lost]} is in no view; remove it")
@@ -204,6 +197,21 @@ class RawTables:
             )
             raise ValueError(f"no example is in more than one view; the views must share ids, got {first}")
         return present
+
+    def _warn_of_constants(self, present: np.ndarray, fitted: dict[str, dict[str, Any]]) -> None:
+        """Warn of columns that are constant, and say whether the scaling makes them 0."""
+        for name, view, here in zip(self.names, self.views, present.T):
+            constant = np.flatnonzero(np.ptp(view[here], axis=0) == 0)
+            if not len(constant):
+                continue
+            shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
+            values, shift = view[here][0, constant], np.asarray(fitted[name]["shift"])[constant]
+            zero = shift.any() and np.allclose(values, shift)
+            warnings.warn(
+                f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown})"
+                + ("; scaling makes them 0" if zero else ""),
+                stacklevel=3,
+            )
 
     def _fit(
         self, kinds: Sequence[Scaling], present: np.ndarray, held_out: bool

@@ -79,7 +79,8 @@ class Sem:
     watch_epochs: int = 0
     """Epochs between records of the views' clusters, for the report's curves; 0: only when W is computed."""
     clusters: int = 0
-    """Number of K-means clusters; 0: the number of classes."""
+    """Number of K-means clusters of each view, for W; 0: the number of classes. The recorded clusters of all views
+    together are as many as the classes where there are labels."""
     hidden: tuple[int, ...] = (500, 500, 2000)
     """Widths of an encoder's hidden layers; the decoder has them in reverse."""
     features: int = 512
@@ -140,6 +141,7 @@ class _Parts:
 
     def __init__(self, options: Sem, spec: Specification, clusters: int) -> None:
         self.options, self.clusters, self.examples = options, clusters, spec.examples
+        self.together = spec.classes if spec.classes > 1 else clusters  # clusters of all views together
         self.k = len(spec.shapes)
         self.weighs = losses.takes(spec.objective).pair_weights
         self.pair = jax.jit(losses.unwrap(spec.objective)[1]["pair"]) if self.weighs else None
@@ -257,7 +259,7 @@ class _Parts:
         )
         labels = view_clusters(compared, self.clusters, there.T, k_means)
         joined = np.asarray(_concatenated(jnp.asarray(compared), jnp.asarray(there.T), fill=not of_hidden))
-        record = {"clusters": labels, "clusters_all": k_means(joined, min(self.clusters, len(joined)))[0]}
+        record = {"clusters": labels, "clusters_all": k_means(joined, min(self.together, len(joined)))[0]}
         record |= pair_measures(z, there.T, self.pair)
         if not weighted:
             return statistics, record

@@ -1,17 +1,64 @@
 """Vision transformers (Dosovitskiy 2021) under timm's parameter names."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
 from mvcl.models import _layers
 
+Positions = Literal["learned", "sincos"]
+ViTInit = Literal["trunc_normal", "xavier_uniform"]
+_Initializer = Callable[..., jax.Array]  # (key, shape, dtype)
+_ForSizes = Callable[[int, int], _Initializer]  # (inputs, outputs) of a linear map
+
 _small = nnx.initializers.truncated_normal(0.02)
+
+
+def _xavier_uniform(inputs: int, outputs: int) -> _Initializer:
+    """Uniform in ±sqrt(6 / (inputs + outputs)) (Glorot 2010), whatever the shape of the kernel."""
+    bound = math.sqrt(6 / (inputs + outputs))
+
+    def init(key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
+
+
+class _Initializers(NamedTuple):
+    token: _Initializer
+    patches: _ForSizes
+    linear: _ForSizes
+
+
+_INITIALIZERS = {
+    "trunc_normal": _Initializers(
+        token=_small,
+        patches=lambda *_: nnx.initializers.lecun_normal(),  # keeps the input's scale for every patch size
+        linear=lambda *_: _small,
+    ),
+    "xavier_uniform": _Initializers(nnx.initializers.normal(1e-6), _xavier_uniform, _xavier_uniform),
+}
+
+
+def _sincos(rows: int, columns: int, width: int) -> np.ndarray:
+    """Positions (1, 1 + rows·columns, width): 0 for the class token, then the patches row by row.
+
+    A quarter of the width each for sin(row·ω), cos(row·ω), sin(column·ω), cos(column·ω), where ω falls from 1 towards
+    1/10000 geometrically (Chen 2021, MoCo v3's code).
+    """
+    frequencies = 10_000.0 ** (-np.arange(width // 4) / (width // 4))
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    angles = [place[:, None] * frequencies for place in (row, column)]
+    patches = np.concatenate([f(angle) for angle in angles for f in (np.sin, np.cos)], axis=1)
+    return np.pad(patches, ((1, 0), (0, 0)))[None].astype(np.float32)
 
 
 class Frozen(nnx.Variable):
@@ -22,7 +69,15 @@ class _PatchEmbed(nnx.Module):
     """Cut images into square patches and map each linearly: (n, height, width, c) -> (n, tokens, width)."""
 
     def __init__(
-        self, channels: int, width: int, patch: int, frozen: bool, *, dtype: DTypeLike, rngs: nnx.Rngs
+        self,
+        channels: int,
+        width: int,
+        patch: int,
+        frozen: bool,
+        *,
+        init: _ForSizes,
+        dtype: DTypeLike,
+        rngs: nnx.Rngs,
     ):
         self.proj = nnx.Conv(
             channels,
@@ -31,7 +86,7 @@ class _PatchEmbed(nnx.Module):
             (patch, patch),
             padding="VALID",
             dtype=dtype,
-            kernel_init=nnx.initializers.lecun_normal(),  # keeps the input's scale for every patch size
+            kernel_init=init(channels * patch**2, width),
             rngs=rngs,
         )
         if frozen:
@@ -46,10 +101,10 @@ class _PatchEmbed(nnx.Module):
 class _Attention(nnx.Module):
     """Self-attention of all tokens; one matrix for queries, keys and values, in this order."""
 
-    def __init__(self, width: int, heads: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        linear = partial(nnx.Linear, dtype=dtype, kernel_init=_small, rngs=rngs)
+    def __init__(self, width: int, heads: int, *, init: _ForSizes, dtype: DTypeLike, rngs: nnx.Rngs):
+        linear = partial(nnx.Linear, dtype=dtype, kernel_init=init(width, width), rngs=rngs)
         self.heads = heads
-        self.qkv = linear(width, 3 * width)
+        self.qkv = linear(width, 3 * width)  # initialised as three maps
         self.proj = linear(width, width)
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -62,8 +117,8 @@ class _Attention(nnx.Module):
 class _Mlp(nnx.Module):
     """Linear, exact GELU, Linear, with four times the width between."""
 
-    def __init__(self, width: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        linear = partial(nnx.Linear, dtype=dtype, kernel_init=_small, rngs=rngs)
+    def __init__(self, width: int, *, init: _ForSizes, dtype: DTypeLike, rngs: nnx.Rngs):
+        linear = partial(nnx.Linear, dtype=dtype, kernel_init=init(width, 4 * width), rngs=rngs)
         self.fc1 = linear(width, 4 * width)
         self.fc2 = linear(4 * width, width)
 
@@ -74,11 +129,11 @@ class _Mlp(nnx.Module):
 class _Block(nnx.Module):
     """Pre-norm residual block: attention, then the MLP."""
 
-    def __init__(self, width: int, heads: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, width: int, heads: int, *, init: _ForSizes, dtype: DTypeLike, rngs: nnx.Rngs):
         self.norm1 = _layers.layer_norm(width, rngs=rngs)
-        self.attn = _Attention(width, heads, dtype=dtype, rngs=rngs)
+        self.attn = _Attention(width, heads, init=init, dtype=dtype, rngs=rngs)
         self.norm2 = _layers.layer_norm(width, rngs=rngs)
-        self.mlp = _Mlp(width, dtype=dtype, rngs=rngs)
+        self.mlp = _Mlp(width, init=init, dtype=dtype, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x + self.attn(self.norm1(x))
@@ -90,16 +145,30 @@ class ViTEncoder(nnx.Module):
 
     def __init__(self, config: "ViT", shape: tuple[int, int, int], *, dtype: DTypeLike, rngs: nnx.Rngs):
         height, width, channels = shape
-        tokens = (height // config.patch) * (width // config.patch)
+        rows, columns = height // config.patch, width // config.patch
+        init = _INITIALIZERS[config.init]
         self.dtype = dtype
         self.features = config.width
-        self.cls_token = nnx.Param(_small(rngs.params(), (1, 1, config.width), jnp.float32))
-        self.pos_embed = nnx.Param(_small(rngs.params(), (1, 1 + tokens, config.width), jnp.float32))
+        self.cls_token = nnx.Param(init.token(rngs.params(), (1, 1, config.width), jnp.float32))
+        if config.positions == "learned":
+            shape = (1, 1 + rows * columns, config.width)
+            self.pos_embed: nnx.Variable = nnx.Param(_small(rngs.params(), shape, jnp.float32))
+        else:
+            self.pos_embed = Frozen(jnp.asarray(_sincos(rows, columns, config.width)))
         self.patch_embed = _PatchEmbed(
-            channels, config.width, config.patch, config.frozen_patches, dtype=dtype, rngs=rngs
+            channels,
+            config.width,
+            config.patch,
+            config.frozen_patches,
+            init=init.patches,
+            dtype=dtype,
+            rngs=rngs,
         )
         self.blocks = nnx.List(
-            [_Block(config.width, config.heads, dtype=dtype, rngs=rngs) for _ in range(config.depth)]
+            [
+                _Block(config.width, config.heads, init=init.linear, dtype=dtype, rngs=rngs)
+                for _ in range(config.depth)
+            ]
         )
         self.norm = _layers.layer_norm(config.width, rngs=rngs)
 
@@ -115,10 +184,10 @@ class ViTEncoder(nnx.Module):
 
 @dataclass(frozen=True)
 class ViT:
-    """Vision transformer with a class token and learned positions (Dosovitskiy 2021), as in timm.
+    """Vision transformer with a class token (Dosovitskiy 2021), as in timm.
 
-    Without classifier, on 224x224x3 with patches of 16: 21,665,664 parameters at width 384, depth 12
-    (ViT-S), 85,798,656 at width 768, depth 12 (ViT-B).
+    Without classifier, on 224x224x3 with patches of 16 and learned positions: 21,665,664 parameters at width 384,
+    depth 12 (ViT-S), 85,798,656 at width 768, depth 12 (ViT-B).
     """
 
     patch: int = 16
@@ -131,13 +200,21 @@ class ViT:
     """Attention heads; must divide the width."""
     frozen_patches: bool = False
     """Keep the patch projection at its initial value, for stability (Chen 2021, Section 4.2)."""
+    positions: Positions = "learned"
+    """learned: a parameter for each token; sincos: fixed sines and cosines of a patch's row and column, 0 for the class
+    token, as in MoCo v3 (Chen 2021); it needs a width that 4 divides."""
+    init: ViTInit = "trunc_normal"
+    """Initial weights: trunc_normal(0.02) with LeCun normal patches, as in timm; xavier_uniform as in MoCo v3's code,
+    with queries, keys, values and patches as linear maps of their own, and a class token of deviation 1e-6."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ViTEncoder:
         """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
 
-        Parameters are float32. Raises ValueError if the patches do not tile the image or the heads do not divide the
-        width.
+        Parameters are float32. Raises ValueError if the patches do not tile the image, the heads do not divide the
+        width, or sincos positions meet a width that 4 does not divide.
         """
+        _layers.check_choice("positions", self.positions, get_args(Positions))
+        _layers.check_choice("init", self.init, get_args(ViTInit))
         for name in ("patch", "width", "depth", "heads"):
             _layers.check_positive(name, getattr(self, name))
         height, width, channels = _layers.image_shape(input_shape, "ViT")
@@ -147,4 +224,6 @@ class ViT:
             )
         if self.width % self.heads:
             raise ValueError(f"heads must divide width; got {self.heads} heads for width {self.width}")
+        if self.positions == "sincos" and self.width % 4:
+            raise ValueError(f"width must be a multiple of 4 with positions sincos; got {self.width}")
         return ViTEncoder(self, (height, width, channels), dtype=dtype, rngs=rngs)

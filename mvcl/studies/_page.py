@@ -37,21 +37,22 @@ def _head(found: dict[str, Any], figure: str) -> str:
     c = found["config"]
     widths = "-".join(str(width) for width in (1, *c["encoder"]["widths"]))
     every = found["runs"] + found["of_batch"]
+    tested = c["evaluation_batches"] * c["instances"]
     missing = _missing(found)
-    absent = f" Not trained: {', '.join(missing)}." if missing else ""
+    absent = f"\n\nNot trained: {'; '.join(missing)}." if missing else ""
     return f"""# The Gaussian study (Shidani 2024, Section 3.1, Figure 2)
 
-    mvcl train configs/shidani/gaussian.py --workdir runs/gaussian
+    mvcl train configs/shidani/gaussian.py --seeds {c["seeds"]} --workdir runs/gaussian
 
-writes this page, its figure and gaussian.json, and the folders of its {len(every)} runs of `mvcl.training`. The numbers
-here are of {c["seeds"]} seeds. Training took {sum(run["seconds"] for run in every) / 60:.1f} minutes in all.{absent}
+writes this page, its figure and gaussian.json, and the folders of its {len(every)} runs of `mvcl.training`. Training
+took {sum(run["seconds"] for run in every) / 60:.1f} minutes in all.{absent}
 
 Each instance has M views x = c + noise, c ~ N(0, {c["signal"]:g}²), noise ~ N(0, {c["noise"]:g}²),
 K = {c["instances"]} instances per batch. An MLP {widths} with {c["encoder"]["activation"].upper()} embeds each view;
 unit vectors, temperature {c["temperature"]:g}. AdamW at {c["learning_rate"]:g}, weight decay {c["weight_decay"]:g},
 {c["epochs"]} epochs of {c["steps_per_epoch"]} new batches, {c["seeds"]} seeds, whose networks are trained in one run.
-Every number is the library's loss or bound on {c["evaluation_batches"]} new batches per seed: mean ± standard deviation
-over seeds, in nats.
+Every number is the library's loss or bound on {tested} new instances per seed, in batches as in training:
+mean ± standard deviation over seeds, in nats.
 
 ![Information and bounds, gap, truth by bound and loss against the number of views]({figure})
 
@@ -91,8 +92,8 @@ def _figure_2(found: dict[str, Any]) -> str:
     return f"""## Where this contradicts the paper
 
 The paper's Figure 2 and Section 3.1: the gap of geometric, arithmetic and sufficient statistics falls with M, that of
-Multi-Crop rises, and geometric has the smallest. Here the gap of geometric rises as Multi-Crop's does, and geometric
-has the largest of the three. The printed losses cannot give the printed order:
+Multi-Crop rises, and geometric has the smallest. {_order(found)}
+The printed losses cannot give the printed order:
 
 - For any fixed network the arithmetic bound is at least the geometric one, because log mean ℓ >= mean log ℓ. So a
   geometric bound above the arithmetic one can only come from better trained networks, not from the bound.
@@ -107,6 +108,17 @@ its temperature are not published. Algorithm 1's "arithmetic" is +logsumexp of t
 mean of the likelihoods (`poly_view` with aggregation "harmonic"), which is below the geometric one. And it subtracts
 log(k), k the instances, where the mean over the other views is log(M - 1).
 """
+
+
+def _order(found: dict[str, Any]) -> str:
+    """The gaps at the largest M of each objective, in order, as a sentence."""
+    last = {run["objective"]: run for run in found["runs"]}
+    gaps = sorted(
+        (run["gap"][0], _gaussian.OBJECTIVES[name].label, run["views"]) for name, run in last.items()
+    )
+    return (
+        f"Here, from the smallest gap: {', '.join(f'{label} {gap:.4f} (M = {m})' for gap, label, m in gaps)}."
+    )
 
 
 def _holding(found: dict[str, Any]) -> str:
@@ -178,7 +190,7 @@ def _multiplicity(found: dict[str, Any]) -> str:
         for rule, m in {**predicted, "ours": ours}.items():
             if min(candidates, key=lambda candidate: abs(candidate - m)) == valid:
                 right[rule].append(objective.label)
-    finds = "; ".join(f"{rule} for {', '.join(labels) or 'none'}" for rule, labels in right.items())
+    finds = "\n".join(f"- {rule}: {', '.join(labels) or 'none'}" for rule, labels in right.items())
     return "\n".join(
         [
             f"""## The best M at fixed B = M K = {b}
@@ -197,27 +209,30 @@ The M with the largest measured bound, beside what is predicted: Eqs. 154 and 15
 | --- | ---: | ---: | ---: | ---: | ---: |""",
             *best,
             f"""
-Rounded to the nearest M that was trained, the best M of the bound that holds is found by: {finds}. With few instances
-the printed bound rises above the information, so its largest value says nothing about it. At a loss of a few nats
-p = e^-loss is small, and Eqs. 154 and 155 are about sqrt(2 B) and 1 + sqrt(B), whatever the data.
+The rules, rounded to the nearest M that was trained, find the best M of the bound that holds of these objectives:
+
+{finds}
+
+With few instances the printed bound rises above the information, so its largest value says nothing about it. At a loss
+of a few nats p = e^-loss is small, and Eqs. 154 and 155 are about sqrt(2 B) and 1 + sqrt(B), whatever the data.
 """,
         ]
     )
 
 
 def _variance(found: dict[str, Any]) -> str:
-    rows = [
-        f"| {row['views']} | {row['measured']:.3f} | {row['printed']:.3f} |"
-        for row in found["multi_crop_variance"]
-    ]
+    measured = found["multi_crop_variance"]
+    rows = [f"| {row['views']} | {row['measured']:.3f} | {row['printed']:.3f} |" for row in measured]
+    above = [str(row["views"]) for row in measured if row["measured"] > row["printed"]]
+    less = f"less than the factor says at M = {', '.join(above)}" if above else "as much as the factor says"
     return "\n".join(
         [
-            """## Proposition 2.2, measured
+            f"""## Proposition 2.2, measured
 
 Variance of Multi-Crop's loss over batches by that of one pair of views (32 instances, the embedding (cos x, sin x),
-temperature 0.5), and Eq. 3's factor. More views do lower the variance, less than the factor says: its proof counts a
-third of the pairs of pairs that share a view, and gives pairs without a common view no covariance, although they share
-their instances.
+temperature 0.5), and Eq. 3's factor. More views lower the variance {less}. The factor's proof counts a third of the
+pairs of pairs that share a view, and gives pairs without a common view no covariance, although they share their
+instances.
 
 | M | measured | Eq. 3: 2 (2M - 1) / (3 M (M - 1)) |
 | ---: | ---: | ---: |""",

@@ -25,5 +25,12 @@ def test_writing_keeps_what_is_written_by_hand(tmp_path):
     assert json.loads((tmp_path / "reproduction.json").read_text()) == rows[:4]
 
 
+def test_new_rows_of_moco_are_not_called_old():
+    rows = json.loads((DOCS / "reproduction.json").read_text())
+    assert reproduce.EARLIER_MOCO in reproduce.page(rows, 10_000, 2_000, 5.0)
+    new = [*rows, {"line": "moco_v2", "seed": 0, "k": 2, "k-NN": 0.4, "linear": 0.4}]
+    assert reproduce.EARLIER_MOCO not in reproduce.page(new, 10_000, 2_000, 5.0)
+
+
 def test_published_numbers_name_rows():
     assert set(reproduce.PUBLISHED) <= set(reproduce.LINES)

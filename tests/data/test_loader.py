@@ -36,6 +36,7 @@ def test_the_last_batch_has_the_examples_that_are_left(split):
         part = steps[6 * epoch : 6 * epoch + 6]
         assert set(np.concatenate([b["index"] for b in part]).tolist()) == set(range(103))
         assert {int(e) for b in part for e in b["epoch"]} == {epoch}
+    assert not np.array_equal(steps[0]["index"], steps[6]["index"])
     later = take(data.batches(split, batch_size=20, seed=3, last_batch=True, first_step=5), 2)
     for a, b in zip(steps[5:7], later):
         np.testing.assert_array_equal(a["index"], b["index"])

@@ -290,6 +290,16 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
     np.testing.assert_array_equal(watched["weights"], statistics["weights"])
 
 
+@pytest.mark.parametrize(("classes", "together"), [(2, 2), (1, 4)])
+def test_clusters_of_all_views_are_as_many_as_the_classes(rng, classes, together):
+    four = dataclasses.replace(SMALL, clusters=4)
+    learner = four.build(dataclasses.replace(specification(objective()), classes=classes))
+    params, statistics = started(learner)
+    _, record = learner.refresh.compute(params, statistics, two_groups(rng), None, 10, 5)
+    assert [len(np.unique(found)) for found in record["clusters"]] == [4, 4, 4]
+    assert len(np.unique(record["clusters_all"])) == together
+
+
 def test_weights_are_larger_for_views_that_agree(rng):
     views = two_groups(rng)
     learner = build()

@@ -75,6 +75,7 @@ def abstract(config, shape):
         (ResNet(depth=34), (224, 224, 3), 21_797_672 - 513_000),
         (ResNet(depth=101), (224, 224, 3), 44_549_160 - 2_049_000),
         (ViT(width=192, heads=3), (224, 224, 3), 5_524_416),
+        (ViT(positions="sincos"), (224, 224, 3), 21_665_664 - 197 * 384),
         (ENCODERS["resnet18_cifar"](), (32, 32, 3), 11_176_512 - (49 - 9) * 3 * 64),
         (ENCODERS["resnet50_cifar"](), (32, 32, 3), 23_508_032 - (49 - 9) * 3 * 64),
         (ENCODERS["convnet"](), (8, 8, 1), 9 * (32 + 32 * 64 + 64 * 128) + 2 * (32 + 64 + 128)),
@@ -299,6 +300,41 @@ def test_initial_scales():
     assert 0.038 < float(jnp.abs(vit.blocks[0].mlp.fc1.kernel[...]).max()) <= 0.04
 
 
+def test_fixed_positions_are_sines_and_cosines_of_row_and_column():
+    vit = ViT(patch=4, width=16, depth=1, heads=2, positions="sincos").build(
+        (12, 8, 1), dtype=jnp.float32, rngs=nnx.Rngs(0)
+    )
+    expected = [np.zeros(16)]
+    for row, column in np.ndindex(3, 2):
+        angles = [[place / 10_000 ** (d / 4) for d in range(4)] for place in (row, column)]
+        expected.append(np.concatenate([f(angle) for angle in angles for f in (np.sin, np.cos)]))
+    np.testing.assert_allclose(vit.pos_embed[...][0], expected, atol=1e-6)
+    assert "pos_embed" not in nnx.state(vit, nnx.Param)
+    assert "pos_embed" in nnx.state(
+        ViT(patch=4, width=16, depth=1, heads=2).build((12, 8, 1), dtype=jnp.float32, rngs=nnx.Rngs(0)),
+        nnx.Param,
+    )
+
+
+def test_xavier_uniform_of_a_vit():
+    """MoCo v3: ±sqrt(6 / (inputs + outputs)), with queries, keys and values as three maps."""
+    vit = ViT(patch=8, width=64, depth=1, heads=2, init="xavier_uniform").build(
+        (8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0)
+    )
+    block = vit.blocks[0]
+    for kernel, inputs, outputs in [
+        (block.attn.qkv.kernel, 64, 64),
+        (block.attn.proj.kernel, 64, 64),
+        (block.mlp.fc1.kernel, 64, 256),
+        (block.mlp.fc2.kernel, 256, 64),
+        (vit.patch_embed.proj.kernel, 3 * 8 * 8, 64),
+    ]:
+        bound = np.sqrt(6 / (inputs + outputs))
+        assert 0.99 * bound < np.abs(kernel[...]).max() <= bound
+        np.testing.assert_allclose(np.std(kernel[...]), bound / np.sqrt(3), rtol=0.03)
+    assert 0 < np.abs(vit.cls_token[...]).max() < 1e-5
+
+
 def test_kaiming_uniform():
     """torch.nn.init.kaiming_uniform_ with its default of ReLU's gain: uniform to +-sqrt(6 / fan in)."""
     built = ResNet(18, width=64, initial="kaiming_uniform").build(
@@ -325,6 +361,13 @@ def test_kaiming_uniform():
         (ViT(patch=3), (32, 32, 3), r"patch must divide .* got patch 3 for 32x32"),
         (ViT(patch=4, width=30, heads=4), (8, 8, 1), r"heads must divide width; got 4 heads for width 30"),
         (ViT(depth=0), (32, 32, 3), r"depth must be an integer of at least 1; got 0"),
+        (ViT(positions="rotary"), (32, 32, 3), r"positions must be one of learned, sincos; got 'rotary'"),
+        (ViT(init="lecun"), (32, 32, 3), r"init must be one of trunc_normal, xavier_uniform; got 'lecun'"),
+        (
+            ViT(patch=4, width=30, heads=3, positions="sincos"),
+            (8, 8, 1),
+            r"width must be a multiple of 4 with positions sincos; got 30",
+        ),
         (MLP(norm="group"), (8,), r"norm must be one of none, batch; got 'group'"),
         (MLP((8, -1)), (8,), r"widths must be an integer of at least 1; got -1"),
         (MLP(), (), r"input_shape of MLP must have at least one entry; got \(\)"),

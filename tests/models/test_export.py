@@ -243,8 +243,9 @@ def test_resnet_equals_torchvision(depth, stem, size, train, tmp_path, rng):
         same(ours, theirs)
 
 
-def test_vit_equals_timm(tmp_path, rng):
-    config = ViT(patch=4, width=24, depth=3, heads=3)
+@pytest.mark.parametrize("positions", ["learned", "sincos"])
+def test_vit_equals_timm(positions, tmp_path, rng):
+    config = ViT(patch=4, width=24, depth=3, heads=3, positions=positions)
     module = config.build((12, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
     randomise(module, rng)
     x = rng.normal(size=(3, 12, 8, 3)).astype(np.float32)
@@ -292,6 +293,7 @@ ROUND_TRIPS = [
     (ResNet(stem="cifar", width=8), (8, 8, 3)),
     (ResNet(stem="cifar", norm="group", width=8), (8, 8, 3)),
     (ViT(patch=4, width=24, depth=2, heads=3), (8, 8, 1)),
+    (ViT(patch=4, width=24, depth=2, heads=3, positions="sincos"), (8, 8, 1)),
     (ConvNet((4, 8)), (8, 8, 1)),
     (MLP((8, 4), norm="batch"), (5,)),
 ]

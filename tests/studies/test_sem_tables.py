@@ -105,6 +105,28 @@ def test_rows_change_what_their_names_say():
     )
 
 
+def test_rows_are_chosen_by_their_whole_names():
+    tables = [TABLE, dataclasses.replace(TABLE, rows=sem.DIGIT_ROWS)]
+    assert sem.named(["SEM, PSCL, CMI", "SEM as released"], tables) == ["SEM, PSCL, CMI", "SEM as released"]
+    assert sem.named([], tables) == list(NAMED)
+    with pytest.raises(ValueError, match=r"there is no row 'SEM'; there are 'SEM, InfoNCE, CMI', 'InfoNCE w"):
+        sem.named(["SEM"], tables)
+
+
+def test_each_option_of_the_released_training_has_a_row():
+    recipe = training.load(f"{sem.RECIPES}:handwritten")
+    released = dataclasses.replace(recipe.method, as_released=True)._resolved()
+    parts = {
+        field.name: getattr(released, field.name)
+        for field in dataclasses.fields(released)
+        if getattr(released, field.name) != getattr(recipe.method, field.name)
+    }
+    assert parts.pop("as_released")
+    assert len(parts) == 4
+    for name, value in parts.items():
+        assert {name: value} in [row.method for row in sem.ROWS]
+
+
 def test_a_table_has_the_name_the_schedule_and_the_runs_of_its_own_data(tmp_path):
     first, second = tmp_path / "a" / "T.npz", tmp_path / "b" / "T.npz"
     for i, file in enumerate((first, second)):

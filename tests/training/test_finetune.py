@@ -27,7 +27,9 @@ def config(pretrained):
     recipe = training.finetune_config(pretrained)
     return dataclasses.replace(
         recipe,
-        views=Views(k=2, policy=augment.evaluation(image_size=8, center_fraction=1.0)),
+        views=Views(
+            k=2, policy=augment.evaluation(image_size=8, center_fraction=1.0, mean=(0.0,), std=(1.0,))
+        ),
         method=methods.Supervised(zero_head=True),
         optimizer=Sgd(learning_rate=0.1, momentum=0.0),
         train=dataclasses.replace(recipe.train, batch_size=32, epochs=100.0, steps=6, log_every=2),
