@@ -18,17 +18,21 @@ Tables II and III have k in {2, 3, 4}; the ablations of Section V-C, k = 2 to 8,
     --views.strategy fixed --views.reference-views 1 --views.k 8  Fig. 4 (bottom): 256 views, 32 examples of 8
     --objective.energy-weight 0.25                                k = 4 views with the energy of Eq. 15
 
-    mvcl embed runs/cifar10 --output head --views 4 --out views.npz   # Fig. 3b-d: rank, uniformity, alignment
+    mvcl embed runs/cifar10-8 --output head --views 8 --out views-8.npz   # Fig. 3b-d: rank, uniformity, alignment
+
+The runs of Fig. 3b-d are those of Fig. 3a, here --workdir runs/cifar10-8 at k = 8.
 
 The fixed budget rounds n down: 128, 85, 64, 51, 42, 36, 32 examples for k = 2 to 8, and to a multiple of the number of
-devices. The learning rate, n / 256 in appendix E, is then scaled by this n (0.25 at k = 4); the authors' code scales
-none (1.0): --optimizer.reference-batch None.
+devices. 256 views are the paper's example; Section V-C has batch 128 for all ablations, so Fig. 4 (bottom) may have 128
+views: add --train.batch-size 128. The learning rate, n / 256 in appendix E, is then scaled by this n (0.25 at k = 4 of
+256 views); the authors' code scales none (1.0): --optimizer.reference-batch None.
 
 From the paper (appendix E): network, epochs, SGD, cosine decay, learning rate, batch, temperature, the list of
 augmentations, and for the linear layer 200 epochs of SGD at 0.1 (Section V-A1 says 100 epochs). From the authors'
 code: warm-up of 1 %, weight decay, strength of the jitter, views in [0, 1], and for the linear layer batch 1024,
-linear decay, weight decay, crops of images padded by 4 pixels. Ours: CIFAR-100 has the CIFAR stem, as the accuracies
-of Table II suggest (not verified); the authors' code has it for CIFAR-10 only: --encoder.stem imagenet.
+linear decay, weight decay, crops of images padded by 4 pixels. Ours: initial weights of the stem and the head; and
+CIFAR-100 has the CIFAR stem, as the accuracies of Table II suggest (not verified), which the authors' code has for
+CIFAR-10 only: --encoder.stem imagenet.
 
 Hardware: one GPU; a step holds 8.1 GB of temporaries in float32 (docs/recipes.md).
 Cost: 118 PFLOP for each of the two; not timed here.

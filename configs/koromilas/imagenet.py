@@ -23,10 +23,14 @@ augmentations, and epochs and learning rates of the linear layer (200 at 0.5; 10
 both). From the authors' code: warm-up of 10 %, weight decay, strength of the jitter, the blur's sigma, views in [0, 1],
 and batch, decay, weight decay and crops of the linear layer. Where the paper contradicts itself, on ImageNet-1K's
 optimiser, this follows appendix E, LARS, whose numbers are those of the code it builds on
-(github.com/AndrewAtanov/simclr-pytorch: batch 512, learning rate 0.6); Section V and the authors' code have SGD
-(add --optimizer.warmup-share 0.1):
+(github.com/AndrewAtanov/simclr-pytorch: batch 512, learning rate 0.6). Section V and the authors' code have SGD, which
+the code trains at batch 256 for 200 epochs (--train.batch-size 256 --train.epochs 200):
 
     optimizer:sgd --optimizer.learning-rate 0.3 --optimizer.reference-batch 256 --optimizer.weight-decay 1e-6
+        --optimizer.warmup-share 0.1
+
+Appendix F says that MV-InfoNCE and MV-CL1 have the same negatives. In the paper's formulas they do, in the authors'
+code they do not; without --objective.negatives all, mv_infonce is the formula, and Table VI's comparison is controlled.
 
 The authors' code trains ImageNet-100 for 101,562 steps of 256, which are 200 epochs of 130,000 images; the bundled list
 (Tian et al. 2020) has 126,689, so theirs is another subset of 100 classes. --data.classes takes the file of another.

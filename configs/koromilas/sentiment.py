@@ -25,7 +25,7 @@ standardised features, width, heads, dropout, batch, temperature, weight decay, 
 learning rates is the default, and that "validation MAE" chooses it; batch, learning rates, decay and weight decay of
 the linear layer; that the row Supervised has the settings of the others. The authors' code has no sentiment part. The
 paper's accuracy is one of "accuracy positive" (MERBench's) and "accuracy above zero" (MMSA's for CH-SIMS); it does not
-say which.
+say which. Without --objective.negatives all, MV-InfoNCE has the negatives of MV-CL1, as appendix F says.
 
 Hardware: one GPU; see the variants.
 Ours: not run.

@@ -209,13 +209,16 @@ class Domains(Evaluation):
         return self.linear is not None and self.linear.augment
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` if a split is missing."""
+        """Raise `ValueError` if a split is missing, or the probe's batch does not divide over the processes."""
         self.splits(tuple(splits))
         if self.linear is not None and (len(self._targets(splits)) != 1 or "seen" not in splits):
             raise ValueError(
                 "evaluation.linear needs a held-out domain (--data.held-out) and the split `seen`, got the test "
                 f"domains {', '.join(self._targets(splits))} and the splits {', '.join(splits)}"
             )
+        if self.linear is not None:
+            for name in ("seen", *(f"{source}/train" for source in self._sources(splits))):
+                self.linear.check_processes(len(splits[name]))
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies of all-to-one and one-to-one, and each."""

@@ -76,8 +76,8 @@ class Evaluation:
     scored: ClassVar[bool] = False
     """Whether `score` may return a number."""
     features: Literal["encoder", "head", "views"] = "encoder"
-    """Output to evaluate: the encoder's (of given views, their mean), the projection head's, or the encoder's of each
-    given view, side by side."""
+    """Output to evaluate: the encoder's (of given views, their mean; where each view has an encoder of its own, all
+    outputs concatenated), the projection head's, or the encoder's of each given view, side by side."""
     batch_size: int = 512
     """Examples encoded at once, over all devices."""
     seed: int = 0
@@ -153,6 +153,8 @@ class Classification(Evaluation):
                 "evaluation.linear.augment crops and flips images, so the examples must be one image each, got "
                 f"{what}; use augment=False (--evaluation.linear.augment False)"
             )
+        if self.linear is not None:
+            self.linear.check_processes(len(splits[train]))
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """The names of the two splits."""

@@ -22,7 +22,8 @@ class MaeProbe:
     side.
 
     Koromilas 2025, appendix E: 100 epochs, AdamW, three layers whose measures are averaged. The paper's three learning
-    rates are those of pre-training. It gives no learning rate, batch size or weight decay of the layer.
+    rates are those of pre-training. It gives no learning rate, batch size or weight decay of the layer. The layers of a
+    run are independent; runs with the same evaluation.seed have the same initial weights and orders of the rows.
     """
 
     learning_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
@@ -32,7 +33,7 @@ class MaeProbe:
     epochs: int = 100
     """Passes over the training rows."""
     batch_size: int = 256
-    """Rows per step; at most all."""
+    """Rows per step; at most all. The last step of an epoch has the rows that are left."""
     weight_decay: float = 0.01
     """Decoupled weight decay of AdamW."""
     decay: Literal["cosine", "constant"] = "cosine"
@@ -115,7 +116,7 @@ def _layers(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(rates, layers, d) weights and (rates, layers) biases."""
     size = min(probe.batch_size, len(x))
-    shape = (probe.epochs, len(x) // size, size, probe.weight_decay, probe.decay)
+    shape = (probe.epochs, -(-len(x) // size), size, probe.weight_decay, probe.decay)
     keys = jax.random.split(jax.random.key(seed), probe.layers)
     rows, targets = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
     # A layer's order is the same for all rates, so that its batches are gathered once.
@@ -135,9 +136,12 @@ def _trained(
     )
     rule = optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(weight_decay))
 
-    def loss(layer: tuple[jax.Array, jax.Array], rows: jax.Array) -> jax.Array:
+    # The last batch of an epoch may be smaller; it is filled up with rows that do not count.
+    counts = (jnp.arange(steps * size) < len(x)).reshape(steps, size)
+
+    def loss(layer: tuple[jax.Array, jax.Array], rows: jax.Array, count: jax.Array) -> jax.Array:
         weights, bias = layer
-        return jnp.mean(jnp.abs(x[rows] @ weights + bias - y[rows]))
+        return jnp.mean(jnp.abs(x[rows] @ weights + bias - y[rows]), where=count)
 
     def of_key(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         start, order = jax.random.split(key)
@@ -145,20 +149,21 @@ def _trained(
         drawn = jax.random.uniform(start, (x.shape[1] + 1,), minval=-bound, maxval=bound)
         first = (drawn[:-1], drawn[-1])
 
-        def step(state: tuple, place: tuple[jax.Array, jax.Array]) -> tuple[tuple, None]:
+        def step(state: tuple, place: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[tuple, None]:
             layers, moments = state
-            rows, number = place
+            rows, count, number = place
 
             def update(layer: tuple, moment: tuple, rate: jax.Array) -> tuple:
-                change, moment = rule.update(jax.grad(loss)(layer, rows), moment, layer)
+                change, moment = rule.update(jax.grad(loss)(layer, rows, count), moment, layer)
                 scaled = jax.tree.map(lambda u: -rate * schedule(number) * u, change)
                 return optax.apply_updates(layer, scaled), moment
 
             return jax.vmap(update)(layers, moments, rates), None
 
         def epoch(state: tuple, number: jax.Array) -> tuple[tuple, None]:
-            drawn = jax.random.permutation(jax.random.fold_in(order, number), len(x))[: steps * size]
-            return jax.lax.scan(step, state, (drawn.reshape(steps, size), number * steps + jnp.arange(steps)))
+            drawn = jax.random.permutation(jax.random.fold_in(order, number), len(x))
+            rows = jnp.resize(drawn, (steps, size))
+            return jax.lax.scan(step, state, (rows, counts, number * steps + jnp.arange(steps)))
 
         layers = jax.tree.map(lambda a: jnp.broadcast_to(a[None], (len(rates), *a.shape)), first)
         state = (layers, jax.vmap(rule.init)(layers))

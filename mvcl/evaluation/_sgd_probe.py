@@ -93,6 +93,17 @@ class LinearProbe:
         size = min(self.batch_size, rows)
         return size, rows // size
 
+    def check_processes(self, rows: int) -> None:
+        """Raise `ValueError` if the processes cannot share the encoding of a step's rows, of a training split of `rows`
+        rows, under augmentation."""
+        (size, _), processes = self.steps(rows), jax.process_count()
+        if self.augment and size % processes:
+            of_all = "" if size == self.batch_size else f", of which the split has {rows} rows"
+            raise ValueError(
+                f"evaluation.linear.batch_size must be a multiple of {processes} processes, got "
+                f"{self.batch_size}{of_all}"
+            )
+
     def factors(self, first: int, count: int, rows: int) -> np.ndarray:
         """(count,) multiples of the learning rates from step `first` on, for a training split of this many rows."""
         size, per_epoch = self.steps(rows)

@@ -74,8 +74,8 @@ def mv_cl2(
         s(u, v) = <u, v> / temperature
 
     over instances i, j and views l, l'. Koromilas 2025 (arXiv 2507.06979), Eq. 20, with the factor 1/(kn) of
-    Eq. 9, which defines it. The released code sums the energy over l instead: `energy="sum"`, with which the
-    published numbers were made.
+    Eq. 9, which defines it. The released code sums the energy over l instead: `energy="sum"`, which at k = 2 has the
+    gradient of MV-DHEL, as the equal numbers of Table VI suggest.
 
     Cost: k n² d multiply-adds in the forward pass.
 

@@ -29,8 +29,8 @@ def mv_infonce(
         s(u, v) = <u, v> / temperature
 
     over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eqs. 11 and 17.
-    The released code sums over every (m, j) != (l, i), the same view's other instances too:
-    `negatives="all"`, with which the published numbers were made.
+    The released code sums over every (m, j) != (l, i), the same view's other instances too: `negatives="all"`. With
+    which of the two the published numbers were made is not known.
 
     Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
 

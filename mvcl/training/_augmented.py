@@ -44,10 +44,6 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
     def batches(
         split: str, *, batch_size: int, steps: int, seed: int, crop_padding: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        if batch_size % jax.process_count():
-            raise ValueError(
-                f"evaluation.linear.batch_size must be a multiple of {jax.process_count()} processes, got {batch_size}"
-            )
         whole, used = run.splits[split], policy(run.config, crop_padding)
 
         def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:

@@ -17,12 +17,21 @@ def finetune_config(
     Shidani 2024, Table 2, the recipe of its transfer results (Table 3): SGD with momentum 0.9, learning rate 1e-3 x
     batch / 256, cosine after 5 epochs of warm-up, no weight decay, float32, RandAugment 9/0.5, mixup 0.8, CutMix 1.0,
     random erasing 0.25, 2 repeated augmentations, and a linear layer that starts at zero weights and the bias
-    log(1 / classes). Where the table lists several values, these are learning rate 1e-3 of {1e-4, 1e-3, 1e-3}, batch
-    1024 of {384, 1024} and 300 epochs of {300, 1000, 2000, 4000}; the text has 4000 for Aircraft and 1e-4 for
-    Caltech-101, and says of no other set which is whose. The table prints "prob." for 0.8 and 1.0, which in DeiT's
-    code, whose names it has (Touvron et al. 2021, Table 9), are alphas of Beta distributions, as here; and 9/0.5 is on
-    timm's scale of 10. k is the number of repeated augmentations: a batch has train.batch_size images and k views of
-    each, 1024 in all.
+    log(1 / classes).
+
+    Where the table lists several values, these are learning rate 1e-3 of {1e-4, 1e-3, 1e-3}, batch 1024 of {384, 1024}
+    and 300 epochs of {300, 1000, 2000, 4000}. The text has 4000 epochs for Aircraft and 1e-4 for Caltech-101; of other
+    sets it does not say which values they have. The table has the names of DeiT (Touvron et al. 2021, Table 9). It
+    prints "prob." for 0.8 and 1.0; in DeiT's code these are alphas of Beta distributions, as here.
+
+    k is the number of repeated augmentations: a batch has train.batch_size images and k views of each, 1024 in all. An
+    epoch shows each of the N images k times, in N / 512 steps. In DeiT's code (RASampler, with 3 repeats) an epoch has
+    N views, so N / 1024 steps here: its 300 epochs are 150 of ours. The paper does not say which epoch it means.
+
+    RandAugment's 9/0.5 is on timm's scale of 10, which is 27 and 1.5 on torchvision's scale of 30, here. The ranges are
+    as timm's, in its increasing form, which DeiT has. But timm applies each drawn operation with probability 1/2, here
+    always; it has Invert and SolarizeAdd, here there is the identity; at 9 it posterises to 1 bit, here to 4; and it
+    interpolates moved pixels and fills borders with the mean colour, here nearest pixels and black.
 
     Args:
       run: folder of the run whose encoder is fine-tuned.

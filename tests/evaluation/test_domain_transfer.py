@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -66,7 +67,7 @@ def test_merged_runs_give_the_matrix(rng, tmp_path):
         evaluation.merged([runs[0], runs[0]])
 
 
-def test_probes_by_sgd_with_and_without_augmentation(rng):
+def test_probes_by_sgd_with_and_without_augmentation(rng, monkeypatch):
     splits = data.Synthetic(domains=("a", "b", "c"), classes=3, examples=90).open()
     features = {}
     for name in evaluation.Domains().splits(tuple(splits)):
@@ -98,6 +99,11 @@ def test_probes_by_sgd_with_and_without_augmentation(rng):
     whole = {name: split for name, split in splits.items() if name != "seen"}
     with pytest.raises(ValueError, match="needs a held-out domain"):
         plain.check(whole)
+    fresh.check(splits)
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    plain.check(splits)
+    with pytest.raises(ValueError, match=r"linear\.batch_size must be a multiple of 4 processes, got 30$"):
+        fresh.check(splits)
 
 
 def test_rest_is_the_probe_on_all_other_domains(rng):

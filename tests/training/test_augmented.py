@@ -81,6 +81,14 @@ def test_views_that_are_given_are_refused_before_training():
         training.prepare(small)
 
 
+def test_a_batch_that_the_processes_cannot_share_is_refused_before_training(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    with pytest.raises(ValueError, match=r"linear\.batch_size must be a multiple of 3 processes, got 16$"):
+        training.prepare(config(mesh=Mesh(data=8)))
+    with pytest.raises(ValueError, match=r"got 16, of which the split has 8 rows"):
+        training.prepare(config(data=data.Synthetic(image_size=8, examples=8), mesh=Mesh(data=8)))
+
+
 @pytest.mark.parametrize("sizes", ["one", "different"])
 def test_random_views_of_a_split(sizes):
     source = data.Synthetic(image_size=8, examples=24, sizes=sizes)
