@@ -1,10 +1,12 @@
 """What every recipe costs: the true-size step of each config under configs/AUTHOR, compiled on this machine.
 
 python -m benchmarks.recipes --write docs/recipes.md
+python -m benchmarks.recipes --write docs/recipes.md --only configs/jeon    # keep the other rows of that file
 """
 
 import argparse
 import ast
+import re
 import sys
 import time
 from pathlib import Path
@@ -72,27 +74,39 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--write", type=Path, help="file for the table")
+    parser.add_argument(
+        "--only", default="", help="recipes that begin so; the other rows are read from --write"
+    )
     options = parser.parse_args()
     training.compilation_cache()
-    recipes, rows = sources(), []
+    recipes = sources()
+    old = options.write.read_text() if options.only and options.write is not None else ""
+    rows = {name: line for name, line in written(old).items() if name in recipes}
+    chosen = [recipe for recipe in recipes if recipe.startswith(options.only)]
     started = time.monotonic()
-    for i, recipe in enumerate(recipes):
+    for i, recipe in enumerate(chosen):
         try:
-            rows.append(row(recipe, training.estimate(training.load(ROOT / recipe))))
+            rows[recipe] = row(recipe, training.estimate(training.load(ROOT / recipe)))
         except ValueError as error:
             print(f"{recipe}: {error}", file=sys.stderr)
             continue
         print(
-            f"{i + 1}/{len(recipes)} {rows[-1]}  {time.monotonic() - started:.0f} s",
+            f"{i + 1}/{len(chosen)} {rows[recipe]}  {time.monotonic() - started:.0f} s",
             file=sys.stderr,
             flush=True,
         )
+    table = [rows[recipe] for recipe in recipes if recipe in rows]
     lines = [f"- {link(recipe)}: {line}" for recipe, line in recipes.items()]
-    text = HEADER + "\n".join(rows) + "\n\n## Which is which\n\n" + "\n".join(lines) + "\n"
+    text = HEADER + "\n".join(table) + "\n\n## Which is which\n\n" + "\n".join(lines) + "\n"
     if options.write is not None:
         options.write.write_text(text)
     else:
         print(text)
+
+
+def written(page: str) -> dict[str, str]:
+    """The rows of a written table by recipe."""
+    return {f"configs/{name}": line for line, name in re.findall(r"^(\| \[(.*?)\]\(.*)$", page, re.MULTILINE)}
 
 
 if __name__ == "__main__":
