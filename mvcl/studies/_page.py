@@ -1,6 +1,7 @@
 """The page of the Gaussian study: Markdown from its numbers."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -178,15 +179,16 @@ def _multiplicity(found: dict[str, Any]) -> str:
                 f"{limit:.4f} |"
             )
         valid, printed = (max(mine, key=lambda run: run[of][0])["views"] for of in ("valid", "bound"))
+        ahead = f"{valid} ({_lead(mine, c['seeds'])})"
         two = min(mine, key=lambda run: run["views"])
         if two["views"] != 2 or name == "multi_crop":
-            best.append(f"| {objective.label} | {valid} | {printed} | - | - | {ours} |")
+            best.append(f"| {objective.label} | {ahead} | {printed} | - | - | {ours} |")
             continue
         predicted: dict[str, float] = {
             f"Eq. {e}": metrics.optimal_multiplicity(b, two["loss"][0], e) for e in (154, 155)
         }
         cells = " | ".join(f"{m:.1f}" for m in predicted.values())
-        best.append(f"| {objective.label} | {valid} | {printed} | {cells} | {ours} |")
+        best.append(f"| {objective.label} | {ahead} | {printed} | {cells} | {ours} |")
         for rule, m in {**predicted, "ours": ours}.items():
             if min(candidates, key=lambda candidate: abs(candidate - m)) == valid:
                 right[rule].append(objective.label)
@@ -203,7 +205,9 @@ under the best score for this K and M (`metrics.expected_info_nce`).
             *rows,
             """
 The M with the largest measured bound, beside what is predicted: Eqs. 154 and 155 from the measured loss at M = 2
-(`metrics.optimal_multiplicity`), and ours, the M with the largest limit (`metrics.best_gaussian_multiplicity`):
+(`metrics.optimal_multiplicity`), and ours, the M with the largest limit (`metrics.best_gaussian_multiplicity`). In
+brackets the lead over the next M, in standard errors of the difference; a lead of at most two does not say which is
+best:
 
 | objective | best M, bound that holds | largest printed bound | Eq. 154 | Eq. 155 | ours |
 | --- | ---: | ---: | ---: | ---: | ---: |""",
@@ -218,6 +222,14 @@ of a few nats p = e^-loss is small, and Eqs. 154 and 155 are about sqrt(2 B) and
 """,
         ]
     )
+
+
+def _lead(runs: list[dict[str, Any]], seeds: int) -> str:
+    """How far the largest valid bound is ahead of the next one, in standard errors; "+0.0123" of one seed."""
+    first, second = sorted((run["valid"] for run in runs), reverse=True)[:2]
+    error = math.hypot(first[1], second[1]) / math.sqrt(seeds)
+    lead = first[0] - second[0]
+    return f"{lead / error:.1f}" if error else f"+{lead:.4f}"
 
 
 def _variance(found: dict[str, Any]) -> str:
