@@ -1,8 +1,9 @@
 """FGVC-Aircraft, which tfds lacks, in the layout of its official archive."""
 
+import shutil
 import tarfile
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -48,14 +49,35 @@ def unpack_aircraft(archive: str, directory: str | None) -> Path:
             if not archive:
                 raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
             try:
-                with tarfile.open(archive) as file:
-                    file.extractall(root, filter="data")  # refuses paths outside of the folder
+                _unpack(archive, root)
             except (OSError, EOFError, tarfile.TarError) as error:
                 raise ValueError(
                     f"--aircraft must be {_WHERE}; {archive} cannot be unpacked: {error}"
                 ) from error
     open_aircraft(directory)
     return root / FOLDER
+
+
+def _unpack(archive: str, root: Path) -> None:
+    """Write the files of the archive's data folder; the folder has its name only when it is whole."""
+    unfinished = root / f"{FOLDER}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    with tarfile.open(archive) as file:
+        for member in file:
+            path = PurePosixPath(member.name)
+            if path.is_absolute() or ".." in path.parts:
+                raise tarfile.TarError(f"the path {member.name} is outside of its folder")
+            inside = path.parts[:2] == (FOLDER, "data")
+            content = file.extractfile(member) if inside and member.isfile() else None
+            if content is not None:
+                target = unfinished.joinpath(*path.parts[1:])
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as out:
+                    shutil.copyfileobj(content, out)
+    if not unfinished.is_dir():
+        raise tarfile.TarError(f"it has no folder {FOLDER}/data")
+    shutil.rmtree(root / FOLDER, ignore_errors=True)
+    unfinished.rename(root / FOLDER)
 
 
 def _split(folder: Path, file: str, names: tuple[str, ...]) -> Split:

@@ -1,4 +1,4 @@
-"""The small comparison accepts CIFAR-10 only, the data that it names."""
+"""benchmarks.reproduce accepts CIFAR-10 only, the data that it names."""
 
 from types import SimpleNamespace
 
