@@ -223,6 +223,8 @@ def _train(arguments: list[str]) -> int:
     if parsed.dry_run:
         print(training.dry_run(training.check(parsed.config)))
         return 0
+    if parsed.profile and parsed.seeds > 1:
+        raise ValueError(f"--profile traces one run, got --seeds {parsed.seeds}; use --seeds 1")
     seeds = range(parsed.config.train.seed, parsed.config.train.seed + parsed.seeds)
     runs = [parsed.workdir] if parsed.seeds == 1 else [parsed.workdir / f"seed{seed}" for seed in seeds]
     if parsed.seeds == 1:

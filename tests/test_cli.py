@@ -48,6 +48,22 @@ def trained(tmp_path_factory):
     return workdir
 
 
+def test_a_trace_is_of_one_run(tmp_path, capsys):
+    arguments = [
+        "train",
+        "configs/digits.py:smoke",
+        "--workdir",
+        str(tmp_path / "run"),
+        "--profile",
+        "2",
+        "--seeds",
+        "2",
+    ]
+    assert cli.main(arguments) == 2
+    assert "--profile traces one run, got --seeds 2; use --seeds 1" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_train_prints_the_table_and_writes_the_report(trained, capsys):
     assert run("train", "configs/digits.py", "--workdir", trained, *SMALL) == 0
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Shidani 2024, Figure 2 and Appendix E.5: the 1-D Gaussian study, whole; some minutes on 2 CPU cores.
+"""Shidani 2024, Figure 2 and Appendix E.5: the 1-D Gaussian study, whole.
 
     mvcl train configs/shidani/gaussian.py --workdir runs/gaussian
 
@@ -6,8 +6,8 @@ Section 3.1 and its appendix: an MLP 1-32-32 with GELU, AdamW at 5e-4 with weigh
 batch, M in {2, 4, 8, 10} views, 200 epochs, 16 networks side by side in each of the 16 runs. The second part holds
 B = M K = 64 fixed, down to K = 2 instances, 20 more runs, against Eqs. 154 and 155. Writes gaussian.md (tables, the
 bounds as printed and one that holds, whether the gaps fall with M, the best M), gaussian.svg (the four panels) and
-gaussian.json, beside the folders of the runs; docs/gaussian.md shows them. The same command again continues what was
-interrupted.
+gaussian.json, beside the folders of the runs; docs/gaussian.md shows those of 8 seeds, which took 55
+minutes on 2 busy CPU cores. The same command again continues what was interrupted.
 """
 
 import dataclasses

@@ -32,6 +32,17 @@ class ChannelProbe:
     """Epochs without a lower validation loss after which training stops and takes the best weights; without a stop it
     takes the last."""
 
+    def check(self) -> None:
+        """Raise `ValueError` for an invalid value."""
+        if not self.learning_rate > 0 or not self.weight_decay >= 0:
+            raise ValueError(
+                "probe.learning_rate must be positive and probe.weight_decay at least 0, got "
+                f"{self.learning_rate} and {self.weight_decay}"
+            )
+        for name in ("batch_size", "epochs", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"probe.{name} must be at least 1, got {getattr(self, name)}")
+
 
 def channel_probe(
     train: tuple[np.ndarray, np.ndarray],
@@ -60,7 +71,11 @@ def channel_probe(
 
     Returns:
       The mean over classes of the share of their test rows that is classified right.
+
+    Raises:
+      ValueError: an array or an option is invalid.
     """
+    options.check()
     arrays = []
     for name, (features, labels) in (("train", train), ("valid", valid), ("test", test)):
         shape = np.shape(features)
@@ -164,6 +179,7 @@ class Channels(Evaluation):
 
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` unless the examples are given views, and their features side by side."""
+        self.probe.check()
         train, _ = self.splits(tuple(splits))
         if len(splits[train].spec.shapes) < 2 or self.features != "views":
             raise ValueError(

@@ -111,6 +111,22 @@ def test_raises_without_channels(rng):
         evaluation.Channels().measure(features, tables)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rate": 0.0}, r"probe\.learning_rate must be positive .* got 0\.0 and 0\.0005"),
+        ({"weight_decay": -1.0}, r"weight_decay at least 0, got 0\.001 and -1\.0"),
+        ({"batch_size": 0}, r"probe\.batch_size must be at least 1, got 0"),
+        ({"epochs": 0}, r"probe\.epochs must be at least 1, got 0"),
+        ({"patience": 0}, r"probe\.patience must be at least 1, got 0"),
+    ],
+)
+def test_options_of_the_probe_are_checked_before_training(options, message):
+    tables = data.Synthetic(view_shapes=((6,), (6,))).open()
+    with pytest.raises(ValueError, match=message):
+        evaluation.Channels(probe=evaluation.ChannelProbe(**options)).check(tables)
+
+
 @dataclasses.dataclass(frozen=True)
 class TwoSets:
     """Three channels in training, the first two of them in a second data set, as PhysioNet 2018 and SleepEDFx."""
