@@ -5,10 +5,7 @@ A point of weight 0 has the potential -inf and takes no part.
 
 import itertools
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from ott.experimental import mmsinkhorn
 from ott.geometry import costs
 
 PAIRS = {k: list(itertools.combinations(range(k), 2)) for k in range(2, 9)}
@@ -47,31 +44,46 @@ def _squared_mean(z):
     return out
 
 
-def cost_functions(k):
-    """Another one for each pair of views."""
-    different = (costs.SqEuclidean(), costs.Cosine(), costs.PNormP(1.5))
-    return tuple(different[pair % 3] for pair in range(k * (k - 1) // 2))
+def of_pairs(matrices, sizes):
+    """The tensor whose entries are the sums of the pairs' entries, in the order (0,1), (0,2), ..."""
+    out = np.zeros(sizes)
+    for matrix, pair in zip(matrices, PAIRS[len(sizes)]):
+        out += matrix.reshape([n if view in pair else 1 for view, n in enumerate(sizes)])
+    return out
+
+
+def p_norm(x, y):
+    return np.sum(np.abs(x - y) ** 1.5, axis=-1) / 1.5
+
+
+def cosine(x, y):
+    lengths = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+    return 1 - np.sum(x * y, axis=-1) / (lengths + 1e-8)  # ott's ridge
+
+
+def squared_distance(x, y):
+    return np.sum((x - y) ** 2, axis=-1)
+
+
+# ott's cost functions and the same written plainly
+DIFFERENT = [(costs.PNormP(1.5), p_norm), (costs.Cosine(), cosine), (costs.SqEuclidean(), squared_distance)]
 
 
 def points_and_tensor(rng, sizes, kind):
-    """Points, the solver's `cost`, and the tensor of costs."""
+    """Points, the solver's `cost` for them, and the tensor of costs."""
     z = unit(rng, sizes)
     if kind == "circular_variance":
         return z, kind, circular_variance(z)
     if kind == "circular_standard_deviation":
         return z, kind, circular_standard_deviation(z)
-    cost = costs.SqEuclidean() if kind == "one CostFn" else cost_functions(len(sizes))
     z = [0.5 * x * rng.uniform(0.5, 1, size=(len(x), 1)) for x in z]
-    with jax.numpy_rank_promotion("allow"):
-        return z, cost, np.asarray(mmsinkhorn.cost_tensor(tuple(map(jnp.asarray, z)), cost))
-
-
-def of_pairs(matrices, sizes):
-    """The tensor whose entries are the sums of the pairs' entries, in the order (0,1), (0,2), ..."""
-    out = np.zeros(sizes)
-    for index in np.ndindex(*sizes):
-        out[index] = sum(matrix[index[l], index[m]] for matrix, (l, m) in zip(matrices, PAIRS[len(sizes)]))
-    return out
+    index = PAIRS[len(sizes)]
+    cycle = DIFFERENT[2:] if kind == "one CostFn" else DIFFERENT
+    functions = [cycle[pair % len(cycle)] for pair in range(len(index))]
+    tensor = of_pairs(
+        [plainly(z[l][:, None], z[m][None]) for (_, plainly), (l, m) in zip(functions, index)], sizes
+    )
+    return z, functions[0][0] if kind == "one CostFn" else tuple(f for f, _ in functions), tensor
 
 
 def along(vector, axis, rank):
