@@ -46,7 +46,7 @@ def test_cost_scale_of_algorithm_2(x64, rng, k):
     np.testing.assert_allclose(value, expected, rtol=1e-9)
     np.testing.assert_allclose(value, scale * m3g(z, epsilon / scale, tolerance=1e-12, max_iterations=5000))
     np.testing.assert_allclose(out.epsilon, epsilon)
-    np.testing.assert_allclose(out.matched_cost, np.mean([printed(z[:, i]) for i in range(n)]))
+    np.testing.assert_allclose(np.mean(out.costs.diagonal()), np.mean([printed(z[:, i]) for i in range(n)]))
     with pytest.raises(ValueError, match="cost_scale"):
         m3g(z, cost_scale=0.0)
 
@@ -165,7 +165,8 @@ def test_epsilon_scaling_ends_at_epsilon(rng):
 def test_bad_arguments_are_refused():
     z = np.ones((3, 4, 2), np.float32)
     for options, message in [
-        ({"mask": np.ones((3, 4), bool)}, "mask must be None"),
+        ({"mask": np.ones((3, 5), bool)}, r"mask must have shape \(3, 4\), got \(3, 5\)"),
+        ({"mask": np.ones((3, 4), bool), "cost": lambda s: s.sum()}, "present must be None for a cost"),
         ({"epsilon": 0.0}, "epsilon must be positive, got 0.0"),
         ({"cost": "cosine"}, "cost must be one of 'circular_variance', 'circular_standard_deviation'"),
         ({"max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
