@@ -35,6 +35,12 @@ def circular_standard_deviation(z):
     return -np.log(_squared_mean(z))
 
 
+NAMED = {
+    "circular_variance": circular_variance,
+    "circular_standard_deviation": circular_standard_deviation,
+}
+
+
 def _squared_mean(z):
     sizes = [len(x) for x in z]
     out = np.empty(sizes)
@@ -72,10 +78,8 @@ DIFFERENT = [(costs.PNormP(1.5), p_norm), (costs.Cosine(), cosine), (costs.SqEuc
 def points_and_tensor(rng, sizes, kind):
     """Points, the solver's `cost` for them, and the tensor of costs."""
     z = unit(rng, sizes)
-    if kind == "circular_variance":
-        return z, kind, circular_variance(z)
-    if kind == "circular_standard_deviation":
-        return z, kind, circular_standard_deviation(z)
+    if kind in NAMED:
+        return z, kind, NAMED[kind](z)
     z = [0.5 * x * rng.uniform(0.5, 1, size=(len(x), 1)) for x in z]
     index = PAIRS[len(sizes)]
     cycle = DIFFERENT[2:] if kind == "one CostFn" else DIFFERENT
