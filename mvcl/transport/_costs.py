@@ -98,8 +98,12 @@ class TupleCosts:
         return self.of_sum(total, count)
 
     def diagonal(self) -> jax.Array:
-        """Costs (n,) of the tuples (i, ..., i), for views of one size n."""
+        """Costs (n,) of the tuples (i, ..., i), for views of one size n; ValueError for others."""
         k, n = len(self.shape), self.shape[0]
+        if len(set(self.shape)) > 1:
+            raise ValueError(
+                f"the views must be of one size to have tuples (i, ..., i), got sizes {self.shape}"
+            )
         if self.path == "dense":  # the diagonal's entries are 1 + n + ... + n^(k-1) apart
             return self.arrays[0].reshape(-1)[:: max((n**k - 1) // max(n - 1, 1), 1)]
         # Masked, not gathered: the transpose of a gather is a scatter, which took longer than a pass at n = 64.

@@ -80,7 +80,7 @@ def multimarginal_sinkhorn(
         point of weight 0 is not there. Values are checked unless they are traced.
       pair_costs: (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), whose sum is the cost, in that order.
       cost_tensor: (n_1, ..., n_k).
-      cost_scale: positive factor of the cost of points z.
+      cost_scale: positive factor of the cost; 1 for `TupleCosts`, which have their own.
       epsilon: positive regularisation in the unit of the costs, or an ott `Epsilon`, which starts larger and
         decays by the sweep; the result is always that of its target.
       threshold: the iteration stops when `sum_l ||marginal_l - a_l||_1`, measured on its current potentials,
@@ -168,16 +168,22 @@ def _costs_of(
     ]
     if len(given) != 1:
         raise ValueError(f"exactly one of z, pair_costs and cost_tensor must be given, got {given or 'none'}")
+    scale = _checks.real("cost_scale", cost_scale, positive=True)
     if isinstance(z, TupleCosts):
+        if scale != 1 or path not in ("auto", z.path):
+            raise ValueError(
+                f"cost_scale must be 1 and path 'auto' or {z.path!r} for TupleCosts, which have them from tuple_costs, "
+                f"got cost_scale={scale} and path={path!r}"
+            )
         return z
     if pair_costs is not None:
-        return _costs.costs_of_pairs(pair_costs, path)
+        return jax.tree.map(lambda x: scale * x, _costs.costs_of_pairs(pair_costs, path))
     if cost_tensor is not None:
-        return _costs.costs_of_tensor(cost_tensor, path)
+        return jax.tree.map(lambda x: scale * x, _costs.costs_of_tensor(cost_tensor, path))
     assert z is not None
     points = _costs.checked_points(z)
     _costs.check_operations([len(x) for x in points], max_operations)  # before a tensor is made
-    return _costs.tuple_costs(points, cost, scale=cost_scale, path=path)
+    return _costs.tuple_costs(points, cost, scale=scale, path=path)
 
 
 def _weights(a_s: Sequence[ArrayLike | None] | None, costs: TupleCosts) -> tuple[jax.Array, ...]:
@@ -284,8 +290,8 @@ def _padded(problem: _Problem, axis_name: str | None) -> _Problem:
     first = [group[0] for group in groups(len(shape))]
     more = [-n % devices if view in first else 0 for view, n in enumerate(shape)]
 
-    def pad(x: jax.Array, *views: int) -> jax.Array:
-        return jnp.pad(x, [(0, more[view]) for view in views])
+    def pad(x: jax.Array, *views: int, mode: str = "constant") -> jax.Array:
+        return jnp.pad(x, [(0, more[view]) for view in views], mode=mode)
 
     arrays = problem.costs.arrays
     axes = [tuple(range(len(shape)))] if problem.costs.path == "dense" else _costs.pairs(len(shape))
@@ -293,7 +299,8 @@ def _padded(problem: _Problem, axis_name: str | None) -> _Problem:
     return problem._replace(
         costs=dataclasses.replace(
             problem.costs,
-            arrays=tuple(pad(x, *views) for x, views in zip(arrays, axes)),
+            # Copies of the last points, so that the spread of the costs stays what it is.
+            arrays=tuple(pad(x, *views, mode="edge") for x, views in zip(arrays, axes)),
             counts=None if counts is None else tuple(pad(x, view) for view, x in enumerate(counts)),
         ),
         weights=tuple(pad(a, view) for view, a in enumerate(problem.weights)),
