@@ -15,6 +15,8 @@ def test_every_choice_round_trips_through_json(table):
         base = training.choose(base, "method", "student_teacher")
     if table == "objective.pair":
         base = training.choose(base, "objective", "all_pairs")
+    if table == "objective.cost":
+        base = training.choose(base, "objective", "m3g")
     for name in training.CHOICES[table]:
         config = training.choose(base, table, name)
         text = training.to_json(config)
