@@ -1,12 +1,16 @@
 """Costs that are declared by their pairs, against loops over the tuples; barycentres that are known in closed form."""
 
 import itertools
+import re
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 from mvcl import losses
 from mvcl.transport import (
@@ -388,3 +392,33 @@ def test_raises_on_points_that_are_not_those_of_the_plan(rng):
         conditional_means(out, [points[1], points[2], points[0]], 0)
     with pytest.raises(ValueError, match="view must be a whole number from 0 to 2, got 3"):
         conditional_means(out, points, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cost", [SumOverPairs(coulomb, CHAIN[3]), SphericalBarycenter((0.5, 0.2, 0.3))])
+def test_declared_costs_over_devices(rng, cost):
+    """Views split over 4 devices: value and gradient of the whole."""
+    z = np.float32(rng.normal(size=(3, 8, 4)))
+    mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=(AxisType.Auto,))
+    loss = partial(losses.m3g, cost=cost, tolerance=1e-5)
+    local = jax.shard_map(
+        lambda z: jax.lax.pmean(loss(z, axis_name="data"), "data"),
+        mesh=mesh,
+        in_specs=P(None, "data"),
+        out_specs=P(),
+    )
+    value, gradient = jax.value_and_grad(loss)(z)
+    of_shares, gradient_of_shares = jax.jit(jax.value_and_grad(local))(z)
+    np.testing.assert_allclose(of_shares, value, rtol=1e-5)
+    np.testing.assert_allclose(gradient_of_shares, gradient, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_example_of_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "transport.md").read_text(encoding="utf-8")
+    section = page[page.index("## Costs") : page.index("## The scale of epsilon")]
+    names: dict = {}
+    exec(re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0], names)
+    assert names["out"].converged
+    assert names["points"].shape == names["support"].shape == (12, 2)
+    assert names["loss"] > 0
