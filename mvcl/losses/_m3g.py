@@ -242,10 +242,10 @@ def _gap(
         block_size=block_size,
         max_operations=max_operations,
     )
-    matched = costs.diagonal() @ of_tuples
+    truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
-        matched = jax.lax.pmean(matched, axis_name)
-    return matched - strength * (log_count + 1) - out.dual, out
+        truth = jax.lax.pmean(truth, axis_name)
+    return truth - out.dual, out
 
 
 def _marginals(
