@@ -157,8 +157,8 @@ class SphericalBarycenter(PairForm):
     b is the unit vector along `sum_l λ_l x_l`; `1 - <b, x>` is half the squared distance of unit vectors. With equal
     weights it is `1 - R`, R the length of the mean: the circular variance of directional statistics, where Piran 2024
     has `1 - R²`. The length is held above the square root of the dtype's rounding error; shorter ones pass no gradient.
-    Where points are missing it is `sum_l λ_l - ||sum_l λ_l x_l||` over the others; with unequal weights and none missing,
-    this differs from the cost without a mask by rounding.
+    Where points are missing it is `sum_l λ_l - ||sum_l λ_l x_l||` over the others; with unequal weights and none
+    missing, this differs from the cost without a mask by rounding.
 
     Raises:
       ValueError: as for `Barycenter`.
