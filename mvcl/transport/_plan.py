@@ -12,8 +12,8 @@ from mvcl.transport._joints import (
     ABSENT,
     Tiles,
     Vectors,
+    Way,
     Work,
-    bilinear_spread_bound,
     block_tiles,
     cost_block,
     exponent_block,
@@ -21,6 +21,7 @@ from mvcl.transport._joints import (
     log_joint,
     logsumexp,
     over_blocks,
+    spread_bounds,
     tile_sizes,
 )
 
@@ -38,10 +39,9 @@ def scaled_potentials(potentials: Vectors, weights: Vectors, epsilon: jax.Array)
     return tuple(jnp.where(a > 0, f / epsilon, ABSENT) for f, a in zip(potentials, weights))
 
 
-def fits_products(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
-    """Whether the costs spread so little that matrix products lose nothing."""
-    spread = jnp.max(jnp.stack([jnp.max(matrix) - jnp.min(matrix) for matrix in costs.arrays])) / epsilon
-    return spread <= bilinear_spread_bound(costs.dtype)
+def spread_of(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
+    """The largest spread of the exponents of a pair of views."""
+    return jnp.max(jnp.stack([jnp.max(matrix) - jnp.min(matrix) for matrix in costs.arrays])) / epsilon
 
 
 @partial(jax.jit, static_argnums=3)
@@ -55,13 +55,14 @@ def joint_marginal(
     group = (*views, *others[: max((k + 1) // 2 - len(views), 0)])
     summed = tuple(range(len(views), len(group)))
 
-    def by(bilinear: bool) -> jax.Array:
-        joint = log_joint(default_work(), costs, scaled, epsilon, group, bilinear)
+    def by(way: Way) -> jax.Array:
+        joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
         return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
 
     if not costs.bilinear or len(group) == k:
-        return by(False)
-    return jax.lax.cond(fits_products(costs, epsilon), lambda: by(True), lambda: by(False))
+        return by(Way.ELEMENTWISE)
+    fits = spread_of(costs, epsilon) <= spread_bounds(k, costs.dtype)[0]
+    return jax.lax.cond(fits, lambda: by(Way.ROWS), lambda: by(Way.ELEMENTWISE))
 
 
 @jax.jit

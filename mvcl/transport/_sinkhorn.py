@@ -17,17 +17,20 @@ from mvcl import _checks, _numerics
 from mvcl.transport import _costs, _ott
 from mvcl.transport._costs import TupleCosts
 from mvcl.transport._joints import (
+    Kernels,
     Vectors,
+    Way,
     Work,
-    bilinear_spread_bound,
     groups,
+    kernels_of,
     log_joint,
     logsumexp,
     pair_marginals,
     row_offset,
+    spread_bounds,
 )
 from mvcl.transport._output import SinkhornOutput, Status
-from mvcl.transport._plan import default_work, fits_products, scaled_potentials
+from mvcl.transport._plan import default_work, scaled_potentials, spread_of
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
@@ -116,7 +119,7 @@ def multimarginal_sinkhorn(
     work = default_work() if block_size is None else Work(block_size * max(costs.shape))
     options = _Options(
         work=work._replace(axis_name=axis_name),
-        bilinear=_is_bilinear(costs, schedule.target, pair_spread),
+        way=_way(costs, schedule.target, pair_spread),
         max_iterations=int(max_iterations),
         epsilon_init=float(schedule.init),
         epsilon_decay=float(schedule.decay),
@@ -135,7 +138,7 @@ class _Options(NamedTuple):
     """All of a problem but its numbers."""
 
     work: Work
-    bilinear: bool | None  # None where the costs decide
+    way: Way | None  # None where the costs decide
     max_iterations: int
     epsilon_init: float
     epsilon_decay: float
@@ -222,13 +225,15 @@ def _initial(init: Sequence[ArrayLike] | None, costs: TupleCosts) -> tuple[jax.A
     return tuple(lax.stop_gradient(jnp.where(jnp.isfinite(f), f, 0)) for f in vectors)
 
 
-def _is_bilinear(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> bool | None:
-    """Whether the contraction is right, where that is known before the costs are."""
+def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Way | None:
+    """The way of summing, where it is known before the costs are."""
     if not costs.bilinear:
-        return False
+        return Way.ELEMENTWISE
     if pair_spread is None or isinstance(epsilon, jax.core.Tracer):
         return None
-    return float(pair_spread) <= bilinear_spread_bound(costs.dtype) * float(epsilon)  # type: ignore[arg-type]
+    spread = float(pair_spread) / float(epsilon)  # type: ignore[arg-type]
+    of_rows, of_kernels = spread_bounds(len(costs.shape), costs.dtype)
+    return Way.KERNELS if spread <= of_kernels else Way.ROWS if spread <= of_rows else Way.ELEMENTWISE
 
 
 def _check_limits(max_iterations: int, threshold: ArrayLike) -> None:
@@ -367,8 +372,8 @@ def _slope(
     """Derivatives of `-ε mass` by the arrays of the costs and by epsilon, <P, log P - 1>; this device's part."""
     k, work = len(costs.shape), options.work
 
-    def by_pairs(costs: TupleCosts, epsilon: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-        plan = pair_marginals(work, costs, scaled_potentials(potentials, weights, epsilon), epsilon)
+    def by_pairs(way: Way, costs: TupleCosts, epsilon: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        plan = pair_marginals(work, costs, scaled_potentials(potentials, weights, epsilon), epsilon, way)
         # log P = (sum f - C) / ε summed by views and by pairs of views
         marginals = [jnp.sum(plan[0], axis=1)] + [jnp.sum(plan[m], axis=0) for m in range(k - 1)]
         terms = [jnp.sum(m * f) for m, f in zip(marginals, potentials)]
@@ -379,26 +384,30 @@ def _slope(
         def minus_mass(arrays: tuple[jax.Array, ...], epsilon: jax.Array) -> jax.Array:
             scaled = scaled_potentials(potentials, weights, epsilon)
             held = dataclasses.replace(costs, arrays=arrays)
-            joint = log_joint(work, held, scaled, epsilon, groups(k)[0], False)
+            joint = log_joint(work, held, scaled, epsilon, groups(k)[0], Way.ELEMENTWISE)
             return -epsilon * jnp.sum(jnp.exp(joint))
 
         return jax.grad(minus_mass, argnums=(0, 1))(costs.arrays, epsilon)
 
     if k == 2 and costs.of_sum is None and costs.path != "dense":
-        return by_pairs(costs, epsilon)
-    return _either(options, costs, epsilon, lambda bilinear: by_pairs if bilinear else by_autodiff)
+        return by_pairs(Way.ELEMENTWISE, costs, epsilon)
+    return _any_way(
+        options, costs, epsilon, lambda way: by_autodiff if way is Way.ELEMENTWISE else partial(by_pairs, way)
+    )
 
 
-def _either(
+def _any_way(
     options: _Options,
     costs: TupleCosts,
     epsilon: jax.Array,
-    branch: Callable[[bool], Callable[[TupleCosts, jax.Array], Result]],
+    branch: Callable[[Way], Callable[[TupleCosts, jax.Array], Result]],
 ) -> Result:
-    """`branch(bilinear)(costs, epsilon)`, the way that is right at this spread of the costs, chosen when it runs."""
-    if options.bilinear is not None:
-        return branch(options.bilinear)(costs, epsilon)
-    return lax.cond(fits_products(costs, epsilon), branch(True), branch(False), costs, epsilon)
+    """`branch(way)(costs, epsilon)`, the way that is right at this spread of the costs, chosen when it runs."""
+    if options.way is not None:
+        return branch(options.way)(costs, epsilon)
+    bounds = jnp.asarray(spread_bounds(len(costs.shape), costs.dtype), costs.dtype)
+    fit = jnp.sum(spread_of(costs, epsilon)[None] <= bounds)  # as many of the ways after the first are right
+    return lax.switch(fit, [branch(way) for way in Way], costs, epsilon)
 
 
 class _Carry(NamedTuple):
@@ -421,14 +430,17 @@ def _iterate(options: _Options, problem: _Problem) -> _End:
     measured, and measuring costs nothing.
     """
 
-    def run(bilinear: bool) -> Callable[[TupleCosts, jax.Array], _Carry]:
+    def run(way: Way) -> Callable[[TupleCosts, jax.Array], _Carry]:
         def passes(costs: TupleCosts, epsilon: jax.Array) -> _Carry:
-            body = partial(_pass, options, bilinear, problem._replace(costs=costs, epsilon=epsilon))
+            # With a schedule of epsilon each pass has kernels of its own.
+            constant = way is Way.KERNELS and options.epsilon_init == 1
+            kernels = kernels_of(costs, epsilon) if constant else None
+            body = partial(_pass, options, way, kernels, problem._replace(costs=costs, epsilon=epsilon))
             return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
 
         return passes
 
-    end = _either(options, problem.costs, problem.epsilon, run)
+    end = _any_way(options, problem.costs, problem.epsilon, run)
     finite = [jnp.all(jnp.isfinite(f)) for f in end.potentials]
     failed = ~(jnp.isfinite(end.error) & jnp.all(jnp.stack(finite)))
     converged = end.error < problem.threshold
@@ -463,7 +475,7 @@ def _start(options: _Options, problem: _Problem) -> _Carry:
     return jax.tree.map(lambda x: _numerics.vary(x, axes), start)
 
 
-def _pass(options: _Options, bilinear: bool, problem: _Problem, carry: _Carry) -> _Carry:
+def _pass(options: _Options, way: Way, kernels: Kernels | None, problem: _Problem, carry: _Carry) -> _Carry:
     """Measures the group whose turn it is, and updates it unless the potentials fit."""
     costs, weights, epsilon = problem.costs, problem.weights, problem.epsilon
     both, axis_name = groups(len(costs.shape)), options.work.axis_name
@@ -476,7 +488,7 @@ def _pass(options: _Options, bilinear: bool, problem: _Problem, carry: _Carry) -
         group: tuple[int, ...], costs: TupleCosts, potentials: tuple[jax.Array, ...], eps: jax.Array
     ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array, jax.Array]:
         scaled = scaled_potentials(potentials, weights, eps)
-        joint = log_joint(options.work, costs, scaled, eps, group, bilinear)
+        joint = log_joint(options.work, costs, scaled, eps, group, way, kernels)
         steps, before, after, mass = _update(options.work, joint, [weights[view] for view in group])
         updated = list(potentials)
         for view, step in zip(group, steps):
