@@ -74,8 +74,9 @@ def multimarginal_sinkhorn(
       z: (k, n, d) points, k >= 2, used as they are, or k arrays (n_l, d) of different sizes, or `TupleCosts`. Exactly
         one of z, pair_costs and cost_tensor is given.
       cost: with z: `"circular_variance"`, `1 - ||mean_l z_l||²`; `"circular_standard_deviation"`,
-        `-log ||mean_l z_l||²`; an ott `CostFn`, summed over the pairs of views, or k(k-1)/2 of them in the
-        order (0,1), (0,2), ...; or any function of a (k, d) stack, which makes the tensor.
+        `-log ||mean_l z_l||²`; a `SumOverPairs`, `Barycenter` or `SphericalBarycenter`; an ott `CostFn`, summed over
+        the pairs of views, or k(k-1)/2 of them in the order (0,1), (0,2), ...; or any function of a (k, d) stack,
+        which makes the tensor.
       a_s: weights of the points, k vectors (n_l,), all of one sum; None, for all or for one of them, is 1/n_l. A
         point of weight 0 is not there. Values are checked unless they are traced.
       pair_costs: (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), whose sum is the cost, in that order.
@@ -88,7 +89,8 @@ def multimarginal_sinkhorn(
       max_iterations: sweeps at most; in a sweep every view is updated once.
       path: `"auto"` takes the first of these that applies. `"pairwise"` contracts by matrix products, and
         goes over to `"logsumexp"` by itself for an epsilon so small that float32 could not hold a pair's
-        kernel; `"resultant"` streams over all tuples of a named cost; `"dense"` holds the tensor.
+        kernel; `"resultant"` streams over all tuples of a function of a sum over pairs; `"dense"` holds
+        the tensor.
       pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
         circular variance of unit vectors. With an epsilon that is a number, the way of the pairwise path is then
         settled before compilation, which takes half as long; without, both are compiled and the costs decide.

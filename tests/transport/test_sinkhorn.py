@@ -80,7 +80,6 @@ CASES = [
     pytest.param("circular_variance", circular_variance, "auto", 7, 3, marks=pytest.mark.slow),
     pytest.param("circular_variance", circular_variance, "auto", 8, 2, marks=pytest.mark.slow),
     ("circular_variance", circular_variance, "logsumexp", 4, 4),
-    ("circular_variance", circular_variance, "resultant", 3, 5),
     ("circular_variance", circular_variance, "dense", 4, 4),
     ("circular_standard_deviation", circular_standard_deviation, "auto", 4, 3),
     ("circular_standard_deviation", circular_standard_deviation, "dense", 3, 4),
