@@ -179,7 +179,7 @@ def measured_on_views(
 def successive(
     objective: Callable[..., jax.Array],
 ) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None:
-    """The declared function of a (p, k, n, d) stack of problems, with the objective's options; None if there is none."""
+    """The function of a stack of problems that the objective declares, with its options; None if it declares none."""
     declared = takes(objective)
     if declared.successive is None:
         return None
