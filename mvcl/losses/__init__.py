@@ -15,6 +15,7 @@ from mvcl.losses._declaration import measured_on_views as measured_on_views
 from mvcl.losses._declaration import name as name
 from mvcl.losses._declaration import objectives as objectives
 from mvcl.losses._declaration import on_views as on_views
+from mvcl.losses._declaration import successive as successive
 from mvcl.losses._declaration import takes as takes
 from mvcl.losses._declaration import unwrap as unwrap
 from mvcl.losses._dhel import dhel as dhel
