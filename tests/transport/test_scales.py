@@ -55,7 +55,7 @@ def test_plans_are_equal_at_the_epsilons_of_the_table(x64, rng, k):
         plan = plan_of(of_distances(k) * spread, factors[reading] * epsilon)
         np.testing.assert_allclose(plan, expected, rtol=2e-3)  # the table has four digits
         exact = of_distances(k) * k**2
-        scaled, out = m3g_with_status(z, epsilon=exact * epsilon, cost_scale=exact, **solver)
+        scaled, _ = m3g_with_status(z, epsilon=exact * epsilon, cost_scale=exact, **solver)
         np.testing.assert_allclose(scaled, exact * loss, rtol=1e-9)
         np.testing.assert_allclose(factors[reading], exact, rtol=1e-3)
 
