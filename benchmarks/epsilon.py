@@ -67,9 +67,7 @@ def run(n: int, k: int, epsilon: float, seed: int) -> Row:
     log = [record for record in map(json.loads, lines) if "loss" in record]
     late = [record for record in log if record["step"] > 0.75 * STEPS]
     few = f"{LABELS} labels/class"
-    accuracy = {
-        row: next(r.value for r in results if r.name == few) for row, results in table.items()
-    }
+    accuracy = {row: next(r.value for r in results if r.name == few) for row, results in table.items()}
     return {
         **dict(zip(CELL, (n, k, epsilon, seed))),
         "accuracy": accuracy["trained encoder"],
@@ -93,15 +91,14 @@ def train_missing(path: Path, minutes: float) -> list[Row]:
         if time.monotonic() + took > end:
             print(f"{len(missing) - i} of {len(cells())} runs are left; the same command goes on", flush=True)
             break
-        rows.append(run(*cell))
-        took = rows[-1]["seconds"]
-        rows.sort(key=lambda row: [row[name] for name in CELL])
+        row = run(*cell)
+        rows = sorted([*rows, row], key=lambda row: [row[name] for name in CELL])
         _files.write_whole(path, json.dumps(rows, indent=1) + "\n")
-        left = took * (len(missing) - i - 1) / 60
-        shown = ", ".join(f"{name} {value}" for name, value in zip(CELL, cell))
+        took = row["seconds"]
         print(
-            f"{len(rows)}/{len(cells())} {shown}: accuracy {rows[-1]['accuracy']:.3f}, mass {rows[-1]['mass']:.3f}, "
-            f"{took:.0f} s; about {left:.0f} min left",
+            f"{len(rows)}/{len(cells())} {', '.join(f'{name} {row[name]}' for name in CELL)}: accuracy "
+            f"{row['accuracy']:.3f}, mass {row['mass']:.3g}, {took:.0f} s; about "
+            f"{took * (len(missing) - i - 1) / 60:.0f} min left",
             flush=True,
         )
     return rows
