@@ -25,7 +25,7 @@ def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Ar
     return loss, measures
 
 
-@declare(measured=_measured, axis_name=True, block_size=True, normalize=True)
+@declare(measured=_measured, mask=True, axis_name=True, block_size=True, normalize=True)
 def m3g(
     z: ArrayLike,
     epsilon: ArrayLike = 0.2,
@@ -50,6 +50,14 @@ def m3g(
     `mean_i c(z_1i..z_ki) - ε log n - mean_i Σ_l f_li`. Piran 2024 (ICML), Eqs. 8 to 14. Eq. 14 as printed is
     2 ε log n + ε larger for the h of Eq. 8; this is the h of Eq. 8, which is >= 0 and 0 when J is the plan.
 
+    With a mask, the loss of an instance's tuple is over the views that it has. A missing view of an instance is a
+    point of weight 0, and each view has one further point "missing", whose weight is the share of the instances that
+    lack the view: P's marginals are 1/N on the N instances that have a view and that share on "missing", J is 1/N on
+    the tuples of the instances, with "missing" where they lack a view, and the cost of a tuple is over the points
+    that it has: a sum over pairs is over the pairs of these (with the factor of k views), the circular standard
+    deviation that of their mean. So the loss is >= 0, 0 when J is the plan, and instances without any view do not
+    count.
+
     c is `cost_scale` times the cost by its name. The circular variance of Eq. 12 is
     `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`, `cost_scale = 1`. Algorithm 2 prints the factor `(2/(k-1))²` in
     place of `1/k²`, `cost_scale = (2k/(k-1))²`: 16, 9, 7.11, 6.25 and 5.76 for k = 2 to 6. The factor
@@ -73,7 +81,8 @@ def m3g(
       normalize: project vectors onto the unit sphere first; zero stays zero.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
-      mask: must be None: a marginal over missing views is not defined.
+      mask: boolean (k, n), False where an instance lacks a view; with all True the loss is that without a mask to the
+        last bit. Not for a cost that is a function of a (k, d) stack.
       axis_name: mesh axis over which the instances are split, inside `shard_map`; the tuples are split over
         it too.
       block_size: rows of n numbers that Sinkhorn holds at once; None decides.
@@ -120,7 +129,7 @@ def m3g_with_status(z: ArrayLike, **options: Any) -> tuple[jax.Array, SinkhornOu
     return _gap(z, **filled(m3g, options))
 
 
-@declare(operands=Operands.PAIR, axis_name=True, block_size=True, normalize=True)
+@declare(operands=Operands.PAIR, mask=True, axis_name=True, block_size=True, normalize=True)
 def m3g_pair(
     x: ArrayLike,
     y: ArrayLike,
@@ -157,7 +166,7 @@ def m3g_pair(
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, 16 for Algorithm 2.
       normalize: project vectors onto the unit sphere first; zero stays zero.
-      mask: must be None: a marginal over missing instances is not defined.
+      mask: boolean (2, n), False where an instance lacks a view; see `m3g`.
       axis_name: mesh axis over which the instances are split, inside `shard_map`.
       block_size: rows of n numbers that Sinkhorn holds at once; None decides.
 
@@ -198,10 +207,6 @@ def _gap(
     max_operations: float,
 ) -> tuple[jax.Array, SinkhornOutput]:
     z = _checks.views(z, axis_name)
-    if mask is not None:
-        raise ValueError(
-            f"mask must be None: m3g is not defined for missing views, got {type(mask).__name__}"
-        )
     epsilon_init = _checks.real("epsilon_init", epsilon_init)
     epsilon_decay = _checks.real("epsilon_decay", epsilon_decay)
     if not (epsilon_init >= 1 and 0 < epsilon_decay <= 1):
@@ -213,28 +218,50 @@ def _gap(
         raise ValueError(
             f"epsilon_decay must be < 1 for epsilon_init={epsilon_init}, which would never reach epsilon"
         )
-    z = _numerics.unit(z) if normalize else _numerics.widen(z)
-    strength = _checks.scalar("epsilon", epsilon, z.dtype, positive=True)
+    strength = _checks.scalar("epsilon", epsilon, jnp.promote_types(z.dtype, jnp.float32), positive=True)
     scale = _checks.real("cost_scale", cost_scale, positive=True)
+    there = _checks.mask(mask, z.shape[:2])
+    if there is not None:
+        z = jnp.where(there[..., None], z, 0)
+        there = _numerics.gather(there, axis_name, axis=1)
+    z = _numerics.gather(_numerics.unit(z) if normalize else _numerics.widen(z), axis_name, axis=1)
+    costs = transport.tuple_costs(z, cost, scale=scale, present=there)
+    # Compiled on its own: the program behind the barrier, and so each of its roundings, is that without a mask.
+    costs, (weights, of_tuples, log_count) = jax.lax.optimization_barrier(
+        (costs, _marginals(there, z.shape[:2], costs.dtype))
+    )
     out = multimarginal_sinkhorn(
-        _numerics.gather(z, axis_name, axis=1),
-        cost,
-        # The problem divided by the scale. A Python number stays one, so that what follows from it is known before
-        # compilation.
-        epsilon=transport.Epsilon(epsilon / scale, epsilon_init, epsilon_decay),
-        pair_spread=4 / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
+        costs,
+        a_s=weights,
+        epsilon=transport.Epsilon(epsilon, epsilon_init, epsilon_decay),
+        pair_spread=4 * scale / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
         threshold=tolerance,
         max_iterations=max_iterations,
         axis_name=axis_name,
         block_size=block_size,
         max_operations=max_operations,
     )
-    out = out._replace(
-        potentials=scale * out.potentials,
-        value=scale * out.value,
-        matched_cost=scale * out.matched_cost,
-        epsilon=scale * out.epsilon,
-    )
-    n = out.potentials.shape[1]
-    loss = out.matched_cost - strength * (math.log(n) + 1) - out.value
-    return loss, jax.tree.map(jax.lax.stop_gradient, out)
+    truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
+    if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
+        truth = jax.lax.pmean(truth, axis_name)
+    return truth - out.dual, out
+
+
+def _marginals(
+    there: jax.Array | None, shape: tuple[int, ...], dtype: jnp.dtype
+) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
+    """Weights of the points of each view, those of the true tuples (n,), and the logarithm of the number of these."""
+    k, n = shape
+    if there is None:
+        uniform = jnp.full(n, 1, dtype) / jnp.asarray(n, dtype)
+        return (uniform,) * k, uniform, jnp.asarray(math.log(n), dtype)
+    counted = jnp.any(there, axis=0)
+    count = jnp.sum(counted, dtype=dtype)
+    share = 1 / jnp.maximum(count, 1)
+    # The first missing point of a view stands for all of its missing points.
+    stands = ~there & (jnp.cumsum(~there, axis=1) == 1)
+    missing = jnp.sum(counted[None] & ~there, axis=1, dtype=dtype)
+    weights = jnp.where(there, share, jnp.where(stands, (missing * share)[:, None], 0))
+    # With all points there it is the very number of the loss without a mask.
+    log_count = jnp.where(count == n, math.log(n), jnp.log(jnp.maximum(count, 1))).astype(dtype)
+    return tuple(weights), jnp.where(counted, share, 0), log_count

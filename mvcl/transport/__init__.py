@@ -1,15 +1,25 @@
-"""Optimal transport between k marginals, without the tensor of n^k costs where the cost allows it."""
+"""Optimal transport between k marginals, without the tensor of all tuples where the cost allows it."""
 
 from typing import TYPE_CHECKING, Any
 
 from mvcl.transport import _ott
-from mvcl.transport._sinkhorn import SinkhornOutput, Status, multimarginal_sinkhorn
+from mvcl.transport._costs import TupleCosts, tuple_costs
+from mvcl.transport._output import SinkhornOutput, Status
+from mvcl.transport._sinkhorn import multimarginal_sinkhorn
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
     from ott.geometry.epsilon_scheduler import Epsilon
 
-__all__ = ["CostFn", "Epsilon", "SinkhornOutput", "Status", "multimarginal_sinkhorn"]
+__all__ = [
+    "CostFn",
+    "Epsilon",
+    "SinkhornOutput",
+    "Status",
+    "TupleCosts",
+    "multimarginal_sinkhorn",
+    "tuple_costs",
+]
 
 
 def __getattr__(name: str) -> Any:

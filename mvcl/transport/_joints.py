@@ -1,6 +1,7 @@
-r"""Marginals of a tensor of n^k entries that is never formed.
+r"""Marginals of a tensor of n_1 ... n_k entries that is never formed.
 
-The plan of k views is `P[i_1..i_k] = exp(sum_l F_l[i_l] - C[i_1..i_k] / ε)` with `F = f / ε` the potentials.
+Sizes are written as if all views had n points. The plan of k views is
+`P[i_1..i_k] = exp(sum_l F_l[i_l] - C[i_1..i_k] / ε)` with `F = f / ε` the potentials.
 A step of Sinkhorn needs its marginals, and here a *group* of about half of the views gets, in one pass, the
 joint marginal of that group, a tensor of n^g with g = ceil(k/2), from which all views of the group are
 updated one after the other.
@@ -26,6 +27,10 @@ float32, that is under 1e-6 for n = 512.
 **Elementwise** (any other case): logarithms of all n^k entries, a block at a time, added by log-sum-exp. It
 serves costs that are a function of a sum over pairs (`-log ||sum z||²`), tensors of costs, k = 2, where the
 sums are n² anyway, and pairwise costs whose spread is above that bound.
+
+**Points that are not there.** A point of weight 0 has the potential `-inf`; here its `F` is the finite `ABSENT`, so
+that no sum has to look out for infinities. Every view has a point of positive weight, so that the largest entry of a
+row belongs to a point that is there.
 """
 
 import functools
@@ -33,56 +38,41 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from mvcl import _numerics
-from mvcl.transport._costs import pairs
+from mvcl.transport._costs import TupleCosts, pairs, place
 
 # view -> (first index, number of indices), in the order of the block's axes
 Tiles = dict[int, tuple[jax.Array, int]]
+Result = TypeVar("Result")
 Block = Callable[[Sequence[jax.Array]], jax.Array]
+Vectors = Sequence[jax.Array]
+
+# Stands for a scaled potential of -inf: exp(ABSENT) is 0, and k of them added are still finite.
+ABSENT = -1e30
 
 
-@dataclass(frozen=True)
-class Form:
-    """What the costs are and how they are summed; hashable, so that one program is compiled for each.
+class Work(NamedTuple):
+    """How the sums are divided; hashable, so that one program is compiled for each.
 
     Attributes:
-      views: k.
-      points: n, of every view.
-      tensor: the costs are one (n,) * k tensor, not the matrices of the pairs.
-      of_sum: makes the cost from the sum over pairs (and k); None where the sum is the cost.
       block_elements: numbers of one block held at once.
       axis_name: mesh axis over which the first view of each group is split.
     """
 
-    views: int
-    points: int
-    tensor: bool
-    of_sum: Callable[[jax.Array, int], jax.Array] | None
     block_elements: int
-    axis_name: str | None
+    axis_name: str | None = None
 
-    @property
-    def pairwise(self) -> bool:
-        """Whether the cost is a sum over pairs."""
-        return not self.tensor and self.of_sum is None
 
-    @property
-    def bilinear(self) -> bool:
-        """Whether the contraction applies: a sum over pairs, and two views to sum over for a third."""
-        return self.pairwise and self.views > 2
-
-    @property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The two halves of the views; each is updated from one pass."""
-        half = (self.views + 1) // 2
-        return tuple(range(half)), tuple(range(half, self.views))
+def groups(k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The two halves of the views; each is updated from one pass."""
+    half = (k + 1) // 2
+    return tuple(range(half)), tuple(range(half, k))
 
 
 def bilinear_spread_bound(dtype: jnp.dtype) -> float:
@@ -91,81 +81,101 @@ def bilinear_spread_bound(dtype: jnp.dtype) -> float:
 
 
 def log_joint(
-    form: Form,
-    costs: jax.Array,
-    scaled: jax.Array,
+    work: Work,
+    costs: TupleCosts,
+    scaled: Vectors,
     epsilon: jax.Array,
     group: tuple[int, ...],
     bilinear: bool,
 ) -> jax.Array:
-    """Logarithm of the joint marginal of the views of `group`, (n,) * g; its first axis split over devices.
+    """Logarithm of the joint marginal of the views of `group`, (n_l, n_m, ...); its first axis split over devices.
 
     Args:
-      form: the problem.
-      costs: (k(k-1)/2, n, n) or, with `form.tensor`, (n,) * k.
-      scaled: (k, n) potentials divided by epsilon.
+      work: how the sum is divided.
+      costs: of the tuples.
+      scaled: k vectors (n_l,), potentials divided by epsilon.
       epsilon: scalar, in the unit of the costs.
       group: the views to keep.
       bilinear: contract by matrix products; otherwise elementwise.
     """
-    rest = tuple(view for view in range(form.views) if view not in group)
-    n = form.points
-    lengths = (row_count(form),) + (n,) * (len(group) - 1)
+    shape = costs.shape
+    rest = tuple(view for view in range(len(shape)) if view not in group)
+    lengths = (row_count(work, shape[group[0]]), *(shape[view] for view in group[1:]))
     if not bilinear:
-        sizes = tile_sizes(lengths, n ** len(rest), form.block_elements)
-        block = _elementwise_block(form, costs, scaled, epsilon, group, rest, sizes)
+        sizes = tile_sizes(lengths, math.prod(shape[view] for view in rest), work.block_elements)
+        block = _elementwise_block(costs, scaled, epsilon, group, rest, sizes)
     elif len(rest) == 1:  # k = 3: one of the group's views is b, whole in every block
-        sizes = (*tile_sizes(lengths[:-1], n, form.block_elements), n)
-        block = _kept_block(form, -costs / epsilon, scaled, group, rest[0], sizes)
+        sizes = (
+            *tile_sizes(lengths[:-1], max(lengths[-1], shape[rest[0]]), work.block_elements),
+            lengths[-1],
+        )
+        block = _kept_block(costs, scaled, epsilon, group, rest[0], sizes)
     else:  # an index of the group takes a row for each tuple of the views summed beside a and b
-        sizes = tile_sizes(lengths, n ** (len(rest) - 1), form.block_elements)
-        block = _summed_block(form, -costs / epsilon, scaled, group, rest, sizes)
+        width = math.prod(shape[view] for view in rest[:-2]) * max(shape[view] for view in rest[-2:])
+        sizes = tile_sizes(lengths, width, work.block_elements)
+        block = _summed_block(costs, scaled, epsilon, group, rest, sizes)
+    return over_blocks(work, shape[group[0]], lengths, sizes, block)
 
+
+def over_blocks(
+    work: Work,
+    rows: int,
+    lengths: Sequence[int],
+    sizes: Sequence[int],
+    block: Callable[[Sequence[jax.Array]], Result],
+) -> Result:
+    """`block` of the first indices of every block of an index space, its arrays put together to `lengths`."""
     steps = math.prod(lengths) // math.prod(sizes)
     if steps == 1:
-        return block(_starts(form, lengths, sizes, jnp.int32(0)))
+        return block(_starts(work, rows, lengths, sizes, jnp.int32(0)))
     # checkpoint: a backward pass makes each block again and holds one at a time.
     body = jax.checkpoint(
-        lambda _, step: (None, block(_starts(form, lengths, sizes, step))), prevent_cse=False
+        lambda _, step: (None, block(_starts(work, rows, lengths, sizes, step))), prevent_cse=False
     )
-    return lax.scan(body, None, jnp.arange(steps, dtype=jnp.int32))[1].reshape(lengths)
+    blocks: Result = lax.scan(body, None, jnp.arange(steps, dtype=jnp.int32))[1]
+    return jax.tree.map(lambda x: x.reshape(lengths), blocks)
 
 
-def pair_marginals(form: Form, costs: jax.Array, scaled: jax.Array, epsilon: jax.Array) -> jax.Array:
-    """(k(k-1)/2, n, n) marginals on the pairs of views, for costs that are a sum over pairs; this device's part.
+def pair_marginals(
+    work: Work, costs: TupleCosts, scaled: Vectors, epsilon: jax.Array
+) -> tuple[jax.Array, ...]:
+    """k(k-1)/2 marginals (n_l, n_m) on the pairs of views, for costs that are a sum over pairs; this device's part.
 
-    With W_b = w (U R) V and W_a = w (V R^T) U, both (n^(k-2), n), the pairs (o, b) and (o, a) are sums of W_b
+    With W_b = w (U R) V and W_a = w (V R^T) U, (n^(k-2), n) each, the pairs (o, b) and (o, a) are sums of W_b
     and W_a over the other fixed views, the pairs (o, o') sums of S, and (a, b) is `R * (U^T diag(w) V)`: three
     matrix products a block, and nothing of n^(k-1) is held whole.
     """
-    n, k = form.points, form.views
+    shape = costs.shape
+    k = len(shape)
     if k == 2:  # the plan itself
-        plan = jnp.exp(scaled[0][:, None] + scaled[1][None, :] - costs[0] / epsilon)
-        rows = jnp.arange(n, dtype=jnp.int32)[:, None] - row_offset(form)
-        return jnp.where((rows >= 0) & (rows < row_count(form)), plan, 0)[None]
+        plan = jnp.exp(scaled[0][:, None] + scaled[1][None, :] - costs.arrays[0] / epsilon)
+        rows = jnp.arange(shape[0], dtype=jnp.int32)[:, None] - row_offset(work, shape[0])
+        return (jnp.where((rows >= 0) & (rows < row_count(work, shape[0])), plan, 0),)
     outer, a, b = tuple(range(k - 2)), k - 2, k - 1
-    lengths = (row_count(form),) + (n,) * (k - 3)
-    sizes = tile_sizes(lengths, n, form.block_elements)
-    parts = _contraction(form, -costs / epsilon, scaled, outer, a, b)
-    index = {pair: place for place, pair in enumerate(pairs(k))}
+    lengths = (row_count(work, shape[0]), *(shape[view] for view in outer[1:]))
+    sizes = tile_sizes(lengths, max(shape[a], shape[b]), work.block_elements)
+    parts = _contraction(costs, scaled, epsilon, outer, a, b)
+    index = {pair: number for number, pair in enumerate(pairs(k))}
 
     def body(sums: list[jax.Array], step: jax.Array) -> tuple[list[jax.Array], None]:
-        tiles: Tiles = dict(zip(outer, zip(_starts(form, lengths, sizes, step), sizes)))
+        tiles: Tiles = dict(zip(outer, zip(_starts(work, shape[0], lengths, sizes, step), sizes)))
         u, largest_u = _rows(parts.to_a, tiles)
         v, largest_v = _rows(parts.to_b, tiles)
-        weight = _tile_sum(form, parts.exponents, scaled, tiles).reshape(-1)
+        weight = _tile_sum(parts.exponents, scaled, tiles).reshape(-1)
         v = v * jnp.exp(weight + largest_u + largest_v)[:, None]
         wide = [view for view in outer if tiles[view][1] > 1]
-        shape = [tiles[view][1] for view in wide]
-        with_b = (_numerics.inner("ti,ij->tj", u, parts.kernel) * v).reshape(*shape, n)
-        with_a = (_numerics.inner("tj,ij->ti", v, parts.kernel) * u).reshape(*shape, n)
+        extent = [tiles[view][1] for view in wide]
+        with_b = (_numerics.inner("ti,ij->tj", u, parts.kernel) * v).reshape(*extent, shape[b])
+        with_a = (_numerics.inner("tj,ij->ti", v, parts.kernel) * u).reshape(*extent, shape[a])
         both = _numerics.inner("ti,tj->ij", u, v)
         fixed = jnp.sum(with_b, axis=-1)
 
         def add(pair: tuple[int, int], joint: jax.Array, views: list[int]) -> None:
             """Sums what is left of the block, whose axes belong to `views`, to its place in this pair."""
             part = _sum(joint, [axis for axis, view in enumerate(views) if view not in pair])
-            (start, size), (other_start, other_size) = (tiles.get(view, whole) for view in pair)
+            (start, size), (other_start, other_size) = (
+                tiles.get(view, (jnp.int32(0), shape[view])) for view in pair
+            )
             here = (start, other_start)
             there = lax.dynamic_slice(sums[index[pair]], here, (size, other_size))
             sums[index[pair]] = lax.dynamic_update_slice(
@@ -173,7 +183,6 @@ def pair_marginals(form: Form, costs: jax.Array, scaled: jax.Array, epsilon: jax
             )
 
         sums = list(sums)
-        whole = (jnp.int32(0), n)
         for view in outer:
             add((view, a), with_a, [*wide, a])
             add((view, b), with_b, [*wide, b])
@@ -182,43 +191,46 @@ def pair_marginals(form: Form, costs: jax.Array, scaled: jax.Array, epsilon: jax
         sums[index[a, b]] += both
         return sums, None
 
-    zero = 0 * parts.kernel  # varies between devices as the sums will
+    zero = 0 * parts.kernel[0, 0]  # varies between devices as the sums will
+    start = [jnp.zeros((shape[l], shape[m]), costs.dtype) + zero for l, m in pairs(k)]
     steps = math.prod(lengths) // math.prod(sizes)
-    sums = lax.scan(body, [zero] * len(index), jnp.arange(steps, dtype=jnp.int32))[0]
+    sums = lax.scan(body, start, jnp.arange(steps, dtype=jnp.int32))[0]
     sums[index[a, b]] *= parts.kernel
-    return jnp.stack(sums)
+    return tuple(sums)
 
 
 def _sum(x: jax.Array, axes: Sequence[int]) -> jax.Array:
     """Sum over axes, leading ones by a product with ones: on CPU a reduction down a stride of 2^16 took 10 times
     as long.
     """
-    leading = sum(1 for place, axis in enumerate(axes) if place == axis)
+    leading = sum(1 for number, axis in enumerate(axes) if number == axis)
     if leading:
         rows = x.reshape(math.prod(x.shape[:leading]), -1)
         x = _numerics.inner("t,tx->x", jnp.ones(rows.shape[0], x.dtype), rows).reshape(x.shape[leading:])
     return jnp.sum(x, axis=tuple(axis - leading for axis in axes[leading:]))
 
 
-def row_count(form: Form) -> int:
-    """How many indices of a group's first view this device has."""
-    return form.points if form.axis_name is None else form.points // lax.axis_size(form.axis_name)
+def row_count(work: Work, rows: int) -> int:
+    """How many of the `rows` indices of a group's first view this device has."""
+    return rows if work.axis_name is None else rows // lax.axis_size(work.axis_name)
 
 
-def row_offset(form: Form) -> jax.Array:
-    """Index of this device's first row of a group's first view."""
+def row_offset(work: Work, rows: int) -> jax.Array:
+    """Index of this device's first row of a group's first view, which has `rows`."""
     return (
         jnp.int32(0)
-        if form.axis_name is None
-        else lax.axis_index(form.axis_name) * jnp.int32(row_count(form))
+        if work.axis_name is None
+        else lax.axis_index(work.axis_name) * jnp.int32(row_count(work, rows))
     )
 
 
-def _starts(form: Form, lengths: Sequence[int], sizes: Sequence[int], step: jax.Array) -> list[jax.Array]:
+def _starts(
+    work: Work, rows: int, lengths: Sequence[int], sizes: Sequence[int], step: jax.Array
+) -> list[jax.Array]:
     """First indices of the block of this step."""
     counts = tuple(length // size for length, size in zip(lengths, sizes))
-    starts = [jnp.int32(place * size) for place, size in zip(jnp.unravel_index(step, counts), sizes)]
-    return [starts[0] + row_offset(form), *starts[1:]]
+    starts = [jnp.int32(number * size) for number, size in zip(jnp.unravel_index(step, counts), sizes)]
+    return [starts[0] + row_offset(work, rows), *starts[1:]]
 
 
 def logsumexp(a: jax.Array, axis: int | tuple[int, ...]) -> jax.Array:
@@ -246,19 +258,20 @@ def tile_sizes(lengths: Sequence[int], width: int, elements: int) -> tuple[int, 
 class _Contraction(NamedTuple):
     """R and what u, v and w are made of; see the module's head."""
 
-    exponents: jax.Array
+    exponents: TupleCosts  # -costs / ε
     kernel: jax.Array  # R, every column divided by its largest entry
     to_a: list[jax.Array]  # for each fixed view a matrix to the points of a; their rows add up to log u
     to_b: list[jax.Array]
 
 
 def _contraction(
-    form: Form, exponents: jax.Array, scaled: jax.Array, outer: tuple[int, ...], a: int, b: int
+    costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, outer: tuple[int, ...], a: int, b: int
 ) -> _Contraction:
-    between = _pair(exponents, form.views, a, b)
+    exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
+    between = exponents.matrix(a, b)
     column = jnp.max(between, axis=0)
-    to_a = [_pair(exponents, form.views, o, a) for o in outer]
-    to_b = [_pair(exponents, form.views, o, b) for o in outer]
+    to_a = [exponents.matrix(o, a) for o in outer]
+    to_b = [exponents.matrix(o, b) for o in outer]
     to_a[0] += scaled[a][None]
     to_b[0] += (scaled[b] + column)[None]
     # Made once, row by row: fused into every block, a transposed matrix is read down its columns.
@@ -266,24 +279,24 @@ def _contraction(
 
 
 def _summed_block(
-    form: Form,
-    exponents: jax.Array,
-    scaled: jax.Array,
+    costs: TupleCosts,
+    scaled: Vectors,
+    epsilon: jax.Array,
     group: tuple[int, ...],
     rest: tuple[int, ...],
     sizes: tuple[int, ...],
 ) -> Block:
     """From a block's first indices to its log-joint, log S, for k >= 4 or a group of one."""
     outer = group + rest[:-2]
-    parts = _contraction(form, exponents, scaled, outer, rest[-2], rest[-1])
+    parts = _contraction(costs, scaled, epsilon, outer, rest[-2], rest[-1])
 
     def block(starts: Sequence[jax.Array]) -> jax.Array:
         tiles = dict(zip(group, zip(starts, sizes)))
-        tiles |= {view: (jnp.int32(0), form.points) for view in rest[:-2]}
+        tiles |= {view: (jnp.int32(0), costs.shape[view]) for view in rest[:-2]}
         u, largest_u = _rows(parts.to_a, tiles)
         v, largest_v = _rows(parts.to_b, tiles)
         bilinear = jnp.sum(_numerics.inner("ti,ij->tj", u, parts.kernel) * v, axis=-1)
-        weight = _tile_sum(form, parts.exponents, scaled, tiles)
+        weight = _tile_sum(parts.exponents, scaled, tiles)
         joint = weight + (jnp.log(bilinear) + largest_u + largest_v).reshape(weight.shape)
         beside = tuple(range(len(group), len(outer)))
         return logsumexp(joint, axis=beside) if beside else joint
@@ -292,21 +305,21 @@ def _summed_block(
 
 
 def _kept_block(
-    form: Form,
-    exponents: jax.Array,
-    scaled: jax.Array,
+    costs: TupleCosts,
+    scaled: Vectors,
+    epsilon: jax.Array,
     group: tuple[int, ...],
     a: int,
     sizes: tuple[int, ...],
 ) -> Block:
     """From a block's first indices to its log-joint for k = 3 and a group of two, the second of which is b."""
     fixed, b = group
-    parts = _contraction(form, exponents, scaled, (fixed,), a, b)
+    parts = _contraction(costs, scaled, epsilon, (fixed,), a, b)
 
     def block(starts: Sequence[jax.Array]) -> jax.Array:
         tiles: Tiles = {fixed: (starts[0], sizes[0])}
         u, largest_u = _rows(parts.to_a, tiles)
-        weight = _tile_sum(form, parts.exponents, scaled, tiles) + largest_u
+        weight = _tile_sum(parts.exponents, scaled, tiles) + largest_u
         return (
             jnp.log(_numerics.inner("ti,ij->tj", u, parts.kernel))
             + _log_rows(parts.to_b, tiles)
@@ -317,45 +330,64 @@ def _kept_block(
 
 
 def _elementwise_block(
-    form: Form,
-    costs: jax.Array,
-    scaled: jax.Array,
+    costs: TupleCosts,
+    scaled: Vectors,
     epsilon: jax.Array,
     group: tuple[int, ...],
     rest: tuple[int, ...],
     sizes: tuple[int, ...],
 ) -> Block:
     """From a block's first indices to its log-joint, by log-sum-exp over all its entries."""
-    order = group + rest
 
     def block(starts: Sequence[jax.Array]) -> jax.Array:
-        tiles = {view: (start, size) for view, start, size in zip(group, starts, sizes)}
-        tiles |= {view: (jnp.int32(0), form.points) for view in rest}
-        if form.tensor:
-            first, extent = zip(*(tiles[view] for view in range(form.views)))
-            cost = lax.dynamic_slice(costs, first, extent).transpose(order)
-        else:
-            cost = _tile_sum(form, costs, None, tiles)
-            cost = cost if form.of_sum is None else form.of_sum(cost, form.views)
-        exponent = _tile_sum(form, None, scaled, tiles) - cost / epsilon
-        return logsumexp(exponent, axis=tuple(range(len(group), form.views)))
+        tiles = block_tiles(costs, group, rest, starts, sizes)
+        exponent = exponent_block(costs, scaled, epsilon, tiles)
+        return logsumexp(exponent, axis=tuple(range(len(group), len(tiles))))
 
     return block
 
 
-def _tile_sum(form: Form, matrices: jax.Array | None, vectors: jax.Array | None, tiles: Tiles) -> jax.Array:
+def block_tiles(
+    costs: TupleCosts,
+    group: tuple[int, ...],
+    rest: tuple[int, ...],
+    starts: Sequence[jax.Array],
+    sizes: Sequence[int],
+) -> Tiles:
+    """A block of the views of `group` with all points of those of `rest`."""
+    tiles = {view: (start, size) for view, start, size in zip(group, starts, sizes)}
+    return tiles | {view: (jnp.int32(0), costs.shape[view]) for view in rest}
+
+
+def cost_block(costs: TupleCosts, tiles: Tiles) -> jax.Array:
+    """Costs of a block of tuples, its axes in the order of the tiles."""
+    if costs.path == "dense":
+        first, extent = zip(*(tiles[view] for view in range(len(tiles))))
+        return lax.dynamic_slice(costs.arrays[0], first, extent).transpose(tuple(tiles))
+    total = _tile_sum(costs, None, tiles)
+    if costs.of_sum is None:
+        return total
+    return costs.of_sum(total, len(tiles) if costs.counts is None else _tile_sum(None, costs.counts, tiles))
+
+
+def exponent_block(costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, tiles: Tiles) -> jax.Array:
+    """Logarithms of the plan's entries in a block, its axes in the order of the tiles."""
+    return _tile_sum(None, scaled, tiles) - cost_block(costs, tiles) / epsilon
+
+
+def _tile_sum(matrices: TupleCosts | None, vectors: Vectors | None, tiles: Tiles) -> jax.Array:
     """Sum over a block of the vectors of its views and the matrices of its pairs of views, broadcast."""
     views = list(tiles)
     terms = []
     if vectors is not None:
         for axis, view in enumerate(views):
-            terms.append(_place(lax.dynamic_slice_in_dim(vectors[view], *tiles[view]), (axis,), len(views)))
+            terms.append(place(lax.dynamic_slice_in_dim(vectors[view], *tiles[view]), (axis,), len(views)))
     if matrices is not None:
         for first, second in itertools.combinations(range(len(views)), 2):
             (start, size), (other_start, other_size) = tiles[views[first]], tiles[views[second]]
-            matrix = _pair(matrices, form.views, views[first], views[second])
+            matrix = matrices.matrix(views[first], views[second])
             tile = lax.dynamic_slice(matrix, (start, other_start), (size, other_size))
-            terms.append(_place(tile, (first, second), len(views)))
+            terms.append(place(tile, (first, second), len(views)))
     return functools.reduce(operator.add, terms)
 
 
@@ -368,9 +400,7 @@ def _log_rows(to_view: Sequence[jax.Array], tiles: Tiles) -> jax.Array:
     for matrix, (view, (start, size)) in zip(to_view, tiles.items()):
         part = lax.dynamic_slice_in_dim(matrix, start, size)
         terms.append(
-            _place(part, (wide.index(view), rank - 1), rank)
-            if size > 1
-            else _place(part[0], (rank - 1,), rank)
+            place(part, (wide.index(view), rank - 1), rank) if size > 1 else place(part[0], (rank - 1,), rank)
         )
     rows = functools.reduce(operator.add, terms)
     return rows.reshape(-1, rows.shape[-1])
@@ -381,17 +411,3 @@ def _rows(to_view: Sequence[jax.Array], tiles: Tiles) -> tuple[jax.Array, jax.Ar
     log_rows = _log_rows(to_view, tiles)
     largest = jnp.max(log_rows, axis=-1)
     return jnp.exp(log_rows - largest[:, None]), largest
-
-
-def _pair(matrices: jax.Array, k: int, l: int, m: int) -> jax.Array:
-    """Matrix of views l and m, rows of l."""
-    index = pairs(k).index((min(l, m), max(l, m)))
-    return matrices[index] if l < m else matrices[index].T
-
-
-def _place(x: jax.Array, axes: Sequence[int], rank: int) -> jax.Array:
-    """x with its axes at `axes` of `rank`, ones elsewhere."""
-    shape = [1] * rank
-    for axis, size in zip(axes, x.shape):
-        shape[axis] = size
-    return x.reshape(shape)

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from mvcl.transport import CostFn, Epsilon, Status, multimarginal_sinkhorn
+from mvcl.transport import CostFn, Epsilon, Status, TupleCosts, multimarginal_sinkhorn
 from mvcl.transport import _joints as joints
 
 TIGHT = {"threshold": 1e-11, "max_iterations": 3000}
@@ -99,12 +99,12 @@ def test_value_plan_and_gradient_are_those_of_the_tensor(x64, rng, cost, plainly
 
     def f(z):
         out = multimarginal_sinkhorn(z, cost, epsilon=epsilon, path=path, **TIGHT)
-        return out.value, out
+        return out.dual, out
 
     (_, out), gradient = jax.value_and_grad(f, has_aux=True)(z)
     assert out.converged
     assert out.status == Status.CONVERGED
-    np.testing.assert_allclose(out.value, value, rtol=1e-10)
+    np.testing.assert_allclose(out.dual, value, rtol=1e-10)
     np.testing.assert_allclose(out.ent_reg_cost, value + epsilon, rtol=1e-10)
     np.testing.assert_allclose(np.exp(log_plan(c, out.potentials, epsilon)), plan, atol=1e-10)
     np.testing.assert_allclose(np.sum(gradient * direction), np.sum(plan * slope), rtol=1e-7)
@@ -121,7 +121,7 @@ def test_gradients_in_pair_costs_tensor_and_epsilon(x64, rng, k):
     )
     _, plan, _ = solve(c, epsilon)
     by_pairs, by_epsilon = jax.grad(
-        lambda m, e: multimarginal_sinkhorn(pair_costs=m, epsilon=e, **TIGHT).value, argnums=(0, 1)
+        lambda m, e: multimarginal_sinkhorn(pair_costs=m, epsilon=e, **TIGHT).dual, argnums=(0, 1)
     )(matrices, epsilon)
     for got, pair in zip(by_pairs, index):
         np.testing.assert_allclose(
@@ -130,7 +130,7 @@ def test_gradients_in_pair_costs_tensor_and_epsilon(x64, rng, k):
     difference = solve(c, epsilon + step)[2] - solve(c, epsilon - step)[2]
     np.testing.assert_allclose(by_epsilon, difference / (2 * step), rtol=1e-7)
     by_tensor, by_epsilon = jax.grad(
-        lambda c, e: multimarginal_sinkhorn(cost_tensor=c, epsilon=e, **TIGHT).value, argnums=(0, 1)
+        lambda c, e: multimarginal_sinkhorn(cost_tensor=c, epsilon=e, **TIGHT).dual, argnums=(0, 1)
     )(c, epsilon)
     np.testing.assert_allclose(by_tensor, plan, atol=1e-10)
     np.testing.assert_allclose(by_epsilon, difference / (2 * step), rtol=1e-7)
@@ -157,19 +157,12 @@ def test_otts_multimarginal_solver_and_cost_functions(x64, rng):
     np.testing.assert_allclose(ours.ent_reg_cost, theirs_mixed.ent_reg_cost, rtol=1e-8)
 
 
-def form_of(k, n, **options):
-    return joints.Form(
-        views=k, points=n, tensor=False, of_sum=None, axis_name=None, **{"block_elements": 2**17, **options}
-    )
-
-
 @pytest.mark.parametrize("k", [3, 4, 5])
 def test_contraction_is_exact_in_float32_up_to_the_bound_on_the_spread(rng, k):
     """Log-joints at any potentials, far from a solution too, whose exponents span thousands."""
     n = 5
     bound = joints.bilinear_spread_bound(jnp.float32)
     assert 55 < bound < 87  # exp(-87) is the smallest normal number
-    form = form_of(k, n)
     for spread in (0.1, 10.0, 0.99 * bound):
         costs = np.float32(rng.uniform(size=(k * (k - 1) // 2, n, n)))
         costs = (costs - costs.min((1, 2), keepdims=True)) / np.ptp(costs, axis=(1, 2), keepdims=True)
@@ -178,8 +171,11 @@ def test_contraction_is_exact_in_float32_up_to_the_bound_on_the_spread(rng, k):
         for m, pair in zip(costs, itertools.combinations(range(k), 2)):
             c = c + np.float64(m).reshape([n if a in pair else 1 for a in range(k)])
         log_p = log_plan(c * spread, scaled, 1.0)
-        for group in form.groups:
-            joint = joints.log_joint(form, costs, scaled, np.float32(1 / spread), group, True)
+        held = TupleCosts(tuple(jnp.asarray(costs)))
+        for group in joints.groups(k):
+            joint = joints.log_joint(
+                joints.Work(2**17), held, tuple(jnp.asarray(scaled)), jnp.float32(1 / spread), group, True
+            )
             # float32 holds an exponent of a few hundred to 1e-5 and no better
             rounding = 1e-6 * max(1, np.abs(log_p).max())
             np.testing.assert_allclose(joint, log_marginal(log_p, group), atol=1e-5 + rounding)
@@ -194,10 +190,10 @@ def test_float32_agrees_with_float64_from_large_to_small_epsilon(rng, epsilon):
     out = multimarginal_sinkhorn(z, epsilon=epsilon, threshold=1e-3, max_iterations=1000)
     log_p = log_plan(c, out.potentials, epsilon)
     mass = np.exp(log_p).sum()
-    np.testing.assert_allclose(out.mass, mass, rtol=1e-4 + 1e-6 / epsilon)
+    np.testing.assert_allclose(out.transport_mass, mass, rtol=1e-4 + 1e-6 / epsilon)
     np.testing.assert_allclose(out.error, error_of(c, out.potentials, epsilon), atol=1e-5 + 2e-6 / epsilon)
     expected = np.asarray(out.potentials, np.float64).sum() / n - epsilon * mass
-    np.testing.assert_allclose(out.value, expected, rtol=1e-5)
+    np.testing.assert_allclose(out.dual, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("k", "n", "path"), [(3, 6, "pairwise"), (6, 4, "pairwise"), (4, 6, "logsumexp")])
@@ -209,7 +205,7 @@ def test_streamed_is_not_streamed(x64, rng, k, n, path):
         out = multimarginal_sinkhorn(
             z, path=path, block_size=block_size, max_iterations=3, threshold=0.0, pair_spread=1.0
         )
-        return out.value
+        return out.dual
 
     whole, gradient = jax.value_and_grad(f)(z, None)
     for block_size in (1, 3 * n):
@@ -266,7 +262,7 @@ def test_epsilon_scheduler_ends_at_its_target(x64, rng):
     scaled = multimarginal_sinkhorn(z, epsilon=Epsilon(0.05, 30.0, 0.7), threshold=1e-9, max_iterations=5000)
     assert scaled.converged
     assert scaled.epsilon == 0.05
-    np.testing.assert_allclose(scaled.value, plain.value, rtol=1e-9)
+    np.testing.assert_allclose(scaled.dual, plain.dual, rtol=1e-9)
     # too short for the schedule: the last sweep and what is reported are those of the target all the same
     short = multimarginal_sinkhorn(z, epsilon=Epsilon(0.01, 30.0, 0.9), max_iterations=2)
     c = tensor_of(z, circular_variance)
@@ -297,7 +293,7 @@ def test_hard_embeddings_give_no_nan(rng, epsilon, cost, dtype):
     def f(z):
         def value(z):
             out = multimarginal_sinkhorn(z, cost, epsilon=epsilon, max_iterations=200)
-            return out.value, out
+            return out.dual, out
 
         return jax.value_and_grad(value, has_aux=True)(z)
 
@@ -309,7 +305,7 @@ def test_hard_embeddings_give_no_nan(rng, epsilon, cost, dtype):
         out.status, np.where(out.error < 1e-3, Status.CONVERGED, Status.ITERATION_LIMIT)
     )
     assert out.converged[2]  # one point, repeated: any plan is as good
-    np.testing.assert_allclose(out.mass, 1, atol=1e-3 + 1e-6 / epsilon)
+    np.testing.assert_allclose(out.transport_mass, 1, atol=1e-3 + 1e-6 / epsilon)
 
 
 def test_not_a_number_is_reported_and_stops():
@@ -326,7 +322,7 @@ def test_vmap_is_the_problems_one_by_one(rng):
 
     def f(z, epsilon):
         out = multimarginal_sinkhorn(z, epsilon=epsilon, max_iterations=30)
-        return out.value, out.n_iters
+        return out.dual, out.n_iters
 
     one = jax.jit(jax.value_and_grad(f, has_aux=True))
     (values, iterations), gradients = jax.jit(jax.vmap(jax.value_and_grad(f, has_aux=True)))(z, epsilon)
@@ -350,7 +346,7 @@ def test_eight_devices_are_one(x64, rng, k, cost):
 
     def f(z, axis_name=None):
         out = multimarginal_sinkhorn(z, cost, axis_name=axis_name, pair_spread=4 / k**2)
-        return out.value, out
+        return out.dual, out
 
     (expected, single), gradient = jax.value_and_grad(f, has_aux=True)(z)
     shared = jax.shard_map(partial(f, axis_name="data"), mesh=mesh, in_specs=P(), out_specs=P())
@@ -364,16 +360,16 @@ def test_eight_devices_are_one(x64, rng, k, cost):
 def test_devices_share_the_work():
     """Multiply-adds and temporaries of one device of eight; a pass is one block, so the compiler counts all of it."""
     k, n = 4, 32
-    costs = np.zeros((6, n, n), np.float32)
+    costs = TupleCosts(tuple(jnp.zeros((6, n, n), jnp.float32)))
     mesh = jax.make_mesh((8,), ("data",), (AxisType.Auto,))
-    scaled, epsilon = np.zeros((k, n), np.float32), np.float32(1)
+    scaled, epsilon = tuple(jnp.zeros((k, n), jnp.float32)), jnp.float32(1)
 
     def compiled(axis_name):
-        form = joints.Form(k, n, False, None, 2**20, axis_name)
+        work = joints.Work(2**20, axis_name)
 
         def f(costs, scaled, epsilon):
-            joint = joints.log_joint(form, costs, scaled, epsilon, (0, 1), True)
-            return joint, joints.pair_marginals(form, costs, scaled, epsilon)
+            joint = joints.log_joint(work, costs, scaled, epsilon, (0, 1), True)
+            return joint, joints.pair_marginals(work, costs, scaled, epsilon)
 
         if axis_name is not None:
             f = jax.shard_map(f, mesh=mesh, in_specs=P(), out_specs=P("data"), check_vma=False)
@@ -389,7 +385,7 @@ def test_memory_grows_slower_than_the_tensor():
 
     def temporaries(n):
         z = jax.ShapeDtypeStruct((4, n, 8), jnp.float32)
-        f = jax.jit(jax.value_and_grad(lambda z: multimarginal_sinkhorn(z).value))
+        f = jax.jit(jax.value_and_grad(lambda z: multimarginal_sinkhorn(z).dual))
         return f.lower(z).compile().memory_analysis().temp_size_in_bytes
 
     assert temporaries(256) < 32 * 2**20
@@ -406,9 +402,13 @@ def test_memory_grows_slower_than_the_tensor():
         ({}, "exactly one of z, pair_costs and cost_tensor must be given, got none"),
         (
             {"pair_costs": np.ones((4, 3, 3))},
-            r"pair_costs must have shape \(k\(k-1\)/2, n, n\), got \(4, 3, 3\)",
+            r"pair_costs must hold k\(k-1\)/2 matrices, one for each pair of views, got 4",
         ),
-        ({"cost_tensor": np.ones((4, 3, 3))}, r"cost_tensor must have shape \(n,\) \* k .* got \(4, 3, 3\)"),
+        (
+            {"pair_costs": [np.ones((2, 3)), np.ones((2, 4)), np.ones((4, 3))]},
+            r"pair_costs must have the shapes .*\(3, 4\)\] for views of \(2, 3, 4\) points",
+        ),
+        ({"cost_tensor": np.ones(4)}, r"cost_tensor must have shape \(n_1, ..., n_k\) .* got \(4,\)"),
         (
             {"pair_costs": np.ones((3, 4, 4)), "path": "resultant"},
             "path must be one of 'auto', 'pairwise', 'logsumexp'",

@@ -1,0 +1,185 @@
+"""What the solver returns."""
+
+import dataclasses
+import enum
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from mvcl import _checks
+from mvcl.transport import _plan
+from mvcl.transport._costs import TupleCosts
+
+
+class Status(enum.IntEnum):
+    """Why the iteration stopped."""
+
+    CONVERGED = 0
+    ITERATION_LIMIT = 1
+    NOT_FINITE = 2
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SinkhornOutput:
+    """What the iteration ended with; of all of it only `dual` carries gradients.
+
+    The plan is `P[i_1..i_k] = exp((sum_l f_l[i_l] - C[i_1..i_k]) / epsilon)`. It is never held: what the methods
+    return is summed over its entries, a block at a time. A method costs about one pass of the solver unless it says
+    otherwise. Names are those of ott's `MMSinkhornOutput` where it has them.
+
+    Attributes:
+      potentials: k vectors (n_l,) f, in the unit of the costs; -inf where the weight is 0.
+      dual: scalar, the dual objective `sum_l <a_l, f_l> - epsilon transport_mass`. It never exceeds
+        `min_P <P, C> + epsilon <P, log P - 1>` and meets it at the optimum, to second order in the error.
+      error: scalar, `sum_l ||marginal_l - a_l||_1` of these very potentials.
+      errors: (max_iterations,), that error after each sweep; -1 for sweeps that were not made, inf where epsilon had
+        just changed.
+      transport_mass: scalar, the sum of the plan; that of the weights at the optimum.
+      n_iters: int32, sweeps in which every view was updated; the last may have updated half of the views.
+      n_passes: int32, passes over the tuples, each for half of the views, with the last, which only measures.
+      status: int32, a `Status`.
+      epsilon: scalar, the regularisation of the plan.
+      a_s: k weight vectors (n_l,).
+      costs: the costs of the tuples.
+    """
+
+    potentials: tuple[jax.Array, ...]
+    dual: jax.Array
+    error: jax.Array
+    errors: jax.Array
+    transport_mass: jax.Array
+    n_iters: jax.Array
+    n_passes: jax.Array
+    status: jax.Array
+    epsilon: jax.Array
+    a_s: tuple[jax.Array, ...]
+    costs: TupleCosts
+
+    @property
+    def converged(self) -> jax.Array:
+        """Whether `error` is below the threshold."""
+        return self.status == Status.CONVERGED
+
+    @property
+    def ent_reg_cost(self) -> jax.Array:
+        """ott's value, `sum_l <a_l, f_l> + epsilon (1 - mass)`; it counts `<P, log P>`, epsilon more than `dual`."""
+        return self.dual + self.epsilon
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of points (n_1, ..., n_k)."""
+        return tuple(a.shape[-1] for a in self.a_s)
+
+    @property
+    def n_marginals(self) -> int:
+        """k."""
+        return len(self.a_s)
+
+    @property
+    def primal(self) -> jax.Array:
+        """Scalar, `<P, C> + epsilon <P, log P - 1>` of a plan whose marginals are the weights, bounded from above.
+
+        That plan is the solver's, scaled down where it is too large and filled up where it lacks mass. Where the
+        solver's fits, the bound is its value.
+        """
+        return _plan.primal(self.costs, self._finite, self.a_s, self.epsilon)
+
+    @property
+    def gap(self) -> jax.Array:
+        """Scalar, `primal - dual`, which is no less than what `dual` is below the minimum; 0 up to rounding at best."""
+        return self.primal - self.dual
+
+    @property
+    def marginals(self) -> tuple[jax.Array, ...]:
+        """The k marginals (n_l,) of the plan."""
+        return _plan.marginals(self.costs, self._scaled, self.epsilon)
+
+    def marginal(self, l: int) -> jax.Array:
+        """Marginal (n_l,) of the plan on view l."""
+        view = self._view("l", l)
+        return _plan.joint_marginal(self.costs, self._scaled, self.epsilon, (view,))
+
+    def pair_marginal(self, l: int, m: int) -> jax.Array:
+        """Marginal (n_l, n_m) of the plan on views l and m: what of each point is matched with each of the other.
+
+        Raises:
+          ValueError: l and m are one view, or not views.
+        """
+        pair = (self._view("l", l), self._view("m", m))
+        if pair[0] == pair[1]:
+            raise ValueError(f"l and m must be two views, got {l} and {m}")
+        return _plan.joint_marginal(self.costs, self._scaled, self.epsilon, pair)
+
+    def entries(self, indices: ArrayLike) -> jax.Array:
+        """Entries (t,) of the plan at t tuples, given as (t, k) whole numbers.
+
+        Raises:
+          ValueError: other shapes.
+        """
+        at = jnp.asarray(indices)
+        if at.ndim != 2 or at.shape[1] != self.n_marginals or not jnp.issubdtype(at.dtype, jnp.integer):
+            raise ValueError(
+                f"indices must be whole numbers of shape (t, {self.n_marginals}), got {at.shape} of {at.dtype}"
+            )
+        return _plan.entries(self.costs, self._scaled, self.epsilon, at)
+
+    def plan(self, max_entries: int = 2**26) -> jax.Array:
+        """The whole plan as a tensor (n_1, ..., n_k).
+
+        Raises:
+          ValueError: it has more than `max_entries` entries.
+        """
+        if math.prod(self.shape) > max_entries:
+            raise ValueError(
+                f"the plan of shape {self.shape} has {math.prod(self.shape):.3g} entries, above "
+                f"max_entries={max_entries}; marginal, pair_marginal, entries and partners need no tensor"
+            )
+        return _plan.plan(self.costs, self._scaled, self.epsilon)
+
+    def partners(self, l: int) -> jax.Array:
+        """The most likely tuple of each point of view l: (n_l, k) whole numbers, column l counting up.
+
+        The tuple of the largest entry of the plan among those with the point, found by looking at all n_1 ... n_k
+        tuples, which takes no memory but more time than a pass. Of equal entries it is the first.
+        """
+        return _plan.partners(self.costs, self._scaled, self.epsilon, self._view("l", l))
+
+    def matching_accuracy(self, truth: ArrayLike | None = None) -> jax.Array:
+        """Share of the points, of all views, whose most likely tuple is the true one.
+
+        Args:
+          truth: (t, k) whole numbers, the true tuples; None for the tuples (i, ..., i) of views of one size. Points
+            of weight 0 and points in no true tuple are not counted.
+
+        Raises:
+          ValueError: other shapes, or None for views of different sizes.
+        """
+        n, k = self.shape[0], self.n_marginals
+        if truth is None and len(set(self.shape)) > 1:
+            raise ValueError(f"truth must be given for views of different sizes, got sizes {self.shape}")
+        true = jnp.tile(jnp.arange(n)[:, None], (1, k)) if truth is None else jnp.asarray(truth)
+        if true.ndim != 2 or true.shape[1] != k:
+            raise ValueError(f"truth must have shape (t, {k}), got {true.shape}")
+        right, counted = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+        for l, a in enumerate(self.a_s):
+            found = self.partners(l)[true[:, l]]
+            there = a[true[:, l]] > 0
+            right += jnp.sum(there & jnp.all(found == true, axis=1))
+            counted += jnp.sum(there)
+        return right / jnp.maximum(counted, 1)
+
+    @property
+    def _finite(self) -> tuple[jax.Array, ...]:
+        return tuple(jnp.where(a > 0, f, 0) for f, a in zip(self.potentials, self.a_s))
+
+    @property
+    def _scaled(self) -> tuple[jax.Array, ...]:
+        return _plan.scaled_potentials(self._finite, self.a_s, self.epsilon)
+
+    def _view(self, name: str, view: int) -> int:
+        if not 0 <= _checks.whole(name, view, 0) < self.n_marginals:
+            raise ValueError(f"{name} must be a view from 0 to {self.n_marginals - 1}, got {view}")
+        return int(view)
