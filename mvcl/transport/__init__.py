@@ -4,6 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from mvcl.transport import _ott
 from mvcl.transport._costs import TupleCosts, tuple_costs
+from mvcl.transport._epsilon import (
+    Found,
+    Measured,
+    chance_mass,
+    epsilon_for_mass,
+    next_epsilon,
+    true_tuple_mass,
+)
 from mvcl.transport._output import SinkhornOutput, Status
 from mvcl.transport._sinkhorn import multimarginal_sinkhorn
 
@@ -14,10 +22,16 @@ if TYPE_CHECKING:
 __all__ = [
     "CostFn",
     "Epsilon",
+    "Found",
+    "Measured",
     "SinkhornOutput",
     "Status",
     "TupleCosts",
+    "chance_mass",
+    "epsilon_for_mass",
     "multimarginal_sinkhorn",
+    "next_epsilon",
+    "true_tuple_mass",
     "tuple_costs",
 ]
 
