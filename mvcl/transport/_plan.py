@@ -1,11 +1,13 @@
 """What can be read off potentials without the tensor of the plan."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from mvcl.transport._costs import TupleCosts, pairs
 from mvcl.transport._joints import (
@@ -23,6 +25,8 @@ from mvcl.transport._joints import (
     over_blocks,
     tile_sizes,
 )
+
+Result = TypeVar("Result")
 
 # Numbers of one block; what a core of a CPU keeps in its cache.
 _CPU_BLOCK, _ACCELERATOR_BLOCK = 2**18, 2**26
@@ -44,6 +48,15 @@ def fits_products(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
     return spread <= bilinear_spread_bound(costs.dtype)
 
 
+def either(
+    bilinear: bool | None, costs: TupleCosts, epsilon: jax.Array, by: Callable[[bool], Result]
+) -> Result:
+    """`by(bilinear)`; for None the way that is right at this spread of the costs, chosen when it runs."""
+    if bilinear is not None:
+        return by(bilinear)
+    return lax.cond(fits_products(costs, epsilon), lambda: by(True), lambda: by(False))
+
+
 @partial(jax.jit, static_argnums=3)
 def joint_marginal(
     costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, views: tuple[int, ...]
@@ -59,9 +72,7 @@ def joint_marginal(
         joint = log_joint(default_work(), costs, scaled, epsilon, group, bilinear)
         return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
 
-    if not costs.bilinear or len(group) == k:
-        return by(False)
-    return jax.lax.cond(fits_products(costs, epsilon), lambda: by(True), lambda: by(False))
+    return either(None if costs.bilinear and len(group) < k else False, costs, epsilon, by)
 
 
 @jax.jit
