@@ -1,11 +1,13 @@
 """What can be read off potentials without the tensor of the plan."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from mvcl.transport._costs import TupleCosts, pairs
 from mvcl.transport._joints import (
@@ -24,6 +26,8 @@ from mvcl.transport._joints import (
     spread_bounds,
     tile_sizes,
 )
+
+Result = TypeVar("Result")
 
 # Numbers of one block; what a core of a CPU keeps in its cache.
 _CPU_BLOCK, _ACCELERATOR_BLOCK = 2**18, 2**26
@@ -44,6 +48,15 @@ def spread_of(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
     return jnp.max(jnp.stack([jnp.max(matrix) - jnp.min(matrix) for matrix in costs.arrays])) / epsilon
 
 
+def by_way(way: Way | None, costs: TupleCosts, epsilon: jax.Array, by: Callable[[Way], Result]) -> Result:
+    """`by(way)`; for None of the way that is right at this spread of the costs, chosen when it runs."""
+    if way is not None:
+        return by(way)
+    bounds = jnp.asarray(spread_bounds(len(costs.shape), costs.dtype), costs.dtype)
+    fit = jnp.sum(spread_of(costs, epsilon)[None] <= bounds)  # as many of the ways after the first are right
+    return lax.switch(fit, [partial(by, each) for each in Way])
+
+
 @partial(jax.jit, static_argnums=3)
 def joint_marginal(
     costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, views: tuple[int, ...]
@@ -59,10 +72,7 @@ def joint_marginal(
         joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
         return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
 
-    if not costs.bilinear or len(group) == k:
-        return by(Way.ELEMENTWISE)
-    fits = spread_of(costs, epsilon) <= spread_bounds(k, costs.dtype)[0]
-    return jax.lax.cond(fits, lambda: by(Way.ROWS), lambda: by(Way.ELEMENTWISE))
+    return by_way(None if costs.bilinear and len(group) < k else Way.ELEMENTWISE, costs, epsilon, by)
 
 
 @jax.jit

@@ -3,9 +3,9 @@
 import dataclasses
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.transport import _costs, _ott
 from mvcl.transport._costs import TupleCosts
+from mvcl.transport._derivatives import Point, Sums, over_devices, potentials_of, slope
 from mvcl.transport._joints import (
     Kernels,
     Vectors,
@@ -25,18 +26,15 @@ from mvcl.transport._joints import (
     kernels_of,
     log_joint,
     logsumexp,
-    pair_marginals,
     row_offset,
     spread_bounds,
 )
 from mvcl.transport._output import SinkhornOutput, Status
-from mvcl.transport._plan import default_work, scaled_potentials, spread_of
+from mvcl.transport._plan import by_way, default_work, scaled_potentials
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
     from ott.geometry.epsilon_scheduler import Epsilon
-
-Result = TypeVar("Result")
 
 
 def multimarginal_sinkhorn(
@@ -341,80 +339,16 @@ def _(options: _Options, primals: tuple[_Problem], tangents: tuple[_Problem]) ->
     """Danskin: the derivative of the dual objective at frozen potentials."""
     (problem,), (change,) = primals, tangents
     out = _minimum(options, problem)
-    costs = jax.tree.map(_first_order, problem.costs)
-    epsilon = _first_order(problem.epsilon)
-    slope = jax.custom_batching.sequential_vmap(partial(_slope, options))
-    by_costs, by_epsilon = slope(costs, epsilon, out.potentials, problem.weights)
-    if options.work.axis_name is not None:  # each device has summed over its own tuples
-        by_costs, by_epsilon = jax.tree.map(
-            lambda d: _numerics.vary(lax.psum(d, options.work.axis_name), _numerics.varying(epsilon)),
-            (by_costs, by_epsilon),
-        )
-    terms = [jnp.sum(d * t) for d, t in zip(by_costs, change.costs.arrays)]
+    sums = Sums(options.work, options.way)
+    at = Point(problem.costs, problem.epsilon, out.potentials, problem.weights)
+    at = at._replace(potentials=potentials_of(sums, at))
+    slopes = over_devices(sums, slope(sums, at), problem.epsilon)
+    terms = [jnp.sum(d * t) for d, t in zip(slopes.arrays, change.costs.arrays)]
     terms += [
-        jnp.sum(jnp.where(a > 0, f * t, 0))
-        for f, a, t in zip(out.potentials, problem.weights, change.weights)
+        jnp.sum(jnp.where(a > 0, f * t, 0)) for f, a, t in zip(at.potentials, problem.weights, change.weights)
     ]
-    total = sum(terms, start=by_epsilon * change.epsilon)
+    total = sum(terms, start=slopes.epsilon * change.epsilon)
     return out, jax.tree.map(jnp.zeros_like, out)._replace(dual=total)
-
-
-@jax.custom_jvp
-def _first_order(x: jax.Array) -> jax.Array:
-    """x, in an expression that stands for a first derivative and has no further ones."""
-    return x
-
-
-@_first_order.defjvp
-def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> NoReturn:
-    raise NotImplementedError(
-        "second derivatives of multimarginal_sinkhorn and m3g are not implemented: the potentials are held fixed in "
-        "the first. Take finite differences of the gradient."
-    )
-
-
-def _slope(
-    options: _Options, costs: TupleCosts, epsilon: jax.Array, potentials: Vectors, weights: Vectors
-) -> tuple[tuple[jax.Array, ...], jax.Array]:
-    """Derivatives of `-ε mass` by the arrays of the costs and by epsilon, <P, log P - 1>; this device's part."""
-    k, work = len(costs.shape), options.work
-
-    def by_pairs(way: Way, costs: TupleCosts, epsilon: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-        plan = pair_marginals(work, costs, scaled_potentials(potentials, weights, epsilon), epsilon, way)
-        # log P = (sum f - C) / ε summed by views and by pairs of views
-        marginals = [jnp.sum(plan[0], axis=1)] + [jnp.sum(plan[m], axis=0) for m in range(k - 1)]
-        terms = [jnp.sum(m * f) for m, f in zip(marginals, potentials)]
-        terms += [-jnp.sum(p * c) for p, c in zip(plan, costs.arrays)]
-        return plan, sum(terms[1:], start=terms[0]) / epsilon - jnp.sum(marginals[0])
-
-    def by_autodiff(costs: TupleCosts, epsilon: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-        def minus_mass(arrays: tuple[jax.Array, ...], epsilon: jax.Array) -> jax.Array:
-            scaled = scaled_potentials(potentials, weights, epsilon)
-            held = dataclasses.replace(costs, arrays=arrays)
-            joint = log_joint(work, held, scaled, epsilon, groups(k)[0], Way.ELEMENTWISE)
-            return -epsilon * jnp.sum(jnp.exp(joint))
-
-        return jax.grad(minus_mass, argnums=(0, 1))(costs.arrays, epsilon)
-
-    if k == 2 and costs.of_sum is None and costs.path != "dense":
-        return by_pairs(Way.ELEMENTWISE, costs, epsilon)
-    return _any_way(
-        options, costs, epsilon, lambda way: by_autodiff if way is Way.ELEMENTWISE else partial(by_pairs, way)
-    )
-
-
-def _any_way(
-    options: _Options,
-    costs: TupleCosts,
-    epsilon: jax.Array,
-    branch: Callable[[Way], Callable[[TupleCosts, jax.Array], Result]],
-) -> Result:
-    """`branch(way)(costs, epsilon)`, the way that is right at this spread of the costs, chosen when it runs."""
-    if options.way is not None:
-        return branch(options.way)(costs, epsilon)
-    bounds = jnp.asarray(spread_bounds(len(costs.shape), costs.dtype), costs.dtype)
-    fit = jnp.sum(spread_of(costs, epsilon)[None] <= bounds)  # as many of the ways after the first are right
-    return lax.switch(fit, [branch(way) for way in Way], costs, epsilon)
 
 
 class _Carry(NamedTuple):
@@ -437,17 +371,14 @@ def _iterate(options: _Options, problem: _Problem) -> _End:
     measured, and measuring costs nothing.
     """
 
-    def run(way: Way) -> Callable[[TupleCosts, jax.Array], _Carry]:
-        def passes(costs: TupleCosts, epsilon: jax.Array) -> _Carry:
-            # With a schedule of epsilon each pass has kernels of its own.
-            constant = way is Way.KERNELS and options.epsilon_init == 1
-            kernels = kernels_of(costs, epsilon) if constant else None
-            body = partial(_pass, options, way, kernels, problem._replace(costs=costs, epsilon=epsilon))
-            return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
+    def run(way: Way) -> _Carry:
+        # With a schedule of epsilon each pass has kernels of its own.
+        constant = way is Way.KERNELS and options.epsilon_init == 1
+        kernels = kernels_of(problem.costs, problem.epsilon) if constant else None
+        body = partial(_pass, options, way, kernels, problem)
+        return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
 
-        return passes
-
-    end = _any_way(options, problem.costs, problem.epsilon, run)
+    end = by_way(options.way, problem.costs, problem.epsilon, run)
     finite = [jnp.all(jnp.isfinite(f)) for f in end.potentials]
     failed = ~(jnp.isfinite(end.error) & jnp.all(jnp.stack(finite)))
     converged = end.error < problem.threshold
