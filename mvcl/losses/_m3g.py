@@ -1,8 +1,10 @@
 """M3G, the multi-marginal matching gap."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +14,20 @@ from mvcl import _checks, _numerics, transport
 from mvcl.losses._declaration import Operands, declare, filled
 from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
-Cost = Literal["circular_variance", "circular_standard_deviation"] | Callable[..., jax.Array]
+Cost = transport.CostName | Callable[..., jax.Array]
+# With mass_target: the largest epsilon by the smallest.
+_EPSILON_RANGE = 32
 
 
 def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-    loss, out = m3g_with_status(z, **options)
-    return loss, _measures(out)
+    loss, out, mass = _gap(z, **filled(m3g, options))
+    return loss, _measures(out, mass)
 
 
-def _measures(out: SinkhornOutput) -> dict[str, jax.Array]:
+def _measures(out: SinkhornOutput, mass: jax.Array) -> dict[str, jax.Array]:
     return {
+        "epsilon": out.epsilon,
+        "true_tuple_mass": mass,
         "solver_error": out.error,
         "solver_iterations": out.n_iters.astype(jnp.float32),
         "solver_unconverged": 1.0 - out.converged.astype(jnp.float32),
@@ -34,15 +40,16 @@ def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.
     The measures are the worst of the p, and `solver_sweeps_saved`: the sweeps that the later problems took less than
     the first, in all; half a sweep is one pass. It is negative where the first took the fewest.
     """
-    values, found, start = [], [], None
+    values, found, passes, start = [], [], [], None
     for problem in jnp.asarray(z):
-        value, out = m3g_with_status(problem, init=start, **options)
+        value, out, mass = _gap(problem, **filled(m3g, options), init=start)
         start = out.potentials
         values.append(value)
-        found.append(out)
-    worst = jax.tree.map(lambda *of: jnp.max(jnp.stack(of)), *map(_measures, found))
-    passes = jnp.stack([out.n_passes for out in found])
-    return sum(values[1:], values[0]), worst | {"solver_sweeps_saved": jnp.sum(passes[0] - passes) / 2}
+        found.append(_measures(out, mass))
+        passes.append(out.n_passes)
+    worst = jax.tree.map(lambda *of: jnp.max(jnp.stack(of)), *found)
+    saved = jnp.sum(passes[0] - jnp.stack(passes)) / 2
+    return sum(values[1:], values[0]), worst | {"solver_sweeps_saved": saved}
 
 
 @declare(
@@ -56,6 +63,7 @@ def m3g(
     max_iterations: int = 100,
     *,
     cost_scale: float = 1.0,
+    mass_target: float | None = None,
     normalize: bool = True,
     epsilon_init: float = 1.0,
     epsilon_decay: float = 1.0,
@@ -94,12 +102,16 @@ def m3g(
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is computed in float32.
-      epsilon: positive weight of the entropy, in the unit of the cost.
+      epsilon: positive weight of the entropy, in the unit of the cost. With mass_target the largest.
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
-        an ott `CostFn`, summed over the pairs of views; or a function of a (k, d) stack.
+        one that `mvcl.transport` declares, as `SumOverPairs` of a function of two points; an ott `CostFn`, summed over
+        the pairs of views; or a function of a (k, d) stack.
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
+      mass_target: wanted share, in (0, 1), of the plan's mass on the true tuples: each call searches the epsilon
+        that gives it, from epsilon down to epsilon / 32, see `transport.epsilon_for_mass`; the gradient is that of
+        m3g at that epsilon, held constant. None: epsilon as it is.
       normalize: project vectors onto the unit sphere first; zero stays zero.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
@@ -121,6 +133,7 @@ def m3g(
         epsilon=epsilon,
         cost=cost,
         cost_scale=cost_scale,
+        mass_target=mass_target,
         tolerance=tolerance,
         max_iterations=max_iterations,
         normalize=normalize,
@@ -146,13 +159,14 @@ def m3g_with_status(
 
     Returns:
       The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`,
-      `potentials`. No gradient flows through the second.
+      `potentials`. No gradient flows through the second. With `mass_target`, `n_iters` and `n_passes` are of all
+      solves of the search, and `epsilon` is the one found.
 
     Raises:
       TypeError: an option that `m3g` does not have.
       ValueError: as `m3g`.
     """
-    return _gap(z, **filled(m3g, options), init=init)
+    return _gap(z, **filled(m3g, options), init=init)[:2]
 
 
 @declare(operands=Operands.PAIR, mask=True, axis_name=True, block_size=True, normalize=True)
@@ -222,6 +236,7 @@ def _gap(
     epsilon: ArrayLike,
     cost: Cost,
     cost_scale: float,
+    mass_target: float | None,
     tolerance: float,
     max_iterations: int,
     normalize: bool,
@@ -232,7 +247,8 @@ def _gap(
     block_size: int | None,
     max_operations: float,
     init: Sequence[ArrayLike] | None = None,
-) -> tuple[jax.Array, SinkhornOutput]:
+) -> tuple[jax.Array, SinkhornOutput, jax.Array]:
+    """The loss, the solver's output and the share of the plan's mass on the true tuples."""
     z = _checks.views(z, axis_name)
     epsilon_init = _checks.real("epsilon_init", epsilon_init)
     epsilon_decay = _checks.real("epsilon_decay", epsilon_decay)
@@ -257,22 +273,75 @@ def _gap(
     costs, (weights, of_tuples, log_count) = jax.lax.optimization_barrier(
         (costs, _marginals(there, z.shape[:2], costs.dtype))
     )
-    out = multimarginal_sinkhorn(
-        costs,
-        a_s=weights,
-        epsilon=transport.Epsilon(epsilon, *((epsilon_init, epsilon_decay) if init is None else (1.0, 1.0))),
-        pair_spread=4 * scale / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
-        threshold=tolerance,
-        max_iterations=max_iterations,
-        axis_name=axis_name,
-        block_size=block_size,
-        max_operations=max_operations,
-        init=init,
-    )
+    weights = jax.lax.stop_gradient(weights)  # behind the barrier, numbers have derivatives of 0
+
+    def solve(
+        costs: transport.TupleCosts, epsilon: ArrayLike, start: Sequence[ArrayLike] | None = init
+    ) -> SinkhornOutput:
+        schedule = (epsilon_init, epsilon_decay) if start is None else (1.0, 1.0)
+        return multimarginal_sinkhorn(
+            costs,
+            a_s=weights,
+            epsilon=transport.Epsilon(epsilon, *schedule),
+            pair_spread=4 * scale / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
+            threshold=tolerance,
+            max_iterations=max_iterations,
+            init=start,
+            axis_name=axis_name,
+            block_size=block_size,
+            max_operations=max_operations,
+        )
+
+    true_tuples = _true_tuples(there, (z.shape[0], z.shape[1]))
+    if mass_target is None:
+        out = solve(costs, epsilon)
+    else:
+        out = _at_mass(solve, mass_target, strength, costs, weights, true_tuples, axis_name)
+        strength = out.epsilon
     truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
         truth = jax.lax.pmean(truth, axis_name)
-    return truth - out.dual, out
+    mass = jnp.sum(out.entries(true_tuples) * (of_tuples > 0)) / out.transport_mass
+    return truth - out.dual, out, jax.lax.stop_gradient(mass)
+
+
+def _at_mass(
+    solve: Callable[..., SinkhornOutput],
+    target: float,
+    highest: jax.Array,
+    costs: transport.TupleCosts,
+    weights: tuple[jax.Array, ...],
+    true_tuples: jax.Array,
+    axis_name: str | None,
+) -> SinkhornOutput:
+    """`solve` at the epsilon of that mass, with the sweeps and passes of the search."""
+    if not 0 < _checks.real("mass_target", target) < 1:
+        raise ValueError(f"mass_target must be in (0, 1) or None, got {target}")
+    constant, highest = jax.tree.map(jax.lax.stop_gradient, (costs, highest))
+    given = jax.tree.leaves((constant, weights, highest))
+    axes = frozenset[str]().union(*map(_numerics.varying, given)) - _numerics.axis_names(axis_name)
+    found = transport.epsilon_for_mass(
+        partial(solve, constant),
+        target,
+        init=tuple(_numerics.vary(jnp.zeros(a.shape, a.dtype), axes) for a in weights),
+        chance=transport.chance_mass(weights, true_tuples),
+        lowest=highest / _EPSILON_RANGE,
+        highest=highest,
+        truth=true_tuples,
+    )
+    out = solve(costs, found.epsilon, found.potentials)
+    return dataclasses.replace(
+        out, n_iters=out.n_iters + found.n_iters, n_passes=out.n_passes + found.n_passes
+    )
+
+
+def _true_tuples(there: jax.Array | None, shape: tuple[int, int]) -> jax.Array:
+    """(n, k) indices of the points of each instance, that of "missing" where it lacks the view."""
+    k, n = shape
+    own = jnp.tile(jnp.arange(n)[:, None], (1, k))
+    if there is None:
+        return own
+    return jnp.where(there.T, own, jnp.argmin(there, axis=1)[None])
 
 
 def _marginals(

@@ -1,19 +1,21 @@
 """What can be read off potentials without the tensor of the plan."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from mvcl.transport._costs import TupleCosts, pairs
 from mvcl.transport._joints import (
     ABSENT,
     Tiles,
     Vectors,
+    Way,
     Work,
-    bilinear_spread_bound,
     block_tiles,
     cost_block,
     exponent_block,
@@ -21,8 +23,11 @@ from mvcl.transport._joints import (
     log_joint,
     logsumexp,
     over_blocks,
+    spread_bounds,
     tile_sizes,
 )
+
+Result = TypeVar("Result")
 
 # Numbers of one block; what a core of a CPU keeps in its cache.
 _CPU_BLOCK, _ACCELERATOR_BLOCK = 2**18, 2**26
@@ -38,10 +43,18 @@ def scaled_potentials(potentials: Vectors, weights: Vectors, epsilon: jax.Array)
     return tuple(jnp.where(a > 0, f / epsilon, ABSENT) for f, a in zip(potentials, weights))
 
 
-def fits_products(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
-    """Whether the costs spread so little that matrix products lose nothing."""
-    spread = jnp.max(jnp.stack([jnp.max(matrix) - jnp.min(matrix) for matrix in costs.arrays])) / epsilon
-    return spread <= bilinear_spread_bound(costs.dtype)
+def spread_of(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
+    """The largest spread of the exponents of a pair of views."""
+    return jnp.max(jnp.stack([jnp.max(matrix) - jnp.min(matrix) for matrix in costs.arrays])) / epsilon
+
+
+def by_way(way: Way | None, costs: TupleCosts, epsilon: jax.Array, by: Callable[[Way], Result]) -> Result:
+    """`by(way)`; for None of the way that is right at this spread of the costs, chosen when it runs."""
+    if way is not None:
+        return by(way)
+    bounds = jnp.asarray(spread_bounds(len(costs.shape), costs.dtype), costs.dtype)
+    fit = jnp.sum(spread_of(costs, epsilon)[None] <= bounds)  # as many of the ways after the first are right
+    return lax.switch(fit, [partial(by, each) for each in Way])
 
 
 @partial(jax.jit, static_argnums=3)
@@ -55,13 +68,11 @@ def joint_marginal(
     group = (*views, *others[: max((k + 1) // 2 - len(views), 0)])
     summed = tuple(range(len(views), len(group)))
 
-    def by(bilinear: bool) -> jax.Array:
-        joint = log_joint(default_work(), costs, scaled, epsilon, group, bilinear)
+    def by(way: Way) -> jax.Array:
+        joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
         return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
 
-    if not costs.bilinear or len(group) == k:
-        return by(False)
-    return jax.lax.cond(fits_products(costs, epsilon), lambda: by(True), lambda: by(False))
+    return by_way(None if costs.bilinear and len(group) < k else Way.ELEMENTWISE, costs, epsilon, by)
 
 
 @jax.jit

@@ -1,0 +1,248 @@
+"""Derivatives of the minimum by the costs, the weights and epsilon: the first by Danskin, further ones implicit.
+
+The dual objective at potentials f is `D(f, θ) = sum_l <a_l, f_l> - ε mass(f, C, ε)` with θ = (C, ε, a). At its maximum
+over f its derivative by f is 0, so that the derivative of the maximum is `D_θ` at the f that are found (`slope`). The
+next one is `D_θθ + D_θf df/dθ`, where df/dθ is that of the solution of `marginal_l(f, C, ε) = a_l` (`potentials_of`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.sparse.linalg import cg
+
+from mvcl import _numerics
+from mvcl.transport._costs import TupleCosts, pairs, views_of_pairs
+from mvcl.transport._joints import (
+    Vectors,
+    Way,
+    Work,
+    block_tiles,
+    cost_block,
+    exponent_block,
+    groups,
+    log_joint,
+    over_blocks,
+    pair_marginals,
+    row_count,
+    spread_bounds,
+    tile_sizes,
+)
+from mvcl.transport._plan import by_way, scaled_potentials, spread_of
+
+Tree = TypeVar("Tree")
+
+
+class Sums(NamedTuple):
+    """How sums over the tuples are taken."""
+
+    work: Work
+    way: Way | None  # None where the costs decide
+
+
+class Point(NamedTuple):
+    """Where a derivative is taken, and a direction from there."""
+
+    costs: TupleCosts
+    epsilon: jax.Array
+    potentials: tuple[jax.Array, ...]
+    weights: tuple[jax.Array, ...]
+
+
+class Slope(NamedTuple):
+    """Derivatives of `-ε mass` by the arrays of the costs and by epsilon, which is `<P, log P - 1>`."""
+
+    arrays: tuple[jax.Array, ...]
+    epsilon: jax.Array
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def slope(sums: Sums, at: Point) -> Slope:
+    """The derivatives with the potentials held; this device's part."""
+    # One problem after the other under vmap, as the iteration.
+    return jax.custom_batching.sequential_vmap(partial(_slope, sums))(at)
+
+
+@slope.defjvp
+def _(sums: Sums, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope, Slope]:
+    change = jax.jvp(partial(_gradient, sums), primals, tangents)[1]
+    return slope(sums, *primals), Slope(change.costs.arrays, change.epsilon)
+
+
+def _slope(sums: Sums, at: Point) -> Slope:
+    costs, epsilon = at.costs, at.epsilon
+
+    def by_pairs(way: Way) -> Slope:
+        plans = pair_marginals(sums.work, costs, _scaled(at), epsilon, way)
+        # log P = (sum f - C) / ε summed by views and by pairs of views
+        marginals = _marginals(plans)
+        terms = [jnp.sum(m * f) for m, f in zip(marginals, at.potentials)]
+        terms += [-jnp.sum(p * c) for p, c in zip(plans, costs.arrays)]
+        return Slope(plans, sum(terms[1:], start=terms[0]) / epsilon - jnp.sum(marginals[0]))
+
+    def by_autodiff() -> Slope:
+        def minus_mass(arrays: tuple[jax.Array, ...], epsilon: jax.Array) -> jax.Array:
+            held = at._replace(costs=dataclasses.replace(costs, arrays=arrays), epsilon=epsilon)
+            return _minus_mass(sums.work, Way.ELEMENTWISE, held)
+
+        return Slope(*jax.grad(minus_mass, argnums=(0, 1))(costs.arrays, epsilon))
+
+    if _is_sum_of_two(costs):
+        return by_pairs(Way.ELEMENTWISE)
+    return by_way(
+        sums.way, costs, epsilon, lambda way: by_autodiff() if way is Way.ELEMENTWISE else by_pairs(way)
+    )
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def potentials_of(sums: Sums, at: Point) -> tuple[jax.Array, ...]:
+    """The potentials of `at`, whose derivative is that of the solution of `marginal_l(f, C, ε) = a_l`.
+
+    Differentiating that gives, with the pair marginals P_lm of the plan,
+
+        (1/ε) (marginal_l df_l + sum_m P_lm df_m) = da_l - (d marginal_l / d(C, ε)) d(C, ε),
+
+    a linear system of n_1 + ... + n_k unknowns. It is solved by conjugate gradients, which need of it k(k-1)
+    products of a matrix (n_l, n_m) with a vector a step. Of plans whose marginals do not fit, df is that which keeps
+    them as they are, plus da.
+    """
+    return at.potentials
+
+
+@potentials_of.defjvp
+def _(
+    sums: Sums, primals: tuple[Point], tangents: tuple[Point]
+) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+    (at,), (change,) = primals, tangents
+    at = at._replace(potentials=potentials_of(sums, at))
+    held = change._replace(potentials=jax.tree.map(jnp.zeros_like, at.potentials))
+    minus_marginals = jax.jvp(partial(_gradient, sums), (at,), (held,))[1].potentials
+    minus_marginals = over_devices(sums, minus_marginals, at.epsilon)
+    plans = over_devices(sums, _pair_marginals(sums, at), at.epsilon)
+    steps = _solve(plans, [m + da for m, da in zip(minus_marginals, change.weights)])
+    return at.potentials, tuple(at.epsilon * step for step in steps)
+
+
+def over_devices(sums: Sums, parts: Tree, like: jax.Array) -> Tree:
+    """The sum of all devices' parts, marked as differing between them wherever `like` is."""
+    if sums.work.axis_name is None:
+        return parts
+    axes = _numerics.varying(like)
+    return jax.tree.map(lambda part: _numerics.vary(lax.psum(part, sums.work.axis_name), axes), parts)
+
+
+def _solve(plans: Vectors, right: Vectors) -> list[jax.Array]:
+    """x of `marginal_l x_l + sum_m P_lm x_m = right_l`, 0 where the marginal is 0.
+
+    The system is scaled to ones on its diagonal, and then has eigenvalues from 0 to k. Constants c_l with sum 0
+    added to the x_l change nothing; the solution is the one whose means under the marginals are all equal, by a term
+    that is 0 for it.
+    """
+    index = pairs(len(right))
+    marginals = _marginals(plans)
+    there = [m > 0 for m in marginals]
+    root = [jnp.sqrt(jnp.where(t, m, 1)) for t, m in zip(there, marginals)]
+    unit = [jnp.where(t, r / jnp.sqrt(jnp.sum(m)), 0) for t, r, m in zip(there, root, marginals)]
+
+    def divided(vectors: Vectors) -> list[jax.Array]:
+        return [jnp.where(t, x / r, 0) for t, x, r in zip(there, vectors, root)]
+
+    def system(y: list[jax.Array]) -> list[jax.Array]:
+        x = divided(y)
+        sums = [jnp.zeros_like(part) for part in y]
+        for plan, (l, m) in zip(plans, index):
+            sums[l] += _numerics.inner("ij,j->i", plan, x[m])
+            sums[m] += _numerics.inner("ij,i->j", plan, x[l])
+        means = [jnp.sum(u * part) for u, part in zip(unit, y)]
+        mean = jnp.mean(jnp.stack(means))
+        return [part + s + (own - mean) * u for part, s, own, u in zip(y, divided(sums), means, unit)]
+
+    tolerance = float(jnp.finfo(right[0].dtype).eps) ** 0.75
+    # By itself, cg has no derivative of a derivative in reverse mode: jax-ml/jax issue 33872.
+    y = lax.custom_linear_solve(
+        system, divided(right), lambda matvec, b: cg(matvec, b, tol=tolerance)[0], symmetric=True
+    )
+    return divided(y)
+
+
+def _marginals(plans: Vectors) -> list[jax.Array]:
+    """Marginals of the views from those of the pairs of views."""
+    k = views_of_pairs(len(plans))
+    return [jnp.sum(plans[0], axis=1)] + [jnp.sum(plan, axis=0) for plan in plans[: k - 1]]
+
+
+def _gradient(sums: Sums, at: Point) -> Point:
+    """Derivatives of `-ε mass` by everything, in a form that has further ones in both modes; this device's part.
+
+    Those by the potentials are the negative marginals.
+    """
+
+    def by(way: Way) -> Point:
+        return jax.grad(partial(_minus_mass, sums.work, way))(_where_right(sums, way, at))
+
+    return by_way(sums.way, at.costs, at.epsilon, by)
+
+
+def _minus_mass(work: Work, way: Way, at: Point) -> jax.Array:
+    """`-ε mass`; this device's part."""
+    joint = log_joint(work, at.costs, _scaled(at), at.epsilon, groups(len(at.costs.shape))[0], way)
+    return -at.epsilon * jnp.sum(jnp.exp(joint))
+
+
+def _pair_marginals(sums: Sums, at: Point) -> tuple[jax.Array, ...]:
+    """k(k-1)/2 marginals (n_l, n_m) of the plan on the pairs of views, for any costs; this device's part."""
+
+    def by(way: Way) -> tuple[jax.Array, ...]:
+        if way is Way.ELEMENTWISE:
+            return _pair_marginals_elementwise(sums.work, at)
+        right = _where_right(sums, way, at)
+        return pair_marginals(sums.work, right.costs, _scaled(right), right.epsilon, way)
+
+    if _is_sum_of_two(at.costs):
+        return by(Way.ROWS)
+    return by_way(sums.way, at.costs, at.epsilon, by)
+
+
+def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
+    """The same from all entries of the plan, as derivatives by matrices of pairs that are added to its exponent."""
+    shape, scaled = at.costs.shape, _scaled(at)
+    group, rest = groups(len(shape))
+    lengths = (row_count(work, shape[0]), *(shape[view] for view in group[1:]))
+    sizes = tile_sizes(lengths, math.prod(shape[view] for view in rest), work.block_elements)
+
+    def mass(added: tuple[jax.Array, ...]) -> jax.Array:
+        def block(starts: Sequence[jax.Array]) -> jax.Array:
+            tiles = block_tiles(at.costs, group, rest, starts, sizes)
+            exponent = exponent_block(at.costs, scaled, at.epsilon, tiles)
+            exponent = exponent + cost_block(TupleCosts(added), tiles)
+            return jnp.sum(jnp.exp(exponent), axis=tuple(range(len(group), len(shape))))
+
+        return jnp.sum(over_blocks(work, shape[0], lengths, sizes, block))
+
+    zero = 0 * at.epsilon  # varies between devices as epsilon does
+    return jax.grad(mass)(
+        tuple(jnp.zeros((shape[l], shape[m]), at.costs.dtype) + zero for l, m in pairs(len(shape)))
+    )
+
+
+def _where_right(sums: Sums, way: Way, at: Point) -> Point:
+    """`at`, or ones where this way is not right: under vmap all ways of `by_way` are taken, and a NaN of one that is
+    not right would get into the derivative of the others."""
+    if way is Way.ELEMENTWISE or sums.way is not None:
+        return at
+    fits = spread_of(at.costs, at.epsilon) <= spread_bounds(len(at.costs.shape), at.costs.dtype)[way - 1]
+    return jax.tree.map(lambda x: jnp.where(fits, x, 1), at)
+
+
+def _scaled(at: Point) -> tuple[jax.Array, ...]:
+    return scaled_potentials(at.potentials, at.weights, at.epsilon)
+
+
+def _is_sum_of_two(costs: TupleCosts) -> bool:
+    """Whether the plan is a matrix, its own pair marginal."""
+    return len(costs.shape) == 2 and costs.of_sum is None and costs.path != "dense"
