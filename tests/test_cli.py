@@ -344,6 +344,44 @@ def get_config():
 """
 
 
+PAIRS = COST.replace("cost=spread", "cost=SumOverPairs(distance, CHAIN)").replace(
+    "def get_config",
+    """
+from mvcl.transport import SumOverPairs
+
+CHAIN = ((0.0, 1.0, 0.0), (1.0, 0.0, 1.0), (0.0, 1.0, 0.0))
+
+def distance(x, y, softening: float = 0.1):
+    return jnp.sqrt(jnp.sum((x - y) ** 2) + softening**2)
+
+def get_config""",
+)
+
+
+@pytest.mark.slow
+def test_sum_over_pairs_of_a_config_file_is_overridden_and_another_cost_chosen(tmp_path, capsys):
+    file, workdir = tmp_path / "own_pairs.py", tmp_path / "run"
+    file.write_text(PAIRS)
+    options = ("train", file, "--train.steps", "1", "--workdir")
+    softer = ("--objective.cost.pair.softening", "0.3")
+    assert run(*options, workdir, *softer) == 0
+    saved = json.loads((workdir / "config.json").read_text())["objective"]["cost"]
+    assert saved["pair"]["_function"] == "own_pairs.py:distance"
+    assert saved["pair"]["softening"] == 0.3
+    assert saved["weights"] == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    assert run(*options, workdir, *softer) == 0
+    assert "resum" in "".join(capsys.readouterr())
+    assert run("evaluate", workdir, "--config", file) == 0
+    other = ("objective.cost:barycenter", "--objective.cost.weights", "0.5", "0.25", "0.25")
+    assert run(*options, tmp_path / "other", *other) == 0
+    saved = json.loads((tmp_path / "other" / "config.json").read_text())["objective"]["cost"]
+    assert saved == {"_type": "mvcl.transport.Barycenter", "weights": [0.5, 0.25, 0.25]}
+    assert run("train", file, "objective.cost:baricenter") == 2
+    assert "did you mean objective.cost:barycenter?" in capsys.readouterr().err
+    assert run("train", file, "objective:nt_xent", "objective.cost:barycenter") == 2
+    assert "nt_xent has no option 'cost' to choose" in capsys.readouterr().err
+
+
 def test_cost_of_a_config_file_trains_saves_and_resumes(tmp_path, capsys):
     file, workdir = tmp_path / "own_cost.py", tmp_path / "run"
     file.write_text(COST)

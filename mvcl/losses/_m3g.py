@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from mvcl import _checks, _numerics, transport
 from mvcl.losses._declaration import Operands, declare, filled
 from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
-Cost = Literal["circular_variance", "circular_standard_deviation"] | Callable[..., jax.Array]
+Cost = transport.CostName | Callable[..., jax.Array]
 
 
 def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -74,7 +74,8 @@ def m3g(
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is computed in float32.
       epsilon: positive weight of the entropy, in the unit of the cost.
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
-        an ott `CostFn`, summed over the pairs of views; or a function of a (k, d) stack.
+        one that `mvcl.transport` declares, as `SumOverPairs` of a function of two points; an ott `CostFn`, summed over
+        the pairs of views; or a function of a (k, d) stack.
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
@@ -241,10 +242,10 @@ def _gap(
         block_size=block_size,
         max_operations=max_operations,
     )
-    matched = costs.diagonal() @ of_tuples
+    truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
-        matched = jax.lax.pmean(matched, axis_name)
-    return matched - strength * (log_count + 1) - out.dual, out
+        truth = jax.lax.pmean(truth, axis_name)
+    return truth - out.dual, out
 
 
 def _marginals(

@@ -1,13 +1,14 @@
 """Configs from the command line: `FIELD:CHOICE` chooses by name, `--FIELD.OPTION` sets one option."""
 
+import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from mvcl import augment, data, evaluation, losses, methods, models
+from mvcl import augment, data, evaluation, losses, methods, models, transport
 from mvcl.training import _functions, _optimizers
 from mvcl.training._config import Config, replace_at
 
@@ -28,6 +29,11 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
         name: partial(_chosen, named)
         for name, named in _OBJECTIVES.items()
         if not losses.is_higher_order(named) and losses.takes(named).operands is losses.Operands.PAIR
+    },
+    "objective.cost": {
+        **{name: partial(str, name) for name in get_args(transport.CostName)},
+        "barycenter": transport.Barycenter,
+        "spherical_barycenter": transport.SphericalBarycenter,
     },
     "method": methods.METHODS,
     "method.predictor": models.HEADS,
@@ -85,6 +91,8 @@ def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
     for name, option in _functions.options(named).items():
         value = given.get(name, option.default)
         kind = Callable[..., Any] if _functions.is_function(value) else option.kind
+        if dataclasses.is_dataclass(value):  # its fields are options, such as the weights of a transport cost
+            kind = type(value)
         if kind is not None:
             fixed.pop(name, None)
             fields.append(StructFieldSpec(name, kind, value, option.help))  # type: ignore[arg-type]

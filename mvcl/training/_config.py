@@ -213,10 +213,11 @@ def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:
     if not path:
         return value
     if _functions.is_function(node):
-        named, options = _functions.parts(node)
+        named, given = _functions.parts(node)
+        options = {name: option.default for name, option in _functions.options(named).items()} | given
         if path[0] not in options:
             raise ValueError(f"{named.__name__} has no option {path[0]!r} to choose")
-        return _functions.rebuild(named, options | {path[0]: replace_at(options[path[0]], path[1:], value)})
+        return _functions.rebuild(named, given | {path[0]: replace_at(options[path[0]], path[1:], value)})
     if not hasattr(node, path[0]):
         raise ValueError(f"{type(node).__name__} has no field {path[0]!r} to choose")
     return dataclasses.replace(node, **{path[0]: replace_at(getattr(node, path[0]), path[1:], value)})

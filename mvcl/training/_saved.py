@@ -10,12 +10,12 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from mvcl import augment, data, evaluation, losses, methods, models
+from mvcl import augment, data, evaluation, losses, methods, models, transport
 from mvcl.training import _config, _functions, _optimizers
 from mvcl.training._config import Config
 
 TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
-_PUBLIC = (augment, data, evaluation, losses, methods, models)
+_PUBLIC = (augment, data, evaluation, losses, methods, models, transport)
 _ADDED: dict[str, Any] = {}  # by `may_name`
 
 

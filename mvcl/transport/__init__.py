@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from mvcl.transport import _ott
-from mvcl.transport._costs import TupleCosts, tuple_costs
+from mvcl.transport._barycenter import barycenter, conditional_means
+from mvcl.transport._costs import CostName, TupleCosts, tuple_costs
 from mvcl.transport._output import SinkhornOutput, Status
+from mvcl.transport._pair_forms import Barycenter, SphericalBarycenter, SumOverPairs
 from mvcl.transport._sinkhorn import multimarginal_sinkhorn
 
 if TYPE_CHECKING:
@@ -12,11 +14,17 @@ if TYPE_CHECKING:
     from ott.geometry.epsilon_scheduler import Epsilon
 
 __all__ = [
+    "Barycenter",
     "CostFn",
+    "CostName",
     "Epsilon",
     "SinkhornOutput",
+    "SphericalBarycenter",
     "Status",
+    "SumOverPairs",
     "TupleCosts",
+    "barycenter",
+    "conditional_means",
     "multimarginal_sinkhorn",
     "tuple_costs",
 ]

@@ -4,7 +4,6 @@ Matrices of the k(k-1)/2 pairs are in the order (0,1), (0,2), ..., (k-2,k-1), wh
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -16,6 +15,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.transport import _ott
+from mvcl.transport._pair_forms import NAMED_COSTS, OfSum, PairForm, SumOverPairs, pairs
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
@@ -28,18 +28,6 @@ PATHS: tuple[Path, ...] = ("pairwise", "logsumexp", "resultant", "dense")
 _DENSE_LIMIT = 2**31
 
 
-@dataclasses.dataclass(frozen=True)
-class OfSum:
-    """A cost that is a function of a sum over pairs and of the number of points that a tuple has, times `scale`."""
-
-    function: Callable[[jax.Array, ArrayLike], jax.Array]
-    scale: float = 1.0
-
-    def __call__(self, total: jax.Array, count: ArrayLike) -> jax.Array:
-        """The costs, of the shape of `total`."""
-        return self.scale * self.function(total, count)
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TupleCosts:
@@ -48,7 +36,8 @@ class TupleCosts:
     Attributes:
       arrays: k(k-1)/2 matrices (n_l, n_m) whose sum is the cost or, with `of_sum`, its argument; on the path
         `"dense"` one tensor (n_1, ..., n_k).
-      counts: None, or k vectors (n_l,) of 1 and 0: how many points of a tuple `of_sum` is to count.
+      counts: None for k, or k vectors (n_l,), 0 for a missing point: their sum over a tuple is the number of points
+        that `of_sum` takes.
       path: how sums over the tuples are taken.
       of_sum: makes the cost from the sum over pairs; None where the sum, or the tensor, is the cost.
     """
@@ -98,8 +87,12 @@ class TupleCosts:
         return self.of_sum(total, count)
 
     def diagonal(self) -> jax.Array:
-        """Costs (n,) of the tuples (i, ..., i), for views of one size n."""
+        """Costs (n,) of the tuples (i, ..., i), for views of one size n; ValueError for others."""
         k, n = len(self.shape), self.shape[0]
+        if len(set(self.shape)) > 1:
+            raise ValueError(
+                f"the views must be of one size to have tuples (i, ..., i), got sizes {self.shape}"
+            )
         if self.path == "dense":  # the diagonal's entries are 1 + n + ... + n^(k-1) apart
             return self.arrays[0].reshape(-1)[:: max((n**k - 1) // max(n - 1, 1), 1)]
         # Masked, not gathered: the transpose of a gather is a scatter, which took longer than a pass at n = 64.
@@ -143,7 +136,8 @@ def tuple_costs(
       path: as in `multimarginal_sinkhorn`.
       present: boolean (k, n), for views of one size; a point where it is False stands for a view that an instance
         lacks. The cost of a tuple is then over the points that it has: a sum over pairs leaves out the pairs of a
-        missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none.
+        missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none, and
+        `SphericalBarycenter` has `sum_l λ_l - ||sum_l λ_l x_l||` over those present.
 
     Returns:
       The `TupleCosts`, in float32 or wider.
@@ -158,27 +152,13 @@ def tuple_costs(
     there = _checked_present(present, shape)
     if there is not None:
         points = tuple(jnp.where(p[:, None], x, 0) for x, p in zip(points, there))
-    possible: tuple[Path, ...] = ("pairwise", "logsumexp", "dense")
-    if isinstance(cost, str):
-        of_square = NAMED_COSTS[_checks.option("cost", cost, NAMED_COSTS)]
-        if of_square is not circular_variance_of_square:
-            possible = ("resultant", "dense")
-        elif there is None:
-            possible = ("pairwise", "logsumexp", "resultant", "dense")
-        chosen = choose_path(path, possible, f"cost={cost!r}")
-        if of_square is circular_variance_of_square and chosen != "resultant":
-            matrices = _without(circular_variance_pairs(points), there)
-            return _held(TupleCosts(tuple(scale * m for m in matrices)), chosen)
-        counts = None if there is None else tuple(p.astype(points[0].dtype) for p in there)
-        of_sum = OfSum(of_square, scale)
-        return _held(TupleCosts(squared_resultant_pairs(points), counts, "resultant", of_sum), chosen)
-    if isinstance(cost, _ott.CostFn | Sequence):
-        chosen = choose_path(path, possible, "a cost that is a sum over pairs")
-        matrices = _without(cost_fn_pairs(points, cost), there)  # type: ignore[arg-type]
-        return _held(TupleCosts(tuple(scale * m for m in matrices)), chosen)
+    form = _form(cost)
+    if form is not None:
+        return _of_form(form, points, there, scale, path)
     if not callable(cost):
         raise ValueError(
-            f"cost must be a name, a CostFn, several of them or a function of a (k, d) stack, got {cost!r}"
+            "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) stack, "
+            f"got {cost!r}"
         )
     if there is not None:
         raise ValueError(
@@ -188,6 +168,38 @@ def tuple_costs(
     chosen = choose_path(path, ("dense",), "a function of a (k, d) stack")
     check_dense(shape)
     return TupleCosts((scale * cost_tensor(points, cost),), path=chosen)  # type: ignore[arg-type]
+
+
+def _form(cost: object) -> PairForm | None:
+    """How the cost follows from a sum over pairs; None for other functions of a (k, d) stack."""
+    if isinstance(cost, str):
+        return NAMED_COSTS[_checks.option("cost", cost, NAMED_COSTS)]
+    if isinstance(cost, PairForm):
+        return cost
+    if isinstance(cost, _ott.CostFn | Sequence):
+        return SumOverPairs(cost)  # type: ignore[arg-type]
+    return None
+
+
+def _of_form(
+    form: PairForm,
+    points: tuple[jax.Array, ...],
+    there: tuple[jax.Array, ...] | None,
+    scale: float,
+    path: Path | Literal["auto"],
+) -> TupleCosts:
+    """Costs that follow from a sum over pairs."""
+    k, matrices = len(points), form.matrices(points)
+    of_sum = form.of_sum(k)
+    if of_sum is None:
+        chosen = choose_path(path, ("pairwise", "logsumexp", "dense"), "a cost that is a sum over pairs")
+        return _held(TupleCosts(tuple(scale * m for m in _without(matrices, there))), chosen)
+    chosen = choose_path(path, ("resultant", "dense"), "a function of a sum over pairs")
+    counts = (
+        None if there is None else tuple(c * p.astype(points[0].dtype) for c, p in zip(form.counts(k), there))
+    )
+    scaled = dataclasses.replace(of_sum, scale=scale * of_sum.scale)
+    return _held(TupleCosts(matrices, counts, "resultant", scaled), chosen)
 
 
 def costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike], path: Path | Literal["auto"]) -> TupleCosts:
@@ -315,11 +327,6 @@ def _root(most: float, k: int) -> int:
     return n
 
 
-def pairs(k: int) -> list[tuple[int, int]]:
-    """The pairs l < m in the order of their matrices."""
-    return list(itertools.combinations(range(k), 2))
-
-
 def views_of_pairs(count: int) -> int:
     """k of k(k-1)/2 pairs."""
     return (1 + math.isqrt(1 + 8 * count)) // 2
@@ -331,56 +338,6 @@ def place(x: jax.Array, axes: Sequence[int], rank: int) -> jax.Array:
     for axis, size in zip(axes, x.shape):
         shape[axis] = size
     return x.reshape(shape)
-
-
-def squared_resultant_pairs(points: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-    """`||sum_l z_l||²` of every tuple as a sum over pairs: k(k-1)/2 matrices
-    `2 <z_l, z_m> + (||z_l||² + ||z_m||²) / (k-1)`.
-
-    The sum over pairs meets every view k-1 times, hence the divisor.
-    """
-    k = len(points)
-    square = [jnp.sum(x * x, axis=-1) / (k - 1) for x in points]
-    return tuple(
-        2 * _numerics.inner("id,jd->ij", points[l], points[m]) + square[l][:, None] + square[m][None, :]
-        for l, m in pairs(k)
-    )
-
-
-def circular_variance_pairs(points: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-    """`1 - ||(1/k) sum_l z_l||²` as matrices of the pairs; for unit vectors they are `||z_l - z_m||² / k²`."""
-    k = len(points)
-    return tuple(2 / (k * (k - 1)) - square / k**2 for square in squared_resultant_pairs(points))
-
-
-def cost_fn_pairs(
-    points: Sequence[jax.Array], cost_fns: "CostFn | Sequence[CostFn]"
-) -> tuple[jax.Array, ...]:
-    """Matrices of ott's cost functions, one for all pairs or one for each."""
-    index = pairs(len(points))
-    functions = list(cost_fns) if isinstance(cost_fns, Sequence) else [cost_fns] * len(index)
-    if len(functions) != len(index):
-        raise ValueError(
-            f"cost must hold one CostFn or {len(index)}, one for each pair of views, got {len(functions)}"
-        )
-    return tuple(f.all_pairs(points[l], points[m]) for f, (l, m) in zip(functions, index))
-
-
-def circular_variance_of_square(square: jax.Array, count: ArrayLike) -> jax.Array:
-    """Circular variance of `count` unit vectors from `||sum_l z_l||²`."""
-    return 1 - square / jnp.square(jnp.asarray(count, square.dtype))
-
-
-def circular_standard_deviation_of_square(square: jax.Array, count: ArrayLike) -> jax.Array:
-    """`-log R²` of `count` unit vectors from `||sum_l z_l||² = count² R²`; 0 for a count of 0.
-
-    R² is held above the dtype's rounding error, below which a sum of k unit vectors is not distinguishable
-    from 0: opposite vectors cost 16 in float32 and 36 in float64, and pass no gradient, where the formula has
-      infinity.
-    """
-    some = jnp.asarray(count, square.dtype)
-    squared_length = jnp.where(some > 0, square, 1) / jnp.square(jnp.maximum(some, 1))
-    return -jnp.log(jnp.maximum(squared_length, jnp.finfo(square.dtype).eps))
 
 
 def cost_tensor(points: Sequence[jax.Array], cost: TupleCost) -> jax.Array:
@@ -399,10 +356,3 @@ def cost_tensor(points: Sequence[jax.Array], cost: TupleCost) -> jax.Array:
     if tensor.ndim != k:
         raise ValueError(f"cost must return a scalar for a (k, d) stack, got shape {tensor.shape[k:]}")
     return tensor
-
-
-# Functions of ||sum_l z_l||² and the number of vectors.
-NAMED_COSTS: dict[str, Callable[[jax.Array, ArrayLike], jax.Array]] = {
-    "circular_variance": circular_variance_of_square,
-    "circular_standard_deviation": circular_standard_deviation_of_square,
-}

@@ -20,6 +20,7 @@ from mvcl import _numerics
 from mvcl.transport._costs import TupleCosts, pairs, views_of_pairs
 from mvcl.transport._joints import (
     Vectors,
+    Way,
     Work,
     block_tiles,
     cost_block,
@@ -31,16 +32,16 @@ from mvcl.transport._joints import (
     row_count,
     tile_sizes,
 )
-from mvcl.transport._plan import either, fits_products, scaled_potentials
+from mvcl.transport._plan import any_way, in_rows_or_not, rows_fit, scaled_potentials
 
 Tree = TypeVar("Tree")
 
 
-class Way(NamedTuple):
+class Sums(NamedTuple):
     """How sums over the tuples are taken."""
 
     work: Work
-    bilinear: bool | None  # None where the costs decide
+    way: Way | None  # None where the costs decide
 
 
 class Point(NamedTuple):
@@ -60,43 +61,47 @@ class Slope(NamedTuple):
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def slope(way: Way, at: Point) -> Slope:
+def slope(sums: Sums, at: Point) -> Slope:
     """The derivatives with the potentials held; this device's part."""
     # One problem after the other under vmap, as the iteration.
-    return jax.custom_batching.sequential_vmap(partial(_slope, way))(at)
+    return jax.custom_batching.sequential_vmap(partial(_slope, sums))(at)
 
 
 @slope.defjvp
-def _(way: Way, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope, Slope]:
-    change = jax.jvp(partial(_gradient, way), primals, tangents)[1]
-    return slope(way, *primals), Slope(change.costs.arrays, change.epsilon)
+def _(sums: Sums, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope, Slope]:
+    change = jax.jvp(partial(_gradient, sums), primals, tangents)[1]
+    return slope(sums, *primals), Slope(change.costs.arrays, change.epsilon)
 
 
-def _slope(way: Way, at: Point) -> Slope:
-    costs, epsilon = at.costs, at.epsilon
-
-    def by_pairs() -> Slope:
-        plans = pair_marginals(way.work, costs, _scaled(at), epsilon)
+def _slope(sums: Sums, at: Point) -> Slope:
+    def by_pairs(way: Way, costs: TupleCosts, epsilon: jax.Array) -> Slope:
+        scaled = scaled_potentials(at.potentials, at.weights, epsilon)
+        plans = pair_marginals(sums.work, costs, scaled, epsilon, way)
         # log P = (sum f - C) / ε summed by views and by pairs of views
         marginals = _marginals(plans)
         terms = [jnp.sum(m * f) for m, f in zip(marginals, at.potentials)]
         terms += [-jnp.sum(p * c) for p, c in zip(plans, costs.arrays)]
         return Slope(plans, sum(terms[1:], start=terms[0]) / epsilon - jnp.sum(marginals[0]))
 
-    def by_autodiff() -> Slope:
+    def by_autodiff(costs: TupleCosts, epsilon: jax.Array) -> Slope:
         def minus_mass(arrays: tuple[jax.Array, ...], epsilon: jax.Array) -> jax.Array:
             held = at._replace(costs=dataclasses.replace(costs, arrays=arrays), epsilon=epsilon)
-            return _minus_mass(way.work, False, held)
+            return _minus_mass(sums.work, Way.ELEMENTWISE, held)
 
         return Slope(*jax.grad(minus_mass, argnums=(0, 1))(costs.arrays, epsilon))
 
-    if _is_sum_of_two(costs):
-        return by_pairs()
-    return either(way.bilinear, costs, epsilon, lambda products: by_pairs() if products else by_autodiff())
+    if _is_sum_of_two(at.costs):
+        return by_pairs(Way.ELEMENTWISE, at.costs, at.epsilon)
+    return any_way(
+        sums.way,
+        at.costs,
+        at.epsilon,
+        lambda way: by_autodiff if way is Way.ELEMENTWISE else partial(by_pairs, way),
+    )
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def potentials_of(way: Way, at: Point) -> tuple[jax.Array, ...]:
+def potentials_of(sums: Sums, at: Point) -> tuple[jax.Array, ...]:
     """The potentials of `at`, whose derivative is that of the solution of `marginal_l(f, C, ε) = a_l`.
 
     Differentiating that gives, with the pair marginals P_lm of the plan,
@@ -112,24 +117,24 @@ def potentials_of(way: Way, at: Point) -> tuple[jax.Array, ...]:
 
 @potentials_of.defjvp
 def _(
-    way: Way, primals: tuple[Point], tangents: tuple[Point]
+    sums: Sums, primals: tuple[Point], tangents: tuple[Point]
 ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
     (at,), (change,) = primals, tangents
-    at = at._replace(potentials=potentials_of(way, at))
+    at = at._replace(potentials=potentials_of(sums, at))
     held = change._replace(potentials=jax.tree.map(jnp.zeros_like, at.potentials))
-    minus_marginals = jax.jvp(partial(_gradient, way), (at,), (held,))[1].potentials
-    minus_marginals = over_devices(way, minus_marginals, at.epsilon)
-    plans = over_devices(way, _pair_marginals(way, at), at.epsilon)
+    minus_marginals = jax.jvp(partial(_gradient, sums), (at,), (held,))[1].potentials
+    minus_marginals = over_devices(sums, minus_marginals, at.epsilon)
+    plans = over_devices(sums, _pair_marginals(sums, at), at.epsilon)
     steps = _solve(plans, [m + da for m, da in zip(minus_marginals, change.weights)])
     return at.potentials, tuple(at.epsilon * step for step in steps)
 
 
-def over_devices(way: Way, parts: Tree, like: jax.Array) -> Tree:
+def over_devices(sums: Sums, parts: Tree, like: jax.Array) -> Tree:
     """The sum of all devices' parts, marked as differing between them wherever `like` is."""
-    if way.work.axis_name is None:
+    if sums.work.axis_name is None:
         return parts
     axes = _numerics.varying(like)
-    return jax.tree.map(lambda part: _numerics.vary(lax.psum(part, way.work.axis_name), axes), parts)
+    return jax.tree.map(lambda part: _numerics.vary(lax.psum(part, sums.work.axis_name), axes), parts)
 
 
 def _solve(plans: Vectors, right: Vectors) -> list[jax.Array]:
@@ -172,36 +177,34 @@ def _marginals(plans: Vectors) -> list[jax.Array]:
     return [jnp.sum(plans[0], axis=1)] + [jnp.sum(plan, axis=0) for plan in plans[: k - 1]]
 
 
-def _gradient(way: Way, at: Point) -> Point:
+def _gradient(sums: Sums, at: Point) -> Point:
     """Derivatives of `-ε mass` by everything, in a form that has further ones in both modes; this device's part.
 
     Those by the potentials are the negative marginals.
     """
 
-    def by(products: bool) -> Point:
-        return jax.grad(partial(_minus_mass, way.work, products))(_where_right(way, products, at))
+    def by(way: Way) -> Point:
+        return jax.grad(partial(_minus_mass, sums.work, way))(_where_right(sums, way, at))
 
-    return either(way.bilinear, at.costs, at.epsilon, by)
+    return in_rows_or_not(sums.way, at.costs, at.epsilon, by)
 
 
-def _minus_mass(work: Work, products: bool, at: Point) -> jax.Array:
+def _minus_mass(work: Work, way: Way, at: Point) -> jax.Array:
     """`-ε mass`; this device's part."""
-    joint = log_joint(work, at.costs, _scaled(at), at.epsilon, groups(len(at.costs.shape))[0], products)
+    joint = log_joint(work, at.costs, _scaled(at), at.epsilon, groups(len(at.costs.shape))[0], way)
     return -at.epsilon * jnp.sum(jnp.exp(joint))
 
 
-def _pair_marginals(way: Way, at: Point) -> tuple[jax.Array, ...]:
+def _pair_marginals(sums: Sums, at: Point) -> tuple[jax.Array, ...]:
     """k(k-1)/2 marginals (n_l, n_m) of the plan on the pairs of views, for any costs; this device's part."""
 
-    def by(products: bool) -> tuple[jax.Array, ...]:
-        if not products:
-            return _pair_marginals_elementwise(way.work, at)
-        right = _where_right(way, products, at)
-        return pair_marginals(way.work, right.costs, _scaled(right), right.epsilon)
+    def by(way: Way) -> tuple[jax.Array, ...]:
+        if way is Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
+            return _pair_marginals_elementwise(sums.work, at)
+        right = _where_right(sums, way, at)
+        return pair_marginals(sums.work, right.costs, _scaled(right), right.epsilon, way)
 
-    if _is_sum_of_two(at.costs):
-        return by(True)
-    return either(way.bilinear, at.costs, at.epsilon, by)
+    return in_rows_or_not(sums.way, at.costs, at.epsilon, by)
 
 
 def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
@@ -226,13 +229,16 @@ def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
     )
 
 
-def _where_right(way: Way, products: bool, at: Point) -> Point:
-    """`at`, or ones where matrix products are not right: under vmap both ways of `either` are taken, and a NaN of the
-    one that is not would get into the derivative of the other."""
-    if not products or way.bilinear is not None:
+def _where_right(sums: Sums, way: Way, at: Point) -> Point:
+    """`at`, or ones where `way` is not right.
+
+    Under vmap both ways are taken, and a NaN of the one that is not right would get into the derivative of the other.
+    """
+    if sums.way is not None or way is Way.ELEMENTWISE:
         return at
-    fits = fits_products(at.costs, at.epsilon)
-    return jax.tree.map(lambda x: jnp.where(fits, x, 1), at)
+    return jax.tree.map(
+        partial(jnp.where, rows_fit(at.costs, at.epsilon)), at, jax.tree.map(jnp.ones_like, at)
+    )
 
 
 def _scaled(at: Point) -> tuple[jax.Array, ...]:

@@ -14,17 +14,24 @@ is left is
     w[t] = exp(sum_o F_o[t_o] - sum_{o<o'} C_oo'[t_o, t_o'] / ε),
 
 so that the joint marginal of the fixed views is `S[t] = w[t] sum_j (U R)[t, j] V[t, j]`: one product of an
-n^(k-2) x n matrix with an n x n matrix, 2 n^k multiply-adds, and 2 n^(k-1) exponentials. Nothing is
+n^(k-2) x n matrix with an n x n matrix, 2 n^k multiply-adds. Nothing is
 approximated: the sum over i and j is the whole sum, in another order. With k = 3 and both fixed and b in the
 group, `S[t, j] = w U R V` before the sum over j is taken.
 
-*Why float32 suffices.* Every row of U and V is divided by its largest entry and every column of R likewise;
-the divisors go to the logarithm of w. Then the largest entries are 1, and `(U R V)[t] >= min R >=
-exp(-spread)` with `spread = (max C_ab - min C_ab) / ε`. What underflows in U or V is below the smallest
-normal number, so it is lost only to a relative `n² tiny exp(spread)`. Up to `spread = 0.7 log(1/tiny)`, 61 in
-float32, that is under 1e-6 for n = 512.
+In which numbers that is done is the `Way`:
 
-**Elementwise** (any other case): logarithms of all n^k entries, a block at a time, added by log-sum-exp. It
+*Kernels.* `K_lm = exp(-(C_lm - min C_lm) / ε)` is made once for all passes, and u, v and R are products of its rows: no
+exponential of n^2 or more is taken in a pass. What does not change within a block goes to R. As u, v and R are at
+least `exp(-spread)` for each pair that they are made of, with `spread` the largest `(max C_lm - min C_lm) / ε`, and the
+largest factor of a potential is 1, the sum is at least `exp(-(2k - 3) spread)`. What underflows is below the smallest
+normal number, so it is lost only to a relative `n² tiny exp((2k - 3) spread)`. Up to
+`(2k - 3) spread = 0.7 log(1/tiny)`, 61 in float32, that is under 1e-6 for n = 512.
+
+*Rows.* Every row of U and V is divided by its largest entry and every column of R likewise; the divisors go to the
+logarithm of w. Then the largest entries are 1, and `(U R V)[t] >= min R >= exp(-spread)`, so that a spread of 61 is
+allowed, for 2 n^(k-1) exponentials a pass.
+
+*Elementwise* (any other case): logarithms of all n^k entries, a block at a time, added by log-sum-exp. It
 serves costs that are a function of a sum over pairs (`-log ||sum z||²`), tensors of costs, k = 2, where the
 sums are n² anyway, and pairwise costs whose spread is above that bound.
 
@@ -33,6 +40,8 @@ that no sum has to look out for infinities. Every view has a point of positive w
 row belongs to a point that is there.
 """
 
+import dataclasses
+import enum
 import functools
 import itertools
 import math
@@ -69,15 +78,42 @@ class Work(NamedTuple):
     axis_name: str | None = None
 
 
+class Way(enum.IntEnum):
+    """In which numbers the sums are taken; see the module's head."""
+
+    ELEMENTWISE = 0
+    ROWS = 1
+    KERNELS = 2
+
+
 def groups(k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The two halves of the views; each is updated from one pass."""
     half = (k + 1) // 2
     return tuple(range(half)), tuple(range(half, k))
 
 
-def bilinear_spread_bound(dtype: jnp.dtype) -> float:
-    """Largest spread of a pair's exponent for which the shifted contraction loses nothing."""
-    return -0.7 * math.log(float(jnp.finfo(dtype).tiny))
+def spread_bounds(k: int, dtype: jnp.dtype) -> tuple[float, float]:
+    """Largest spreads of a pair's exponent at which `Way.ROWS` and `Way.KERNELS` lose nothing."""
+    bound = -0.7 * math.log(float(jnp.finfo(dtype).tiny))
+    return bound, bound / (2 * k - 3)
+
+
+class Kernels(NamedTuple):
+    """`exp(-(C - low) / epsilon)` of the matrices C of all pairs, and `-low / epsilon`."""
+
+    matrices: TupleCosts
+    logarithms: tuple[jax.Array, ...]
+
+    def logarithm(self, l: int, m: int) -> jax.Array:
+        """Of the factor that the matrix of views l and m leaves out."""
+        return self.logarithms[pairs(len(self.matrices.shape)).index((min(l, m), max(l, m)))]
+
+
+def kernels_of(costs: TupleCosts, epsilon: jax.Array) -> Kernels:
+    """The kernels of all pairs of views."""
+    low = [jnp.min(matrix) for matrix in costs.arrays]
+    arrays = tuple(jnp.exp((least - matrix) / epsilon) for least, matrix in zip(low, costs.arrays))
+    return Kernels(dataclasses.replace(costs, arrays=arrays), tuple(-least / epsilon for least in low))
 
 
 def log_joint(
@@ -86,7 +122,8 @@ def log_joint(
     scaled: Vectors,
     epsilon: jax.Array,
     group: tuple[int, ...],
-    bilinear: bool,
+    way: Way,
+    kernels: Kernels | None = None,
 ) -> jax.Array:
     """Logarithm of the joint marginal of the views of `group`, (n_l, n_m, ...); its first axis split over devices.
 
@@ -96,24 +133,41 @@ def log_joint(
       scaled: k vectors (n_l,), potentials divided by epsilon.
       epsilon: scalar, in the unit of the costs.
       group: the views to keep.
-      bilinear: contract by matrix products; otherwise elementwise.
+      way: of summing.
+      kernels: those of the costs, if they are known already.
     """
     shape = costs.shape
     rest = tuple(view for view in range(len(shape)) if view not in group)
     lengths = (row_count(work, shape[group[0]]), *(shape[view] for view in group[1:]))
-    if not bilinear:
+    if way is Way.ELEMENTWISE:
         sizes = tile_sizes(lengths, math.prod(shape[view] for view in rest), work.block_elements)
         block = _elementwise_block(costs, scaled, epsilon, group, rest, sizes)
-    elif len(rest) == 1:  # k = 3: one of the group's views is b, whole in every block
+        return over_blocks(work, shape[group[0]], lengths, sizes, block)
+    if kernels is None:
+        kernels = kernels_of(costs, epsilon)
+    exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
+    if len(rest) == 1:  # k = 3: one of the group's views is b, whole in every block
         sizes = (
             *tile_sizes(lengths[:-1], max(lengths[-1], shape[rest[0]]), work.block_elements),
             lengths[-1],
         )
-        block = _kept_block(costs, scaled, epsilon, group, rest[0], sizes)
+        block = (
+            _kept_by_kernels(exponents, kernels, scaled, group, rest[0], sizes)
+            if way is Way.KERNELS
+            else _kept_by_rows(exponents, scaled, group, rest[0], sizes)
+        )
     else:  # an index of the group takes a row for each tuple of the views summed beside a and b
-        width = math.prod(shape[view] for view in rest[:-2]) * max(shape[view] for view in rest[-2:])
+        a, b = rest[-2:]
+        outer = group + rest[:-2]
+        width = math.prod(shape[view] for view in rest[:-2]) * max(shape[a], shape[b])
         sizes = tile_sizes(lengths, width, work.block_elements)
-        block = _summed_block(costs, scaled, epsilon, group, rest, sizes)
+        extents = dict(zip(outer, (*sizes, *(shape[view] for view in rest[:-2]))))
+        factors = (
+            _factors_of_kernels(kernels, scaled, extents, a, b)
+            if way is Way.KERNELS
+            else _factors_of_rows(exponents, scaled, outer, a, b)
+        )
+        block = _summed_block(exponents, scaled, group, rest[:-2], sizes, factors)
     return over_blocks(work, shape[group[0]], lengths, sizes, block)
 
 
@@ -137,7 +191,11 @@ def over_blocks(
 
 
 def pair_marginals(
-    work: Work, costs: TupleCosts, scaled: Vectors, epsilon: jax.Array
+    work: Work,
+    costs: TupleCosts,
+    scaled: Vectors,
+    epsilon: jax.Array,
+    way: Way = Way.ROWS,
 ) -> tuple[jax.Array, ...]:
     """k(k-1)/2 marginals (n_l, n_m) on the pairs of views, for costs that are a sum over pairs; this device's part.
 
@@ -154,20 +212,23 @@ def pair_marginals(
     outer, a, b = tuple(range(k - 2)), k - 2, k - 1
     lengths = (row_count(work, shape[0]), *(shape[view] for view in outer[1:]))
     sizes = tile_sizes(lengths, max(shape[a], shape[b]), work.block_elements)
-    parts = _contraction(costs, scaled, epsilon, outer, a, b)
+    exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
+    factors = (
+        _factors_of_kernels(kernels_of(costs, epsilon), scaled, dict(zip(outer, sizes)), a, b)
+        if way is Way.KERNELS
+        else _factors_of_rows(exponents, scaled, outer, a, b)
+    )
     index = {pair: number for number, pair in enumerate(pairs(k))}
 
     def body(sums: list[jax.Array], step: jax.Array) -> tuple[list[jax.Array], None]:
         tiles: Tiles = dict(zip(outer, zip(_starts(work, shape[0], lengths, sizes, step), sizes)))
-        u, largest_u = _rows(parts.to_a, tiles)
-        v, largest_v = _rows(parts.to_b, tiles)
-        weight = _tile_sum(parts.exponents, scaled, tiles).reshape(-1)
-        v = v * jnp.exp(weight + largest_u + largest_v)[:, None]
+        u, r, v, logarithm = factors(tiles)
+        v = v * jnp.exp(_tile_sum(exponents, scaled, tiles).reshape(-1) + logarithm)[:, None]
         wide = [view for view in outer if tiles[view][1] > 1]
         extent = [tiles[view][1] for view in wide]
-        with_b = (_numerics.inner("ti,ij->tj", u, parts.kernel) * v).reshape(*extent, shape[b])
-        with_a = (_numerics.inner("tj,ij->ti", v, parts.kernel) * u).reshape(*extent, shape[a])
-        both = _numerics.inner("ti,tj->ij", u, v)
+        with_b = (_numerics.inner("ti,ij->tj", u, r) * v).reshape(*extent, shape[b])
+        with_a = (_numerics.inner("tj,ij->ti", v, r) * u).reshape(*extent, shape[a])
+        both = r * _numerics.inner("ti,tj->ij", u, v)
         fixed = jnp.sum(with_b, axis=-1)
 
         def add(pair: tuple[int, int], joint: jax.Array, views: list[int]) -> None:
@@ -191,12 +252,10 @@ def pair_marginals(
         sums[index[a, b]] += both
         return sums, None
 
-    zero = 0 * parts.kernel[0, 0]  # varies between devices as the sums will
+    zero = 0 * (costs.arrays[0][0, 0] + scaled[0][0] + epsilon)  # varies between devices as the sums will
     start = [jnp.zeros((shape[l], shape[m]), costs.dtype) + zero for l, m in pairs(k)]
     steps = math.prod(lengths) // math.prod(sizes)
-    sums = lax.scan(body, start, jnp.arange(steps, dtype=jnp.int32))[0]
-    sums[index[a, b]] *= parts.kernel
-    return tuple(sums)
+    return tuple(lax.scan(body, start, jnp.arange(steps, dtype=jnp.int32))[0])
 
 
 def _sum(x: jax.Array, axes: Sequence[int]) -> jax.Array:
@@ -255,19 +314,37 @@ def tile_sizes(lengths: Sequence[int], width: int, elements: int) -> tuple[int, 
     return tuple(sizes)
 
 
-class _Contraction(NamedTuple):
-    """R and what u, v and w are made of; see the module's head."""
+class _Factors(NamedTuple):
+    """u (t, n_a), r (n_a, n_b) and v (t, n_b) of a block, and the logarithm, () or (t,), of what they leave out."""
 
-    exponents: TupleCosts  # -costs / ε
-    kernel: jax.Array  # R, every column divided by its largest entry
-    to_a: list[jax.Array]  # for each fixed view a matrix to the points of a; their rows add up to log u
-    to_b: list[jax.Array]
+    u: jax.Array
+    r: jax.Array
+    v: jax.Array
+    logarithm: jax.Array
 
 
-def _contraction(
-    costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, outer: tuple[int, ...], a: int, b: int
-) -> _Contraction:
-    exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
+FactorsOf = Callable[[Tiles], _Factors]
+
+
+def _factors_of_rows(
+    exponents: TupleCosts, scaled: Vectors, outer: tuple[int, ...], a: int, b: int
+) -> FactorsOf:
+    kernel, to_a, to_b = _exponents_to(exponents, scaled, outer, a, b)
+
+    def factors(tiles: Tiles) -> _Factors:
+        u, largest_u = _rows(to_a, tiles)
+        v, largest_v = _rows(to_b, tiles)
+        return _Factors(u, kernel, v, largest_u + largest_v)
+
+    return factors
+
+
+def _exponents_to(
+    exponents: TupleCosts, scaled: Vectors, outer: tuple[int, ...], a: int, b: int
+) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
+    """R, every column divided by its largest entry, and for each fixed view a matrix to the points of a and of b,
+    whose rows add up to log u and log v.
+    """
     between = exponents.matrix(a, b)
     column = jnp.max(between, axis=0)
     to_a = [exponents.matrix(o, a) for o in outer]
@@ -275,56 +352,109 @@ def _contraction(
     to_a[0] += scaled[a][None]
     to_b[0] += (scaled[b] + column)[None]
     # Made once, row by row: fused into every block, a transposed matrix is read down its columns.
-    return lax.optimization_barrier(_Contraction(exponents, jnp.exp(between - column[None]), to_a, to_b))
+    return lax.optimization_barrier((jnp.exp(between - column[None]), to_a, to_b))
+
+
+def _factors_of_kernels(
+    kernels: Kernels, scaled: Vectors, extents: dict[int, int], a: int, b: int
+) -> FactorsOf:
+    """`extents` are the numbers of indices of the fixed views in a block, in the order of the block's axes."""
+    matrices = kernels.matrices
+    whole = [o for o, size in extents.items() if 1 < size == matrices.shape[o]]
+    partial = [o for o, size in extents.items() if 1 < size < matrices.shape[o]]
+    single = [o for o, size in extents.items() if size == 1]
+    top_a, top_b = jnp.max(scaled[a]), jnp.max(scaled[b])
+    logarithm = top_a + top_b + kernels.logarithm(a, b)
+    for o in extents:
+        logarithm = logarithm + kernels.logarithm(o, a) + kernels.logarithm(o, b)
+    of_a, of_b, between = jnp.exp(scaled[a] - top_a), jnp.exp(scaled[b] - top_b), matrices.matrix(a, b)
+    one = {view: jnp.ones((1, matrices.shape[view]), matrices.dtype) for view in (a, b)}
+    # The same in every block: the products over all points of the views that a block has whole.
+    of_whole = lax.optimization_barrier(
+        [_products_of_rows([matrices.matrix(o, view) for o in whole], one[view]) for view in (a, b)]
+    )
+
+    def rows(view: int, all_rows: jax.Array, tiles: Tiles) -> jax.Array:
+        some = [lax.dynamic_slice_in_dim(matrices.matrix(o, view), *tiles[o]) for o in partial]
+        if not some:
+            return all_rows
+        return _products_of_rows([*some, all_rows] if whole else some, one[view])
+
+    def factors(tiles: Tiles) -> _Factors:
+        at_a, at_b = of_a, of_b
+        for o in single:
+            at_a = at_a * lax.dynamic_index_in_dim(matrices.matrix(o, a), tiles[o][0], keepdims=False)
+            at_b = at_b * lax.dynamic_index_in_dim(matrices.matrix(o, b), tiles[o][0], keepdims=False)
+        r = between * at_a[:, None] * at_b[None, :]
+        return _Factors(rows(a, of_whole[0], tiles), r, rows(b, of_whole[1], tiles), logarithm)
+
+    return factors
+
+
+def _products_of_rows(matrices: Sequence[jax.Array], none: jax.Array) -> jax.Array:
+    """Products of a row of each matrix for all tuples of rows, (t, columns); `none` for no matrix."""
+    rank = len(matrices) + 1
+    terms = [place(matrix, (axis, rank - 1), rank) for axis, matrix in enumerate(matrices)]
+    return functools.reduce(operator.mul, terms).reshape(-1, none.shape[1]) if terms else none
 
 
 def _summed_block(
-    costs: TupleCosts,
+    exponents: TupleCosts,
     scaled: Vectors,
-    epsilon: jax.Array,
     group: tuple[int, ...],
-    rest: tuple[int, ...],
+    beside: tuple[int, ...],
     sizes: tuple[int, ...],
+    factors: FactorsOf,
 ) -> Block:
-    """From a block's first indices to its log-joint, log S, for k >= 4 or a group of one."""
-    outer = group + rest[:-2]
-    parts = _contraction(costs, scaled, epsilon, outer, rest[-2], rest[-1])
+    """From a block's first indices to its log-joint, log S, for k >= 4 or a group of one; views `beside` are summed."""
 
     def block(starts: Sequence[jax.Array]) -> jax.Array:
-        tiles = dict(zip(group, zip(starts, sizes)))
-        tiles |= {view: (jnp.int32(0), costs.shape[view]) for view in rest[:-2]}
-        u, largest_u = _rows(parts.to_a, tiles)
-        v, largest_v = _rows(parts.to_b, tiles)
-        bilinear = jnp.sum(_numerics.inner("ti,ij->tj", u, parts.kernel) * v, axis=-1)
-        weight = _tile_sum(parts.exponents, scaled, tiles)
-        joint = weight + (jnp.log(bilinear) + largest_u + largest_v).reshape(weight.shape)
-        beside = tuple(range(len(group), len(outer)))
-        return logsumexp(joint, axis=beside) if beside else joint
+        tiles = block_tiles(exponents, group, beside, starts, sizes)
+        u, r, v, logarithm = factors(tiles)
+        bilinear = jnp.sum(_numerics.inner("ti,ij->tj", u, r) * v, axis=-1)
+        weight = _tile_sum(exponents, scaled, tiles)
+        joint = weight + (jnp.log(bilinear) + logarithm).reshape(weight.shape)
+        summed = tuple(range(len(group), len(tiles)))
+        return logsumexp(joint, axis=summed) if summed else joint
 
     return block
 
 
-def _kept_block(
-    costs: TupleCosts,
+def _kept_by_rows(
+    exponents: TupleCosts, scaled: Vectors, group: tuple[int, ...], a: int, sizes: tuple[int, ...]
+) -> Block:
+    """From a block's first indices to its log-joint for k = 3 and a group of two, the second of which is b."""
+    fixed, b = group
+    kernel, to_a, to_b = _exponents_to(exponents, scaled, (fixed,), a, b)
+
+    def block(starts: Sequence[jax.Array]) -> jax.Array:
+        tiles: Tiles = {fixed: (starts[0], sizes[0])}
+        u, largest_u = _rows(to_a, tiles)
+        weight = _tile_sum(exponents, scaled, tiles) + largest_u
+        return jnp.log(_numerics.inner("ti,ij->tj", u, kernel)) + _log_rows(to_b, tiles) + weight[:, None]
+
+    return block
+
+
+def _kept_by_kernels(
+    exponents: TupleCosts,
+    kernels: Kernels,
     scaled: Vectors,
-    epsilon: jax.Array,
     group: tuple[int, ...],
     a: int,
     sizes: tuple[int, ...],
 ) -> Block:
-    """From a block's first indices to its log-joint for k = 3 and a group of two, the second of which is b."""
+    """As `_kept_by_rows`."""
     fixed, b = group
-    parts = _contraction(costs, scaled, epsilon, (fixed,), a, b)
+    top = jnp.max(scaled[a])
+    r = jnp.exp(scaled[a] - top)[:, None] * kernels.matrices.matrix(a, b)
+    logarithm = top + kernels.logarithm(a, b) + kernels.logarithm(fixed, a)
 
     def block(starts: Sequence[jax.Array]) -> jax.Array:
-        tiles: Tiles = {fixed: (starts[0], sizes[0])}
-        u, largest_u = _rows(parts.to_a, tiles)
-        weight = _tile_sum(parts.exponents, scaled, tiles) + largest_u
-        return (
-            jnp.log(_numerics.inner("ti,ij->tj", u, parts.kernel))
-            + _log_rows(parts.to_b, tiles)
-            + weight[:, None]
-        )
+        rows = (starts[0], sizes[0])
+        u = lax.dynamic_slice_in_dim(kernels.matrices.matrix(fixed, a), *rows)
+        weight = _tile_sum(exponents, scaled, {fixed: rows, b: (jnp.int32(0), sizes[1])})
+        return jnp.log(_numerics.inner("ti,ij->tj", u, r)) + weight + logarithm
 
     return block
 

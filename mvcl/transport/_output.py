@@ -6,6 +6,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from mvcl import _checks
@@ -117,14 +118,9 @@ class SinkhornOutput:
         """Entries (t,) of the plan at t tuples, given as (t, k) whole numbers.
 
         Raises:
-          ValueError: other shapes.
+          ValueError: other shapes, or, unless they are traced, indices that no point has.
         """
-        at = jnp.asarray(indices)
-        if at.ndim != 2 or at.shape[1] != self.n_marginals or not jnp.issubdtype(at.dtype, jnp.integer):
-            raise ValueError(
-                f"indices must be whole numbers of shape (t, {self.n_marginals}), got {at.shape} of {at.dtype}"
-            )
-        return _plan.entries(self.costs, self._scaled, self.epsilon, at)
+        return _plan.entries(self.costs, self._scaled, self.epsilon, self._tuples("indices", indices))
 
     def plan(self, max_entries: int = 2**26) -> jax.Array:
         """The whole plan as a tensor (n_1, ..., n_k).
@@ -155,14 +151,13 @@ class SinkhornOutput:
             of weight 0 and points in no true tuple are not counted.
 
         Raises:
-          ValueError: other shapes, or None for views of different sizes.
+          ValueError: other shapes, None for views of different sizes or, unless they are traced, indices that no point
+            has.
         """
         n, k = self.shape[0], self.n_marginals
         if truth is None and len(set(self.shape)) > 1:
             raise ValueError(f"truth must be given for views of different sizes, got sizes {self.shape}")
-        true = jnp.tile(jnp.arange(n)[:, None], (1, k)) if truth is None else jnp.asarray(truth)
-        if true.ndim != 2 or true.shape[1] != k:
-            raise ValueError(f"truth must have shape (t, {k}), got {true.shape}")
+        true = self._tuples("truth", jnp.tile(jnp.arange(n)[:, None], (1, k)) if truth is None else truth)
         right, counted = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
         for l, a in enumerate(self.a_s):
             found = self.partners(l)[true[:, l]]
@@ -178,6 +173,20 @@ class SinkhornOutput:
     @property
     def _scaled(self) -> tuple[jax.Array, ...]:
         return _plan.scaled_potentials(self._finite, self.a_s, self.epsilon)
+
+    def _tuples(self, name: str, indices: ArrayLike) -> jax.Array:
+        at = jnp.asarray(indices)
+        if at.ndim != 2 or at.shape[1] != self.n_marginals or not jnp.issubdtype(at.dtype, jnp.integer):
+            raise ValueError(
+                f"{name} must be whole numbers of shape (t, {self.n_marginals}), got {at.shape} of {at.dtype}"
+            )
+        if not isinstance(at, jax.core.Tracer):
+            for l, (column, n) in enumerate(zip(np.asarray(at).T, self.shape)):
+                if np.any((column < 0) | (column >= n)):
+                    raise ValueError(
+                        f"{name} must be from 0 to {n - 1} for view {l}, got {column.min()} to {column.max()}"
+                    )
+        return at
 
     def _view(self, name: str, view: int) -> int:
         if not 0 <= _checks.whole(name, view, 0) < self.n_marginals:

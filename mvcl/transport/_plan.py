@@ -14,8 +14,8 @@ from mvcl.transport._joints import (
     ABSENT,
     Tiles,
     Vectors,
+    Way,
     Work,
-    bilinear_spread_bound,
     block_tiles,
     cost_block,
     exponent_block,
@@ -23,6 +23,7 @@ from mvcl.transport._joints import (
     log_joint,
     logsumexp,
     over_blocks,
+    spread_bounds,
     tile_sizes,
 )
 
@@ -42,19 +43,37 @@ def scaled_potentials(potentials: Vectors, weights: Vectors, epsilon: jax.Array)
     return tuple(jnp.where(a > 0, f / epsilon, ABSENT) for f, a in zip(potentials, weights))
 
 
-def fits_products(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
-    """Whether the costs spread so little that matrix products lose nothing."""
-    spread = jnp.max(jnp.stack([jnp.max(matrix) - jnp.min(matrix) for matrix in costs.arrays])) / epsilon
-    return spread <= bilinear_spread_bound(costs.dtype)
+def spread_of(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
+    """The largest spread of the exponents of a pair of views."""
+    return jnp.max(jnp.stack([jnp.max(matrix) - jnp.min(matrix) for matrix in costs.arrays])) / epsilon
 
 
-def either(
-    bilinear: bool | None, costs: TupleCosts, epsilon: jax.Array, by: Callable[[bool], Result]
+def any_way(
+    way: Way | None,
+    costs: TupleCosts,
+    epsilon: jax.Array,
+    branch: Callable[[Way], Callable[[TupleCosts, jax.Array], Result]],
 ) -> Result:
-    """`by(bilinear)`; for None the way that is right at this spread of the costs, chosen when it runs."""
-    if bilinear is not None:
-        return by(bilinear)
-    return lax.cond(fits_products(costs, epsilon), lambda: by(True), lambda: by(False))
+    """`branch(way)(costs, epsilon)`, the way that is right at this spread of the costs, chosen when it runs."""
+    if way is not None:
+        return branch(way)(costs, epsilon)
+    bounds = jnp.asarray(spread_bounds(len(costs.shape), costs.dtype), costs.dtype)
+    fit = jnp.sum(spread_of(costs, epsilon)[None] <= bounds)  # as many of the ways after the first are right
+    return lax.switch(fit, [branch(each) for each in Way], costs, epsilon)
+
+
+def in_rows_or_not(
+    way: Way | None, costs: TupleCosts, epsilon: jax.Array, by: Callable[[Way], Result]
+) -> Result:
+    """`by(Way.ROWS)` where that is right, else `by(Way.ELEMENTWISE)`; without a way the spread of the costs decides."""
+    if way is not None:
+        return by(min(way, Way.ROWS))
+    return lax.cond(rows_fit(costs, epsilon), lambda: by(Way.ROWS), lambda: by(Way.ELEMENTWISE))
+
+
+def rows_fit(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
+    """Whether `Way.ROWS` is right at this spread of the costs."""
+    return spread_of(costs, epsilon) <= spread_bounds(len(costs.shape), costs.dtype)[0]
 
 
 @partial(jax.jit, static_argnums=3)
@@ -68,11 +87,11 @@ def joint_marginal(
     group = (*views, *others[: max((k + 1) // 2 - len(views), 0)])
     summed = tuple(range(len(views), len(group)))
 
-    def by(bilinear: bool) -> jax.Array:
-        joint = log_joint(default_work(), costs, scaled, epsilon, group, bilinear)
+    def by(way: Way) -> jax.Array:
+        joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
         return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
 
-    return either(None if costs.bilinear and len(group) < k else False, costs, epsilon, by)
+    return in_rows_or_not(None if costs.bilinear and len(group) < k else Way.ELEMENTWISE, costs, epsilon, by)
 
 
 @jax.jit

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,18 +16,21 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.transport import _costs, _ott
 from mvcl.transport._costs import TupleCosts
-from mvcl.transport._derivatives import Point, Way, over_devices, potentials_of, slope
+from mvcl.transport._derivatives import Point, Sums, over_devices, potentials_of, slope
 from mvcl.transport._joints import (
+    Kernels,
     Vectors,
+    Way,
     Work,
-    bilinear_spread_bound,
     groups,
+    kernels_of,
     log_joint,
     logsumexp,
     row_offset,
+    spread_bounds,
 )
 from mvcl.transport._output import SinkhornOutput, Status
-from mvcl.transport._plan import default_work, either, scaled_potentials
+from mvcl.transport._plan import any_way, default_work, scaled_potentials
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
@@ -69,13 +72,14 @@ def multimarginal_sinkhorn(
       z: (k, n, d) points, k >= 2, used as they are, or k arrays (n_l, d) of different sizes, or `TupleCosts`. Exactly
         one of z, pair_costs and cost_tensor is given.
       cost: with z: `"circular_variance"`, `1 - ||mean_l z_l||²`; `"circular_standard_deviation"`,
-        `-log ||mean_l z_l||²`; an ott `CostFn`, summed over the pairs of views, or k(k-1)/2 of them in the
-        order (0,1), (0,2), ...; or any function of a (k, d) stack, which makes the tensor.
+        `-log ||mean_l z_l||²`; a `SumOverPairs`, `Barycenter` or `SphericalBarycenter`; an ott `CostFn`, summed over
+        the pairs of views, or k(k-1)/2 of them in the order (0,1), (0,2), ...; or any function of a (k, d) stack,
+        which makes the tensor.
       a_s: weights of the points, k vectors (n_l,), all of one sum; None, for all or for one of them, is 1/n_l. A
         point of weight 0 is not there. Values are checked unless they are traced.
       pair_costs: (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), whose sum is the cost, in that order.
       cost_tensor: (n_1, ..., n_k).
-      cost_scale: positive factor of the cost of points z.
+      cost_scale: positive factor of the cost; 1 for `TupleCosts`, which have their own.
       epsilon: positive regularisation in the unit of the costs, or an ott `Epsilon`, which starts larger and
         decays by the sweep; the result is always that of its target.
       threshold: the iteration stops when `sum_l ||marginal_l - a_l||_1`, measured on its current potentials,
@@ -83,7 +87,8 @@ def multimarginal_sinkhorn(
       max_iterations: sweeps at most; in a sweep every view is updated once.
       path: `"auto"` takes the first of these that applies. `"pairwise"` contracts by matrix products, and
         goes over to `"logsumexp"` by itself for an epsilon so small that float32 could not hold a pair's
-        kernel; `"resultant"` streams over all tuples of a named cost; `"dense"` holds the tensor.
+        kernel; `"resultant"` streams over all tuples of a function of a sum over pairs; `"dense"` holds
+        the tensor.
       pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
         circular variance of unit vectors. With an epsilon that is a number, the way of the pairwise path is then
         settled before compilation, which takes half as long; without, both are compiled and the costs decide.
@@ -112,7 +117,7 @@ def multimarginal_sinkhorn(
     work = default_work() if block_size is None else Work(block_size * max(costs.shape))
     options = _Options(
         work=work._replace(axis_name=axis_name),
-        bilinear=_is_bilinear(costs, schedule.target, pair_spread),
+        way=_way(costs, schedule.target, pair_spread),
         max_iterations=int(max_iterations),
         epsilon_init=float(schedule.init),
         epsilon_decay=float(schedule.decay),
@@ -131,7 +136,7 @@ class _Options(NamedTuple):
     """All of a problem but its numbers."""
 
     work: Work
-    bilinear: bool | None  # None where the costs decide
+    way: Way | None  # None where the costs decide
     max_iterations: int
     epsilon_init: float
     epsilon_decay: float
@@ -163,16 +168,22 @@ def _costs_of(
     ]
     if len(given) != 1:
         raise ValueError(f"exactly one of z, pair_costs and cost_tensor must be given, got {given or 'none'}")
+    scale = _checks.real("cost_scale", cost_scale, positive=True)
     if isinstance(z, TupleCosts):
+        if scale != 1 or path not in ("auto", z.path):
+            raise ValueError(
+                f"cost_scale must be 1 and path 'auto' or {z.path!r} for TupleCosts, which have them from tuple_costs, "
+                f"got cost_scale={scale} and path={path!r}"
+            )
         return z
     if pair_costs is not None:
-        return _costs.costs_of_pairs(pair_costs, path)
+        return jax.tree.map(lambda x: scale * x, _costs.costs_of_pairs(pair_costs, path))
     if cost_tensor is not None:
-        return _costs.costs_of_tensor(cost_tensor, path)
+        return jax.tree.map(lambda x: scale * x, _costs.costs_of_tensor(cost_tensor, path))
     assert z is not None
     points = _costs.checked_points(z)
     _costs.check_operations([len(x) for x in points], max_operations)  # before a tensor is made
-    return _costs.tuple_costs(points, cost, scale=cost_scale, path=path)
+    return _costs.tuple_costs(points, cost, scale=scale, path=path)
 
 
 def _weights(a_s: Sequence[ArrayLike | None] | None, costs: TupleCosts) -> tuple[jax.Array, ...]:
@@ -218,13 +229,15 @@ def _initial(init: Sequence[ArrayLike] | None, costs: TupleCosts) -> tuple[jax.A
     return tuple(lax.stop_gradient(jnp.where(jnp.isfinite(f), f, 0)) for f in vectors)
 
 
-def _is_bilinear(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> bool | None:
-    """Whether the contraction is right, where that is known before the costs are."""
+def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Way | None:
+    """The way of summing, where it is known before the costs are."""
     if not costs.bilinear:
-        return False
+        return Way.ELEMENTWISE
     if pair_spread is None or isinstance(epsilon, jax.core.Tracer):
         return None
-    return float(pair_spread) <= bilinear_spread_bound(costs.dtype) * float(epsilon)  # type: ignore[arg-type]
+    spread = float(pair_spread) / float(epsilon)  # type: ignore[arg-type]
+    of_rows, of_kernels = spread_bounds(len(costs.shape), costs.dtype)
+    return Way.KERNELS if spread <= of_kernels else Way.ROWS if spread <= of_rows else Way.ELEMENTWISE
 
 
 def _check_limits(max_iterations: int, threshold: ArrayLike) -> None:
@@ -277,8 +290,8 @@ def _padded(problem: _Problem, axis_name: str | None) -> _Problem:
     first = [group[0] for group in groups(len(shape))]
     more = [-n % devices if view in first else 0 for view, n in enumerate(shape)]
 
-    def pad(x: jax.Array, *views: int) -> jax.Array:
-        return jnp.pad(x, [(0, more[view]) for view in views])
+    def pad(x: jax.Array, *views: int, mode: str = "constant") -> jax.Array:
+        return jnp.pad(x, [(0, more[view]) for view in views], mode=mode)
 
     arrays = problem.costs.arrays
     axes = [tuple(range(len(shape)))] if problem.costs.path == "dense" else _costs.pairs(len(shape))
@@ -286,7 +299,8 @@ def _padded(problem: _Problem, axis_name: str | None) -> _Problem:
     return problem._replace(
         costs=dataclasses.replace(
             problem.costs,
-            arrays=tuple(pad(x, *views) for x, views in zip(arrays, axes)),
+            # Copies of the last points, so that the spread of the costs stays what it is.
+            arrays=tuple(pad(x, *views, mode="edge") for x, views in zip(arrays, axes)),
             counts=None if counts is None else tuple(pad(x, view) for view, x in enumerate(counts)),
         ),
         weights=tuple(pad(a, view) for view, a in enumerate(problem.weights)),
@@ -325,10 +339,10 @@ def _(options: _Options, primals: tuple[_Problem], tangents: tuple[_Problem]) ->
     """Danskin: the derivative of the dual objective at frozen potentials."""
     (problem,), (change,) = primals, tangents
     out = _minimum(options, problem)
-    way = Way(options.work, options.bilinear)
+    sums = Sums(options.work, options.way)
     at = Point(problem.costs, problem.epsilon, out.potentials, problem.weights)
-    at = at._replace(potentials=potentials_of(way, at))
-    slopes = over_devices(way, slope(way, at), problem.epsilon)
+    at = at._replace(potentials=potentials_of(sums, at))
+    slopes = over_devices(sums, slope(sums, at), problem.epsilon)
     terms = [jnp.sum(d * t) for d, t in zip(slopes.arrays, change.costs.arrays)]
     terms += [
         jnp.sum(jnp.where(a > 0, f * t, 0)) for f, a, t in zip(at.potentials, problem.weights, change.weights)
@@ -357,11 +371,17 @@ def _iterate(options: _Options, problem: _Problem) -> _End:
     measured, and measuring costs nothing.
     """
 
-    def run(bilinear: bool) -> _Carry:
-        body = partial(_pass, options, bilinear, problem)
-        return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
+    def run(way: Way) -> Callable[[TupleCosts, jax.Array], _Carry]:
+        def passes(costs: TupleCosts, epsilon: jax.Array) -> _Carry:
+            # With a schedule of epsilon each pass has kernels of its own.
+            constant = way is Way.KERNELS and options.epsilon_init == 1
+            kernels = kernels_of(costs, epsilon) if constant else None
+            body = partial(_pass, options, way, kernels, problem._replace(costs=costs, epsilon=epsilon))
+            return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
 
-    end = either(options.bilinear, problem.costs, problem.epsilon, run)
+        return passes
+
+    end = any_way(options.way, problem.costs, problem.epsilon, run)
     finite = [jnp.all(jnp.isfinite(f)) for f in end.potentials]
     failed = ~(jnp.isfinite(end.error) & jnp.all(jnp.stack(finite)))
     converged = end.error < problem.threshold
@@ -396,7 +416,7 @@ def _start(options: _Options, problem: _Problem) -> _Carry:
     return jax.tree.map(lambda x: _numerics.vary(x, axes), start)
 
 
-def _pass(options: _Options, bilinear: bool, problem: _Problem, carry: _Carry) -> _Carry:
+def _pass(options: _Options, way: Way, kernels: Kernels | None, problem: _Problem, carry: _Carry) -> _Carry:
     """Measures the group whose turn it is, and updates it unless the potentials fit."""
     costs, weights, epsilon = problem.costs, problem.weights, problem.epsilon
     both, axis_name = groups(len(costs.shape)), options.work.axis_name
@@ -409,7 +429,7 @@ def _pass(options: _Options, bilinear: bool, problem: _Problem, carry: _Carry) -
         group: tuple[int, ...], costs: TupleCosts, potentials: tuple[jax.Array, ...], eps: jax.Array
     ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array, jax.Array]:
         scaled = scaled_potentials(potentials, weights, eps)
-        joint = log_joint(options.work, costs, scaled, eps, group, bilinear)
+        joint = log_joint(options.work, costs, scaled, eps, group, way, kernels)
         steps, before, after, mass = _update(options.work, joint, [weights[view] for view in group])
         updated = list(potentials)
         for view, step in zip(group, steps):

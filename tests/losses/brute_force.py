@@ -434,7 +434,9 @@ def emp_ssl(z, mask, eps=0.2, invariance=200.0):
     linear_memory=False,
 )
 def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
-    return matching_gap(z, epsilon, lambda points: cost_scale * COSTS[cost](points))[0]
+    return masked_matching_gap(
+        z, mask, epsilon, lambda points, k: cost_scale * COSTS_OF_SOME[cost](points, k)
+    )
 
 
 @reference(
@@ -447,13 +449,72 @@ def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver
     linear_memory=False,
 )
 def m3g_pair(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
-    return matching_gap(z, epsilon, lambda points: cost_scale * COSTS[cost](points))[0]
+    return masked_matching_gap(
+        z, mask, epsilon, lambda points, k: cost_scale * COSTS_OF_SOME[cost](points, k)
+    )
 
 
 COSTS = {
     "circular_variance": lambda points: 1 - np.sum(np.mean(points, axis=0) ** 2),
     "circular_standard_deviation": lambda points: -np.log(np.sum(np.mean(points, axis=0) ** 2)),
 }
+
+
+def _variance_of_some(points, k):
+    """The terms of the circular variance of k views that belong to pairs of the points that are there."""
+    terms = [
+        2 * k / (k - 1) - 2 * x @ y - (x @ x + y @ y) / (k - 1) for x, y in itertools.combinations(points, 2)
+    ]
+    return sum(terms) / k**2
+
+
+def _deviation_of_some(points, k):
+    return -np.log(np.sum(np.mean(points, axis=0) ** 2)) if points else 0.0
+
+
+COSTS_OF_SOME = {
+    "circular_variance": _variance_of_some,
+    "circular_standard_deviation": _deviation_of_some,
+}
+
+
+def masked_matching_gap(z, mask, epsilon, cost):
+    """h(J) - h(P) where the instances that lack a view share one point None of that view."""
+    k = len(z)
+    instances = np.flatnonzero(mask.any(axis=0))
+    share = 1 / len(instances)
+    points, weights = [], []
+    for l in range(k):
+        here = [i for i in instances if mask[l, i]]
+        points.append([z[l, i] for i in here])
+        weights.append([share] * len(here))
+        if len(here) < len(instances):
+            points[l].append(None)
+            weights[l].append(share * (len(instances) - len(here)))
+    shape = tuple(len(p) for p in points)
+    c = np.empty(shape)
+    for index in itertools.product(*map(range, shape)):
+        c[index] = cost([points[l][i] for l, i in enumerate(index) if points[l][i] is not None], k)
+    f = [np.zeros(n) for n in shape]
+
+    def plan():
+        exponent = -c
+        for l in range(k):
+            exponent = exponent + f[l].reshape([-1 if a == l else 1 for a in range(k)])
+        return np.exp(exponent / epsilon)
+
+    def marginal(p, l):
+        return p.sum(axis=tuple(a for a in range(k) if a != l))
+
+    for _ in range(5000):
+        for l in range(k):
+            f[l] += epsilon * np.log(weights[l] / marginal(plan(), l))
+        p = plan()
+        if max(np.abs(marginal(p, l) / weights[l] - 1).max() for l in range(k)) < 1e-13:
+            break
+    of_truth = np.mean([cost([z[l, i] for l in range(k) if mask[l, i]], k) for i in instances])
+    of_truth += epsilon * (np.log(share) - 1)
+    return of_truth - np.sum(p * c) - epsilon * np.sum(p * (np.log(p) - 1))
 
 
 def matching_gap(z, epsilon, cost):

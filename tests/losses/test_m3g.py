@@ -179,3 +179,33 @@ def test_bad_arguments_are_refused():
         m3g(z[:1])
     with pytest.raises(ValueError, match=r"2.62e\+05 tuples.*5.24e\+05 operations.*n <= 46 with 3 views"):
         m3g(np.ones((3, 64, 2), np.float32), max_operations=2e5)
+
+
+def test_a_full_mask_changes_nothing(rng):
+    """Not a bit of the loss; gradients to the last rounding."""
+    for k, n in ((2, 9), (3, 6), (4, 12)):
+        z = np.float32(unit(rng, k, n))
+        loss = jax.jit(jax.value_and_grad(m3g))
+        value, gradient = loss(z)
+        masked, of_masked = jax.jit(jax.value_and_grad(partial(m3g, mask=np.ones((k, n), bool))))(z)
+        assert masked == value
+        np.testing.assert_allclose(of_masked, gradient, atol=1e-7)
+
+
+def test_loss_of_missing_views_is_a_gap_and_ignores_what_is_missing(x64, rng):
+    z, options = unit(rng, 3, 6), {"tolerance": 1e-12, "max_iterations": 3000}
+    mask = np.ones((3, 6), bool)
+    mask[0, 1] = mask[2, [1, 4]] = mask[:, 5] = False
+    loss = partial(m3g, epsilon=0.1, mask=mask, **options)
+    value = loss(z)
+    assert value > 0
+    np.testing.assert_allclose(loss(np.where(mask[..., None], z, 7.0)), value, rtol=1e-12)
+    # an instance without a view does not count
+    np.testing.assert_allclose(m3g(z[:, :5], epsilon=0.1, mask=mask[:, :5], **options), value, rtol=1e-12)
+    # missing views cannot be told from one another: no loss for aligned, orthogonal instances
+    aligned = np.broadcast_to(np.eye(6), (3, 6, 6))
+    assert 0 <= loss(aligned, epsilon=0.005) < 1e-6
+    # a view that no instance has is no view: the pair's cost has the factor of three views
+    none = np.stack([np.ones(6, bool), np.ones(6, bool), np.zeros(6, bool)])
+    of_two = m3g(z[:2], epsilon=0.1, cost_scale=4 / 9, **options)
+    np.testing.assert_allclose(m3g(z, epsilon=0.1, mask=none, **options), of_two, rtol=1e-9)

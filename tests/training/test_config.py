@@ -15,6 +15,8 @@ def test_every_choice_round_trips_through_json(table):
         base = training.choose(base, "method", "student_teacher")
     if table == "objective.pair":
         base = training.choose(base, "objective", "all_pairs")
+    if table == "objective.cost":
+        base = training.choose(base, "objective", "m3g")
     for name in training.CHOICES[table]:
         config = training.choose(base, table, name)
         text = training.to_json(config)
@@ -157,6 +159,7 @@ import dataclasses
 from functools import partial
 from mvcl import augment, data, losses, models
 from mvcl.training import Config, Views
+from mvcl.transport import SumOverPairs
 """
 
 
@@ -237,13 +240,20 @@ def get_config():
 
 def transport():
     return Config(objective=partial(losses.m3g, cost=my_cost))
+
+def my_pair(x, y, softening: float = 0.1):
+    return ((x - y) ** 2).sum() / (1 + softening)
+
+def pairs():
+    cost = SumOverPairs(partial(my_pair, softening=0.3), [[0, 2.0], [2, 0]])
+    return Config(objective=partial(losses.m3g, cost=cost))
 """
 
 
 def test_saves_user_functions_by_name_and_digest(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(HEADER + OWN)
-    for source in (file, f"{file}:transport"):
+    for source in (file, f"{file}:transport", f"{file}:pairs"):
         config = training.load(source)
         text = training.to_json(config)
         with pytest.raises(ValueError, match=r"own\.py:\w+, which is not part of mvcl.* --config own\.py"):
@@ -259,6 +269,14 @@ def test_saves_user_functions_by_name_and_digest(tmp_path):
         "width": 5,
     }
     assert float(training.load(f"{file}:transport").objective(np.ones((2, 3, 4), np.float32))) > 0
+    config = training.load(f"{file}:pairs")
+    saved = json.loads(training.to_json(config))["objective"]["cost"]
+    assert saved["_type"] == "mvcl.transport.SumOverPairs"
+    assert saved["pair"].items() >= {"_function": "own.py:my_pair", "softening": 0.3}.items()
+    assert saved["weights"] == [[0, 2], [2, 0]]
+    again = training.from_json(training.to_json(config), config).objective.keywords["cost"]
+    assert again.weights == ((0, 2), (2, 0))
+    assert again(np.eye(2, dtype=np.float32)) == 2 * 2 / np.float32(1.3)
 
 
 @pytest.mark.parametrize(

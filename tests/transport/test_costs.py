@@ -1,0 +1,421 @@
+"""Costs that are declared by their pairs, against loops over the tuples; barycentres that are known in closed form."""
+
+import itertools
+import re
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from mvcl import losses
+from mvcl.transport import (
+    Barycenter,
+    Epsilon,
+    SphericalBarycenter,
+    Status,
+    SumOverPairs,
+    barycenter,
+    conditional_means,
+    multimarginal_sinkhorn,
+    tuple_costs,
+)
+
+TIGHT = {"threshold": 1e-10, "max_iterations": 3000}
+# A bound on the spread settles the way of the contraction before compilation, which takes half as long.
+SETTLED = {"pair_spread": 50.0, **TIGHT}
+SIZES = (3, 4, 2, 3)
+WEIGHTS = {k: tuple(np.arange(1, k + 1) / np.arange(1, k + 1).sum()) for k in (2, 3, 4)}
+CHAIN = {k: np.eye(k, k=1) + np.eye(k, k=-1) for k in (2, 3, 4)}
+
+
+def coulomb(x, y, softening=0.1):
+    return 1 / jnp.sqrt(jnp.sum((x - y) ** 2) + softening**2)
+
+
+def distance(x, y):
+    return jnp.sum(jnp.abs(x - y) ** 1.5)
+
+
+def skew(x, y):
+    """Not symmetric, so that the order of its arguments counts."""
+    return jnp.sum(x**2 * y)
+
+
+def forbidden(x, y):
+    raise AssertionError("the function of a pair of weight 0 was called")
+
+
+def points_of(rng, k, unit=False):
+    points = [rng.normal(size=(n, 2)) for n in SIZES[:k]]
+    return [x / np.linalg.norm(x, axis=1, keepdims=True) for x in points] if unit else points
+
+
+def tensor_of(points, cost):
+    out = np.empty([len(x) for x in points])
+    for index in np.ndindex(*out.shape):
+        out[index] = cost([x[i] for x, i in zip(points, index)])
+    return out
+
+
+def sum_of(pair, weights):
+    """Loop over the pairs of a tuple, in numpy; `pair` takes numpy points."""
+    return lambda s: sum(
+        weights[l, m] * pair(s[l], s[m]) for l, m in itertools.combinations(range(len(s)), 2)
+    )
+
+
+def np_coulomb(x, y):
+    return 1 / np.sqrt(np.sum((x - y) ** 2) + 0.01)
+
+
+def spread_around_mean(weights):
+    def cost(s):
+        b = sum(w * x for w, x in zip(weights, s))
+        return sum(w * np.sum((x - b) ** 2) for w, x in zip(weights, s))
+
+    return cost
+
+
+def spread_on_sphere(weights):
+    def cost(s):
+        b = sum(w * x for w, x in zip(weights, s))
+        return sum(w * (1 - b / np.linalg.norm(b) @ x) for w, x in zip(weights, s))
+
+    return cost
+
+
+def cases(k):
+    """Declared cost, the same in numpy, whether its points are unit vectors."""
+    equal = np.full(k, 1 / k)
+    return {
+        "sum": (SumOverPairs(coulomb), sum_of(np_coulomb, np.ones((k, k))), False),
+        "chain": (SumOverPairs(coulomb, CHAIN[k]), sum_of(np_coulomb, CHAIN[k]), False),
+        "barycenter": (Barycenter(WEIGHTS[k]), spread_around_mean(WEIGHTS[k]), False),
+        "equal": (Barycenter(), spread_around_mean(equal), False),
+        "sphere": (SphericalBarycenter(WEIGHTS[k]), spread_on_sphere(WEIGHTS[k]), True),
+    }
+
+
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("name", cases(3))
+def test_declared_costs_are_those_of_every_tuple(x64, rng, name, k):
+    cost, plainly, unit = cases(k)[name]
+    points = points_of(rng, k, unit)
+    expected = tensor_of(points, plainly)
+    costs = tuple_costs(points, cost, scale=3.0)
+    assert costs.path == ("resultant" if unit else "pairwise")
+    np.testing.assert_allclose(costs.tensor(), 3 * expected, atol=1e-13)
+    np.testing.assert_allclose(cost(jnp.stack([x[1] for x in points])), expected[(1,) * k], atol=1e-14)
+
+
+def solve(cost, a_s, epsilon, sweeps=2000):
+    """Plan and `<P, C> + ε <P, log P - 1>` by Sinkhorn's iteration on the tensor, in numpy."""
+    k = cost.ndim
+    plan = np.exp(-cost / epsilon)
+    for _ in range(sweeps):
+        for l, a in enumerate(a_s):
+            marginal = plan.sum(axis=tuple(axis for axis in range(k) if axis != l))
+            plan *= (a / np.where(marginal > 0, marginal, 1)).reshape(
+                [-1 if axis == l else 1 for axis in range(k)]
+            )
+    entropy = plan * (np.log(np.where(plan > 0, plan, 1)) - 1)
+    return plan, np.sum(plan * cost) + epsilon * np.sum(entropy)
+
+
+@pytest.mark.parametrize(
+    ("name", "k"), [("sum", 4), ("chain", 3), ("barycenter", 3), ("barycenter", 4), ("sphere", 3)]
+)
+def test_value_plan_and_gradient_are_those_of_the_tensor(x64, rng, name, k):
+    """Views of different sizes, a point of weight 0, a scaled cost. The gradient is sum_i P[i] dC[i], dC by central
+    differences.
+    """
+    cost, plainly, unit = cases(k)[name]
+    points, step = points_of(rng, k, unit), 1e-6
+    a_s = [rng.dirichlet(np.ones(n)) for n in SIZES[:k]]
+    a_s[1] = np.append(0, rng.dirichlet(np.ones(SIZES[1] - 1)))
+    plan, value = solve(2 * tensor_of(points, plainly), a_s, 0.8)
+    direction = [rng.normal(size=x.shape) for x in points]
+    ends = [tensor_of([x + s * step * d for x, d in zip(points, direction)], plainly) for s in (1, -1)]
+
+    def dual(points):
+        out = multimarginal_sinkhorn(points, cost, a_s=a_s, cost_scale=2.0, epsilon=0.8, **SETTLED)
+        return out.dual, out
+
+    (_, out), gradient = jax.value_and_grad(dual, has_aux=True)(points)
+    assert out.converged
+    np.testing.assert_allclose(out.dual, value, rtol=1e-9)
+    everywhere = np.array(list(np.ndindex(*plan.shape)))
+    np.testing.assert_allclose(out.entries(everywhere), plan.reshape(-1), atol=1e-10)
+    slope = sum(np.sum(g * d) for g, d in zip(gradient, direction))
+    np.testing.assert_allclose(slope, np.sum(plan * (ends[0] - ends[1])) / step, rtol=1e-6)
+
+
+def test_one_function_for_each_pair_and_none_for_pairs_of_weight_0(x64, rng):
+    points = points_of(rng, 3)
+    weights = np.array([[5, 2, 0], [2, 5, -1], [0, -1, 5]])
+    cost = SumOverPairs([distance, forbidden, skew], weights)
+    expected = tensor_of(points, lambda s: 2 * distance(s[0], s[1]) - skew(s[1], s[2]))
+    np.testing.assert_allclose(tuple_costs(points, cost).tensor(), expected, rtol=1e-12)
+
+
+def test_otts_cost_functions_are_pair_functions(x64, rng):
+    from ott.geometry import costs
+
+    points = points_of(rng, 3)
+    mixed = (costs.SqEuclidean(), costs.PNormP(1.5), costs.Cosine())
+    declared = tuple_costs(points, SumOverPairs(mixed))
+    for given, matrix in zip(tuple_costs(points, mixed).arrays, declared.arrays):
+        np.testing.assert_array_equal(given, matrix)
+    for matrix, f, (l, m) in zip(declared.arrays, mixed, itertools.combinations(range(3), 2)):
+        np.testing.assert_allclose(matrix, f.all_pairs(points[l], points[m]), rtol=1e-12)
+
+
+def test_a_chain_has_the_pair_marginals_of_its_links(x64, rng):
+    """With all marginals given, a tree's plan is the product of the plans of its edges: Haasler et al. 2021."""
+    n, points = 3, rng.normal(size=(3, 3, 2))
+    chain = multimarginal_sinkhorn(points, SumOverPairs(distance, CHAIN[3]), epsilon=0.5, **SETTLED)
+    links = [
+        multimarginal_sinkhorn(points[l : l + 2], SumOverPairs(distance), epsilon=0.5, **TIGHT)
+        for l in (0, 1)
+    ]
+    product = np.einsum("ij,jk->ijk", *(np.asarray(link.plan()) for link in links)) * n
+    np.testing.assert_allclose(chain.plan(), product, atol=1e-10)
+
+
+def test_gradient_in_a_parameter_of_the_pair_function(x64, rng):
+    points, step = points_of(rng, 3), 1e-5
+
+    def value(softening):
+        cost = SumOverPairs(partial(coulomb, softening=softening))
+        return multimarginal_sinkhorn(points, cost, epsilon=0.3, **SETTLED).dual
+
+    difference = (value(0.5 + step) - value(0.5 - step)) / (2 * step)
+    np.testing.assert_allclose(jax.grad(value)(0.5), difference, rtol=1e-6)
+
+
+def test_coulomb_on_a_line_puts_electrons_a_third_apart(x64):
+    """Convex decreasing repulsion in one dimension: Colombo, De Pascale, Di Marino 2015 have x -> x + 1/k (mod 1)."""
+    k, n = 3, 6
+    grid = (jnp.arange(n)[:, None] + 0.5) / n
+    cost = SumOverPairs(partial(coulomb, softening=0.01))
+    out = multimarginal_sinkhorn([grid] * k, cost, epsilon=Epsilon(0.1, init=100.0, decay=0.9))
+    assert out.converged
+    orders = [order for start in (0, 1) for order in itertools.permutations(range(start, n, 2))]
+    assert jnp.sum(out.entries(np.array(orders))) > 0.999
+
+
+def test_a_finite_cost_forbids_a_pair_and_an_infinite_one_is_reported():
+    points = [jnp.arange(3.0)[:, None]] * 3
+
+    def apart(x, y, cost):
+        return jnp.where(x[0] == y[0], cost, 0.0)
+
+    out = multimarginal_sinkhorn(points, SumOverPairs(partial(apart, cost=1e6)))
+    assert out.converged
+    same = [i for i in itertools.product(range(3), repeat=3) if len(set(i)) < 3]
+    assert jnp.all(out.entries(np.array(same)) == 0)
+    out = multimarginal_sinkhorn(points, SumOverPairs(partial(apart, cost=jnp.inf)))
+    assert out.status == Status.NOT_FINITE
+
+
+def test_barycenter_on_the_line_averages_quantiles(x64, rng):
+    n, weights = 5, (0.5, 0.2, 0.3)
+    quantiles = [np.arange(n) + rng.uniform(-0.2, 0.2, n) for _ in weights]
+    points = [q[rng.permutation(n), None] for q in quantiles]
+    mean = sum(w * q for w, q in zip(weights, quantiles))
+    cost = Barycenter(weights)
+    out = multimarginal_sinkhorn(points, cost, epsilon=Epsilon(0.005, init=200.0, decay=0.9), threshold=1e-5)
+    assert out.converged
+    projected = cost.point(conditional_means(out, points, 1))
+    np.testing.assert_allclose(projected[np.argsort(points[1][:, 0]), 0], mean, atol=1e-5)
+    heaviest, masses = barycenter(out, points, cost, out.partners(0))
+    np.testing.assert_allclose(np.sort(heaviest[:, 0]), mean, rtol=1e-12)
+    np.testing.assert_allclose(masses, 1 / n, atol=1e-4)
+
+
+def test_barycenter_of_gaussians_of_commuting_covariances(x64):
+    """Quantiles of N(m, s²) are m + s q: the barycentre of these is N(sum λ m, (sum λ s)²), in each direction."""
+    weights, means, scales = (0.25, 0.75), np.array([[0.0, 1], [2, -1]]), np.array([[1.0, 0.5], [2, 1.5]])
+    q = np.stack(np.meshgrid([-1.2, 0.0, 1.2], [-1.0, 1.0]), axis=-1).reshape(-1, 2)
+    points = [m + s * q for m, s in zip(means, scales)]
+    cost = Barycenter(weights)
+    out = multimarginal_sinkhorn(points, cost, epsilon=Epsilon(0.01, init=100.0, decay=0.8))
+    projected = cost.point(conditional_means(out, points, 1))
+    expected = weights @ means + (weights @ scales) * q
+    np.testing.assert_allclose(projected, expected, atol=1e-6)
+    support, masses = barycenter(out, points, cost)  # all tuples
+    assert support.shape == (len(q) ** 2, 2)
+    np.testing.assert_allclose(masses.sum(), 1, rtol=1e-6)
+    np.testing.assert_allclose(masses @ support, weights @ means, atol=1e-6)
+
+
+def test_barycenter_of_shifted_clouds_is_shifted_by_the_mean(x64, rng):
+    """A shift changes the cost by terms of one view each, so that the plan stays what it is at every epsilon."""
+    weights, cloud, shifts = (0.2, 0.5, 0.3), rng.normal(size=(5, 2)), rng.normal(size=(3, 2)) * 10
+    cost = Barycenter(weights)
+    projected = []
+    for z in ([cloud + s[None] for s in shifts], [cloud] * 3):
+        out = multimarginal_sinkhorn(z, cost, epsilon=0.2, **TIGHT)
+        projected.append(cost.point(conditional_means(out, z, 0)))
+    np.testing.assert_allclose(projected[0], projected[1] + (weights @ shifts)[None], atol=1e-8)
+
+
+def test_spherical_barycenter_of_rotated_points_is_rotated_by_the_mean(x64):
+    """Four points of the circle, turned by less than the angle between them."""
+    weights, angles = (0.25, 0.5, 0.25), np.array([-0.2, 0.0, 0.2])
+    at = np.arange(4) * np.pi / 2
+
+    def on_circle(angle):
+        return np.stack([np.cos(at + angle), np.sin(at + angle)], axis=1)
+
+    points, cost = [on_circle(a) for a in angles], SphericalBarycenter(weights)
+    out = multimarginal_sinkhorn(points, cost, epsilon=0.005)
+    projected = cost.point(conditional_means(out, points, 0))
+    np.testing.assert_allclose(projected, on_circle(0.0), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(projected, axis=1), 1, rtol=1e-12)
+    support, masses = barycenter(out, points, cost, np.stack([np.arange(4)] * 3, axis=1))
+    np.testing.assert_allclose(support, on_circle(0.0), atol=1e-12)
+    np.testing.assert_allclose(masses.sum(), 1, atol=1e-5)
+
+
+def test_conditional_means_are_sums_over_the_plan(x64, rng):
+    points = points_of(rng, 3)
+    a_s = [None, np.array([0.0, 0.3, 0.3, 0.4]), None]
+    out = multimarginal_sinkhorn(points, Barycenter(), a_s=a_s, epsilon=0.3, **TIGHT)
+    plan = np.asarray(out.plan())[:, 1:]  # without the point of weight 0
+    got = conditional_means(out, points, 1)
+    mass = plan.sum((0, 2))[:, None]
+    np.testing.assert_array_equal(got[:, 0], 0)
+    np.testing.assert_allclose(got[0][1:], np.einsum("ijk,id->jd", plan, points[0]) / mass, rtol=1e-9)
+    np.testing.assert_array_equal(got[1][1:], points[1][1:])
+    np.testing.assert_allclose(got[2][1:], np.einsum("ijk,kd->jd", plan, points[2]) / mass, rtol=1e-9)
+
+
+def test_missing_views_leave_their_terms_out(x64, rng):
+    """`present`: a sum over pairs is over the pairs there are, the spherical barycentre is that of the points there."""
+    k, n, weights = 3, 3, WEIGHTS[3]
+    z = rng.normal(size=(k, n, 2))
+    z /= np.linalg.norm(z, axis=-1, keepdims=True)
+    there = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1]], bool)
+    pairs = tuple_costs(z, SumOverPairs(coulomb), present=there).tensor()
+    sphere = tuple_costs(z, SphericalBarycenter(weights), present=there).tensor()
+    for index in np.ndindex(n, n, n):
+        views = [l for l, i in enumerate(index) if there[l, i]]
+        stack = {l: z[l, index[l]] for l in views}
+        expected = sum(np_coulomb(stack[l], stack[m]) for l, m in itertools.combinations(views, 2))
+        np.testing.assert_allclose(pairs[index], expected, rtol=1e-12)
+        total = sum(weights[l] * stack[l] for l in views)
+        expected = sum(weights[l] for l in views) - np.linalg.norm(total)
+        np.testing.assert_allclose(sphere[index], expected, atol=1e-7)  # the root of the rounding of a square
+
+
+def test_m3g_takes_declared_costs(rng):
+    """h(J) - min h(P), with J on the diagonal: its entropy term is -ε (log n + 1)."""
+    n, epsilon = 4, 0.3
+    z = rng.normal(size=(3, n, 2))
+    unit = z / np.linalg.norm(z, axis=-1, keepdims=True)
+    cost, plainly, _ = cases(3)["chain"]
+    tensor = tensor_of(unit, plainly)
+    matched = np.mean([tensor[i, i, i] for i in range(n)])
+    expected = matched - epsilon * (np.log(n) + 1) - solve(tensor, [np.full(n, 1 / n)] * 3, epsilon)[1]
+    got = losses.m3g(np.float32(z), epsilon, cost, tolerance=1e-5)
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+def test_barycenter_of_unit_vectors_costs_their_circular_variance(rng):
+    z = np.float32(rng.normal(size=(3, 4, 5)))
+    z /= np.linalg.norm(z, axis=-1, keepdims=True)
+    np.testing.assert_allclose(
+        tuple_costs(z, Barycenter()).tensor(), tuple_costs(z, "circular_variance").tensor(), atol=1e-6
+    )
+
+
+def test_opposite_points_on_the_sphere_have_a_finite_gradient():
+    z = jnp.array([[[1.0, 0.0], [0.0, 1.0]], [[-1.0, 0.0], [0.0, -1.0]]])
+    value, gradient = jax.value_and_grad(lambda z: multimarginal_sinkhorn(z, SphericalBarycenter()).dual)(z)
+    assert jnp.isfinite(value)
+    assert jnp.all(jnp.isfinite(gradient))
+
+
+def test_declared_costs_are_values():
+    """Equal and hashable by what they hold, arrays or nested tuples, as configs and static arguments need it."""
+    assert SumOverPairs(coulomb, CHAIN[3]) == SumOverPairs(coulomb, tuple(map(tuple, CHAIN[3].tolist())))
+    assert len({SumOverPairs([coulomb] * 3), SumOverPairs((coulomb,) * 3), SumOverPairs(coulomb)}) == 2
+    assert hash(Barycenter(np.array([0.5, 0.5]))) == hash(Barycenter((0.5, 0.5)))
+    assert Barycenter() != SphericalBarycenter()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SumOverPairs("coulomb"), "pair must be a function of two points or several.*'coulomb'"),
+        (lambda: SumOverPairs([]), r"pair must be a function of two points or several.*\[\]"),
+        (lambda: SumOverPairs(coulomb, [1.0, 0.0]), r"weights must have shape \(k, k\), got \(2,\)"),
+        (lambda: SumOverPairs(coulomb, [[0, 1], [2, 0]]), "weights must be finite and symmetric"),
+        (lambda: SumOverPairs(coulomb, [[0, np.inf], [np.inf, 0]]), "weights must be finite and symmetric"),
+        (lambda: Barycenter((0.5, 0.6)), r"weights must be k numbers.* sum to 1, got \[0.5, 0.6\]"),
+        (lambda: SphericalBarycenter((1.5, -0.5)), "weights must be k numbers that are not negative"),
+    ],
+)
+def test_raises_on_invalid_costs(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("cost", "message"),
+    [
+        (SumOverPairs([coulomb, coulomb]), "pair must be one function or 3.*3 views, got 2"),
+        (SumOverPairs(coulomb, CHAIN[2]), r"weights must have shape \(3, 3\) for 3 views, got \(2, 2\)"),
+        (SumOverPairs(jnp.subtract), r"pair must return a scalar for two points \(d,\), got shape \(2,\)"),
+        (Barycenter((0.5, 0.5)), "weights must hold 3 numbers for 3 views, got 2"),
+        (3, "cost must be a name, a cost of mvcl.transport, a CostFn"),
+    ],
+)
+def test_raises_on_costs_that_do_not_suit_the_points(rng, cost, message):
+    with pytest.raises(ValueError, match=message):
+        tuple_costs(points_of(rng, 3), cost)
+
+
+def test_raises_on_points_that_are_not_those_of_the_plan(rng):
+    points = points_of(rng, 2)
+    out = multimarginal_sinkhorn(points, Barycenter())
+    with pytest.raises(ValueError, match=r"z must have the points of the plan, \(3, 4\).*got \(4, 3\)"):
+        conditional_means(out, points[::-1], 0)
+    with pytest.raises(ValueError, match="view must be a whole number from 0 to 1, got 2"):
+        conditional_means(out, points, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cost", [SumOverPairs(coulomb, CHAIN[3]), SphericalBarycenter((0.5, 0.2, 0.3))])
+def test_declared_costs_over_devices(rng, cost):
+    """Views split over 4 devices: value and gradient of the whole."""
+    z = np.float32(rng.normal(size=(3, 8, 4)))
+    mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=(AxisType.Auto,))
+    loss = partial(losses.m3g, cost=cost, tolerance=1e-5)
+    local = jax.shard_map(
+        lambda z: jax.lax.pmean(loss(z, axis_name="data"), "data"),
+        mesh=mesh,
+        in_specs=P(None, "data"),
+        out_specs=P(),
+    )
+    value, gradient = jax.value_and_grad(loss)(z)
+    of_shares, gradient_of_shares = jax.jit(jax.value_and_grad(local))(z)
+    np.testing.assert_allclose(of_shares, value, rtol=1e-5)
+    np.testing.assert_allclose(gradient_of_shares, gradient, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_example_of_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "transport.md").read_text(encoding="utf-8")
+    section = page[page.index("## Costs") : page.index("## The scale of epsilon")]
+    names: dict = {}
+    exec(re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0], names)
+    assert names["out"].converged
+    assert names["points"].shape == names["support"].shape == (12, 2)
+    assert names["loss"] > 0

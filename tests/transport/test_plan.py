@@ -1,0 +1,324 @@
+"""The plan without the tensor, against the dense plan in numpy; weights with zeros, views of different sizes."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mvcl.transport import multimarginal_sinkhorn
+from tests.transport import tensors
+
+EPSILON = 0.2
+SIZES = (4, 5, 3)
+FAST = [
+    ("circular_variance", "pairwise", SIZES),
+    ("circular_variance", "pairwise", (3, 5, 2, 4)),
+    ("circular_standard_deviation", "resultant", SIZES),
+    ("circular_standard_deviation", "dense", (7, 5)),
+]
+SLOW = [
+    ("circular_variance", "pairwise", (7, 5)),
+    ("circular_variance", "pairwise", (3, 2, 4, 2, 3)),
+    ("circular_variance", "logsumexp", (3, 5, 2, 4)),
+    ("circular_variance", "resultant", (3, 5, 2, 4)),
+    ("circular_variance", "dense", (3, 5, 2, 4)),
+    ("circular_standard_deviation", "resultant", (3, 2, 4, 2, 3)),
+    ("a CostFn for each pair", "pairwise", (3, 5, 2, 4)),
+    ("a CostFn for each pair", "logsumexp", SIZES),
+]
+PATHS = FAST + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]
+
+
+def problem(rng, kind, path, sizes, threshold=10.0, zeros=True):
+    """A solution, by default after the first sweep, its weights, the tensor of costs and its plan."""
+    z, cost, tensor = tensors.points_and_tensor(rng, sizes, kind)
+    a_s = tensors.weights(rng, sizes, zeros)
+    out = multimarginal_sinkhorn(
+        z,
+        cost,
+        a_s=a_s,
+        epsilon=EPSILON,
+        path=path,
+        threshold=threshold,
+        max_iterations=2000,
+        pair_spread=4.0,
+    )
+    return out, a_s, tensor, tensors.plan_of(tensor, out.potentials, EPSILON)
+
+
+@pytest.mark.parametrize(("kind", "path", "sizes"), PATHS)
+def test_marginals_entries_and_plan(x64, rng, kind, path, sizes):
+    """Far from convergence: nothing depends on it."""
+    out, a_s, tensor, plan = problem(rng, kind, path, sizes)
+    k = len(sizes)
+    assert out.error > 1e-3
+    assert np.sum(plan == 0) > 0
+    for l in range(k):
+        np.testing.assert_allclose(out.marginals[l], tensors.marginal(plan, l), atol=1e-13)
+    np.testing.assert_allclose(out.marginal(k - 1), tensors.marginal(plan, k - 1), atol=1e-13)
+    for l, m in {(0, k - 1), (k - 1, 0), (k - 1, k // 2 - 1)}:
+        np.testing.assert_allclose(out.pair_marginal(l, m), tensors.marginal(plan, l, m), atol=1e-13)
+    indices = np.stack([rng.integers(n, size=20) for n in sizes], axis=1)
+    np.testing.assert_allclose(out.entries(indices), plan[tuple(indices.T)], atol=1e-13)
+    np.testing.assert_allclose(out.costs.entries(indices), tensor[tuple(indices.T)], atol=1e-13)
+    np.testing.assert_allclose(out.plan(), plan, atol=1e-13)
+    np.testing.assert_allclose(out.transport_mass, plan.sum(), rtol=1e-12)
+    np.testing.assert_allclose(out.error, tensors.error_of(plan, a_s), rtol=1e-9)
+    linear = sum(np.sum(np.where(a > 0, f, 0) * a) for f, a in zip(out.potentials, a_s))
+    np.testing.assert_allclose(out.dual, linear - EPSILON * plan.sum(), rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [SIZES, (3, 5, 2, 4), (3, 2, 4, 2, 3), (2, 3, 1, 2, 3, 2)])
+def test_all_marginals(x64, rng, sizes):
+    out, _, _, plan = problem(rng, "circular_variance", "auto", sizes, zeros=False)
+    for l in range(len(sizes)):
+        np.testing.assert_allclose(out.marginal(l), tensors.marginal(plan, l), atol=1e-13)
+    for l, m in itertools.permutations(range(len(sizes)), 2):
+        np.testing.assert_allclose(out.pair_marginal(l, m), tensors.marginal(plan, l, m), atol=1e-13)
+
+
+def most_likely(plan, l, i):
+    """The tuple of the largest entry of those with point i of view l."""
+    slab = np.take(plan, i, axis=l)
+    best = list(np.unravel_index(np.argmax(slab), slab.shape))
+    return [*best[:l], i, *best[l:]]
+
+
+@pytest.mark.parametrize(("kind", "path", "sizes"), PATHS)
+def test_most_likely_tuples(x64, rng, kind, path, sizes):
+    """For points of positive weight; a view in each half."""
+    out, a_s, _, plan = problem(rng, kind, path, sizes)
+    for l in (0, len(sizes) - 1):
+        partners = out.partners(l)
+        assert partners.shape == (sizes[l], len(sizes))
+        for i in np.flatnonzero(a_s[l] > 0):
+            np.testing.assert_array_equal(partners[i], most_likely(plan, l, i))
+
+
+@pytest.mark.parametrize(
+    "kind", ["circular_variance", pytest.param("circular_standard_deviation", marks=pytest.mark.slow)]
+)
+def test_streamed(x64, rng, kind):
+    """More tuples than a block has, also those with one point of view 0; 523 rows are one block each."""
+    out, a_s, tensor, plan = problem(rng, kind, "auto", (3, 523, 509))
+    np.testing.assert_allclose(out.marginal(1), tensors.marginal(plan, 1), atol=1e-13)
+    np.testing.assert_allclose(out.pair_marginal(1, 0), tensors.marginal(plan, 1, 0), atol=1e-13)
+    for l in (0, 1):
+        partners = out.partners(l)
+        for i in np.flatnonzero(a_s[l] > 0):
+            np.testing.assert_array_equal(partners[i], most_likely(plan, l, i))
+    _, _, minimum = tensors.solve(tensor, a_s, EPSILON)
+    assert minimum < out.primal < minimum + 1
+
+
+def accuracy(plan, a_s, truth):
+    """Share of the points of the true tuples, those of weight 0 left out, whose most likely tuple is the true one."""
+    return np.mean(
+        [
+            most_likely(plan, l, row[l]) == list(row)
+            for row in truth
+            for l, a in enumerate(a_s)
+            if a[row[l]] > 0
+        ]
+    )
+
+
+def noisy_views(rng, k, n, noise):
+    one = tensors.unit(rng, [n])[0]
+    z = np.stack([one + noise * rng.normal(size=one.shape) for _ in range(k)])
+    return z / np.linalg.norm(z, axis=-1, keepdims=True)
+
+
+MATCH = {"threshold": 1e-6, "max_iterations": 500, "pair_spread": 4.0}
+
+
+@pytest.mark.parametrize(
+    "k", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_matching_accuracy_of_aligned_and_shuffled_views(x64, rng, k, noise):
+    n, epsilon = 6, 0.02
+    z = noisy_views(rng, k, n, noise)
+    order = np.stack([rng.permutation(n) for _ in range(k)])
+    shuffled = np.stack([x[p] for x, p in zip(z, order)])
+    truth = np.argsort(order, axis=1).T  # the place of instance i in every view
+    diagonal = np.tile(np.arange(n)[:, None], (1, k))
+    uniform = [np.full(n, 1 / n)] * k
+    out = multimarginal_sinkhorn(z, epsilon=epsilon, **MATCH)
+    plan = tensors.plan_of(tensors.circular_variance(z), out.potentials, epsilon)
+    expected = accuracy(plan, uniform, diagonal)
+    assert (expected == 1) if noise == 0 else (0 < expected < 1)
+    np.testing.assert_allclose(out.matching_accuracy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(out.matching_accuracy(diagonal), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        out.costs.diagonal(), tensors.circular_variance(z)[tuple(diagonal.T)], atol=1e-13
+    )
+    out = multimarginal_sinkhorn(shuffled, epsilon=epsilon, **MATCH)
+    np.testing.assert_allclose(out.matching_accuracy(truth), expected, rtol=1e-12)
+    assert out.matching_accuracy() < expected
+
+
+def test_matching_accuracy_with_weights_of_0(x64, rng):
+    z, a_s = noisy_views(rng, 3, 6, 0.4), tensors.weights(rng, (6, 6, 6))
+    out = multimarginal_sinkhorn(z, a_s=a_s, epsilon=0.02, **MATCH)
+    plan = tensors.plan_of(tensors.circular_variance(z), out.potentials, 0.02)
+    expected = accuracy(plan, a_s, [(i,) * 3 for i in range(6)])
+    assert 0 < expected < 1
+    np.testing.assert_allclose(out.matching_accuracy(), expected, rtol=1e-12)
+
+
+def test_matching_accuracy_with_views_of_different_sizes(x64, rng):
+    out, a_s, _, plan = problem(rng, "circular_variance", "pairwise", SIZES, threshold=1e-6)
+    best = np.stack(np.unravel_index(np.argsort(plan, axis=None)[::-1][:3], plan.shape), axis=1)
+    truth = np.concatenate([best, [[0, 1, 2], [3, 4, 0]]])
+    expected = accuracy(plan, a_s, truth)
+    assert 0 < expected < 1
+    np.testing.assert_allclose(out.matching_accuracy(truth), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "path", "sizes"), FAST)
+def test_trace_of_errors(x64, rng, kind, path, sizes):
+    """Entry s-1 is the error after s sweeps of a plainly written iteration, -1 where the solver had stopped."""
+    out, a_s, tensor, _ = problem(rng, kind, path, sizes, threshold=1e-6)
+    count = int(out.n_iters)
+    assert out.converged
+    assert count > 1
+    assert out.n_passes in (2 * count, 2 * count + 1)
+    plainly = [
+        tensors.error_of(tensors.plan_of(tensor, f, EPSILON), a_s)
+        for f, _ in itertools.islice(tensors.sweeps(tensor, a_s, EPSILON), count - 1)
+    ]
+    assert out.errors.shape == (2000,)
+    np.testing.assert_allclose(out.errors[: count - 1], plainly, rtol=1e-6)
+    assert np.all(out.errors[: count - 1] >= 1e-6)
+    assert out.errors[count - 1] == out.error < 1e-6
+    np.testing.assert_array_equal(out.errors[count:], -1)
+
+
+@pytest.mark.parametrize(("kind", "path", "sizes"), PATHS)
+def test_gap(x64, kind, path, sizes):
+    """primal >= minimum >= dual whatever the error; both meet where it vanishes. Up to rounding."""
+    for seed, threshold in itertools.product(range(3), (10.0, 1e-2, 1e-10)):
+        rng = np.random.default_rng(seed)
+        out, a_s, tensor, _ = problem(rng, kind, path, sizes, threshold=threshold)
+        _, _, minimum = tensors.solve(tensor, a_s, EPSILON)
+        assert out.primal >= minimum - 1e-12
+        assert out.dual <= minimum + 1e-12
+        assert out.gap >= -1e-12
+        assert out.gap == out.primal - out.dual
+        if threshold < 1e-9:
+            assert out.converged
+            np.testing.assert_allclose(out.primal, minimum, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(out.dual, minimum, rtol=1e-9, atol=1e-9)
+        if threshold > 1:
+            assert out.gap > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda out: out.marginal(3), "l must be a view from 0 to 2, got 3"),
+        (lambda out: out.pair_marginal(1, 1), "l and m must be two views, got 1 and 1"),
+        (lambda out: out.pair_marginal(0, 5), "m must be a view from 0 to 2, got 5"),
+        (lambda out: out.partners(-4), "l must .* got -4"),
+        (lambda out: out.entries(np.zeros((2, 2), np.int32)), r"indices must .* \(t, 3\), got \(2, 2\)"),
+        (lambda out: out.entries(np.zeros((2, 3))), r"indices must .* got \(2, 3\) of float"),
+        (lambda out: out.entries([[0, 5, 0]]), "indices must be from 0 to 4 for view 1, got 5 to 5"),
+        (lambda out: out.matching_accuracy(np.zeros((2, 2), np.int32)), r"truth must .* got \(2, 2\)"),
+        (lambda out: out.matching_accuracy([[0, -1, 0]]), "truth must be from 0 to 4 for view 1, got -1"),
+        (lambda out: out.matching_accuracy(), r"truth must be given .* got sizes \(4, 5, 3\)"),
+        (lambda out: out.costs.diagonal(), r"one size .* got sizes \(4, 5, 3\)"),
+        (lambda out: out.plan(max_entries=59), r"shape \(4, 5, 3\) has 60 entries, above max_entries=59"),
+    ],
+)
+def test_bad_arguments_are_refused(x64, rng, call, message):
+    out, *_ = problem(rng, *FAST[0])
+    assert out.plan(max_entries=60).shape == SIZES
+    with pytest.raises(ValueError, match=message):
+        call(out)
+
+
+QUANTITIES = {
+    "pair_marginal": lambda out: out.pair_marginal(2, 0),
+    "partners": lambda out: out.partners(0),
+    "n_iters": lambda out: out.n_iters,
+    "entries": lambda out: out.entries(jnp.asarray([[0, 1, 2], [3, 4, 0]])),
+}
+MORE_QUANTITIES = {
+    **QUANTITIES,
+    "marginal": lambda out: out.marginal(1),
+    "plan": lambda out: out.plan(),
+    "matching_accuracy": lambda out: out.matching_accuracy(jnp.asarray([[0, 1, 2], [3, 4, 0]])),
+    "errors": lambda out: out.errors,
+    "primal": lambda out: out.primal,
+    "gap": lambda out: out.gap,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "quantities"),
+    [
+        ("circular_variance", QUANTITIES),
+        pytest.param("circular_variance", MORE_QUANTITIES, marks=pytest.mark.slow),
+        pytest.param("circular_standard_deviation", MORE_QUANTITIES, marks=pytest.mark.slow),
+    ],
+)
+def test_vmap_is_the_problems_one_by_one(x64, rng, kind, quantities):
+    """Points, weights and epsilon of three problems; each stops by itself."""
+    problems = [
+        (tensors.unit(rng, SIZES), tensors.weights(rng, SIZES), epsilon) for epsilon in (0.5, 0.1, 0.02)
+    ]
+
+    def solve(z, a_s, epsilon):
+        return multimarginal_sinkhorn(z, kind, a_s=a_s, epsilon=epsilon, max_iterations=20, pair_spread=None)
+
+    @jax.jit
+    @jax.vmap
+    def together(z, a_s, epsilon):
+        out = solve(z, a_s, epsilon)
+        return {name: quantity(out) for name, quantity in quantities.items()}
+
+    stacked = together(*jax.tree.map(lambda *x: np.stack(x), *problems))
+    for i, given in enumerate(problems):
+        one = solve(*given)
+        for name, quantity in quantities.items():
+            np.testing.assert_allclose(stacked[name][i], quantity(one), atol=1e-12, err_msg=name)
+    assert len(set(stacked["n_iters"].tolist())) > 1
+
+
+def test_output_is_a_pytree(x64, rng):
+    """jit and vmap return it and take it, and it has its methods on either side."""
+    out, *_ = problem(rng, *FAST[0])
+    again = jax.jit(lambda out: out)(out)
+    assert jax.tree.structure(again) == jax.tree.structure(out)
+    inside = jax.jit(lambda out: {name: quantity(out) for name, quantity in QUANTITIES.items()})(out)
+    for name, quantity in QUANTITIES.items():
+        np.testing.assert_allclose(inside[name], quantity(out), atol=1e-14, err_msg=name)
+        np.testing.assert_array_equal(quantity(again), quantity(out), err_msg=name)
+    other, *_ = problem(rng, *FAST[0])
+    pair = jax.tree.map(lambda *x: jnp.stack(x), out, other)
+    entries = jax.vmap(lambda out: out.entries(jnp.asarray([[0, 1, 2]])))(pair)
+    np.testing.assert_allclose(entries[:, 0], [x.plan()[0, 1, 2] for x in (out, other)], atol=1e-14)
+
+
+def test_only_dual_has_a_gradient(x64, rng):
+    z = tensors.unit(rng, SIZES)
+
+    def f(z):
+        out = multimarginal_sinkhorn(z, pair_spread=4.0)
+        return {
+            "potentials": sum(jnp.sum(f**2) for f in out.potentials),
+            "mass": out.transport_mass,
+            "error": out.error,
+            "entries": jnp.sum(out.entries(jnp.zeros((1, 3), int))),
+            "costs": jnp.sum(out.costs.entries(jnp.zeros((1, 3), int))),
+            "dual": out.dual,
+        }
+
+    slopes = jax.jit(jax.jacrev(f))(z)
+    assert all(np.any(slope != 0) for slope in slopes.pop("dual"))
+    for name, parts in slopes.items():
+        assert all(np.all(slope == 0) for slope in parts), name
