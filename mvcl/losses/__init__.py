@@ -15,6 +15,7 @@ from mvcl.losses._declaration import measured_on_views as measured_on_views
 from mvcl.losses._declaration import name as name
 from mvcl.losses._declaration import objectives as objectives
 from mvcl.losses._declaration import on_views as on_views
+from mvcl.losses._declaration import successive as successive
 from mvcl.losses._declaration import takes as takes
 from mvcl.losses._declaration import unwrap as unwrap
 from mvcl.losses._dhel import dhel as dhel
@@ -26,6 +27,7 @@ from mvcl.losses._higher_order import mean_pair as mean_pair
 from mvcl.losses._higher_order import one_vs_rest as one_vs_rest
 from mvcl.losses._info_nce import info_nce as info_nce
 from mvcl.losses._info_nce import info_nce_minimum as info_nce_minimum
+from mvcl.losses._joint_matching import m3g_pairwise_excess as m3g_pairwise_excess
 from mvcl.losses._m3g import m3g as m3g
 from mvcl.losses._m3g import m3g_pair as m3g_pair
 from mvcl.losses._m3g import m3g_with_status as m3g_with_status

@@ -49,6 +49,9 @@ class Takes:
       terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_pairs.Terms`.
       measured: the same objective, of the same operands, as a function that returns (loss, dict of scalars for the
         log).
+      successive: the same objective of a (p, k, n, d) stack of p problems, each of which resembles the one before, as a
+        function that returns (sum of the p losses, dict of scalars for the log). It solves each problem starting from
+        the solution of the one before; an objective whose problems do not help each other has none.
       like: of a higher-order function, its options to what the objective made with them takes.
       options: every parameter that has a default, with it; `declare` reads them from the signature.
     """
@@ -65,6 +68,7 @@ class Takes:
     instance_weights: bool = False
     terms: Callable[..., Any] | None = None
     measured: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
+    successive: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
     like: Callable[..., "Takes"] | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -170,6 +174,16 @@ def measured_on_views(
     if declared.measured is None:
         return None
     return _of_one_array(functools.partial(declared.measured, **unwrap(objective)[1]), declared.operands)
+
+
+def successive(
+    objective: Callable[..., jax.Array],
+) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None:
+    """The function of a stack of problems that the objective declares, with its options; None if it declares none."""
+    declared = takes(objective)
+    if declared.successive is None:
+        return None
+    return functools.partial(declared.successive, **unwrap(objective)[1])
 
 
 def _of_one_array(function: Callable[..., Result], operands: Operands) -> Callable[..., Result]:

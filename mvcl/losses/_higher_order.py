@@ -23,7 +23,9 @@ def _of_a_pair(operands: Operands, **properties: Any) -> Callable[..., Takes]:
     """What a higher-order function of a pair loss takes: what the pair loss takes, of other operands."""
 
     def like(*, pair: PairLoss, **_: Any) -> Takes:
-        return dataclasses.replace(takes(pair), operands=operands, terms=None, measured=None, **properties)
+        return dataclasses.replace(
+            takes(pair), operands=operands, terms=None, measured=None, successive=None, **properties
+        )
 
     return like
 

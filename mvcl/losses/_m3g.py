@@ -1,7 +1,9 @@
 """M3G, the multi-marginal matching gap."""
 
+import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,19 +15,46 @@ from mvcl.losses._declaration import Operands, declare, filled
 from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
 Cost = transport.CostName | Callable[..., jax.Array]
+# With mass_target: the largest epsilon by the smallest.
+_EPSILON_RANGE = 32
 
 
 def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-    loss, out = m3g_with_status(z, **options)
-    measures = {
+    loss, out, mass = _gap(z, **filled(m3g, options))
+    return loss, _measures(out, mass)
+
+
+def _measures(out: SinkhornOutput, mass: jax.Array) -> dict[str, jax.Array]:
+    return {
+        "epsilon": out.epsilon,
+        "true_tuple_mass": mass,
         "solver_error": out.error,
         "solver_iterations": out.n_iters.astype(jnp.float32),
         "solver_unconverged": 1.0 - out.converged.astype(jnp.float32),
     }
-    return loss, measures
 
 
-@declare(measured=_measured, mask=True, axis_name=True, block_size=True, normalize=True)
+def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """(p, k, n, d) problems, each solved from the potentials of the one before: the sum of their losses, and measures.
+
+    The measures are the worst of the p, and `solver_sweeps_saved`: the sweeps that the later problems took less than
+    the first, in all; half a sweep is one pass. It is negative where the first took the fewest.
+    """
+    values, found, passes, start = [], [], [], None
+    for problem in jnp.asarray(z):
+        value, out, mass = _gap(problem, **filled(m3g, options), init=start)
+        start = out.potentials
+        values.append(value)
+        found.append(_measures(out, mass))
+        passes.append(out.n_passes)
+    worst = jax.tree.map(lambda *of: jnp.max(jnp.stack(of)), *found)
+    saved = jnp.sum(passes[0] - jnp.stack(passes)) / 2
+    return sum(values[1:], values[0]), worst | {"solver_sweeps_saved": saved}
+
+
+@declare(
+    measured=_measured, successive=_successive, mask=True, axis_name=True, block_size=True, normalize=True
+)
 def m3g(
     z: ArrayLike,
     epsilon: ArrayLike = 0.2,
@@ -34,6 +63,7 @@ def m3g(
     max_iterations: int = 100,
     *,
     cost_scale: float = 1.0,
+    mass_target: float | None = None,
     normalize: bool = True,
     epsilon_init: float = 1.0,
     epsilon_decay: float = 1.0,
@@ -72,13 +102,16 @@ def m3g(
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is computed in float32.
-      epsilon: positive weight of the entropy, in the unit of the cost.
+      epsilon: positive weight of the entropy, in the unit of the cost. With mass_target the largest.
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
         one that `mvcl.transport` declares, as `SumOverPairs` of a function of two points; an ott `CostFn`, summed over
         the pairs of views; or a function of a (k, d) stack.
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
+      mass_target: wanted share, in (0, 1), of the plan's mass on the true tuples: each call searches the epsilon
+        that gives it, from epsilon down to epsilon / 32, see `transport.epsilon_for_mass`; the gradient is that of
+        m3g at that epsilon, held constant. None: epsilon as it is.
       normalize: project vectors onto the unit sphere first; zero stays zero.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
@@ -100,6 +133,7 @@ def m3g(
         epsilon=epsilon,
         cost=cost,
         cost_scale=cost_scale,
+        mass_target=mass_target,
         tolerance=tolerance,
         max_iterations=max_iterations,
         normalize=normalize,
@@ -112,22 +146,27 @@ def m3g(
     )[0]
 
 
-def m3g_with_status(z: ArrayLike, **options: Any) -> tuple[jax.Array, SinkhornOutput]:
+def m3g_with_status(
+    z: ArrayLike, *, init: Sequence[ArrayLike] | None = None, **options: Any
+) -> tuple[jax.Array, SinkhornOutput]:
     """`m3g` and what its Sinkhorn iteration ended with, for `value_and_grad(..., has_aux=True)` and logs.
 
     Args:
       z: (k, n, d) embeddings.
+      init: k potentials (n,) to start from, as `potentials` of a similar problem; the iteration is then at epsilon from
+        its first sweep, whatever `epsilon_init` says. The loss and its gradient are the same up to the tolerance.
       **options: those of `m3g`, by name, with its defaults.
 
     Returns:
       The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`,
-      `potentials`. No gradient flows through the second.
+      `potentials`. No gradient flows through the second. With `mass_target`, `n_iters` and `n_passes` are of all
+      solves of the search, and `epsilon` is the one found.
 
     Raises:
       TypeError: an option that `m3g` does not have.
       ValueError: as `m3g`.
     """
-    return _gap(z, **filled(m3g, options))
+    return _gap(z, **filled(m3g, options), init=init)[:2]
 
 
 @declare(operands=Operands.PAIR, mask=True, axis_name=True, block_size=True, normalize=True)
@@ -197,6 +236,7 @@ def _gap(
     epsilon: ArrayLike,
     cost: Cost,
     cost_scale: float,
+    mass_target: float | None,
     tolerance: float,
     max_iterations: int,
     normalize: bool,
@@ -206,7 +246,9 @@ def _gap(
     axis_name: str | None,
     block_size: int | None,
     max_operations: float,
-) -> tuple[jax.Array, SinkhornOutput]:
+    init: Sequence[ArrayLike] | None = None,
+) -> tuple[jax.Array, SinkhornOutput, jax.Array]:
+    """The loss, the solver's output and the share of the plan's mass on the true tuples."""
     z = _checks.views(z, axis_name)
     epsilon_init = _checks.real("epsilon_init", epsilon_init)
     epsilon_decay = _checks.real("epsilon_decay", epsilon_decay)
@@ -231,21 +273,80 @@ def _gap(
     costs, (weights, of_tuples, log_count) = jax.lax.optimization_barrier(
         (costs, _marginals(there, z.shape[:2], costs.dtype))
     )
-    out = multimarginal_sinkhorn(
-        costs,
-        a_s=weights,
-        epsilon=transport.Epsilon(epsilon, epsilon_init, epsilon_decay),
-        pair_spread=4 * scale / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
-        threshold=tolerance,
-        max_iterations=max_iterations,
-        axis_name=axis_name,
-        block_size=block_size,
-        max_operations=max_operations,
-    )
+    weights = jax.lax.stop_gradient(weights)  # behind the barrier, numbers have derivatives of 0
+
+    def solve(
+        costs: transport.TupleCosts, epsilon: ArrayLike, start: Sequence[ArrayLike] | None = init
+    ) -> SinkhornOutput:
+        schedule = (epsilon_init, epsilon_decay) if start is None else (1.0, 1.0)
+        return multimarginal_sinkhorn(
+            costs,
+            a_s=weights,
+            epsilon=transport.Epsilon(epsilon, *schedule),
+            pair_spread=4 * scale / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
+            threshold=tolerance,
+            max_iterations=max_iterations,
+            init=start,
+            axis_name=axis_name,
+            block_size=block_size,
+            max_operations=max_operations,
+        )
+
+    true_tuples = _true_tuples(there, (z.shape[0], z.shape[1]))
+    if mass_target is None:
+        out = solve(costs, epsilon)
+    else:
+        start = tuple(map(jnp.zeros_like, weights)) if init is None else tuple(map(jnp.asarray, init))
+        chance = transport.chance_mass(weights, true_tuples)
+        out = _at_mass(solve, mass_target, strength, costs, start, true_tuples, chance, axis_name)
+        strength = out.epsilon
     truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
+    mass = jax.lax.stop_gradient(jnp.sum(out.entries(true_tuples) * (of_tuples > 0)) / out.transport_mass)
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
-        truth = jax.lax.pmean(truth, axis_name)
-    return truth - out.dual, out
+        truth, mass = jax.lax.pmean(truth, axis_name), jax.lax.pmean(mass, axis_name)
+    return truth - out.dual, out, mass
+
+
+def _at_mass(
+    solve: Callable[..., SinkhornOutput],
+    target: float,
+    highest: jax.Array,
+    costs: transport.TupleCosts,
+    start: tuple[jax.Array, ...],
+    true_tuples: jax.Array,
+    chance: jax.Array,
+    axis_name: str | None,
+) -> SinkhornOutput:
+    """`solve` at the epsilon of that mass, with the sweeps and passes of the search."""
+    if not 0 < _checks.real("mass_target", target) < 1:
+        raise ValueError(f"mass_target must be in (0, 1) or None, got {target}")
+    constant, start, highest = jax.tree.map(jax.lax.stop_gradient, (costs, start, highest))
+    given = jax.tree.leaves((constant, start, highest, chance))
+    axes = _numerics.axis_names(axis_name).union(*map(_numerics.varying, given))
+    found = transport.epsilon_for_mass(
+        partial(solve, constant),
+        target,
+        init=tuple(_numerics.vary(f, axes) for f in start),
+        chance=chance,
+        lowest=highest / _EPSILON_RANGE,
+        highest=highest,
+        truth=true_tuples,
+    )
+    if axis_name is not None:  # the same on every device, which this says
+        found = jax.tree.map(lambda x: jax.lax.pmax(x, axis_name), found)
+    out = solve(costs, found.epsilon, found.potentials)
+    return dataclasses.replace(
+        out, n_iters=out.n_iters + found.n_iters, n_passes=out.n_passes + found.n_passes
+    )
+
+
+def _true_tuples(there: jax.Array | None, shape: tuple[int, ...]) -> jax.Array:
+    """(n, k) indices of the points of each instance, that of "missing" where it lacks the view."""
+    k, n = shape
+    own = jnp.tile(jnp.arange(n)[:, None], (1, k))
+    if there is None:
+        return own
+    return jnp.where(there.T, own, jnp.argmin(there, axis=1)[None])
 
 
 def _marginals(

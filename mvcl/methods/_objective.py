@@ -16,6 +16,8 @@ Measures = dict[str, jax.Array]
 class OfViews(Protocol):
     """(k, n, d) views -> (loss, dict of scalars for the log).
 
+    Of an objective that declares `successive`: also (p, k, n, d), p problems -> (sum of their losses, dict).
+
     Keywords, if the objective takes them: queue (q, d), mask (k, n), weights (k, k) or (k, k, n), key, axis_name.
     """
 
@@ -28,7 +30,7 @@ def of_views(objective: losses.Loss) -> OfViews:
     A `queue` is passed under the objective's own argument name.
     """
     takes, loss = losses.takes(objective), losses.on_views(objective)
-    measured = losses.measured_on_views(objective)
+    measured, successive = losses.measured_on_views(objective), losses.successive(objective)
 
     def value(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]:
         if "mask" in extra and not takes.mask:
@@ -38,6 +40,13 @@ def of_views(objective: losses.Loss) -> OfViews:
             )
         if takes.queue is not None and "queue" in extra:
             extra = {takes.queue if name == "queue" else name: x for name, x in extra.items()}
+        if z.ndim == 4:
+            if successive is None:
+                raise ValueError(
+                    f"objective {losses.name(objective)} declares no `successive` and compares (k, n, d) views, got "
+                    f"shape {z.shape}"
+                )
+            return successive(z, **extra)
         return (loss(z, **extra), {}) if measured is None else measured(z, **extra)
 
     return value

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from mvcl import models
+from mvcl import losses, models
 from mvcl.methods._method import (
     Inputs,
     Learner,
@@ -34,6 +34,11 @@ class StudentTeacher:
 
     The student is encoder, head and predictor; the teacher is the moving average of encoder and head, without
     predictor and without gradient (Piran 2024, Section 2.1). Every view passes each network once.
+
+    An objective that solves a problem, as `m3g` does, and declares `successive` solves the k problems one after the
+    other, each from the potentials that the one before ended with; two of them differ in two views. Nothing is kept
+    between steps. Measures of the log are the worst of the k problems; `solver_sweeps_saved` is the number of sweeps
+    that the later problems took less than the first, which starts from zeros, in all.
     """
 
     momentum: float = 0.99
@@ -49,6 +54,7 @@ class StudentTeacher:
         """Build the pure functions; the inputs have one shape."""
         pair = Followed(spec, self, "student_teacher")
         predictor = Predictor(self.predictor, pair.dimension, spec.dtype)
+        in_succession = losses.takes(spec.objective).successive is not None
 
         def init(key: jax.Array) -> tuple[Params, Statistics]:
             return predictor.init(*pair.init(key), key)
@@ -66,17 +72,27 @@ class StudentTeacher:
             z = by_view(predict(student.head(embed(student.encoder, inputs, draw, microbatches))), n)
             targets = by_view(teacher.head(embed(teacher.encoder, inputs, draw, microbatches)), n)
             targets = jax.lax.stop_gradient(targets)
-            total, found = jnp.zeros((), jnp.float32), []
-            for i in range(len(z)):
-                value, measures = objective(z.at[i].set(targets[i].astype(z.dtype)), **missing(inputs))
-                total += value
-                found.append(measures)
-            # The worst of the k, so that any unconverged solver is logged.
-            worst = jax.tree.map(lambda *values: jnp.max(jnp.stack(values)), *found)
+            problems = [z.at[i].set(targets[i].astype(z.dtype)) for i in range(len(z))]
+            if in_succession:  # each is solved from the solution of the one before
+                total, measures = objective(jnp.stack(problems), **missing(inputs))
+            else:
+                total, measures = _one_by_one(objective, problems, **missing(inputs))
             new = predictor.moved(pair.moved(statistics, student, teacher), predict)
-            return total, (new, z, worst)
+            return total, (new, z, measures)
 
         def level(objective: OfViews, z: jax.Array) -> jax.Array:
             return len(z) * objective(z)[0]
 
         return pair.learner(init, loss, level)
+
+
+def _one_by_one(
+    objective: OfViews, problems: list[jax.Array], **extra: jax.Array
+) -> tuple[jax.Array, Measures]:
+    """The sum of the losses, and the worst of the measures, so that any unconverged solver is logged."""
+    total, found = jnp.zeros((), jnp.float32), []
+    for z in problems:
+        value, measures = objective(z, **extra)
+        total += value
+        found.append(measures)
+    return total, jax.tree.map(lambda *values: jnp.max(jnp.stack(values)), *found)

@@ -385,6 +385,8 @@ def _group(group: int | None, rows: int) -> int | None:
 def _in_groups(of_views: methods.OfViews, group: int | None) -> methods.OfViews:
     """The mean of an objective over groups of consecutive instances; None for all instances in one group.
 
+    Of a stack of problems, the mean of the groups' sums; each group's problems are solved one from another.
+
     The groups are taken one after the other: the solver of each stops by itself, and one tensor of costs is held.
     """
     if group is None:
@@ -400,7 +402,7 @@ def _in_groups(of_views: methods.OfViews, group: int | None) -> methods.OfViews:
         def of_group(given: tuple[jax.Array, dict[str, jax.Array]]) -> tuple[jax.Array, methods.Measures]:
             return of_views(given[0], **given[1], **whole)
 
-        values = jax.lax.map(of_group, (_cut(z, 1, group), split))
+        values = jax.lax.map(of_group, (_cut(z, z.ndim - 2, group), split))
         return jax.tree.map(lambda x: x.mean(0), values)
 
     return mean
@@ -420,7 +422,7 @@ def _rows_axis(name: str, x: jax.Array) -> int | None:
 
 
 def _sharded_objective(objective: losses.Loss, mesh: Mesh, group: int | None) -> methods.OfViews:
-    """The objective of (k, n, d) views whose rows are split over the mesh.
+    """The objective of (k, n, d) views, or of a (p, k, n, d) stack of problems, whose rows are split over the mesh.
 
     An objective with `axis_name` computes its rows of the similarities on each device; others are computed on the
     gathered embeddings; the objective of groups is computed on the device of each group. A `mask` (k, n) is split as
@@ -431,7 +433,7 @@ def _sharded_objective(objective: losses.Loss, mesh: Mesh, group: int | None) ->
         return of_views
     axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     axes = axes[0] if len(axes) == 1 else axes
-    by_row, whole = PartitionSpec(None, axes), PartitionSpec()
+    whole = PartitionSpec()
     if group is None and not takes.axis_name:
 
         def gathered(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
@@ -451,6 +453,7 @@ def _sharded_objective(objective: losses.Loss, mesh: Mesh, group: int | None) ->
             name: whole if axis is None else PartitionSpec(*(None,) * axis, axes)
             for name, axis in places.items()
         }
+        by_row = PartitionSpec(*(None,) * (z.ndim - 2), axes)
         return jax.shard_map(local, mesh=mesh, in_specs=(by_row, specs), out_specs=whole)(z, extra)
 
     return split

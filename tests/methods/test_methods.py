@@ -234,6 +234,77 @@ def test_student_teacher_takes_each_view_from_the_teacher_in_turn(inputs, rng):
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
 
+def by_place(z):
+    """An objective that depends on the places of the views."""
+    return jnp.sum(jnp.arange(1.0, 1 + len(z)) * jnp.mean(z**2, axis=(1, 2)))
+
+
+@losses.declare(successive=lambda z: (jnp.sum(jax.vmap(by_place)(z)), {"problems": jnp.float32(len(z))}))
+def by_place_of_several(z):
+    """The same, of several problems too."""
+    return by_place(z)
+
+
+def test_student_teacher_passes_its_problems_together_to_objectives_that_declare_it(inputs, rng):
+    found = []
+    for objective in (by_place, by_place_of_several):
+        learner = methods.StudentTeacher(predictor=models.IdentityHead()).build(setting(objective))
+        params, statistics = started(learner)
+        params = moved(params, np.random.default_rng(1))
+        found.append(loss_of(learner, objective)(params, statistics, inputs))
+    (one_by_one, (_, _, none)), (together, (_, _, measures)) = found
+    np.testing.assert_allclose(together, one_by_one, rtol=1e-6)
+    assert none == {}
+    assert measures == {"problems": K}
+
+
+def test_raises_on_several_problems_of_an_objective_that_takes_one():
+    with pytest.raises(ValueError, match=r"mv_infonce declares no `successive`.* got shape \(2, 3, 4, 5\)"):
+        methods.of_views(losses.mv_infonce)(jnp.ones((2, 3, 4, 5)))
+
+
+def alike(rng, problems=3, k=3, n=8, d=5):
+    """(problems, k, n, d) of which each differs from the one before in two views, as in student and teacher."""
+    student = rng.normal(size=(1, n, d)) + rng.normal(size=(k, n, d))
+    teacher = student + 0.1 * rng.normal(size=(k, n, d))
+    z = [np.where(np.arange(k)[:, None, None] == i, teacher, student) for i in range(problems)]
+    return jnp.asarray(np.stack(z), jnp.float32)
+
+
+def test_m3g_from_the_solution_before_is_that_from_zeros_within_the_tolerance(rng):
+    options = {"epsilon": 0.05, "tolerance": 1e-4, "max_iterations": 1000}
+    z, objective = alike(rng, problems=2), methods.of_views(partial(losses.m3g, **options))
+    (value, measures), gradient = jax.jit(jax.value_and_grad(objective, has_aux=True))(z)
+
+    def alone(z, init):
+        return losses.m3g_with_status(z, init=init, **options)
+
+    solve = jax.jit(jax.value_and_grad(alone, has_aux=True))
+    zeros = tuple(jnp.zeros(z.shape[1:3]))
+    ((first, out), slope), ((second, other), other_slope) = (solve(problem, zeros) for problem in z)
+    # The value is off by the square of the error of the marginals, the gradient by a multiple of it.
+    np.testing.assert_allclose(value, first + second, atol=1e-6)
+    np.testing.assert_allclose(gradient, np.stack([slope, other_slope]), atol=1e-4)
+    assert np.abs(slope).max() > 0.02
+    assert measures["solver_error"] < 1e-4
+    assert measures["solver_unconverged"] == 0
+
+    (_, warm), _ = solve(z[1], out.potentials)
+    assert warm.n_passes < 0.8 * other.n_passes
+    assert measures["solver_sweeps_saved"] == (out.n_passes - warm.n_passes) / 2
+    assert measures["solver_iterations"] == out.n_iters
+
+
+def test_m3g_of_the_same_problem_again_takes_one_pass_and_its_measurement(rng):
+    options = {"epsilon": 0.05, "tolerance": 1e-4, "max_iterations": 1000}
+    problem = alike(rng)[0]
+    objective = methods.of_views(partial(losses.m3g, **options))
+    _, measures = jax.jit(objective)(jnp.stack([problem] * 3))
+    passes = int(jax.jit(partial(losses.m3g_with_status, **options))(problem)[1].n_passes)
+    assert passes > 8
+    assert measures["solver_sweeps_saved"] == 2 * (passes - 2) / 2
+
+
 @pytest.mark.parametrize("method", [methods.MocoV2(queue=0), methods.MocoV3, methods.StudentTeacher])
 def test_no_gradient_of_the_momentum_encoder(inputs, method):
     method = (

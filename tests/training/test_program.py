@@ -170,6 +170,25 @@ def test_m3g_in_groups_is_the_same_on_any_devices(tiny):
     assert abs(whole[0] - one[0]) > 1e-3
 
 
+@pytest.mark.parametrize("group", [None, 4])
+def test_problems_of_m3g_solved_from_one_another_are_the_same_on_any_devices(rng, group):
+    student = rng.normal(size=(1, 16, 5)) + rng.normal(size=(3, 16, 5))
+    teacher = student + 0.1 * rng.normal(size=(3, 16, 5))
+    z = jnp.asarray(np.stack([student, np.concatenate([teacher[:1], student[1:]])]), jnp.float32)
+    objective = partial(losses.m3g, epsilon=0.05)
+    one, four = (
+        jax.jit(
+            jax.value_and_grad(
+                _program._sharded_objective(objective, _program.make_mesh(Mesh(data=devices)), group),
+                has_aux=True,
+            )
+        )(z)
+        for devices in (1, 4)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6), four, one)
+    assert one[0][1]["solver_sweeps_saved"] > 0
+
+
 def test_groups_split_masks_and_weights(rng):
     z = rng.normal(size=(3, 8, 5)).astype(np.float32)
     mask = rng.random((3, 8)) < 0.7
