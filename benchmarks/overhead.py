@@ -7,10 +7,10 @@
 
 The programs are the library's own training steps (`mvcl.training.prepare`) on digits enlarged to 32 x 32, in float32,
 with AdamW. For one size they take turns, a step each, in one run. "ratio" is the median over the turns of the ratio
-of a step's time to that of `all_pairs(info_nce)` in the same turn and with the same method, which other work on the
-machine moves less than a time; beside it the quartiles. "sweeps" and "saved" are from the log of the last step: the
-sweeps of the problem that took most, and those that the later problems of the step took less than the first, in all.
-"one by one" is M3G whose k problems of a step all start from zeros.
+of a step's time to that of `all_pairs(info_nce)` in the same turn and with the same method; beside it the quartiles.
+Times are seconds of computation by the process on a CPU, those of a clock on other devices. "sweeps" and "saved" are
+from the log of the last step: the sweeps of the problem that took most, and those that the later problems of the step
+took less than the first, in all. "one by one" is M3G whose k problems of a step all start from zeros.
 
 `--passes` trains student and teacher with M3G on digits of 8 x 8 and counts, at some steps, the passes of the solver
 over half of the views for the k problems of a step: each started from zeros, and each from the potentials of the one
@@ -94,6 +94,11 @@ def config(
     )
 
 
+def clock() -> float:
+    """Seconds: on a CPU those that this process has computed, which other processes change least."""
+    return time.process_time() if jax.default_backend() == "cpu" else time.perf_counter()
+
+
 @dataclasses.dataclass
 class Running:
     """A run's program, its state and some batches, which it takes in turn."""
@@ -110,11 +115,11 @@ class Running:
 
     def step(self) -> tuple[float, dict[str, jax.Array]]:
         """Seconds of one step, and the values that it logs."""
-        start = time.perf_counter()
+        start = clock()
         self.state, values = self.program.step(self.state, self.batch)
         values = jax.block_until_ready(values)
         self.steps += 1
-        return time.perf_counter() - start, values
+        return clock() - start, values
 
 
 def running(of: Config) -> Running:

@@ -2,7 +2,6 @@
 
     python -m benchmarks.transport                          # the table and the bars
     python -m benchmarks.transport --only 64,4 256,4        # some sizes
-    python -m benchmarks.transport --overhead               # beside MV-DHEL, what a step takes more
     python -m benchmarks.transport --scales                 # identical views with both costs of the paper
     python -m benchmarks.transport --plot docs/transport    # docs/transport.svg and .json, for the docs
 
@@ -32,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mvcl import _numerics
-from mvcl.losses import m3g, m3g_with_status, mv_dhel
+from mvcl.losses import m3g, m3g_with_status
 
 # ott after mvcl, which silences what importing it warns of
 from ott.experimental import mmsinkhorn  # isort: skip
@@ -40,7 +39,6 @@ from ott.experimental import mmsinkhorn  # isort: skip
 BESIDE_OTT = [(64, 2), (64, 3), (32, 4), (64, 4), (16, 5), (12, 6)]
 ALONE = [(128, 4), (256, 4), (512, 4), (512, 3), (64, 5), (128, 5), (64, 6)]
 ON_ACCELERATOR = [(1024, 4)]
-OVERHEAD = [(64, 2), (64, 3), (64, 4), (16, 5), (128, 4)]
 PLOT = {3: [16, 32, 64, 128, 256, 512], 4: [8, 16, 32, 64, 128, 256], 5: [8, 16, 32, 64], 6: [4, 8, 16, 32]}
 DENSE_LIMIT = 2**24  # entries of ott's tensor in the plot: 1 GB of temporaries
 DIMENSION, EPSILON, TOLERANCE = 256, 0.2, 1e-3
@@ -224,40 +222,6 @@ def table(sizes: list[tuple[int, int]]) -> int:
     return 0 if all(holds for _, holds in results) else 1
 
 
-def of_student_and_teacher(loss: Callable[..., Any]) -> Callable[[jax.Array], jax.Array]:
-    """The k losses of a step of `StudentTeacher`, the view of the teacher in each without a gradient."""
-
-    def summed(z: jax.Array) -> jax.Array:
-        teacher = jax.lax.stop_gradient(z)
-        return sum((loss(z.at[i].set(teacher[i])) for i in range(len(z))), jnp.zeros(()))
-
-    return summed
-
-
-def beside_mv_dhel() -> None:
-    """What M3G takes more than MV-DHEL in a step: value and gradient of the loss, with the same encoder for both.
-
-    Once, and as the k losses of student and teacher, each of which starts its iteration anew.
-    """
-    print("             one loss                     k losses of student and teacher")
-    print("    n  k    m3g ms  mv_dhel ms  overhead ms    m3g ms  mv_dhel ms  overhead ms")
-    for n, k in OVERHEAD:
-        z = embeddings(n, k)
-        programs = {
-            "m3g": (jax.value_and_grad(lambda z: ours(z)[0]), z),
-            "mv_dhel": (jax.value_and_grad(mv_dhel), z),
-            "m3g of k": (jax.value_and_grad(of_student_and_teacher(lambda z: ours(z)[0])), z),
-            "mv_dhel of k": (jax.value_and_grad(of_student_and_teacher(mv_dhel)), z),
-        }
-        found = measure(programs, 2.0)
-        one, other, several, others = (found[name]["seconds"] * 1e3 for name in programs)
-        print(
-            f"{n:5d} {k:2d} {one:9.2f} {other:11.2f} {one - other:12.2f} {several:9.2f} {others:11.2f} "
-            f"{several - others:12.2f}",
-            flush=True,
-        )
-
-
 def scales() -> None:
     """The loss of identical views as a share of chance, with the cost of Eq. 12 and that of Algorithm 2."""
     print("    n  k  scale of Algorithm 2    Eq. 12  Algorithm 2")
@@ -319,7 +283,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", metavar="n,k", help="sizes to run in place of all")
-    parser.add_argument("--overhead", action="store_true", help="M3G beside MV-DHEL")
     parser.add_argument("--scales", action="store_true", help="identical views with both costs of the paper")
     parser.add_argument("--plot", type=Path, help="measure for the plot and write it here")
     arguments = parser.parse_args()
@@ -327,9 +290,6 @@ def main() -> int:
         rows = measure_for_plot()
         arguments.plot.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
         plot(rows, arguments.plot.with_suffix(".svg"))
-        return 0
-    if arguments.overhead:
-        beside_mv_dhel()
         return 0
     if arguments.scales:
         scales()

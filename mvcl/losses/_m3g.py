@@ -319,7 +319,7 @@ def _at_mass(
         raise ValueError(f"mass_target must be in (0, 1) or None, got {target}")
     constant, highest = jax.tree.map(jax.lax.stop_gradient, (costs, highest))
     given = jax.tree.leaves((constant, weights, highest))
-    axes = frozenset[str]().union(*map(_numerics.varying, given)) - _numerics.axis_names(axis_name)
+    axes = _numerics.axis_names(axis_name).union(*map(_numerics.varying, given))
     found = transport.epsilon_for_mass(
         partial(solve, constant),
         target,
@@ -329,13 +329,15 @@ def _at_mass(
         highest=highest,
         truth=true_tuples,
     )
+    if axis_name is not None:  # the same on every device, which this says
+        found = jax.tree.map(lambda x: jax.lax.pmax(x, axis_name), found)
     out = solve(costs, found.epsilon, found.potentials)
     return dataclasses.replace(
         out, n_iters=out.n_iters + found.n_iters, n_passes=out.n_passes + found.n_passes
     )
 
 
-def _true_tuples(there: jax.Array | None, shape: tuple[int, int]) -> jax.Array:
+def _true_tuples(there: jax.Array | None, shape: tuple[int, ...]) -> jax.Array:
     """(n, k) indices of the points of each instance, that of "missing" where it lacks the view."""
     k, n = shape
     own = jnp.tile(jnp.arange(n)[:, None], (1, k))
