@@ -76,7 +76,7 @@ def multimarginal_sinkhorn(
         the pairs of views, or k(k-1)/2 of them in the order (0,1), (0,2), ...; or any function of a (k, d) stack,
         which makes the tensor.
       a_s: weights of the points, k vectors (n_l,), all of one sum; None, for all or for one of them, is 1/n_l. A
-        point of weight 0 is not there. Values are checked unless they are traced.
+        point of weight 0 is not there, though its costs must be finite. Values are checked unless they are traced.
       pair_costs: (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), whose sum is the cost, in that order.
       cost_tensor: (n_1, ..., n_k).
       cost_scale: positive factor of the cost; 1 for `TupleCosts`, which have their own.
