@@ -203,6 +203,12 @@ def test_help_of_a_config_describes_its_fields(capsys):
     assert "positive" in help_of_temperature
 
 
+def test_help_of_m3g_has_the_target_of_its_mass(capsys):
+    assert run("train", "configs/digits.py:m3g", "--help") == 0
+    out = capsys.readouterr().out
+    assert "share" in out[out.index("--objective.mass-target") :][:400]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -296,13 +296,15 @@ def _gap(
     if mass_target is None:
         out = solve(costs, epsilon)
     else:
-        out = _at_mass(solve, mass_target, strength, costs, weights, true_tuples, axis_name)
+        start = tuple(map(jnp.zeros_like, weights)) if init is None else tuple(map(jnp.asarray, init))
+        chance = transport.chance_mass(weights, true_tuples)
+        out = _at_mass(solve, mass_target, strength, costs, start, true_tuples, chance, axis_name)
         strength = out.epsilon
     truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
+    mass = jax.lax.stop_gradient(jnp.sum(out.entries(true_tuples) * (of_tuples > 0)) / out.transport_mass)
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
-        truth = jax.lax.pmean(truth, axis_name)
-    mass = jnp.sum(out.entries(true_tuples) * (of_tuples > 0)) / out.transport_mass
-    return truth - out.dual, out, jax.lax.stop_gradient(mass)
+        truth, mass = jax.lax.pmean(truth, axis_name), jax.lax.pmean(mass, axis_name)
+    return truth - out.dual, out, mass
 
 
 def _at_mass(
@@ -310,32 +312,35 @@ def _at_mass(
     target: float,
     highest: jax.Array,
     costs: transport.TupleCosts,
-    weights: tuple[jax.Array, ...],
+    start: tuple[jax.Array, ...],
     true_tuples: jax.Array,
+    chance: jax.Array,
     axis_name: str | None,
 ) -> SinkhornOutput:
     """`solve` at the epsilon of that mass, with the sweeps and passes of the search."""
     if not 0 < _checks.real("mass_target", target) < 1:
         raise ValueError(f"mass_target must be in (0, 1) or None, got {target}")
-    constant, highest = jax.tree.map(jax.lax.stop_gradient, (costs, highest))
-    given = jax.tree.leaves((constant, weights, highest))
-    axes = frozenset[str]().union(*map(_numerics.varying, given)) - _numerics.axis_names(axis_name)
+    constant, start, highest = jax.tree.map(jax.lax.stop_gradient, (costs, start, highest))
+    given = jax.tree.leaves((constant, start, highest, chance))
+    axes = _numerics.axis_names(axis_name).union(*map(_numerics.varying, given))
     found = transport.epsilon_for_mass(
         partial(solve, constant),
         target,
-        init=tuple(_numerics.vary(jnp.zeros(a.shape, a.dtype), axes) for a in weights),
-        chance=transport.chance_mass(weights, true_tuples),
+        init=tuple(_numerics.vary(f, axes) for f in start),
+        chance=chance,
         lowest=highest / _EPSILON_RANGE,
         highest=highest,
         truth=true_tuples,
     )
+    if axis_name is not None:  # the same on every device, which this says
+        found = jax.tree.map(lambda x: jax.lax.pmax(x, axis_name), found)
     out = solve(costs, found.epsilon, found.potentials)
     return dataclasses.replace(
         out, n_iters=out.n_iters + found.n_iters, n_passes=out.n_passes + found.n_passes
     )
 
 
-def _true_tuples(there: jax.Array | None, shape: tuple[int, int]) -> jax.Array:
+def _true_tuples(there: jax.Array | None, shape: tuple[int, ...]) -> jax.Array:
     """(n, k) indices of the points of each instance, that of "missing" where it lacks the view."""
     k, n = shape
     own = jnp.tile(jnp.arange(n)[:, None], (1, k))

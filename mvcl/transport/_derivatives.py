@@ -30,10 +30,9 @@ from mvcl.transport._joints import (
     over_blocks,
     pair_marginals,
     row_count,
-    spread_bounds,
     tile_sizes,
 )
-from mvcl.transport._plan import by_way, scaled_potentials, spread_of
+from mvcl.transport._plan import any_way, in_rows_or_not, rows_fit, scaled_potentials
 
 Tree = TypeVar("Tree")
 
@@ -75,27 +74,29 @@ def _(sums: Sums, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope,
 
 
 def _slope(sums: Sums, at: Point) -> Slope:
-    costs, epsilon = at.costs, at.epsilon
-
-    def by_pairs(way: Way) -> Slope:
-        plans = pair_marginals(sums.work, costs, _scaled(at), epsilon, way)
+    def by_pairs(way: Way, costs: TupleCosts, epsilon: jax.Array) -> Slope:
+        scaled = scaled_potentials(at.potentials, at.weights, epsilon)
+        plans = pair_marginals(sums.work, costs, scaled, epsilon, way)
         # log P = (sum f - C) / ε summed by views and by pairs of views
         marginals = _marginals(plans)
         terms = [jnp.sum(m * f) for m, f in zip(marginals, at.potentials)]
         terms += [-jnp.sum(p * c) for p, c in zip(plans, costs.arrays)]
         return Slope(plans, sum(terms[1:], start=terms[0]) / epsilon - jnp.sum(marginals[0]))
 
-    def by_autodiff() -> Slope:
+    def by_autodiff(costs: TupleCosts, epsilon: jax.Array) -> Slope:
         def minus_mass(arrays: tuple[jax.Array, ...], epsilon: jax.Array) -> jax.Array:
             held = at._replace(costs=dataclasses.replace(costs, arrays=arrays), epsilon=epsilon)
             return _minus_mass(sums.work, Way.ELEMENTWISE, held)
 
         return Slope(*jax.grad(minus_mass, argnums=(0, 1))(costs.arrays, epsilon))
 
-    if _is_sum_of_two(costs):
-        return by_pairs(Way.ELEMENTWISE)
-    return by_way(
-        sums.way, costs, epsilon, lambda way: by_autodiff() if way is Way.ELEMENTWISE else by_pairs(way)
+    if _is_sum_of_two(at.costs):
+        return by_pairs(Way.ELEMENTWISE, at.costs, at.epsilon)
+    return any_way(
+        sums.way,
+        at.costs,
+        at.epsilon,
+        lambda way: by_autodiff if way is Way.ELEMENTWISE else partial(by_pairs, way),
     )
 
 
@@ -185,7 +186,7 @@ def _gradient(sums: Sums, at: Point) -> Point:
     def by(way: Way) -> Point:
         return jax.grad(partial(_minus_mass, sums.work, way))(_where_right(sums, way, at))
 
-    return by_way(sums.way, at.costs, at.epsilon, by)
+    return in_rows_or_not(sums.way, at.costs, at.epsilon, by)
 
 
 def _minus_mass(work: Work, way: Way, at: Point) -> jax.Array:
@@ -198,14 +199,12 @@ def _pair_marginals(sums: Sums, at: Point) -> tuple[jax.Array, ...]:
     """k(k-1)/2 marginals (n_l, n_m) of the plan on the pairs of views, for any costs; this device's part."""
 
     def by(way: Way) -> tuple[jax.Array, ...]:
-        if way is Way.ELEMENTWISE:
+        if way is Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
             return _pair_marginals_elementwise(sums.work, at)
         right = _where_right(sums, way, at)
         return pair_marginals(sums.work, right.costs, _scaled(right), right.epsilon, way)
 
-    if _is_sum_of_two(at.costs):
-        return by(Way.ROWS)
-    return by_way(sums.way, at.costs, at.epsilon, by)
+    return in_rows_or_not(sums.way, at.costs, at.epsilon, by)
 
 
 def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
@@ -231,12 +230,15 @@ def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
 
 
 def _where_right(sums: Sums, way: Way, at: Point) -> Point:
-    """`at`, or ones where this way is not right: under vmap all ways of `by_way` are taken, and a NaN of one that is
-    not right would get into the derivative of the others."""
-    if way is Way.ELEMENTWISE or sums.way is not None:
+    """`at`, or ones where `way` is not right.
+
+    Under vmap both ways are taken, and a NaN of the one that is not right would get into the derivative of the other.
+    """
+    if sums.way is not None or way is Way.ELEMENTWISE:
         return at
-    fits = spread_of(at.costs, at.epsilon) <= spread_bounds(len(at.costs.shape), at.costs.dtype)[way - 1]
-    return jax.tree.map(lambda x: jnp.where(fits, x, 1), at)
+    return jax.tree.map(
+        partial(jnp.where, rows_fit(at.costs, at.epsilon)), at, jax.tree.map(jnp.ones_like, at)
+    )
 
 
 def _scaled(at: Point) -> tuple[jax.Array, ...]:

@@ -105,7 +105,7 @@ def next_epsilon(
     Returns:
       Scalar; `now.epsilon` where its mass is the target, within 0.05 in log-odds, or nothing better is known.
     """
-    inverse, inverse_before = 1 / now.epsilon, 1 / before.epsilon
+    inverse, inverse_before = 1 / jnp.asarray(now.epsilon), 1 / jnp.asarray(before.epsilon)
     s, s_before = log_odds(now.mass, chance), log_odds(before.mass, chance)
     wanted = log_odds(target, chance)
     rises = (s - s_before) * (inverse - inverse_before) > 0
@@ -184,13 +184,14 @@ def epsilon_for_mass(
     def scalar(x: ArrayLike, kind: DTypeLike = dtype) -> jax.Array:
         return _numerics.vary(jnp.asarray(x, kind), axes)
 
+    target, chance, lowest, highest = map(scalar, (target, chance, lowest, highest))
     start = _Search(
-        epsilon=scalar(highest),
-        before=Measured(scalar(jnp.inf), scalar(chance)),
+        epsilon=highest,
+        before=Measured(scalar(jnp.inf), chance),
         potentials=tuple(init),
         best=Found(
-            epsilon=scalar(highest),
-            mass=scalar(chance),
+            epsilon=highest,
+            mass=chance,
             potentials=tuple(init),
             n_iters=scalar(0, jnp.int32),
             n_passes=scalar(0, jnp.int32),
@@ -202,9 +203,7 @@ def epsilon_for_mass(
     def body(search: _Search) -> _Search:
         out = solve(search.epsilon, search.potentials)
         now = Measured(search.epsilon, true_tuple_mass(out, truth).astype(dtype))
-        follows = next_epsilon(
-            now, search.before, target, chance=chance, lowest=lowest, highest=highest
-        ).astype(dtype)
+        follows = next_epsilon(now, search.before, target, chance=chance, lowest=lowest, highest=highest)
         best, wanted = search.best, log_odds(target, chance)
         nearer = jnp.abs(log_odds(now.mass, chance) - wanted) < jnp.abs(log_odds(best.mass, chance) - wanted)
         nearer = nearer | (best.n_solves == 0)
@@ -213,7 +212,7 @@ def epsilon_for_mass(
             lambda new, old: jnp.where(nearer, new, old), chosen, (best.epsilon, best.mass, best.potentials)
         )
         n_solves = best.n_solves + 1
-        return _Search(
+        after = _Search(
             epsilon=follows,
             before=now,
             potentials=out.potentials,
@@ -223,6 +222,7 @@ def epsilon_for_mass(
             # An epsilon that has been tried ends it.
             going=(follows != now.epsilon) & (follows < search.before.epsilon) & (n_solves < max_solves),
         )
+        return jax.tree.map(lambda x: _numerics.vary(x, axes), after)
 
     return lax.while_loop(lambda search: search.going, body, start).best
 

@@ -48,13 +48,32 @@ def spread_of(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
     return jnp.max(jnp.stack([jnp.max(matrix) - jnp.min(matrix) for matrix in costs.arrays])) / epsilon
 
 
-def by_way(way: Way | None, costs: TupleCosts, epsilon: jax.Array, by: Callable[[Way], Result]) -> Result:
-    """`by(way)`; for None of the way that is right at this spread of the costs, chosen when it runs."""
+def any_way(
+    way: Way | None,
+    costs: TupleCosts,
+    epsilon: jax.Array,
+    branch: Callable[[Way], Callable[[TupleCosts, jax.Array], Result]],
+) -> Result:
+    """`branch(way)(costs, epsilon)`, the way that is right at this spread of the costs, chosen when it runs."""
     if way is not None:
-        return by(way)
+        return branch(way)(costs, epsilon)
     bounds = jnp.asarray(spread_bounds(len(costs.shape), costs.dtype), costs.dtype)
     fit = jnp.sum(spread_of(costs, epsilon)[None] <= bounds)  # as many of the ways after the first are right
-    return lax.switch(fit, [partial(by, each) for each in Way])
+    return lax.switch(fit, [branch(each) for each in Way], costs, epsilon)
+
+
+def in_rows_or_not(
+    way: Way | None, costs: TupleCosts, epsilon: jax.Array, by: Callable[[Way], Result]
+) -> Result:
+    """`by(Way.ROWS)` where that is right, else `by(Way.ELEMENTWISE)`; without a way the spread of the costs decides."""
+    if way is not None:
+        return by(min(way, Way.ROWS))
+    return lax.cond(rows_fit(costs, epsilon), lambda: by(Way.ROWS), lambda: by(Way.ELEMENTWISE))
+
+
+def rows_fit(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
+    """Whether `Way.ROWS` is right at this spread of the costs."""
+    return spread_of(costs, epsilon) <= spread_bounds(len(costs.shape), costs.dtype)[0]
 
 
 @partial(jax.jit, static_argnums=3)
@@ -72,7 +91,7 @@ def joint_marginal(
         joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
         return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
 
-    return by_way(None if costs.bilinear and len(group) < k else Way.ELEMENTWISE, costs, epsilon, by)
+    return in_rows_or_not(None if costs.bilinear and len(group) < k else Way.ELEMENTWISE, costs, epsilon, by)
 
 
 @jax.jit

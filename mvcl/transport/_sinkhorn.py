@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -30,7 +30,7 @@ from mvcl.transport._joints import (
     spread_bounds,
 )
 from mvcl.transport._output import SinkhornOutput, Status
-from mvcl.transport._plan import by_way, default_work, scaled_potentials
+from mvcl.transport._plan import any_way, default_work, scaled_potentials
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
@@ -76,7 +76,7 @@ def multimarginal_sinkhorn(
         the pairs of views, or k(k-1)/2 of them in the order (0,1), (0,2), ...; or any function of a (k, d) stack,
         which makes the tensor.
       a_s: weights of the points, k vectors (n_l,), all of one sum; None, for all or for one of them, is 1/n_l. A
-        point of weight 0 is not there. Values are checked unless they are traced.
+        point of weight 0 is not there, though its costs must be finite. Values are checked unless they are traced.
       pair_costs: (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), whose sum is the cost, in that order.
       cost_tensor: (n_1, ..., n_k).
       cost_scale: positive factor of the cost; 1 for `TupleCosts`, which have their own.
@@ -371,14 +371,17 @@ def _iterate(options: _Options, problem: _Problem) -> _End:
     measured, and measuring costs nothing.
     """
 
-    def run(way: Way) -> _Carry:
-        # With a schedule of epsilon each pass has kernels of its own.
-        constant = way is Way.KERNELS and options.epsilon_init == 1
-        kernels = kernels_of(problem.costs, problem.epsilon) if constant else None
-        body = partial(_pass, options, way, kernels, problem)
-        return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
+    def run(way: Way) -> Callable[[TupleCosts, jax.Array], _Carry]:
+        def passes(costs: TupleCosts, epsilon: jax.Array) -> _Carry:
+            # With a schedule of epsilon each pass has kernels of its own.
+            constant = way is Way.KERNELS and options.epsilon_init == 1
+            kernels = kernels_of(costs, epsilon) if constant else None
+            body = partial(_pass, options, way, kernels, problem._replace(costs=costs, epsilon=epsilon))
+            return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
 
-    end = by_way(options.way, problem.costs, problem.epsilon, run)
+        return passes
+
+    end = any_way(options.way, problem.costs, problem.epsilon, run)
     finite = [jnp.all(jnp.isfinite(f)) for f in end.potentials]
     failed = ~(jnp.isfinite(end.error) & jnp.all(jnp.stack(finite)))
     converged = end.error < problem.threshold

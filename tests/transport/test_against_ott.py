@@ -13,15 +13,14 @@ from mvcl.transport import Epsilon, Status, multimarginal_sinkhorn, tuple_costs
 from tests.transport import tensors
 
 TIGHT = {"threshold": 1e-10, "max_iterations": 5000}
-# A bound for all costs here: then the pairwise path is one program and not two.
+# A bound for all costs here, from which the way of summing is known and only that is compiled.
 TIGHT_PAIRS = {**TIGHT, "pair_spread": 4.0}
 SIZES = {2: (40, 33), 3: (11, 40, 9), 4: (3, 12, 25, 5), 5: (3, 13, 4, 5, 6)}
-# Compiled once for each shape and options; weights are checked in the tests of what is refused.
-solve = jax.jit(
-    multimarginal_sinkhorn,
-    static_argnames=("cost", "threshold", "max_iterations", "path", "pair_spread", "block_size"),
-)
 OTT = mmsinkhorn.MMSinkhorn(threshold=1e-9, max_iterations=20000)
+
+
+def solve(z, cost="circular_variance", path="auto", **options):
+    return multimarginal_sinkhorn(tensors.costs_of(z, cost=cost, path=path), **options)
 
 
 @jax.jit
@@ -96,36 +95,42 @@ def test_points_of_weight_0_are_not_there(x64, rng, cost, sizes):
     assert_same_potentials(out.potentials, f, a_s, atol=1e-8)
 
 
-SLOW_PATHS = [
-    ("circular_variance", "logsumexp", (9, 7), 1),
-    ("circular_variance", "logsumexp", (5, 3, 4, 7), None),
-    ("circular_variance", "dense", (3, 5, 4, 2), None),
-    ("circular_standard_deviation", "resultant", (5, 3, 4, 7), None),
-    ("circular_standard_deviation", "dense", (5, 7, 4), None),
-    ("circular_standard_deviation", "dense", (5, 7, 4), 1),
-    ("one CostFn", "pairwise", (2, 3, 2, 4, 3, 5), None),
-    ("one CostFn", "pairwise", (2, 3, 2, 4, 3, 5), 1),
-    ("one CostFn", "logsumexp", (5, 7, 4), None),
-    ("one CostFn", "dense", (5, 7), None),
-]
+# The bound on the spread, here of 20, 300 and 5000 times epsilon, decides on the way of summing for the pairwise path.
 PATHS = [
-    ("circular_variance", "pairwise", (5, 7, 4), 1),
-    ("circular_variance", "pairwise", (5, 3, 2, 7), 1),
-    ("circular_variance", "logsumexp", (5, 7, 4), 1),
-    ("circular_variance", "resultant", (5, 7, 4), None),
-    ("circular_variance", "dense", (5, 7, 4), None),
-    ("circular_standard_deviation", "resultant", (5, 3, 2, 7), 1),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW_PATHS),
+    ("circular_variance", "pairwise", (5, 7, 4), 1, 4.0),
+    ("circular_variance", "pairwise", (5, 7, 4), 1, 60.0),
+    ("circular_variance", "pairwise", (5, 3, 2, 7), 1, 4.0),
+    ("circular_variance", "logsumexp", (5, 7, 4), 1, None),
+    ("circular_variance", "dense", (5, 7, 4), None, None),
+    ("circular_standard_deviation", "resultant", (5, 3, 2, 7), 1, None),
+]
+SLOW_PATHS = [
+    ("circular_variance", "pairwise", (5, 3, 2, 7), 1, 60.0),
+    ("circular_variance", "pairwise", (5, 3, 2, 7), 1, 1000.0),
+    ("circular_variance", "pairwise", (5, 3, 2, 7), None, None),
+    ("circular_variance", "logsumexp", (9, 7), 1, None),
+    ("circular_variance", "logsumexp", (5, 3, 4, 7), None, None),
+    ("circular_variance", "dense", (3, 5, 4, 2), None, None),
+    ("circular_standard_deviation", "resultant", (5, 7, 4), None, None),
+    ("circular_standard_deviation", "dense", (5, 7, 4), None, None),
+    ("circular_standard_deviation", "dense", (5, 7, 4), 1, None),
+    ("one CostFn", "pairwise", (2, 3, 2, 4, 3, 5), None, 4.0),
+    ("one CostFn", "pairwise", (2, 3, 2, 4, 3, 5), 1, 40.0),
+    ("one CostFn", "logsumexp", (5, 7, 4), None, None),
+    ("one CostFn", "dense", (5, 7), None, None),
 ]
 
 
-@pytest.mark.parametrize(("kind", "path", "sizes", "block_size"), PATHS)
-def test_paths(x64, rng, kind, path, sizes, block_size):
+@pytest.mark.parametrize(
+    ("kind", "path", "sizes", "block_size", "pair_spread"),
+    PATHS + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW_PATHS],
+)
+def test_paths(x64, rng, kind, path, sizes, block_size, pair_spread):
     """Each path has the solution; also when it takes one row at a time."""
     z, cost, tensor = tensors.points_and_tensor(rng, sizes, kind)
     a_s = tensors.weights(rng, sizes)
     f, plan, minimum = tensors.solve(tensor, a_s, 0.2)
-    out = solve(z, cost, a_s=a_s, epsilon=0.2, path=path, block_size=block_size, **TIGHT_PAIRS)
+    out = solve(z, cost, path, a_s=a_s, epsilon=0.2, block_size=block_size, pair_spread=pair_spread, **TIGHT)
     assert out.converged
     assert_same_potentials(out.potentials, f, a_s, atol=1e-8)
     np.testing.assert_allclose(out.dual, minimum, rtol=1e-9, atol=1e-9)

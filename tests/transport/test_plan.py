@@ -22,7 +22,6 @@ SLOW = [
     ("circular_variance", "pairwise", (7, 5)),
     ("circular_variance", "pairwise", (3, 2, 4, 2, 3)),
     ("circular_variance", "logsumexp", (3, 5, 2, 4)),
-    ("circular_variance", "resultant", (3, 5, 2, 4)),
     ("circular_variance", "dense", (3, 5, 2, 4)),
     ("circular_standard_deviation", "resultant", (3, 2, 4, 2, 3)),
     ("a CostFn for each pair", "pairwise", (3, 5, 2, 4)),
@@ -36,11 +35,9 @@ def problem(rng, kind, path, sizes, threshold=10.0, zeros=True):
     z, cost, tensor = tensors.points_and_tensor(rng, sizes, kind)
     a_s = tensors.weights(rng, sizes, zeros)
     out = multimarginal_sinkhorn(
-        z,
-        cost,
+        tensors.costs_of(z, cost=cost, path=path),
         a_s=a_s,
         epsilon=EPSILON,
-        path=path,
         threshold=threshold,
         max_iterations=2000,
         pair_spread=4.0,
@@ -58,8 +55,7 @@ def test_marginals_entries_and_plan(x64, rng, kind, path, sizes):
     for l in range(k):
         np.testing.assert_allclose(out.marginals[l], tensors.marginal(plan, l), atol=1e-13)
     np.testing.assert_allclose(out.marginal(k - 1), tensors.marginal(plan, k - 1), atol=1e-13)
-    for l, m in {(0, k - 1), (k - 1, 0), (k - 1, k // 2 - 1)}:
-        np.testing.assert_allclose(out.pair_marginal(l, m), tensors.marginal(plan, l, m), atol=1e-13)
+    np.testing.assert_allclose(out.pair_marginal(k - 1, 0), tensors.marginal(plan, k - 1, 0), atol=1e-13)
     indices = np.stack([rng.integers(n, size=20) for n in sizes], axis=1)
     np.testing.assert_allclose(out.entries(indices), plan[tuple(indices.T)], atol=1e-13)
     np.testing.assert_allclose(out.costs.entries(indices), tensor[tuple(indices.T)], atol=1e-13)
@@ -71,7 +67,7 @@ def test_marginals_entries_and_plan(x64, rng, kind, path, sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [SIZES, (3, 5, 2, 4), (3, 2, 4, 2, 3), (2, 3, 1, 2, 3, 2)])
+@pytest.mark.parametrize("sizes", [SIZES, (3, 5, 2, 4), (3, 2, 4, 2, 3)])
 def test_all_marginals(x64, rng, sizes):
     out, _, _, plan = problem(rng, "circular_variance", "auto", sizes, zeros=False)
     for l in range(len(sizes)):
@@ -98,18 +94,21 @@ def test_most_likely_tuples(x64, rng, kind, path, sizes):
             np.testing.assert_array_equal(partners[i], most_likely(plan, l, i))
 
 
-@pytest.mark.parametrize(
-    "kind", ["circular_variance", pytest.param("circular_standard_deviation", marks=pytest.mark.slow)]
-)
-def test_streamed(x64, rng, kind):
+def test_streamed(x64, rng):
     """More tuples than a block has, also those with one point of view 0; 523 rows are one block each."""
-    out, a_s, tensor, plan = problem(rng, kind, "auto", (3, 523, 509))
-    np.testing.assert_allclose(out.marginal(1), tensors.marginal(plan, 1), atol=1e-13)
+    out, a_s, _, plan = problem(rng, "circular_variance", "pairwise", (3, 523, 509))
     np.testing.assert_allclose(out.pair_marginal(1, 0), tensors.marginal(plan, 1, 0), atol=1e-13)
     for l in (0, 1):
         partners = out.partners(l)
         for i in np.flatnonzero(a_s[l] > 0):
             np.testing.assert_array_equal(partners[i], most_likely(plan, l, i))
+
+
+@pytest.mark.slow
+def test_streamed_cost_that_is_no_sum_over_pairs(x64, rng):
+    out, a_s, tensor, plan = problem(rng, "circular_standard_deviation", "resultant", (3, 523, 509))
+    np.testing.assert_allclose(out.pair_marginal(1, 0), tensors.marginal(plan, 1, 0), atol=1e-13)
+    np.testing.assert_allclose(out.marginal(1), tensors.marginal(plan, 1), atol=1e-13)
     _, _, minimum = tensors.solve(tensor, a_s, EPSILON)
     assert minimum < out.primal < minimum + 1
 
@@ -136,9 +135,15 @@ MATCH = {"threshold": 1e-6, "max_iterations": 500, "pair_spread": 4.0}
 
 
 @pytest.mark.parametrize(
-    "k", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)]
+    ("k", "noise"),
+    [
+        (3, 0.0),
+        (3, 0.5),
+        pytest.param(2, 0.0, marks=pytest.mark.slow),
+        pytest.param(2, 0.7, marks=pytest.mark.slow),
+        pytest.param(4, 0.4, marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("noise", [0.0, 0.4])
 def test_matching_accuracy_of_aligned_and_shuffled_views(x64, rng, k, noise):
     n, epsilon = 6, 0.02
     z = noisy_views(rng, k, n, noise)
