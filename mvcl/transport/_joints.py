@@ -111,7 +111,7 @@ class Kernels(NamedTuple):
 
 def kernels_of(costs: TupleCosts, epsilon: jax.Array) -> Kernels:
     """The kernels of all pairs of views."""
-    low = [jnp.min(matrix) for matrix in costs.arrays]
+    low = [lax.stop_gradient(jnp.min(matrix)) for matrix in costs.arrays]
     arrays = tuple(jnp.exp((least - matrix) / epsilon) for least, matrix in zip(low, costs.arrays))
     return Kernels(dataclasses.replace(costs, arrays=arrays), tuple(-least / epsilon for least in low))
 
@@ -346,7 +346,7 @@ def _exponents_to(
     whose rows add up to log u and log v.
     """
     between = exponents.matrix(a, b)
-    column = jnp.max(between, axis=0)
+    column = lax.stop_gradient(jnp.max(between, axis=0))
     to_a = [exponents.matrix(o, a) for o in outer]
     to_b = [exponents.matrix(o, b) for o in outer]
     to_a[0] += scaled[a][None]
@@ -363,7 +363,7 @@ def _factors_of_kernels(
     whole = [o for o, size in extents.items() if 1 < size == matrices.shape[o]]
     partial = [o for o, size in extents.items() if 1 < size < matrices.shape[o]]
     single = [o for o, size in extents.items() if size == 1]
-    top_a, top_b = jnp.max(scaled[a]), jnp.max(scaled[b])
+    top_a, top_b = (lax.stop_gradient(jnp.max(scaled[view])) for view in (a, b))
     logarithm = top_a + top_b + kernels.logarithm(a, b)
     for o in extents:
         logarithm = logarithm + kernels.logarithm(o, a) + kernels.logarithm(o, b)
@@ -446,7 +446,7 @@ def _kept_by_kernels(
 ) -> Block:
     """As `_kept_by_rows`."""
     fixed, b = group
-    top = jnp.max(scaled[a])
+    top = lax.stop_gradient(jnp.max(scaled[a]))
     r = jnp.exp(scaled[a] - top)[:, None] * kernels.matrices.matrix(a, b)
     logarithm = top + kernels.logarithm(a, b) + kernels.logarithm(fixed, a)
 
@@ -539,5 +539,5 @@ def _log_rows(to_view: Sequence[jax.Array], tiles: Tiles) -> jax.Array:
 def _rows(to_view: Sequence[jax.Array], tiles: Tiles) -> tuple[jax.Array, jax.Array]:
     """u_t divided by its largest entry, (t, n), and the logarithm of that entry, (t,)."""
     log_rows = _log_rows(to_view, tiles)
-    largest = jnp.max(log_rows, axis=-1)
+    largest = lax.stop_gradient(jnp.max(log_rows, axis=-1))
     return jnp.exp(log_rows - largest[:, None]), largest
