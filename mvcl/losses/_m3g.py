@@ -91,8 +91,8 @@ def m3g(
     c is `cost_scale` times the cost by its name. The circular variance of Eq. 12 is
     `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`, `cost_scale = 1`. Algorithm 2 prints the factor `(2/(k-1))²` in
     place of `1/k²`, `cost_scale = (2k/(k-1))²`: 16, 9, 7.11, 6.25 and 5.76 for k = 2 to 6. The factor
-    printed before Eq. 12 is neither. Only `epsilon / cost_scale` decides on the plan, and the paper does not
-    say which cost its epsilon belongs to.
+    printed before Eq. 12 is neither. Only `epsilon / cost_scale` decides on the plan. Table 4
+    names Eq. 12 beside epsilon = 0.2; Algorithm 2, by which the cost is computed, has the other factor.
 
     The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above
     it, so the loss is >= 0 up to rounding, converged or not. The gradient is Danskin's: C's vector-Jacobian
