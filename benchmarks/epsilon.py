@@ -139,8 +139,10 @@ def plot(rows: list[Row], path: Path) -> None:
         axis.set(xlabel=label)
         axis.grid(alpha=0.3)
     axes[0].set(xscale="log", ylabel=f"accuracy with {LABELS} labels a class, %")
+    axes[0].set_xticks(EPSILONS, [str(e) for e in EPSILONS])
+    axes[0].set_xticks([], minor=True)
     axes[1].set(xscale="log")
-    axes[2].legend(fontsize=7, ncols=3, loc="lower left")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     with rc_context({"svg.hashsalt": "epsilon"}):
         figure.savefig(path, metadata={"Date": None})
 
