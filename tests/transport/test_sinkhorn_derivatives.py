@@ -67,7 +67,7 @@ FAST = ("two views",)
     "case", [case if case in FAST else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
 def test_points_weights_and_epsilon(x64, rng, case):
-    """Views of 2 and 3 points; one of the 3 has weight 0, the weights of the others are a softmax: their sum is kept."""
+    """Views of 2 and 3 points, one of weight 0; the other weights are a softmax, so that their sum is kept."""
     k, options = CASES[case]
     sizes = [2 + view % 2 for view in range(k)]
     z = [jnp.asarray(rng.normal(size=(n, 2))) for n in sizes]
