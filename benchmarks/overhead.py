@@ -38,7 +38,7 @@ SIZES = [(64, 2), (64, 3), (64, 4), (16, 5), (128, 4)]
 EPSILON, PASSES_EPSILON, PASSES_STEPS = 0.2, (0.2, 0.05), (0, 100, 1000)
 ENCODERS: dict[str, models.EncoderConfig] = {
     "convnet": models.ConvNet(),
-    "resnet18": models.ResNet(depth=18, stem="cifar"),
+    "resnet18": models.ResNet(depth=18),
 }
 WARM_UP, BATCHES = 2, 20
 
