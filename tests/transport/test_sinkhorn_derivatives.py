@@ -60,12 +60,10 @@ CASES = {
     "tensor": (3, {"path": "dense"}),
     "four views": (4, {"pair_spread": 0.25}),
 }
-FAST = ("two views",)
 
 
-@pytest.mark.parametrize(
-    "case", [case if case in FAST else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_points_weights_and_epsilon(x64, rng, case):
     """Views of 2 and 3 points, one of weight 0; the other weights are a softmax, so that their sum is kept."""
     k, options = CASES[case]
