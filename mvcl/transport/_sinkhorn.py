@@ -68,8 +68,16 @@ def multimarginal_sinkhorn(
 
     The gradient of `dual` is Danskin's: `P` with respect to C, `<P, log P - 1>` with respect to ε, f_l with respect
     to a_l (0 where a_l is 0), taken at the potentials the iteration ended with; exact at the optimum. Its blocks are
-    streamed like those of the forward pass. Under `vmap` the problems are solved one after the other, so that each
-    stops by itself and memory is that of one.
+    streamed like those of the forward pass. A direction in the weights must leave the sums of all views equal.
+
+    Further derivatives, in forward and reverse mode, differentiate the potentials implicitly: a linear system of
+    n_1 + ... + n_k unknowns with the pair marginals of the plan, solved by conjugate gradients. Before convergence
+    they are those of the plan at hand, as if it were the optimum. A product with the Hessian by `jax.jvp` of
+    `jax.grad` holds what the gradient does, a few times, and k(k-1)/2 matrices (n_l, n_m); `jax.grad` of `jax.grad`
+    holds numbers of n_1 ... n_k / max n_l, `jax.hessian` those of all directions at once.
+
+    Under `vmap` the problems are solved one after the other, so that each stops by itself and memory is that of one.
+    Second derivatives are taken of all at once.
 
     Args:
       z: (k, n, d) points, k >= 2, used as they are, or k arrays (n_l, d) of different sizes, or `TupleCosts`. Exactly
