@@ -20,6 +20,8 @@ class Status(enum.IntEnum):
     CONVERGED = 0
     ITERATION_LIMIT = 1
     NOT_FINITE = 2
+    # Weights that were not known when they were checked are negative, all 0 or of different sums: no plan has them.
+    INFEASIBLE = 3
 
 
 @jax.tree_util.register_dataclass
@@ -148,7 +150,8 @@ class SinkhornOutput:
 
         Args:
           truth: (t, k) whole numbers, the true tuples; None for the tuples (i, ..., i) of views of one size. Points
-            of weight 0 and points in no true tuple are not counted.
+            of weight 0 and points in no true tuple are not counted, nor does it count what a point is matched with in
+            a view where the true one has weight 0.
 
         Raises:
           ValueError: other shapes, None for views of different sizes or, unless they are traced, indices that no point
@@ -158,12 +161,12 @@ class SinkhornOutput:
         if truth is None and len(set(self.shape)) > 1:
             raise ValueError(f"truth must be given for views of different sizes, got sizes {self.shape}")
         true = self._tuples("truth", jnp.tile(jnp.arange(n)[:, None], (1, k)) if truth is None else truth)
+        there = jnp.stack([a[true[:, l]] > 0 for l, a in enumerate(self.a_s)], axis=1)
         right, counted = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
-        for l, a in enumerate(self.a_s):
+        for l in range(k):
             found = self.partners(l)[true[:, l]]
-            there = a[true[:, l]] > 0
-            right += jnp.sum(there & jnp.all(found == true, axis=1))
-            counted += jnp.sum(there)
+            right += jnp.sum(there[:, l] & jnp.all((found == true) | ~there, axis=1))
+            counted += jnp.sum(there[:, l])
         return right / jnp.maximum(counted, 1)
 
     @property

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
     from ott.geometry.epsilon_scheduler import Epsilon
 
+# Relative difference of the sums of weights that is taken for rounding.
+_SUMS = 1e-5
+
 
 def multimarginal_sinkhorn(
     z: ArrayLike | Sequence[ArrayLike] | TupleCosts | None = None,
@@ -65,8 +68,16 @@ def multimarginal_sinkhorn(
 
     The gradient of `dual` is Danskin's: `P` with respect to C, `<P, log P - 1>` with respect to ε, f_l with respect
     to a_l (0 where a_l is 0), taken at the potentials the iteration ended with; exact at the optimum. Its blocks are
-    streamed like those of the forward pass. Under `vmap` the problems are solved one after the other, so that each
-    stops by itself and memory is that of one.
+    streamed like those of the forward pass. A direction in the weights must leave the sums of all views equal.
+
+    Further derivatives, in forward and reverse mode, differentiate the potentials implicitly: a linear system of
+    n_1 + ... + n_k unknowns with the pair marginals of the plan, solved by conjugate gradients. Before convergence
+    they are those of the plan at hand, as if it were the optimum. A product with the Hessian by `jax.jvp` of
+    `jax.grad` holds what the gradient does, a few times, and k(k-1)/2 matrices (n_l, n_m); `jax.grad` of `jax.grad`
+    holds numbers of n_1 ... n_k / max n_l, `jax.hessian` those of all directions at once.
+
+    Under `vmap` the problems are solved one after the other, so that each stops by itself and memory is that of one.
+    Second derivatives are taken of all at once.
 
     Args:
       z: (k, n, d) points, k >= 2, used as they are, or k arrays (n_l, d) of different sizes, or `TupleCosts`. Exactly
@@ -76,7 +87,8 @@ def multimarginal_sinkhorn(
         the pairs of views, or k(k-1)/2 of them in the order (0,1), (0,2), ...; or any function of a (k, d) stack,
         which makes the tensor.
       a_s: weights of the points, k vectors (n_l,), all of one sum; None, for all or for one of them, is 1/n_l. A
-        point of weight 0 is not there, though its costs must be finite. Values are checked unless they are traced.
+        point of weight 0 is not there, though its costs must be finite. Values are checked; if
+        they are traced, bad ones have the status `INFEASIBLE`.
       pair_costs: (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), whose sum is the cost, in that order.
       cost_tensor: (n_1, ..., n_k).
       cost_scale: positive factor of the cost; 1 for `TupleCosts`, which have their own.
@@ -211,7 +223,7 @@ def _weights(a_s: Sequence[ArrayLike | None] | None, costs: TupleCosts) -> tuple
             sums[l] = float(exact.sum())
             if not sums[l] > 0:
                 raise ValueError(f"a_s[{l}] must have a positive weight, got {n} zeros")
-    if sums and max(sums.values()) - min(sums.values()) > 1e-5 * max(sums.values()):
+    if sums and max(sums.values()) - min(sums.values()) > _SUMS * max(sums.values()):
         found = ", ".join(f"{total:.6g} for view {l}" for l, total in sums.items())
         raise ValueError(f"a_s must have the same sum in every view, got {found}")
     return tuple(weights)
@@ -388,6 +400,7 @@ def _iterate(options: _Options, problem: _Problem) -> _End:
     status = jnp.where(
         failed, Status.NOT_FINITE, jnp.where(converged, Status.CONVERGED, Status.ITERATION_LIMIT)
     )
+    status = jnp.where(_feasible(problem.weights), status, Status.INFEASIBLE)
     terms = [jnp.sum(a * f) for a, f in zip(problem.weights, end.potentials)]
     return _End(
         potentials=end.potentials,
@@ -397,6 +410,15 @@ def _iterate(options: _Options, problem: _Problem) -> _End:
         mass=end.mass,
         passes=end.passes,
         status=status,
+    )
+
+
+def _feasible(weights: Vectors) -> jax.Array:
+    """What `_weights` checks, for weights that were traced then."""
+    sums = jnp.stack([jnp.sum(a) for a in weights])
+    least = jnp.stack([jnp.min(a) for a in weights])
+    return (
+        jnp.all(least >= 0) & (jnp.min(sums) > 0) & (jnp.max(sums) - jnp.min(sums) <= _SUMS * jnp.max(sums))
     )
 
 

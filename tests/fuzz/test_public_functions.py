@@ -53,6 +53,7 @@ LOSSES = {name: (of_array(objective), TAKES[name].mask) for name, objective in O
 LOSSES |= {"jsd_weights": (losses.jsd_weights, False), "mmd_weights": (losses.mmd_weights, False)}
 LOSSES |= {
     "m3g_with_status": (lambda z, **o: losses.m3g_with_status(z, **o)[0], False),
+    "m3g_pairwise_excess": (losses.m3g_pairwise_excess, False),
     "log_bessel_i": (lambda z: losses.log_bessel_i(1.5, jnp.abs(z)), False),
     "corrupted": (lambda z: losses.corrupted(jax.random.key(0), z, "noise"), False),
     "reconstruction_error": (lambda z: losses.reconstruction_error(z, 0 * z), False),

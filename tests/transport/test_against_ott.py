@@ -3,6 +3,7 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType
@@ -364,3 +365,18 @@ def test_bad_weights_and_starts_are_refused(options, message):
 def test_bad_costs_of_different_sizes_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         multimarginal_sinkhorn(**options)
+
+
+def test_traced_weights_without_a_plan_are_infeasible(rng):
+    z = jnp.asarray(rng.normal(size=(2, 3, 2)), jnp.float32)
+
+    @jax.jit
+    def status(a, b):
+        return multimarginal_sinkhorn(z, a_s=(a, b)).status
+
+    good = jnp.asarray([0.5, 0.5, 0.0])
+    assert status(good, good) == Status.CONVERGED
+    for bad in ([0.5, 0.6, 0.0], [1.0, 0.5, -0.5], [0.0, 0.0, 0.0], [0.5, 0.5, np.nan]):
+        assert status(good, jnp.asarray(bad)) == Status.INFEASIBLE
+    zeros = jnp.zeros(3)
+    assert status(zeros, zeros) == Status.INFEASIBLE

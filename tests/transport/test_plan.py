@@ -117,7 +117,7 @@ def accuracy(plan, a_s, truth):
     """Share of the points of the true tuples, those of weight 0 left out, whose most likely tuple is the true one."""
     return np.mean(
         [
-            most_likely(plan, l, row[l]) == list(row)
+            all(i == j for i, j, b in zip(most_likely(plan, l, row[l]), row, a_s) if b[j] > 0)
             for row in truth
             for l, a in enumerate(a_s)
             if a[row[l]] > 0
