@@ -96,7 +96,8 @@ def m3g(
 
     The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above
     it, so the loss is >= 0 up to rounding, converged or not. The gradient is Danskin's: C's vector-Jacobian
-    product with J - P.
+    product with J - P. Second derivatives, in both modes, differentiate the potentials implicitly, and are those of
+    the plan at hand as if it were the optimum; their memory is in `multimarginal_sinkhorn`.
 
     Cost: n^k for each sweep over the views, as matrix products; sums over pairs hold no tensor.
 

@@ -30,7 +30,7 @@ from mvcl.transport._joints import (
     spread_bounds,
 )
 from mvcl.transport._output import SinkhornOutput, Status
-from mvcl.transport._plan import any_way, default_work, scaled_potentials
+from mvcl.transport._plan import any_way, default_work, scaled_potentials, spread_of
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
@@ -68,8 +68,16 @@ def multimarginal_sinkhorn(
 
     The gradient of `dual` is Danskin's: `P` with respect to C, `<P, log P - 1>` with respect to ε, f_l with respect
     to a_l (0 where a_l is 0), taken at the potentials the iteration ended with; exact at the optimum. Its blocks are
-    streamed like those of the forward pass. Under `vmap` the problems are solved one after the other, so that each
-    stops by itself and memory is that of one.
+    streamed like those of the forward pass. A direction in the weights must leave the sums of all views equal.
+
+    Further derivatives, in forward and reverse mode, differentiate the potentials implicitly: a linear system of
+    n_1 + ... + n_k unknowns with the pair marginals of the plan, solved by conjugate gradients. Before convergence
+    they are those of the plan at hand, as if it were the optimum. A product with the Hessian by `jax.jvp` of
+    `jax.grad` holds what the gradient does, a few times, and k(k-1)/2 matrices (n_l, n_m); `jax.grad` of `jax.grad`
+    holds numbers of n_1 ... n_k / max n_l, `jax.hessian` those of all directions at once.
+
+    Under `vmap` the problems are solved one after the other, so that each stops by itself and memory is that of one.
+    Second derivatives are taken of all at once.
 
     Args:
       z: (k, n, d) points, k >= 2, used as they are, or k arrays (n_l, d) of different sizes, or `TupleCosts`. Exactly
@@ -95,7 +103,8 @@ def multimarginal_sinkhorn(
         the tensor.
       pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
         circular variance of unit vectors. With an epsilon that is a number, the way of the pairwise path is then
-        settled before compilation, which takes half as long; without, both are compiled and the costs decide.
+        settled before compilation, as it is for costs that are not traced; without, all are compiled, which takes
+        longer, and the costs decide.
       init: k potentials (n_l,) to start from, as those of a similar problem; 0 otherwise and where they are not
         finite. The result is the same up to the threshold.
       axis_name: inside `shard_map`, the mesh axis whose devices share the work. The arguments are whole on
@@ -237,9 +246,11 @@ def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Wa
     """The way of summing, where it is known before the costs are."""
     if not costs.bilinear:
         return Way.ELEMENTWISE
-    if pair_spread is None or isinstance(epsilon, jax.core.Tracer):
+    known = pair_spread is not None or not any(isinstance(x, jax.core.Tracer) for x in costs.arrays)
+    if not known or isinstance(epsilon, jax.core.Tracer):
         return None
-    spread = float(pair_spread) / float(epsilon)  # type: ignore[arg-type]
+    bound = pair_spread if pair_spread is not None else spread_of(costs, jnp.ones((), costs.dtype))
+    spread = float(bound) / float(epsilon)  # type: ignore[arg-type]
     of_rows, of_kernels = spread_bounds(len(costs.shape), costs.dtype)
     return Way.KERNELS if spread <= of_kernels else Way.ROWS if spread <= of_rows else Way.ELEMENTWISE
 

@@ -101,12 +101,32 @@ def test_second_derivatives_of_several_problems_at_once(x64, rng):
 SOLVER = {"tolerance": 1e-13, "max_iterations": 2000}
 
 
+def test_hessians_of_m3g_in_both_modes_are_those_of_the_gradient(x64, rng):
+    """One small problem; those below are slow to compile."""
+    z, direction = jnp.asarray(rng.normal(size=(2, 2, 3, 2)))
+
+    def loss(z):
+        return losses.m3g(z, 0.2, **SOLVER)
+
+    gradient = jax.jit(jax.grad(loss))
+
+    def difference(step):
+        return (gradient(z + step * direction) - gradient(z - step * direction)) / (2 * step)
+
+    expected = (4 * difference(1e-4) - difference(2e-4)) / 3  # to fourth order in the step
+    forward, reverse = jax.jit(lambda z: (jax.hessian(loss)(z), jax.jacrev(jax.grad(loss))(z)))(z)
+    np.testing.assert_allclose(jnp.tensordot(forward, direction, 3), expected, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(reverse, forward, atol=1e-11)
+    np.testing.assert_allclose(forward, forward.transpose(3, 4, 5, 0, 1, 2), atol=1e-11)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cost",
     [
-        pytest.param("circular_variance"),
-        pytest.param("circular_standard_deviation", marks=pytest.mark.slow),
-        pytest.param(lambda stack: jnp.sum(jnp.sin(stack[0] * stack[-1])), marks=pytest.mark.slow),
+        "circular_variance",
+        "circular_standard_deviation",
+        lambda stack: jnp.sum(jnp.sin(stack[0] * stack[-1])),
     ],
 )
 def test_m3g_by_embeddings_and_epsilon(x64, rng, cost):
@@ -117,9 +137,8 @@ def test_m3g_by_embeddings_and_epsilon(x64, rng, cost):
     chex.assert_numerical_grads(jax.jit(loss), (z, jnp.asarray(0.3)), order=2, atol=1e-5, rtol=1e-4, eps=1e-5)
 
 
-@pytest.mark.parametrize(
-    "cost", ["circular_variance", pytest.param("circular_standard_deviation", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("cost", ["circular_variance", "circular_standard_deviation"])
 def test_m3g_with_a_mask(x64, rng, cost):
     mask = np.array([[True, True, False], [True] * 3, [False, True, True]])
 
@@ -130,16 +149,16 @@ def test_m3g_with_a_mask(x64, rng, cost):
     check_grads(jax.jit(loss), (jnp.asarray(rng.normal(size=(3, 3, 2))),), 2, atol=1e-4, rtol=1e-4, eps=1e-5)
 
 
-@pytest.mark.parametrize("k", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [2, 3])
 def test_m3g_of_pairs(x64, rng, k):
     objective = losses.all_pairs(functools.partial(losses.m3g_pair, epsilon=0.2, cost_scale=2.0, **SOLVER))
     z = jnp.asarray(rng.normal(size=(k, 3, 2)))
     chex.assert_numerical_grads(jax.jit(objective), (z,), order=2, atol=1e-5, rtol=1e-4, eps=1e-5)
 
 
-@pytest.mark.parametrize(
-    "cost", ["circular_variance", pytest.param("circular_standard_deviation", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("cost", ["circular_variance", "circular_standard_deviation"])
 def test_second_order_of_m3g_over_devices(x64, rng, cost):
     """Forward over reverse and reverse over reverse of instances split over devices."""
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:4])
