@@ -3,6 +3,7 @@
     python -m benchmarks.epsilon                     # train what docs/epsilon.json lacks, then write the page
     python -m benchmarks.epsilon --minutes 7         # stop after that time; the next call goes on
     python -m benchmarks.epsilon --page              # figure and page only
+    python -m benchmarks.epsilon --sweeps            # what the search of m3g(mass_target=...) takes, no training
 
 Every cell of (n, k, epsilon) and seed is a run of `configs/digits.py:m3g` with batches of n examples, k views and
 STEPS steps, trained and evaluated by `mvcl.training.train`. The learning rate is the same for all. The mass is the
@@ -25,11 +26,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from mvcl import _files, losses, training
+from mvcl import _files, losses, training, transport
 from mvcl.evaluation import Classification
 
 ROOT = Path(__file__).parents[1]
@@ -205,6 +208,38 @@ def written(path: Path, rows: list[Row]) -> str:
     return page(rows) + FINDINGS + old.partition(FINDINGS)[2]
 
 
+def views(kind: str, n: int, k: int) -> jax.Array:
+    """(k, n, 64) unit vectors: n directions, to which each view adds noise of that size ("0.3" for instance)."""
+    rng = np.random.default_rng(0)
+    instances, noise = rng.normal(size=(1, n, 64)), rng.normal(size=(k, n, 64))
+    if kind == "independent":
+        z = noise
+    elif kind == "adversarial":  # the views of an instance are the views of others
+        z = np.stack([np.roll(instances[0], l, axis=0) for l in range(k)]) + 0.1 * noise
+    else:
+        z = instances + float(kind.removeprefix("noise ")) * noise
+    return jnp.asarray(z / np.linalg.norm(z, axis=-1, keepdims=True), jnp.float32)
+
+
+def sweeps() -> str:
+    """The table of docs/transport.md: sweeps with the search, and at the epsilon that it found."""
+    lines = [
+        "| n | k | views | target | epsilon | mass | sweeps | alone |",
+        "| ---: | ---: | --- |" + " ---: |" * 5,
+    ]
+    searched = jax.jit(lambda z, target: losses.m3g_with_status(z, mass_target=target)[1], static_argnums=1)
+    alone = jax.jit(lambda z, epsilon: losses.m3g_with_status(z, epsilon=epsilon)[1].n_iters)
+    kinds = [("noise 0.3", 0.5), ("noise 1", 0.5), ("noise 1", 0.9), ("noise 2", 0.5), ("independent", 0.5)]
+    for (n, k), (kind, target) in itertools.product(
+        [(64, 2), (64, 3), (32, 4)], [*kinds, ("adversarial", 0.5)]
+    ):
+        z = views(kind, n, k)
+        out = searched(z, target)
+        cells = (n, k, kind, target, f"{out.epsilon:.4f}", f"{transport.true_tuple_mass(out):.2g}")
+        lines.append(f"| {' | '.join(map(str, (*cells, out.n_iters, alone(z, out.epsilon))))} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     """Train the missing cells and write the page."""
     parser = argparse.ArgumentParser(
@@ -213,7 +248,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "epsilon", help="page, figure and rows")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no run that would end later")
     parser.add_argument("--page", action="store_true", help="train nothing")
+    parser.add_argument("--sweeps", action="store_true", help="print the sweeps of the search")
     options = parser.parse_args()
+    if options.sweeps:
+        print(sweeps())
+        return 0
     logging.getLogger("absl").setLevel("ERROR")
     training.compilation_cache()
     rows = train_missing(options.out.with_suffix(".json"), 0 if options.page else options.minutes)

@@ -1,16 +1,16 @@
 """What an objective adds to a whole training step: views, encoder, loss, gradient and update, as in Piran 2024, Fig. 4.
 
-    python -m benchmarks.overhead                                  # every size with the ConvNet
-    python -m benchmarks.overhead --only 64,4 16,5                 # some sizes, n,k
-    python -m benchmarks.overhead --encoder resnet18 --only 64,4   # another encoder
-    python -m benchmarks.overhead --passes                         # the solver's passes, from zeros and warm
+    python -m benchmarks.overhead                    # every size
+    python -m benchmarks.overhead --only 64,4 16,5   # some sizes, n,k
+    python -m benchmarks.overhead --passes           # the solver's passes, from zeros and warm
 
-The programs are the library's own training steps (`mvcl.training.prepare`) on digits enlarged to 32 x 32, in float32,
-with AdamW. For one size they take turns, a step each, in one run. "ratio" is the median over the turns of the ratio
-of a step's time to that of `all_pairs(info_nce)` in the same turn and with the same method; beside it the quartiles.
-Times are seconds of computation by the process on a CPU, those of a clock on other devices. "sweeps" and "saved" are
-from the log of the last step: the sweeps of the problem that took most, and those that the later problems of the step
-took less than the first, in all. "one by one" is M3G whose k problems of a step all start from zeros.
+The programs are the library's own training steps (`mvcl.training.prepare`) of a ConvNet on digits enlarged to 32 x
+32, in float32, with AdamW. For one size they take turns, a step each, in one run. "ratio" is the median over the
+turns of the ratio of a step's time to that of `all_pairs(info_nce)` in the same turn and with the same method; beside
+it the quartiles. Times are seconds of computation by the process on a CPU, those of a clock on other devices.
+"sweeps" and "saved" are from the log of the last step: the sweeps of the problem that took most, and those that the
+later problems of the step took less than the first, in all. "one by one" is M3G whose k problems of a step all start
+from zeros.
 
 `--passes` trains student and teacher with M3G on digits of 8 x 8 and counts, at some steps, the passes of the solver
 over half of the views for the k problems of a step: each started from zeros, and each from the potentials of the one
@@ -36,10 +36,6 @@ from mvcl.training import AdamW, Config, Mesh, Program, Train, Views, prepare
 
 SIZES = [(64, 2), (64, 3), (64, 4), (16, 5), (128, 4)]
 EPSILON, PASSES_EPSILON, PASSES_STEPS = 0.2, (0.2, 0.05), (0, 100, 1000)
-ENCODERS: dict[str, models.EncoderConfig] = {
-    "convnet": models.ConvNet(),
-    "resnet18": models.ResNet(depth=18),
-}
 WARM_UP, BATCHES = 2, 20
 
 m3g = partial(losses.m3g, epsilon=EPSILON)
@@ -73,7 +69,6 @@ METHODS: tuple[tuple[str, methods.Method, dict[str, losses.Loss]], ...] = (
 def config(
     n: int,
     k: int,
-    encoder: str,
     method: methods.Method,
     objective: losses.Loss,
     folder: str,
@@ -84,7 +79,7 @@ def config(
     return Config(
         data=data.Digits(directory=folder),
         views=Views(k=k, policy=augment.digits(image_size=image_size)),
-        encoder=ENCODERS[encoder],
+        encoder=models.ConvNet(),
         head=models.MLPHead(norm="batch"),
         objective=objective,
         method=method,
@@ -147,10 +142,10 @@ def turns(runs: dict[str, Running], budget: float) -> dict[str, list[float]]:
     return found
 
 
-def of_size(n: int, k: int, encoder: str, folder: str, budget: float) -> None:
+def of_size(n: int, k: int, folder: str, budget: float) -> None:
     """Print the ratios of one size."""
     runs = {
-        f"{title}: {name}": running(config(n, k, encoder, method, objective, folder))
+        f"{title}: {name}": running(config(n, k, method, objective, folder))
         for title, method, objectives in METHODS
         for name, objective in objectives.items()
     }
@@ -193,13 +188,13 @@ def problems_of(run: Running) -> jax.Array:
     return measures["problems"]
 
 
-def count_passes(sizes: list[tuple[int, int]], encoder: str, folder: str) -> None:
+def count_passes(sizes: list[tuple[int, int]], folder: str) -> None:
     """Print the solver's passes for the k problems of a step, cold and warm."""
     print("    n  k epsilon  step  from zeros           from the one before   saved")
     for n, k in sizes:
         for epsilon in PASSES_EPSILON:
             objective = partial(losses.m3g, epsilon=epsilon, max_iterations=1000)
-            run = running(config(n, k, encoder, TEACHER, objective, folder, image_size=8))
+            run = running(config(n, k, TEACHER, objective, folder, image_size=8))
             for step in PASSES_STEPS:
                 while run.steps < step:
                     run.step()
@@ -219,7 +214,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", metavar="n,k", help="sizes to run in place of all")
-    parser.add_argument("--encoder", choices=sorted(ENCODERS), default="convnet", help="the encoder")
     parser.add_argument("--seconds", type=float, default=30.0, help="time for the turns of one size")
     parser.add_argument("--passes", action="store_true", help="count the solver's passes instead")
     arguments = parser.parse_args()
@@ -229,16 +223,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data.prepare("digits", folder)
         if arguments.passes:
-            count_passes(sizes, arguments.encoder, folder)
+            count_passes(sizes, folder)
             return
-        print(
-            f"jax {jax.__version__} on {jax.devices()[0].device_kind}; a training step, {arguments.encoder}"
-        )
+        print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}; a training step with a ConvNet")
         print(
             "    n  k  method               objective              ratio  quartiles       step ms sweeps  saved"
         )
         for n, k in sizes:
-            of_size(n, k, arguments.encoder, folder, arguments.seconds)
+            of_size(n, k, folder, arguments.seconds)
 
 
 if __name__ == "__main__":

@@ -159,8 +159,9 @@ def epsilon_for_mass(
 ) -> Found:
     """Searches the epsilon for which the true tuples have `target` of the plan's mass.
 
-    Starts at `highest` and goes on with `next_epsilon`, each solve from the potentials of the one before, until the
-    target is reached (within 0.05 in log-odds), a bound is, or the mass falls. Of the epsilons that were tried the
+    Starts at `highest` and goes on with `next_epsilon`, each solve from the potentials of the one before, until that is
+    an epsilon that has been tried: the target is reached (within 0.05 in log-odds), a bound is, or the mass fell. Of
+    the epsilons that were tried the
     result is the one whose mass is nearest to the target. So it is `highest` where that is sharp enough, and where the
     true tuples cost more than others; and `lowest` where even that is not sharp enough.
 
@@ -212,6 +213,8 @@ def epsilon_for_mass(
             lambda new, old: jnp.where(nearer, new, old), chosen, (best.epsilon, best.mass, best.potentials)
         )
         n_solves = best.n_solves + 1
+        tried = jnp.stack([now.epsilon, search.before.epsilon])
+        is_new = jnp.all(jnp.abs(jnp.log(follows / tried)) > 1e-3)
         after = _Search(
             epsilon=follows,
             before=now,
@@ -219,8 +222,7 @@ def epsilon_for_mass(
             best=Found(
                 epsilon, mass, potentials, best.n_iters + out.n_iters, best.n_passes + out.n_passes, n_solves
             ),
-            # An epsilon that has been tried ends it.
-            going=(follows != now.epsilon) & (follows < search.before.epsilon) & (n_solves < max_solves),
+            going=is_new & (n_solves < max_solves),
         )
         return jax.tree.map(lambda x: _numerics.vary(x, axes), after)
 

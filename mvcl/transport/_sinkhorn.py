@@ -30,7 +30,7 @@ from mvcl.transport._joints import (
     spread_bounds,
 )
 from mvcl.transport._output import SinkhornOutput, Status
-from mvcl.transport._plan import any_way, default_work, scaled_potentials
+from mvcl.transport._plan import any_way, default_work, scaled_potentials, spread_of
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
@@ -103,7 +103,8 @@ def multimarginal_sinkhorn(
         the tensor.
       pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
         circular variance of unit vectors. With an epsilon that is a number, the way of the pairwise path is then
-        settled before compilation, which takes half as long; without, both are compiled and the costs decide.
+        settled before compilation, as it is for costs that are not traced; without, all are compiled, which takes
+        longer, and the costs decide.
       init: k potentials (n_l,) to start from, as those of a similar problem; 0 otherwise and where they are not
         finite. The result is the same up to the threshold.
       axis_name: inside `shard_map`, the mesh axis whose devices share the work. The arguments are whole on
@@ -245,9 +246,11 @@ def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Wa
     """The way of summing, where it is known before the costs are."""
     if not costs.bilinear:
         return Way.ELEMENTWISE
-    if pair_spread is None or isinstance(epsilon, jax.core.Tracer):
+    known = pair_spread is not None or not any(isinstance(x, jax.core.Tracer) for x in costs.arrays)
+    if not known or isinstance(epsilon, jax.core.Tracer):
         return None
-    spread = float(pair_spread) / float(epsilon)  # type: ignore[arg-type]
+    bound = pair_spread if pair_spread is not None else spread_of(costs, jnp.ones((), costs.dtype))
+    spread = float(bound) / float(epsilon)  # type: ignore[arg-type]
     of_rows, of_kernels = spread_bounds(len(costs.shape), costs.dtype)
     return Way.KERNELS if spread <= of_kernels else Way.ROWS if spread <= of_rows else Way.ELEMENTWISE
 

@@ -170,7 +170,7 @@ def test_m3g_in_groups_is_the_same_on_any_devices(tiny):
     assert abs(whole[0] - one[0]) > 1e-3
 
 
-@pytest.mark.parametrize("group", [None, 4])
+@pytest.mark.parametrize("group", [None, pytest.param(4, marks=pytest.mark.slow)])
 def test_problems_of_m3g_solved_from_one_another_are_the_same_on_any_devices(rng, group):
     student = rng.normal(size=(1, 16, 5)) + rng.normal(size=(3, 16, 5))
     teacher = student + 0.1 * rng.normal(size=(3, 16, 5))

@@ -1,5 +1,6 @@
 """The controller of epsilon: the mass that it holds, its bounds, and m3g with it."""
 
+import types
 from functools import partial
 
 import jax
@@ -13,6 +14,7 @@ from mvcl.losses import m3g, m3g_with_status
 from mvcl.transport import (
     Measured,
     chance_mass,
+    epsilon_for_mass,
     multimarginal_sinkhorn,
     next_epsilon,
     true_tuple_mass,
@@ -175,6 +177,32 @@ def test_next_epsilon_by_hand():
     # less mass at the smaller epsilon: back
     falls = next_epsilon(Measured(0.1, 0.02), Measured(0.3, 0.04), 0.5, **options)
     np.testing.assert_allclose(falls, 0.3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+def test_search_reaches_the_target_whatever_the_curve(x64, power):
+    """Log-odds above chance that grow as a power of 1 / epsilon: for 2 the line through two points goes too far."""
+    n, k, target = 10, 3, 0.5
+
+    def solve(epsilon, init):
+        odds = jnp.exp((0.25 / epsilon) ** power) * 0.01 / 0.99
+        uniform = jnp.ones(n) / n
+        return types.SimpleNamespace(
+            entries=lambda indices: jnp.ones(len(indices)) * odds / (1 + odds) / n,
+            a_s=(uniform,) * k,
+            transport_mass=jnp.ones(()),
+            potentials=init,
+            n_iters=jnp.int32(2),
+            n_passes=jnp.int32(4),
+        )
+
+    zeros = (jnp.zeros(n),) * k
+    found = epsilon_for_mass(solve, target, init=zeros, chance=0.01, lowest=1e-3, highest=0.2)
+    exact = 0.25 / float(log_odds(0.5, 0.01)) ** (1 / power)
+    assert abs(log_odds(found.mass, 0.01) - log_odds(target, 0.01)) < 0.05
+    np.testing.assert_allclose(found.epsilon, exact, rtol=0.03)
+    assert found.n_iters == 2 * found.n_solves
+    assert found.n_passes == 4 * found.n_solves
 
 
 @pytest.mark.parametrize("target", [0.0, 1.0, -1, float("nan"), "half", True])
