@@ -101,7 +101,7 @@ def test_second_derivatives_of_several_problems_at_once(x64, rng):
 SOLVER = {"tolerance": 1e-13, "max_iterations": 2000}
 
 
-def test_hessians_of_m3g_in_both_modes_are_those_of_the_gradient(x64, rng):
+def test_hessian_of_m3g_is_that_of_the_gradient(x64, rng):
     """One small problem; those below are slow to compile."""
     z, direction = jnp.asarray(rng.normal(size=(2, 2, 3, 2)))
 
@@ -114,10 +114,9 @@ def test_hessians_of_m3g_in_both_modes_are_those_of_the_gradient(x64, rng):
         return (gradient(z + step * direction) - gradient(z - step * direction)) / (2 * step)
 
     expected = (4 * difference(1e-4) - difference(2e-4)) / 3  # to fourth order in the step
-    forward, reverse = jax.jit(lambda z: (jax.hessian(loss)(z), jax.jacrev(jax.grad(loss))(z)))(z)
-    np.testing.assert_allclose(jnp.tensordot(forward, direction, 3), expected, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(reverse, forward, atol=1e-11)
-    np.testing.assert_allclose(forward, forward.transpose(3, 4, 5, 0, 1, 2), atol=1e-11)
+    hessian = jax.jit(jax.hessian(loss))(z)
+    np.testing.assert_allclose(jnp.tensordot(hessian, direction, 3), expected, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(hessian, hessian.transpose(3, 4, 5, 0, 1, 2), atol=1e-11)
 
 
 @pytest.mark.slow
