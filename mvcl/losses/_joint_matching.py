@@ -39,8 +39,9 @@ def m3g_pairwise_excess(
     ε, because a matching gap grows with its ε by H(P) - log n >= 0. It does not for a smaller one: coinciding vectors
     have `(k-1) (k ε'/2 - ε) log n`.
 
-    Both terms are computed from the dual, which is concave and whose gradient is 0 at its maximum: a solver that has
-    not converged leaves it too low to second order in its error. The sign holds up to that of the joint term.
+    Both terms are computed from the dual, which is concave with a gradient of 0 at its maximum: a solver that has not
+    converged leaves it too low by at most its error times the largest error of a potential, so to second order. The
+    sign holds up to that of the joint term.
 
     Cost: n^k for each sweep of the joint problem, k(k-1)/2 n² for each of the pairs.
 
