@@ -203,6 +203,14 @@ def test_help_of_a_config_describes_its_fields(capsys):
     assert "positive" in help_of_temperature
 
 
+M3G_OF_PAIRS = ("objective:all_pairs", "objective.pair:m3g_pair")
+
+
+def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
+    assert run("train", "configs/digits.py", *M3G_OF_PAIRS, "objective.pair.cost:barycenter", "--help") == 0
+    assert "--objective.pair.cost.weights" in capsys.readouterr().out
+
+
 def test_help_of_m3g_has_the_target_of_its_mass(capsys):
     assert run("train", "configs/digits.py:m3g", "--help") == 0
     out = capsys.readouterr().out
@@ -222,6 +230,10 @@ def test_help_of_m3g_has_the_target_of_its_mass(capsys):
         (["train", "configs/digits.py", "--views.k", "1"], "at least 2"),
         (["train", "configs/digits.py", "--train.batch-size", "33", "--mesh.data", "8"], "32 or 40"),
         (["train", "configs/digits.py", "objective:nt_xent"], "exactly 2 views"),
+        (
+            ["train", "configs/digits.py", *M3G_OF_PAIRS, "objective.pair.cost:baricenter"],
+            "did you mean objective.pair.cost:barycenter?",
+        ),
         (["train", "configs/digits.py", "data:tfds", "--data.name", "cifra10"], "did you mean cifar10"),
         (
             ["train", "configs/digits.py", "data:folder", "--data.path", "nowhere"],

@@ -22,11 +22,13 @@ def m3g_pairwise_excess(
 
         Σ_{l<m} M3G_2(z_l, z_m; 2ε/k) - M3G_k(z; ε)  >= 0
 
-    with the circular variance, of which a pair has `C_lm = ||z_l - z_m||² / k²` in both terms (`cost_scale = 4/k²` of
-    `m3g_pair`). It is 0 for k = 2 and for coinciding vectors, and tends to 0 for a large ε. As ε goes to 0 it is what
-    the best joint matching costs more than the best matchings of the pairs: 0 exactly if some best matchings of the
-    pairs agree, that is if following them from view to view and back returns to the same point. No source; Piran 2024
-    (ICML), Eqs. 3 and 14 are the two losses.
+    with the circular variance, of which a pair of unit vectors has `C_lm = ||z_l - z_m||² / k²` in both terms
+    (`cost_scale = 4/k²` of `m3g_pair`); for vectors of other lengths the cost differs from that by functions of single
+    points, which cancel in both gaps. It is 0 for k = 2 and for coinciding vectors, and tends to 0 for a large ε. As ε
+    goes to 0 it is what the best joint plan, for k >= 3 not always a matching, costs more than the best matchings of
+    the pairs: 0 if some best matchings of the pairs agree, that is if following them from view to view and back returns
+    to the same point, and only then if each pair has one best matching. No source; Piran 2024 (ICML), Eqs. 3 and 14 are
+    the two losses.
 
     The sign. With H the entropy, `M3G_k(z; ε) = max_P Σ_{l<m} <J_lm - P_lm, C_lm> + ε (H(P) - log n)`, and likewise
     for a pair. The pair marginals P_lm of the best joint P are plans of the pairs, maybe not their best, so the
@@ -37,8 +39,9 @@ def m3g_pairwise_excess(
     ε, because a matching gap grows with its ε by H(P) - log n >= 0. It does not for a smaller one: coinciding vectors
     have `(k-1) (k ε'/2 - ε) log n`.
 
-    Both terms are computed from the dual, which a solver that has not converged leaves too low by about its error
-    times the potentials; the sign holds up to that of the joint term.
+    Both terms are computed from the dual, which is concave with a gradient of 0 at its maximum: a solver that has not
+    converged leaves it too low by at most its error times the largest error of a potential, so to second order. The
+    sign holds up to that of the joint term.
 
     Cost: n^k for each sweep of the joint problem, k(k-1)/2 n² for each of the pairs.
 

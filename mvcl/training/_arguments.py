@@ -18,6 +18,11 @@ def _chosen(named: Callable[..., Any]) -> Any:
 
 
 _OBJECTIVES = losses.objectives()
+_COSTS: dict[str, Callable[[], Any]] = {
+    **{name: partial(str, name) for name in get_args(transport.CostName)},
+    "barycenter": transport.Barycenter,
+    "spherical_barycenter": transport.SphericalBarycenter,
+}
 # Fields whose value is chosen by name: dotted path -> {name: function that makes the choice}.
 CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "data": data.SOURCES,
@@ -30,11 +35,8 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
         for name, named in _OBJECTIVES.items()
         if not losses.is_higher_order(named) and losses.takes(named).operands is losses.Operands.PAIR
     },
-    "objective.cost": {
-        **{name: partial(str, name) for name in get_args(transport.CostName)},
-        "barycenter": transport.Barycenter,
-        "spherical_barycenter": transport.SphericalBarycenter,
-    },
+    "objective.cost": _COSTS,
+    "objective.pair.cost": _COSTS,
     "method": methods.METHODS,
     "method.predictor": models.HEADS,
     "evaluation": evaluation.EVALUATIONS,

@@ -17,6 +17,9 @@ def test_every_choice_round_trips_through_json(table):
         base = training.choose(base, "objective", "all_pairs")
     if table == "objective.cost":
         base = training.choose(base, "objective", "m3g")
+    if table == "objective.pair.cost":
+        base = training.choose(base, "objective", "all_pairs")
+        base = training.choose(base, "objective.pair", "m3g_pair")
     for name in training.CHOICES[table]:
         config = training.choose(base, table, name)
         text = training.to_json(config)

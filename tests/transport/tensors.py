@@ -24,12 +24,15 @@ def unit(rng, sizes, d=3):
     return [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in points]
 
 
-def weights(rng, sizes, zeros=True, mass=1.0):
-    """Random weights of the same total mass in each view; with `zeros`, one point in five is not there."""
+def weights(rng, sizes, present=None, mass=1.0):
+    """Random weights of the same total mass in each view.
+
+    `present` has the number of points that are there in each view, any of them; None: all but one in five.
+    """
     out = [rng.uniform(0.2, 1, size=n) for n in sizes]
-    for a in out:
-        if zeros:
-            a[rng.permutation(len(a))[: max(1, len(a) // 5)]] = 0
+    for view, a in enumerate(out):
+        missing = max(1, len(a) // 5) if present is None else len(a) - present[view]
+        a[rng.permutation(len(a))[:missing]] = 0
     return [mass * a / a.sum() for a in out]
 
 

@@ -17,6 +17,8 @@ TIGHT = {"threshold": 1e-10, "max_iterations": 5000}
 # A bound for all costs here, from which the way of summing is known and only that is compiled.
 TIGHT_PAIRS = {**TIGHT, "pair_spread": 4.0}
 SIZES = {2: (40, 33), 3: (11, 40, 9), 4: (3, 12, 25, 5), 5: (3, 13, 4, 5, 6)}
+SHAPES = [*SIZES.values(), (3, 24), (17, 3, 6)]
+SLOW_SHAPES = [(28, 40), (13, 3), (31, 7, 12), (16, 22, 14), (8, 10, 6, 7), (40, 3, 4, 9), (7, 3, 5, 3, 9)]
 OTT = mmsinkhorn.MMSinkhorn(threshold=1e-9, max_iterations=20000)
 
 
@@ -47,9 +49,11 @@ def assert_same_potentials(got, expected, a_s, atol=1e-5):
 
 
 @pytest.mark.parametrize("kind", ["circular_variance", "circular_standard_deviation"])
-@pytest.mark.parametrize("k", [2, 3, 4, 5])
-def test_40_random_problems(x64, k, kind):
-    _compare_with_ott(k, kind)
+@pytest.mark.parametrize(
+    "sizes", SHAPES + [pytest.param(sizes, marks=pytest.mark.slow) for sizes in SLOW_SHAPES], ids=str
+)
+def test_random_problems(x64, sizes, kind):
+    _compare_with_ott(sizes, kind)
 
 
 @pytest.mark.parametrize(
@@ -57,21 +61,23 @@ def test_40_random_problems(x64, k, kind):
     [pytest.param(2, marks=pytest.mark.slow), 3, *(pytest.param(k, marks=pytest.mark.slow) for k in (4, 5))],
 )
 def test_20_random_problems_with_cost_functions(x64, k):
-    _compare_with_ott(k, "a CostFn for each pair")
+    _compare_with_ott(SIZES[k], "a CostFn for each pair")
 
 
-def _compare_with_ott(k, kind):
-    """Five problems; other points have weight 0 in each, and none in the last two."""
-    _, cost, _ = tensors.points_and_tensor(np.random.default_rng(0), SIZES[k], kind)
+def _compare_with_ott(sizes, kind):
+    """Five problems of one shape, compiled once; the first three have 3 to n_l points of positive weight in a view."""
+    k = len(sizes)
+    _, cost, _ = tensors.points_and_tensor(np.random.default_rng(0), sizes, kind)
     for draw, epsilon in enumerate([0.05, 0.1, 0.3, 0.2, 1.0]):
-        rng = np.random.default_rng([k, draw])
-        z, _, tensor = tensors.points_and_tensor(rng, SIZES[k], kind)
-        a_s = tensors.weights(rng, SIZES[k], zeros=draw < 3)
+        rng = np.random.default_rng([*sizes, draw])
+        z, _, tensor = tensors.points_and_tensor(rng, sizes, kind)
+        present = [rng.integers(3, n, endpoint=True) for n in sizes] if draw < 3 else sizes
+        a_s = tensors.weights(rng, sizes, present=present)
         out = solve(z, cost, a_s=a_s, epsilon=epsilon, **TIGHT_PAIRS)
         with jax.numpy_rank_promotion("allow"):
             potentials, value, marginals = ott_solution(tensor, tuple(a_s), epsilon)
         assert out.converged
-        assert out.shape == SIZES[k]
+        assert out.shape == sizes
         assert out.n_marginals == k
         assert_same_potentials(out.potentials, potentials, a_s, atol=1e-7)
         np.testing.assert_allclose(out.ent_reg_cost, value, rtol=1e-7, atol=1e-7)

@@ -75,7 +75,7 @@ def test_bounds_hold_where_the_target_is_not_reached(rng, n, k, name):
         assert mass > 0.9 * best
 
 
-def test_plan_is_sharp_enough_at_the_largest_epsilon(rng):
+def test_plan_is_sharp_enough_at_the_largest_epsilon():
     z = unit(np.eye(8)[None] + np.zeros((2, 8, 8)))
     loss, out = m3g_with_status(z, epsilon=0.05, mass_target=0.5)
     np.testing.assert_allclose(out.epsilon, 0.05, rtol=1e-6)

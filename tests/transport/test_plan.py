@@ -30,10 +30,10 @@ SLOW = [
 PATHS = FAST + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]
 
 
-def problem(rng, kind, path, sizes, threshold=10.0, zeros=True):
+def problem(rng, kind, path, sizes, threshold=10.0, present=None):
     """A solution, by default after the first sweep, its weights, the tensor of costs and its plan."""
     z, cost, tensor = tensors.points_and_tensor(rng, sizes, kind)
-    a_s = tensors.weights(rng, sizes, zeros)
+    a_s = tensors.weights(rng, sizes, present)
     out = multimarginal_sinkhorn(
         tensors.costs_of(z, cost=cost, path=path),
         a_s=a_s,
@@ -69,7 +69,7 @@ def test_marginals_entries_and_plan(x64, rng, kind, path, sizes):
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [SIZES, (3, 5, 2, 4), (3, 2, 4, 2, 3)])
 def test_all_marginals(x64, rng, sizes):
-    out, _, _, plan = problem(rng, "circular_variance", "auto", sizes, zeros=False)
+    out, _, _, plan = problem(rng, "circular_variance", "auto", sizes, present=sizes)
     for l in range(len(sizes)):
         np.testing.assert_allclose(out.marginal(l), tensors.marginal(plan, l), atol=1e-13)
     for l, m in itertools.permutations(range(len(sizes)), 2):
