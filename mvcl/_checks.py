@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+
+T = TypeVar("T")
 
 
 def array(name: str, value: ArrayLike, axes: str, minimum: Sequence[int] | None = None) -> jax.Array:
@@ -106,6 +109,14 @@ def real(name: str, value: float, *, positive: bool = False) -> float:
     if positive and not value > 0:
         raise ValueError(f"{name} must be positive, got {value!r}")
     return float(value)
+
+
+def several(name: str, value: Iterable[T]) -> list[T]:
+    """The items of a sequence or of an array's first axis."""
+    try:
+        return list(value)
+    except TypeError:
+        raise ValueError(f"{name} must hold an array for each view, got {type(value).__name__}") from None
 
 
 def floating(name: str, value: ArrayLike) -> jax.Array:

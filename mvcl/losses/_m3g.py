@@ -37,7 +37,7 @@ def _measures(out: SinkhornOutput, mass: jax.Array) -> dict[str, jax.Array]:
 def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(p, k, n, d) problems, each solved from the potentials of the one before: the sum of their losses, and measures.
 
-    The measures are the worst of the p, and `solver_sweeps_saved`: the sweeps that the later problems took less than
+    The measures are the largest of the p, and `solver_sweeps_saved`: the sweeps that the later problems took less than
     the first, in all; half a sweep is one pass. It is negative where the first took the fewest.
     """
     values, found, passes, start = [], [], [], None
@@ -47,9 +47,9 @@ def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.
         values.append(value)
         found.append(_measures(out, mass))
         passes.append(out.n_passes)
-    worst = jax.tree.map(lambda *of: jnp.max(jnp.stack(of)), *found)
+    largest = jax.tree.map(lambda *of: jnp.max(jnp.stack(of)), *found)
     saved = jnp.sum(passes[0] - jnp.stack(passes)) / 2
-    return sum(values[1:], values[0]), worst | {"solver_sweeps_saved": saved}
+    return sum(values[1:], values[0]), largest | {"solver_sweeps_saved": saved}
 
 
 @declare(
@@ -80,13 +80,13 @@ def m3g(
     `mean_i c(z_1i..z_ki) - ε log n - mean_i Σ_l f_li`. Piran 2024 (ICML), Eqs. 8 to 14. Eq. 14 as printed is
     2 ε log n + ε larger for the h of Eq. 8; this is the h of Eq. 8, which is >= 0 and 0 when J is the plan.
 
-    With a mask, the loss of an instance's tuple is over the views that it has. A missing view of an instance is a
-    point of weight 0, and each view has one further point "missing", whose weight is the share of the instances that
-    lack the view: P's marginals are 1/N on the N instances that have a view and that share on "missing", J is 1/N on
-    the tuples of the instances, with "missing" where they lack a view, and the cost of a tuple is over the points
-    that it has: a sum over pairs is over the pairs of these (with the factor of k views), the circular standard
-    deviation that of their mean. So the loss is >= 0, 0 when J is the plan, and instances without any view do not
-    count.
+    With a mask, the loss of an instance's tuple is over the views that it has. Let N instances have at least one
+    view; others do not count. P's marginal of view l is 1/N on each instance that has view l, 0 on those that lack it,
+    and (number of the N that lack it) / N on one more point, "missing". J is 1/N on the N tuples of the instances, with
+    "missing" where they lack a view. The cost of a tuple is over the points that it has: a sum over pairs is over the
+    pairs of these, with the factor of k views; the circular standard deviation is that of their mean. So the loss is
+    >= 0, and 0 when J is the plan or N = 0. In `out` of `m3g_with_status` "missing" is in the place of the first
+    instance that lacks the view.
 
     c is `cost_scale` times the cost by its name. The circular variance of Eq. 12 is
     `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`, `cost_scale = 1`. Algorithm 2 prints the factor `(2/(k-1))²` in
@@ -107,7 +107,7 @@ def m3g(
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
         one that `mvcl.transport` declares, as `SumOverPairs` of a function of two points; an ott `CostFn`, summed over
         the pairs of views; or a function of a (k, d) stack.
-      tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
+      tolerance: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
       mass_target: wanted share, in (0, 1), of the plan's mass on the true tuples: each call searches the epsilon
@@ -117,7 +117,7 @@ def m3g(
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
       mask: boolean (k, n), False where an instance lacks a view; with all True the loss is that without a mask to the
-        last bit. Not for a cost that is a function of a (k, d) stack.
+        last bit, its gradient up to rounding. Not for a cost that is a function of a (k, d) stack.
       axis_name: mesh axis over which the instances are split, inside `shard_map`; the tuples are split over
         it too.
       block_size: rows of n numbers that Sinkhorn holds at once; None decides.
@@ -203,7 +203,7 @@ def m3g_pair(
       y: (n, d), of the same dtype.
       epsilon: positive weight of the entropy, in the unit of the cost.
       cost: as in `m3g`, of a stack of two vectors.
-      tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
+      tolerance: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, 16 for Algorithm 2.
       normalize: project vectors onto the unit sphere first; zero stays zero.
@@ -274,7 +274,7 @@ def _gap(
     costs, (weights, of_tuples, log_count) = jax.lax.optimization_barrier(
         (costs, _marginals(there, z.shape[:2], costs.dtype))
     )
-    weights = jax.lax.stop_gradient(weights)  # behind the barrier, numbers have derivatives of 0
+    weights = jax.lax.stop_gradient(weights)  # a barrier's results count as differentiable, constants too
 
     def solve(
         costs: transport.TupleCosts, epsilon: ArrayLike, start: Sequence[ArrayLike] | None = init
@@ -293,16 +293,21 @@ def _gap(
             max_operations=max_operations,
         )
 
-    true_tuples = _true_tuples(there, (z.shape[0], z.shape[1]))
+    true_tuples, counted = _true_tuples(there, (z.shape[0], z.shape[1])), of_tuples > 0
     if mass_target is None:
         out = solve(costs, epsilon)
     else:
         start = tuple(map(jnp.zeros_like, weights)) if init is None else tuple(map(jnp.asarray, init))
-        chance = transport.chance_mass(weights, true_tuples)
-        out = _at_mass(solve, mass_target, strength, costs, start, true_tuples, chance, axis_name)
+        search = partial(
+            transport.epsilon_for_mass,
+            chance=transport.chance_mass(weights, true_tuples, counted),
+            truth=true_tuples,
+            counted=counted,
+        )
+        out = _at_mass(solve, search, mass_target, strength, costs, start, axis_name)
         strength = out.epsilon
     truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
-    mass = jax.lax.stop_gradient(jnp.sum(out.entries(true_tuples) * (of_tuples > 0)) / out.transport_mass)
+    mass = jax.lax.stop_gradient(transport.true_tuple_mass(out, true_tuples, counted))
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
         truth, mass = jax.lax.pmean(truth, axis_name), jax.lax.pmean(mass, axis_name)
     return truth - out.dual, out, mass
@@ -310,28 +315,25 @@ def _gap(
 
 def _at_mass(
     solve: Callable[..., SinkhornOutput],
+    search: Callable[..., transport.Found],
     target: float,
     highest: jax.Array,
     costs: transport.TupleCosts,
     start: tuple[jax.Array, ...],
-    true_tuples: jax.Array,
-    chance: jax.Array,
     axis_name: str | None,
 ) -> SinkhornOutput:
     """`solve` at the epsilon of that mass, with the sweeps and passes of the search."""
     if not 0 < _checks.real("mass_target", target) < 1:
         raise ValueError(f"mass_target must be in (0, 1) or None, got {target}")
     constant, start, highest = jax.tree.map(jax.lax.stop_gradient, (costs, start, highest))
-    given = jax.tree.leaves((constant, start, highest, chance))
+    given = jax.tree.leaves((constant, start, highest))
     axes = _numerics.axis_names(axis_name).union(*map(_numerics.varying, given))
-    found = transport.epsilon_for_mass(
+    found = search(
         partial(solve, constant),
         target,
         init=tuple(_numerics.vary(f, axes) for f in start),
-        chance=chance,
         lowest=highest / _EPSILON_RANGE,
         highest=highest,
-        truth=true_tuples,
     )
     if axis_name is not None:  # the same on every device, which this says
         found = jax.tree.map(lambda x: jax.lax.pmax(x, axis_name), found)
@@ -364,7 +366,8 @@ def _marginals(
     # The first missing point of a view stands for all of its missing points.
     stands = ~there & (jnp.cumsum(~there, axis=1) == 1)
     missing = jnp.sum(counted[None] & ~there, axis=1, dtype=dtype)
-    weights = jnp.where(there, share, jnp.where(stands, (missing * share)[:, None], 0))
+    of_missing = jnp.where(count > 0, missing * share, 1)  # without any instance, one tuple of missing points
+    weights = jnp.where(there, share, jnp.where(stands, of_missing[:, None], 0))
     # With all points there it is the very number of the loss without a mask.
     log_count = jnp.where(count == n, math.log(n), jnp.log(jnp.maximum(count, 1))).astype(dtype)
     return tuple(weights), jnp.where(counted, share, 0), log_count

@@ -89,7 +89,7 @@ class StudentTeacher:
 def _one_by_one(
     objective: OfViews, problems: list[jax.Array], **extra: jax.Array
 ) -> tuple[jax.Array, Measures]:
-    """The sum of the losses, and the worst of the measures, so that any unconverged solver is logged."""
+    """The sum of the losses, and the largest of the measures, so that any unconverged solver is logged."""
     total, found = jnp.zeros((), jnp.float32), []
     for z in problems:
         value, measures = objective(z, **extra)

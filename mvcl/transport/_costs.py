@@ -162,7 +162,8 @@ def tuple_costs(
         )
     if there is not None:
         raise ValueError(
-            "present must be None for a cost that is a function of a (k, d) stack, which has no value for fewer views; "
+            "present, the mask of m3g, must be None for a cost that is a function of a (k, d) stack, which has no "
+            "value for fewer views; "
             "a sum over pairs has one"
         )
     chosen = choose_path(path, ("dense",), "a function of a (k, d) stack")

@@ -27,12 +27,16 @@ from mvcl.transport._output import SinkhornOutput
 _TOLERANCE = 0.05
 
 
-def true_tuple_mass(out: SinkhornOutput, truth: ArrayLike | None = None) -> jax.Array:
+def true_tuple_mass(
+    out: SinkhornOutput, truth: ArrayLike | None = None, counted: ArrayLike | None = None
+) -> jax.Array:
     """Share of the plan's mass on the true tuples, `sum_t P[t] / sum P`.
 
     Args:
       out: of `multimarginal_sinkhorn`.
-      truth: (t, k) whole numbers, the true tuples, all different; None for the tuples (i, ..., i).
+      truth: (t, k) whole numbers, the true tuples, all different; None for the tuples (i, ..., i), which those of
+        `m3g` with a mask are not: it logs their mass.
+      counted: boolean (t,), False for tuples to leave out; None for none.
 
     Returns:
       Scalar in [0, 1]: n^(1-k) for n uniform points and a large epsilon, 1 for a plan of the true tuples only. No
@@ -41,15 +45,18 @@ def true_tuple_mass(out: SinkhornOutput, truth: ArrayLike | None = None) -> jax.
     Raises:
       ValueError: truth of another shape.
     """
-    return jnp.sum(out.entries(_tuples(truth, out.a_s))) / out.transport_mass
+    return jnp.sum(_only(counted, out.entries(_tuples(truth, out.a_s)))) / out.transport_mass
 
 
-def chance_mass(a_s: Sequence[jax.Array], truth: ArrayLike | None = None) -> jax.Array:
+def chance_mass(
+    a_s: Sequence[jax.Array], truth: ArrayLike | None = None, counted: ArrayLike | None = None
+) -> jax.Array:
     """`true_tuple_mass` of the plan for an epsilon that goes to infinity, in which the views are independent.
 
     Args:
       a_s: k weight vectors (n_l,), as `out.a_s`.
       truth: as in `true_tuple_mass`.
+      counted: as in `true_tuple_mass`.
 
     Returns:
       Scalar, `sum_t prod_l a_l[t_l]` of weights of sum 1; n^(1-k) for uniform ones.
@@ -58,7 +65,11 @@ def chance_mass(a_s: Sequence[jax.Array], truth: ArrayLike | None = None) -> jax
     share = jnp.ones(at.shape[0], a_s[0].dtype)
     for l, a in enumerate(a_s):
         share = share * a[at[:, l]] / jnp.sum(a)
-    return jnp.sum(share)
+    return jnp.sum(_only(counted, share))
+
+
+def _only(counted: ArrayLike | None, shares: jax.Array) -> jax.Array:
+    return shares if counted is None else jnp.where(jnp.asarray(counted), shares, 0)
 
 
 def _tuples(truth: ArrayLike | None, a_s: Sequence[jax.Array]) -> jax.Array:
@@ -155,6 +166,7 @@ def epsilon_for_mass(
     lowest: ArrayLike,
     highest: ArrayLike,
     truth: ArrayLike | None = None,
+    counted: ArrayLike | None = None,
     max_solves: int = 6,
 ) -> Found:
     """Searches the epsilon for which the true tuples have `target` of the plan's mass.
@@ -174,6 +186,7 @@ def epsilon_for_mass(
       lowest: the smallest epsilon to try.
       highest: the largest.
       truth: as in `true_tuple_mass`.
+      counted: as in `true_tuple_mass`.
       max_solves: solves at most.
 
     Returns:
@@ -203,7 +216,7 @@ def epsilon_for_mass(
 
     def body(search: _Search) -> _Search:
         out = solve(search.epsilon, search.potentials)
-        now = Measured(search.epsilon, true_tuple_mass(out, truth).astype(dtype))
+        now = Measured(search.epsilon, true_tuple_mass(out, truth, counted).astype(dtype))
         follows = next_epsilon(now, search.before, target, chance=chance, lowest=lowest, highest=highest)
         best, wanted = search.best, log_odds(target, chance)
         nearer = jnp.abs(log_odds(now.mass, chance) - wanted) < jnp.abs(log_odds(best.mass, chance) - wanted)

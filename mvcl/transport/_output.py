@@ -3,10 +3,12 @@
 import dataclasses
 import enum
 import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks
@@ -27,7 +29,7 @@ class Status(enum.IntEnum):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SinkhornOutput:
-    """What the iteration ended with; of all of it only `dual` carries gradients.
+    """What the iteration ended with; of all of it only `dual` carries gradients, and epsilon its own.
 
     The plan is `P[i_1..i_k] = exp((sum_l f_l[i_l] - C[i_1..i_k]) / epsilon)`. It is never held: what the methods
     return is summed over its entries, a block at a time. A method costs about one pass of the solver unless it says
@@ -88,7 +90,7 @@ class SinkhornOutput:
         That plan is the solver's, scaled down where it is too large and filled up where it lacks mass. Where the
         solver's fits, the bound is its value.
         """
-        return _plan.primal(self.costs, self._finite, self.a_s, self.epsilon)
+        return _plan.primal(self.costs, self._finite, self.a_s, self._constant_epsilon)
 
     @property
     def gap(self) -> jax.Array:
@@ -98,12 +100,12 @@ class SinkhornOutput:
     @property
     def marginals(self) -> tuple[jax.Array, ...]:
         """The k marginals (n_l,) of the plan."""
-        return _plan.marginals(self.costs, self._scaled, self.epsilon)
+        return _plan.marginals(self.costs, self._scaled, self._constant_epsilon)
 
     def marginal(self, l: int) -> jax.Array:
         """Marginal (n_l,) of the plan on view l."""
         view = self._view("l", l)
-        return _plan.joint_marginal(self.costs, self._scaled, self.epsilon, (view,))
+        return _plan.joint_marginal(self.costs, self._scaled, self._constant_epsilon, (view,))
 
     def pair_marginal(self, l: int, m: int) -> jax.Array:
         """Marginal (n_l, n_m) of the plan on views l and m: what of each point is matched with each of the other.
@@ -114,7 +116,7 @@ class SinkhornOutput:
         pair = (self._view("l", l), self._view("m", m))
         if pair[0] == pair[1]:
             raise ValueError(f"l and m must be two views, got {l} and {m}")
-        return _plan.joint_marginal(self.costs, self._scaled, self.epsilon, pair)
+        return _plan.joint_marginal(self.costs, self._scaled, self._constant_epsilon, pair)
 
     def entries(self, indices: ArrayLike) -> jax.Array:
         """Entries (t,) of the plan at t tuples, given as (t, k) whole numbers.
@@ -122,7 +124,9 @@ class SinkhornOutput:
         Raises:
           ValueError: other shapes, or, unless they are traced, indices that no point has.
         """
-        return _plan.entries(self.costs, self._scaled, self.epsilon, self._tuples("indices", indices))
+        return _plan.entries(
+            self.costs, self._scaled, self._constant_epsilon, self._tuples("indices", indices)
+        )
 
     def plan(self, max_entries: int = 2**26) -> jax.Array:
         """The whole plan as a tensor (n_1, ..., n_k).
@@ -135,7 +139,7 @@ class SinkhornOutput:
                 f"the plan of shape {self.shape} has {math.prod(self.shape):.3g} entries, above "
                 f"max_entries={max_entries}; marginal, pair_marginal, entries and partners need no tensor"
             )
-        return _plan.plan(self.costs, self._scaled, self.epsilon)
+        return _plan.plan(self.costs, self._scaled, self._constant_epsilon)
 
     def partners(self, l: int) -> jax.Array:
         """The most likely tuple of each point of view l: (n_l, k) whole numbers, column l counting up.
@@ -143,15 +147,19 @@ class SinkhornOutput:
         The tuple of the largest entry of the plan among those with the point, found by looking at all n_1 ... n_k
         tuples, which takes no memory but more time than a pass. Of equal entries it is the first.
         """
-        return _plan.partners(self.costs, self._scaled, self.epsilon, self._view("l", l))
+        return _plan.partners(self.costs, self._scaled, self._constant_epsilon, self._view("l", l))
 
-    def matching_accuracy(self, truth: ArrayLike | None = None) -> jax.Array:
+    def matching_accuracy(
+        self, truth: ArrayLike | None = None, present: jax.Array | Sequence[ArrayLike] | None = None
+    ) -> jax.Array:
         """Share of the points, of all views, whose most likely tuple is the true one.
 
         Args:
           truth: (t, k) whole numbers, the true tuples; None for the tuples (i, ..., i) of views of one size. Points
-            of weight 0 and points in no true tuple are not counted, nor does it count what a point is matched with in
-            a view where the true one has weight 0.
+            in no true tuple are not counted.
+          present: k boolean vectors (n_l,), the points that are there; None for those of positive weight. Others are
+            not counted, nor is what a point is matched with in a view where the true point is not there. For `m3g`
+            with a mask it is the mask.
 
         Raises:
           ValueError: other shapes, None for views of different sizes or, unless they are traced, indices that no point
@@ -161,7 +169,13 @@ class SinkhornOutput:
         if truth is None and len(set(self.shape)) > 1:
             raise ValueError(f"truth must be given for views of different sizes, got sizes {self.shape}")
         true = self._tuples("truth", jnp.tile(jnp.arange(n)[:, None], (1, k)) if truth is None else truth)
-        there = jnp.stack([a[true[:, l]] > 0 for l, a in enumerate(self.a_s)], axis=1)
+        points = [a > 0 for a in self.a_s] if present is None else [jnp.asarray(p) for p in present]
+        if [p.shape for p in points] != [(n,) for n in self.shape] or any(p.dtype != bool for p in points):
+            raise ValueError(
+                f"present must hold boolean vectors of shapes {[(n,) for n in self.shape]}, got "
+                f"{[(p.shape, str(p.dtype)) for p in points]}"
+            )
+        there = jnp.stack([p[true[:, l]] for l, p in enumerate(points)], axis=1)
         right, counted = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
         for l in range(k):
             found = self.partners(l)[true[:, l]]
@@ -170,12 +184,16 @@ class SinkhornOutput:
         return right / jnp.maximum(counted, 1)
 
     @property
+    def _constant_epsilon(self) -> jax.Array:
+        return lax.stop_gradient(self.epsilon)
+
+    @property
     def _finite(self) -> tuple[jax.Array, ...]:
         return tuple(jnp.where(a > 0, f, 0) for f, a in zip(self.potentials, self.a_s))
 
     @property
     def _scaled(self) -> tuple[jax.Array, ...]:
-        return _plan.scaled_potentials(self._finite, self.a_s, self.epsilon)
+        return _plan.scaled_potentials(self._finite, self.a_s, self._constant_epsilon)
 
     def _tuples(self, name: str, indices: ArrayLike) -> jax.Array:
         at = jnp.asarray(indices)

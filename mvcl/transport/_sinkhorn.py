@@ -86,9 +86,9 @@ def multimarginal_sinkhorn(
         `-log ||mean_l z_l||²`; a `SumOverPairs`, `Barycenter` or `SphericalBarycenter`; an ott `CostFn`, summed over
         the pairs of views, or k(k-1)/2 of them in the order (0,1), (0,2), ...; or any function of a (k, d) stack,
         which makes the tensor.
-      a_s: weights of the points, k vectors (n_l,), all of one sum; None, for all or for one of them, is 1/n_l. A
-        point of weight 0 is not there, though its costs must be finite. Values are checked; if
-        they are traced, bad ones have the status `INFEASIBLE`.
+      a_s: weights of the points, k vectors (n_l,) in float32 or wider, all of one sum; None, for all or for one of
+        them, is 1/n_l. A point of weight 0 is not there, though its costs must be finite. Values are checked; if they
+        are traced, bad ones have the status `INFEASIBLE`.
       pair_costs: (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), whose sum is the cost, in that order.
       cost_tensor: (n_1, ..., n_k).
       cost_scale: positive factor of the cost; 1 for `TupleCosts`, which have their own.
@@ -201,7 +201,7 @@ def _costs_of(
 
 def _weights(a_s: Sequence[ArrayLike | None] | None, costs: TupleCosts) -> tuple[jax.Array, ...]:
     """The weights of all points, in the dtype of the costs."""
-    given = [None] * len(costs.shape) if a_s is None else list(a_s)
+    given = [None] * len(costs.shape) if a_s is None else _checks.several("a_s", a_s)
     if len(given) != len(costs.shape):
         raise ValueError(f"a_s must hold the weights of {len(costs.shape)} views, got {len(given)}")
     weights, sums = [], {}
@@ -234,7 +234,9 @@ def _initial(init: Sequence[ArrayLike] | None, costs: TupleCosts) -> tuple[jax.A
     """Finite potentials to start from."""
     if init is None:
         return tuple(jnp.zeros(n, costs.dtype) for n in costs.shape)
-    vectors = [_checks.numbers(f"init[{l}]", f, costs.dtype) for l, f in enumerate(init)]
+    vectors = [
+        _checks.numbers(f"init[{l}]", f, costs.dtype) for l, f in enumerate(_checks.several("init", init))
+    ]
     if tuple(f.shape for f in vectors) != tuple((n,) for n in costs.shape):
         raise ValueError(
             f"init must hold potentials of shapes {[(n,) for n in costs.shape]}, got {[f.shape for f in vectors]}"
@@ -246,6 +248,8 @@ def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Wa
     """The way of summing, where it is known before the costs are."""
     if not costs.bilinear:
         return Way.ELEMENTWISE
+    if pair_spread is not None and _checks.real("pair_spread", pair_spread) < 0:
+        raise ValueError(f"pair_spread must be >= 0, got {pair_spread}")
     known = pair_spread is not None or not any(isinstance(x, jax.core.Tracer) for x in costs.arrays)
     if not known or isinstance(epsilon, jax.core.Tracer):
         return None
@@ -291,7 +295,7 @@ def _on_every_device(options: _Options, problem: _Problem) -> SinkhornOutput:
         n_iters=((rest.passes + 1) // 2).astype(jnp.int32),
         n_passes=(rest.passes + 1).astype(jnp.int32),
         status=rest.status.astype(jnp.int32),
-        epsilon=lax.stop_gradient(problem.epsilon),
+        epsilon=problem.epsilon,
         a_s=weights,
         costs=costs,
     )

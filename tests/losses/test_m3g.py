@@ -166,7 +166,7 @@ def test_bad_arguments_are_refused():
     z = np.ones((3, 4, 2), np.float32)
     for options, message in [
         ({"mask": np.ones((3, 5), bool)}, r"mask must have shape \(3, 4\), got \(3, 5\)"),
-        ({"mask": np.ones((3, 4), bool), "cost": lambda s: s.sum()}, "present must be None for a cost"),
+        ({"mask": np.ones((3, 4), bool), "cost": lambda s: s.sum()}, "mask of m3g, must be None for a cost"),
         ({"epsilon": 0.0}, "epsilon must be positive, got 0.0"),
         ({"cost": "cosine"}, "cost must be one of 'circular_variance', 'circular_standard_deviation'"),
         ({"max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
@@ -209,3 +209,28 @@ def test_loss_of_missing_views_is_a_gap_and_ignores_what_is_missing(x64, rng):
     none = np.stack([np.ones(6, bool), np.ones(6, bool), np.zeros(6, bool)])
     of_two = m3g(z[:2], epsilon=0.1, cost_scale=4 / 9, **options)
     np.testing.assert_allclose(m3g(z, epsilon=0.1, mask=none, **options), of_two, rtol=1e-9)
+
+
+def test_instances_without_any_view_change_nothing(x64, rng):
+    """Not the loss, nor the epsilon for a mass; and no instance at all is no loss."""
+    z = unit(rng, 1, 10) + 0.3 * rng.normal(size=(3, 10, 3))
+    mask = np.ones((3, 10), bool)
+    mask[0, 1] = mask[2, 2] = mask[:, 6:] = False
+    options = {"epsilon": 0.5, "mass_target": 0.3, "tolerance": 1e-8, "max_iterations": 1000}
+    loss, out = m3g_with_status(z, mask=mask, **options)
+    expected, of_those = m3g_with_status(z[:, :6], mask=mask[:, :6], **options)
+    assert out.epsilon < 0.5
+    np.testing.assert_allclose(out.epsilon, of_those.epsilon, rtol=1e-6)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    for run in (m3g, jax.jit(m3g, static_argnames="epsilon")):
+        np.testing.assert_allclose(run(z, epsilon=0.2, mask=np.zeros((3, 10), bool)), 0, atol=1e-12)
+
+
+def test_accuracy_of_the_matching_with_missing_views(rng):
+    z = np.broadcast_to(np.eye(6, dtype=np.float32), (3, 6, 6))
+    mask = np.ones((3, 6), bool)
+    mask[0, [1, 2, 4]] = mask[2, [1, 3]] = False
+    _, out = m3g_with_status(z, epsilon=0.01, mask=mask)
+    assert out.matching_accuracy(present=mask) == 1
+    with pytest.raises(ValueError, match="present must hold boolean vectors"):
+        out.matching_accuracy(present=mask[:2])

@@ -386,3 +386,15 @@ def test_traced_weights_without_a_plan_are_infeasible(rng):
         assert status(good, jnp.asarray(bad)) == Status.INFEASIBLE
     zeros = jnp.zeros(3)
     assert status(zeros, zeros) == Status.INFEASIBLE
+
+
+def test_gradient_of_otts_value_by_epsilon(x64, rng):
+    """`ent_reg_cost` is epsilon more than `dual`, and so is 1 its derivative."""
+    z = tensors.unit(rng, [4, 5])
+
+    def value(epsilon):
+        return multimarginal_sinkhorn(z, epsilon=epsilon, threshold=1e-11, max_iterations=2000).ent_reg_cost
+
+    step = 1e-5
+    expected = (value(0.2 + step) - value(0.2 - step)) / (2 * step)
+    np.testing.assert_allclose(jax.grad(value)(0.2), expected, rtol=1e-6)
