@@ -306,9 +306,10 @@ def best_gaussian_multiplicity(batch: int, variance_ratio: float, candidates: Se
       ValueError: a value is out of range.
     """
     b = _checks.whole("batch", batch, 4)
-    if not candidates or min(candidates) < 2 or max(candidates) > b // 2:
+    views = [_checks.whole(f"candidates[{i}]", m, 2) for i, m in enumerate(candidates)]
+    if not views or max(views) > b // 2:
         raise ValueError(f"candidates must be in [2, {b // 2}], got {tuple(candidates)}")
-    return max(candidates, key=lambda m: expected_info_nce(b // m, gaussian_information(m, variance_ratio)))
+    return max(views, key=lambda m: expected_info_nce(b // m, gaussian_information(m, variance_ratio)))
 
 
 def relative_compute(views: int, epochs: float, reference_epochs: float = 128) -> float:
