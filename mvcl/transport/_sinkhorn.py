@@ -127,6 +127,7 @@ def multimarginal_sinkhorn(
     _costs.check_operations(costs.shape, max_operations)
     weights = _weights(a_s, costs)
     schedule = epsilon if isinstance(epsilon, _ott.Epsilon) else _ott.Epsilon(epsilon)
+    target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)
     work = default_work() if block_size is None else Work(block_size * max(costs.shape))
     options = _Options(
         work=work._replace(axis_name=axis_name),
@@ -138,7 +139,7 @@ def multimarginal_sinkhorn(
     problem = _Problem(
         costs=costs,
         weights=weights,
-        epsilon=_checks.scalar("epsilon", schedule.target, costs.dtype, positive=True),
+        epsilon=target,
         threshold=jnp.asarray(threshold, costs.dtype),
         init=_initial(init, costs),
     )
