@@ -1,6 +1,10 @@
 """Eight virtual CPU devices and strict shapes."""
 
+import gc
+import itertools
 import os
+import pathlib
+from collections.abc import Iterator
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -33,3 +37,19 @@ def x64():
 def rng() -> np.random.Generator:
     """A random generator with a fixed seed."""
     return np.random.default_rng(0)
+
+
+_TESTS = itertools.count(1)
+_MAPS = pathlib.Path("/proc/self/maps")
+
+
+@pytest.fixture(autouse=True)
+def compiled_programs() -> Iterator[None]:
+    """Drops compiled programs before the process has as many memory maps as Linux allows by default, 65,530.
+
+    Every program has some. At the limit the compiler ends the process with a segmentation fault.
+    """
+    yield
+    if next(_TESTS) % 20 == 0 and _MAPS.exists() and len(_MAPS.read_bytes().splitlines()) > 30_000:
+        jax.clear_caches()
+        gc.collect()
