@@ -160,8 +160,8 @@ def m3g_with_status(
 
     Returns:
       The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`,
-      `potentials`. No gradient flows through the second. With `mass_target`, `n_iters` and `n_passes` are of all
-      solves of the search, and `epsilon` is the one found.
+      `potentials`. For gradients use the loss. With `mass_target`, `n_iters` and `n_passes` are of all solves of the
+      search, and `epsilon` is the one found.
 
     Raises:
       TypeError: an option that `m3g` does not have.

@@ -37,7 +37,7 @@ class StudentTeacher:
 
     An objective that solves a problem, as `m3g` does, and declares `successive` solves the k problems one after the
     other, each from the potentials that the one before ended with; two of them differ in two views. Nothing is kept
-    between steps. Measures of the log are the worst of the k problems; `solver_sweeps_saved` is the number of sweeps
+    between steps. Measures of the log are the largest of the k problems; `solver_sweeps_saved` is the number of sweeps
     that the later problems took less than the first, which starts from zeros, in all.
     """
 

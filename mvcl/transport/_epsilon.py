@@ -172,10 +172,9 @@ def epsilon_for_mass(
     """Searches the epsilon for which the true tuples have `target` of the plan's mass.
 
     Starts at `highest` and goes on with `next_epsilon`, each solve from the potentials of the one before, until that is
-    an epsilon that has been tried: the target is reached (within 0.05 in log-odds), a bound is, or the mass fell. Of
-    the epsilons that were tried the
-    result is the one whose mass is nearest to the target. So it is `highest` where that is sharp enough, and where the
-    true tuples cost more than others; and `lowest` where even that is not sharp enough.
+    an epsilon that has been tried: the target is reached (within 0.05 in log-odds), a bound is, or the mass fell. The
+    result is the epsilon, of those tried, whose mass is nearest to the target. So it is `highest` where that is sharp
+    enough, and where the true tuples cost more than others; and `lowest` where even that is not sharp enough.
 
     Args:
       solve: the solver's output for an epsilon and k potentials to start from. Nothing of it is differentiated; close
