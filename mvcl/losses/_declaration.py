@@ -35,6 +35,9 @@ class Takes:
 
     Attributes:
       operands: the arrays that are compared.
+      views: the one number of views that an objective of views compares; None: any from two on.
+      global_views: takes `global_views`, the number of views, the first ones, that are global; the others are local.
+        Training passes that of `views.global_views`.
       mask: takes `mask`, a boolean array that is False where an instance lacks a view: (2, n) for a pair, (k, n) for
         views, (m + m', n) for groups.
       axis_name: takes `axis_name`, the mesh axis over which the instances are split inside `shard_map`. The loss of an
@@ -57,6 +60,8 @@ class Takes:
     """
 
     operands: Operands = Operands.VIEWS
+    views: int | None = None
+    global_views: bool = False
     mask: bool = False
     axis_name: bool = False
     block_size: bool = False
@@ -157,23 +162,26 @@ def filled(objective: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     return {**known, **given}
 
 
-def on_views(objective: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def on_views(
+    objective: Callable[..., jax.Array], global_views: int | None = None
+) -> Callable[..., jax.Array]:
     """The objective as a function of one (k, n, d) array, whatever its operands.
 
-    A pair loss compares the first two views, and its mask is (2, n); groups are the first half of the views and the
-    rest.
+    A pair loss compares the first two views, and its mask is (2, n). Groups are the global views and the others, or
+    the first half of the views and the rest where `global_views` is None. Other objectives are given the number of
+    global views if they take it.
     """
-    return _of_one_array(objective, takes(objective).operands)
+    return _of_one_array(objective, takes(objective), global_views)
 
 
 def measured_on_views(
-    objective: Callable[..., jax.Array],
+    objective: Callable[..., jax.Array], global_views: int | None = None
 ) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None:
     """`on_views` of the function that returns measures too, with the objective's options; None if it declares none."""
     declared = takes(objective)
     if declared.measured is None:
         return None
-    return _of_one_array(functools.partial(declared.measured, **unwrap(objective)[1]), declared.operands)
+    return _of_one_array(functools.partial(declared.measured, **unwrap(objective)[1]), declared, global_views)
 
 
 def successive(
@@ -186,11 +194,20 @@ def successive(
     return functools.partial(declared.successive, **unwrap(objective)[1])
 
 
-def _of_one_array(function: Callable[..., Result], operands: Operands) -> Callable[..., Result]:
-    if operands is Operands.PAIR:
+def _of_one_array(
+    function: Callable[..., Result], declared: Takes, global_views: int | None
+) -> Callable[..., Result]:
+    if declared.operands is Operands.PAIR:
         return lambda z, **options: function(z[0], z[1], **options)
-    if operands is Operands.GROUPS:
-        return lambda z, **options: function(z[: len(z) // 2], z[len(z) // 2 :], **options)
+    if declared.operands is Operands.GROUPS:
+
+        def of_groups(z: jax.Array, **options: Any) -> Result:
+            first = len(z) // 2 if global_views is None else global_views
+            return function(z[:first], z[first:], **options)
+
+        return of_groups
+    if declared.global_views and global_views is not None:
+        return functools.partial(function, global_views=global_views)
     return function
 
 

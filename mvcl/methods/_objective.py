@@ -24,13 +24,15 @@ class OfViews(Protocol):
     def __call__(self, z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]: ...
 
 
-def of_views(objective: losses.Loss) -> OfViews:
-    """The objective as a function of (k, n, d) views: pair losses get the first two views, group losses the two halves.
+def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews:
+    """The objective as a function of (k, n, d) views: pair losses get the first two views, group losses two groups.
 
-    A `queue` is passed under the objective's own argument name.
+    Groups are the global views, the first so many, and the local ones; the two halves where `global_views` is None.
+    Objectives that treat global views differently are given their number. A `queue` is passed under the objective's own
+    argument name.
     """
-    takes, loss = losses.takes(objective), losses.on_views(objective)
-    measured, successive = losses.measured_on_views(objective), losses.successive(objective)
+    takes, loss = losses.takes(objective), losses.on_views(objective, global_views)
+    measured, successive = losses.measured_on_views(objective, global_views), losses.successive(objective)
 
     def value(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]:
         if "mask" in extra and not takes.mask:
@@ -52,16 +54,29 @@ def of_views(objective: losses.Loss) -> OfViews:
     return value
 
 
-def check(objective: losses.Loss, k: int) -> None:
-    """Raise `ValueError` if the objective does not accept k views."""
-    name, operands = losses.name(objective), losses.takes(objective).operands
-    if operands is Operands.PAIR and k != 2:
+def check(objective: losses.Loss, k: int, global_views: int | None = None) -> None:
+    """Raise `ValueError` if the objective does not accept k views, of which so many are global; None: all."""
+    name, takes = losses.name(objective), losses.takes(objective)
+    if takes.operands is Operands.PAIR and k != 2:
         raise ValueError(
             f"objective {name} compares exactly 2 views, got views.k = {k}; "
             f"for more use objective:all_pairs objective.pair:{name}"
         )
-    if operands is Operands.GROUPS and k % 2:
-        raise ValueError(f"objective {name} compares two groups of k/2 views; views.k must be even, got {k}")
+    if takes.views not in (None, k):
+        raise ValueError(f"objective {name} compares exactly {takes.views} views, got views.k = {k}")
+    if takes.operands is Operands.GROUPS and global_views is None and k % 2:
+        raise ValueError(
+            f"objective {name} compares two groups of k/2 views; views.k must be even, got {k}. With "
+            "views.global_views the groups are the global views and the others"
+        )
+    if takes.global_views:
+        _, bound = losses.unwrap(objective)
+        own = bound.get("global_views")
+        if own is not None and own != global_views:
+            raise ValueError(
+                f"objective.global_views must be None, so that {name} is given views.global_views = {global_views}, "
+                f"or equal to it, got {own}"
+            )
 
 
 def chance_level(

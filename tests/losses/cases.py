@@ -43,8 +43,9 @@ class Case:
 
     def draw(self, rng, n, d, views=None):
         """(k, n, d) normal numbers; only objectives of views take another k than their usual one."""
-        several = self.takes.operands is losses.Operands.VIEWS and views is not None
-        return rng.normal(size=(views if several else VIEWS[self.takes.operands], n, d))
+        several = self.takes.operands is losses.Operands.VIEWS and self.takes.views is None
+        usual = self.takes.views or VIEWS[self.takes.operands]
+        return rng.normal(size=(views if several and views is not None else usual, n, d))
 
     def prepared(self, z, mask=None):
         """What the loops take: unit vectors where the objective projects, zeros where nothing is."""

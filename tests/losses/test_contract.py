@@ -48,7 +48,7 @@ def test_every_objective_has_a_reference():
 @every(cases.PLAIN)
 def test_declaration_is_that_of_the_signature(case):
     takes = case.takes
-    for option in ("axis_name", "block_size", "normalize"):
+    for option in ("axis_name", "block_size", "normalize", "global_views"):
         assert getattr(takes, option) == (option in takes.options)
     assert takes.queue is None or takes.options[takes.queue] is None
     assert not takes.mask or takes.options["mask"] is None
