@@ -708,6 +708,23 @@ def mmcr(z, mask, compression=0.0):
     return -nuclear([np.mean(v, axis=0) for v in views]) + compression * mean(nuclear(v) for v in views)
 
 
+@reference(
+    options=[{}, {"invariance": 0.3}],
+    coinciding=lambda k, n, d, t: 0.0,
+    pinned=0.8925664712705506,
+    rotation=False,
+)
+def frossl(z, mask, invariance=1.0):
+    k, _, d = z.shape
+    columns = [[z[l, :, a] / np.sqrt(sum(z[l, :, a] ** 2)) for a in range(d)] for l in range(k)]
+    centre = [sum(columns[l][a] for l in range(k)) / k for a in range(d)]
+    value = 0.0
+    for view in columns:
+        norm = sum((u @ v / d) ** 2 for u in view for v in view)
+        value += np.log(norm) + invariance * k * d * mean(np.mean((u - c) ** 2) for u, c in zip(view, centre))
+    return value
+
+
 def random_directions(key, slices, d):
     """The same numbers as the objective's, the only thing that the loops share with it."""
     return unit(np.asarray(jax.random.normal(key, (slices, d), "float32"), np.float64))
