@@ -18,6 +18,7 @@ from mvcl.methods._method import (
     Params,
     Specification,
     Statistics,
+    check_encoder,
     missing,
 )
 from mvcl.methods._objective import OfViews
@@ -86,6 +87,9 @@ class MultiEncoder:
             return Networks(spec, encoders, nnx.Rngs(key))
 
         module = Module(fresh)
+        if not spec.given:  # they are evaluated on images of the first view's size
+            for shape, encoder in zip(spec.shapes, module.abstract.encoder, strict=True):
+                check_encoder(dataclasses.replace(spec, shapes=(shape, spec.shapes[0])), encoder)
 
         def loss(
             params: Params,
