@@ -40,6 +40,7 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "objective.pair.cost": _COSTS,
     "method": methods.METHODS,
     "method.predictor": models.HEADS,
+    "method.fusion": {"mlp": models.MLPHead},
     "evaluation": evaluation.EVALUATIONS,
     "evaluation.linear": {"sgd": evaluation.LinearProbe},
     "optimizer": _optimizers.OPTIMIZERS,
