@@ -116,10 +116,14 @@ def vicreg(folder: Path, shape: Shape) -> Loss:
 def barlow_twins(folder: Path, shape: Shape) -> Loss:
     one_device = SimpleNamespace(all_reduce=lambda c: None)
     library = SimpleNamespace(**vars(torch) | {"distributed": one_device})
-    model = definitions(folder / "barlowtwins/main.py", "BarlowTwins", "off_diagonal", torch=library).BarlowTwins
+    model = definitions(
+        folder / "barlowtwins/main.py", "BarlowTwins", "off_diagonal", torch=library
+    ).BarlowTwins
     same = nn.Identity()
     weights = SimpleNamespace(batch_size=shape[1], lambd=0.0051)
-    of = SimpleNamespace(projector=same, backbone=same, args=weights, bn=nn.BatchNorm1d(shape[2], affine=False))
+    of = SimpleNamespace(
+        projector=same, backbone=same, args=weights, bn=nn.BatchNorm1d(shape[2], affine=False)
+    )
     return lambda z: model.forward(of, z[0], z[1])
 
 
