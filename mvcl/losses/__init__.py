@@ -29,6 +29,7 @@ from mvcl.losses._higher_order import one_vs_rest as one_vs_rest
 from mvcl.losses._info_nce import info_nce as info_nce
 from mvcl.losses._info_nce import info_nce_minimum as info_nce_minimum
 from mvcl.losses._joint_matching import m3g_pairwise_excess as m3g_pairwise_excess
+from mvcl.losses._lejepa import lejepa as lejepa
 from mvcl.losses._m3g import m3g as m3g
 from mvcl.losses._m3g import m3g_pair as m3g_pair
 from mvcl.losses._m3g import m3g_with_status as m3g_with_status
@@ -50,4 +51,5 @@ from mvcl.losses._siglip import poly_siglip as poly_siglip
 from mvcl.losses._siglip import siglip as siglip
 from mvcl.losses._spectral import spectral as spectral
 from mvcl.losses._sufficient_statistics import sufficient_statistics as sufficient_statistics
-from mvcl.losses._triangle import triangle as triangle
+from mvcl.losses._vicreg import vicreg as vicreg
+from mvcl.losses._visreg import visreg as visreg
