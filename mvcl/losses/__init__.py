@@ -31,6 +31,7 @@ from mvcl.losses._joint_matching import m3g_pairwise_excess as m3g_pairwise_exce
 from mvcl.losses._m3g import m3g as m3g
 from mvcl.losses._m3g import m3g_pair as m3g_pair
 from mvcl.losses._m3g import m3g_with_status as m3g_with_status
+from mvcl.losses._mmcr import mmcr as mmcr
 from mvcl.losses._mv_cl import mv_cl1 as mv_cl1
 from mvcl.losses._mv_cl import mv_cl2 as mv_cl2
 from mvcl.losses._mv_dhel import mv_dhel as mv_dhel
@@ -48,3 +49,4 @@ from mvcl.losses._siglip import poly_siglip as poly_siglip
 from mvcl.losses._siglip import siglip as siglip
 from mvcl.losses._spectral import spectral as spectral
 from mvcl.losses._sufficient_statistics import sufficient_statistics as sufficient_statistics
+from mvcl.losses._vicreg import vicreg as vicreg

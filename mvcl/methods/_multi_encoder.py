@@ -20,6 +20,7 @@ from mvcl.methods._method import (
     Params,
     Specification,
     Statistics,
+    check_encoder,
     missing,
 )
 from mvcl.methods._objective import OfViews
@@ -142,6 +143,9 @@ class MultiEncoder:
             return Networks(spec, encoders, self.fusion, nnx.Rngs(key))
 
         module, k = Module(fresh), len(encoders)
+        if not spec.given:  # they are evaluated on images of the first view's size
+            for shape, encoder in zip(spec.shapes, module.abstract.encoder, strict=True):
+                check_encoder(dataclasses.replace(spec, shapes=(shape, spec.shapes[0])), encoder)
         self._check_fusion(spec, module.abstract)
 
         def compared(objective: OfViews, z: jax.Array, **mask: jax.Array) -> tuple[jax.Array, Measures]:

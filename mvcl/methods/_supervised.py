@@ -141,6 +141,7 @@ class Supervised:
 
     def _check(self, spec: Specification) -> None:
         spec.whole_batch("supervised")
+        spec.one_size("supervised", "each view is an example of one batch")
         for name in ("mixup", "cutmix"):
             if getattr(self, name) < 0:
                 raise ValueError(f"method.{name} must be at least 0, got {getattr(self, name)}")

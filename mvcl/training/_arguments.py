@@ -27,6 +27,7 @@ _COSTS: dict[str, Callable[[], Any]] = {
 CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "data": data.SOURCES,
     "views.policy": augment.POLICIES,
+    "views.local_policy": augment.POLICIES,
     "encoder": models.ENCODERS,
     "head": models.HEADS,
     "objective": {name: partial(_chosen, named) for name, named in _OBJECTIVES.items()},

@@ -668,3 +668,38 @@ def mean_pair(pair_loss, z, mask, renormalize=True):
         there.append(mask[side].any(0))
     means = [unit(m) for m in means] if renormalize else means
     return pair_loss(np.stack(means), np.stack(there))
+
+
+@reference(
+    options=[{}, {"invariance": 1.0, "variance": 3.0, "covariance": 0.5, "eps": 0.1}],
+    coinciding=lambda k, n, d, t: 25 * (1 - 0.01),
+    pinned=31.178611180133338,
+    rotation=False,
+)
+def vicreg(z, mask, invariance=25.0, variance=25.0, covariance=1.0, eps=1e-4):
+    d, both = z.shape[2], mask.all(0)
+    value = invariance * mean((z[0, i, a] - z[1, i, a]) ** 2 for i in np.flatnonzero(both) for a in range(d))
+    for view, here in zip(z, mask):
+        if here.sum() < 2:
+            continue
+        cov = np.cov(view[here], rowvar=False).reshape(d, d)
+        hinges = [max(0, 1 - np.sqrt(cov[a, a] + eps)) for a in range(d)]
+        squares = sum(cov[a, b] ** 2 for a in range(d) for b in range(d) if a != b)
+        value += variance * mean(hinges) / 2 + covariance * squares / d
+    return value
+
+
+@reference(
+    options=[{}, {"compression": 0.3}],
+    coinciding=lambda k, n, d, t: -np.sqrt(n),
+    pinned=-2.242182028018898,
+)
+def mmcr(z, mask, compression=0.0):
+    def nuclear(rows):
+        return np.linalg.svd(np.array(rows), compute_uv=False).sum()
+
+    views = [[z[l, i] for l in range(len(z)) if mask[l, i]] for i in range(z.shape[1])]
+    views = [v for v in views if v]
+    if not views:
+        return 0.0
+    return -nuclear([np.mean(v, axis=0) for v in views]) + compression * mean(nuclear(v) for v in views)

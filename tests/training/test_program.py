@@ -179,7 +179,12 @@ def test_problems_of_m3g_solved_from_one_another_are_the_same_on_any_devices(rng
     one, four = (
         jax.jit(
             jax.value_and_grad(
-                _program._sharded_objective(objective, _program.make_mesh(Mesh(data=devices)), group),
+                _program._sharded(
+                    methods.of_views(objective),
+                    losses.takes(objective),
+                    _program.make_mesh(Mesh(data=devices)),
+                    group,
+                ),
                 has_aux=True,
             )
         )(z)
