@@ -106,15 +106,23 @@ CASES = {
         lambda z: [inner_products(view, view) for view in z],
         "3 n² products, forward and twice backward",
     ),
-    "gram": Case(WIDE, lambda z: losses.gram(z), with_anchor, "2 n² products, forward and twice backward", 3, 5),
+    "gram": Case(
+        WIDE, lambda z: losses.gram(z), with_anchor, "2 n² products, forward and twice backward", 3, 5
+    ),
     "triangle": Case(
         WIDE, lambda z: losses.triangle(z), with_anchor, "2 n² products, forward and twice backward", 3, 5
     ),
     "pmrl": Case(
-        WIDE, lambda z: losses.pmrl(z), lambda z: inner_products(z[0], z[0]), "n² products, forward and twice backward"
+        WIDE,
+        lambda z: losses.pmrl(z),
+        lambda z: inner_products(z[0], z[0]),
+        "n² products, forward and twice backward",
     ),
     "vicreg": Case(
-        (2, 1024, 128), lambda z: losses.vicreg(z[0], z[1]), second_moments, "2 d² products, forward and backward"
+        (2, 1024, 128),
+        lambda z: losses.vicreg(z[0], z[1]),
+        second_moments,
+        "2 d² products, forward and backward",
     ),
     "barlow_twins": Case(
         (2, 1024, 128),
@@ -142,7 +150,10 @@ CASES = {
         1.5,
     ),
     "visreg": Case(
-        (2, 1024, 128), lambda z: losses.visreg(z, key=KEY), sorts, "projections, forward and backward, and sorted"
+        (2, 1024, 128),
+        lambda z: losses.visreg(z, key=KEY),
+        sorts,
+        "projections, forward and backward, and sorted",
     ),
 }
 
@@ -202,7 +213,9 @@ DIFFERENCES = [
         lambda z: z - z.mean(1, keepdims=True),
     ),
     Difference("emp_ssl", "emp_ssl", "none", {}, {}),
-    Difference("emp_ssl", "emp_ssl_port", "lightly's port adds the coding rate, and so minimises it", {}, None),
+    Difference(
+        "emp_ssl", "emp_ssl_port", "lightly's port adds the coding rate, and so minimises it", {}, None
+    ),
     Difference(
         "lejepa",
         "lejepa",
@@ -211,7 +224,9 @@ DIFFERENCES = [
         {},
         LINE,
     ),
-    Difference("visreg", "visreg", "1e-6 is added to the standard deviation, in the scale term too", {}, None, LINE),
+    Difference(
+        "visreg", "visreg", "1e-6 is added to the standard deviation, in the scale term too", {}, None, LINE
+    ),
 ]
 
 
@@ -272,7 +287,8 @@ class Torch:
         file = self._saved(z)
         shared = [*self.process.args, "--split", str(file), "--names", name, "--processes", str(world)]
         workers = [subprocess.Popen([*shared, "--rank", str(rank)]) for rank in range(world)]
-        if any([worker.wait() for worker in workers]):
+        codes = [worker.wait() for worker in workers]
+        if any(codes):
             raise SystemExit("a process of the released code failed; its message is above")
         file.with_name(f"{file.name}.store").unlink(missing_ok=True)
         parts = [np.load(file.with_name(f"{name}-{rank}.npy")) for rank in range(world)]
@@ -379,14 +395,18 @@ def values(torch: Torch) -> list[list[str]]:
         if case.code is not None:
             code = f"{value_of(case.objective, case.code, case.prepared(z)):.6f} ({written(case.code)})"
         paper = f"{value_of(case.objective, case.paper, z):.6f} ({written(case.paper)})"
-        rows.append([f"`{case.objective}`", case.what, paper, code, f"{found['value']:.6f}" if found else "-"])
+        rows.append(
+            [f"`{case.objective}`", case.what, paper, code, f"{found['value']:.6f}" if found else "-"]
+        )
     return rows
 
 
 def values_table(rows: list[list[str]]) -> str:
     head = ["objective", "what the released code does otherwise", "ours, by the paper", "ours, as released"]
     head.append("released code")
-    return "\n".join([f"| {' | '.join(head)} |", "| --- |" + " --- |" * 4, *(f"| {' | '.join(r)} |" for r in rows)])
+    return "\n".join(
+        [f"| {' | '.join(head)} |", "| --- |" + " --- |" * 4, *(f"| {' | '.join(r)} |" for r in rows)]
+    )
 
 
 def edges() -> dict[str, tuple[str, np.ndarray]]:
@@ -480,7 +500,9 @@ def main() -> None:
     parser.add_argument("--values", action="store_true", help="only the table of values")
     parser.add_argument("--write", type=Path, help="Markdown file")
     options = parser.parse_args()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])  # before JAX starts its threads
+    os.sched_setaffinity(
+        0, sorted(os.sched_getaffinity(0))[: options.threads]
+    )  # before JAX starts its threads
     jax.config.update("jax_platforms", "cpu")
     with tempfile.TemporaryDirectory() as folder:
         torch = Torch(options.torch_python, options.released, options.threads, Path(folder))

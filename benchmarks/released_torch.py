@@ -2,8 +2,8 @@
 
 Needs torch, numpy and einops, and nothing of mvcl. Only the definitions of the losses are taken from the files of a
 repository; what else the files would do when imported does not happen. A request is a line of JSON on stdin,
-`{"loss": NAME, "input": FILE.npy}`, the input float32 of shape (k, n, d); the answer a line on stdout with the value, the
-seconds of value and gradient, the peak of memory in MB that they took, and the gradient's file.
+`{"loss": NAME, "input": FILE.npy}`, the input float32 of shape (k, n, d). The answer is a line on stdout with the
+value, the seconds of value and gradient, the peak of memory in MB that they took, and the gradient's file.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List, Tuple  # noqa: UP035 (names that the released files use)
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ def definitions(file: Path, *names: str, **given: Any) -> SimpleNamespace:
     if {node.name for node in chosen} != set(names):
         raise FileNotFoundError(f"{file} does not define {', '.join(names)}")
     space = {"torch": torch, "nn": nn, "F": F, "Tensor": Tensor, "dist": distributed}
-    space |= {"List": List, "Tuple": Tuple, "Any": Any} | given
+    space |= {"List": list, "Tuple": tuple, "Any": Any} | given
     exec(compile(ast.Module(chosen, []), str(file), "exec"), space)
     return SimpleNamespace(**{name: space[name] for name in names})
 
@@ -118,7 +118,9 @@ def vicreg(folder: Path, shape: Shape) -> Loss:
         gather = definitions(file, "FullGatherLayer").FullGatherLayer
     model = definitions(file, "VICReg", "off_diagonal", FullGatherLayer=gather).VICReg
     same = nn.Identity()
-    weights = SimpleNamespace(batch_size=shape[1] * processes(), sim_coeff=25.0, std_coeff=25.0, cov_coeff=1.0)
+    weights = SimpleNamespace(
+        batch_size=shape[1] * processes(), sim_coeff=25.0, std_coeff=25.0, cov_coeff=1.0
+    )
     of = SimpleNamespace(projector=same, backbone=same, args=weights, num_features=shape[2])
     return lambda z: model.forward(of, z[0], z[1])
 
@@ -133,7 +135,9 @@ def barlow_twins(folder: Path, shape: Shape) -> Loss:
     library = SimpleNamespace(**vars(torch))
     if processes() == 1:
         library.distributed = SimpleNamespace(all_reduce=lambda c: None)
-    model = definitions(folder / "barlowtwins/main.py", "BarlowTwins", "off_diagonal", torch=library).BarlowTwins
+    model = definitions(
+        folder / "barlowtwins/main.py", "BarlowTwins", "off_diagonal", torch=library
+    ).BarlowTwins
     same = nn.Identity()
     weights = SimpleNamespace(batch_size=shape[1] * processes(), lambd=0.0051)
     normalize = nn.BatchNorm1d(shape[2], affine=False) if processes() == 1 else over_all_instances
@@ -187,7 +191,11 @@ def lejepa(folder: Path, shape: Shape) -> Loss:
     base = definitions(package / "univariate/base.py", "UnivariateTest", available)
     # gloo has no averages
     average = SimpleNamespace(AVG=None), lambda x, op: all_reduced(x) / processes()
-    given = {"ReduceOp": average[0], "functional_all_reduce": average[1], "UnivariateTest": base.UnivariateTest}
+    given = {
+        "ReduceOp": average[0],
+        "functional_all_reduce": average[1],
+        "UnivariateTest": base.UnivariateTest,
+    }
     test = definitions(package / "univariate/epps_pulley.py", "EppsPulley", "all_reduce", **given)
     no_reduction = {"functional_all_reduce": lambda x, *_: x}  # of the step, which is the same everywhere
     file = package / "multivariate/slicing.py"
