@@ -1,7 +1,7 @@
 """Our objectives beside the PyTorch code that their papers released, and beside bare products: time, memory, values.
 
     python -m benchmarks.released --released DIR --torch-python PATH [--only NAME ...] [--write docs/released.md]
-    python -m benchmarks.released --values [--released DIR --torch-python PATH]
+    python -m benchmarks.released --values [--released DIR --torch-python PATH] [--write docs/objectives.md]
 
 DIR holds a checkout of each repository; one that is not there is left out, with a line that says so. PATH is a
 Python that has torch, numpy and einops (docs/released.md has the commands); it runs benchmarks/released_torch.py.
@@ -10,7 +10,8 @@ Without it the columns of released code are empty. Both sides get the same CPUs 
 Times are those of value and gradient in float32, medians of rounds in which ours, the floor and the released code
 take turns. The floor is what the formula cannot do without, forward and backward, and nothing else: each inner
 product once forward and twice backward (once for a symmetric matrix), the sines and cosines, the sorting. `--values`
-prints where released code and paper disagree, on one small input.
+prints where released code and paper disagree, on one small input; what several processes make of the gradients of
+released code; and the gradients at inputs where a root, a norm or a decomposition has no derivative.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -182,7 +184,7 @@ DIFFERENCES = [
         "gram",
         "labels smoothed by 0.1; root of the determinant's absolute value, in place of max(det, 0) + eps",
         {},
-        {"label_smoothing": 0.1, "eps": 0.0},
+        {"label_smoothing": 0.1, "eps": 1e-16},
     ),
     Difference(
         "triangle",
@@ -212,7 +214,7 @@ DIFFERENCES = [
         PAIR,
         lambda z: z - z.mean(1, keepdims=True),
     ),
-    Difference("emp_ssl", "emp_ssl", "none", {}, {}),
+    Difference("emp_ssl", "emp_ssl", "eps = 0.2, which the paper squares", {"eps": 0.04}, {}),
     Difference(
         "emp_ssl", "emp_ssl_port", "lightly's port adds the coding rate, and so minimises it", {}, None
     ),
@@ -382,7 +384,7 @@ def value_of(objective: str, options: dict[str, Any], z: np.ndarray) -> float:
 
 
 def written(options: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value:g}" for name, value in options.items()) or "defaults"
+    return ", ".join(f"`{name}={value}`" for name, value in options.items()) or "defaults"
 
 
 def values(torch: Torch) -> list[list[str]]:
@@ -471,21 +473,96 @@ def processes_table(torch: Torch, world: int = 2) -> str:
     return "\n".join(lines)
 
 
-def page(rows: list[dict[str, Any]], differences: list[list[str]], torch: Torch, threads: int) -> str:
+def page(rows: list[dict[str, Any]], torch: Torch, threads: int) -> str:
+    """docs/released.md."""
+    clones = [
+        f"git clone https://github.com/{repository} released/{repository.split('/')[1]}  # {commit}"
+        for repository, commit in REPOSITORIES.items()
+    ]
     return PAGE.format(
+        clones="\n".join(clones),
         times=times_table(rows),
-        values=values_table(differences),
-        needs="\n".join(f"- `{row['name']}`: {CASES[row['name']].needs}." for row in rows),
+        needs="\n".join(f"- `{row['name']}`: {CASES[row['name']].needs}" for row in rows),
         torch=torch.version,
         jax=jax.__version__,
         threads=threads,
     )
 
 
+REPOSITORIES = {
+    "rajesh-lab/symile": "d12e2c8",
+    "ispamm/GRAM": "b70c5c2",
+    "ispamm/TRIANGLE": "6951d49",
+    "Xiaohao-Liu/PMRL": "c3997e9",
+    "facebookresearch/vicreg": "4e12602",
+    "facebookresearch/barlowtwins": "8e8d284",
+    "ThomasYerxa/mmcr": "fafd3a9",
+    "OFSkean/FroSSL": "e841c57",
+    "tsb0601/EMP-SSL": "8fc3758",
+    "lightly-ai/lightly": "e8d317f",
+    "rbalestr-lab/lejepa": "eddffdd",
+    "HaiyuWu/visreg": "074fb51",
+}
+
 PAGE = """# Beside released code
 
-to be written
+Time and memory of the objectives of the field beside the PyTorch code that their papers released, and beside the bare
+products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on {threads} CPU
+threads for both: jax {jax} compiled, torch {torch} as released, not compiled. Medians of rounds in which the three take
+turns. [docs/objectives.md](objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares the values.
+
+{times}
+
+- "ours, MB" are the temporaries that the compiler reserves, "released, MB" the growth of the process at its peak.
+- The released steps of GRAM and TRIANGLE compute their matrix twice, once for its rows and once for its columns, which
+  with several devices are of different instances. Both are timed, as they are in training.
+- `symile_all` is `symile(z)`, `symile_shuffled` is `symile(z, negatives="shuffled", key=key)`, in the released code
+  `negative_sampling="n_squared"` and `"n"`. All other options are the defaults, on both sides.
+
+The floor is the time of what the formula needs, with nothing else:
+
+{needs}
+
+An inner product of all pairs takes one matrix product forward and two backward; a d x d matrix of second moments, which
+is symmetric, one and one.
+
+## Running it again
+
+torch is not among the dependencies of this package. A Python of its own holds it, and the repositories are cloned beside
+each other; nothing of them is installed or imported, only the definitions of their losses are read:
+
+```bash
+python3 -m venv torch-env && torch-env/bin/pip install torch einops numpy  # torch for CPUs is enough
+{clones}
+python -m benchmarks.released --released released --torch-python torch-env/bin/python --write docs/released.md
+python -m benchmarks.released --released released --torch-python torch-env/bin/python --values --write docs/objectives.md
+```
+
+The commits are those of the table. What is not there is skipped.
 """
+
+
+def comparisons(torch: Torch) -> dict[str, str]:
+    """The tables of `--values`, by the name of their place in docs/objectives.md."""
+    return {
+        "released values": values_table(values(torch)),
+        "released processes": processes_table(torch),
+        "released edges": edges_table(torch),
+    }
+
+
+def replaced(text: str, tables: dict[str, str]) -> str:
+    """A page with the tables in their places, from `<!-- NAME -->` to `<!-- end -->`.
+
+    Raises:
+      ValueError: a place is not there, or there are two.
+    """
+    for name, table in tables.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        text, count = re.subn(pattern, lambda m, t=table: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.DOTALL)
+        if count != 1:
+            raise ValueError(f"the page must have one part '<!-- {name} -->', got {count}")
+    return text
 
 
 def main() -> None:
@@ -500,20 +577,27 @@ def main() -> None:
     parser.add_argument("--values", action="store_true", help="only the table of values")
     parser.add_argument("--write", type=Path, help="Markdown file")
     options = parser.parse_args()
+    if options.write and not (options.released and options.torch_python):
+        parser.error("--write needs --released and --torch-python: a page has the numbers of both")
     os.sched_setaffinity(
         0, sorted(os.sched_getaffinity(0))[: options.threads]
     )  # before JAX starts its threads
     jax.config.update("jax_platforms", "cpu")
     with tempfile.TemporaryDirectory() as folder:
         torch = Torch(options.torch_python, options.released, options.threads, Path(folder))
+        if options.values:
+            tables = comparisons(torch)
+            print("\n\n".join(tables.values()))
+            if options.write:
+                text = options.write.read_text(encoding="utf-8")
+                options.write.write_text(replaced(text, tables), encoding="utf-8")
+            return
         rows = []
-        for name in () if options.values else options.only:
+        for name in options.only:
             rows.append(measure(name, torch, options.repeats))
             print(times_table(rows[-1:]).splitlines()[-1], flush=True)
-        differences = values(torch)
-        print(f"\n{values_table(differences)}")
-    if options.write:
-        options.write.write_text(page(rows, differences, torch, options.threads), encoding="utf-8")
+        if options.write:
+            options.write.write_text(page(rows, torch, options.threads), encoding="utf-8")
 
 
 if __name__ == "__main__":
