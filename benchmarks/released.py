@@ -528,14 +528,15 @@ is symmetric, one and one.
 
 ## Running it again
 
-torch is not among the dependencies of this package. A Python of its own holds it, and the repositories are cloned beside
-each other; nothing of them is installed or imported, only the definitions of their losses are read:
+torch is not among the dependencies of this package. A Python of its own holds it, and the repositories are cloned
+beside each other; nothing of them is installed or imported, only the definitions of their losses are read:
 
 ```bash
 python3 -m venv torch-env && torch-env/bin/pip install torch einops numpy  # torch for CPUs is enough
 {clones}
-python -m benchmarks.released --released released --torch-python torch-env/bin/python --write docs/released.md
-python -m benchmarks.released --released released --torch-python torch-env/bin/python --values --write docs/objectives.md
+beside="--released released --torch-python torch-env/bin/python"
+python -m benchmarks.released $beside --write docs/released.md
+python -m benchmarks.released $beside --values --write docs/objectives.md
 ```
 
 The commits are those of the table. What is not there is skipped.
