@@ -58,8 +58,9 @@ def triples(z: Array) -> tuple[Array, Array]:
     x, y, w = z
 
     def of_row(total: Array, row: Array) -> tuple[Array, Array]:
-        g = (x * row) @ w.T
-        return total + g.T @ (x * row), g @ w
+        xy = x * row[None]
+        g = xy @ w.T
+        return total + g.T @ xy, g @ w
 
     return jax.lax.scan(of_row, jnp.zeros_like(w), y)
 
