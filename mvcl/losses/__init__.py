@@ -22,6 +22,7 @@ from mvcl.losses._dhel import dhel as dhel
 from mvcl.losses._dsf import dsf as dsf
 from mvcl.losses._emp_ssl import emp_ssl as emp_ssl
 from mvcl.losses._frossl import frossl as frossl
+from mvcl.losses._gram import gram as gram
 from mvcl.losses._higher_order import all_pairs as all_pairs
 from mvcl.losses._higher_order import cross_pairs as cross_pairs
 from mvcl.losses._higher_order import mean_pair as mean_pair
