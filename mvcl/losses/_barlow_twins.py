@@ -1,12 +1,14 @@
 """Barlow Twins: no negatives, the features of two views as independent of one another as can be."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _pairs, _views
+from mvcl.losses import _pairs, _statistics
 from mvcl.losses._declaration import Operands, declare
 
 
@@ -48,19 +50,13 @@ def barlow_twins(
     e = _pairs.two(x, y, False, mask, axis_name)
     weight = _checks.scalar("redundancy", redundancy, e.z.dtype)
     small = _checks.scalar("eps", eps, e.z.dtype, positive=True)
-    d = e.z.shape[2]
-    exists = None if e.keep is None else jnp.broadcast_to(e.keep.all(0)[None, :, None], e.z.shape)
-    centred = e.z - _numerics.mean_where(e.z, exists, axis_name, axis=1)[:, None]
-    variance = _numerics.mean_where(centred * centred, exists, axis_name, axis=1)[:, None]
-    features = centred * lax.rsqrt(variance + small)
-    if exists is None:
-        count = jnp.asarray(_views.rows_everywhere(e.z, axis_name), e.z.dtype)
-    else:
-        features = jnp.where(exists, features, 0)
-        count = jnp.sum(exists[0, :, 0], dtype=e.z.dtype)
-        count = count if axis_name is None else lax.psum(count, axis_name)
-    products = _numerics.inner("ia,ib->ab", *features)
-    products = products if axis_name is None else lax.psum(products, axis_name)
-    correlation = products / jnp.maximum(count, 1)
-    identity = jnp.eye(d, dtype=bool)
+    both = None if e.keep is None else jnp.broadcast_to(e.keep.all(0)[None], e.keep.shape)
+    e = dataclasses.replace(e, keep=both)
+    vectors, _ = _statistics.centred(e)
+    count = jnp.maximum(_statistics.counts(e), 1)
+    variance = _statistics.total(jnp.sum(vectors**2, axis=1), axis_name) / count[:, None]
+    features = vectors * lax.rsqrt(variance + small)[:, None]
+    products = _statistics.total(_numerics.inner("ia,ib->ab", *features), axis_name)
+    correlation = products / count[0]
+    identity = jnp.eye(e.z.shape[2], dtype=bool)
     return jnp.sum(jnp.where(identity, (1 - correlation) ** 2, weight * correlation**2))

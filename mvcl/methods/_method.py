@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import losses, models
+from mvcl import augment, losses, models
 from mvcl.methods._objective import Measures
 
 Params = Any
@@ -117,6 +117,7 @@ class Specification:
       head: config of the head.
       objective: the loss function.
       shapes: shape of one example of each of the k views.
+      global_views: number of global views, the first ones; the others are local. None: all are global.
       given: True if examples have given views, as tables do; False if views are drawn from images.
       examples: number of training examples.
       classes: number of classes; 0 for regression.
@@ -131,17 +132,33 @@ class Specification:
     given: bool
     examples: int
     classes: int
+    global_views: int | None = None
     microbatch: int | None = None
     dtype: jnp.dtype | type = jnp.float32
 
     def one_shape(self, method: str) -> tuple[int, ...]:
-        """The common shape of the views, for a method with one encoder."""
-        if len(set(self.shapes)) > 1:
+        """The shape for which a method with one encoder builds it: that of the first view.
+
+        Other views may be images of other sizes; `check_encoder` says whether the encoder takes them.
+
+        Raises:
+          ValueError: given views have several shapes.
+        """
+        if self.given and len(set(self.shapes)) > 1:
             raise ValueError(
                 f"method {method} has one encoder for all views and needs views of one shape, got "
                 f"{', '.join(map(str, self.shapes))}; method:multi_encoder has one encoder per view"
             )
         return self.shapes[0]
+
+    def one_size(self, method: str, why: str) -> None:
+        """Raise `ValueError` if images of several sizes or global and local views are drawn, giving the reason."""
+        if not self.given and (len(set(self.shapes)) > 1 or self.global_views is not None):
+            sizes = ", ".join(str(shape[0]) for shape in self.shapes)
+            raise ValueError(
+                f"method {method} needs views of one size and no views.global_views, since {why}; got sizes {sizes} "
+                f"and views.global_views = {self.global_views}; use method:simclr or method:student_teacher"
+            )
 
     def whole_batch(self, method: str) -> None:
         """Raise `ValueError` if microbatches are set; for methods without support for them."""
@@ -164,8 +181,18 @@ class Method(Protocol):
         ...
 
 
-def check_microbatch(spec: Specification, encoder: nnx.Module) -> None:
-    """Check that the encoder supports microbatches: one image's output must not depend on the others."""
+def check_encoder(spec: Specification, encoder: nnx.Module) -> None:
+    """Check that the encoder takes images of all sizes, and supports microbatches if there are some.
+
+    In microbatches, one image's output must not depend on the others.
+
+    Raises:
+      ValueError: it does not.
+    """
+    structure, variables = nnx.split(encoder)
+    for shape in set(spec.shapes[1:]) - {spec.shapes[0]}:
+        images = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+        jax.eval_shape(lambda v, x: nnx.merge(structure, v, copy=True)(x), variables, images)
     if spec.microbatch is None:
         return
     if spec.microbatch < 1:
@@ -213,8 +240,18 @@ class Module:
 
 
 def stacked(views: Any) -> jax.Array:
-    """Views as one array (n, k, ...); a tuple of k arrays (n, ...) is stacked."""
+    """Views as one array (n, k, ...); a tuple of k arrays (n, ...) of one shape is stacked."""
     return jnp.stack(views, axis=1) if isinstance(views, tuple) else views
+
+
+def part_of(draw: Callable[[Inputs], Any], start: int, stop: int | None) -> Callable[[Inputs], Any]:
+    """A function that draws the views from `start` to `stop` only; XLA merges several calls of `draw`."""
+
+    def part(inputs: Inputs) -> Any:
+        views = draw(inputs)
+        return views[start:stop] if isinstance(views, tuple) else views[:, start:stop]
+
+    return part
 
 
 def embed(
@@ -225,12 +262,17 @@ def embed(
 ) -> jax.Array:
     """Features (n * k, f) of all views, ordered by example, then view.
 
-    The leading axis is n throughout: with k first, each device would compute every row.
+    Views of one size pass the encoder together, so that BatchNorm has the statistics of each size in turn. The leading
+    axis is n throughout: with k first, each device would compute every row.
     """
 
     def encode(encoder: Any, inputs: Inputs) -> jax.Array:
-        views = stacked(draw(inputs))
-        return encoder(views.reshape((-1, *views.shape[2:])))
+        found = []
+        for places, views in augment.by_shape(draw(inputs)):
+            features = encoder(views.reshape((-1, *views.shape[2:])))
+            found.append((places, features.reshape((*views.shape[:2], -1))))
+        features = augment.in_order_of_views(found)
+        return features.reshape((-1, features.shape[-1]))
 
     if microbatches is None:
         return encode(encoder, inputs)
