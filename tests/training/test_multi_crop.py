@@ -60,6 +60,18 @@ def test_the_loss_is_that_of_global_and_local_views(crops, sizes):
     np.testing.assert_allclose(values["loss"], config.objective(z[:2], z[2:]), rtol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", ["one", "different"])
+def test_views_have_the_same_bits_on_any_devices(crops, sizes):
+    views = []
+    for mesh in (Mesh(data=1), Mesh(data=8), Mesh(data=2, fsdp=2)):
+        config = dataclasses.replace(crops, data=dataclasses.replace(crops.data, sizes=sizes), mesh=mesh)
+        run = training.prepare(config)
+        batch = next(data.to_devices(_input.batches(run, 3), run.program.batch_sharding))
+        views.append(jax.device_get(run.program.views(batch)))
+    for other in views[1:]:
+        jax.tree.map(np.testing.assert_array_equal, other, views[0])
+
+
 @pytest.mark.parametrize("objective", [losses.lejepa, losses.visreg])
 def test_objectives_of_global_views_are_given_their_number(crops, objective):
     """By hand, with the key of the step; the number of global views changes the loss."""
