@@ -51,9 +51,3 @@ def pull(e: Embedded, global_views: int | None) -> jax.Array:
         there = e.keep & (count > 0)[None]
     squares = jnp.mean((e.z - centre[None]) ** 2, axis=2)
     return _numerics.mean_where(squares, there, e.axis_name)
-
-
-def directions(key: jax.Array, slices: int, d: int, dtype: jnp.dtype) -> jax.Array:
-    """`(slices, d)` random unit vectors; float32 and float64 have the same ones."""
-    drawn = jax.random.normal(_checks.key("key", key), (slices, d), jnp.float32)
-    return _numerics.unit(drawn.astype(dtype))

@@ -343,10 +343,11 @@ def sum_over(
 
 def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
     """`function(*arguments)`, computed again in the backward pass; reverse mode only."""
-    return _recomputed(function, *jax.tree.map(_reverse_only, arguments))
+    return _recomputed(function, *jax.tree.map(reverse_only, arguments))
 
 
-def _reverse_only(a: jax.Array) -> jax.Array:
+def reverse_only(a: jax.Array) -> jax.Array:
+    """a; its forward-mode derivative raises an error that names `block_size`."""
     if not jnp.issubdtype(a.dtype, jnp.floating):
         return a
     return _numerics.reverse_only(

@@ -72,7 +72,7 @@ class Learner:
         measures)), where draw turns inputs into (n, k, ...) views or a tuple of k arrays (n, ...), objective is
         `of_views` of the objective over the global batch, and microbatches is None or the `Microbatches`.
       features: (parameters, statistics, inputs, output) -> (n, d) float32, with frozen statistics; the inputs are
-        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is `encoder`, `head` or `views`.
+        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is one of `outputs`.
       network: (parameters, statistics) -> the network that is evaluated and exported.
       dimension: length d of an embedding.
       level: (objective, (k, n, d) embeddings) -> the loss of a batch with these embeddings, for the chance level; None
@@ -86,6 +86,8 @@ class Learner:
         unsupported.
       last_batch: whether an epoch ends with the smaller batch of the examples that are left; otherwise they are not
         used in that epoch.
+      outputs: the outputs that `features` gives; of the given views together `encoder` and `head`, of each of them,
+        side by side with zeros for missing ones, `views` and `head_views`.
       restarts: (step, steps_per_epoch) -> the parts of the parameters, by their first key, whose optimiser state is
         as new before this step. Every part then has an optimiser state of its own. None: one state, never new.
     """
@@ -102,6 +104,7 @@ class Learner:
     clusters: int = 0
     start_from: Callable[..., tuple[Params, Statistics]] | None = None
     last_batch: bool = False
+    outputs: tuple[str, ...] = ("encoder", "head", "views", "head_views")
     restarts: Callable[[int, int], tuple[str, ...]] | None = None
 
 
@@ -302,20 +305,20 @@ def rows(inputs: Inputs) -> int:
 def observe(network: Network, inputs: Any, output: str) -> jax.Array:
     """(n, d) features of images from a frozen network.
 
-    For given views: the mean of the features of the views that are present; with the output `views`, those of the
-    encoder side by side, (n, k d), zeros for missing views.
+    For given views: the mean of the features of the views that are present; with the outputs `views` and `head_views`,
+    those of the encoder or the head side by side, (n, k d), zeros for missing views.
     """
     view = models.eval_view(network)
 
     def features(x: jax.Array) -> jax.Array:
         encoded = view.encoder(x)
-        return view.head(encoded) if output == "head" else encoded
+        return view.head(encoded) if output in ("head", "head_views") else encoded
 
     if not isinstance(inputs, dict):
         return features(inputs)
     views = stacked(inputs["views"])
     found = features(views.reshape((-1, *views.shape[2:]))).reshape((*views.shape[:2], -1))
-    if output == "views":
+    if output in ("views", "head_views"):
         here = inputs.get("present", np.ones(views.shape[:2], bool))
         return jnp.where(here[..., None], found, 0).reshape((len(views), -1))
     if "present" not in inputs:

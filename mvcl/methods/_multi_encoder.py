@@ -1,7 +1,7 @@
 """One encoder per view or modality, with a common embedding space."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -74,6 +74,11 @@ def of_each_view(
             f"method.encoders must be empty or have one entry for each of the {k} views, got {len(configs)}"
         )
     return configs or (spec.encoder,) * k
+
+
+def outputs(lengths: Iterable[int]) -> tuple[str, ...]:
+    """The outputs of encoders of one view each: `views` only if all have one length."""
+    return ("encoder", "head", "views") if len(set(lengths)) == 1 else ("encoder", "head")
 
 
 def side_by_side(encoder: Any, inputs: Any) -> jax.Array:
@@ -177,7 +182,7 @@ class MultiEncoder:
 
         def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
             nets = models.eval_view(module.merge(params, statistics))
-            if output != "head":
+            if output in ("encoder", "views"):
                 return side_by_side(nets.encoder, inputs)
             whole = [lambda x, e=e, h=h: h(e(x)) for e, h in zip(nets.encoder, nets.head)]
             return side_by_side(whole, inputs)
@@ -190,6 +195,7 @@ class MultiEncoder:
             dimension=module.abstract.head[0].features,
             level=level,
             one_encoder=False,
+            outputs=(*outputs(e.features for e in module.abstract.encoder), "head_views"),
         )
 
     def _check_fusion(self, spec: Specification, networks: Networks) -> None:

@@ -23,7 +23,7 @@ from mvcl.methods._method import (
     rows,
     stacked,
 )
-from mvcl.methods._multi_encoder import of_each_view, side_by_side
+from mvcl.methods._multi_encoder import of_each_view, outputs, side_by_side
 from mvcl.methods._objective import OfViews
 
 
@@ -133,6 +133,9 @@ class Supervised:
             dimension=module.abstract.head.in_features,
             one_encoder=not spec.given,
             start_from=start_from,
+            outputs=outputs(e.features for e in module.abstract.encoder)
+            if spec.given
+            else ("encoder", "head"),
         )
 
     @property

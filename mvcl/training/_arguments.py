@@ -70,7 +70,8 @@ def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[s
     """Apply the `FIELD:CHOICE` arguments in order; return the config and the other arguments."""
     rest: list[str] = []
     for position, argument in enumerate(arguments):
-        field, colon, name = argument.partition(":")
+        spelt, colon, name = argument.partition(":")
+        field = spelt.replace("-", "_")  # as options are spelt: views.local-policy
         is_value = position > 0 and arguments[position - 1].startswith("--") and field not in CHOICES
         if argument.startswith("-") or not colon or is_value:
             rest.append(argument)

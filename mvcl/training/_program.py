@@ -293,6 +293,11 @@ def _step(
 def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> Callable[..., jax.Array]:
     """(params, statistics, inputs) -> features; images are transformed by the evaluation policy."""
     output, resize = config.evaluation.features, evaluation_view(config, spec.image_shape)
+    if output not in learner.outputs:
+        raise ValueError(
+            f"evaluation.features must be one of {', '.join(learner.outputs)} for method "
+            f"{type(config.method).__name__}, got {output!r}"
+        )
 
     def apply(params: Any, statistics: Any, inputs: Any) -> jax.Array:
         x = inputs if spec.given else resize(inputs)

@@ -172,3 +172,9 @@ def test_one_policy_per_view_may_have_global_views_too(crops):
     assert config.policies == policies
     assert config.view_names[:2] == ("global 1", "local 1")
     assert training.from_json(training.to_json(config)).views == views
+
+
+def test_a_policy_is_chosen_as_options_are_spelt(crops):
+    config, rest = training.choose_all(crops, ["views.local-policy:digits", "--views.k", "3"])
+    assert config.views.local_policy == augment.policy("digits")
+    assert rest == ["--views.k", "3"]

@@ -20,5 +20,6 @@ block at a time) and `sharded` (instances split over devices). The last two have
 from mvcl.losses._lse.blocks import across as across
 from mvcl.losses._lse.blocks import against_all as against_all
 from mvcl.losses._lse.blocks import block_rows as block_rows
+from mvcl.losses._lse.blocks import over_devices as over_devices
 from mvcl.losses._lse.blocks import within as within
 from mvcl.losses._lse.operand import Vectors as Vectors

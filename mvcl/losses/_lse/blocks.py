@@ -97,13 +97,17 @@ def across(
     rows, part = _split(o)
     if not columns:
         return rows, part
-    # Every device holds some rows of each column: add them up, then keep the columns that live here.
+    return rows, over_devices(part, axis_name, n)
+
+
+def over_devices(part: jax.Array, axis_name: str, n: int) -> jax.Array:
+    """`(..., n)`: the log-sum-exps of this device's n columns, from those over each device's rows of all columns."""
     top = lax.pmax(lax.stop_gradient(part), axis_name)
     top = jnp.where(top == -jnp.inf, 0, top)
     there = part != -jnp.inf
     total = lax.psum(jnp.where(there, jnp.exp(jnp.where(there, part, 0) - top), 0), axis_name)
-    whole = _numerics.vary_as(log_sum(total, top), x.z)
-    return rows, lax.dynamic_slice_in_dim(whole, lax.axis_index(axis_name) * n, n, axis=1)
+    whole = _numerics.vary_as(log_sum(total, top), part)
+    return lax.dynamic_slice_in_dim(whole, lax.axis_index(axis_name) * n, n, axis=-1)
 
 
 def against_all(
