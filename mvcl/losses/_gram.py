@@ -75,13 +75,12 @@ def gram(
         own=_logit(volume * jnp.sum(left * left, axis=1), t, small),
         keep_rows=None if e.keep is None else e.keep[of_anchor],
         keep_columns=None if e.keep is None else jnp.stack([e.keep[l] for l in others]).any(0),
+        bound=_two_sided.bound(1.0, temperature, eps) if normalize else None,
     )
     return _two_sided.cross_entropy(logits, share, axis_name, block_size)
 
 
-def _entry(
-    rows: _two_sided.Arrays, columns: _two_sided.Arrays, shared: _two_sided.Arrays
-) -> jax.Array:
+def _entry(rows: _two_sided.Arrays, columns: _two_sided.Arrays, shared: _two_sided.Arrays) -> jax.Array:
     (a, square), (*basis, volume) = rows, columns
     inside = [_numerics.products(a[None], q[None])[0] ** 2 for q in basis]
     outside = square[:, None] - sum(inside[1:], inside[0])
