@@ -108,7 +108,9 @@ def vicreg() -> Config:
         views=Views(k=2, policy=policy),
         encoder=models.ResNet(depth=18),
         head=_head(2048, 2048),
-        objective=partial(losses.vicreg, variance=50.0),  # 25, which the authors' code halves and this one does not
+        objective=partial(
+            losses.vicreg, variance=50.0
+        ),  # 25, which the authors' code halves and this one does not
         optimizer=Lars(
             learning_rate=0.3,
             reference_batch=256,
