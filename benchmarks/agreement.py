@@ -180,8 +180,8 @@ def work(rank: int, port: int, out: str, names: list[str]) -> None:
     multihost_utils.sync_global_devices("done")
 
 
-NOTES = """`visreg` sorts. Two projections that are equal up to rounding may swap their ranks, which changes the gradient
-of their two instances; the value stays.
+NOTES = """`visreg` sorts. Two projections that are equal up to rounding may swap their ranks, which changes the
+gradient of their two instances; the value stays.
 """
 
 
