@@ -176,7 +176,7 @@ def objective(name: str, views: int) -> tuple[Callable[[jax.Array], jax.Array], 
     k = 2 if takes.operands is losses.Operands.PAIR else takes.views or views
     if chosen in OF_EACH_DEVICE:
         return lambda z: jax.lax.pmean(of_views(z)[0], "data"), k
-    return lambda z: of_views(z, axis_name="data")[0], k
+    return lambda z: of_views(z, axis_name="data", **({"key": jax.random.key(0)} if takes.key else {}))[0], k
 
 
 def of_objective(name: str, views: int, examples: int, width: int, devices: int) -> dict[str, float]:
