@@ -21,6 +21,7 @@ from mvcl.losses._declaration import unwrap as unwrap
 from mvcl.losses._dhel import dhel as dhel
 from mvcl.losses._dsf import dsf as dsf
 from mvcl.losses._emp_ssl import emp_ssl as emp_ssl
+from mvcl.losses._frossl import frossl as frossl
 from mvcl.losses._gram import gram as gram
 from mvcl.losses._higher_order import all_pairs as all_pairs
 from mvcl.losses._higher_order import cross_pairs as cross_pairs
@@ -51,6 +52,7 @@ from mvcl.losses._siglip import poly_siglip as poly_siglip
 from mvcl.losses._siglip import siglip as siglip
 from mvcl.losses._spectral import spectral as spectral
 from mvcl.losses._sufficient_statistics import sufficient_statistics as sufficient_statistics
+from mvcl.losses._symile import symile as symile
 from mvcl.losses._triangle import triangle as triangle
 from mvcl.losses._vicreg import vicreg as vicreg
 from mvcl.losses._visreg import visreg as visreg

@@ -60,6 +60,36 @@ def test_the_loss_is_that_of_global_and_local_views(crops, sizes):
     np.testing.assert_allclose(values["loss"], config.objective(z[:2], z[2:]), rtol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", ["one", "different"])
+def test_views_have_the_same_bits_on_any_devices(crops, sizes):
+    views = []
+    for mesh in (Mesh(data=1), Mesh(data=8), Mesh(data=2, fsdp=2)):
+        config = dataclasses.replace(crops, data=dataclasses.replace(crops.data, sizes=sizes), mesh=mesh)
+        run = training.prepare(config)
+        batch = next(data.to_devices(_input.batches(run, 3), run.program.batch_sharding))
+        views.append(jax.device_get(run.program.views(batch)))
+    for other in views[1:]:
+        jax.tree.map(np.testing.assert_array_equal, other, views[0])
+
+
+@pytest.mark.parametrize("objective", [losses.lejepa, losses.visreg])
+def test_objectives_of_global_views_are_given_their_number(crops, objective):
+    """By hand, with the key of the step; the number of global views changes the loss."""
+    drawn = partial(objective, slices=16)
+    run = training.prepare(dataclasses.replace(crops, objective=drawn))
+    batch, state = next(_input.batches(run, 0)), run.program.init()
+    network = run.program.learner.network(state["params"], state["statistics"])
+    z = np.stack([network.head(network.encoder(view)) for view in run.program.views(batch)])
+    key = jax.random.fold_in(jax.random.key(crops.train.seed), 0)
+    _, values = run.program.step(state, batch)
+    np.testing.assert_allclose(values["loss"], drawn(z, key=key, global_views=2), rtol=1e-5)
+    assert abs(float(drawn(z, key=key)) - float(values["loss"])) > 1e-4
+    with pytest.raises(
+        ValueError, match=r"objective.global_views must be None, so that \w+ is given .* got 1"
+    ):
+        training.check(dataclasses.replace(crops, objective=partial(drawn, global_views=1)))
+
+
 @pytest.mark.parametrize(
     ("mesh", "microbatch"), [(Mesh(data=4), None), (Mesh(data=2, fsdp=2), None), (Mesh(data=2), 2)], ids=str
 )
