@@ -172,7 +172,8 @@ def objective(name: str, views: int) -> tuple[Callable[[jax.Array], jax.Array], 
     """One device's part of the loss of (k, n, d) embeddings, and the k it takes."""
     chosen = CHOICES["objective"][name]()
     of_views = methods.of_views(chosen)
-    k = 2 if losses.takes(chosen).operands is losses.Operands.PAIR else views
+    takes = losses.takes(chosen)
+    k = 2 if takes.operands is losses.Operands.PAIR else takes.views or views
     if chosen in OF_EACH_DEVICE:
         return lambda z: jax.lax.pmean(of_views(z)[0], "data"), k
     return lambda z: of_views(z, axis_name="data")[0], k

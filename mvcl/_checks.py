@@ -119,6 +119,17 @@ def several(name: str, value: Iterable[T]) -> list[T]:
         raise ValueError(f"{name} must hold an array for each view, got {type(value).__name__}") from None
 
 
+def key(name: str, value: jax.Array) -> jax.Array:
+    """One key of `jax.random`, of either kind."""
+    kind, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key) and shape == ():
+        return value
+    if kind == jnp.uint32 and shape == (2,):
+        return value
+    got = type(value).__name__ if kind is None else f"{kind} of shape {shape}"
+    raise ValueError(f"{name} must be one key, as jax.random.key(0) makes it, got {got}")
+
+
 def floating(name: str, value: ArrayLike) -> jax.Array:
     """A floating array of any shape."""
     out = _array_like(name, value)

@@ -74,7 +74,7 @@ class Embed:
     """File to write."""
     views: int = 0
     """Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated."""
-    output: Literal["config", "encoder", "head", "views"] = "config"
+    output: Literal["config", "encoder", "head", "views", "head_views"] = "config"
     """Output to write, the encoder's or the head's; `config` uses evaluation.features. Koromilas 2025 measures the
     head's."""
     checkpoint: str = "latest"

@@ -59,7 +59,7 @@ from mvcl.augment._random import (
     random_resized_crop,
     random_solarise,
 )
-from mvcl.augment._views import apply_policy, draw_views, view_key
+from mvcl.augment._views import Views, apply_policy, by_shape, draw_views, in_order_of_views, view_key
 
 __all__ = [
     "CIFAR_MEAN",
@@ -69,10 +69,12 @@ __all__ = [
     "POLICIES",
     "RAND_AUGMENT",
     "Policy",
+    "Views",
     "affine",
     "apply_policy",
     "autocontrast",
     "brightness",
+    "by_shape",
     "byol_global1",
     "byol_global2",
     "color_jitter",
@@ -90,6 +92,7 @@ __all__ = [
     "horizontal_flip",
     "host_crop",
     "hue",
+    "in_order_of_views",
     "invert",
     "mixup",
     "moco_v2",

@@ -15,7 +15,7 @@ def host_crop(
     seed: int,
     epoch: int,
     index: int,
-) -> np.ndarray:
+) -> tuple[np.ndarray, ...]:
     """The k crops of one decoded image, or of k images, resized by Pillow (bicubic); `draw_views` does the rest.
 
     Crop v depends only on (seed, epoch, index, v) and the image's size: its numbers come from the counter-based
@@ -25,11 +25,11 @@ def host_crop(
     Args:
       image: a Pillow image (modes other than L are converted to RGB), or (height, width, 1 or 3) uint8; or a sequence
         of k such arrays, one for each view.
-      policies: k of them, of one image_size; view v is cropped by `policies[v]`.
+      policies: k of them; view v is cropped by `policies[v]`.
       seed, epoch, index: whole numbers in [0, 2^64).
 
     Returns:
-      (k, image_size, image_size, 1 or 3) uint8.
+      k arrays (image_size, image_size, 1 or 3) uint8, of the image_size of each policy.
     """
     if isinstance(image, (np.ndarray, Image.Image)):
         opened = [_opened(image)] * len(policies)
@@ -53,7 +53,7 @@ def host_crop(
         size = (policy.image_size, policy.image_size)
         crop = np.asarray(picture.resize(size, Image.Resampling.BICUBIC, box=(left, upper, right, lower)))
         crops.append(crop.reshape(*size, -1))
-    return np.stack(crops)
+    return tuple(crops)
 
 
 def _opened(image: Image.Image | np.ndarray) -> Image.Image:

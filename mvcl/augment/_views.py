@@ -1,6 +1,6 @@
 """k views of every image of a batch, each a function of (seed, epoch, example index, view) only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import jax
@@ -11,6 +11,8 @@ from jax.typing import ArrayLike
 from mvcl.augment import _mixing, _ops, _random
 from mvcl.augment._policy import Policy
 
+# (n, k, height, width, channels), or where sizes differ a tuple of k arrays (n, height, width, channels).
+Views = jax.Array | tuple[jax.Array, ...]
 _CACHE_BYTES = 1 << 19  # of float32 views, so that a piece with its temporaries fits in a core's L2 cache
 
 
@@ -106,60 +108,107 @@ def _pieces(n: int, example_bytes: int) -> tuple[int, int]:
 
 
 def draw_views(
-    policies: Sequence[Policy], images: ArrayLike, seed: ArrayLike, epoch: ArrayLike, index: ArrayLike
-) -> jax.Array:
+    policies: Sequence[Policy],
+    images: ArrayLike | tuple[ArrayLike, ...],
+    seed: ArrayLike,
+    epoch: ArrayLike,
+    index: ArrayLike,
+) -> Views:
     """Draw k views of each of n images, view v by `policies[v]`; call it under `jit`.
 
     View v of example i depends only on (seed, epoch[i], index[i], v) and the image. n is always the leading axis, so
     under jit, with a batch sharded over n, each device computes its own rows.
 
     Args:
-      policies: k of them, of one image_size; views of equal policies are vmapped as one.
-      images: (n, height, width, channels), channels 1 or 3, uint8 or floating in [0, 1]; or (n, k, size,
-        size, channels), crops made on the host by `host_crop`, for which only the rest of the policy is applied.
+      policies: k of them; views of equal policies are vmapped as one.
+      images: (n, height, width, channels), channels 1 or 3, uint8 or floating in [0, 1]; or the crops that `host_crop`
+        made of them, a tuple of k arrays (n, image_size, image_size, channels), for which only the rest of the policy
+        is applied.
       seed: whole number.
       epoch: (n,) whole numbers, the epoch in which each example is drawn.
       index: (n,) whole numbers, each example's index in the data set.
 
     Returns:
-      (n, k, image_size, image_size, channels) float32.
+      (n, k, image_size, image_size, channels) float32; for policies of several sizes a tuple of k arrays
+      (n, image_size, image_size, channels).
+
+    Raises:
+      ValueError: for no policies, or images, epoch or index of other shapes.
     """
-    images, epoch, index = jnp.asarray(images), jnp.asarray(epoch), jnp.asarray(index)
-    k = len(policies)
-    if k == 0 or len({policy.image_size for policy in policies}) != 1:
-        sizes = [policy.image_size for policy in policies]
-        raise ValueError(f"policies must be at least one and share an image_size, got sizes {sizes}")
-    cropped = images.ndim == 5
-    if images.ndim not in (4, 5) or (cropped and images.shape[1] != k):
-        shapes = f"(n, height, width, channels) or (n, {k}, size, size, channels)"
-        raise ValueError(f"images must be {shapes}, got {images.shape}")
+    k, epoch, index = len(policies), jnp.asarray(epoch), jnp.asarray(index)
+    if k == 0:
+        raise ValueError("policies must be at least one, got none")
+    cropped = isinstance(images, tuple)
+    sources = tuple(map(jnp.asarray, images)) if isinstance(images, tuple) else (jnp.asarray(images),)
+    if any(x.ndim != 4 for x in sources) or (cropped and len(sources) != k):
+        wanted = f"(n, height, width, channels), or a tuple of {k} arrays (n, size, size, channels)"
+        got = ", ".join(str(x.shape) for x in sources)
+        raise ValueError(f"images must be {wanted}, got {got}")
+    n = sources[0].shape[0]
     for name, array in (("epoch", epoch), ("index", index)):
-        if array.shape != images.shape[:1]:
-            raise ValueError(f"{name} must be ({images.shape[0]},), one for each image, got {array.shape}")
+        if array.shape != (n,):
+            raise ValueError(f"{name} must be ({n},), one for each image, got {array.shape}")
 
     groups: dict[Policy, list[int]] = {}
     for view, policy in enumerate(policies):
         groups.setdefault(policy, []).append(view)
-
-    def example(image: jax.Array, epoch: jax.Array, index: jax.Array) -> jax.Array:
-        drawn = []
-        for policy, views in groups.items():
-            keys = jax.vmap(partial(view_key, seed, epoch, index))(np.asarray(views))
-            source = image[np.asarray(views)] if cropped else image
-            draw = partial(apply_policy, policy, cropped=cropped)
-            drawn.append(jax.vmap(draw, in_axes=(0, 0 if cropped else None))(keys, source))
-        if len(drawn) == 1:
-            return drawn[0]
-        place = np.argsort([view for views in groups.values() for view in views])
-        return jnp.concatenate(drawn)[place]
-
-    steps, devices = _pieces(images.shape[0], 4 * k * policies[0].image_size ** 2 * images.shape[-1])
+    example = partial(_of_one_example, groups, cropped, seed)
+    numbers = sum(policy.image_size**2 for policy in policies) * sources[0].shape[-1]
+    steps, devices = _pieces(n, 4 * numbers)
     if steps == 1:
-        return jax.vmap(example)(images, epoch, index)
+        return jax.vmap(example)(sources, epoch, index)
 
     def split(array: jax.Array) -> jax.Array:
         return array.reshape(devices, steps, -1, *array.shape[1:]).swapaxes(0, 1)
 
+    def joined(array: jax.Array) -> jax.Array:
+        return array.swapaxes(0, 1).reshape(n, *array.shape[3:])
+
     piece = jax.vmap(jax.vmap(example))
-    views = jax.lax.map(lambda rows: piece(*rows), (split(images), split(epoch), split(index)))
-    return views.swapaxes(0, 1).reshape(images.shape[0], *views.shape[3:])
+    views = jax.lax.map(lambda rows: piece(*rows), jax.tree.map(split, (sources, epoch, index)))
+    return jax.tree.map(joined, views)
+
+
+def _of_one_example(
+    groups: Mapping[Policy, Sequence[int]],
+    cropped: bool,
+    seed: ArrayLike,
+    sources: tuple[jax.Array, ...],
+    epoch: jax.Array,
+    index: jax.Array,
+) -> Views:
+    """The views of one image, or of its k crops; `groups` are the views by policy."""
+    drawn = []
+    for policy, views in groups.items():
+        keys = jax.vmap(partial(view_key, seed, epoch, index))(np.asarray(views))
+        source = jnp.stack([sources[view] for view in views]) if cropped else sources[0]
+        draw = partial(apply_policy, policy, cropped=cropped)
+        drawn.append(jax.vmap(draw, in_axes=(0, 0 if cropped else None))(keys, source))
+    if len(drawn) == 1:
+        return drawn[0]
+    place = np.argsort([view for views in groups.values() for view in views])
+    if len({policy.image_size for policy in groups}) == 1:
+        return jnp.concatenate(drawn)[place]
+    every = [view for group in drawn for view in group]
+    return tuple(every[at] for at in place)
+
+
+def by_shape(views: Views) -> list[tuple[tuple[int, ...], jax.Array]]:
+    """Views of one shape together: their places among the k, and them as one array (n, m, ...).
+
+    Groups are in the order of their first views.
+    """
+    if not isinstance(views, tuple):
+        return [(tuple(range(views.shape[1])), views)]
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place, view in enumerate(views):
+        groups.setdefault(view.shape, []).append(place)
+    return [(tuple(places), jnp.stack([views[l] for l in places], axis=1)) for places in groups.values()]
+
+
+def in_order_of_views(groups: Sequence[tuple[Sequence[int], jax.Array]]) -> jax.Array:
+    """(n, k, f): what was computed of the groups of `by_shape`, (n, m, f) each."""
+    if len(groups) == 1:
+        return groups[0][1]
+    places = [place for group, _ in groups for place in group]
+    return jnp.concatenate([found for _, found in groups], axis=1)[:, np.argsort(places)]

@@ -18,6 +18,8 @@ class DigitsViews:
     profiles and moments. `train` and `test` are both the whole table, as usual in clustering.
     """
 
+    views: tuple[str, ...] = ()
+    """Views to use, in this order: their names, or their numbers from 1. Empty: all."""
     noise: bool = False
     """A seventh view of 64 columns of Gaussian noise, without information."""
     scaling: tuple[Scaling, ...] = ("minmax",)
@@ -46,6 +48,7 @@ class DigitsViews:
             views["noise"] = noise
         ids = [str(i) for i in range(len(images))]
         tables = RawTables(list(views), list(views.values()), digits.target, ids)
+        tables.choose(self.views)
         return tables.splits(self.scaling, held_out=self.held_out)
 
 

@@ -13,14 +13,15 @@ from jax.sharding import NamedSharding
 from mvcl.data._reading import Reading
 from mvcl.data._splits import CorruptExample, Split, blank
 
-# n examples: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or (n, k, H, W, C) when the crops were made
-# on the host; or `views`, a tuple of k arrays (n, ...), with `present` (n, k) where examples may lack views.
+# n examples: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or a tuple of k arrays (n, size, size, C)
+# when the crops were made on the host; or `views`, a tuple of k arrays (n, ...), with `present` (n, k) where examples
+# may lack views.
 Batch = dict[str, Any]
 Example = tuple[np.ndarray, ...]
 # How often an example of a split with draws is drawn before the run stops.
 _ATTEMPTS = 16
-# (arrays of an example, epoch, row) -> (k, H, W, C) or (H, W, C) of one size
-Crop = Callable[[Example, int, int], np.ndarray]
+# (arrays of an example, epoch, row) -> its crops (H, W, C), of the same sizes for every example: one, or k
+Crop = Callable[[Example, int, int], Example]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Reader:
         except CorruptExample as error:
             self.reading.corrupt(self.part, row, step, error)
             return None
-        return arrays if self.crop is None else (self.crop(arrays, epoch, row),)
+        return arrays if self.crop is None else self.crop(arrays, epoch, row)
 
     def readable(self, rows: Sequence[int] | np.ndarray) -> Iterator[tuple[int, Example]]:
         """The readable rows with their arrays, in order."""
@@ -73,7 +74,7 @@ class Reader:
         if examples:
             return inputs(self.split, rows, tuple(np.stack(array) for array in zip(*examples)))
         none = tuple(array[0] for array in blank(self.split.spec, 1))
-        none = none if self.crop is None else (self.crop(none, 0, 0),)
+        none = none if self.crop is None else self.crop(none, 0, 0)
         return inputs(self.split, rows, tuple(array[None][:0] for array in none))
 
 
@@ -82,8 +83,7 @@ def inputs(split: Split, rows: np.ndarray, arrays: tuple[np.ndarray, ...] | None
     missing."""
     arrays = split.take(rows) if arrays is None else arrays
     if not split.spec.given:
-        (images,) = arrays
-        return {"images": images}
+        return {"images": arrays[0] if len(arrays) == 1 else arrays}
     if split.present is None:
         return {"views": arrays}
     present = split.present[rows]
@@ -126,7 +126,7 @@ def batches(
       process_count: number of processes that share a batch.
       threads: number of batches read in parallel.
       last_batch: whether the examples that are left at the end of an epoch are a batch.
-      crop: (arrays of an example, epoch, row) -> (k, H, W, C), for images of different sizes.
+      crop: (arrays of an example, epoch, row) -> k crops (size, size, C), for images of different sizes.
       reading: records what is being read and the corrupt examples; None allows no corrupt example.
 
     Raises:
@@ -209,11 +209,12 @@ def in_order(
       batch_size: rows of a global batch, a multiple of process_count; the last may have fewer.
       process_index: index of this process, which selects the block.
       process_count: number of processes that share a batch.
-      crop: (arrays of an example, epoch, row) -> (H, W, C), for images of different sizes.
+      crop: (arrays of an example, epoch, row) -> one crop (H, W, C), or several, for images of different sizes.
       reading: records what is being read and the corrupt examples; None allows no corrupt example.
 
     Yields:
-      `index` (b,), the rows, and `inputs`: images (b, H, W, C), or a mapping of `views` and `present`.
+      `index` (b,), the rows, and `inputs`: images (b, H, W, C), a tuple of such arrays for several crops, or a mapping
+      of `views` and `present`.
 
     Raises:
       CorruptExample: more corrupt examples than `reading` allows.

@@ -89,10 +89,7 @@ class Tables:
             tables = _matrices(_npz(path), path, self.labels, self.samples)
         else:
             raise ValueError(f"data.path must be a .mat or .npz file or a folder of tables, got {path}")
-        if self.views:
-            rows = _chosen(self.views, tables.names)
-            tables.names = [tables.names[row] for row in rows]
-            tables.views = [tables.views[row] for row in rows]
+        tables.choose(self.views)
         if self.skip_last < 0:
             raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
         if self.skip_last:
@@ -129,6 +126,11 @@ class RawTables:
     views: list[np.ndarray]
     labels: np.ndarray | None
     ids: list[str]
+
+    def choose(self, views: Sequence[str]) -> None:
+        """Keep these views, by name or by number from 1, in this order; none given keeps all."""
+        rows = _chosen(views, self.names) if views else range(len(self.names))
+        self.names, self.views = [self.names[row] for row in rows], [self.views[row] for row in rows]
 
     def splits(
         self, scaling: Sequence[Scaling], scaling_file: str = "", held_out: bool = False

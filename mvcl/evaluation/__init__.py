@@ -1,4 +1,5 @@
-"""Evaluation of features: neighbours, probes, domain transfer, regression, clustering, predictions."""
+"""Evaluation of features: neighbours, probes, domain transfer, regression, clustering, retrieval,
+predictions."""
 
 from mvcl import _extras
 
@@ -31,6 +32,7 @@ from mvcl.evaluation._regression import (
     ridge,
     sentiment_regression,
 )
+from mvcl.evaluation._retrieval import Retrieval
 from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
 
@@ -49,6 +51,7 @@ __all__ = [
     "Probe",
     "Regression",
     "Result",
+    "Retrieval",
     "Transfer",
     "channel_probe",
     "cluster_scores",

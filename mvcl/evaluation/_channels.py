@@ -161,7 +161,7 @@ class Channels(Evaluation):
     subjects are known; as many of a class as are drawn, or all if there are fewer.
     """
 
-    features: Literal["encoder", "head", "views"] = "views"
+    features: Literal["encoder", "head", "views", "head_views"] = "views"
     """The encoder's output of each view, side by side; the combination is trained on it."""
     labels_per_class: tuple[int, ...] = (10, 50, 100, 1000)
     """Labels per class, one result each."""

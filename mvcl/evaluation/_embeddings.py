@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -10,6 +11,7 @@ from mvcl.evaluation._table import Result
 
 _ROWS = 2_000  # of a view, for the distances of all pairs
 _MOST = 50_000  # of a view, for the ranks
+_ONE_VIEW = "not measured: it needs two views"
 
 
 def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
@@ -22,11 +24,12 @@ def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
 
     Args:
       z: (k, n, d) floating, k >= 1 views of n >= 2 instances.
-      seed: of the at most 2,000 instances that the measures of uniformity use, and the 50,000 of the ranks.
+      seed: of the at most 2,000 instances that the measures of uniformity and LiDAR use, and the 50,000 of the ranks.
 
     Returns:
-      "rank", "effective rank", "uniformity, Wasserstein", "uniformity, Gaussian", each the mean over views, and
-      "alignment", the mean over pairs of views; its value is None for one view.
+      "rank", "effective rank", "LiDAR", "uniformity, Wasserstein", "uniformity, Gaussian" and "alignment". LiDAR is of
+      all views, alignment the mean over pairs of views; the values of both are None for one view. The others are means
+      over views.
 
     Raises:
       ValueError: z has another number of axes, is not finite, or has fewer than two instances.
@@ -55,11 +58,25 @@ def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
             f"log mean exp(-2 distance²) (Wang & Isola 2020), lower is more uniform, {few}",
         ),
     }
-    results = [Result(name, float(np.mean(values)), None, how) for name, (values, how) in measured.items()]
+    rank, effective, *uniform = (
+        Result(name, float(np.mean(values)), None, how) for name, (values, how) in measured.items()
+    )
+    results = [rank, effective, _lidar(vectors[:, some]), *uniform]
     if k == 1:
-        return [*results, Result("alignment", None, None, "not measured: it needs two views")]
+        return [*results, Result("alignment", None, None, _ONE_VIEW)]
     pairs = [float(metrics.alignment(vectors[l], vectors[m])) for l, m in itertools.combinations(range(k), 2)]
     how = (
         f"mean squared distance between two views of an instance, mean over {len(pairs)} pairs, {n} instances"
     )
     return [*results, Result("alignment", float(np.mean(pairs)), None, how)]
+
+
+def _lidar(z: np.ndarray) -> Result:
+    """LiDAR of (k, n, d) unit vectors."""
+    k, n, d = z.shape
+    if k == 1:
+        return Result("LiDAR", None, None, _ONE_VIEW)
+    how = (
+        f"rank of what differs between instances (Thilak 2024), {n} instances of {k} views in {d} dimensions"
+    )
+    return Result("LiDAR", float(jax.jit(metrics.lidar)(z)), None, f"{how}, on the unit sphere, delta 1e-4")

@@ -75,9 +75,10 @@ class Evaluation:
 
     scored: ClassVar[bool] = False
     """Whether `score` may return a number."""
-    features: Literal["encoder", "head", "views"] = "encoder"
+    features: Literal["encoder", "head", "views", "head_views"] = "encoder"
     """Output to evaluate: the encoder's (of given views, their mean; where each view has an encoder of its own, all
-    outputs concatenated), the projection head's, or the encoder's of each given view, side by side."""
+    outputs concatenated), the projection head's, or the encoder's (views) or the head's (head_views) of each given
+    view, side by side."""
     batch_size: int = 512
     """Examples encoded at once, over all devices."""
     seed: int = 0
@@ -103,6 +104,10 @@ class Evaluation:
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """The results of one set of features: split -> (N, d)."""
         raise NotImplementedError(f"{type(self).__name__} is an interface; choose a protocol by its name")
+
+    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
+        """The results of the raw input, given views side by side: split -> (N, numbers of an example)."""
+        return self.measure(features, splits)
 
     def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
         """Further results of the trained features that need the training split under fresh augmentations."""

@@ -8,6 +8,7 @@ from mvcl.evaluation._domains import Domains
 from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._protocols import Classification, Evaluation
 from mvcl.evaluation._regression import Regression
+from mvcl.evaluation._retrieval import Retrieval
 
 EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "channels": Channels,
@@ -16,4 +17,5 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "domains": Domains,
     "predictions": Predictions,
     "regression": Regression,
+    "retrieval": Retrieval,
 }

@@ -21,6 +21,7 @@ from mvcl.losses._declaration import unwrap as unwrap
 from mvcl.losses._dhel import dhel as dhel
 from mvcl.losses._dsf import dsf as dsf
 from mvcl.losses._emp_ssl import emp_ssl as emp_ssl
+from mvcl.losses._frossl import frossl as frossl
 from mvcl.losses._gram import gram as gram
 from mvcl.losses._higher_order import all_pairs as all_pairs
 from mvcl.losses._higher_order import cross_pairs as cross_pairs
@@ -29,9 +30,11 @@ from mvcl.losses._higher_order import one_vs_rest as one_vs_rest
 from mvcl.losses._info_nce import info_nce as info_nce
 from mvcl.losses._info_nce import info_nce_minimum as info_nce_minimum
 from mvcl.losses._joint_matching import m3g_pairwise_excess as m3g_pairwise_excess
+from mvcl.losses._lejepa import lejepa as lejepa
 from mvcl.losses._m3g import m3g as m3g
 from mvcl.losses._m3g import m3g_pair as m3g_pair
 from mvcl.losses._m3g import m3g_with_status as m3g_with_status
+from mvcl.losses._mmcr import mmcr as mmcr
 from mvcl.losses._mv_cl import mv_cl1 as mv_cl1
 from mvcl.losses._mv_cl import mv_cl2 as mv_cl2
 from mvcl.losses._mv_dhel import mv_dhel as mv_dhel
@@ -52,3 +55,5 @@ from mvcl.losses._spectral import spectral as spectral
 from mvcl.losses._sufficient_statistics import sufficient_statistics as sufficient_statistics
 from mvcl.losses._symile import symile as symile
 from mvcl.losses._triangle import triangle as triangle
+from mvcl.losses._vicreg import vicreg as vicreg
+from mvcl.losses._visreg import visreg as visreg

@@ -2,11 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _views
+from mvcl.losses import _statistics, _views
 from mvcl.losses._declaration import declare
 
 
@@ -24,8 +23,8 @@ def emp_ssl(
 
         -mean_l ½ log det( I + d / (n eps) z_l^T z_l ) - invariance mean_{l,i} cos(z_li, mean_m z_mi)
 
-    Tong 2023 (arXiv 2304.03977). eps is that of the released code; the paper writes ε² in its place. A
-    public port has the sign of the first term wrong. Devices exchange k d² numbers.
+    Tong 2023 (arXiv 2304.03977). eps is that of the released code; the paper writes ε² in its place. A public port
+    adds the first term in place of subtracting it. Devices exchange k d² numbers, 4 k d² bytes, whatever n is.
 
     Cost: k (n d² + d³/3) multiply-adds in the forward pass.
 
@@ -48,18 +47,13 @@ def emp_ssl(
     e = _views.embedded(_checks.views(z, axis_name), normalize, mask, axis_name)
     distortion = _checks.scalar("eps", eps, e.z.dtype, positive=True)
     factor = _checks.scalar("invariance", invariance, e.z.dtype)
-    k, _, d = e.z.shape
-    gram = _numerics.inner("lia,lib->lab", e.z, e.z)
-    gram = gram if axis_name is None else lax.psum(gram, axis_name)
-    if e.keep is None:
-        count = jnp.full(k, _views.rows_everywhere(e.z, axis_name), e.z.dtype)
-    else:
-        count = jnp.sum(e.keep, axis=1, dtype=e.z.dtype)
-        count = count if axis_name is None else lax.psum(count, axis_name)
+    d = e.z.shape[2]
+    gram = _statistics.total(_numerics.inner("lia,lib->lab", e.z, e.z), axis_name)
+    count = _statistics.counts(e)
     scale = d / (jnp.maximum(count, 1) * distortion)
     root = jnp.linalg.cholesky(jnp.eye(d, dtype=e.z.dtype)[None] + scale[:, None, None] * gram)
     rates = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)  # ½ log det
     # The direction of the mean is that of the sum, whatever views there are.
     cosines = jnp.sum(_numerics.unit(e.z) * _numerics.unit(e.z.sum(0))[None], axis=-1)
-    rate = jnp.sum(rates) / jnp.maximum(jnp.sum(count > 0), 1).astype(rates.dtype)
+    rate = _statistics.mean_of_views(rates, count)
     return -rate - factor * _numerics.mean_where(cosines, e.keep, axis_name)

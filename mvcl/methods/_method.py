@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import losses, models
+from mvcl import augment, losses, models
 from mvcl.methods._objective import Measures
 
 Params = Any
@@ -72,7 +72,7 @@ class Learner:
         measures)), where draw turns inputs into (n, k, ...) views or a tuple of k arrays (n, ...), objective is
         `of_views` of the objective over the global batch, and microbatches is None or the `Microbatches`.
       features: (parameters, statistics, inputs, output) -> (n, d) float32, with frozen statistics; the inputs are
-        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is `encoder`, `head` or `views`.
+        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is one of `outputs`.
       network: (parameters, statistics) -> the network that is evaluated and exported.
       dimension: length d of an embedding.
       level: (objective, (k, n, d) embeddings) -> the loss of a batch with these embeddings, for the chance level; None
@@ -86,6 +86,8 @@ class Learner:
         unsupported.
       last_batch: whether an epoch ends with the smaller batch of the examples that are left; otherwise they are not
         used in that epoch.
+      outputs: the outputs that `features` gives; of the given views together `encoder` and `head`, of each of them,
+        side by side with zeros for missing ones, `views` and `head_views`.
       restarts: (step, steps_per_epoch) -> the parts of the parameters, by their first key, whose optimiser state is
         as new before this step. Every part then has an optimiser state of its own. None: one state, never new.
     """
@@ -102,6 +104,7 @@ class Learner:
     clusters: int = 0
     start_from: Callable[..., tuple[Params, Statistics]] | None = None
     last_batch: bool = False
+    outputs: tuple[str, ...] = ("encoder", "head", "views", "head_views")
     restarts: Callable[[int, int], tuple[str, ...]] | None = None
 
 
@@ -114,6 +117,7 @@ class Specification:
       head: config of the head.
       objective: the loss function.
       shapes: shape of one example of each of the k views.
+      global_views: number of global views, the first ones; the others are local. None: all are global.
       given: True if examples have given views, as tables do; False if views are drawn from images.
       examples: number of training examples.
       classes: number of classes; 0 for regression.
@@ -128,17 +132,33 @@ class Specification:
     given: bool
     examples: int
     classes: int
+    global_views: int | None = None
     microbatch: int | None = None
     dtype: jnp.dtype | type = jnp.float32
 
     def one_shape(self, method: str) -> tuple[int, ...]:
-        """The common shape of the views, for a method with one encoder."""
-        if len(set(self.shapes)) > 1:
+        """The shape for which a method with one encoder builds it: that of the first view.
+
+        Other views may be images of other sizes; `check_encoder` says whether the encoder takes them.
+
+        Raises:
+          ValueError: given views have several shapes.
+        """
+        if self.given and len(set(self.shapes)) > 1:
             raise ValueError(
                 f"method {method} has one encoder for all views and needs views of one shape, got "
                 f"{', '.join(map(str, self.shapes))}; method:multi_encoder has one encoder per view"
             )
         return self.shapes[0]
+
+    def one_size(self, method: str, why: str) -> None:
+        """Raise `ValueError` if images of several sizes or global and local views are drawn, giving the reason."""
+        if not self.given and (len(set(self.shapes)) > 1 or self.global_views is not None):
+            sizes = ", ".join(str(shape[0]) for shape in self.shapes)
+            raise ValueError(
+                f"method {method} needs views of one size and no views.global_views, since {why}; got sizes {sizes} "
+                f"and views.global_views = {self.global_views}; use method:simclr or method:student_teacher"
+            )
 
     def whole_batch(self, method: str) -> None:
         """Raise `ValueError` if microbatches are set; for methods without support for them."""
@@ -161,8 +181,18 @@ class Method(Protocol):
         ...
 
 
-def check_microbatch(spec: Specification, encoder: nnx.Module) -> None:
-    """Check that the encoder supports microbatches: one image's output must not depend on the others."""
+def check_encoder(spec: Specification, encoder: nnx.Module) -> None:
+    """Check that the encoder takes images of all sizes, and supports microbatches if there are some.
+
+    In microbatches, one image's output must not depend on the others.
+
+    Raises:
+      ValueError: it does not.
+    """
+    structure, variables = nnx.split(encoder)
+    for shape in set(spec.shapes[1:]) - {spec.shapes[0]}:
+        images = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+        jax.eval_shape(lambda v, x: nnx.merge(structure, v, copy=True)(x), variables, images)
     if spec.microbatch is None:
         return
     if spec.microbatch < 1:
@@ -210,8 +240,18 @@ class Module:
 
 
 def stacked(views: Any) -> jax.Array:
-    """Views as one array (n, k, ...); a tuple of k arrays (n, ...) is stacked."""
+    """Views as one array (n, k, ...); a tuple of k arrays (n, ...) of one shape is stacked."""
     return jnp.stack(views, axis=1) if isinstance(views, tuple) else views
+
+
+def part_of(draw: Callable[[Inputs], Any], start: int, stop: int | None) -> Callable[[Inputs], Any]:
+    """A function that draws the views from `start` to `stop` only; XLA merges several calls of `draw`."""
+
+    def part(inputs: Inputs) -> Any:
+        views = draw(inputs)
+        return views[start:stop] if isinstance(views, tuple) else views[:, start:stop]
+
+    return part
 
 
 def embed(
@@ -222,12 +262,17 @@ def embed(
 ) -> jax.Array:
     """Features (n * k, f) of all views, ordered by example, then view.
 
-    The leading axis is n throughout: with k first, each device would compute every row.
+    Views of one size pass the encoder together, so that BatchNorm has the statistics of each size in turn. The leading
+    axis is n throughout: with k first, each device would compute every row.
     """
 
     def encode(encoder: Any, inputs: Inputs) -> jax.Array:
-        views = stacked(draw(inputs))
-        return encoder(views.reshape((-1, *views.shape[2:])))
+        found = []
+        for places, views in augment.by_shape(draw(inputs)):
+            features = encoder(views.reshape((-1, *views.shape[2:])))
+            found.append((places, features.reshape((*views.shape[:2], -1))))
+        features = augment.in_order_of_views(found)
+        return features.reshape((-1, features.shape[-1]))
 
     if microbatches is None:
         return encode(encoder, inputs)
@@ -260,20 +305,20 @@ def rows(inputs: Inputs) -> int:
 def observe(network: Network, inputs: Any, output: str) -> jax.Array:
     """(n, d) features of images from a frozen network.
 
-    For given views: the mean of the features of the views that are present; with the output `views`, those of the
-    encoder side by side, (n, k d), zeros for missing views.
+    For given views: the mean of the features of the views that are present; with the outputs `views` and `head_views`,
+    those of the encoder or the head side by side, (n, k d), zeros for missing views.
     """
     view = models.eval_view(network)
 
     def features(x: jax.Array) -> jax.Array:
         encoded = view.encoder(x)
-        return view.head(encoded) if output == "head" else encoded
+        return view.head(encoded) if output in ("head", "head_views") else encoded
 
     if not isinstance(inputs, dict):
         return features(inputs)
     views = stacked(inputs["views"])
     found = features(views.reshape((-1, *views.shape[2:]))).reshape((*views.shape[:2], -1))
-    if output == "views":
+    if output in ("views", "head_views"):
         here = inputs.get("present", np.ones(views.shape[:2], bool))
         return jnp.where(here[..., None], found, 0).reshape((len(views), -1))
     if "present" not in inputs:

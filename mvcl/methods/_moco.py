@@ -23,6 +23,7 @@ from mvcl.methods._method import (
     by_view,
     embed,
     missing,
+    part_of,
     rows,
     stacked,
 )
@@ -61,6 +62,7 @@ class MocoV2:
 
     def build(self, spec: Specification) -> Learner:
         """Build the pure functions; the inputs have one shape."""
+        spec.one_size("moco_v2", "queries and keys are two halves of like views")
         if len(spec.shapes) % 2:
             raise ValueError(
                 "method moco_v2 splits the views between two encoders; views.k must be even, got "
@@ -104,7 +106,8 @@ class MocoV2:
             microbatches: Microbatches | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
             online, momentum, n = pair.online(params, statistics), pair.momentum(statistics), rows(inputs)
-            first, last = _halves(draw)
+            m = len(spec.shapes) // 2
+            first, last = part_of(draw, 0, m), part_of(draw, m, None)
             queries = by_view(online.head(embed(online.encoder, inputs, first, microbatches)), n)
             if self.shuffle_keys:
                 features = _embed_shuffled(momentum.encoder, inputs, last)
@@ -151,6 +154,7 @@ class MocoV3:
 
     def build(self, spec: Specification) -> Learner:
         """Build the pure functions; the inputs have one shape."""
+        spec.one_size("moco_v3", "queries and keys are two halves of like views")
         if len(spec.shapes) % 2:
             raise ValueError(
                 f"method moco_v3 splits the views into two halves; views.k must be even, got {len(spec.shapes)}"
@@ -214,17 +218,6 @@ class Predictor:
     def moved(self, statistics: Statistics, module: Any) -> Statistics:
         """The statistics updated by the predictor's call."""
         return statistics | {"predictor": self._module.statistics(module)}
-
-
-def _halves(draw: Callable[[Inputs], Any]) -> tuple[Callable[[Inputs], Any], Callable[[Inputs], Any]]:
-    """Functions for the first and the second half of the views; XLA merges the two calls of `draw`."""
-
-    def half(inputs: Inputs, last: bool) -> jax.Array:
-        views = stacked(draw(inputs))
-        m = views.shape[1] // 2
-        return views[:, m:] if last else views[:, :m]
-
-    return lambda inputs: half(inputs, False), lambda inputs: half(inputs, True)
 
 
 def _embed_shuffled(encoder: nnx.Module, inputs: Inputs, draw: Callable[[Inputs], Any]) -> jax.Array:

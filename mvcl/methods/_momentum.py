@@ -17,7 +17,7 @@ from mvcl.methods._method import (
     Params,
     Specification,
     Statistics,
-    check_microbatch,
+    check_encoder,
     observe,
 )
 
@@ -56,7 +56,7 @@ class Followed:
         self._module = Module(
             lambda key: Network(spec.encoder, spec.head, shape, dtype=spec.dtype, rngs=nnx.Rngs(key))
         )
-        check_microbatch(spec, self._module.abstract.encoder)
+        check_encoder(spec, self._module.abstract.encoder)
         self.dimension: int = self._module.abstract.head.features
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,14 +1,16 @@
 """One encoder per view or modality, with a common embedding space."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
-from mvcl import models
+from mvcl import losses, models
 from mvcl.methods._method import (
     Inputs,
     Learner,
@@ -18,15 +20,22 @@ from mvcl.methods._method import (
     Params,
     Specification,
     Statistics,
+    check_encoder,
     missing,
 )
 from mvcl.methods._objective import OfViews
 
 
 class Networks(nnx.Module):
-    """One encoder and one head for each of the k views."""
+    """One encoder and one head for each of the k views, and a fusion network for each pair of them if asked."""
 
-    def __init__(self, spec: Specification, encoders: Sequence[models.EncoderConfig], rngs: nnx.Rngs) -> None:
+    def __init__(
+        self,
+        spec: Specification,
+        encoders: Sequence[models.EncoderConfig],
+        fusion: models.MLPHead | None,
+        rngs: nnx.Rngs,
+    ) -> None:
         self.encoder = nnx.List(
             [
                 config.build(shape, dtype=spec.dtype, rngs=rngs)
@@ -36,6 +45,18 @@ class Networks(nnx.Module):
         self.head = nnx.List(
             [spec.head.build(encoder.features, dtype=spec.dtype, rngs=rngs) for encoder in self.encoder]
         )
+        both = [x.features + y.features for x, y in combinations(self.encoder, 2)]
+        self.fusion = nnx.List(
+            [] if fusion is None else [fusion.build(width, dtype=spec.dtype, rngs=rngs) for width in both]
+        )
+
+    def embed(self, views: Sequence[jax.Array]) -> jax.Array:
+        """(k', n, d): the embeddings of the k views, then those of the fused pairs of views, if there are any."""
+        features = [encoder(view) for encoder, view in zip(self.encoder, views, strict=True)]
+        embeddings = [head(x) for head, x in zip(self.head, features, strict=True)]
+        for network, pair in zip(self.fusion, combinations(features, 2)):
+            embeddings.append(network(jnp.concatenate(pair, axis=-1)))
+        return jnp.stack(embeddings)
 
 
 def separate(views: Any) -> tuple[jax.Array, ...]:
@@ -55,7 +76,12 @@ def of_each_view(
     return configs or (spec.encoder,) * k
 
 
-def fused(encoder: Any, inputs: Any) -> jax.Array:
+def outputs(lengths: Iterable[int]) -> tuple[str, ...]:
+    """The outputs of encoders of one view each: `views` only if all have one length."""
+    return ("encoder", "head", "views") if len(set(lengths)) == 1 else ("encoder", "head")
+
+
+def side_by_side(encoder: Any, inputs: Any) -> jax.Array:
     """(n, Σ_l f_l): the concatenated features of the encoders; zeros for missing views."""
     # All encoders get the same image.
     views = separate(inputs["views"]) if isinstance(inputs, dict) else (inputs,) * len(encoder)
@@ -66,16 +92,52 @@ def fused(encoder: Any, inputs: Any) -> jax.Array:
     return jnp.concatenate(found, axis=-1)
 
 
+def fused_mask(mask: jax.Array) -> jax.Array:
+    """(k', n): a (k, n) mask, then that of the fused pairs of views: an instance has one if it has both views."""
+    return jnp.concatenate([mask, jnp.stack([x & y for x, y in combinations(mask, 2)])])
+
+
+def fused_weights(k: int, weight: float) -> np.ndarray:
+    """(k', k') float32 weights of the pairs of views for `all_pairs`, where fused pairs follow the k views.
+
+    A pair of views has 1 - weight; a fused pair and a third view have `weight`; others have 0. All are multiplied so
+    that the mean of `all_pairs` over every pair is the mean over those two kinds of pairs.
+    """
+    pairs = list(combinations(range(k), 2))
+    views = 1 - np.eye(k)
+    thirds = np.array([[view not in pair for pair in pairs] for view in range(k)], float)  # (k, fused pairs)
+    none = np.zeros((len(pairs),) * 2)
+    counted = np.block([[views, thirds], [thirds.T, none]])
+    every = counted.size - len(counted)
+    factors = np.block([[(1 - weight) * views, weight * thirds], [weight * thirds.T, none]])
+    return (factors * every / counted.sum()).astype(np.float32)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultiEncoder:
     """One encoder and one head per view, for modalities of different shapes.
 
     Missing views are masked in the objective. The evaluated features are the concatenated features of all encoders,
     with zeros for missing views.
+
+    With `fusion` each pair of views has a network of its own, which maps the features of both encoders, side by side,
+    to one further embedding, a fused view, compared with each third view (ConFu, Koutoupis et al. 2025, arXiv
+    2511.21331). With three views, `all_pairs(info_nce, pairs="ordered")`, w = `fusion_weight`, and L the InfoNCE
+    averaged over both directions:
+
+        1/6 [ (1 - w) (L(z_1, z_2) + L(z_1, z_3) + L(z_2, z_3)) + w (L(f_12, z_3) + L(f_13, z_2) + L(f_23, z_1)) ]
+
+    as in the released code; the paper's loss has no factor 1/6. With k > 3 views the sum is over all fused pairs and
+    third views. A fused view is missing where one of its two views is. Fused views are used in training only.
     """
 
     encoders: tuple[models.EncoderConfig, ...] = ()
     """One encoder per view; empty: `encoder` for each. Set in a config file."""
+    fusion: models.MLPHead | None = None
+    """Network of each fused view, from the features of two encoders to the head's length; it needs objective all_pairs
+    and three views. None: no fused views."""
+    fusion_weight: float = 0.5
+    """With fusion: weight of the pairs of a fused view and a third view, in [0, 1]; pairs of views have the rest."""
 
     def build(self, spec: Specification) -> Learner:
         """Build the pure functions."""
@@ -83,9 +145,20 @@ class MultiEncoder:
         encoders = of_each_view(self.encoders, spec)
 
         def fresh(key: jax.Array) -> Networks:
-            return Networks(spec, encoders, nnx.Rngs(key))
+            return Networks(spec, encoders, self.fusion, nnx.Rngs(key))
 
-        module = Module(fresh)
+        module, k = Module(fresh), len(encoders)
+        if not spec.given:  # they are evaluated on images of the first view's size
+            for shape, encoder in zip(spec.shapes, module.abstract.encoder, strict=True):
+                check_encoder(dataclasses.replace(spec, shapes=(shape, spec.shapes[0])), encoder)
+        self._check_fusion(spec, module.abstract)
+
+        def compared(objective: OfViews, z: jax.Array, **mask: jax.Array) -> tuple[jax.Array, Measures]:
+            """The objective of the views, and of the fused ones if there are any."""
+            if self.fusion is None:
+                return objective(z, **mask)
+            there = {name: fused_mask(x) for name, x in mask.items()}
+            return objective(z, weights=jnp.asarray(fused_weights(k, self.fusion_weight)), **there)
 
         def loss(
             params: Params,
@@ -96,22 +169,23 @@ class MultiEncoder:
             microbatches: Microbatches | None = None,
         ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
             nets = module.merge(params, statistics)
-            views = separate(draw(inputs))
-            z = jnp.stack(
-                [
-                    head(encoder(view))
-                    for head, encoder, view in zip(nets.head, nets.encoder, views, strict=True)
-                ]
-            )
-            value, measures = objective(z, **missing(inputs))
-            return value, (module.statistics(nets), z, measures)
+            z = nets.embed(separate(draw(inputs)))
+            value, measures = compared(objective, z, **missing(inputs))
+            return value, (module.statistics(nets), z[:k], measures)
+
+        def level(objective: OfViews, z: jax.Array) -> jax.Array:
+            if self.fusion is None:
+                return objective(z)[0]
+            # Sums stand for fused views: they tell of a third view as much as the two views do.
+            sums = jnp.stack([x + y for x, y in combinations(z, 2)])
+            return compared(objective, jnp.concatenate([z, sums]))[0]
 
         def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
             nets = models.eval_view(module.merge(params, statistics))
-            if output != "head":
-                return fused(nets.encoder, inputs)
+            if output in ("encoder", "views"):
+                return side_by_side(nets.encoder, inputs)
             whole = [lambda x, e=e, h=h: h(e(x)) for e, h in zip(nets.encoder, nets.head)]
-            return fused(whole, inputs)
+            return side_by_side(whole, inputs)
 
         return Learner(
             module.init,
@@ -119,6 +193,29 @@ class MultiEncoder:
             features,
             module.merge,
             dimension=module.abstract.head[0].features,
-            level=lambda objective, z: objective(z)[0],
+            level=level,
             one_encoder=False,
+            outputs=(*outputs(e.features for e in module.abstract.encoder), "head_views"),
         )
+
+    def _check_fusion(self, spec: Specification, networks: Networks) -> None:
+        if self.fusion is None:
+            return
+        k, length = len(spec.shapes), networks.head[0].features
+        if k < 3:
+            raise ValueError(
+                f"method.fusion compares two fused views with a third; it needs at least 3 views, got {k}"
+            )
+        if not losses.takes(spec.objective).pair_weights:
+            raise ValueError(
+                f"method.fusion needs objective all_pairs, got {losses.name(spec.objective)}; use objective:all_pairs "
+                "objective.pair:info_nce"
+            )
+        if not 0 <= self.fusion_weight <= 1:
+            raise ValueError(f"method.fusion_weight must be in [0, 1], got {self.fusion_weight}")
+        for network in networks.fusion:
+            if network.features != length:
+                raise ValueError(
+                    f"method.fusion must end in the head's {length} features, got {network.features}; "
+                    f"set --method.fusion.out {length}"
+                )

@@ -219,7 +219,9 @@ class _Parts:
         net = self.network(params, statistics)
         x, there = _tables(inputs["views"], inputs.get("present"))
         h = net.encode(x)
-        return _concatenated(net.embed(h), there, fill=True) if output == "head" else _concatenated(h, there)
+        if output in ("encoder", "views"):
+            return _concatenated(h, there)
+        return _concatenated(net.embed(h), there, fill=output == "head")
 
     def restarts(self, step: int, steps_per_epoch: int) -> tuple[str, ...]:
         """The embedding layer, untrained so far, before the first contrastive epoch; later everything."""

@@ -18,7 +18,7 @@ from mvcl.methods._method import (
     Specification,
     Statistics,
     by_view,
-    check_microbatch,
+    check_encoder,
     embed,
     missing,
     observe,
@@ -29,17 +29,20 @@ from mvcl.methods._objective import OfViews
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simclr:
-    """One encoder and one head embed all k views; the objective compares them."""
+    """One encoder and one head embed all k views; the objective compares them.
+
+    Images may have several sizes (`views.global_views`); those of one size pass the encoder together.
+    """
 
     def build(self, spec: Specification) -> Learner:
-        """Build the pure functions; the inputs have one shape."""
+        """Build the pure functions; given views have one shape."""
         shape = spec.one_shape("simclr")
 
         def fresh(key: jax.Array) -> Network:
             return Network(spec.encoder, spec.head, shape, dtype=spec.dtype, rngs=nnx.Rngs(key))
 
         module = Module(fresh)
-        check_microbatch(spec, module.abstract.encoder)
+        check_encoder(spec, module.abstract.encoder)
 
         def loss(
             params: Params,

@@ -19,6 +19,7 @@ from mvcl.methods._method import (
     by_view,
     embed,
     missing,
+    part_of,
     rows,
 )
 from mvcl.methods._moco import Predictor
@@ -28,9 +29,12 @@ from mvcl.methods._objective import OfViews
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudentTeacher:
-    """Each view in turn is embedded by the teacher, the other k - 1 by the student; the k losses are summed.
+    """Each view in turn is embedded by the teacher, the other k - 1 by the student; the losses are summed.
 
         Σ_i L(s(x_1), ..., t(x_i), ..., s(x_k))
+
+    With `views.global_views` only the global views are embedded by the teacher, in turn; the local views always by the
+    student.
 
     The student is encoder, head and predictor; the teacher is the moving average of encoder and head, without
     predictor and without gradient (Piran 2024, Section 2.1). Every view passes each network once.
@@ -51,9 +55,10 @@ class StudentTeacher:
     """The encoder that is evaluated and exported: the student's (online) or the teacher's (momentum)."""
 
     def build(self, spec: Specification) -> Learner:
-        """Build the pure functions; the inputs have one shape."""
+        """Build the pure functions; given views have one shape."""
         pair = Followed(spec, self, "student_teacher")
         predictor = Predictor(self.predictor, pair.dimension, spec.dtype)
+        targeted = len(spec.shapes) if spec.global_views is None else spec.global_views
         in_succession = losses.takes(spec.objective).successive is not None
 
         def init(key: jax.Array) -> tuple[Params, Statistics]:
@@ -70,9 +75,10 @@ class StudentTeacher:
             student, teacher, n = pair.online(params, statistics), pair.momentum(statistics), rows(inputs)
             predict = predictor.module(params, statistics)
             z = by_view(predict(student.head(embed(student.encoder, inputs, draw, microbatches))), n)
-            targets = by_view(teacher.head(embed(teacher.encoder, inputs, draw, microbatches)), n)
+            shown = part_of(draw, 0, targeted)
+            targets = by_view(teacher.head(embed(teacher.encoder, inputs, shown, microbatches)), n)
             targets = jax.lax.stop_gradient(targets)
-            problems = [z.at[i].set(targets[i].astype(z.dtype)) for i in range(len(z))]
+            problems = [z.at[i].set(targets[i].astype(z.dtype)) for i in range(targeted)]
             if in_succession:  # each is solved from the solution of the one before
                 total, measures = objective(jnp.stack(problems), **missing(inputs))
             else:
@@ -81,7 +87,7 @@ class StudentTeacher:
             return total, (new, z, measures)
 
         def level(objective: OfViews, z: jax.Array) -> jax.Array:
-            return len(z) * objective(z)[0]
+            return targeted * objective(z)[0]
 
         return pair.learner(init, loss, level)
 

@@ -23,7 +23,7 @@ from mvcl.methods._method import (
     rows,
     stacked,
 )
-from mvcl.methods._multi_encoder import fused, of_each_view
+from mvcl.methods._multi_encoder import of_each_view, outputs, side_by_side
 from mvcl.methods._objective import OfViews
 
 
@@ -87,7 +87,7 @@ class Supervised:
             return module.merge(params, statistics["network"])
 
         def encoded(net: Labelled, inputs: Any) -> jax.Array:
-            return fused(net.encoder, inputs) if spec.given else net.encoder(inputs)
+            return side_by_side(net.encoder, inputs) if spec.given else net.encoder(inputs)
 
         def loss(
             params: Params,
@@ -133,6 +133,9 @@ class Supervised:
             dimension=module.abstract.head.in_features,
             one_encoder=not spec.given,
             start_from=start_from,
+            outputs=outputs(e.features for e in module.abstract.encoder)
+            if spec.given
+            else ("encoder", "head"),
         )
 
     @property
@@ -141,6 +144,7 @@ class Supervised:
 
     def _check(self, spec: Specification) -> None:
         spec.whole_batch("supervised")
+        spec.one_size("supervised", "each view is an example of one batch")
         for name in ("mixup", "cutmix"):
             if getattr(self, name) < 0:
                 raise ValueError(f"method.{name} must be at least 0, got {getattr(self, name)}")

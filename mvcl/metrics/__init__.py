@@ -19,7 +19,10 @@ from mvcl.metrics._information import relative_compute as relative_compute
 from mvcl.metrics._k_means import k_means as k_means
 from mvcl.metrics._neighbours import weighted_knn as weighted_knn
 from mvcl.metrics._rank import effective_rank as effective_rank
+from mvcl.metrics._rank import lidar as lidar
 from mvcl.metrics._rank import matrix_rank as matrix_rank
+from mvcl.metrics._retrieval import recall_at as recall_at
+from mvcl.metrics._retrieval import volume_recall_at as volume_recall_at
 from mvcl.metrics._sphere import alignment as alignment
 from mvcl.metrics._sphere import mean_cosines as mean_cosines
 from mvcl.metrics._sphere import uniformity as uniformity

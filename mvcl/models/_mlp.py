@@ -23,6 +23,7 @@ class MLPEncoder(nnx.Module):
     def __init__(self, config: "MLP", inputs: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.dtype = dtype
         self.activation = config.activation
+        self.inputs = inputs
         self.features = config.widths[-1]
         normalised = config.norm == "batch"
         sizes = (inputs, *config.widths)
@@ -45,6 +46,11 @@ class MLPEncoder(nnx.Module):
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        if math.prod(x.shape[1:]) != self.inputs:
+            raise ValueError(
+                f"MLP was built for {self.inputs} numbers an example and takes no other size, got {x.shape[1:]}; "
+                "for views of several sizes use a ResNet, a ConvNet or a ViT"
+            )
         x = x.reshape(x.shape[0], -1)
         for index, linear in enumerate(self.linears):
             x = linear(x)

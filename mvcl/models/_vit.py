@@ -149,6 +149,7 @@ class ViTEncoder(nnx.Module):
         init = _INITIALIZERS[config.init]
         self.dtype = dtype
         self.features = config.width
+        self.patch, self.grid = config.patch, (rows, columns)
         self.cls_token = nnx.Param(init.token(rngs.params(), (1, 1, config.width), jnp.float32))
         if config.positions == "learned":
             shape = (1, 1 + rows * columns, config.width)
@@ -173,18 +174,35 @@ class ViTEncoder(nnx.Module):
         self.norm = _layers.layer_norm(config.width, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        positions = self._positions(*x.shape[1:3])
         x = self.patch_embed(x)
         class_token = jnp.broadcast_to(self.cls_token[...], (x.shape[0], 1, self.features))
         x = jnp.concatenate([class_token.astype(self.dtype), x], axis=1)
-        x = x + self.pos_embed[...].astype(self.dtype)
+        x = x + positions.astype(self.dtype)
         for block in self.blocks:
             x = block(x)
         return self.norm(x[:, 0])
+
+    def _positions(self, height: int, width: int) -> jax.Array:
+        """(1, 1 + tokens, width): the positions, those of the patches interpolated to the grid of the image."""
+        if height % self.patch or width % self.patch:
+            raise ValueError(
+                f"patch must divide the height and width of every view; got patch {self.patch} for {height}x{width}"
+            )
+        grid, positions = (height // self.patch, width // self.patch), self.pos_embed[...]
+        if grid == self.grid:
+            return positions
+        patches = positions[0, 1:].reshape(*self.grid, self.features)
+        patches = jax.image.resize(patches, (*grid, self.features), "bicubic")
+        return jnp.concatenate([positions[:, :1], patches.reshape(1, -1, self.features)], axis=1)
 
 
 @dataclass(frozen=True)
 class ViT:
     """Vision transformer with a class token (Dosovitskiy 2021), as in timm.
+
+    Images of another size than that of `build` have the positions of their patches interpolated (bicubic, with
+    antialiasing), so that they span the image as before; the patch must divide their height and width.
 
     Without classifier, on 224x224x3 with patches of 16 and learned positions: 21,665,664 parameters at width 384,
     depth 12 (ViT-S), 85,798,656 at width 768, depth 12 (ViT-B).

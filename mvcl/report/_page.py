@@ -17,6 +17,7 @@ from mvcl.report._read import Row, Run, differences, kind, number, read_run
 CURVES = (
     ("loss", "Loss", "loss"),
     ("knn", "k-NN accuracy", "accuracy"),
+    ("recall_at_1", "Recall at 1 of a view by another", "recall"),
     ("acc_all", "Clustering accuracy, all views", "ACC"),
     ("nmi_all", "Normalised mutual information, all views", "NMI"),
     ("effective_rank", "Effective rank", "dimensions"),
@@ -29,6 +30,7 @@ CURVES = (
     ("negative_similarity", "Mean similarity of negatives, s-", "similarity"),
 )
 EXAMPLES = 8  # rows of the grid of views
+WIDTH, MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
 MATRICES = 6  # tables of view weights to show: the first, the last, and some between
 
 
@@ -83,11 +85,13 @@ def _render(runs: Sequence[Run]) -> str:
         }
     else:
         weights, times = _weights(runs[0])
+        columns, views = _views(runs[0])
         shown |= {
             "title": names[0],
             "subtitle": _subtitle(runs[0]),
             "tiles": _tiles(runs[0]),
-            "views": _views(runs[0]),
+            "columns": columns,
+            "views": views,
             "weights": weights,
             "times": times,
             "alone": _view_accuracies(runs[0]),
@@ -227,15 +231,19 @@ def _legend(names: Sequence[str]) -> list[tuple[str, int, str]]:
     return [(symbols[i % len(symbols)], i % colors, name) for i, name in enumerate(names)]
 
 
-def _views(run: Run) -> list[tuple[str, list[tuple[str, bool]]]]:
-    """(class name, original and views) of a few examples."""
+def _views(run: Run) -> tuple[list[str], list[tuple[str, list[tuple[str, bool, int]]]]]:
+    """Names of the columns, and rows of a few examples: the class, and of the original and each view a picture, whether
+    its pixels are shown sharp, and its width; smaller views are smaller."""
     if run.views is None:
-        return []
+        return [], []
     data = run.views
-    return [
-        (name, [_figures.photo(image) for image in (data.images[i], *data.views[i])])
-        for i, name in enumerate(data.names[:EXAMPLES])
-    ]
+    widths = [WIDTH, *(max(MIN_WIDTH, round(WIDTH * s / data.sizes.max())) for s in data.sizes.tolist())]
+    rows = []
+    for i, name in enumerate(data.names[:EXAMPLES]):
+        views = [view[:size, :size] for view, size in zip(data.views[i], data.sizes)]
+        photos = [_figures.photo(image) for image in (data.images[i], *views)]
+        rows.append((name, [(*photo, width) for photo, width in zip(photos, widths)]))
+    return ["original", *data.view_names], rows
 
 
 Cells = list[tuple[str, list[tuple[float, float]]]]

@@ -24,11 +24,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Views:
-    """Originals (m, H, W, C) and their views (m, k, H, W, C), both uint8, with one class name each."""
+    """Originals (m, H, W, C) and their views (m, k, H, W, C), both uint8, with one class name each.
+
+    View v fills its first `sizes[v]` rows and columns, and is called `view_names[v]`.
+    """
 
     images: np.ndarray
     views: np.ndarray
     names: list[str]
+    sizes: np.ndarray
+    view_names: list[str]
 
 
 @dataclass(frozen=True)
@@ -235,6 +240,7 @@ def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]], list
 def _views(file: Path) -> Views:
     with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
         images, views = data["images"], data["views"]
+        sizes, view_names = data["sizes"], [str(name) for name in data["view_names"]]
         labels, class_names = data["labels"], _names(data)
     for name, array, axes in (("images", images, 4), ("views", views, 5)):
         if array.dtype != np.uint8 or array.ndim != axes or 0 in array.shape:
@@ -243,7 +249,16 @@ def _views(file: Path) -> Views:
         raise ValueError(
             f"images, views and labels differ in length: {len(images)}, {len(views)}, {len(labels)}"
         )
-    return Views(images, views, [_name(class_names, label) for label in labels])
+    if not views.shape[1] == len(sizes) == len(view_names):
+        raise ValueError(
+            f"sizes and view_names must have an entry for each of {views.shape[1]} views, got {len(sizes)} and "
+            f"{len(view_names)}"
+        )
+    if not (np.issubdtype(sizes.dtype, np.integer) and 1 <= sizes.min() <= sizes.max() <= views.shape[2]):
+        raise ValueError(
+            f"sizes must be whole numbers of pixels from 1 to {views.shape[2]}, got {sizes.tolist()}"
+        )
+    return Views(images, views, [_name(class_names, label) for label in labels], sizes, view_names)
 
 
 def _embeddings(file: Path) -> Embeddings:

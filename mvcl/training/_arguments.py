@@ -27,6 +27,7 @@ _COSTS: dict[str, Callable[[], Any]] = {
 CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "data": data.SOURCES,
     "views.policy": augment.POLICIES,
+    "views.local_policy": augment.POLICIES,
     "encoder": models.ENCODERS,
     "head": models.HEADS,
     "objective": {name: partial(_chosen, named) for name, named in _OBJECTIVES.items()},
@@ -39,6 +40,7 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "objective.pair.cost": _COSTS,
     "method": methods.METHODS,
     "method.predictor": models.HEADS,
+    "method.fusion": {"mlp": models.MLPHead},
     "evaluation": evaluation.EVALUATIONS,
     "evaluation.linear": {"sgd": evaluation.LinearProbe},
     "optimizer": _optimizers.OPTIMIZERS,
@@ -68,7 +70,8 @@ def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[s
     """Apply the `FIELD:CHOICE` arguments in order; return the config and the other arguments."""
     rest: list[str] = []
     for position, argument in enumerate(arguments):
-        field, colon, name = argument.partition(":")
+        spelt, colon, name = argument.partition(":")
+        field = spelt.replace("-", "_")  # as options are spelt: views.local-policy
         is_value = position > 0 and arguments[position - 1].startswith("--") and field not in CHOICES
         if argument.startswith("-") or not colon or is_value:
             rest.append(argument)

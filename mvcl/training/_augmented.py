@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mvcl import augment, data, evaluation
@@ -39,6 +40,7 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
     """
     program, options = run.program, run.config.evaluation
     learner, output, seed_of_views = program.learner, options.features, options.seed + _SEED
+    fixed = run.outline.spec.fixed
     sharding = program.batch_sharding if program.mesh.size > 1 else None
 
     def batches(
@@ -48,10 +50,10 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
 
         def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
             images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
-            views = augment.draw_views((used,), images, seed_of_views, epoch, index)
-            return learner.features(params, statistics, views[:, 0], output)
+            views = augment.draw_views((used,), images if fixed else (images,), seed_of_views, epoch, index)
+            return learner.features(params, statistics, jnp.asarray(views)[:, 0], output)
 
-        def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
+        def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
             return augment.host_crop(arrays[0], [used], seed_of_views, epoch, row)
 
         apply = jax.tree_util.Partial(features, *program.evaluated(state))
@@ -63,7 +65,7 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
             process_index=jax.process_index(),
             process_count=jax.process_count(),
             threads=run.config.train.threads,
-            crop=None if run.outline.spec.fixed else crop,
+            crop=None if fixed else crop,
             reading=reading,
         )
         size = -(-min(batch_size, options.batch_size) // program.mesh.size) * program.mesh.size
@@ -101,15 +103,21 @@ def of_views(
     if spec.given or len(spec.shapes) > 1:
         raise ValueError(f"--views draws views of one image, got examples of {len(spec.shapes)} arrays")
     policies = [run.config.policies[view % run.config.views.k] for view in range(views)]
-    seed, learner = options.seed + _SEED, program.learner
+    seed, learner, fixed = options.seed + _SEED, program.learner, run.outline.spec.fixed
 
     def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
         images, index = inputs["images"], inputs["index"]
-        drawn = augment.draw_views(policies, images, seed, np.zeros(len(images), np.uint32), index)
-        flat = drawn.reshape((-1, *drawn.shape[2:]))
-        return learner.features(params, statistics, flat, output).reshape((len(images), -1))
+        if not fixed and views == 1:
+            images = (images,)  # one crop
+        drawn = augment.draw_views(policies, images, seed, np.zeros(len(index), np.uint32), index)
+        found = []
+        for places, group in augment.by_shape(drawn):
+            flat = group.reshape((-1, *group.shape[2:]))
+            encoded = learner.features(params, statistics, flat, output)
+            found.append((places, encoded.reshape((*group.shape[:2], -1))))
+        return augment.in_order_of_views(found).reshape((len(index), -1))
 
-    def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
+    def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
         return augment.host_crop(arrays[0], policies, seed, 0, row)
 
     size = -(-options.batch_size // program.mesh.size) * program.mesh.size
@@ -119,7 +127,7 @@ def of_views(
         batch_size=size,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
-        crop=None if run.outline.spec.fixed else crop,
+        crop=None if fixed else crop,
         reading=reading,
     )
     watched = data.watched(stream, run.config.train.stall_seconds, reading)

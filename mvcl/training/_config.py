@@ -18,9 +18,18 @@ class Views:
     k: int = 2
     """Views per example, at least 2. For given views, such as tables, it is set to their number."""
     policy: augment.Policy = dataclasses.field(default_factory=augment.simclr)
-    """Augmentation policy of every view; `views.policy:NAME` chooses one by name."""
+    """Augmentation policy of every view, or of the global ones; `views.policy:NAME` chooses one by name."""
+    global_views: int | None = None
+    """Multi-crop: the first so many views are global and the others local, which have another policy and often a
+    smaller image_size; `2` of 8, for example. None: all are global."""
+    local_policy: augment.Policy = dataclasses.field(
+        default_factory=lambda: augment.simclr(image_size=96, crop_scale=(0.05, 0.4))
+    )
+    """Augmentation policy of the local views; `views.local-policy:NAME` chooses one by name. The default is
+    SimCLR's with the size and the areas of the local views of DINO (Caron 2021, arXiv 2104.14294)."""
     policies: tuple[augment.Policy, ...] = ()
-    """One policy per view; those after the k-th are unused. Empty: `policy` for all."""
+    """One policy per view, of any sizes; those after the k-th are unused. Empty: `policy`, and `local_policy` for local
+    views."""
     strategy: Literal["growing", "fixed"] = "growing"
     """`growing` has n = batch_size examples for every k; `fixed` keeps the number of views n*k at
     batch_size * reference_views: n = batch_size * reference_views / k, rounded down. A learning rate with a
@@ -127,7 +136,19 @@ class Config:
     @property
     def policies(self) -> tuple[augment.Policy, ...]:
         """The k policies, one per view."""
-        return self.views.policies[: self.views.k] or (self.views.policy,) * self.views.k
+        k, whole, local = self.views.k, self.views.policy, self.views.local_policy
+        first = k if self.views.global_views is None else self.views.global_views
+        return self.views.policies[:k] or (whole,) * first + (local,) * (k - first)
+
+    @property
+    def view_names(self) -> tuple[str, ...]:
+        """Names of the k views that are drawn from images: `view 1`, or `global 1` and `local 1`."""
+        k, first = self.views.k, self.views.global_views
+        if first is None:
+            return tuple(f"view {view + 1}" for view in range(k))
+        return tuple(
+            f"global {view + 1}" if view < first else f"local {view - first + 1}" for view in range(k)
+        )
 
 
 def check(config: Config) -> Config:
@@ -139,9 +160,11 @@ def check(config: Config) -> Config:
         raise ValueError(
             f"views.policies must be empty or have at least views.k = {views.k} entries, got {len(views.policies)}"
         )
-    sizes = {policy.image_size for policy in config.policies}
-    if len(sizes) > 1:
-        raise ValueError(f"the views of an example must have one image_size, got {sorted(sizes)}")
+    if views.global_views is not None and not 1 <= views.global_views < views.k:
+        raise ValueError(
+            f"views.global_views must be None, or at least 1 and less than views.k = {views.k}, so that there are "
+            f"local views; got {views.global_views}"
+        )
     if views.reference_views < 1 or (views.round_to is not None and views.round_to < 1):
         raise ValueError(
             "views.reference_views and views.round_to must be at least 1, got "
@@ -176,7 +199,7 @@ def check(config: Config) -> Config:
         )
     if config.mesh.fsdp < 1 or config.mesh.data == 0 or config.mesh.data < -1:
         raise ValueError(f"mesh.data must be -1 or positive and mesh.fsdp positive, got {config.mesh}")
-    methods.check(config.objective, views.k)
+    methods.check(config.objective, views.k, views.global_views)
     return config
 
 

@@ -30,6 +30,9 @@ class Estimate:
     """The head's parameters, without a predictor or a decoder."""
     flops: float
     """FLOPs of a step, per device."""
+    flops_by_size: tuple[tuple[int, int, float], ...]
+    """Of views of several sizes, largest first: size in pixels, number of views, and FLOPs of the encoder's value and
+    gradient for those views of a batch, per device; empty for one size."""
     bytes: float
     """Bytes read and written in a step, per device."""
     state_bytes: float
@@ -82,6 +85,7 @@ def estimate(config: Config) -> Estimate:
         encoder_parameters=int(costs["encoder_parameters"]),
         head_parameters=int(costs["head_parameters"]),
         flops=costs["flops_per_step_and_device"],
+        flops_by_size=_program.encoder_flops(program, config, outline),
         bytes=costs["bytes_per_step_and_device"],
         state_bytes=costs["memory_arguments"],
         temporary_bytes=costs["memory_temporaries"],
@@ -109,6 +113,10 @@ def dry_run(config: Config) -> str:
         f"memory       {e.state_bytes / 2**20:,.0f} MiB state and batch, "
         f"{e.temporary_bytes / 2**20:,.0f} MiB temporaries on each device",
     ]
+    for size, count, flops in e.flops_by_size:
+        lines.append(
+            f"  {size:>4} pixels {flops / 1e9:,.2f} GFLOP for the encoder's value and gradient of {count} views"
+        )
     if e.steps is not None:
         lines.append(f"whole run    {e.steps * e.flops * e.devices / 1e15:,.4g} PFLOP")
     if e.relative_compute is not None:

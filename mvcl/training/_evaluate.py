@@ -55,7 +55,7 @@ def _measure_raw(
     """Results of the raw inputs, unless they need too much memory."""
     size = _encoding.raw_bytes(run)
     if size <= _RAW_BYTES:
-        return run.config.evaluation.measure(_encoding.raw_inputs(run, reading), splits)
+        return run.config.evaluation.measure_raw(_encoding.raw_inputs(run, reading), splits)
     why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
     return [evaluation.Result(column.name, None, None, why) for column in columns]
 

@@ -4,7 +4,6 @@ from collections.abc import Generator
 from typing import Any
 
 import jax
-import numpy as np
 
 from mvcl import augment, data
 from mvcl.training import _program
@@ -15,7 +14,7 @@ def training_crop(run: Run) -> data.Crop | None:
     """Host crops of all views for images of different sizes; None if the device crops."""
     policies, seed = run.config.policies, run.config.train.seed
 
-    def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
+    def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
         return augment.host_crop(arrays if len(arrays) > 1 else arrays[0], policies, seed, epoch, row)
 
     return None if run.outline.spec.fixed else crop
@@ -25,8 +24,8 @@ def evaluation_crop(run: Run) -> data.Crop | None:
     """Host crop for evaluation, if training images differ in size. All splits use it: a program has one image size."""
     policy = _program.evaluation_policy(run.config, None)
 
-    def crop(arrays: data.Example, epoch: int, row: int) -> np.ndarray:
-        return augment.host_crop(arrays[0], [policy], 0, 0, 0)[0]
+    def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
+        return augment.host_crop(arrays[0], [policy], 0, 0, 0)
 
     return None if run.outline.spec.fixed else crop
 

@@ -99,17 +99,40 @@ class Lars(Optimizer):
     """Momentum, applied after the learning rate as in the original."""
     trust_coefficient: float = 0.001
     """Ratio of update norm to parameter norm, per layer."""
+    clip: bool = False
+    """Take the smaller of two steps, per layer: a trust_coefficient of the parameter norm, whatever the learning rate,
+    or that of SGD. This is LARC, `clip_lr` in solo-learn."""
 
     def transformation(
         self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
     ) -> optax.GradientTransformation:
         """Weight decay, trust ratio, learning rate, momentum."""
+        ratio = optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient)
+        if self.clip:
+            ratio = _clip_by_trust_ratio(self.trust_coefficient, learning_rate)
         return optax.chain(
             _decay(weight_decay),
-            optax.masked(optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient), decay_mask),
+            optax.masked(ratio, decay_mask),
             optax.scale_by_learning_rate(learning_rate),
             optax.trace(self.momentum),
         )
+
+
+def _clip_by_trust_ratio(trust: float, learning_rate: optax.Schedule) -> optax.GradientTransformation:
+    """Multiplies a gradient g of parameters p by min(1, trust |p| / (learning rate |g|)); by 1 where p is zero."""
+
+    def update(gradient: Any, state: optax.ScaleByScheduleState, params: Any) -> Any:
+        def clipped(g: jax.Array, p: jax.Array) -> jax.Array:
+            length = jax.numpy.linalg.norm(p.ravel())
+            step = learning_rate(state.count) * jax.numpy.linalg.norm(g.ravel())
+            longer = (length > 0) & (step > trust * length)
+            return g * jax.numpy.where(longer, trust * length / jax.numpy.where(longer, step, 1), 1)
+
+        return jax.tree.map(clipped, gradient, params), optax.ScaleByScheduleState(state.count + 1)
+
+    return optax.GradientTransformation(
+        lambda params: optax.ScaleByScheduleState(jax.numpy.zeros((), jax.numpy.int32)), update
+    )
 
 
 OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {"sgd": Sgd, "adamw": AdamW, "lars": Lars}

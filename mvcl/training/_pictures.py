@@ -12,7 +12,11 @@ from mvcl.training._run import Run
 
 
 def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> None:
-    """Write the first readable training images and their views of epoch 0 as .npz; nothing for given views."""
+    """Write the first readable training images and their views of epoch 0 as .npz; nothing for given views.
+
+    `views` is (m, k, side, side, C) uint8 with the side of the largest view; view v fills its first `sizes[v]` rows and
+    columns, and the rest is zero.
+    """
     split = run.splits["train"]
     if split.spec.given:
         return
@@ -23,15 +27,23 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
         readable = list(islice(watched, count))
     rows = np.asarray([row for row, _ in readable], np.int32)
     batch = drawn_from.batch(rows, [arrays for _, arrays in readable])
-    drawn = np.asarray(run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)}))
-    views = [drawn[:, v] * policy.std + policy.mean for v, policy in enumerate(run.config.policies)]
+    drawn = run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)})
+    each = drawn if isinstance(drawn, tuple) else np.moveaxis(np.asarray(drawn), 1, 0)
+    policies = run.config.policies
+    side = max(policy.image_size for policy in policies)
+    views = np.zeros((len(rows), len(policies), side, side, split.spec.channels), np.uint8)
+    for v, (view, policy) in enumerate(zip(each, policies, strict=True)):
+        pixels = np.clip(np.asarray(view) * policy.std + policy.mean, 0, 1)
+        views[:, v, : policy.image_size, : policy.image_size] = np.round(pixels * 255)
     images = shown_as.batch(rows, [arrays for _, arrays in shown_as.readable(rows)])["images"]
     if images.dtype != np.uint8:
         images = np.round(images * 255).astype(np.uint8)
     _files.save_arrays(
         path,
         images=images,
-        views=np.round(np.clip(np.stack(views, axis=1), 0, 1) * 255).astype(np.uint8),
+        views=views,
+        sizes=np.asarray([policy.image_size for policy in policies]),
+        view_names=np.asarray(run.config.view_names),
         labels=split.labels[rows],
         class_names=np.asarray(split.class_names),
     )

@@ -1,6 +1,7 @@
 """The jitted functions of a run: initial state, step, features; and their cost."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from mvcl import augment, data, losses, methods, metrics, models
@@ -30,7 +32,7 @@ class Program:
       learner: the method with its networks.
       init: () -> state, a dict of params, statistics, opt, step (updates done) and, with an EMA, ema.
       step: (state, batch) -> (state, metrics); the state is donated.
-      views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views.
+      views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views and for sizes that differ.
       apply: (params, statistics, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or
         the output of `mvcl.data.inputs`.
       learning_rate: step -> learning rate.
@@ -95,7 +97,8 @@ def build(config: Config, outline: data.Outline) -> Program:
     if learner.restarts is not None:
         names = tuple(jax.eval_shape(learner.init, jax.random.key(seed))[0])
         rule = _by_part(rule, config.optimizer, names, n)
-    objective = _sharded_objective(config.objective, mesh, _group(config.train.group, rows))
+    of_views = methods.of_views(config.objective, config.views.global_views)
+    objective = _sharded(of_views, losses.takes(config.objective), mesh, _group(config.train.group, rows))
     draw = _draw(config, outline.spec)
 
     microbatches = _microbatches(config.train.microbatch, rows, mesh)
@@ -218,14 +221,15 @@ def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learn
     dtype = {"auto": None, "float32": jnp.float32, "bfloat16": jnp.bfloat16}[config.train.precision]
     if dtype is None:
         dtype = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
-    spec, size = outline.spec, config.policies[0].image_size
+    spec, sizes = outline.spec, [policy.image_size for policy in config.policies]
     return config.method.build(
         methods.Specification(
             encoder=config.encoder,
             head=config.head,
             objective=config.objective,
-            shapes=spec.view_shapes if spec.given else ((size, size, spec.channels),) * config.views.k,
+            shapes=spec.view_shapes if spec.given else tuple((size, size, spec.channels) for size in sizes),
             given=spec.given,
+            global_views=config.views.global_views,
             examples=outline.examples,
             classes=outline.classes,
             microbatch=config.train.microbatch,
@@ -289,6 +293,11 @@ def _step(
 def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> Callable[..., jax.Array]:
     """(params, statistics, inputs) -> features; images are transformed by the evaluation policy."""
     output, resize = config.evaluation.features, evaluation_view(config, spec.image_shape)
+    if output not in learner.outputs:
+        raise ValueError(
+            f"evaluation.features must be one of {', '.join(learner.outputs)} for method "
+            f"{type(config.method).__name__}, got {output!r}"
+        )
 
     def apply(params: Any, statistics: Any, inputs: Any) -> jax.Array:
         x = inputs if spec.given else resize(inputs)
@@ -333,7 +342,6 @@ def make_mesh(options: Any) -> Mesh:
 def abstract_batch(program: Program, config: Config, outline: data.Outline) -> dict[str, Any]:
     """Shapes, dtypes and shardings of a global batch."""
     n, k = config.examples, config.views.k
-    size = config.policies[0].image_size
 
     def rows(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((n, *shape), dtype, sharding=program.batch_sharding)
@@ -345,8 +353,10 @@ def abstract_batch(program: Program, config: Config, outline: data.Outline) -> d
         "epoch": rows((), jnp.int32),
     }
     if not outline.spec.given:
-        shape = outline.spec.image_shape or (k, size, size, outline.spec.channels)
-        return batch | {"images": rows(shape, jnp.uint8)}
+        if outline.spec.image_shape is not None:
+            return batch | {"images": rows(outline.spec.image_shape, jnp.uint8)}
+        sizes, channels = [policy.image_size for policy in config.policies], outline.spec.channels
+        return batch | {"images": tuple(rows((size, size, channels), jnp.uint8) for size in sizes)}
     batch["views"] = tuple(rows(shape, jnp.float32) for shape in outline.spec.view_shapes)
     return batch | ({"present": rows((k,), jnp.bool_)} if outline.missing else {})
 
@@ -370,6 +380,34 @@ def cost(program: Program, config: Config, outline: data.Outline) -> dict[str, f
         "memory_arguments": float(memory.argument_size_in_bytes),
         "memory_temporaries": float(memory.temp_size_in_bytes),
     }
+
+
+def encoder_flops(
+    program: Program, config: Config, outline: data.Outline
+) -> tuple[tuple[int, int, float], ...]:
+    """Of views drawn in several sizes, largest first: (size, number of views, FLOPs of a step and device).
+
+    FLOPs are those of value and gradient of the encoder that is evaluated, for all views of the size, from XLA's
+    analysis of one image; a second encoder, heads and the objective are not among them. Empty for one size.
+    """
+    counts = Counter(policy.image_size for policy in config.policies)
+    if outline.spec.given or len(counts) == 1 or not program.learner.one_encoder:
+        return ()
+    state = jax.eval_shape(program.init)
+    network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
+    structure, params, *rest = nnx.split(network.encoder, nnx.Param, ...)
+
+    def total(params: Any, rest: Any, images: jax.Array) -> jax.Array:
+        return nnx.merge(structure, params, *rest, copy=True)(images).sum()
+
+    found = []
+    for size, count in sorted(counts.items(), reverse=True):
+        images = jax.ShapeDtypeStruct((1, size, size, outline.spec.channels), jnp.float32)
+        compiled: Any = jax.jit(jax.value_and_grad(total)).lower(params, rest, images).compile()
+        analysis = compiled.cost_analysis()
+        one = float(analysis.get("flops", float("nan")))
+        found.append((size, count, one * count * config.examples / program.mesh.size))
+    return tuple(found)
 
 
 def _group(group: int | None, rows: int) -> int | None:
@@ -421,14 +459,16 @@ def _rows_axis(name: str, x: jax.Array) -> int | None:
     return 2 if name == "weights" and x.ndim == 3 else None
 
 
-def _sharded_objective(objective: losses.Loss, mesh: Mesh, group: int | None) -> methods.OfViews:
+def _sharded(
+    of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: int | None
+) -> methods.OfViews:
     """The objective of (k, n, d) views, or of a (p, k, n, d) stack of problems, whose rows are split over the mesh.
 
     An objective with `axis_name` computes its rows of the similarities on each device; others are computed on the
     gathered embeddings; the objective of groups is computed on the device of each group. A `mask` (k, n) is split as
     the views are; other keywords, such as a queue, are replicated.
     """
-    of_views, takes = _in_groups(methods.of_views(objective), group), losses.takes(objective)
+    of_views = _in_groups(of_views, group)
     if mesh.size == 1:
         return of_views
     axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)

@@ -60,7 +60,7 @@ def open_run(
     checkpoint: str = "latest",
     network: str = "config",
     *,
-    output: Literal["config", "encoder", "head", "views"] = "config",
+    output: Literal["config", "encoder", "head", "views", "head_views"] = "config",
     reference: Config | None = None,
 ) -> tuple[Run, _program.State]:
     """Open a finished or interrupted run on the present devices.
@@ -69,7 +69,8 @@ def open_run(
       workdir: folder of the run.
       checkpoint: `latest`, `best`, or a step.
       network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
-      output: `encoder`, `head` or `views`, the output to evaluate; `config` is that of evaluation.features.
+      output: `encoder`, `head`, `views` or `head_views`, the output to evaluate; `config` is that of
+        evaluation.features.
       reference: a config with the functions and classes from outside mvcl that the run uses.
 
     Raises:

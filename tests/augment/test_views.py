@@ -23,7 +23,8 @@ INDEX = np.arange(16) * 7 + 3
 
 
 def draw(policies, images=IMAGES, seed=5, epoch=EPOCH, index=INDEX):
-    return np.asarray(jax.jit(lambda *data: augment.draw_views(policies, *data))(images, seed, epoch, index))
+    drawn = jax.jit(lambda *data: augment.draw_views(policies, *data))(images, seed, epoch, index)
+    return jax.tree.map(np.asarray, drawn)
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +154,10 @@ def test_work_check_detects_views_first_order():
 
 
 def test_crops_made_on_the_host(views):
-    """Rank 5: the crop is given; the rest of the view is drawn as usual."""
+    """A tuple of crops: the rest of each view is drawn as usual."""
     size = 12
     boxes = np.array([0, 0, size, size], np.float32)
-    crops = np.random.default_rng(1).integers(0, 256, (16, 2, size, size, 3), dtype=np.uint8)
+    crops = tuple(np.random.default_rng(1).integers(0, 256, (2, 16, size, size, 3), dtype=np.uint8))
     drawn = draw([PLAIN, EVERYTHING], crops)
     assert drawn.shape == (16, 2, size, size, 3)
     apply = jax.jit(
@@ -164,8 +165,38 @@ def test_crops_made_on_the_host(views):
             PLAIN, key, augment.crop_and_resize(image, boxes, size), cropped=True
         )
     )
-    alone = apply(augment.view_key(5, EPOCH[4], INDEX[4], 0), crops[4, 0])
+    alone = apply(augment.view_key(5, EPOCH[4], INDEX[4], 0), crops[0][4])
     np.testing.assert_allclose(drawn[4, 0], alone, atol=2e-5)
+
+
+def test_views_of_several_sizes_are_those_of_each_size_alone(views):
+    """Each view is what it is beside views of its own size, on one device and in order."""
+    small = augment.policy("simclr", image_size=6)
+    mixed = draw([PLAIN, small, EVERYTHING, small])
+    assert [view.shape for view in mixed] == [(16, s, s, 3) for s in (12, 6, 12, 6)]
+    plain, local, every = draw([PLAIN] * 4), draw([small] * 4), draw([EVERYTHING] * 4)
+    for place, whole in enumerate((plain, local, every, local)):
+        np.testing.assert_allclose(mixed[place], whole[:, place], atol=2e-5)
+    crops = tuple(np.zeros((16, s, s, 3), np.uint8) for s in (12, 6))
+    assert [view.shape[1] for view in draw([PLAIN, small], crops)] == [12, 6]
+    with pytest.raises(ValueError, match="images must be crops of 6 x 6 pixels, got 12 x 12"):
+        draw([PLAIN, small], (crops[0], crops[0]))
+
+
+def test_groups_of_one_shape_and_back():
+    views = tuple(np.full((2, s, s, 1), place, np.float32) for place, s in enumerate((4, 2, 4, 3, 2)))
+    groups = augment.by_shape(views)
+    assert [(places, group.shape) for places, group in groups] == [
+        ((0, 2), (2, 2, 4, 4, 1)),
+        ((1, 4), (2, 2, 2, 2, 1)),
+        ((3,), (2, 1, 3, 3, 1)),
+    ]
+    means = [(places, group.mean((2, 3))) for places, group in groups]
+    np.testing.assert_array_equal(augment.in_order_of_views(means)[0, :, 0], np.arange(5))
+    whole = np.zeros((2, 3, 4, 4, 1))
+    [(places, same)] = augment.by_shape(whole)
+    assert places == (0, 1, 2)
+    assert same is whole
 
 
 def test_evaluation_is_the_central_crop():
@@ -190,15 +221,18 @@ def test_one_channel_and_float_input():
 def test_raises_on_bad_input():
     zeros = np.zeros(16, int)
     for policies, images, message in [
-        ([], IMAGES, r"policies must be at least one and share an image_size, got sizes \[\]"),
-        ([PLAIN, augment.policy("digits")], IMAGES, r"share an image_size, got sizes \[12, 8\]"),
+        ([], IMAGES, r"policies must be at least one, got none"),
         (
             [PLAIN] * 2,
             IMAGES[0],
-            r"images must be \(n, height, width, channels\) or \(n, 2, .* got \(14, 13, 3\)",
+            r"images must be \(n, height, width, channels\), or a tuple of 2 .* got \(14, 13, 3\)",
         ),
-        ([PLAIN] * 2, np.zeros((16, 3, 12, 12, 3), np.uint8), r"images must be .* got \(16, 3, 12, 12, 3\)"),
-        ([PLAIN], np.zeros((16, 1, 9, 9, 3), np.uint8), r"images must be crops of 12 x 12 pixels, got 9 x 9"),
+        (
+            [PLAIN] * 2,
+            (np.zeros((16, 12, 12, 3), np.uint8),) * 3,
+            r"images must be .* got \(16, 12, 12, 3\), ",
+        ),
+        ([PLAIN], (np.zeros((16, 9, 9, 3), np.uint8),), r"images must be crops of 12 x 12 pixels, got 9 x 9"),
     ]:
         with pytest.raises(ValueError, match=message):
             augment.draw_views(policies, images, 0, zeros, zeros)

@@ -24,6 +24,15 @@ def test_views():
         np.testing.assert_allclose([view.min(0).max(), view.max(0).min()], [0, 1], atol=1e-6)
 
 
+def test_chosen_views():
+    both = [data.DigitsViews(views=views).open()["train"] for views in ((), ("moments", "1", "hog"))]
+    assert both[1].spec.view_names == ("moments", "pixels", "hog")
+    for chosen, number in zip(both[1].arrays, (5, 0, 1)):
+        np.testing.assert_array_equal(chosen, both[0].arrays[number])
+    with pytest.raises(ValueError, match="no view 'noise'; there are 1 pixels"):
+        data.DigitsViews(views=("pixels", "noise")).open()
+
+
 def test_hog_of_a_ramp():
     ramp = np.tile(np.arange(8.0), (1, 8, 1))  # rises to the right: every gradient points at 0 degrees
     found = described.hog(ramp).reshape(4, 9)

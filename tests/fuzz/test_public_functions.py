@@ -61,13 +61,14 @@ LOSSES |= {
     "uniformity": (lambda z, **o: metrics.uniformity(z[0], **o), False),
     "mean_cosines": (lambda z: jnp.stack(metrics.mean_cosines(z[0], z[1])), False),
     "effective_rank": (lambda z: metrics.effective_rank(z[0]), False),
+    "lidar": (metrics.lidar, False),
     "nwj_bound": (lambda z: metrics.nwj_bound(z[0], z[1]), False),
     "multimarginal_sinkhorn": (lambda z, **o: transport.multimarginal_sinkhorn(z, **o).dual, False),
 }
 # Not projected onto the sphere: what overflows in a square or an exponential is no fault.
 NOT_PROJECTED = {
     "mmd_weights", "reconstruction_error", "nwj_bound", "multimarginal_sinkhorn", "jsd_weights", "corrupted",
-    "log_bessel_i", "effective_rank",
+    "log_bessel_i", "effective_rank", "lidar",
 } | {name for name, takes in TAKES.items() if not takes.normalize}  # fmt: skip
 OF_ENTRIES = {"corrupted": lambda k, n, d: (k, n, d), "log_bessel_i": lambda k, n, d: (k, n, d),
               "jsd_weights": lambda k, n, d: (k, k), "mmd_weights": lambda k, n, d: (k, k),
@@ -80,8 +81,8 @@ NUMBERS = st.sampled_from(
     [0.0, -1.0, math.nan, math.inf, -math.inf, "x", None, True, [0.1, 0.2], 1e-60, 1e60, 1j]
 )
 WHOLE = st.sampled_from([0, -1, 1.5, math.nan, math.inf, "x", None, True, [2]])
-OTHERS = {"alignment": metrics.alignment, "uniformity": metrics.uniformity, "mmd_weights": losses.mmd_weights,
-          "multimarginal_sinkhorn": transport.multimarginal_sinkhorn}  # fmt: skip
+OTHERS = {"alignment": metrics.alignment, "uniformity": metrics.uniformity, "lidar": metrics.lidar,
+          "mmd_weights": losses.mmd_weights, "multimarginal_sinkhorn": transport.multimarginal_sinkhorn}  # fmt: skip
 DEFAULTS = {name: takes.options for name, takes in TAKES.items()}
 DEFAULTS |= {
     name: {
@@ -118,7 +119,7 @@ def program(name, masked):
         options = {"mask": mask} if masked else {}
         return function(z, **options)
 
-    if name in OF_ENTRIES or name in ("effective_rank", "uniformity", "nwj_bound"):
+    if name in OF_ENTRIES or name in ("effective_rank", "lidar", "uniformity", "nwj_bound"):
         return jax.jit(lambda z, mask: (run(z, mask), None))
     return jax.jit(jax.value_and_grad(run))
 
@@ -248,6 +249,8 @@ def check_host(data):
         "weighted_knn temperature": lambda: metrics.weighted_knn(x, rows, x, num_classes=2, temperature=number),
         "matrix_rank": lambda: metrics.matrix_rank(x, tolerance=number),
         "wasserstein_uniformity": lambda: metrics.wasserstein_uniformity(x),
+        "recall_at": lambda: metrics.recall_at(x, x, (count,)),
+        "volume_recall_at": lambda: metrics.volume_recall_at(x[None], x, (1, count)),
         "cmi_weights": lambda: losses.cmi_weights(np.stack([rows, rows[::-1]]) if count == 1 else a),
         "all_pairs weights": lambda: losses.all_pairs(losses.byol, weights=number)(np.ones(SHAPE, np.float32)),
         "log_bessel_i": lambda: losses.log_bessel_i(number, np.ones(2, np.float32)),
@@ -260,7 +263,7 @@ def check_host(data):
     except ValueError:
         return
     spoiled = name == "wasserstein_uniformity" and not np.isfinite(np.asarray(x, float)).all()
-    hides = name.split()[0] in ("k_means", "weighted_knn", "matrix_rank")
+    hides = name.split()[0] in ("k_means", "weighted_knn", "matrix_rank", "recall_at", "volume_recall_at")
     assert not (hides and not np.isfinite(np.asarray(x, float)).all()), f"{name} hides what is not finite"
     assert np.isfinite(found).all() != spoiled, (name, found, x)
 

@@ -32,6 +32,7 @@ class Reference:
       longest: length of the longest vector that it takes without projection.
       small_temperature: is it finite in float32 at a temperature of 1e-3?
       linear_memory: does `block_size` keep memory linear in n?
+      derivative: is the gradient the derivative of the value? Not where the formula holds something constant.
     """
 
     loops: Callable[..., float]
@@ -43,6 +44,7 @@ class Reference:
     longest: float = 3.0
     small_temperature: bool = True
     linear_memory: bool = True
+    derivative: bool = True
 
 
 REFERENCES: dict[str, Reference] = {}
@@ -780,3 +782,146 @@ def mean_pair(pair_loss, z, mask, renormalize=True):
         there.append(mask[side].any(0))
     means = [unit(m) for m in means] if renormalize else means
     return pair_loss(np.stack(means), np.stack(there))
+
+
+@reference(
+    options=[{}, {"invariance": 1.0, "variance": 3.0, "covariance": 0.5, "eps": 0.1}],
+    coinciding=lambda k, n, d, t: 25 * (1 - 0.01),
+    pinned=31.178611180133338,
+    rotation=False,
+)
+def vicreg(z, mask, invariance=25.0, variance=25.0, covariance=1.0, eps=1e-4):
+    d, both = z.shape[2], mask.all(0)
+    value = invariance * mean((z[0, i, a] - z[1, i, a]) ** 2 for i in np.flatnonzero(both) for a in range(d))
+    for view, here in zip(z, mask):
+        if here.sum() < 2:
+            continue
+        cov = np.cov(view[here], rowvar=False).reshape(d, d)
+        hinges = [max(0, 1 - np.sqrt(cov[a, a] + eps)) for a in range(d)]
+        squares = sum(cov[a, b] ** 2 for a in range(d) for b in range(d) if a != b)
+        value += variance * mean(hinges) / 2 + covariance * squares / d
+    return value
+
+
+@reference(
+    options=[{}, {"compression": 0.3}],
+    coinciding=lambda k, n, d, t: -np.sqrt(n),
+    pinned=-2.242182028018898,
+)
+def mmcr(z, mask, compression=0.0):
+    def nuclear(rows):
+        return np.linalg.svd(np.array(rows), compute_uv=False).sum()
+
+    views = [[z[l, i] for l in range(len(z)) if mask[l, i]] for i in range(z.shape[1])]
+    views = [v for v in views if v]
+    if not views:
+        return 0.0
+    return -nuclear([np.mean(v, axis=0) for v in views]) + compression * mean(nuclear(v) for v in views)
+
+
+@reference(
+    options=[{}, {"invariance": 0.3}],
+    coinciding=lambda k, n, d, t: 0.0,
+    pinned=0.8925664712705506,
+    rotation=False,
+)
+def frossl(z, mask, invariance=1.0):
+    k, _, d = z.shape
+    columns = [[z[l, :, a] / np.sqrt(sum(z[l, :, a] ** 2)) for a in range(d)] for l in range(k)]
+    centre = [sum(columns[l][a] for l in range(k)) / k for a in range(d)]
+    value = 0.0
+    for view in columns:
+        norm = sum((u @ v / d) ** 2 for u in view for v in view)
+        value += np.log(norm) + invariance * k * d * mean(np.mean((u - c) ** 2) for u, c in zip(view, centre))
+    return value
+
+
+def random_directions(key, slices, d):
+    """The same numbers as the objective's, the only thing that the loops share with it."""
+    return unit(np.asarray(jax.random.normal(key, (slices, d), "float32"), np.float64))
+
+
+def squared_distances(z, mask, global_views):
+    centres = {}
+    for i in range(z.shape[1]):
+        here = [z[l, i] for l in range(len(z) if global_views is None else global_views) if mask[l, i]]
+        if here:
+            centres[i] = sum(here) / len(here)
+    return mean(np.mean((z[l, i] - centres[i]) ** 2) for l, i in indices(mask) if i in centres)
+
+
+@reference(
+    options=[
+        {"slices": 4},
+        {"slices": 3, "knots": 6, "t_max": 5.0, "weight": 0.4, "global_views": 2},
+    ],
+    coinciding=None,
+    pinned=0.3833196533799106,
+    rotation=False,
+)
+def lejepa(z, mask, weight=0.05, slices=1024, knots=17, t_max=3.0, *, key, global_views=None):
+    step = t_max / (knots - 1)
+
+    def statistic(p):
+        value = 0.0
+        for m in range(knots):
+            t = m * step
+            normal = np.exp(-t * t / 2)
+            w = step if m in (0, knots - 1) else 2 * step
+            value += w * normal * ((np.cos(t * p).mean() - normal) ** 2 + np.sin(t * p).mean() ** 2)
+        return len(p) * value
+
+    u = random_directions(key, slices, z.shape[2])
+    views = [view[here] for view, here in zip(z, mask) if here.any()]
+    sigreg = mean(mean(statistic(view @ a) for a in u) for view in views)
+    return (1 - weight) * squared_distances(z, mask, global_views) + weight * sigreg
+
+
+@reference(
+    options=[
+        {"slices": 5},
+        {
+            "slices": 3,
+            "weight": 0.3,
+            "scale": 2.0,
+            "shape": 3.0,
+            "center": 5.0,
+            "eps": 0.1,
+            "global_views": 1,
+        },
+    ],
+    coinciding=None,
+    pinned=0.4279618416046115,
+    rotation=False,
+    derivative=False,
+)
+def visreg(
+    z,
+    mask,
+    weight=0.9,
+    slices=4096,
+    scale=1.0,
+    shape=1.0,
+    center=1.0,
+    eps=1e-4,
+    *,
+    key,
+    global_views=None,
+    deviations=None,
+):
+    """`deviations`, (k, d), stand in the place of the deviations that the gradient holds constant."""
+    u = random_directions(key, slices, z.shape[2])
+    terms = []
+    for l, (view, here) in enumerate(zip(z, mask)):
+        if not here.any():
+            continue
+        x = view[here]
+        spread = x.std(0)
+        constant = spread if deviations is None else deviations[l]
+        quantiles = special.ndtri([r / (len(x) + 1) for r in range(1, len(x) + 1)])
+        p = (x - x.mean(0)) / (constant + eps)
+        shapes = [np.mean((np.sort(p @ a) - quantiles) ** 2) for a in u]
+        terms.append(
+            scale * np.mean((1 - spread) ** 2) + shape * mean(shapes) + center * np.mean(x.mean(0) ** 2)
+        )
+    return (1 - weight) * squared_distances(z, mask, global_views) + weight * mean(terms)

@@ -66,8 +66,9 @@ def test_one_program_or_many_give_the_same(x64, rng, case):
     values, slopes = jax.jit(jax.vmap(both(run)))(np.stack([z, z + step, z - step, z[:, ::-1], 2 * z]))
     expected = values[0], slopes[0]
     np.testing.assert_allclose(expected[0], case.by_hand(z), rtol=1e-11, atol=1e-11)
-    change = (values[1] - values[2]) / 2
-    np.testing.assert_allclose(np.sum(slopes[0] * step), change, rtol=1e-6, atol=1e-7 * STEP)
+    if case.reference.derivative:
+        change = (values[1] - values[2]) / 2
+        np.testing.assert_allclose(np.sum(slopes[0] * step), change, rtol=1e-6, atol=1e-7 * STEP)
     if not takes.key:  # the order of the instances does not count
         np.testing.assert_allclose(values[3], expected[0], rtol=1e-11)
     if takes.normalize:  # nor does length
@@ -99,7 +100,8 @@ def test_masked_batches_split_over_devices(x64, rng, case):
     np.testing.assert_allclose(expected[0], case.by_hand(z, mask), rtol=1e-11, atol=1e-11)
     assert np.isfinite(expected[1]).all()
     np.testing.assert_array_equal(np.asarray(expected[1])[~mask], 0)
-    check_gradient(program, z, expected[1], rng)
+    if case.reference.derivative:
+        check_gradient(program, z, expected[1], rng)
     if takes.axis_name:
         split = P(None, "data")
         local = lambda z, m: both(run, mask=m, axis_name="data")(z)  # noqa: E731

@@ -42,6 +42,10 @@ def of_views(objective):
     def loss(z, mask=None, **options):
         operands = losses.takes(objective).operands
         views = z[:2] if operands is Operands.PAIR else z
+        if losses.takes(objective).key:
+            options["key"] = jax.random.key(0)
+        if "slices" in losses.takes(objective).options:  # of many some change the order of their projections
+            options["slices"] = 4
         if mask is not None:
             options["mask"] = mask[: len(views)]
         if operands is Operands.VIEWS:

@@ -316,6 +316,31 @@ def test_fixed_positions_are_sines_and_cosines_of_row_and_column():
     )
 
 
+@pytest.mark.parametrize("positions", ["learned", "sincos"])
+def test_positions_are_interpolated_for_images_of_another_size(positions):
+    """Half the size: the mean of the bicubic kernel over pairs of patches; the same size again: as they are."""
+    config = ViT(patch=4, width=16, depth=1, heads=2, positions=positions)
+    encoder = config.build((32, 32, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    whole = encoder.pos_embed[...]
+    np.testing.assert_array_equal(encoder._positions(32, 32), whole)
+    half = encoder._positions(16, 16)
+    assert half.shape == (1, 1 + 16, 16)
+    np.testing.assert_array_equal(half[:, 0], whole[:, 0])
+    grid, small = whole[0, 1:].reshape(8, 8, 16), half[0, 1:].reshape(4, 4, 16)
+    # Keys' cubic (a = -1/2) stretched by two, at distances 0.5, 1.5, 2.5 and 3.5 patches from the middle of a pair.
+    x = np.array([3.5, 2.5, 1.5, 0.5, 0.5, 1.5, 2.5, 3.5]) / 2
+    cubic = np.where(x < 1, 1.5 * x**3 - 2.5 * x**2 + 1, -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2)
+    weights = np.zeros((4, 8))
+    for row in range(4):
+        for place, weight in zip(range(2 * row - 3, 2 * row + 5), cubic):
+            if 0 <= place < 8:
+                weights[row, place] = weight
+    weights /= weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(small, np.einsum("ai,bj,ijd->abd", weights, weights, grid), atol=1e-5)
+    with pytest.raises(ValueError, match=r"patch must divide .* every view; got patch 4 for 18x16"):
+        encoder(jnp.zeros((1, 18, 16, 3)))
+
+
 def test_xavier_uniform_of_a_vit():
     """MoCo v3: ±sqrt(6 / (inputs + outputs)), with queries, keys and values as three maps."""
     vit = ViT(patch=8, width=64, depth=1, heads=2, init="xavier_uniform").build(

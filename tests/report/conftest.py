@@ -69,7 +69,15 @@ def write_run(
     names = np.array(classes or [f"digit {i}" for i in range(10)])
     images = (x[:12] * 255 / 16).astype(np.uint8).reshape(-1, 8, 8, 1)
     views = np.stack([np.roll(images, shift, axis=2) for shift in range(k)], axis=1)
-    np.savez(path / "views.npz", images=images, views=views, labels=y[:12], class_names=names)
+    np.savez(
+        path / "views.npz",
+        images=images,
+        views=views,
+        sizes=np.full(k, 8),
+        view_names=[f"view {view + 1}" for view in range(k)],
+        labels=y[:12],
+        class_names=names,
+    )
     np.savez(
         path / "embeddings.npz", features=x[:points].astype(np.float32), labels=y[:points], class_names=names
     )

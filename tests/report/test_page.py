@@ -105,12 +105,21 @@ def test_colour_images_and_large_ones(run, tmp_path, rng):
     images = rng.integers(0, 255, size=(2, 300, 200, 3)).astype(np.uint8)
     views = rng.integers(0, 255, size=(2, 3, 32, 32, 3)).astype(np.uint8)
     np.savez(
-        run / "views.npz", images=images, views=views, labels=np.zeros(2, int), class_names=np.array(["a"])
+        run / "views.npz",
+        images=images,
+        views=views,
+        sizes=np.array([32, 32, 16]),
+        view_names=["global 1", "global 2", "local 1"],
+        labels=np.zeros(2, int),
+        class_names=np.array(["a"]),
     )
     found = page_of(run, out=tmp_path / "r.html").all("img")
     pictures = [Image.open(io.BytesIO(b64decode(i["src"].split(",")[1]))) for i in found]
-    assert [p.size for p in pictures] == 2 * ([(85, 128)] + 3 * [(32, 32)])
+    assert [p.size for p in pictures] == 2 * ([(85, 128)] + 2 * [(32, 32)] + [(16, 16)])
+    assert [i["width"] for i in found] == 2 * ["72", "72", "72", "36"]
+    assert found[3]["alt"].startswith("local 1 of example 1")
     np.testing.assert_array_equal(np.asarray(pictures[1]), views[0, 0])
+    np.testing.assert_array_equal(np.asarray(pictures[3]), views[0, 2, :16, :16])
 
 
 def test_curves_equal_the_log():

@@ -50,7 +50,6 @@ def test_a_choice_has_its_own_default_options():
     [
         ({"views": Views(k=1)}, r"views\.k must be at least 2.*got 1"),
         ({"views": Views(k=3, policies=(augment.simclr(),))}, r"at least views\.k = 3 entries"),
-        ({"views": Views(k=2, policies=(augment.simclr(), augment.simclr(image_size=32)))}, "one image_size"),
         (
             {"views": Views(k=9, strategy="fixed"), "train": Train(batch_size=8)},
             r"at least 2 examples, got 1 \(8 x 2 views / 9, rounded down\)",

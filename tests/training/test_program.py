@@ -179,7 +179,12 @@ def test_problems_of_m3g_solved_from_one_another_are_the_same_on_any_devices(rng
     one, four = (
         jax.jit(
             jax.value_and_grad(
-                _program._sharded_objective(objective, _program.make_mesh(Mesh(data=devices)), group),
+                _program._sharded(
+                    methods.of_views(objective),
+                    losses.takes(objective),
+                    _program.make_mesh(Mesh(data=devices)),
+                    group,
+                ),
                 has_aux=True,
             )
         )(z)
@@ -285,6 +290,30 @@ def test_lars_is_optax_lars():
         gradient = jax.tree.map(lambda x: jnp.sin(x + i), params)  # noqa: B023
         (u, a), (v, b) = mine.update(gradient, a, params), theirs.update(gradient, b, params)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), u, v)
+
+
+def test_clipped_lars_takes_the_smaller_of_its_step_and_that_of_sgd():
+    optimizer = Lars(learning_rate=0.5, weight_decay=0.1, momentum=0.0, trust_coefficient=0.02, clip=True)
+    rule, rate = _optimizers.build(optimizer, examples=256, steps=10, steps_per_epoch=5)
+    params = {
+        "large": 3 * jnp.ones((2, 2)),
+        "small": 3 * jnp.ones((2, 2)),
+        "zero": jnp.zeros((2, 2)),
+        "b": jnp.ones(2),
+    }
+    slope = {"large": 7.0, "small": -0.29, "zero": 2.0, "b": 5.0}
+    gradient = {name: jnp.full(p.shape, slope[name]) for name, p in params.items()}
+    state = rule.init(params)
+    for i in range(3):
+        updates, state = rule.update(gradient, state, params)
+        expected = {
+            "large": -0.02 * 3,  # a fiftieth of the parameters, whatever the learning rate
+            "small": -rate(i) * (-0.29 + 0.1 * 3),
+            "zero": -rate(i) * 2,
+            "b": -rate(i) * 5,
+        }
+        for name, value in expected.items():
+            np.testing.assert_allclose(updates[name], value, rtol=1e-4)
 
 
 def test_schedules_end_at_their_end_values():

@@ -1,0 +1,294 @@
+"""The PyTorch side of `benchmarks.released`, which starts it: losses of released repositories, timed on request.
+
+Needs torch, numpy and einops, and nothing of mvcl. Only the definitions of the losses are taken from the files of a
+repository; what else the files would do when imported does not happen. A request is a line of JSON on stdin,
+`{"loss": NAME, "input": FILE.npy}`, the input float32 of shape (k, n, d). The answer is a line on stdout with the
+value, the seconds of value and gradient, the peak of memory in MB that they took, and the gradient's file.
+"""
+
+import argparse
+import ast
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, distributed, nn
+from torch.distributed.nn.functional import all_gather
+from torch.distributed.nn.functional import all_reduce as all_reduced
+
+Loss = Callable[[Tensor], Tensor]
+Shape = tuple[int, int, int]
+
+
+def definitions(file: Path, *names: str, **given: Any) -> SimpleNamespace:
+    """These functions and classes of a file, without running the rest of it; `given` are names that they use."""
+    chosen = [
+        node
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in names
+    ]
+    if {node.name for node in chosen} != set(names):
+        raise FileNotFoundError(f"{file} does not define {', '.join(names)}")
+    space = {"torch": torch, "nn": nn, "F": F, "Tensor": Tensor, "dist": distributed}
+    space |= {"List": list, "Tuple": tuple, "Any": Any} | given
+    exec(compile(ast.Module(chosen, []), str(file), "exec"), space)
+    return SimpleNamespace(**{name: space[name] for name in names})
+
+
+def unit(z: Tensor) -> Tensor:
+    return F.normalize(z, dim=-1)
+
+
+def processes() -> int:
+    return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def both_directions(measure: Callable[..., Tensor], gather: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
+    """The loss of a matrix of volumes or areas, as the steps of GRAM and TRIANGLE compute it.
+
+    They compute the matrix twice: with several devices its rows and its columns are of different instances.
+    """
+    everything = [gather(view) for view in z]
+    rows, columns = measure(z[0], *everything[1:]) / 0.07, measure(everything[0], *z[1:]).T / 0.07
+    start = distributed.get_rank() * len(rows) if processes() > 1 else 0
+    targets = torch.arange(start, start + len(rows))
+    return (
+        F.cross_entropy(-rows, targets, label_smoothing=0.1)
+        + F.cross_entropy(-columns, targets, label_smoothing=0.1)
+    ) / 2
+
+
+def symile(folder: Path, shape: Shape, negatives: str) -> Loss:
+    loss = definitions(folder / "symile/symile/loss.py", "Symile").Symile(negatives)
+    return lambda z: loss(list(unit(z)), 1.0)
+
+
+def symile_all(folder: Path, shape: Shape) -> Loss:
+    return symile(folder, shape, "n_squared")
+
+
+def symile_shuffled(folder: Path, shape: Shape) -> Loss:
+    return symile(folder, shape, "n")
+
+
+def gathering(file: Path) -> Callable[[Tensor], Tensor]:
+    """GRAM's way to gather from all devices; the identity with one."""
+    return definitions(file, "concat_all_gather").concat_all_gather if processes() > 1 else lambda z: z
+
+
+def gram(folder: Path, shape: Shape) -> Loss:
+    name = f"volume_computation{shape[0]}"
+    volume = vars(definitions(folder / "GRAM/utils/volume.py", name))[name]
+    gather = gathering(folder / "GRAM/utils/distributed.py")
+    return lambda z: both_directions(volume, gather, unit(z))
+
+
+def triangle(folder: Path, shape: Shape) -> Loss:
+    area = definitions(folder / "TRIANGLE/utils/area.py", "area_computation").area_computation
+    gather = gathering(folder / "TRIANGLE/utils/distributed.py")
+    return lambda z: both_directions(area, gather, unit(z))
+
+
+def pmrl(folder: Path, shape: Shape) -> Loss:
+    file = folder / "PMRL/utils/eigen.py"
+    decompose = definitions(file, "eigenvalue_computation_pmcl").eigenvalue_computation_pmcl
+
+    def loss(z: Tensor) -> Tensor:
+        vectors, values = decompose(list(unit(z)))
+        first = torch.zeros(len(values), dtype=torch.long)
+        leading = vectors[:, :, 0]
+        between = F.cross_entropy(leading @ leading.T / 0.1, torch.arange(len(leading)))
+        return F.cross_entropy(values / 0.05, first) + between
+
+    return loss
+
+
+def vicreg(folder: Path, shape: Shape) -> Loss:
+    file = folder / "vicreg/main_vicreg.py"
+    gather = SimpleNamespace(apply=lambda x: (x,))
+    if processes() > 1:
+        gather = definitions(file, "FullGatherLayer").FullGatherLayer
+    model = definitions(file, "VICReg", "off_diagonal", FullGatherLayer=gather).VICReg
+    same = nn.Identity()
+    weights = SimpleNamespace(
+        batch_size=shape[1] * processes(), sim_coeff=25.0, std_coeff=25.0, cov_coeff=1.0
+    )
+    of = SimpleNamespace(projector=same, backbone=same, args=weights, num_features=shape[2])
+    return lambda z: model.forward(of, z[0], z[1])
+
+
+def over_all_instances(x: Tensor) -> Tensor:
+    """What SyncBatchNorm computes, which does not run on CPUs."""
+    mean = all_reduced(x.mean(0)) / processes()
+    return (x - mean) / (all_reduced((x - mean).square().mean(0)) / processes() + 1e-5).sqrt()
+
+
+def barlow_twins(folder: Path, shape: Shape) -> Loss:
+    library = SimpleNamespace(**vars(torch))
+    if processes() == 1:
+        library.distributed = SimpleNamespace(all_reduce=lambda c: None)
+    model = definitions(
+        folder / "barlowtwins/main.py", "BarlowTwins", "off_diagonal", torch=library
+    ).BarlowTwins
+    same = nn.Identity()
+    weights = SimpleNamespace(batch_size=shape[1] * processes(), lambd=0.0051)
+    normalize = nn.BatchNorm1d(shape[2], affine=False) if processes() == 1 else over_all_instances
+    of = SimpleNamespace(projector=same, backbone=same, args=weights, bn=normalize)
+    return lambda z: model.forward(of, z[0], z[1])
+
+
+def mmcr(folder: Path, shape: Shape) -> Loss:
+    import einops  # of this loss alone
+
+    k, n, d = shape
+    file = folder / "mmcr/mmcr/imagenet/loss_mmcr.py"
+    loss = definitions(file, "MMCR_Loss", einops=einops).MMCR_Loss(0.0, k, distributed=processes() > 1)
+    return lambda z: loss(z.transpose(0, 1).reshape(n * k, d))[0]
+
+
+def frossl(folder: Path, shape: Shape) -> Loss:
+    file = folder / "FroSSL/solo/losses/frossl.py"
+    loss = definitions(file, "multiview_frossl_loss_func").multiview_frossl_loss_func
+    return lambda z: loss(list(z))
+
+
+def frossl_two_views(folder: Path, shape: Shape) -> Loss:
+    loss = definitions(folder / "FroSSL/solo/losses/frossl.py", "frossl_loss_func").frossl_loss_func
+    return lambda z: loss(z[0], z[1])
+
+
+def emp_ssl(folder: Path, shape: Shape) -> Loss:
+    coding_rate = definitions(folder / "EMP-SSL/loss.py", "TotalCodingRate").TotalCodingRate(eps=0.2)
+    parts = definitions(folder / "EMP-SSL/main.py", "Similarity_Loss", "cal_TCR")
+    similarity = parts.Similarity_Loss()
+
+    def loss(z: Tensor) -> Tensor:
+        rows = unit(z).reshape(-1, shape[2])
+        contraction, _ = similarity(rows.chunk(shape[0]), None)
+        return 200 * contraction + parts.cal_TCR(rows, coding_rate, shape[0])
+
+    return loss
+
+
+def emp_ssl_port(folder: Path, shape: Shape) -> Loss:
+    file = folder / "lightly/lightly/loss/emp_ssl_loss.py"
+    names = ("EMPSSLLoss", "tcr_loss", "invariance_loss")
+    loss = definitions(file, *names, Module=nn.Module).EMPSSLLoss()
+    return lambda z: loss(list(unit(z)))
+
+
+def lejepa(folder: Path, shape: Shape) -> Loss:
+    package = folder / "lejepa/lejepa"
+    available = "is_dist_avail_and_initialized"
+    base = definitions(package / "univariate/base.py", "UnivariateTest", available)
+    # gloo has no averages
+    average = SimpleNamespace(AVG=None), lambda x, op: all_reduced(x) / processes()
+    given = {
+        "ReduceOp": average[0],
+        "functional_all_reduce": average[1],
+        "UnivariateTest": base.UnivariateTest,
+    }
+    test = definitions(package / "univariate/epps_pulley.py", "EppsPulley", "all_reduce", **given)
+    no_reduction = {"functional_all_reduce": lambda x, *_: x}  # of the step, which is the same everywhere
+    file = package / "multivariate/slicing.py"
+    slicing = definitions(file, "SlicingUnivariateTest", "all_reduce", **no_reduction)
+    gaussian = slicing.SlicingUnivariateTest(test.EppsPulley(), num_slices=1024)
+    # the prediction term and the sum are those of the repository's MINIMAL.md
+    return lambda z: 0.95 * (z.mean(0) - z).square().mean() + 0.05 * gaussian(z)
+
+
+def visreg(folder: Path, shape: Shape) -> Loss:
+    import math
+
+    regularize = definitions(folder / "visreg/visreg/losses/visreg.py", "VISReg", math=math).VISReg(4096)
+
+    def loss(z: Tensor) -> Tensor:
+        """The prediction term and the sum are those of the repository's train.py, all views global."""
+        everything = z if processes() == 1 else torch.cat(all_gather(z), dim=1)
+        return 0.1 * (z - z.mean(0, keepdim=True)).square().mean() + 0.9 * regularize(everything)
+
+    return loss
+
+
+LOSSES: dict[str, Callable[[Path, Shape], Loss]] = {
+    made.__name__: made
+    for made in (symile_all, symile_shuffled, gram, triangle, pmrl, vicreg, barlow_twins, mmcr, frossl)
+    + (frossl_two_views, emp_ssl, emp_ssl_port, lejepa, visreg)
+}
+
+
+def memory(field: str) -> float:
+    """MB of this process: VmRSS, or VmHWM, its peak since the last reset."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) / 1e3 for line in lines if line.startswith(field))
+
+
+def answer(loss: Loss, z: Tensor, gradient: Path) -> dict[str, Any]:
+    """Value and gradient of a loss, once."""
+    z = z.clone().requires_grad_()
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before, start = memory("VmRSS"), time.perf_counter()
+    value = loss(z)
+    value.backward()
+    seconds = time.perf_counter() - start
+    found: dict[str, Any] = {"value": value.item(), "seconds": seconds, "mb": memory("VmHWM") - before}
+    assert z.grad is not None
+    np.save(gradient, z.grad.numpy())
+    return found | {"gradient": str(gradient)}
+
+
+def serve(released: Path) -> None:
+    """Answers requests until stdin ends."""
+    made: dict[tuple[str, str], tuple[Loss, Tensor]] = {}
+    print(json.dumps({"torch": torch.__version__}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        name, file = request["loss"], request["input"]
+        try:
+            if (name, file) not in made:
+                z = torch.from_numpy(np.load(file))
+                made[name, file] = LOSSES[name](released, tuple(z.shape)), z
+            torch.manual_seed(0)
+            found = answer(*made[name, file], Path(file).with_name(f"{name}.npy"))
+        except (FileNotFoundError, ImportError) as error:
+            found = {"missing": str(error)}
+        print(json.dumps(found), flush=True)
+
+
+def split(released: Path, file: Path, names: list[str], rank: int, world: int) -> None:
+    """Saves the gradients of this process, which holds its share of the instances."""
+    distributed.init_process_group("gloo", init_method=f"file://{file}.store", rank=rank, world_size=world)
+    z = torch.from_numpy(np.load(file)).chunk(world, dim=1)[rank].contiguous()
+    for name in names:
+        torch.manual_seed(0)
+        answer(LOSSES[name](released, tuple(z.shape)), z, file.with_name(f"{name}-{rank}.npy"))
+    distributed.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--released", type=Path, required=True, help="folder with a checkout per repository")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--split", type=Path, help="input whose instances several processes share")
+    parser.add_argument("--names", nargs="*", help="losses of --split")
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--processes", type=int)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    warnings.simplefilter("ignore")
+    if options.split:
+        split(options.released, options.split, options.names, options.rank, options.processes)
+    else:
+        serve(options.released)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Joint contrast of three modalities: Symile, GRAM, and fused views as in ConFu.
+
+    mvcl data prepare sentiment --labels label.npz --allow-pickle --text BERT --audio HUBERT --vision CLIP
+    mvcl train configs/field/modalities.py --workdir runs/symile
+    mvcl train configs/field/modalities.py:gram --workdir runs/gram
+    mvcl train configs/field/modalities.py:confu --workdir runs/confu
+    mvcl train configs/field/modalities.py:symile_digits --workdir runs/symile-digits   # offline, half a minute
+
+The first command is needed once (docs/data.md). The settings are those with which ConFu's released code trains all
+three, and TRIANGLE, on the text, audio and vision of CMU-MOSI and two more sets; the data here are CMU-MOSEI with the
+features of Koromilas 2025. Other objectives and measures:
+
+    --objective.negatives all                                     Symile with n² - 1 negatives, not n - 1
+    objective:triangle --objective.squared                        TRIANGLE as released
+    objective:pmrl                                                PMRL
+    objective:all_pairs objective.pair:info_nce --objective.pairs ordered --objective.pair.temperature 0.07
+    objective:mv_infonce --objective.temperature 0.07             MV-InfoNCE
+    evaluation:regression                                         the sentiment, from the features of all encoders
+
+The line of all_pairs is ConFu's baseline, the mean of the pairs alone. Each method has its own temperature in its code;
+Symile's is learned there, from exp(-2.5) on, and fixed to that here. The variants that end in `_digits` have three
+descriptions of the digits in place of the modalities, and small networks; all of that is ours. docs/papers/field.md has
+the origin of every value.
+
+Hardware: one GPU; 2 CPU cores for the digits.
+Paper: no result with these data and features.
+"""
+
+import dataclasses
+from functools import partial
+
+from mvcl import data, evaluation, losses, methods, models
+from mvcl.training import AdamW, Checkpoint, Config, Train, Views
+
+
+def _sentiment(objective: losses.Loss, method: methods.MultiEncoder) -> Config:
+    """CMU-MOSEI with a transformer for each modality."""
+    return Config(
+        data=data.Sentiment(dataset="mosei"),
+        views=Views(k=3),
+        encoder=models.Transformer(width=300, depth=5, heads=5, dropout=0.1),
+        head=models.MLPHead(layers=1, out=256),
+        objective=objective,
+        method=method,
+        optimizer=AdamW(learning_rate=5e-5, end_learning_rate=1e-6, weight_decay=1e-4),
+        train=Train(epochs=100, batch_size=128, evaluate_every=0),
+        checkpoint=Checkpoint(every_steps=500),
+        evaluation=evaluation.Retrieval(),
+    )
+
+
+def _fused(hidden: int = 512, out: int = 256) -> methods.MultiEncoder:
+    """Pairs of views fused by networks of two layers, with the weight of ConFu's code."""
+    return methods.MultiEncoder(fusion=models.MLPHead(layers=2, hidden=hidden, out=out), fusion_weight=0.5)
+
+
+def symile() -> Config:
+    """Symile on CMU-MOSEI.
+
+    Cost: TODO
+    Ours: not run.
+    """
+    objective = partial(losses.symile, temperature=0.0821, negatives="shuffled")  # exp(-2.5)
+    return _sentiment(objective, methods.MultiEncoder())
+
+
+def gram() -> Config:
+    """GRAM on CMU-MOSEI, text as the anchor.
+
+    Cost: TODO
+    Ours: not run.
+    """
+    objective = partial(losses.gram, temperature=0.07, anchor=0, label_smoothing=0.1)
+    return _sentiment(objective, methods.MultiEncoder())
+
+
+def confu() -> Config:
+    """ConFu on CMU-MOSEI: all pairs of modalities, and each pair, fused, with the third.
+
+    Cost: TODO
+    Ours: not run.
+    """
+    pair = partial(losses.info_nce, temperature=0.07)
+    return _sentiment(losses.all_pairs(pair, pairs="ordered"), _fused())
+
+
+def _digits(real: Config, method: methods.MultiEncoder) -> Config:
+    """Pixels, Fourier magnitudes and projection profiles of 1,438 digits; 359 are tested."""
+    return dataclasses.replace(
+        real,
+        data=data.DigitsViews(views=("pixels", "fourier", "profiles"), scaling=("standard",), held_out=True),
+        encoder=models.MLP(widths=(256, 128)),
+        head=models.MLPHead(layers=1, out=64),
+        method=method,
+        optimizer=AdamW(learning_rate=1e-3, weight_decay=1e-4),
+        train=Train(epochs=100, batch_size=128, evaluate_every=0),
+    )
+
+
+def symile_digits() -> Config:
+    """Symile on three descriptions of scikit-learn's digits, offline.
+
+    Cost: TODO
+    Ours: TODO
+    """
+    return _digits(symile(), methods.MultiEncoder())
+
+
+def gram_digits() -> Config:
+    """GRAM on three descriptions of scikit-learn's digits, offline.
+
+    Cost: TODO
+    Ours: TODO
+    """
+    return _digits(gram(), methods.MultiEncoder())
+
+
+def confu_digits() -> Config:
+    """ConFu on three descriptions of scikit-learn's digits, offline.
+
+    Cost: TODO
+    Ours: TODO
+    """
+    return _digits(confu(), _fused(hidden=128, out=64))
+
+
+get_config = symile
+
+
+def _small(real: Config, method: methods.MultiEncoder) -> Config:
+    """Five steps of small transformers on random sequences."""
+    return dataclasses.replace(
+        real,
+        data=data.Synthetic(
+            regression=True, view_shapes=((5, 8), (7, 6), (6, 4)), padded=True, missing=0.2, groups=4
+        ),
+        encoder=models.Transformer(width=8, depth=1, heads=2),
+        head=models.MLPHead(layers=1, out=8),
+        method=method,
+        train=dataclasses.replace(real.train, steps=5, batch_size=16, log_every=1),
+    )
+
+
+def smoke() -> Config:
+    """Some steps of `symile` on random sequences, some of them missing, and retrieval between them."""
+    return _small(symile(), methods.MultiEncoder())
+
+
+def smoke_gram() -> Config:
+    """Some steps of `gram` on random sequences, some of them missing, and retrieval between them."""
+    return _small(gram(), methods.MultiEncoder())
+
+
+def smoke_confu() -> Config:
+    """Some steps of `confu` on random sequences, some of them missing, and retrieval between them."""
+    return _small(confu(), _fused(hidden=16, out=8))

@@ -1,0 +1,242 @@
+"""Retrieval between views: of one view by another, and of one view by all others."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from mvcl import _numerics
+from mvcl.evaluation._protocols import Arrays, Evaluation, LabelledSplit, Splits
+from mvcl.evaluation._table import Result
+from mvcl.metrics import recall_at, volume_recall_at
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ranking:
+    """How queries rank their candidates.
+
+    Attributes:
+      recall: (others (m, n, d), keys (n, d), ks) -> (len(ks),), the recall of the keys by m other views.
+      how: the order of the candidates.
+    """
+
+    recall: Callable[[np.ndarray, np.ndarray, Sequence[int]], ArrayLike]
+    how: str
+
+
+_PAIRS = _Ranking(lambda others, keys, ks: recall_at(others[0], keys, ks), "cosine with the other view")
+_RANKINGS = {
+    "sum": _Ranking(
+        lambda others, keys, ks: recall_at(others.sum(0), keys, ks),
+        "cosine with the sum of the other views' unit vectors",
+    ),
+    "product": _Ranking(
+        lambda others, keys, ks: recall_at(others.prod(0), keys, ks),
+        "inner product with the elementwise product of the other views' unit vectors (Symile)",
+    ),
+    "volume": _Ranking(
+        volume_recall_at, "volume of their unit vector and those of the other views (GRAM), smallest first"
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    """Queries with one ranking.
+
+    Attributes:
+      name: of the mean over the queries.
+      over: what the mean is over.
+      ranking: of the candidates.
+      queries: name, numbers of the other views, and number of the view that they retrieve.
+    """
+
+    name: str
+    over: str
+    ranking: _Ranking
+    queries: list[tuple[str, list[int], int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Recall:
+    """(len(ks),) recalls of a query, and the number of its rows; None for fewer than two."""
+
+    values: np.ndarray | None
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Retrieval(Evaluation):
+    """Recall at k of each view by each other view, and of each view by all others together.
+
+    Each example is a query that looks for its own other view among those of all examples. Needs given views and
+    embeddings of all views in one space, by default the head's. Examples that lack a view are left out where that view
+    is needed, as queries and as candidates.
+    """
+
+    scored: ClassVar[bool] = True
+    features: Literal["encoder", "head", "views", "head_views"] = "head_views"
+    """Output of each view to compare: `head_views`, the head's, which the objective compares; or `views`, the
+    encoder's."""
+    ks: tuple[int, ...] = (1, 5, 10)
+    """A query is a hit at k if its own example is among the first k; one result for each k."""
+    single: tuple[int, ...] = (1,)
+    """Those of `ks` that are shown for each pair of views and each retrieved view, too; the others as means only."""
+    scores: tuple[Literal["sum", "product", "volume"], ...] = ("sum", "product", "volume")
+    """How all other views together rank their candidates: by the cosine with their sum, by Symile's product of all
+    views, by GRAM's volume of all views. Of two views, the first two are the retrieval by the one other view."""
+    split: str = "test"
+    """Split whose examples are queries and candidates."""
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """The split.
+
+        Raises:
+          ValueError: it is not available.
+        """
+        if self.split not in available:
+            raise ValueError(f"evaluation.split must be one of {', '.join(available)}, got {self.split!r}")
+        return (self.split,)
+
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` for options that are invalid, or for examples without given views."""
+        (name,) = self.splits(tuple(splits))
+        spec = splits[name].spec
+        if not spec.given or len(spec.shapes) < 2:
+            raise ValueError(
+                "evaluation:retrieval needs given views, such as those of tables: it retrieves a view of an example by "
+                "its other views. The views of these images are drawn at random; use evaluation:classification"
+            )
+        if self.features not in ("views", "head_views"):
+            raise ValueError(
+                "evaluation.features must be head_views or views for evaluation:retrieval, which compares the outputs "
+                f"of single views, got {self.features}"
+            )
+        if not self.ks or min(self.ks) < 1 or len(set(self.ks)) < len(self.ks):
+            raise ValueError(f"evaluation.ks must be different numbers >= 1, at least one, got {self.ks}")
+        if not set(self.single) <= set(self.ks):
+            raise ValueError(f"evaluation.single must be among evaluation.ks = {self.ks}, got {self.single}")
+        if unknown := sorted(set(self.scores) - set(_RANKINGS)):
+            raise ValueError(f"evaluation.scores must be among {', '.join(_RANKINGS)}, got {unknown[0]!r}")
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """Recalls: the means "pairs R@k" over ordered pairs of views, and for each of `scores`, such as "sum R@k", over
+        retrieved views; then those of each pair, "a -> b R@k", and each view, "others -> b, sum R@k", for `single`.
+
+        Raises:
+          ValueError: the features of the views do not have one length.
+        """
+        split = splits[self.split]
+        z = _by_view(features[self.split], split)
+        means, single = [], []
+        for group in self._groups(split):
+            found = [
+                _recall(group.ranking, others, target, z, split, self.ks)
+                for _, others, target in group.queries
+            ]
+            means += self._mean(group, found, len(split))
+            for (name, _, _), recall in zip(group.queries, found):
+                how = _how(group.ranking, [recall.rows], len(split))
+                single += self._columns(name, recall.values, how, self.single)
+        return means + single
+
+    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
+        """The same of the raw views, if they have one shape."""
+        split = splits[self.split]
+        if len(set(split.spec.shapes)) == 1:
+            return self.measure(features, splits)
+        shapes = ", ".join(map(str, split.spec.shapes))
+        why, groups = (
+            f"not measured: raw views of the shapes {shapes} have no common space",
+            self._groups(split),
+        )
+        means = [r for group in groups for r in self._columns(group.name, None, why, self.ks)]
+        names = [name for group in groups for name, _, _ in group.queries]
+        return means + [r for name in names for r in self._columns(name, None, why, self.single)]
+
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
+        """Mean recall at 1 over the ordered pairs of views."""
+        split = splits[self.split]
+        z, group = _by_view(features[self.split], split), _pairs(_names(split))
+        found = [
+            _recall(group.ranking, others, target, z, split, (1,)) for _, others, target in group.queries
+        ]
+        measured = [recall.values for recall in found if recall.values is not None]
+        return ("recall_at_1", float(np.mean(measured))) if measured else None
+
+    def _groups(self, split: LabelledSplit) -> list[_Group]:
+        names = _names(split)
+        every = range(len(names))
+        return [_pairs(names)] + [
+            _Group(
+                score,
+                "retrieved views",
+                _RANKINGS[score],
+                [(f"others -> {names[m]}, {score}", [l for l in every if l != m], m) for m in every],
+            )
+            for score in self.scores
+        ]
+
+    def _mean(self, group: _Group, found: list[_Recall], total: int) -> list[Result]:
+        measured = [recall.values for recall in found if recall.values is not None]
+        how = _how(group.ranking, [r.rows for r in found if r.values is not None] or [0], total)
+        if not measured:
+            return self._columns(group.name, None, how, self.ks)
+        mean = f"mean over {len(measured)} {group.over} of the {how}"
+        return self._columns(group.name, np.mean(measured, axis=0), mean, self.ks)
+
+    def _columns(self, name: str, values: np.ndarray | None, how: str, shown: Sequence[int]) -> list[Result]:
+        return [
+            Result(f"{name} R@{k}", None if values is None else float(values[i]), None, how)
+            for i, k in enumerate(self.ks)
+            if k in shown
+        ]
+
+
+def _pairs(names: Sequence[str]) -> _Group:
+    pairs = itertools.permutations(range(len(names)), 2)
+    queries = [(f"{names[l]} -> {names[m]}", [l], m) for l, m in pairs]
+    return _Group("pairs", "ordered pairs of views", _PAIRS, queries)
+
+
+def _names(split: LabelledSplit) -> tuple[str, ...]:
+    return split.spec.view_names or tuple(f"view {v + 1}" for v in range(len(split.spec.shapes)))
+
+
+def _by_view(features: np.ndarray, split: LabelledSplit) -> np.ndarray:
+    """(n, k d) features, side by side, as (k, n, d) unit vectors."""
+    k = len(split.spec.shapes)
+    if features.shape[1] % k:
+        raise ValueError(
+            f"evaluation:retrieval needs features of one length for each of {k} views, got {features.shape[1]} in all; "
+            "use evaluation.features=head_views, or encoders of one width"
+        )
+    z = jnp.asarray(features).reshape(len(features), k, -1).swapaxes(0, 1)
+    return np.asarray(_numerics.unit(z))
+
+
+def _recall(
+    ranking: _Ranking, others: list[int], target: int, z: np.ndarray, split: LabelledSplit, ks: Sequence[int]
+) -> _Recall:
+    """The recall of the target view by others, among the rows that have all of them."""
+    if split.present is not None:
+        z = z[:, split.present[:, [*others, target]].all(axis=1)]
+    rows = z.shape[1]
+    return _Recall(None if rows < 2 else np.asarray(ranking.recall(z[others], z[target], ks)), rows)
+
+
+def _how(ranking: _Ranking, rows: list[int], total: int) -> str:
+    """How recalls of queries with these numbers of rows are measured, or why they are not."""
+    low, high = min(rows), max(rows)
+    if high < 2:
+        return f"not measured: fewer than 2 of {total} rows have the views that are needed"
+    count = f"{low}" if low == high else f"{low} to {high}"
+    which = "" if low == total else f" with the views that are needed, of {total},"
+    return (
+        f"share of {count} rows{which} whose own row is among the first k, ranked by {ranking.how}; a tie is a miss, "
+        "chance is k / rows"
+    )

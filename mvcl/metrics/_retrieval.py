@@ -1,0 +1,139 @@
+"""Recall of retrieval: does an instance find its own key among those of all instances?"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+
+_CELLS = 1 << 24  # scores per block: 64 MiB in float32
+
+
+def recall_at(queries: ArrayLike, keys: ArrayLike, ks: Sequence[int] = (1, 5, 10)) -> jax.Array:
+    """Recall at k: the share of rows whose own key is among the k nearest by cosine; a tie is a miss.
+
+        R@k = mean_i [ r_i < k ],  r_i = #{ j != i : cos(q_i, key_j) >= cos(q_i, key_i) }
+
+    A key that is as near as the own one ranks before it, so embeddings that all coincide have recall 0 for k < n.
+    Cosines that differ by less than 2 sqrt(d) eps, the rounding errors of a product of the computation's dtype, count
+    as equal: 2.7e-6 in float32 for d = 128.
+
+    Rows are processed in blocks: memory is O(n d), not O(n²).
+
+    Args:
+      queries: (n, d) floating; half precision is computed in float32.
+      keys: (n, d), of the same dtype: row i is the own key of query i.
+      ks: whole numbers >= 1, at least one. For k >= n the recall is 1.
+
+    Returns:
+      (len(ks),) recalls in [0, 1], float32 or wider. A zero vector has cosine 0 with every vector, so a zero query is a
+      miss for k < n. For unit vectors without relation to each other the expected value is k / n.
+
+    Raises:
+      ValueError: invalid shapes or dtypes, NaN or infinity (under `jit`: a row with NaN is a miss), or invalid ks.
+    """
+    q, z = _checks.array("queries", queries, "n d"), _checks.array("keys", keys, "n d")
+    _checks.same_shape("queries", q, "keys", z)
+    ks = _checked_ks(ks)
+    return _recall(_cosine_ranks(_checks.finite("queries", q), _checks.finite("keys", z)), ks, z)
+
+
+def volume_recall_at(others: ArrayLike, keys: ArrayLike, ks: Sequence[int] = (1, 5, 10)) -> jax.Array:
+    """Recall at k of one view from several others by GRAM's volume, the smallest first; a tie is a miss.
+
+        R@k = mean_i [ r_i < k ],  r_i = #{ j != i : V_ij <= V_ii },  V_ij = sqrt det G_ij
+
+    G_ij is the Gram matrix of the unit vectors of key j and of the others of instance i. Cicchetti 2024
+    (arXiv 2412.11959). det G_ij = det G_i (1 - |P_i key_j|²), with G_i the Gram matrix of the others alone and P_i the
+    projection onto their span, so keys are ranked by |P_i key_j|², the largest first. Where the others are linearly
+    dependent all volumes are 0; this order is then that of the distances from their span. Values that differ by less
+    than 4 sqrt(d) eps count as equal. For one other vector this is the order by |cos|.
+
+    Memory is O(k n d): the basis of each span is (k, d), and rows are processed in blocks.
+
+    Args:
+      others: (k, n, d) floating, k >= 1 views of n instances; half precision is computed in float32.
+      keys: (n, d), of the same dtype: row i is the own key of instance i.
+      ks: whole numbers >= 1, at least one. For k >= n the recall is 1.
+
+    Returns:
+      (len(ks),) recalls in [0, 1], float32 or wider.
+
+    Raises:
+      ValueError: invalid shapes or dtypes, NaN or infinity (under `jit`: a row with NaN is a miss), or invalid ks.
+    """
+    q, z = _checks.array("others", others, "k n d"), _checks.array("keys", keys, "n d")
+    _checks.same_shape("each of others", q[0], "keys", z)
+    ks = _checked_ks(ks)
+    return _recall(_volume_ranks(_checks.finite("others", q), _checks.finite("keys", z)), ks, z)
+
+
+def _checked_ks(ks: Sequence[int]) -> list[int]:
+    found = [_checks.whole("ks", k) for k in _checks.several("ks", ks)]
+    if not found:
+        raise ValueError("ks must be whole numbers >= 1, at least one, got none")
+    return found
+
+
+def _recall(ranks: jax.Array, ks: list[int], keys: jax.Array) -> jax.Array:
+    n = len(ranks)
+    hits = jnp.stack([jnp.sum(ranks < min(k, n), dtype=jnp.int32) for k in ks])
+    return hits.astype(jnp.promote_types(keys.dtype, jnp.float32)) / n
+
+
+@jax.jit
+def _cosine_ranks(queries: jax.Array, keys: jax.Array) -> jax.Array:
+    queries, keys = _numerics.unit(queries), _numerics.unit(keys)
+    return _ranks(lambda q: _numerics.inner("bd,nd->bn", q, keys), queries, 2 * _rounding(keys))
+
+
+@jax.jit
+def _volume_ranks(others: jax.Array, keys: jax.Array) -> jax.Array:
+    keys = _numerics.unit(keys)
+
+    def score(basis: jax.Array) -> jax.Array:
+        """(b, n) squared lengths of the projections of the keys onto the spans of (b, k, d) bases."""
+        first, *more = (_numerics.inner("bd,nd->bn", basis[:, m], keys) ** 2 for m in range(basis.shape[1]))
+        return sum(more, start=first)
+
+    return _ranks(score, jnp.swapaxes(_basis(others), 0, 1), 4 * _rounding(keys))
+
+
+def _rounding(z: jax.Array) -> float:
+    return float(jnp.finfo(z.dtype).eps) * z.shape[-1] ** 0.5
+
+
+def _basis(views: jax.Array) -> jax.Array:
+    """(k, n, d) orthonormal bases of the spans of the k vectors of each instance; zeros for dependent vectors.
+
+    Gram-Schmidt, each vector orthogonalised twice.
+    """
+    basis: list[jax.Array] = []
+    for v in _numerics.unit(views):
+        for b in basis * 2:
+            v = v - _numerics.inner("nd,nd->n", b, v)[:, None] * b
+        length = jnp.sqrt(jnp.sum(v * v, axis=-1, keepdims=True))
+        basis.append(jnp.where(length > 4 * _rounding(v), _numerics.unit(v), 0))
+    return jnp.stack(basis)
+
+
+def _ranks(score: Callable[[jax.Array], jax.Array], queries: jax.Array, tie: float) -> jax.Array:
+    """(n,) int32: the number of other keys whose score is at least the own one's, up to `tie`.
+
+    `score` maps b queries to (b, n) scores. The own scores are entries of the same matrix as the others.
+    """
+    n = len(queries)
+
+    def block(at: jax.Array) -> jax.Array:
+        scores = score(queries[at])
+        own = jnp.take_along_axis(scores, at[:, None], axis=1)
+        before = ~(scores < own - tie)  # NaN counts as before
+        return jnp.sum(before, axis=1, dtype=jnp.int32) - 1  # the own key is not another
+
+    size = max(1, min(n, _CELLS // n))
+    blocks = -(-n // size)
+    at = jnp.minimum(jnp.arange(blocks * size), n - 1).reshape(blocks, size)
+    return lax.map(block, at).reshape(-1)[:n]

@@ -1,0 +1,73 @@
+"""Our side of the benchmark beside released code, and the numbers that docs/objectives.md has of both."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import released
+
+PAGE = Path(__file__).parents[2] / "docs" / "objectives.md"
+
+
+def rows_of(name):
+    """The rows of a table in docs/objectives.md, as lists of cells."""
+    part = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+    lines = [line for line in part.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def without_torch(tmp_path_factory):
+    return released.Torch(None, None, 1, tmp_path_factory.mktemp("released"))
+
+
+@pytest.mark.parametrize("place", range(len(released.DIFFERENCES)))
+def test_page_has_our_values_and_options_give_the_released_ones(place, without_torch, monkeypatch):
+    row = rows_of("released values")[place]
+    monkeypatch.setattr(released, "DIFFERENCES", [released.DIFFERENCES[place]])
+    [ours] = released.values(without_torch)
+    assert row[:4] == ours[:4], "run python -m benchmarks.released --values --write docs/objectives.md"
+    assert ours[4] == "-"
+    if released.DIFFERENCES[place].code is None:
+        assert not np.isclose(float(row[4]), float(row[2].split()[0]), rtol=1e-5)
+    else:
+        np.testing.assert_allclose(float(row[4]), float(row[3].split()[0]), rtol=2e-6)
+
+
+@pytest.mark.parametrize("name", released.edges())
+def test_gradients_at_edges_are_finite(name):
+    _, z = released.edges()[name]
+    assert np.isfinite(released.gradient_of(name, z)).all()
+
+
+def test_floors_compute_what_the_gradient_needs():
+    """Each product of a floor is that of the derivative of half the sum of the squares."""
+    z = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5, 4)), jnp.float32)
+
+    def half_squares(z):
+        return jnp.sum(jnp.einsum("id,jd,md->ijm", *z) ** 2) / 2
+
+    of_last, of_rows = released.triples(z)
+    expected = jax.grad(half_squares)(z)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)  # noqa: E731
+    close(of_last, expected[2])
+    close(jnp.sum(of_rows * z[:1], axis=1), expected[1])
+    close(jnp.sum(of_rows * z[1][:, None], axis=0), expected[0])
+    x, y = released.inner_products(z[0], z[1])
+    expected = jax.grad(lambda x, y: jnp.sum((x @ y.T) ** 2) / 2, (0, 1))(z[0], z[1])
+    close(x, expected[0])
+    close(y, expected[1])
+    [moments] = released.second_moments(z[:1])
+    close(2 * moments, jax.grad(lambda x: jnp.sum((x.T @ x) ** 2) / 2)(z[0]))
+
+
+def test_page_without_its_places_raises():
+    with pytest.raises(ValueError, match=r"must have one part '<!-- a -->', got 0"):
+        released.replaced("text", {"a": "table"})
+    assert released.replaced("x\n<!-- a -->\nold\n<!-- end -->\ny", {"a": "new"}) == (
+        "x\n<!-- a -->\n\nnew\n\n<!-- end -->\ny"
+    )

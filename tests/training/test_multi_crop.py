@@ -1,0 +1,210 @@
+"""Global and local views of different sizes, from the reader to the report."""
+
+import dataclasses
+import itertools
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from mvcl import augment, data, losses, methods, models, report, training
+from mvcl.training import Mesh, Views, _input, _program
+
+CROPS = Views(
+    k=5,
+    policy=augment.policy("simclr", image_size=16, blur_probability=0.0),
+    global_views=2,
+    local_policy=augment.policy("simclr", image_size=8, crop_scale=(0.05, 0.4), blur_probability=0.0),
+)
+
+
+@pytest.fixture(scope="module")
+def crops(tiny):
+    """Photographs of several sizes, cropped on the host to 2 global and 3 local views."""
+    return dataclasses.replace(
+        tiny,
+        data=data.Synthetic(examples=64, image_size=20, sizes="different"),
+        views=CROPS,
+        encoder=models.ConvNet(widths=(4, 8), norm="group"),
+        head=models.MLPHead(out=8),
+        objective=losses.cross_pairs(partial(losses.info_nce, temperature=0.2)),
+        train=dataclasses.replace(tiny.train, batch_size=16, steps=4),
+    )
+
+
+def steps(config, count=3, first=0, state=None):
+    """Losses and the state after them."""
+    run = training.prepare(config)
+    state = run.program.init() if state is None else state
+    stream = data.to_devices(_input.batches(run, first), run.program.batch_sharding)
+    values = []
+    for batch in itertools.islice(stream, count):
+        state, found = run.program.step(state, batch)
+        values.append(float(found["loss"]))
+    return np.array(values), state
+
+
+@pytest.mark.parametrize("sizes", ["one", "different"])
+def test_the_loss_is_that_of_global_and_local_views(crops, sizes):
+    """By hand: each view through encoder and head alone, the objective of the two groups."""
+    config = dataclasses.replace(crops, data=dataclasses.replace(crops.data, sizes=sizes))
+    run = training.prepare(config)
+    batch = next(_input.batches(run, 0))
+    state = run.program.init()
+    views = run.program.views(batch)
+    assert [view.shape for view in views] == [(16, s, s, 3) for s in (16, 16, 8, 8, 8)]
+    network = run.program.learner.network(state["params"], state["statistics"])
+    z = np.stack([network.head(network.encoder(view)) for view in views])
+    _, values = run.program.step(state, batch)
+    np.testing.assert_allclose(values["loss"], config.objective(z[:2], z[2:]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", ["one", "different"])
+def test_views_have_the_same_bits_on_any_devices(crops, sizes):
+    views = []
+    for mesh in (Mesh(data=1), Mesh(data=8), Mesh(data=2, fsdp=2)):
+        config = dataclasses.replace(crops, data=dataclasses.replace(crops.data, sizes=sizes), mesh=mesh)
+        run = training.prepare(config)
+        batch = next(data.to_devices(_input.batches(run, 3), run.program.batch_sharding))
+        views.append(jax.device_get(run.program.views(batch)))
+    for other in views[1:]:
+        jax.tree.map(np.testing.assert_array_equal, other, views[0])
+
+
+@pytest.mark.parametrize("objective", [losses.lejepa, losses.visreg])
+def test_objectives_of_global_views_are_given_their_number(crops, objective):
+    """By hand, with the key of the step; the number of global views changes the loss."""
+    drawn = partial(objective, slices=16)
+    run = training.prepare(dataclasses.replace(crops, objective=drawn))
+    batch, state = next(_input.batches(run, 0)), run.program.init()
+    network = run.program.learner.network(state["params"], state["statistics"])
+    z = np.stack([network.head(network.encoder(view)) for view in run.program.views(batch)])
+    key = jax.random.fold_in(jax.random.key(crops.train.seed), 0)
+    _, values = run.program.step(state, batch)
+    np.testing.assert_allclose(values["loss"], drawn(z, key=key, global_views=2), rtol=1e-5)
+    assert abs(float(drawn(z, key=key)) - float(values["loss"])) > 1e-4
+    with pytest.raises(
+        ValueError, match=r"objective.global_views must be None, so that \w+ is given .* got 1"
+    ):
+        training.check(dataclasses.replace(crops, objective=partial(drawn, global_views=1)))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "microbatch"), [(Mesh(data=4), None), (Mesh(data=2, fsdp=2), None), (Mesh(data=2), 2)], ids=str
+)
+def test_devices_and_microbatches_do_not_change_the_run(crops, mesh, microbatch):
+    expected, state = steps(crops)
+    train = dataclasses.replace(crops.train, microbatch=microbatch)
+    found, same = steps(dataclasses.replace(crops, mesh=mesh, train=train))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+        jax.device_get(same["params"]),
+        jax.device_get(state["params"]),
+    )
+
+
+def test_a_resumed_run_has_the_same_bits(crops):
+    whole, state = steps(crops, 3)
+    first, middle = steps(crops, 1)
+    rest, resumed = steps(crops, 2, first=1, state=middle)
+    np.testing.assert_array_equal(np.concatenate([first, rest]), whole)
+    jax.tree.map(np.testing.assert_array_equal, *map(jax.device_get, (resumed["params"], state["params"])))
+
+
+@pytest.mark.parametrize("targets", [2, 4])
+def test_the_teacher_embeds_the_global_views_only(crops, targets):
+    """With equal networks and no predictor, a problem for each global view: the same loss so many times."""
+    config = dataclasses.replace(
+        crops,
+        views=dataclasses.replace(crops.views, global_views=targets),
+        objective=losses.mv_infonce,
+        method=methods.StudentTeacher(predictor=models.IdentityHead()),
+    )
+    run = training.prepare(config)
+    batch = next(_input.batches(run, 0))
+    state = run.program.init()
+    network = run.program.learner.network(state["params"], state["statistics"])
+    z = np.stack([network.head(network.encoder(view)) for view in run.program.views(batch)])
+    _, values = run.program.step(state, batch)
+    np.testing.assert_allclose(values["loss"], targets * config.objective(z), rtol=1e-5)
+
+
+def test_the_whole_run_is_evaluated_embedded_and_shown(crops, tmp_path):
+    """Evaluation uses the global size; the report shows each view at its own."""
+    table = training.train(crops, tmp_path)
+    assert list(table) == ["trained encoder", "untrained encoder", "raw input"]
+    with np.load(tmp_path / "views.npz", allow_pickle=False) as found:
+        assert found["views"].shape == (8, 5, 16, 16, 3)
+        assert found["sizes"].tolist() == [16, 16, 8, 8, 8]
+        assert found["view_names"].tolist() == ["global 1", "global 2", "local 1", "local 2", "local 3"]
+        assert found["views"][:, 2:, :8, :8].std() > 10
+        assert not found["views"][:, 2:, 8:].any()
+    report.write_report([tmp_path], tmp_path / "r.html")
+    assert "local 3" in (tmp_path / "r.html").read_text()
+    for views, shape in ((1, (32, 1, 8)), (5, (32, 5, 8))):
+        run, state = training.open_run(tmp_path)
+        assert training.embed(run, state, "test", tmp_path / "z.npz", views=views)[0] == shape
+
+
+def test_the_dry_run_has_the_cost_of_each_size(crops):
+    text = training.dry_run(crops)
+    assert "16 pixels" in text
+    assert "gradient of 3 views" in text
+    config = training.check(crops)
+    run = training.prepare(config)
+    (large, *_, most), (small, count, least) = _program.encoder_flops(run.program, config, run.outline)
+    assert (large, small, count) == (16, 8, 3)
+    assert 2 < (most / 2) / (least / 3) < 6  # about four times the pixels
+    one = dataclasses.replace(crops, views=dataclasses.replace(crops.views, local_policy=crops.views.policy))
+    assert "gradient of" not in training.dry_run(one)
+
+
+@pytest.mark.parametrize(
+    ("method", "encoder", "message"),
+    [
+        (methods.MocoV2(queue=0), None, "moco_v2 needs views of one size and no views.global_views, since"),
+        (methods.MocoV3(), None, r"moco_v3 needs views of one size .* got sizes 16, 16, 8, 8, 8"),
+        (methods.Supervised(), None, "supervised needs views of one size"),
+        (methods.Simclr(), models.MLP(widths=(4,)), "MLP was built for 768 numbers an example"),
+        (methods.MultiEncoder(), models.MLP(widths=(4,)), "MLP was built for 192 numbers an example"),
+        (
+            methods.Simclr(),
+            models.ViT(patch=16, width=16, depth=1, heads=2),
+            "patch must divide the height and width of every view; got patch 16 for 8x8",
+        ),
+    ],
+)
+def test_raises_where_sizes_do_not_fit(crops, method, encoder, message):
+    config = dataclasses.replace(crops, method=method, encoder=encoder or crops.encoder)
+    with pytest.raises(ValueError, match=message):
+        training.prepare(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"global_views": 5}, "views.global_views must be None, or at least 1 and less than views.k = 5"),
+        ({"global_views": 0}, "views.global_views must be None, or at least 1"),
+        ({"global_views": None}, "views.k must be even, got 5. With views.global_views the groups are"),
+    ],
+)
+def test_raises_on_a_wrong_number_of_global_views(crops, changes, message):
+    with pytest.raises(ValueError, match=message):
+        training.check(dataclasses.replace(crops, views=dataclasses.replace(crops.views, **changes)))
+
+
+def test_one_policy_per_view_may_have_global_views_too(crops):
+    policies = (crops.views.policy, *(crops.views.local_policy,) * 4)
+    views = dataclasses.replace(crops.views, policies=policies, global_views=1)
+    config = training.check(dataclasses.replace(crops, views=views))
+    assert config.policies == policies
+    assert config.view_names[:2] == ("global 1", "local 1")
+    assert training.from_json(training.to_json(config)).views == views
+
+
+def test_a_policy_is_chosen_as_options_are_spelt(crops):
+    config, rest = training.choose_all(crops, ["views.local-policy:digits", "--views.k", "3"])
+    assert config.views.local_policy == augment.policy("digits")
+    assert rest == ["--views.k", "3"]
