@@ -146,9 +146,15 @@ def load(source: str) -> Any:
 def chosen(config: Any) -> list[str]:
     """The options whose value is not the default of their class or function, by dotted path."""
     found = [option for option, same in _compared(config, "") if not same]
-    of_each_view = any(option.startswith("views.policies.") for option in options(config))
-    unused = ("views.policy.",) if of_each_view or _views_are_given(config) else ()
-    return [option for option in found if not option.startswith(_NO_SETTING + unused)]
+    return [option for option in found if not option.startswith(_NO_SETTING + _unused(config))]
+
+
+def _unused(config: Any) -> tuple[str, ...]:
+    """The policies that draw no view, by the start of their options."""
+    every = options(config)
+    if any(option.startswith("views.policies.") for option in every) or _views_are_given(config):
+        return ("views.policy.", "views.local_policy.")
+    return () if every.get("views.global_views") != "none" else ("views.local_policy.",)
 
 
 def _views_are_given(config: Any) -> bool:

@@ -52,5 +52,7 @@ from mvcl.losses._siglip import poly_siglip as poly_siglip
 from mvcl.losses._siglip import siglip as siglip
 from mvcl.losses._spectral import spectral as spectral
 from mvcl.losses._sufficient_statistics import sufficient_statistics as sufficient_statistics
+from mvcl.losses._symile import symile as symile
+from mvcl.losses._triangle import triangle as triangle
 from mvcl.losses._vicreg import vicreg as vicreg
 from mvcl.losses._visreg import visreg as visreg

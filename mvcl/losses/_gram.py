@@ -75,6 +75,7 @@ def gram(
         own=_logit(volume * jnp.sum(left * left, axis=1), t, small),
         keep_rows=None if e.keep is None else e.keep[of_anchor],
         keep_columns=None if e.keep is None else jnp.stack([e.keep[l] for l in others]).any(0),
+        bound=_two_sided.bound(1.0, temperature, eps) if normalize else None,
     )
     return _two_sided.cross_entropy(logits, share, axis_name, block_size)
 

@@ -75,6 +75,7 @@ def triangle(
         own=logit(base * jnp.sum(height * height, axis=1), t, small),
         keep_rows=None if e.keep is None else e.keep[0],
         keep_columns=None if e.keep is None else e.keep[1] & e.keep[2],
+        bound=_two_sided.bound(3.375 if squared else 1.3, temperature, eps) if normalize else None,
     )
     return _two_sided.cross_entropy(logits, share, axis_name, block_size)
 

@@ -1,5 +1,6 @@
 """Cross-entropy of the rows and of the columns of an (n, n) matrix of logits, each a function of a row and a column."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _lse, _views
@@ -27,6 +29,7 @@ class Logits(NamedTuple):
     own: jax.Array  # (n,): the diagonal, which `entry` need not give
     keep_rows: jax.Array | None  # (n,) bool, None where all are there
     keep_columns: jax.Array | None
+    bound: float | None  # no logit is above 0 or below -bound; None where that is not known before tracing
 
 
 class _Sums(NamedTuple):
@@ -87,10 +90,13 @@ def _sums(o: Logits, axis_name: str | None, block_size: int | None) -> _Sums:
     block = _lse.block_rows(len(columns), n, m, block_size)  # about as many (n, m) arrays are kept
     given = o.rows, columns, o.shared
     if block is None:
-        found = _of_matrix(_matrix(o.entry, *given, first, o.keep_rows, keep_columns))
+        matrix = _matrix(o.entry, *given, first, o.keep_rows, keep_columns)
+        half = 0.5 * (o.bound or -jnp.min(jnp.where(matrix.here, _numerics.constant(matrix.logits), 0)))
+        found = _lse.either(_lse.fixed_shift(half, o.own.dtype), jnp.asarray(half), _of_matrix, matrix)
     else:
         every = jax.tree.map(lambda a: _numerics.vary_as(_views.reverse_only(a), o.own), given)
-        found = _streamed(o.entry, block, *every, first, o.keep_rows, keep_columns)
+        fixed = o.bound is not None and _lse.fixed_shift(0.5 * o.bound, o.own.dtype)
+        found = _streamed(o.entry, fixed, block, *every, first, o.keep_rows, keep_columns)
     if axis_name is None:
         return found
     sums = lax.psum(found.column_sums, axis_name)
@@ -119,17 +125,29 @@ def _matrix(
     return _Matrix(logits, here if keep_columns is None else here & keep_columns[None, :])
 
 
-def _of_matrix(matrix: _Matrix) -> _Sums:
-    logits = jnp.where(matrix.here, matrix.logits, -jnp.inf)
+def bound(largest: float, temperature: ArrayLike, eps: ArrayLike) -> float | None:
+    """sqrt(largest² + eps) / temperature, None where these are arrays."""
+    if isinstance(temperature, jax.Array) or isinstance(eps, jax.Array):
+        return None
+    return math.hypot(largest, math.sqrt(float(eps))) / float(temperature)
+
+
+def _of_matrix(fixed: bool, matrix: _Matrix) -> _Sums:
+    """`fixed`: no exponential needs the maximum of its row or column."""
+    masked = jnp.where(matrix.here, matrix.logits, -jnp.inf)
     there = jnp.where(matrix.here, matrix.logits, 0)
-    return _Sums(
-        _numerics.logsumexp(logits, axis=1), _numerics.logsumexp(logits, axis=0), there.sum(1), there.sum(0)
-    )
+    if not fixed:
+        levels = [_numerics.logsumexp(masked, axis=axis) for axis in (1, 0)]
+    else:  # the gradient is then one product of these exponentials with u_i + v_j
+        entries = jnp.exp(masked)
+        levels = [_lse.log_sum(entries.sum(axis), jnp.zeros((), entries.dtype)) for axis in (1, 0)]
+    return _Sums(*levels, there.sum(1), there.sum(0))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _streamed(
     entry: Entry,
+    fixed: bool,
     block: int,
     rows: Arrays,
     columns: Arrays,
@@ -143,7 +161,7 @@ def _streamed(
 
     def step(carry: tuple[jax.Array, jax.Array], at: tuple[Arrays, jax.Array, jax.Array]) -> tuple:
         part, start, keep = at
-        found = _of_matrix(_matrix(entry, part, columns, shared, start, keep, keep_columns))
+        found = _of_matrix(fixed, _matrix(entry, part, columns, shared, start, keep, keep_columns))
         levels, sums = carry
         return (_views.join(levels, found.columns), sums + found.column_sums), (found.rows, found.row_sums)
 
@@ -153,12 +171,12 @@ def _streamed(
     return _Sums(levels, carry[0], sums, carry[1])
 
 
-def _streamed_forward(entry: Entry, block: int, *given: Any) -> tuple[_Sums, Any]:
-    found = _streamed(entry, block, *given)
+def _streamed_forward(entry: Entry, fixed: bool, block: int, *given: Any) -> tuple[_Sums, Any]:
+    found = _streamed(entry, fixed, block, *given)
     return found, (given, found)
 
 
-def _streamed_backward(entry: Entry, block: int, residual: Any, by: _Sums) -> Any:
+def _streamed_backward(entry: Entry, fixed: bool, block: int, residual: Any, by: _Sums) -> Any:
     (rows, columns, shared, first, keep_rows, keep_columns), found = residual
     n = rows[0].shape[0]
     level = jnp.where(found.columns == -jnp.inf, 0, found.columns)
@@ -169,8 +187,12 @@ def _streamed_backward(entry: Entry, block: int, residual: Any, by: _Sums) -> An
         logits, pull = jax.vjp(entry, part, columns, shared)
         here = _matrix(lambda *_: logits, part, columns, shared, start, keep, keep_columns).here
         masked = jnp.where(here, logits, -jnp.inf)
-        weight = jnp.exp(masked - row_level[:, None]) * row_slope[:, None]
-        weight += jnp.exp(masked - level[None, :]) * by.columns[None, :]
+        if fixed:
+            u, v = row_slope * jnp.exp(-row_level), by.columns * jnp.exp(-level)
+            weight = jnp.exp(masked) * (u[:, None] + v[None, :])
+        else:
+            weight = jnp.exp(masked - row_level[:, None]) * row_slope[:, None]
+            weight += jnp.exp(masked - level[None, :]) * by.columns[None, :]
         weight += jnp.where(here, sum_slope[:, None] + by.column_sums[None, :], 0)
         by_rows, by_columns, by_shared = pull(weight)
         return jax.tree.map(jnp.add, carry, (by_columns, by_shared)), by_rows

@@ -678,6 +678,38 @@ def triangle(z, mask, temperature=0.07, squared=False, eps=1e-8, label_smoothing
     return (forward + smoothed(lambda j, i: logit(i, j), *sides[::-1], label_smoothing)) / 2
 
 
+def permutations(key, k, n):
+    """Of view m for anchor view l, as `symile` says it draws them."""
+    keys = {(l, m): jax.random.fold_in(jax.random.fold_in(key, l), m) for l in range(k) for m in range(k)}
+    return {at: np.asarray(jax.random.permutation(one, n)) for at, one in keys.items()}
+
+
+@reference(
+    options=[{}, {"negatives": "shuffled"}],
+    coinciding=lambda k, n, d, t: (k - 1) * np.log(n),
+    pinned=3.7781413502513104,
+    rotation=False,
+)
+def symile(z, mask, temperature=1.0, negatives="all", key=None):
+    k, n, _ = z.shape
+    drawn = permutations(key, k, n)
+    anchors = [i for i in range(n) if mask[:, i].all()]
+    terms = []
+    for l, i in itertools.product(range(k), anchors):
+        others = [m for m in range(k) if m != l]
+        if negatives == "all":
+            tuples = list(itertools.product(range(n), repeat=k - 1))
+        else:
+            tuples = [[drawn[l, m][j] for m in others] for j in range(n) if j != i] + [[i] * (k - 1)]
+        products = [
+            np.prod([z[l, i]] + [z[m, j] for m, j in zip(others, js)], axis=0).sum() / temperature
+            for js in tuples
+            if all(mask[m, j] for m, j in zip(others, js))
+        ]
+        terms.append(lse(products) - np.prod(z[:, i], axis=0).sum() / temperature)
+    return mean(terms)
+
+
 @reference_of_pairs
 def all_pairs(pair_loss, z, mask, pairs="unordered", weights=None, reduction="mean"):
     k = len(z)

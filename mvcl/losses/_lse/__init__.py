@@ -23,3 +23,6 @@ from mvcl.losses._lse.blocks import block_rows as block_rows
 from mvcl.losses._lse.blocks import over_devices as over_devices
 from mvcl.losses._lse.blocks import within as within
 from mvcl.losses._lse.operand import Vectors as Vectors
+from mvcl.losses._lse.operand import either as either
+from mvcl.losses._lse.operand import fixed_shift as fixed_shift
+from mvcl.losses._lse.operand import log_sum as log_sum

@@ -35,12 +35,12 @@ def within(v: Vectors, *, axis_name: str | None = None, block_size: int | None =
     if axis_name is not None:
         if block_rows(k, n, n * lax.axis_size(axis_name), block_size) is None:
             z = _numerics.reverse_only(v.z, _SHARDED.format(axis=axis_name))
-            return sharded.within(fixed_shift(v), axis_name, z, v.keep, bound_of(v, v.z))
+            return sharded.within(fixed_shift(v.bound, v.z.dtype), axis_name, z, v.keep, bound_of(v, v.z))
         pairs = tuple((l, l) for l in range(k))
         return across(v, v, pairs, diagonal=False, columns=False, axis_name=axis_name, block_size=block_size)[
             0
         ]
-    fixed, bound = fixed_shift(v), bound_of(v, v.z)
+    fixed, bound = fixed_shift(v.bound, v.z.dtype), bound_of(v, v.z)
     block = block_rows(k, n, n, block_size)
     views = _one_by_one(v.z, v.keep) if block is not None or _large(k, n * n) else [(v.z, v.keep)]
     if block is None:
@@ -89,7 +89,7 @@ def across(
         diagonal=diagonal,
         columns=columns,
         block=block_rows(len(pairs), n, m, block_size),
-        fixed=fixed_shift(bound),
+        fixed=fixed_shift(bound.bound, x.z.dtype),
         axis=axis_name if split else None,
     )
     if not split:

@@ -56,9 +56,9 @@ class Sums(NamedTuple):
     columns: jax.Array  # (pairs, m); of the shape of `rows`, and zero, where they are not asked for
 
 
-def fixed_shift(v: Vectors) -> bool | None:
+def fixed_shift(bound: float | jax.Array, dtype: jnp.dtype) -> bool | None:
     """Whether one shift serves for all exponentials; None where that is known only when the program runs."""
-    return v.bound <= _FIXED_SHIFT_LIMIT[v.z.dtype] if isinstance(v.bound, float) else None
+    return bound <= _FIXED_SHIFT_LIMIT[dtype] if isinstance(bound, float) else None
 
 
 def bound_of(v: Vectors, reference: jax.Array) -> jax.Array:

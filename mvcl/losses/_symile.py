@@ -1,0 +1,299 @@
+"""Symile: the multilinear inner product of all views of an instance."""
+
+import math
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _lse, _views
+from mvcl.losses._declaration import declare
+from mvcl.losses._lse import operand
+
+# Products kept for the backward pass: 2^24 float32 are 64 MB. Above, blocks of so many.
+_WHOLE = 2**24
+_BLOCK = 2**20
+
+
+@declare(mask=True, axis_name=True, block_size=True, normalize=True, key=True)
+def symile(
+    z: ArrayLike,
+    temperature: ArrayLike = 1.0,
+    negatives: Literal["all", "shuffled"] = "all",
+    *,
+    key: jax.Array | None = None,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """Symile: each view of an instance finds the other views of it, taken together, among other tuples.
+
+        mean_{l,i} [ -p_l(i; i..i) + LSE_j p_l(i; j) ],   p_l(i; j) = Σ_d z_l[i,d] Π_{m != l} z_m[j_m,d] / temperature
+
+    Saporta 2024 (arXiv 2411.01053), Eq. 4. With `negatives="all"`, the released n_squared, j runs over all n^(k-1)
+    tuples of instances, one for each other view; the released code holds all their products, here they are summed in
+    blocks, and one product of three views serves all of them as anchors. With `"shuffled"`, the released n, j runs
+    over n - 1 tuples: for each anchor view l independent permutations π_m of the other views make the tuples
+    (π_m(j))_m, and in row i that of j = i gives way to the true tuple. The permutation of view m for anchor view l is
+    `jax.random.permutation(fold_in(fold_in(key, l), m), n)`, over the instances of all devices.
+
+    Cost: n^k d multiply-adds in the forward pass for "all", k n² d for "shuffled".
+
+    Args:
+      z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
+      temperature: positive divisor of the products, no unit.
+      negatives: "all" tuples or n - 1 "shuffled" ones.
+      key: `jax.random` key of the permutations, needed for "shuffled" alone; the same on all devices.
+      normalize: project vectors onto the unit sphere first; zero stays zero.
+      mask: (k, n) bool, False for a view that an instance lacks. A tuple counts if all its vectors are there, an
+        instance is an anchor if it has all views.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      block_size: rows of n products held at once; None decides.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is (k - 1) log(n) for "all", log(n) for "shuffled".
+
+    Raises:
+      ValueError: for shapes, dtypes or values other than these.
+    """
+    e = _views.embedded(_checks.views(z, axis_name), normalize, mask, axis_name, block_size)
+    t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
+    _checks.option("negatives", negatives, ("all", "shuffled"))
+    known = normalize and not isinstance(temperature, jax.Array)
+    bound = 1 / float(temperature) if known else None  # type: ignore[arg-type]
+    positive = jnp.prod(e.z, axis=0).sum(1) / t
+    if negatives == "all":
+        energy = _all_tuples(e, t, bound)
+    elif key is None:
+        raise ValueError('key must be a jax.random key for negatives="shuffled", got None')
+    else:
+        others = _shuffled(e, key, t, bound)
+        energy = _views.join(others, jnp.broadcast_to(positive[None], others.shape))
+    anchors = None if e.keep is None else e.keep.all(0)
+    return _numerics.mean_where(energy.mean(0) - positive, anchors, axis_name)
+
+
+def _shuffled(e: _views.Embedded, key: jax.Array, t: jax.Array, bound: float | None) -> jax.Array:
+    """`(k, n)`: by anchor, the log-sum-exp over the shuffled tuples of the other rows."""
+    k, n, d = e.z.shape
+    every = _numerics.gather(e.z, e.axis_name, 1)
+    keep = None if e.keep is None else _numerics.gather(e.keep, e.axis_name, 1)
+    first = 0 if e.axis_name is None else lax.axis_index(e.axis_name) * n
+    products, exist = [], []
+    for l in range(k):
+        product, there = jnp.ones((n, d), e.z.dtype), jnp.ones(n, bool)
+        for m in [m for m in range(k) if m != l]:
+            order = jax.random.permutation(jax.random.fold_in(jax.random.fold_in(key, l), m), every.shape[1])
+            rows = lax.dynamic_slice_in_dim(order, first, n)
+            product = product * every[m][rows]
+            there = there if keep is None else there & keep[m][rows]
+        products.append(product)
+        exist.append(there)
+    anchors = None if e.keep is None else jnp.broadcast_to(e.keep.all(0)[None], (k, n))
+    x, y = e.z / t, jnp.stack(products)
+    largest = bound if bound is not None else _largest(x, e.axis_name) * _largest(y, e.axis_name)
+    return _lse.across(
+        _lse.Vectors(x, anchors, largest),
+        _lse.Vectors(y, None if keep is None else jnp.stack(exist), largest),
+        tuple((l, l) for l in range(k)),
+        diagonal=False,
+        columns=False,
+        axis_name=e.axis_name,
+        block_size=e.block_size,
+    )[0]
+
+
+def _largest(x: jax.Array, axis_name: str | None) -> jax.Array:
+    """The length of the longest vector."""
+    square = jnp.max(jnp.sum(_numerics.constant(x) ** 2, axis=-1))
+    return jnp.sqrt(square if axis_name is None else lax.pmax(square, axis_name))
+
+
+class _Factors(NamedTuple):
+    """Three sets of vectors whose products Σ_d u_hd x_rd y_cd are similarities."""
+
+    u: jax.Array  # (h, d)
+    x: jax.Array  # (r, d)
+    y: jax.Array  # (c, d)
+    keep_u: jax.Array | None  # (h,) bool, None where all are there
+    keep_x: jax.Array | None
+    keep_y: jax.Array | None
+
+
+class _Sums(NamedTuple):
+    """Log-sum-exps over all products of a vector of u, of x, of y."""
+
+    u: jax.Array  # (h,)
+    x: jax.Array  # (r,)
+    y: jax.Array  # (c,)
+
+
+def _all_tuples(e: _views.Embedded, t: jax.Array, bound: float | None) -> jax.Array:
+    """`(k, n)`: by anchor, the log-sum-exp over all tuples of the other views.
+
+    The last two views are x and y, the products of all tuples of those before are u.
+    """
+    k, n, d = e.z.shape
+    views = [e.z[0] / t, *_numerics.gather(e.z[1:], e.axis_name, 1)]
+    keeps = None if e.keep is None else [e.keep[0], *_numerics.gather(e.keep[1:], e.axis_name, 1)]
+    u, sizes = jnp.ones((1, d), e.z.dtype), [len(view) for view in views[:-2]]
+    keep_u = None if keeps is None else jnp.ones(1, bool)
+    for l, view in enumerate(views[:-2]):
+        u = (u[:, None] * view[None]).reshape(-1, d)
+        keep_u = None if keeps is None else (keep_u[:, None] & keeps[l][None]).reshape(-1)
+    keep_x, keep_y = (None, None) if keeps is None else keeps[-2:]
+    f = _Factors(
+        _numerics.vary_as(u, e.z), *(_numerics.vary_as(v, e.z) for v in views[-2:]), keep_u, keep_x, keep_y
+    )
+    largest = bound if bound is not None else math.prod([_largest(v, None) for v in (f.u, f.x, f.y)])
+    found = _sums(f, largest, e.block_size)
+    of_u = found.u.reshape(sizes)
+    axes = range(k - 2)
+    levels = [
+        _numerics.logsumexp(of_u, axis=tuple(m for m in axes if m != l)) if k > 3 else of_u for l in axes
+    ]
+    levels += [found.x, found.y]
+    if (
+        e.axis_name is not None
+    ):  # of the other views, each device has the tuples with its own rows of the first
+        levels = [levels[0], *(_lse.over_devices(part, e.axis_name, n) for part in levels[1:])]
+    return jnp.stack(levels)
+
+
+def _sums(f: _Factors, bound: float | jax.Array, block_size: int | None) -> _Sums:
+    h, r, c = len(f.u), len(f.x), len(f.y)
+    if block_size is None:
+        block_size = h * r if h * r * c <= _WHOLE else max(1, _BLOCK // c)
+    fixed = _lse.fixed_shift(bound, f.u.dtype)
+    shift = _numerics.vary_as(_numerics.constant(jnp.asarray(bound, f.u.dtype)), f.u)
+    if block_size >= h * r:
+        return _lse.either(fixed, shift, _whole, f, shift)
+    reverse = jax.tree.map(_views.reverse_only, f)
+    return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, shift)
+
+
+def _products(f: _Factors) -> tuple[jax.Array, jax.Array]:
+    """(h r, d) products of u and x, and (h, r, c) of all three, -inf where one is not there."""
+    pairs = (f.u[:, None] * f.x[None]).reshape(-1, f.u.shape[1])
+    similarity = _numerics.products(pairs[None], f.y[None])[0].reshape(len(f.u), len(f.x), len(f.y))
+    for axis, keep in enumerate((f.keep_u, f.keep_x, f.keep_y)):
+        if keep is not None:
+            similarity = jnp.where(
+                jnp.expand_dims(keep, [a for a in range(3) if a != axis]), similarity, -jnp.inf
+            )
+    return pairs, similarity
+
+
+def _whole(fixed: bool, f: _Factors, bound: jax.Array) -> _Sums:
+    _, similarity = _products(f)
+    if not fixed:
+        rows = _numerics.logsumexp(similarity, axis=2)
+        columns = _numerics.logsumexp(similarity, axis=(0, 1))
+        return _Sums(_numerics.logsumexp(rows, axis=1), _numerics.logsumexp(rows, axis=0), columns)
+    entries = jnp.exp(similarity - bound)
+    rows = entries.sum(2)
+    return _Sums(*(_lse.log_sum(total, bound) for total in (rows.sum(1), rows.sum(0), entries.sum((0, 1)))))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _streamed(fixed: bool | None, heads: int, rows: int, f: _Factors, bound: jax.Array) -> _Sums:
+    """So many vectors of u and of x at a time; their products are computed again in the backward pass."""
+    return _lse.either(fixed, bound, partial(_forward, heads=heads, rows=rows), f, bound)
+
+
+def _forward(fixed: bool, f: _Factors, bound: jax.Array, *, heads: int, rows: int) -> _Sums:
+    def empty(*shape: int) -> jax.Array:
+        return _numerics.vary_as(jnp.full(shape, -jnp.inf, f.u.dtype), f.u)
+
+    def of_heads(
+        carry: tuple[jax.Array, jax.Array], head: Any
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        def of_rows(
+            carry: tuple[jax.Array, jax.Array], at: Any
+        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+            x, keep_x, level = at
+            found = _whole(fixed, _Factors(head[0], x, f.y, head[1], keep_x, f.keep_y), bound)
+            return (_views.join(carry[0], found.u), _views.join(carry[1], found.y)), _views.join(
+                level, found.x
+            )
+
+        level, columns = carry
+        (own, columns), level = lax.scan(of_rows, (empty(heads), columns), (*blocks_x, level))
+        return (level, columns), own
+
+    blocks_u, blocks_x = _cut(f.u, f.keep_u, heads), _cut(f.x, f.keep_x, rows)
+    start = empty(len(blocks_x[0]), rows), empty(len(f.y))
+    (of_x, of_y), of_u = lax.scan(of_heads, start, blocks_u)
+    return _Sums(of_u.reshape(-1)[: len(f.u)], of_x.reshape(-1)[: len(f.x)], of_y)
+
+
+def _cut(x: jax.Array, keep: jax.Array | None, block: int) -> tuple[jax.Array, jax.Array]:
+    """(blocks, block, d) vectors and which are there; vectors that are not are added at the end."""
+    there = _numerics.vary_as(jnp.ones(len(x), bool), x) if keep is None else keep
+    return _blocks(x, block), _blocks(there, block)
+
+
+def _blocks(a: jax.Array, block: int) -> jax.Array:
+    pad = [(0, -len(a) % block)] + [(0, 0)] * (a.ndim - 1)
+    return jnp.pad(a, pad).reshape(-1, block, *a.shape[1:])
+
+
+def _streamed_forward(
+    fixed: bool | None, heads: int, rows: int, f: _Factors, bound: jax.Array
+) -> tuple[_Sums, tuple[_Factors, jax.Array, _Sums]]:
+    found = _streamed(fixed, heads, rows, f, bound)
+    return found, (f, bound, found)
+
+
+def _streamed_backward(fixed: bool | None, heads: int, rows: int, residual: Any, by: _Sums) -> Any:
+    f, bound, found = residual
+    backward = partial(_backward, heads=heads, rows=rows)
+    return _lse.either(fixed, bound, backward, f, bound, found, by), None
+
+
+_streamed.defvjp(_streamed_forward, _streamed_backward)
+
+
+def _backward(
+    fixed: bool, f: _Factors, bound: jax.Array, found: _Sums, by: _Sums, *, heads: int, rows: int
+) -> _Factors:
+    level = _Sums(*map(operand.level, found))
+    slope = _Sums(*(operand.per_sum(g, a, bound) for g, a in zip(by, found))) if fixed else by
+
+    def of_heads(
+        carry: tuple[jax.Array, jax.Array], head: Any
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        def of_rows(
+            carry: tuple[jax.Array, jax.Array], at: Any
+        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+            x, keep_x, level_x, slope_x, dx = at
+            du, dy = carry
+            part = _Factors(u, x, f.y, keep_u, keep_x, f.keep_y)
+            slopes = slope_u[:, None, None], slope_x[None, :, None], slope.y[None, None]
+            pairs, similarity = _products(part)
+            if fixed:
+                weight = jnp.exp(similarity - bound) * sum(slopes[1:], slopes[0])
+            else:
+                levels = level_u[:, None, None], level_x[None, :, None], level.y[None, None]
+                terms = [jnp.exp(similarity - a) * g for a, g in zip(levels, slopes)]
+                weight = sum(terms[1:], terms[0])
+            weight = weight.reshape(len(pairs), -1)
+            change = _numerics.inner("ij,jd->id", weight, f.y).reshape(len(u), len(x), -1)
+            du, dx = du + (change * x[None]).sum(1), dx + (change * u[:, None]).sum(0)
+            return (du, dy + _numerics.transposed_product(weight, pairs)), dx
+
+        u, keep_u, level_u, slope_u = head
+        dx, dy = carry
+        (du, dy), dx = lax.scan(of_rows, (jnp.zeros_like(u), dy), (*blocks_x, dx))
+        return (dx, dy), du
+
+    blocks_u = *_cut(f.u, f.keep_u, heads), _blocks(level.u, heads), _blocks(slope.u, heads)
+    blocks_x = *_cut(f.x, f.keep_x, rows), _blocks(level.x, rows), _blocks(slope.x, rows)
+    (dx, dy), du = lax.scan(of_heads, (jnp.zeros_like(blocks_x[0]), jnp.zeros_like(f.y)), blocks_u)
+    flat = [a.reshape(-1, a.shape[-1])[: len(b)] for a, b in ((du, f.u), (dx, f.x))]
+    return _Factors(*flat, dy, None, None, None)
