@@ -180,6 +180,11 @@ def work(rank: int, port: int, out: str, names: list[str]) -> None:
     multihost_utils.sync_global_devices("done")
 
 
+NOTES = """`visreg` sorts. Two projections that are equal up to rounding may swap their ranks, which changes the
+gradient of their two instances; the value stays.
+"""
+
+
 def markdown(rows: dict[str, dict[str, float | None]], earlier: str = "") -> str:
     """The page, with the rows of an earlier one for objectives that were not computed again."""
     cells = {
@@ -201,7 +206,7 @@ def markdown(rows: dict[str, dict[str, float | None]], earlier: str = "") -> str
     ]
     every = kept | cells
     lines += [f"| `{name}` | {every[name]} |" for name in OBJECTIVES if name in every]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", NOTES])
 
 
 def main() -> None:

@@ -228,7 +228,7 @@ DIFFERENCES = [
         LINE,
     ),
     Difference(
-        "visreg", "visreg", "1e-6 is added to the standard deviation, in the scale term too", {}, None, LINE
+        "visreg", "visreg", "1e-6 is added to the deviations, in the scale term too", {}, {"eps": 1e-6}, LINE
     ),
 ]
 

@@ -176,7 +176,8 @@ def objective(name: str, views: int) -> tuple[Callable[[jax.Array], jax.Array], 
     k = 2 if takes.operands is losses.Operands.PAIR else takes.views or views
     if chosen in OF_EACH_DEVICE:
         return lambda z: jax.lax.pmean(of_views(z)[0], "data"), k
-    return lambda z: of_views(z, axis_name="data")[0], k
+    extra = {"key": jax.random.key(0)} if takes.key else {}
+    return lambda z: of_views(z, axis_name="data", **extra)[0], k
 
 
 def of_objective(name: str, views: int, examples: int, width: int, devices: int) -> dict[str, float]:
@@ -277,7 +278,11 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=4096, help="n of the global batch")
     parser.add_argument("--views", type=int, default=4, help="k; losses of two views take 2")
     parser.add_argument("--width", type=int, default=128, help="d, length of an embedding")
-    parser.add_argument("--write", type=Path, help="JSON file for the numbers")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        help="JSON file for the numbers; keeps those of objectives that --only leaves out",
+    )
     options = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", max(DEVICES))
@@ -347,6 +352,10 @@ def main() -> None:
         )
     print(table(rows))
     if options.write:
+        earlier = json.loads(options.write.read_text()) if options.write.exists() else {}
+        for part in ("objectives", "small_end"):
+            both = earlier.get(part, {}) | result[part]
+            result[part] = {name: both[name] for name in CHOICES["objective"] if name in both}
         options.write.write_text(json.dumps(result, indent=1) + "\n")
 
 

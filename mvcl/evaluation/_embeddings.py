@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -78,4 +79,4 @@ def _lidar(z: np.ndarray) -> Result:
     how = (
         f"rank of what differs between instances (Thilak 2024), {n} instances of {k} views in {d} dimensions"
     )
-    return Result("LiDAR", float(metrics.lidar(z)), None, f"{how}, on the unit sphere, delta 1e-4")
+    return Result("LiDAR", float(jax.jit(metrics.lidar)(z)), None, f"{how}, on the unit sphere, delta 1e-4")

@@ -1,6 +1,7 @@
 """Retrieval between views: of one view by another, and of one view by all others."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
@@ -38,20 +39,34 @@ _RANKINGS = {
         "inner product with the elementwise product of the other views' unit vectors (Symile)",
     ),
     "volume": _Ranking(
-        volume_recall_at, "volume of its unit vector and those of the other views (GRAM), smallest first"
+        volume_recall_at, "volume of their unit vector and those of the other views (GRAM), smallest first"
     ),
 }
 
 
 @dataclasses.dataclass(frozen=True)
-class _Query:
-    """One view retrieved by others: the column's name, the ranking's name, the views' numbers and the ranking."""
+class _Group:
+    """Queries with one ranking.
+
+    Attributes:
+      name: of the mean over the queries.
+      over: what the mean is over.
+      ranking: of the candidates.
+      queries: name, numbers of the other views, and number of the view that they retrieve.
+    """
 
     name: str
-    group: str
-    others: tuple[int, ...]
-    target: int
+    over: str
     ranking: _Ranking
+    queries: list[tuple[str, list[int], int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Recall:
+    """(len(ks),) recalls of a query, and the number of its rows; None for fewer than two."""
+
+    values: np.ndarray | None
+    rows: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,8 +131,18 @@ class Retrieval(Evaluation):
           ValueError: the features of the views do not have one length.
         """
         split = splits[self.split]
-        z, queries = _by_view(features[self.split], split), self._queries(split)
-        return self._results(queries, [_recall(query, z, split, self.ks) for query in queries])
+        z = _by_view(features[self.split], split)
+        means, single = [], []
+        for group in self._groups(split):
+            found = [
+                _recall(group.ranking, others, target, z, split, self.ks)
+                for _, others, target in group.queries
+            ]
+            means += self._mean(group, found, len(split))
+            for (name, _, _), recall in zip(group.queries, found):
+                how = _how(group.ranking, [recall.rows], len(split))
+                single += self._columns(name, recall.values, how, self.single)
+        return means + single
 
     def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
         """The same of the raw views, if they have one shape."""
@@ -125,57 +150,57 @@ class Retrieval(Evaluation):
         if len(set(split.spec.shapes)) == 1:
             return self.measure(features, splits)
         shapes = ", ".join(map(str, split.spec.shapes))
-        why = f"not measured: the raw views have no common space, their shapes are {shapes}"
-        queries = self._queries(split)
-        return self._results(queries, [(None, why)] * len(queries))
+        why, groups = (
+            f"not measured: raw views of the shapes {shapes} have no common space",
+            self._groups(split),
+        )
+        means = [r for group in groups for r in self._columns(group.name, None, why, self.ks)]
+        names = [name for group in groups for name, _, _ in group.queries]
+        return means + [r for name in names for r in self._columns(name, None, why, self.single)]
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Mean recall at 1 over the ordered pairs of views."""
         split = splits[self.split]
-        z, queries = _by_view(features[self.split], split), _pairs(_names(split))
+        z, group = _by_view(features[self.split], split), _pairs(_names(split))
         found = [
-            values[0] for values, _ in (_recall(q, z, split, (1,)) for q in queries) if values is not None
+            _recall(group.ranking, others, target, z, split, (1,)) for _, others, target in group.queries
         ]
-        return ("recall_at_1", float(np.mean(found))) if found else None
+        measured = [recall.values for recall in found if recall.values is not None]
+        return ("recall_at_1", float(np.mean(measured))) if measured else None
 
-    def _queries(self, split: LabelledSplit) -> list[_Query]:
+    def _groups(self, split: LabelledSplit) -> list[_Group]:
         names = _names(split)
-        k = len(names)
-        together = [
-            _Query(
-                f"others -> {name}, {score}", score, tuple(l for l in range(k) if l != m), m, _RANKINGS[score]
+        every = range(len(names))
+        return [_pairs(names)] + [
+            _Group(
+                score,
+                "retrieved views",
+                _RANKINGS[score],
+                [(f"others -> {names[m]}, {score}", [l for l in every if l != m], m) for m in every],
             )
             for score in self.scores
-            for m, name in enumerate(names)
         ]
-        return _pairs(names) + together
 
-    def _results(self, queries: list[_Query], found: list[tuple[np.ndarray | None, str]]) -> list[Result]:
-        """Means over the queries of each group, then the single queries."""
-        means, single = [], []
-        for group in dict.fromkeys(query.group for query in queries):
-            mine = [f for query, f in zip(queries, found) if query.group == group]
-            measured = [values for values, _ in mine if values is not None]
-            over = (
-                f"mean over {len(measured)} {'ordered pairs of' if group == 'pairs' else 'retrieved'} views"
-            )
-            hows = list(dict.fromkeys(how for values, how in mine if values is not None or not measured))
-            values = np.mean(measured, axis=0) if measured else None
-            means += _columns(
-                group, values, f"{over}: {'; '.join(hows)}" if measured else hows[0], self.ks, self.ks
-            )
-        for query, (values, how) in zip(queries, found):
-            single += _columns(query.name, values, how, self.ks, self.single)
-        return means + single
+    def _mean(self, group: _Group, found: list[_Recall], total: int) -> list[Result]:
+        measured = [recall.values for recall in found if recall.values is not None]
+        how = _how(group.ranking, [r.rows for r in found if r.values is not None] or [0], total)
+        if not measured:
+            return self._columns(group.name, None, how, self.ks)
+        mean = f"mean over {len(measured)} {group.over} of the {how}"
+        return self._columns(group.name, np.mean(measured, axis=0), mean, self.ks)
+
+    def _columns(self, name: str, values: np.ndarray | None, how: str, shown: Sequence[int]) -> list[Result]:
+        return [
+            Result(f"{name} R@{k}", None if values is None else float(values[i]), None, how)
+            for i, k in enumerate(self.ks)
+            if k in shown
+        ]
 
 
-def _pairs(names: Sequence[str]) -> list[_Query]:
-    return [
-        _Query(f"{a} -> {b}", "pairs", (l,), m, _PAIRS)
-        for l, a in enumerate(names)
-        for m, b in enumerate(names)
-        if l != m
-    ]
+def _pairs(names: Sequence[str]) -> _Group:
+    pairs = itertools.permutations(range(len(names)), 2)
+    queries = [(f"{names[l]} -> {names[m]}", [l], m) for l, m in pairs]
+    return _Group("pairs", "ordered pairs of views", _PAIRS, queries)
 
 
 def _names(split: LabelledSplit) -> tuple[str, ...]:
@@ -195,29 +220,23 @@ def _by_view(features: np.ndarray, split: LabelledSplit) -> np.ndarray:
 
 
 def _recall(
-    query: _Query, z: np.ndarray, split: LabelledSplit, ks: Sequence[int]
-) -> tuple[np.ndarray | None, str]:
-    """(len(ks),) recalls, and how they were measured; None with the reason for fewer than two examples."""
-    needed = [*query.others, query.target]
-    total = z.shape[1]
+    ranking: _Ranking, others: list[int], target: int, z: np.ndarray, split: LabelledSplit, ks: Sequence[int]
+) -> _Recall:
+    """The recall of the target view by others, among the rows that have all of them."""
     if split.present is not None:
-        z = z[:, split.present[:, needed].all(axis=1)]
-    n = z.shape[1]
-    if n < 2:
-        return None, f"not measured: {n} of {total} rows have all the views that are needed"
-    which = "" if n == total else f" with all the views that are needed, of {total},"
-    how = (
-        f"share of {n} test rows{which} whose own row is among the first k of them by {query.ranking.how}; a tie is a "
-        f"miss, chance is k / {n}"
+        z = z[:, split.present[:, [*others, target]].all(axis=1)]
+    rows = z.shape[1]
+    return _Recall(None if rows < 2 else np.asarray(ranking.recall(z[others], z[target], ks)), rows)
+
+
+def _how(ranking: _Ranking, rows: list[int], total: int) -> str:
+    """How recalls of queries with these numbers of rows are measured, or why they are not."""
+    low, high = min(rows), max(rows)
+    if high < 2:
+        return f"not measured: fewer than 2 of {total} rows have the views that are needed"
+    count = f"{low}" if low == high else f"{low} to {high}"
+    which = "" if low == total else f" with the views that are needed, of {total},"
+    return (
+        f"share of {count} rows{which} whose own row is among the first k, ranked by {ranking.how}; a tie is a miss, "
+        "chance is k / rows"
     )
-    return np.asarray(query.ranking.recall(z[list(query.others)], z[query.target], ks)), how
-
-
-def _columns(
-    name: str, values: np.ndarray | None, how: str, ks: Sequence[int], shown: Sequence[int]
-) -> list[Result]:
-    return [
-        Result(f"{name} R@{k}", None if values is None else float(values[i]), None, how)
-        for i, k in enumerate(ks)
-        if k in shown
-    ]

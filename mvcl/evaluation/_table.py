@@ -8,6 +8,8 @@ import numpy as np
 from mvcl.evaluation._probe import FEW_LABEL_PENALTY, few_label_probe, linear_probe
 from mvcl.metrics import weighted_knn
 
+_COLUMNS = 12  # of a table as text, and names of a list
+
 
 @dataclass(frozen=True)
 class Result:
@@ -96,7 +98,9 @@ def evaluate_features(
 
 
 def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
-    """The table as text, followed by one line on how each column was measured.
+    """The table as text, followed by one line on how each measure was measured.
+
+    A measure is a column; more than 12 measures are rows.
 
     Args:
       rows: row name ("trained encoder", "untrained encoder", "raw input") to its results.
@@ -109,7 +113,9 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     for row, results in rows.items():
         by_name = {result.name: result for result in results}
         cells.append([row, *(_cell(by_name.get(column)) for column in columns)])
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns) + 1)]
+    if len(columns) > _COLUMNS:
+        cells = [list(line) for line in zip(*cells)]
+    widths = [max(map(len, column)) for column in zip(*cells)]
     lines = [
         "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))]).rstrip()
         for line in cells
@@ -125,8 +131,15 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
         for protocol, where in protocols.items():
             only = "" if len(protocols) == 1 else f" ({', '.join(where)})"
             by_protocol.setdefault((protocol, only), []).append(column)
-    lines += [f"{', '.join(names)}{only}: {protocol}." for (protocol, only), names in by_protocol.items()]
+    lines += [f"{_listed(names)}{only}: {protocol}." for (protocol, only), names in by_protocol.items()]
     return "\n".join(lines)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names; of more than 12 the first and the last."""
+    return (
+        ", ".join(names) if len(names) <= _COLUMNS else f"{names[0]} to {names[-1]} ({len(names)} measures)"
+    )
 
 
 def _cell(result: Result | None) -> str:

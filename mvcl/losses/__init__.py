@@ -21,6 +21,7 @@ from mvcl.losses._declaration import unwrap as unwrap
 from mvcl.losses._dhel import dhel as dhel
 from mvcl.losses._dsf import dsf as dsf
 from mvcl.losses._emp_ssl import emp_ssl as emp_ssl
+from mvcl.losses._frossl import frossl as frossl
 from mvcl.losses._gram import gram as gram
 from mvcl.losses._higher_order import all_pairs as all_pairs
 from mvcl.losses._higher_order import cross_pairs as cross_pairs
@@ -41,6 +42,7 @@ from mvcl.losses._mv_infonce import mv_infonce as mv_infonce
 from mvcl.losses._nt_xent import dcl as dcl
 from mvcl.losses._nt_xent import nt_xent as nt_xent
 from mvcl.losses._nt_xent import rince as rince
+from mvcl.losses._pmrl import pmrl as pmrl
 from mvcl.losses._poly_view import poly_view as poly_view
 from mvcl.losses._self_weighting import cmi_weights as cmi_weights
 from mvcl.losses._self_weighting import corrupted as corrupted

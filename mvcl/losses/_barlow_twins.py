@@ -28,8 +28,10 @@ def barlow_twins(
         c = x̂^T ŷ / n,   x̂_ia = (x_ia - mean_i x_ia) / sqrt(var_i x_ia + eps), ŷ alike
 
     Zbontar 2021 (ICML), Eqs. 1 and 2, with the variance over n and eps inside the root, as the batch normalisation of
-    the released code has them. Vectors are compared as they are, not projected. A term belongs to the whole batch and
-    not to an instance, so that instances cannot be weighted. Devices exchange 4 d + d² numbers.
+    the released code has them; the paper has no eps. On several processes the gradient of that code is this one over
+    their number, since it sums c over them in a step that is not differentiated. Vectors are compared as they are, not
+    projected. A term belongs to the whole batch and not to an instance, so that instances cannot be weighted. Devices
+    exchange d² + 4 d numbers, 4 d (d + 4) bytes, whatever n is.
 
     Cost: n d² multiply-adds in the forward pass.
 

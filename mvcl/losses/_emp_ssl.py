@@ -23,8 +23,8 @@ def emp_ssl(
 
         -mean_l ½ log det( I + d / (n eps) z_l^T z_l ) - invariance mean_{l,i} cos(z_li, mean_m z_mi)
 
-    Tong 2023 (arXiv 2304.03977). eps is that of the released code; the paper writes ε² in its place. A
-    public port has the sign of the first term wrong. Devices exchange k d² numbers.
+    Tong 2023 (arXiv 2304.03977). eps is that of the released code; the paper writes ε² in its place. A public port
+    adds the first term in place of subtracting it. Devices exchange k d² numbers, 4 k d² bytes, whatever n is.
 
     Cost: k (n d² + d³/3) multiply-adds in the forward pass.
 

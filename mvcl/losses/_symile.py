@@ -14,8 +14,8 @@ from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import declare
 from mvcl.losses._lse import operand
 
-# Products kept for the backward pass: 2^24 float32 are 64 MB. Above, blocks of so many.
-_WHOLE = 2**24
+# Products kept for the backward pass: 2^22 float32 are 16 MB. Above, blocks of so many.
+_WHOLE = 2**22
 _BLOCK = 2**20
 
 
@@ -147,14 +147,20 @@ def _all_tuples(e: _views.Embedded, t: jax.Array, bound: float | None) -> jax.Ar
         u = (u[:, None] * view[None]).reshape(-1, d)
         keep_u = None if keeps is None else (keep_u[:, None] & keeps[l][None]).reshape(-1)
     keep_x, keep_y = (None, None) if keeps is None else keeps[-2:]
-    f = _Factors(_numerics.vary_as(u, e.z), *(_numerics.vary_as(v, e.z) for v in views[-2:]), keep_u, keep_x, keep_y)
+    f = _Factors(
+        _numerics.vary_as(u, e.z), *(_numerics.vary_as(v, e.z) for v in views[-2:]), keep_u, keep_x, keep_y
+    )
     largest = bound if bound is not None else math.prod([_largest(v, None) for v in (f.u, f.x, f.y)])
     found = _sums(f, largest, e.block_size)
     of_u = found.u.reshape(sizes)
     axes = range(k - 2)
-    levels = [_numerics.logsumexp(of_u, axis=tuple(m for m in axes if m != l)) if k > 3 else of_u for l in axes]
+    levels = [
+        _numerics.logsumexp(of_u, axis=tuple(m for m in axes if m != l)) if k > 3 else of_u for l in axes
+    ]
     levels += [found.x, found.y]
-    if e.axis_name is not None:  # of the other views, each device has the tuples with its own rows of the first
+    if (
+        e.axis_name is not None
+    ):  # of the other views, each device has the tuples with its own rows of the first
         levels = [levels[0], *(_lse.over_devices(part, e.axis_name, n) for part in levels[1:])]
     return jnp.stack(levels)
 
@@ -177,7 +183,9 @@ def _products(f: _Factors) -> tuple[jax.Array, jax.Array]:
     similarity = _numerics.products(pairs[None], f.y[None])[0].reshape(len(f.u), len(f.x), len(f.y))
     for axis, keep in enumerate((f.keep_u, f.keep_x, f.keep_y)):
         if keep is not None:
-            similarity = jnp.where(jnp.expand_dims(keep, [a for a in range(3) if a != axis]), similarity, -jnp.inf)
+            similarity = jnp.where(
+                jnp.expand_dims(keep, [a for a in range(3) if a != axis]), similarity, -jnp.inf
+            )
     return pairs, similarity
 
 
@@ -202,11 +210,17 @@ def _forward(fixed: bool, f: _Factors, bound: jax.Array, *, heads: int, rows: in
     def empty(*shape: int) -> jax.Array:
         return _numerics.vary_as(jnp.full(shape, -jnp.inf, f.u.dtype), f.u)
 
-    def of_heads(carry: tuple[jax.Array, jax.Array], head: Any) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        def of_rows(carry: tuple[jax.Array, jax.Array], at: Any) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def of_heads(
+        carry: tuple[jax.Array, jax.Array], head: Any
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        def of_rows(
+            carry: tuple[jax.Array, jax.Array], at: Any
+        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
             x, keep_x, level = at
             found = _whole(fixed, _Factors(head[0], x, f.y, head[1], keep_x, f.keep_y), bound)
-            return (_views.join(carry[0], found.u), _views.join(carry[1], found.y)), _views.join(level, found.x)
+            return (_views.join(carry[0], found.u), _views.join(carry[1], found.y)), _views.join(
+                level, found.x
+            )
 
         level, columns = carry
         (own, columns), level = lax.scan(of_rows, (empty(heads), columns), (*blocks_x, level))
@@ -251,8 +265,12 @@ def _backward(
     level = _Sums(*map(operand.level, found))
     slope = _Sums(*(operand.per_sum(g, a, bound) for g, a in zip(by, found))) if fixed else by
 
-    def of_heads(carry: tuple[jax.Array, jax.Array], head: Any) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        def of_rows(carry: tuple[jax.Array, jax.Array], at: Any) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def of_heads(
+        carry: tuple[jax.Array, jax.Array], head: Any
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        def of_rows(
+            carry: tuple[jax.Array, jax.Array], at: Any
+        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
             x, keep_x, level_x, slope_x, dx = at
             du, dy = carry
             part = _Factors(u, x, f.y, keep_u, keep_x, f.keep_y)

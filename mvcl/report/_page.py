@@ -17,6 +17,7 @@ from mvcl.report._read import Row, Run, differences, kind, number, read_run
 CURVES = (
     ("loss", "Loss", "loss"),
     ("knn", "k-NN accuracy", "accuracy"),
+    ("recall_at_1", "Recall at 1 of a view by another", "recall"),
     ("acc_all", "Clustering accuracy, all views", "ACC"),
     ("nmi_all", "Normalised mutual information, all views", "NMI"),
     ("effective_rank", "Effective rank", "dimensions"),

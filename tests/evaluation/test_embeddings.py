@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mvcl import evaluation
+from mvcl import evaluation, metrics
 
 
 def values(z, **options):
@@ -26,8 +26,15 @@ def test_alignment_is_the_mean_squared_distance(rng):
     unit = z / np.linalg.norm(z, axis=-1, keepdims=True)
     pairs = [np.mean(np.sum((unit[l] - unit[m]) ** 2, -1)) for l, m in ((0, 1), (0, 2), (1, 2))]
     assert values(z)["alignment"] == pytest.approx(np.mean(pairs), rel=1e-5)
-    assert values(z[:1])["alignment"] is None
+    alone = values(z[:1])
+    assert alone["alignment"] is alone["LiDAR"] is None
     assert values(np.stack([z[0]] * 3))["alignment"] == 0
+
+
+def test_lidar_is_that_of_unit_vectors(rng):
+    z = rng.normal(size=(3, 50, 6)) + 4 * rng.normal(size=(1, 50, 6))
+    unit = (z / np.linalg.norm(z, axis=-1, keepdims=True)).astype(np.float32)
+    assert values(z)["LiDAR"] == pytest.approx(float(metrics.lidar(unit)), rel=1e-5)
 
 
 def test_uniform_points_are_more_uniform_than_a_cone(rng):

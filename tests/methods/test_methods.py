@@ -390,6 +390,24 @@ def test_multi_encoder_masks_missing_views(rng):
     assert np.any(found[0])
 
 
+@pytest.mark.parametrize("method", [methods.Simclr(), methods.MocoV2(queue=0), methods.MultiEncoder()])
+def test_heads_of_single_views_side_by_side(inputs, rng, method):
+    """(n, k d), zeros for missing views; `views` are the encoder's."""
+    learner = method.build(setting())
+    params, statistics = started(learner)
+    params = moved(params, rng)
+    net = learner.network(params, statistics)
+    each = [(net.encoder, net.head)] * K if learner.one_encoder else zip(net.encoder, net.head)
+    present = rng.random((N, K)) < 0.7
+    batch = {"views": inputs["views"], "present": present}
+    for (encoder, head), l in zip(each, range(K)):
+        encoded = encoder(inputs["views"][l])
+        for output, z in (("views", encoded), ("head_views", head(encoded))):
+            found = learner.features(params, statistics, batch, output).reshape(N, K, -1)
+            expected = np.where(present[:, l, None], z, 0)
+            np.testing.assert_allclose(found[:, l], expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("classes", [3, 0])
 def test_supervised_learns_the_label(inputs, classes):
     learner = methods.Supervised(regression="squared").build(setting(classes=classes))

@@ -1,0 +1,221 @@
+"""Retrieval between views of known geometry, against loops, and of a small run."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from mvcl import data, evaluation, losses, methods, models
+from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, train
+from mvcl.training._run import prepare
+
+NAMES = ("text", "audio", "video")
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def scores(name, others, key):
+    """The score of one candidate by loops' scalars; the largest is first."""
+    if name == "volume":
+        a = np.stack([*others, key])
+        return -np.sqrt(max(np.linalg.det(a @ a.T), 0))
+    if name == "product":
+        return sum(key[c] * np.prod([other[c] for other in others]) for c in range(len(key)))
+    return unit(np.sum(others, axis=0)) @ key
+
+
+def by_hand(name, z, others, target, k, rows):
+    hits = 0
+    for i in rows:
+        found = {j: scores(name, z[others, i], z[target, j]) for j in rows}
+        hits += sum(found[j] >= found[i] for j in rows if j != i) < k
+    return hits / len(rows)
+
+
+def split_of(rows, shapes, present=None, names=NAMES):
+    arrays = tuple(np.ones((rows, *shape), np.float32) for shape in shapes)
+    return data.in_memory(
+        arrays, np.zeros(rows, np.int32), ("a",), view_names=names, given=True, present=present
+    )
+
+
+@pytest.fixture
+def features(rng):
+    """(29, 3 x 6): three noisy views of 29 instances, side by side."""
+    shared = rng.normal(size=(1, 29, 6))
+    z = (shared + np.array([0.3, 0.6, 0.9])[:, None, None] * rng.normal(size=(3, 29, 6))).astype(np.float32)
+    return z.swapaxes(0, 1).reshape(29, 18)
+
+
+def measured(protocol, features, split):
+    return {r.name: r for r in protocol.measure({"test": features}, {"test": split})}
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_equals_the_loop(features, rng, missing):
+    present = rng.random((29, 3)) < 0.8 if missing else None
+    there = np.ones((29, 3), bool) if present is None else present
+    z = unit(features.reshape(29, 3, 6).swapaxes(0, 1).astype(np.float64))
+    if missing:
+        features = np.where(np.repeat(present, 6, axis=1), features, 0)
+    found = measured(
+        evaluation.Retrieval(ks=(1, 4), single=(1, 4)), features, split_of(29, [(2,)] * 3, present)
+    )
+    for k in (1, 4):
+        pairs = []
+        for l, m in ((0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)):
+            rows = np.flatnonzero(there[:, l] & there[:, m])
+            pairs.append(by_hand("sum", z, [l], m, k, rows))
+            result = found[f"{NAMES[l]} -> {NAMES[m]} R@{k}"]
+            assert result.value == pytest.approx(pairs[-1], rel=1e-6)
+            assert f"share of {len(rows)} rows" in result.protocol
+            assert ("with the views that are needed, of 29," in result.protocol) == missing
+        assert found[f"pairs R@{k}"].value == pytest.approx(np.mean(pairs), rel=1e-6)
+        rows = np.flatnonzero(there.all(axis=1))
+        for name in ("sum", "product", "volume"):
+            alone = [by_hand(name, z, [l for l in range(3) if l != m], m, k, rows) for m in range(3)]
+            for m, value in enumerate(alone):
+                column = f"others -> {NAMES[m]}, {name} R@{k}"
+                assert found[column].value == pytest.approx(value, rel=1e-6)
+            assert found[f"{name} R@{k}"].value == pytest.approx(np.mean(alone), rel=1e-6)
+    assert 0.1 < found["product R@1"].value < found["sum R@1"].value < 1
+    assert len(found) == 2 * (6 + 9 + 4)
+
+
+def test_columns_and_score(features):
+    split = split_of(29, [(2,)] * 3, names=())
+    protocol = evaluation.Retrieval(ks=(1, 10), scores=("sum",))
+    results = protocol.measure({"test": features}, {"test": split})
+    assert [r.name for r in results] == [
+        *("pairs R@1", "pairs R@10", "sum R@1", "sum R@10"),
+        *("view 1 -> view 2 R@1", "view 1 -> view 3 R@1", "view 2 -> view 1 R@1"),
+        *("view 2 -> view 3 R@1", "view 3 -> view 1 R@1", "view 3 -> view 2 R@1"),
+        *("others -> view 1, sum R@1", "others -> view 2, sum R@1", "others -> view 3, sum R@1"),
+    ]
+    assert protocol.score({"test": features}, {"test": split}) == ("recall_at_1", results[0].value)
+    other = dataclasses.replace(protocol, ks=(5,), single=(), scores=())
+    assert other.score({"test": features}, {"test": split}) == ("recall_at_1", results[0].value)
+    assert [r.name for r in other.measure({"test": features}, {"test": split})] == ["pairs R@5"]
+    assert evaluation.EVALUATIONS["retrieval"]() == evaluation.Retrieval()
+
+
+def test_views_without_common_rows_are_not_measured(features):
+    present = np.ones((29, 3), bool)
+    present[1:, 2] = False
+    split = split_of(29, [(2,)] * 3, present)
+    found = measured(evaluation.Retrieval(), features, split)
+    result = found["text -> video R@1"]
+    assert result.value is None
+    assert result.protocol == "not measured: fewer than 2 of 29 rows have the views that are needed"
+    assert found["sum R@1"].value is None
+    assert found["pairs R@1"].value == np.mean(
+        [found[f"{a} R@1"].value for a in ("text -> audio", "audio -> text")]
+    )
+    assert found["pairs R@1"].protocol.startswith(
+        "mean over 2 ordered pairs of views of the share of 29 rows"
+    )
+    present[:] = False
+    assert (
+        evaluation.Retrieval().score({"test": features}, {"test": split_of(29, [(2,)] * 3, present)}) is None
+    )
+
+
+def test_coinciding_embeddings_retrieve_nothing():
+    found = measured(evaluation.Retrieval(), np.ones((29, 18), np.float32), split_of(29, [(2,)] * 3))
+    assert {r.value for r in found.values()} == {0.0}
+
+
+def test_raw_views_are_compared_if_their_shapes_agree(features):
+    protocol = evaluation.Retrieval()
+    same, other = split_of(29, [(2, 3)] * 3), split_of(29, [(5,), (6,), (7,)])
+    expected = protocol.measure({"test": features}, {"test": same})
+    assert protocol.measure_raw({"test": features}, {"test": same}) == expected
+    found = protocol.measure_raw({"test": features}, {"test": other})  # 5 + 6 + 7 = 3 x 6
+    assert [r.name for r in found] == [r.name for r in expected]
+    why = "not measured: raw views of the shapes (5,), (6,), (7,) have no common space"
+    assert {(r.value, r.protocol) for r in found} == {(None, why)}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ks": ()}, r"evaluation\.ks must be different numbers >= 1, at least one, got \(\)"),
+        ({"ks": (1, 0)}, r"evaluation\.ks must be .* got \(1, 0\)"),
+        ({"ks": (1, 1)}, r"evaluation\.ks must be different"),
+        ({"single": (2,)}, r"evaluation\.single must be among evaluation\.ks = \(1, 5, 10\), got \(2,\)"),
+        ({"scores": ("sum", "area")}, r"evaluation\.scores must be among sum, product, volume, got 'area'"),
+        ({"features": "encoder"}, r"evaluation\.features must be head_views or views .* got encoder"),
+        ({"split": "valid"}, r"evaluation\.split must be one of train, test, got 'valid'"),
+    ],
+)
+def test_invalid_options(options, message):
+    split = split_of(9, [(2,), (3,), (4,)])
+    with pytest.raises(ValueError, match=message):
+        evaluation.Retrieval(**options).check({"train": split, "test": split})
+
+
+def test_images_and_features_of_unequal_lengths_are_value_errors(features):
+    images = data.in_memory((np.zeros((4, 8, 8, 1), np.uint8),), np.zeros(4, np.int32), ("a",))
+    with pytest.raises(ValueError, match="evaluation:retrieval needs given views, such as those of tables"):
+        evaluation.Retrieval().check({"train": images, "test": images})
+    with pytest.raises(ValueError, match="one length for each of 3 views, got 17 in all"):
+        evaluation.Retrieval().measure({"test": features[:, :17]}, {"test": split_of(29, [(2,)] * 3)})
+
+
+@pytest.fixture
+def small(tmp_path, rng):
+    """Three tables of different widths that share four numbers; a tenth of the rows lacks the third."""
+    (tmp_path / "tables").mkdir()
+    shared = rng.normal(size=(200, 4))
+    for name, width in zip(NAMES, (5, 6, 7)):
+        view = shared @ rng.normal(size=(4, width)) + 0.05 * rng.normal(size=(200, width))
+        rows = [
+            ",".join([str(i), *("" if name == "video" and i % 10 == 0 else f"{v:.6f}" for v in row)])
+            for i, row in enumerate(view)
+        ]
+        header = ",".join(["id", *(f"c{c}" for c in range(width))])
+        (tmp_path / "tables" / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+    return Config(
+        data=data.Tables(path=str(tmp_path / "tables"), scaling=("standard",)),
+        encoder=models.MLP(widths=(32,)),
+        head=models.MLPHead(hidden=32, out=8),
+        objective=losses.mv_infonce,
+        method=methods.MultiEncoder(),
+        optimizer=AdamW(learning_rate=1e-2, warmup_epochs=0),
+        train=Train(steps=60, batch_size=100, log_every=60, evaluate_every=0),
+        mesh=Mesh(data=1),
+        checkpoint=Checkpoint(every_steps=60),
+        evaluation=evaluation.Retrieval(ks=(1, 10)),
+    )
+
+
+@pytest.mark.slow
+def test_training_raises_recall_above_chance(small, tmp_path):
+    train(small, tmp_path / "run")
+    rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())["rows"]
+    trained, untrained, raw = ({r["name"]: r for r in rows[name]} for name in rows)
+    for name in ("pairs", "sum", "volume"):
+        assert trained[f"{name} R@10"]["value"] > 0.5
+        assert untrained[f"{name} R@10"]["value"] < 0.15  # by chance 0.05
+    assert "share of 180 to 200 rows" in trained["pairs R@1"]["protocol"]
+    assert "share of 180 rows" in trained["others -> text, volume R@1"]["protocol"]
+    assert {r["value"] for r in raw.values()} == {None}
+
+
+def test_methods_without_a_head_of_each_view_are_a_value_error(small):
+    supervised = dataclasses.replace(small, method=methods.Supervised())
+    with pytest.raises(
+        ValueError, match=r"evaluation\.features must be one of encoder, head, views for .* got 'head_views'"
+    ):
+        prepare(supervised)
+    encoders = tuple(models.MLP(widths=(width,)) for width in (3, 4, 5))  # 3 + 4 + 5 is divisible by 3
+    views = dataclasses.replace(
+        small,
+        method=methods.MultiEncoder(encoders=encoders),
+        evaluation=evaluation.Retrieval(features="views"),
+    )
+    with pytest.raises(ValueError, match=r"one of encoder, head, head_views for .* got 'views'"):
+        prepare(views)
