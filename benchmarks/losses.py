@@ -4,10 +4,11 @@ without.
     python -m benchmarks.losses [--dtype bfloat16] [--only NAME ...] [--repeats 7] [--quick]
 
 For each objective and shape: milliseconds of value and gradient; of the floor, the bare products: one forward
-matrix of inner products of what the formula needs and one backward product with a matrix of that size, timed
-in the same run; of the formula as plain dense JAX, written below without any of the library's rules; their
-ratios; and the peak temporary memory that the compiler reports for ours and for plain. Repeats of the three
-are interleaved, and the fastest of each counts, so that a busy machine disturbs all alike.
+matrix of inner products of what the formula needs and one backward product with a matrix of that size, and the
+sines or sorts of the forward products that it needs, timed in the same run; of the formula as plain dense JAX,
+written below without any of the library's rules; their ratios; and the peak temporary memory that the compiler
+reports for ours and for plain. Repeats of the three are interleaved, and the fastest of each counts, so that a
+busy machine disturbs all alike.
 """
 
 import argparse
@@ -36,6 +37,7 @@ class Case(NamedTuple):
         [Array], tuple[Array, Array]
     ]  # (b, p, d) and (b, q, d): whose inner products the formula needs
     bar: float | None
+    more: Callable[[Array], Any] | None = None  # what else it needs of the forward products
 
 
 def _unit(z: Array) -> Array:
@@ -149,6 +151,75 @@ def _with_rest(z: Array) -> tuple[Array, Array]:
     return both, both
 
 
+def _features(z: Array) -> tuple[Array, Array]:
+    columns = z.swapaxes(1, 2)
+    return columns, columns
+
+
+def _plain_vicreg(z: Array) -> Array:
+    n, d = z.shape[1:]
+    centred = z[:2] - z[:2].mean(1, keepdims=True)
+    cov = jnp.einsum("lia,lib->lab", centred, centred) / (n - 1)
+    hinge = jnp.maximum(0, 1 - jnp.sqrt(jnp.diagonal(cov, axis1=1, axis2=2) + 1e-4))
+    off = jnp.where(jnp.eye(d, dtype=bool)[None], 0, cov)
+    return 25 * jnp.mean((z[0] - z[1]) ** 2) + 25 * jnp.sum(hinge) / (2 * d) + jnp.sum(off**2) / d
+
+
+def _plain_mmcr(z: Array) -> Array:
+    return -jnp.sum(jnp.linalg.svd(_unit(z).mean(0), full_matrices=False, compute_uv=False))
+
+
+def _plain_frossl(z: Array) -> Array:
+    k, _, d = z.shape
+    z = z / jnp.linalg.norm(z, axis=1, keepdims=True)
+    gram = jnp.einsum("lia,lib->lab", z, z) / d
+    distances = jnp.mean((z - z.mean(0, keepdims=True)) ** 2, axis=(1, 2))
+    return jnp.sum(jnp.log(jnp.sum(gram**2, axis=(1, 2))) + k * d * distances)
+
+
+def _directions(d: int, slices: int) -> Array:
+    return _unit(jax.random.normal(jax.random.key(0), (slices, d)))
+
+
+def _projected(slices: int, z: Array) -> tuple[Array, Array]:
+    """Of each view's vectors with the directions."""
+    a = _directions(z.shape[2], slices).astype(z.dtype)
+    return z, jnp.broadcast_to(a[None], (z.shape[0], *a.shape))
+
+
+def _waves(p: Array) -> list[Array]:
+    """Sums of the cosines and sines at the points of LeJEPA but 0."""
+    return [wave(3 / 16 * m * p).sum(1) for m in range(1, 17) for wave in (jnp.cos, jnp.sin)]
+
+
+def _plain_lejepa(z: Array) -> Array:
+    p = jnp.einsum("lid,sd->lis", z, _directions(z.shape[2], 1024), preferred_element_type=jnp.float32)
+    t = np.linspace(0, 3, 17)
+    normal = np.exp(-t * t / 2)
+    factors = z.shape[1] * normal * np.where(np.arange(17) % 16 == 0, 1, 2) * 3 / 16
+    statistic = jnp.zeros(())
+    for m in range(17):
+        cos, sin = jnp.cos(t[m] * p).mean(1), jnp.sin(t[m] * p).mean(1)
+        statistic += factors[m] * jnp.mean((cos - normal[m]) ** 2 + sin**2)
+    return 0.95 * jnp.mean((z - z.mean(0, keepdims=True)) ** 2) + 0.05 * statistic
+
+
+def _plain_visreg(z: Array) -> Array:
+    n, d = z.shape[1:]
+    mean = z.mean(1, keepdims=True)
+    deviation = jnp.sqrt(jnp.mean((z - mean) ** 2, axis=1, keepdims=True))
+    features = (z - mean) / (jax.lax.stop_gradient(deviation) + 1e-4)
+    ordered = jnp.sort(jnp.einsum("lid,sd->lsi", features, _directions(d, 4096)), axis=2)
+    quantiles = jax.scipy.special.ndtri(jnp.arange(1, n + 1) / (n + 1))
+    pull = jnp.mean((z - z.mean(0, keepdims=True)) ** 2)
+    shapes = jnp.mean((ordered - quantiles[None, None]) ** 2)
+    return 0.1 * pull + 0.9 * (jnp.mean((1 - deviation) ** 2) + shapes + jnp.mean(mean**2))
+
+
+def _drawing(loss: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda z, **options: loss(z, key=jax.random.key(0), **options)
+
+
 _info_nce = functools.partial(_plain_info_nce, t=0.1)
 _nt_xent = functools.partial(_plain_nt_xent, t=0.5)
 CASES: dict[str, Case] = {
@@ -167,6 +238,23 @@ CASES: dict[str, Case] = {
     ),
     "sufficient_statistics": Case(losses.sufficient_statistics, _plain_sufficient, _everything, 2.5),
     "poly_view": Case(losses.poly_view, _plain_poly_view, _everything, 2.5),
+    "vicreg": Case(losses.on_views(losses.vicreg), _plain_vicreg, lambda z: _features(z[:2]), None),
+    "mmcr": Case(losses.mmcr, _plain_mmcr, lambda z: _features(z.mean(0, keepdims=True)), None),
+    "frossl": Case(losses.frossl, _plain_frossl, _features, None),
+    "lejepa": Case(
+        _drawing(losses.lejepa),
+        _plain_lejepa,
+        functools.partial(_projected, 1024),
+        1.5,
+        _waves,
+    ),
+    "visreg": Case(
+        _drawing(losses.visreg),
+        _plain_visreg,
+        functools.partial(_projected, 4096),
+        None,
+        functools.partial(jnp.sort, axis=1),
+    ),
 }
 
 
@@ -194,13 +282,19 @@ def fastest(programs: dict[str, Program], repeats: int) -> dict[str, float]:
     return best
 
 
-def floor(sets: Callable[[Array], tuple[Array, Array]], z: Array) -> dict[str, Program]:
-    """The forward and the backward product, each alone."""
-    x, y = sets(z)
+def floor(case: Case, z: Array) -> dict[str, Program]:
+    """The forward product, the backward product and what else there is, each alone."""
+    x, y = case.sets(z)
     forward = lambda x, y: jnp.einsum("bid,bjd->bij", x, y, preferred_element_type=jnp.float32)  # noqa: E731
     gram = jax.jit(forward)(x, y)
     backward = lambda g, y: jnp.einsum("bij,bjd->bid", g, y, preferred_element_type=jnp.float32)  # noqa: E731
-    return {"forward": compiled(forward, x, y), "backward": compiled(backward, gram.astype(z.dtype), y)}
+    bare = {"forward": compiled(forward, x, y), "backward": compiled(backward, gram.astype(z.dtype), y)}
+    return bare if case.more is None else bare | {"more": compiled(case.more, gram)}
+
+
+def blocks(case: Case, rows: int) -> dict[str, int]:
+    """The option of so many rows at once, for an objective that has it."""
+    return {"block_size": rows} if losses.takes(case.loss).block_size else {}
 
 
 def embeddings(shape: tuple[int, int, int], dtype: Any) -> Array:
@@ -215,12 +309,12 @@ def table(shape: tuple[int, int, int], names: list[str], dtype: Any, repeats: in
     for name in names:
         case = CASES[name]
         programs = {
-            "ours": compiled(jax.value_and_grad(functools.partial(case.loss, block_size=shape[1])), z),
-            **floor(case.sets, z),
+            "ours": compiled(jax.value_and_grad(functools.partial(case.loss, **blocks(case, shape[1]))), z),
+            **floor(case, z),
             "plain": compiled(jax.value_and_grad(case.plain), z),
         }
         ms = fastest(programs, repeats)
-        bare = ms["forward"] + ms["backward"]
+        bare = ms["forward"] + ms["backward"] + ms.get("more", 0.0)
         bar = case.bar if shape == SHAPES[1] and case.bar else ""
         memory = [programs[which].temporary_mb for which in ("ours", "plain")]
         row(name, ms["ours"], bare, ms["ours"] / bare, bar, ms["plain"], *memory)
@@ -235,6 +329,8 @@ def blocked_table(names: list[str], dtype: Any, repeats: int) -> None:
     pairs = (BLOCKED[1] / SHAPES[1][1]) ** 2
     for name in names:
         loss = CASES[name].loss
+        if not blocks(CASES[name], 1024):
+            continue
         programs = {
             "dense": compiled(jax.value_and_grad(functools.partial(loss, block_size=SHAPES[1][1])), small),
             "blocked": compiled(jax.value_and_grad(functools.partial(loss, block_size=1024)), large),
@@ -257,7 +353,7 @@ def sharded_table(names: list[str], dtype: Any) -> None:
     print(f"\n(k, n, d) = {SHAPES[1]}, temporaries in MB of one device with all, of one of eight; bar 0.17")
     header("one", "shard_map", "ratio", "jit", "ratio")
     for name in names:
-        loss = functools.partial(CASES[name].loss, block_size=SHAPES[1][1])
+        loss = functools.partial(CASES[name].loss, **blocks(CASES[name], SHAPES[1][1]))
         one = compiled(jax.value_and_grad(loss), z).temporary_mb
         inside = jax.shard_map(
             functools.partial(loss, axis_name="data"), mesh=mesh, in_specs=spec, out_specs=PartitionSpec()

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from mvcl.data._splits import Split
+from mvcl.data._splits import Outline, Split
 from mvcl.data._tables import RawTables, Scaling
 
 _NOISE_COLUMNS, _NOISE_SEED = 64, 0
@@ -50,6 +50,10 @@ class DigitsViews:
         tables = RawTables(list(views), list(views.values()), digits.target, ids)
         tables.choose(self.views)
         return tables.splits(self.scaling, held_out=self.held_out)
+
+    def expected(self) -> Outline:
+        """The outline of the training split; the digits are part of scikit-learn."""
+        return self.open()["train"].outline
 
 
 # scikit-image has the first two and the moments, but needs eight more packages. These functions equal its

@@ -42,6 +42,7 @@ from mvcl.losses._mv_infonce import mv_infonce as mv_infonce
 from mvcl.losses._nt_xent import dcl as dcl
 from mvcl.losses._nt_xent import nt_xent as nt_xent
 from mvcl.losses._nt_xent import rince as rince
+from mvcl.losses._pmrl import pmrl as pmrl
 from mvcl.losses._poly_view import poly_view as poly_view
 from mvcl.losses._self_weighting import cmi_weights as cmi_weights
 from mvcl.losses._self_weighting import corrupted as corrupted

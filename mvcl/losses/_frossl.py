@@ -17,8 +17,9 @@ def frossl(z: ArrayLike, invariance: ArrayLike = 1.0, *, axis_name: str | None =
         Σ_l [ log ‖ẑ_l^T ẑ_l / d‖_F² + invariance k d mean_{i,a} (ẑ_lia - mean_m ẑ_mia)² ]
         ẑ_lia = z_lia / sqrt(Σ_j z_lja²)
 
-    Skean 2023 (arXiv 2310.02903), Eqs. 3 and 6, as the released code computes them for several views. That code
-    divides by the trace of ẑ_l^T ẑ_l in place of d, which is less where a feature is zero. Its older function of two
+    Skean 2023 (arXiv 2310.02903), as the released code computes them for several views. That code
+    divides by the trace of ẑ_l^T ẑ_l in place of d, which is less where a feature is zero, and on several processes
+    it computes the loss of each process's own instances. Its older function of two
     views, which the paper's runs used, is the same of embeddings whose features have mean 0: subtract the mean of each
     view first. Columns of length 1 compare views only if all have the same instances, so that there is no mask.
     Devices exchange k d² + 2 k d numbers, 4 k d (d + 2) bytes, whatever n is.

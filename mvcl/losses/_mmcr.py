@@ -28,8 +28,9 @@ def mmcr(
         -‖C‖_* + (compression / n) Σ_i ‖Z_i‖_*
 
     ‖·‖_* is the sum of the singular values, C the (n, d) matrix of the means over views, which are not projected
-    again, and Z_i the (k, d) matrix of the views of instance i. Yerxa 2023 (NeurIPS), Eq. 7 and the released code,
-    whose λ is `compression`, 0 in the paper's runs.
+    again, and Z_i the (k, d) matrix of the views of instance i. Yerxa 2023 (NeurIPS) and the released code, whose λ is
+    `compression`, 0 in its runs. On several processes the gradient of that code is this one over their number, since
+    only a process's own rows have a gradient and the processes' gradients are averaged.
 
     The singular values are those of a Gram matrix of min(n, d) rows. Its eigenvalues are squares, so that those of
     directions below a tenth of the largest singular value are computed a second time from the matrix projected on

@@ -14,8 +14,8 @@ from mvcl.losses import _lse, _views
 from mvcl.losses._declaration import declare
 from mvcl.losses._lse import operand
 
-# Products kept for the backward pass: 2^24 float32 are 64 MB. Above, blocks of so many.
-_WHOLE = 2**24
+# Products kept for the backward pass: 2^22 float32 are 16 MB. Above, blocks of so many.
+_WHOLE = 2**22
 _BLOCK = 2**20
 
 

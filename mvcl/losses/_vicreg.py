@@ -27,11 +27,12 @@ def vicreg(
         + covariance Σ_{v in x,y} (1/d) Σ_{a != b} cov(v)_ab²
         cov(v)_ab = Σ_i (v_ia - mean_i v_ia) (v_ib - mean_i v_ib) / (n - 1)
 
-    Bardes 2022 (ICLR), Eqs. 1 to 6, in the units of the released code: the paper sums the squares of the first term
-    over the d features and has no ½ in the second. Its loss with weights λ, μ and ν is this one with invariance d λ,
-    variance 2 μ and covariance ν; the 25, 25 and 1 of its experiments are those of the code, the defaults here.
-    Vectors are compared as they are, not projected. A term belongs to the whole batch and not to an instance, so that
-    instances cannot be weighted. Devices exchange 2 d² + 2 d numbers, 8 d (d + 1) bytes, whatever n is.
+    Bardes 2022 (ICLR), in the units of the released code: the paper sums the squares of the first term over the d
+    features, though not in its pseudocode, and has no ½ in the second. Its loss with weights λ, μ and ν is this one
+    with invariance d λ, variance 2 μ and covariance ν; the 25, 25 and 1 of its experiments are those of the code, the
+    defaults here. A port that does not halve the second term needs `variance=50.0` here for its 25. Vectors are
+    compared as they are, not projected. A term belongs to the whole batch and not to an instance, so that instances
+    cannot be weighted. Devices exchange 2 d² + 2 d numbers, 8 d (d + 1) bytes, whatever n is.
 
     Cost: 2 n d² multiply-adds in the forward pass.
 

@@ -710,6 +710,28 @@ def symile(z, mask, temperature=1.0, negatives="all", key=None):
     return mean(terms)
 
 
+@reference(
+    options=[{}, {"instance_temperature": 0.5, "weight": 0.3}],
+    coinciding=lambda k, n, d, t: np.log1p((min(d, k) - 1) * np.exp(-np.sqrt(k) / t)) + np.log(n),
+    pinned=0.13669962009456044,
+)
+def pmrl(z, mask, temperature=0.05, instance_temperature=0.1, weight=1.0):
+    within, leading = [], {}
+    for i in range(z.shape[1]):
+        here = [z[l, i] for l in range(len(z)) if mask[l, i]]
+        if here:
+            left, values, _ = np.linalg.svd(np.array(here).T, full_matrices=False)
+            along = left[:, 0] @ np.sum(here, axis=0)
+            decides = along if abs(along) > 1e-12 else left[:, 0] @ here[0]
+            leading[i] = left[:, 0] * (1 if decides >= 0 else -1)
+        if len(here) > 1:
+            within.append(lse(s / temperature for s in values) - values[0] / temperature)
+    return mean(within) + weight * mean(
+        lse(u @ v / instance_temperature for v in leading.values()) - u @ u / instance_temperature
+        for u in leading.values()
+    )
+
+
 @reference_of_pairs
 def all_pairs(pair_loss, z, mask, pairs="unordered", weights=None, reduction="mean"):
     k = len(z)

@@ -11,7 +11,7 @@ from mvcl import cli, studies, training
 from tests.recipes.test_recipes import Nothing
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("jeon", "koromilas", "piran", "shidani", "xu")
+NAMES = ("field", "jeon", "koromilas", "piran", "shidani", "xu")
 ENTRIES = [(name, entry) for name in papers.names() for entry in papers.read(name).entries]
 
 
