@@ -4,7 +4,7 @@
     mvcl train configs/field/modalities.py --workdir runs/symile
     mvcl train configs/field/modalities.py:gram --workdir runs/gram
     mvcl train configs/field/modalities.py:confu --workdir runs/confu
-    mvcl train configs/field/modalities.py:symile_digits --workdir runs/symile-digits   # offline, half a minute
+    mvcl train configs/field/modalities.py:symile_digits --workdir runs/symile-digits   # offline
 
 The first command is needed once (docs/data.md). The settings are those with which ConFu's released code trains all
 three, and TRIANGLE, on the text, audio and vision of CMU-MOSI and two more sets; the data here are CMU-MOSEI with the
@@ -57,7 +57,7 @@ def _fused(hidden: int = 512, out: int = 256) -> methods.MultiEncoder:
 def symile() -> Config:
     """Symile on CMU-MOSEI.
 
-    Cost: TODO
+    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/recipes.md).
     Ours: not run.
     """
     objective = partial(losses.symile, temperature=0.0821, negatives="shuffled")  # exp(-2.5)
@@ -67,7 +67,7 @@ def symile() -> Config:
 def gram() -> Config:
     """GRAM on CMU-MOSEI, text as the anchor.
 
-    Cost: TODO
+    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/recipes.md).
     Ours: not run.
     """
     objective = partial(losses.gram, temperature=0.07, anchor=0, label_smoothing=0.1)
@@ -77,7 +77,7 @@ def gram() -> Config:
 def confu() -> Config:
     """ConFu on CMU-MOSEI: all pairs of modalities, and each pair, fused, with the third.
 
-    Cost: TODO
+    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/recipes.md).
     Ours: not run.
     """
     pair = partial(losses.info_nce, temperature=0.07)
@@ -100,8 +100,8 @@ def _digits(real: Config, method: methods.MultiEncoder) -> Config:
 def symile_digits() -> Config:
     """Symile on three descriptions of scikit-learn's digits, offline.
 
-    Cost: TODO
-    Ours: TODO
+    Cost: half a minute.
+    Ours (one run), recall at 1 of a view from the two others by Symile's product 21.7 %, of a view from another 1.3 %.
     """
     return _digits(symile(), methods.MultiEncoder())
 
@@ -109,8 +109,9 @@ def symile_digits() -> Config:
 def gram_digits() -> Config:
     """GRAM on three descriptions of scikit-learn's digits, offline.
 
-    Cost: TODO
-    Ours: TODO
+    Cost: half a minute.
+    Ours (one run), recall at 1 of a view from the two others by the volume 69.1 %, of a view from another 0.5 %: a volume
+    does not tell a vector from its negative.
     """
     return _digits(gram(), methods.MultiEncoder())
 
@@ -118,8 +119,9 @@ def gram_digits() -> Config:
 def confu_digits() -> Config:
     """ConFu on three descriptions of scikit-learn's digits, offline.
 
-    Cost: TODO
-    Ours: TODO
+    Cost: half a minute.
+    Ours (one run), recall at 1 of a view from the sum of the two others 90.1 %, of a view from another 81.3 %. Without fused
+    views, --method.fusion-weight 0: 90.9 % and 81.8 %.
     """
     return _digits(confu(), _fused(hidden=128, out=64))
 

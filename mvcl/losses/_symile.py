@@ -35,7 +35,7 @@ def symile(
 
         mean_{l,i} [ -p_l(i; i..i) + LSE_j p_l(i; j) ],   p_l(i; j) = Σ_d z_l[i,d] Π_{m != l} z_m[j_m,d] / temperature
 
-    Saporta 2024 (arXiv 2411.01053), Eq. 4. With `negatives="all"`, the released n_squared, j runs over all n^(k-1)
+    Saporta 2024 (arXiv 2411.01053). With `negatives="all"`, the released n_squared, j runs over all n^(k-1)
     tuples of instances, one for each other view; the released code holds all their products, here they are summed in
     blocks, and one product of three views serves all of them as anchors. With `"shuffled"`, the released n, j runs
     over n - 1 tuples: for each anchor view l independent permutations π_m of the other views make the tuples
@@ -140,27 +140,24 @@ def _all_tuples(e: _views.Embedded, t: jax.Array, bound: float | None) -> jax.Ar
     """
     k, n, d = e.z.shape
     views = [e.z[0] / t, *_numerics.gather(e.z[1:], e.axis_name, 1)]
-    keeps = None if e.keep is None else [e.keep[0], *_numerics.gather(e.keep[1:], e.axis_name, 1)]
-    u, sizes = jnp.ones((1, d), e.z.dtype), [len(view) for view in views[:-2]]
-    keep_u = None if keeps is None else jnp.ones(1, bool)
-    for l, view in enumerate(views[:-2]):
+    exist = jnp.ones((k, n), bool) if e.keep is None else e.keep
+    keeps = [exist[0], *_numerics.gather(exist[1:], e.axis_name, 1)]
+    u, keep_u = jnp.ones((1, d), e.z.dtype), jnp.ones(1, bool)
+    for view, keep in zip(views[:-2], keeps):
         u = (u[:, None] * view[None]).reshape(-1, d)
-        keep_u = None if keeps is None else (keep_u[:, None] & keeps[l][None]).reshape(-1)
-    keep_x, keep_y = (None, None) if keeps is None else keeps[-2:]
-    f = _Factors(
-        _numerics.vary_as(u, e.z), *(_numerics.vary_as(v, e.z) for v in views[-2:]), keep_u, keep_x, keep_y
-    )
-    largest = bound if bound is not None else math.prod([_largest(v, None) for v in (f.u, f.x, f.y)])
+        keep_u = (keep_u[:, None] & keep[None]).reshape(-1)
+    u, x, y = (_numerics.vary_as(v, e.z) for v in (u, *views[-2:]))
+    f = _Factors(u, x, y, keep_u, *keeps[-2:])
+    if e.keep is None:
+        f = f._replace(keep_u=None, keep_x=None, keep_y=None)
+    largest = bound if bound is not None else math.prod([_largest(v, None) for v in (u, x, y)])
     found = _sums(f, largest, e.block_size)
-    of_u = found.u.reshape(sizes)
+    of_views = found.u.reshape([len(view) for view in views[:-2]])
     axes = range(k - 2)
-    levels = [
-        _numerics.logsumexp(of_u, axis=tuple(m for m in axes if m != l)) if k > 3 else of_u for l in axes
-    ]
+    levels = [_numerics.logsumexp(of_views, axis=tuple(m for m in axes if m != l)) for l in axes]
     levels += [found.x, found.y]
-    if (
-        e.axis_name is not None
-    ):  # of the other views, each device has the tuples with its own rows of the first
+    if e.axis_name is not None:
+        # Of a view but the first, a device has the tuples with its own rows of the first view.
         levels = [levels[0], *(_lse.over_devices(part, e.axis_name, n) for part in levels[1:])]
     return jnp.stack(levels)
 
@@ -295,5 +292,5 @@ def _backward(
     blocks_u = *_cut(f.u, f.keep_u, heads), _blocks(level.u, heads), _blocks(slope.u, heads)
     blocks_x = *_cut(f.x, f.keep_x, rows), _blocks(level.x, rows), _blocks(slope.x, rows)
     (dx, dy), du = lax.scan(of_heads, (jnp.zeros_like(blocks_x[0]), jnp.zeros_like(f.y)), blocks_u)
-    flat = [a.reshape(-1, a.shape[-1])[: len(b)] for a, b in ((du, f.u), (dx, f.x))]
-    return _Factors(*flat, dy, None, None, None)
+    du, dx = (a.reshape(-1, a.shape[-1])[: len(b)] for a, b in ((du, f.u), (dx, f.x)))
+    return _Factors(du, dx, dy, None, None, None)

@@ -28,7 +28,7 @@ def triangle(
           + ½ mean_j [ A_jj / temperature + LSE_i -A_ij / temperature ]
         A_ij = ½ sqrt(max(|u|² |v|² - <u, v>², 0) + eps),   u = a_i - b_j,   v = a_i - c_j
 
-    a, b and c are the views in order. Cicchetti 2025 (TRIANGLE). The released code leaves out the root,
+    a, b and c are the views in order. Cicchetti 2025 (arXiv 2509.24734). The released code leaves out the root,
     ½ (|u|² |v|² - <u, v>²), and smooths labels by 0.1: `squared=True, label_smoothing=0.1` gives its numbers. Here
     |u|² |v|² - <u, v>² is |c_j - b_j|² times the squared distance of a_i from the line through b_j and c_j: two
     products, no (n, n, d) array, and A_ii from the vector of that distance.

@@ -64,20 +64,16 @@ def cross_entropy(
         both = o.keep_rows & o.keep_columns
     total = 0.5 * (_views.join(found.rows, o.own) + _views.join(found.columns, o.own)) - o.own
     if label_smoothing:
-        n = _views.rows_everywhere(o.own[None], axis_name)
-        of_rows = found.row_sums / _count(o.keep_columns, n, axis_name, o.own)
-        of_columns = found.column_sums / _count(o.keep_rows, n, axis_name, o.own)
-        own = o.own / _count(o.keep_columns, n, axis_name, o.own) + o.own / _count(
-            o.keep_rows, n, axis_name, o.own
-        )
-        total = total + label_smoothing * (o.own - 0.5 * (of_rows + of_columns + own))
+        of_row = (found.row_sums + o.own) / _count(o.keep_columns, o.own, axis_name)
+        of_column = (found.column_sums + o.own) / _count(o.keep_rows, o.own, axis_name)
+        total = total + label_smoothing * (o.own - 0.5 * (of_row + of_column))
     return _numerics.mean_where(total, both, axis_name)
 
 
-def _count(keep: jax.Array | None, n: int, axis_name: str | None, like: jax.Array) -> jax.Array:
+def _count(keep: jax.Array | None, own: jax.Array, axis_name: str | None) -> jax.Array:
     if keep is None:
-        return jnp.asarray(n, like.dtype)
-    count = jnp.sum(keep, dtype=like.dtype)
+        return jnp.asarray(_views.rows_everywhere(own[None], axis_name), own.dtype)
+    count = jnp.sum(keep, dtype=own.dtype)
     return jnp.maximum(count if axis_name is None else lax.psum(count, axis_name), 1)
 
 
@@ -95,7 +91,7 @@ def _sums(o: Logits, axis_name: str | None, block_size: int | None) -> _Sums:
         found = _lse.either(_lse.fixed_shift(half, o.own.dtype), jnp.asarray(half), _of_matrix, matrix)
     else:
         every = jax.tree.map(lambda a: _numerics.vary_as(_views.reverse_only(a), o.own), given)
-        fixed = o.bound is not None and _lse.fixed_shift(0.5 * o.bound, o.own.dtype)
+        fixed = o.bound is not None and bool(_lse.fixed_shift(0.5 * o.bound, o.own.dtype))
         found = _streamed(o.entry, fixed, block, *every, first, o.keep_rows, keep_columns)
     if axis_name is None:
         return found
@@ -106,7 +102,7 @@ def _sums(o: Logits, axis_name: str | None, block_size: int | None) -> _Sums:
 
 class _Matrix(NamedTuple):
     logits: jax.Array  # (r, m)
-    here: jax.Array  # which count, of a shape that broadcasts
+    here: jax.Array  # (r, m) bool: which count, none of the diagonal
 
 
 def _matrix(
@@ -129,7 +125,7 @@ def bound(largest: float, temperature: ArrayLike, eps: ArrayLike) -> float | Non
     """sqrt(largest² + eps) / temperature, None where these are arrays."""
     if isinstance(temperature, jax.Array) or isinstance(eps, jax.Array):
         return None
-    return math.hypot(largest, math.sqrt(float(eps))) / float(temperature)
+    return math.hypot(largest, math.sqrt(float(eps))) / float(temperature)  # type: ignore[arg-type]
 
 
 def _of_matrix(fixed: bool, matrix: _Matrix) -> _Sums:
@@ -137,11 +133,11 @@ def _of_matrix(fixed: bool, matrix: _Matrix) -> _Sums:
     masked = jnp.where(matrix.here, matrix.logits, -jnp.inf)
     there = jnp.where(matrix.here, matrix.logits, 0)
     if not fixed:
-        levels = [_numerics.logsumexp(masked, axis=axis) for axis in (1, 0)]
+        rows, columns = (_numerics.logsumexp(masked, axis=axis) for axis in (1, 0))
     else:  # the gradient is then one product of these exponentials with u_i + v_j
         entries = jnp.exp(masked)
-        levels = [_lse.log_sum(entries.sum(axis), jnp.zeros((), entries.dtype)) for axis in (1, 0)]
-    return _Sums(*levels, there.sum(1), there.sum(0))
+        rows, columns = (_lse.log_sum(entries.sum(a), jnp.zeros((), entries.dtype)) for a in (1, 0))
+    return _Sums(rows, columns, there.sum(1), there.sum(0))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
@@ -159,7 +155,7 @@ def _streamed(
     """So many rows of the matrix at a time; each is computed again in the backward pass."""
     n, m = rows[0].shape[0], columns[0].shape[0]
 
-    def step(carry: tuple[jax.Array, jax.Array], at: tuple[Arrays, jax.Array, jax.Array]) -> tuple:
+    def step(carry: Arrays, at: Any) -> tuple[Arrays, Arrays]:
         part, start, keep = at
         found = _of_matrix(fixed, _matrix(entry, part, columns, shared, start, keep, keep_columns))
         levels, sums = carry
@@ -207,7 +203,9 @@ def _streamed_backward(entry: Entry, fixed: bool, block: int, residual: Any, by:
 _streamed.defvjp(_streamed_forward, _streamed_backward)
 
 
-def _cut(block: int, rows: Arrays, first: jax.Array, keep: jax.Array | None) -> tuple:
+def _cut(
+    block: int, rows: Arrays, first: jax.Array, keep: jax.Array | None
+) -> tuple[Arrays, jax.Array, jax.Array]:
     """Blocks of the rows, the position of each block's first row, and which rows are there."""
     n = rows[0].shape[0]
     there = _numerics.vary_as(jnp.ones(n, bool), rows[0]) if keep is None else keep

@@ -36,6 +36,9 @@ def test_one_two_and_eight_devices(x64, rng, name):
         split = jax.shard_map(local, mesh=mesh, in_specs=rows, out_specs=P())
         for found, right in zip(slope_of(split)(z), expected):
             np.testing.assert_allclose(found, right, rtol=1e-10, atol=1e-12)
+    direction = rng.normal(size=z.shape)
+    forward = jax.jit(lambda z: jax.jvp(split, (z,), (jnp.asarray(direction),))[1])(z)
+    np.testing.assert_allclose(forward, np.sum(expected[1] * direction), rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "visreg"])

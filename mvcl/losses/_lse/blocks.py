@@ -95,7 +95,7 @@ def across(
     if not split:
         return _whole(o)
     rows, part = _split(o)
-    if not columns:
+    if not columns or axis_name is None:
         return rows, part
     return rows, over_devices(part, axis_name, n)
 
