@@ -101,6 +101,7 @@ def table() -> str:
             }
             cells = ["yes" if declared[option] else "" for option in COMMON]
             other = ["`key`"] if takes.key else []
+            other += ["`global_views`"] if takes.global_views else []
             other += [f"`{takes.queue}`"] if takes.queue and not declared["extra_negatives"] else []
             lines.append(f"| [`{name}`](#{name}) | {' | '.join(cells)} | {', '.join(other)} |")
     return "\n".join(lines) + "\n"

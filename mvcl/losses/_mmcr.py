@@ -34,11 +34,11 @@ def mmcr(
 
     The singular values are those of a Gram matrix of min(n, d) rows. Its eigenvalues are squares, so that those of
     directions below a tenth of the largest singular value are computed a second time from the matrix projected on
-    them: float32 then resolves 1e-4 of the largest in place of 1e-2. The gradient by C is U V^T over the directions
-    whose singular value is not zero, which is right also where some are equal. Devices exchange 2 d² numbers, 8 d²
-    bytes, and with n < d the rows of C, 4 n d bytes.
+    them: float32 then resolves 1e-4 of the largest in place of 1e-3. The gradient by C is U V^T over the directions
+    whose singular value is not zero, which is right also where some are equal. Devices exchange 2 d² + d numbers,
+    8 d² + 4 d bytes, whatever n is, or the rows of C, 4 n d bytes, where n < d.
 
-    Cost: 6 n d² multiply-adds and two eigendecompositions of min(n, d) rows in the forward pass.
+    Cost: 5 n d² multiply-adds and two eigendecompositions of min(n, d) rows in the forward pass.
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.

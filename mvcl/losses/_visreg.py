@@ -42,7 +42,7 @@ def visreg(
     device gathers the k n d centred numbers, 4 k n d bytes, and as many are scattered back in the backward pass, fewer
     than the k n slices projections where d < slices; it takes an equal part of the directions. Where two projections
     differ by a rounding error their order depends on that of the sums: over devices the float32 gradient differs by
-    1e-4 of its largest entry.
+    some 1e-4 of its largest entry.
 
     Cost: k n d slices multiply-adds and k slices sorts of n numbers in the forward pass.
 
