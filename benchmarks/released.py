@@ -174,7 +174,8 @@ class Difference(NamedTuple):
     paper: dict[str, Any]
     code: dict[str, Any] | None
     shape: tuple[int, int, int] = (3, 6, 4)
-    prepared: Callable[[np.ndarray], np.ndarray] = lambda z: z  # what `code` is given
+    prepared: Callable[[np.ndarray], np.ndarray] = lambda z: z  # what `code` is given, in words `of`
+    of: str = ""
 
 
 PAIR, LINE = (2, 6, 4), (2, 24, 1)  # on a line all directions are the same, so that the draw does not matter
@@ -214,10 +215,15 @@ DIFFERENCES = [
         {},
         PAIR,
         lambda z: z - z.mean(1, keepdims=True),
+        ", of centred columns",
     ),
     Difference("emp_ssl", "emp_ssl", "eps = 0.2, which the paper squares", {"eps": 0.04}, {}),
     Difference(
-        "emp_ssl", "emp_ssl_port", "lightly's port adds the coding rate, and so minimises it", {}, None
+        "emp_ssl",
+        "emp_ssl_port",
+        "lightly's port adds the coding rate, and so minimises it",
+        {"eps": 0.04},
+        None,
     ),
     Difference(
         "lejepa",
@@ -396,7 +402,9 @@ def values(torch: Torch) -> list[list[str]]:
         found = torch.ask(case.released, z)
         code = "no option"
         if case.code is not None:
-            code = f"{value_of(case.objective, case.code, case.prepared(z)):.6f} ({written(case.code)})"
+            code = (
+                f"{value_of(case.objective, case.code, case.prepared(z)):.6f} ({written(case.code)}{case.of})"
+            )
         paper = f"{value_of(case.objective, case.paper, z):.6f} ({written(case.paper)})"
         rows.append(
             [f"`{case.objective}`", case.what, paper, code, f"{found['value']:.6f}" if found else "-"]
