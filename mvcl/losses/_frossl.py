@@ -11,18 +11,19 @@ from mvcl.losses._declaration import declare
 
 
 @declare(axis_name=True)
-def frossl(z: ArrayLike, invariance: ArrayLike = 1.0, *, axis_name: str | None = None) -> jax.Array:
+def frossl(
+    z: ArrayLike, invariance: ArrayLike = 1.0, *, mask: None = None, axis_name: str | None = None
+) -> jax.Array:
     """FroSSL: each view's features orthogonal to one another, the views of an instance at their mean.
 
         Σ_l [ log ‖ẑ_l^T ẑ_l / d‖_F² + invariance k d mean_{i,a} (ẑ_lia - mean_m ẑ_mia)² ]
         ẑ_lia = z_lia / sqrt(Σ_j z_lja²)
 
-    Skean 2023 (arXiv 2310.02903), as the released code computes them for several views. That code
-    divides by the trace of ẑ_l^T ẑ_l in place of d, which is less where a feature is zero, and on several processes
-    it computes the loss of each process's own instances. Its older function of two
-    views, which the paper's runs used, is the same of embeddings whose features have mean 0: subtract the mean of each
-    view first. Columns of length 1 compare views only if all have the same instances, so that there is no mask.
-    Devices exchange k d² + 2 k d numbers, 4 k d (d + 2) bytes, whatever n is.
+    Skean 2023 (arXiv 2310.02903), as the released code computes it for several views. That code divides by the trace of
+    ẑ_l^T ẑ_l in place of d, which is less where a feature is zero, and on several processes it computes the loss of
+    each process's own instances. Its older function of two views, which the paper's runs used, is the same of
+    embeddings whose features have mean 0: subtract the mean of each view first. Devices exchange k d² + 2 k d numbers,
+    4 k d (d + 2) bytes, whatever n is.
 
     Cost: k n d² multiply-adds in the forward pass.
 
@@ -30,6 +31,7 @@ def frossl(z: ArrayLike, invariance: ArrayLike = 1.0, *, axis_name: str | None =
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32. Vectors are compared as they are; a
         feature that is zero stays zero.
       invariance: factor of the squared distances.
+      mask: must be None: columns of length 1 compare views only if all of them have the same instances.
       axis_name: mesh axis over which the instances are split, inside `shard_map`.
 
     Returns:
@@ -39,6 +41,11 @@ def frossl(z: ArrayLike, invariance: ArrayLike = 1.0, *, axis_name: str | None =
     Raises:
       ValueError: for shapes, dtypes or values other than these.
     """
+    if mask is not None:
+        raise ValueError(
+            "mask must be None: frossl divides each feature of a view by its length over the batch, and views that "
+            "lack instances would be compared at other lengths"
+        )
     z = _numerics.widen(_checks.views(z, axis_name))
     factor = _checks.scalar("invariance", invariance, z.dtype)
     k, _, d = z.shape
