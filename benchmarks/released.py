@@ -482,7 +482,7 @@ def processes_table(torch: Torch, world: int = 2) -> str:
     return "\n".join(lines)
 
 
-def page(rows: list[dict[str, Any]], torch: Torch, threads: int) -> str:
+def page(rows: list[dict[str, Any]], torch: Torch, threads: int, load: float) -> str:
     """docs/released.md."""
     clones = [
         f"git clone https://github.com/{repository} released/{repository.split('/')[1]}  # {commit}"
@@ -495,6 +495,7 @@ def page(rows: list[dict[str, Any]], torch: Torch, threads: int) -> str:
         torch=torch.version,
         jax=jax.__version__,
         threads=threads,
+        load=load,
     )
 
 
@@ -518,7 +519,8 @@ PAGE = """# Beside released code
 Time and memory of the objectives of the field beside the PyTorch code that their papers released, and beside the bare
 products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on {threads} CPU
 threads for both: jax {jax} compiled, torch {torch} as released, not compiled. Medians of rounds in which the three take
-turns. [docs/objectives.md](objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares the values.
+turns; other programs kept {load:.1f} CPUs busy when the run began.
+[docs/objectives.md](objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares the values.
 
 {times}
 
@@ -602,12 +604,12 @@ def main() -> None:
                 text = options.write.read_text(encoding="utf-8")
                 options.write.write_text(replaced(text, tables), encoding="utf-8")
             return
-        rows = []
+        rows, load = [], os.getloadavg()[0]
         for name in options.only:
             rows.append(measure(name, torch, options.repeats))
             print(times_table(rows[-1:]).splitlines()[-1], flush=True)
         if options.write:
-            options.write.write_text(page(rows, torch, options.threads), encoding="utf-8")
+            options.write.write_text(page(rows, torch, options.threads, load), encoding="utf-8")
 
 
 if __name__ == "__main__":
