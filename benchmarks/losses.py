@@ -28,6 +28,9 @@ from mvcl import losses
 Array = jax.Array
 SHAPES = ((2, 1024, 128), (4, 1024, 128), (8, 256, 128))
 BLOCKED = (4, 8192, 128)
+TRIPLES = (3, 256, 128)
+WIDE_TRIPLES = (3, 1024, 128)
+BARRED = (SHAPES[1], TRIPLES, WIDE_TRIPLES)
 
 
 class Case(NamedTuple):
@@ -38,6 +41,7 @@ class Case(NamedTuple):
     ]  # (b, p, d) and (b, q, d): whose inner products the formula needs
     bar: float | None
     more: Callable[[Array], Any] | None = None  # what else it needs of the forward products
+    shapes: tuple[tuple[int, int, int], ...] = SHAPES
 
 
 def _unit(z: Array) -> Array:
@@ -216,6 +220,53 @@ def _plain_visreg(z: Array) -> Array:
     return 0.1 * pull + 0.9 * (jnp.mean((1 - deviation) ** 2) + shapes + jnp.mean(mean**2))
 
 
+def _two_way(logits: Array) -> Array:
+    own = jnp.mean(jnp.diag(logits))
+    return (jnp.mean(logsumexp(logits, axis=1)) + jnp.mean(logsumexp(logits, axis=0))) / 2 - own
+
+
+def _plain_gram(z: Array) -> Array:
+    z = _unit(z)
+    k, n = z.shape[:2]
+    entries = [[jnp.ones((n, n))] * k for _ in range(k)]
+    for l in range(k):
+        for m in range(l):
+            inner = z[m] @ z[l].T if m == 0 else jnp.broadcast_to(jnp.sum(z[l] * z[m], axis=1), (n, n))
+            entries[l][m] = entries[m][l] = inner
+    determinant = jnp.linalg.det(jnp.moveaxis(jnp.asarray(entries), (0, 1), (2, 3)))
+    return _two_way(-jnp.sqrt(jnp.maximum(determinant, 0) + 1e-8) / 0.07)
+
+
+def _plain_triangle(z: Array) -> Array:
+    a, b, c = _unit(z)
+    ab, ac, bc = a @ b.T, a @ c.T, jnp.sum(b * c, axis=1)
+    determinant = (2 - 2 * ab) * (2 - 2 * ac) - (1 - ab - ac + bc) ** 2
+    return _two_way(-0.5 * jnp.sqrt(jnp.maximum(determinant, 0) + 1e-8) / 0.07)
+
+
+def _plain_symile(z: Array) -> Array:
+    z = _unit(z)
+    products = jnp.einsum("ijd,md->ijm", z[0][:, None] * z[1][None], z[2])
+    levels = [logsumexp(products, axis=axes) for axes in ((1, 2), (0, 2), (0, 1))]
+    return jnp.mean(jnp.stack(levels)) - jnp.mean(jnp.sum(jnp.prod(z, axis=0), axis=1))
+
+
+def _plain_pmrl(z: Array) -> Array:
+    left, values, _ = jnp.linalg.svd(_unit(z).transpose(1, 2, 0), full_matrices=False)
+    sign = jnp.where(jnp.sum(left[:, :, 0] * z.sum(0), axis=1) >= 0, 1, -1)
+    u = left[:, :, 0] * sign[:, None]
+    within = jnp.mean(logsumexp(values / 0.05, axis=1) - values[:, 0] / 0.05)
+    return within + _plain_info_nce(u, u, 0.1)
+
+
+def _with_anchor(z: Array) -> tuple[Array, Array]:
+    return z[:1], _flat(z[1:])
+
+
+def _triples(z: Array) -> tuple[Array, Array]:
+    return _flat(z[0][:, None] * z[1][None]), z[2:]
+
+
 def _drawing(loss: Callable[..., Array]) -> Callable[..., Array]:
     return lambda z, **options: loss(z, key=jax.random.key(0), **options)
 
@@ -255,6 +306,10 @@ CASES: dict[str, Case] = {
         None,
         functools.partial(jnp.sort, axis=1),
     ),
+    "gram": Case(losses.gram, _plain_gram, _with_anchor, 3.0, shapes=(WIDE_TRIPLES,)),
+    "triangle": Case(losses.triangle, _plain_triangle, _with_anchor, 3.0, shapes=(WIDE_TRIPLES,)),
+    "symile": Case(losses.symile, _plain_symile, _triples, 2.0, shapes=(TRIPLES,)),
+    "pmrl": Case(losses.pmrl, _plain_pmrl, lambda z: (z[:1], z[:1]), None, shapes=(WIDE_TRIPLES,)),
 }
 
 
@@ -303,6 +358,9 @@ def embeddings(shape: tuple[int, int, int], dtype: Any) -> Array:
 
 
 def table(shape: tuple[int, int, int], names: list[str], dtype: Any, repeats: int) -> None:
+    names = [name for name in names if shape in CASES[name].shapes]
+    if not names:
+        return
     print(f"\n(k, n, d) = {shape}, {np.dtype(dtype).name}, whole blocks")
     header("ours ms", "floor ms", "ratio", "bar", "plain ms", "ours MB", "plain MB")
     z = embeddings(shape, dtype)
@@ -315,7 +373,7 @@ def table(shape: tuple[int, int, int], names: list[str], dtype: Any, repeats: in
         }
         ms = fastest(programs, repeats)
         bare = ms["forward"] + ms["backward"] + ms.get("more", 0.0)
-        bar = case.bar if shape == SHAPES[1] and case.bar else ""
+        bar = case.bar if shape in BARRED and case.bar else ""
         memory = [programs[which].temporary_mb for which in ("ours", "plain")]
         row(name, ms["ours"], bare, ms["ours"] / bare, bar, ms["plain"], *memory)
 
@@ -379,16 +437,17 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--quick", action="store_true", help="only the shape that has bars")
+    parser.add_argument("--quick", action="store_true", help="only the shapes that have bars")
     arguments = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", 8)  # for the split over devices; the rest runs on the first
     dtype = jnp.dtype(arguments.dtype)
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}, {jax.local_device_count()} devices")
-    for shape in SHAPES[1:2] if arguments.quick else SHAPES:
+    for shape in BARRED if arguments.quick else dict.fromkeys((*SHAPES, *BARRED)):
         table(shape, arguments.only, dtype, arguments.repeats)
-    sharded_table(arguments.only, dtype)
+    of_any_shape = [name for name in arguments.only if CASES[name].shapes == SHAPES]
+    sharded_table(of_any_shape, dtype)
     if not arguments.quick:
-        blocked_table(arguments.only, dtype, max(2, arguments.repeats // 3))
+        blocked_table(of_any_shape, dtype, max(2, arguments.repeats // 3))
 
 
 if __name__ == "__main__":

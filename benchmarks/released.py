@@ -482,7 +482,7 @@ def processes_table(torch: Torch, world: int = 2) -> str:
     return "\n".join(lines)
 
 
-def page(rows: list[dict[str, Any]], torch: Torch, threads: int) -> str:
+def page(rows: list[dict[str, Any]], torch: Torch, threads: int, load: float) -> str:
     """docs/released.md."""
     clones = [
         f"git clone https://github.com/{repository} released/{repository.split('/')[1]}  # {commit}"
@@ -495,6 +495,8 @@ def page(rows: list[dict[str, Any]], torch: Torch, threads: int) -> str:
         torch=torch.version,
         jax=jax.__version__,
         threads=threads,
+        load=load,
+        streamed=compiled(jax.value_and_grad(CASES["symile_all"].loss), jnp.zeros(WIDE))[1],
     )
 
 
@@ -518,7 +520,8 @@ PAGE = """# Beside released code
 Time and memory of the objectives of the field beside the PyTorch code that their papers released, and beside the bare
 products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on {threads} CPU
 threads for both: jax {jax} compiled, torch {torch} as released, not compiled. Medians of rounds in which the three take
-turns. [docs/objectives.md](objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares the values.
+turns; other programs kept {load:.1f} CPUs busy when the run began.
+[docs/objectives.md](objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares the values.
 
 {times}
 
@@ -527,6 +530,8 @@ turns. [docs/objectives.md](objectives.md#where-a-released-implementation-disagr
   with several devices are of different instances. Both are timed, as they are in training.
 - `symile_all` is `symile(z)`, `symile_shuffled` is `symile(z, negatives="shuffled", key=key)`, in the released code
   `negative_sampling="n_squared"` and `"n"`. All other options are the defaults, on both sides.
+- At (3, 1024, 128) `symile(z)` takes {streamed:.0f} MB for its 1,024³ products; the released code would hold three
+  matrices of 1,024 x 1,024² logits, 4.3 GB each.
 
 The floor is the time of what the formula needs, with nothing else:
 
@@ -602,12 +607,12 @@ def main() -> None:
                 text = options.write.read_text(encoding="utf-8")
                 options.write.write_text(replaced(text, tables), encoding="utf-8")
             return
-        rows = []
+        rows, load = [], os.getloadavg()[0]
         for name in options.only:
             rows.append(measure(name, torch, options.repeats))
             print(times_table(rows[-1:]).splitlines()[-1], flush=True)
         if options.write:
-            options.write.write_text(page(rows, torch, options.threads), encoding="utf-8")
+            options.write.write_text(page(rows, torch, options.threads, load), encoding="utf-8")
 
 
 if __name__ == "__main__":

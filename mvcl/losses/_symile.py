@@ -1,7 +1,7 @@
 """Symile: the multilinear inner product of all views of an instance."""
 
 import math
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -114,13 +114,29 @@ def _largest(x: jax.Array, axis_name: str | None) -> jax.Array:
     return jnp.sqrt(square if axis_name is None else lax.pmax(square, axis_name))
 
 
+class _Tuples(NamedTuple):
+    """All views: the last two are x and y, and the products of the tuples of the others are u, never all at once."""
+
+    first: tuple[jax.Array, ...]  # (n_l, d) each; none for two views
+    x: jax.Array  # (r, d)
+    y: jax.Array  # (c, d)
+    keep_first: tuple[jax.Array, ...]  # (n_l,) bool each
+    keep_x: jax.Array | None  # None where all vectors of all views are there
+    keep_y: jax.Array | None
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many vectors each of the first views has."""
+        return tuple(len(view) for view in self.first)
+
+
 class _Factors(NamedTuple):
     """Three sets of vectors whose products Σ_d u_hd x_rd y_cd are similarities."""
 
     u: jax.Array  # (h, d)
+    keep_u: jax.Array | None  # (h,) bool, None where all are there
     x: jax.Array  # (r, d)
     y: jax.Array  # (c, d)
-    keep_u: jax.Array | None  # (h,) bool, None where all are there
     keep_x: jax.Array | None
     keep_y: jax.Array | None
 
@@ -134,25 +150,17 @@ class _Sums(NamedTuple):
 
 
 def _all_tuples(e: _views.Embedded, t: jax.Array, bound: float | None) -> jax.Array:
-    """`(k, n)`: by anchor, the log-sum-exp over all tuples of the other views.
-
-    The last two views are x and y, the products of all tuples of those before are u.
-    """
-    k, n, d = e.z.shape
+    """`(k, n)`: by anchor, the log-sum-exp over all tuples of the other views."""
+    k, n, _ = e.z.shape
     views = [e.z[0] / t, *_numerics.gather(e.z[1:], e.axis_name, 1)]
-    exist = jnp.ones((k, n), bool) if e.keep is None else e.keep
-    keeps = [exist[0], *_numerics.gather(exist[1:], e.axis_name, 1)]
-    u, keep_u = jnp.ones((1, d), e.z.dtype), jnp.ones(1, bool)
-    for view, keep in zip(views[:-2], keeps):
-        u = (u[:, None] * view[None]).reshape(-1, d)
-        keep_u = (keep_u[:, None] & keep[None]).reshape(-1)
-    u, x, y = (_numerics.vary_as(v, e.z) for v in (u, *views[-2:]))
-    f = _Factors(u, x, y, keep_u, *keeps[-2:])
-    if e.keep is None:
-        f = f._replace(keep_u=None, keep_x=None, keep_y=None)
-    largest = bound if bound is not None else math.prod([_largest(v, None) for v in (u, x, y)])
-    found = _sums(f, largest, e.block_size)
-    of_views = found.u.reshape([len(view) for view in views[:-2]])
+    *first, x, y = (_numerics.vary_as(view, e.z) for view in views)
+    o = _Tuples(tuple(first), x, y, (), None, None)
+    if e.keep is not None:
+        *keep_first, keep_x, keep_y = [e.keep[0], *_numerics.gather(e.keep[1:], e.axis_name, 1)]
+        o = o._replace(keep_first=tuple(keep_first), keep_x=keep_x, keep_y=keep_y)
+    largest = bound if bound is not None else math.prod([_largest(view, None) for view in (*first, x, y)])
+    found = _sums(o, largest, e.block_size)
+    of_views = found.u.reshape(o.sizes)
     axes = range(k - 2)
     levels = [_numerics.logsumexp(of_views, axis=tuple(m for m in axes if m != l)) for l in axes]
     levels += [found.x, found.y]
@@ -162,16 +170,30 @@ def _all_tuples(e: _views.Embedded, t: jax.Array, bound: float | None) -> jax.Ar
     return jnp.stack(levels)
 
 
-def _sums(f: _Factors, bound: float | jax.Array, block_size: int | None) -> _Sums:
-    h, r, c = len(f.u), len(f.x), len(f.y)
+def _sums(o: _Tuples, bound: float | jax.Array, block_size: int | None) -> _Sums:
+    h, r, c = math.prod(o.sizes), len(o.x), len(o.y)
     if block_size is None:
-        block_size = h * r if h * r * c <= _WHOLE else max(1, _BLOCK // c)
-    fixed = _lse.fixed_shift(bound, f.u.dtype)
-    shift = _numerics.vary_as(_numerics.constant(jnp.asarray(bound, f.u.dtype)), f.u)
+        longest = max(c, o.x.shape[1])  # a row is a product of two vectors, and its products with all of y
+        block_size = h * r if h * r * longest <= _WHOLE else max(1, _BLOCK // longest)
+    fixed = _lse.fixed_shift(bound, o.x.dtype)
+    shift = _numerics.vary_as(_numerics.constant(jnp.asarray(bound, o.x.dtype)), o.x)
     if block_size >= h * r:
+        f = _Factors(*_heads(o, jnp.arange(h)), o.x, o.y, o.keep_x, o.keep_y)
         return _lse.either(fixed, shift, _whole, f, shift)
-    reverse = jax.tree.map(_views.reverse_only, f)
+    reverse = jax.tree.map(_views.reverse_only, o)
     return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, shift)
+
+
+def _heads(o: _Tuples, at: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    """Products of these tuples of the first views, (h, d), and which are there; None: all. Beyond the last: none."""
+    if not o.first:
+        return jnp.ones((len(at), o.x.shape[1]), o.x.dtype), None
+    places = jnp.unravel_index(at, o.sizes)
+    u = reduce(jnp.multiply, [view[place] for view, place in zip(o.first, places)])
+    if o.keep_x is None:
+        return u, None
+    there = [keep[place] for keep, place in zip(o.keep_first, places)]
+    return u, jnp.stack(there).all(0)
 
 
 def _products(f: _Factors) -> tuple[jax.Array, jax.Array]:
@@ -198,23 +220,25 @@ def _whole(fixed: bool, f: _Factors, bound: jax.Array) -> _Sums:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _streamed(fixed: bool | None, heads: int, rows: int, f: _Factors, bound: jax.Array) -> _Sums:
+def _streamed(fixed: bool | None, heads: int, rows: int, o: _Tuples, bound: jax.Array) -> _Sums:
     """So many vectors of u and of x at a time; their products are computed again in the backward pass."""
-    return _lse.either(fixed, bound, partial(_forward, heads=heads, rows=rows), f, bound)
+    return _lse.either(fixed, bound, partial(_forward, heads=heads, rows=rows), o, bound)
 
 
-def _forward(fixed: bool, f: _Factors, bound: jax.Array, *, heads: int, rows: int) -> _Sums:
+def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int) -> _Sums:
     def empty(*shape: int) -> jax.Array:
-        return _numerics.vary_as(jnp.full(shape, -jnp.inf, f.u.dtype), f.u)
+        return _numerics.vary_as(jnp.full(shape, -jnp.inf, o.x.dtype), o.x)
 
     def of_heads(
-        carry: tuple[jax.Array, jax.Array], head: Any
+        carry: tuple[jax.Array, jax.Array], at: jax.Array
     ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        head = _some_heads(o, at)
+
         def of_rows(
-            carry: tuple[jax.Array, jax.Array], at: Any
+            carry: tuple[jax.Array, jax.Array], block: Any
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            x, keep_x, level = at
-            found = _whole(fixed, _Factors(head[0], x, f.y, head[1], keep_x, f.keep_y), bound)
+            x, keep_x, level = block
+            found = _whole(fixed, _Factors(*head, x, o.y, keep_x, o.keep_y), bound)
             return (_views.join(carry[0], found.u), _views.join(carry[1], found.y)), _views.join(
                 level, found.x
             )
@@ -223,10 +247,22 @@ def _forward(fixed: bool, f: _Factors, bound: jax.Array, *, heads: int, rows: in
         (own, columns), level = lax.scan(of_rows, (empty(heads), columns), (*blocks_x, level))
         return (level, columns), own
 
-    blocks_u, blocks_x = _cut(f.u, f.keep_u, heads), _cut(f.x, f.keep_x, rows)
-    start = empty(len(blocks_x[0]), rows), empty(len(f.y))
-    (of_x, of_y), of_u = lax.scan(of_heads, start, blocks_u)
-    return _Sums(of_u.reshape(-1)[: len(f.u)], of_x.reshape(-1)[: len(f.x)], of_y)
+    h, blocks_x = math.prod(o.sizes), _cut(o.x, o.keep_x, rows)
+    start = empty(len(blocks_x[0]), rows), empty(len(o.y))
+    (of_x, of_y), of_u = lax.scan(of_heads, start, _blocks_of(h, heads))
+    return _Sums(of_u.reshape(-1)[:h], of_x.reshape(-1)[: len(o.x)], of_y)
+
+
+def _some_heads(o: _Tuples, at: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`_heads` of a block, of which those beyond the last tuple are not there."""
+    u, there = _heads(o, at)
+    inside = at < math.prod(o.sizes)
+    return u, inside if there is None else there & inside
+
+
+def _blocks_of(h: int, heads: int) -> jax.Array:
+    """(blocks, heads) numbers of the tuples of the first views."""
+    return jnp.arange(-(-h // heads) * heads).reshape(-1, heads)
 
 
 def _cut(x: jax.Array, keep: jax.Array | None, block: int) -> tuple[jax.Array, jax.Array]:
@@ -241,36 +277,42 @@ def _blocks(a: jax.Array, block: int) -> jax.Array:
 
 
 def _streamed_forward(
-    fixed: bool | None, heads: int, rows: int, f: _Factors, bound: jax.Array
-) -> tuple[_Sums, tuple[_Factors, jax.Array, _Sums]]:
-    found = _streamed(fixed, heads, rows, f, bound)
-    return found, (f, bound, found)
+    fixed: bool | None, heads: int, rows: int, o: _Tuples, bound: jax.Array
+) -> tuple[_Sums, tuple[_Tuples, jax.Array, _Sums]]:
+    found = _streamed(fixed, heads, rows, o, bound)
+    return found, (o, bound, found)
 
 
 def _streamed_backward(fixed: bool | None, heads: int, rows: int, residual: Any, by: _Sums) -> Any:
-    f, bound, found = residual
+    o, bound, found = residual
     backward = partial(_backward, heads=heads, rows=rows)
-    return _lse.either(fixed, bound, backward, f, bound, found, by), None
+    first, x, y = _lse.either(fixed, bound, backward, o, bound, found, by)
+    none = tuple(None for _ in o.keep_first)
+    return _Tuples(first, x, y, none, None, None), None  # type: ignore[arg-type]
 
 
 _streamed.defvjp(_streamed_forward, _streamed_backward)
 
 
 def _backward(
-    fixed: bool, f: _Factors, bound: jax.Array, found: _Sums, by: _Sums, *, heads: int, rows: int
-) -> _Factors:
+    fixed: bool, o: _Tuples, bound: jax.Array, found: _Sums, by: _Sums, *, heads: int, rows: int
+) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
+    """The cotangents of the first views, of x and of y."""
     level = _Sums(*map(operand.level, found))
     slope = _Sums(*(operand.per_sum(g, a, bound) for g, a in zip(by, found))) if fixed else by
 
-    def of_heads(
-        carry: tuple[jax.Array, jax.Array], head: Any
-    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def of_heads(carry: Any, head: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
+        at, level_u, slope_u = head
+        u, pull, keep_u = jax.vjp(
+            lambda first: _some_heads(o._replace(first=first), at), o.first, has_aux=True
+        )
+
         def of_rows(
-            carry: tuple[jax.Array, jax.Array], at: Any
+            carry: tuple[jax.Array, jax.Array], block: Any
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            x, keep_x, level_x, slope_x, dx = at
+            x, keep_x, level_x, slope_x, dx = block
             du, dy = carry
-            part = _Factors(u, x, f.y, keep_u, keep_x, f.keep_y)
+            part = _Factors(u, keep_u, x, o.y, keep_x, o.keep_y)
             slopes = slope_u[:, None, None], slope_x[None, :, None], slope.y[None, None]
             pairs, similarity = _products(part)
             if fixed:
@@ -280,17 +322,16 @@ def _backward(
                 terms = [jnp.exp(similarity - a) * g for a, g in zip(levels, slopes)]
                 weight = sum(terms[1:], terms[0])
             weight = weight.reshape(len(pairs), -1)
-            change = _numerics.inner("ij,jd->id", weight, f.y).reshape(len(u), len(x), -1)
+            change = _numerics.inner("ij,jd->id", weight, o.y).reshape(len(u), len(x), -1)
             du, dx = du + (change * x[None]).sum(1), dx + (change * u[:, None]).sum(0)
             return (du, dy + _numerics.transposed_product(weight, pairs)), dx
 
-        u, keep_u, level_u, slope_u = head
-        dx, dy = carry
-        (du, dy), dx = lax.scan(of_rows, (jnp.zeros_like(u), dy), (*blocks_x, dx))
-        return (dx, dy), du
+        first, dx, dy = carry
+        (du, dy), dx = lax.scan(of_rows, (_numerics.vary_as(jnp.zeros_like(u), o.x), dy), (*blocks_x, dx))
+        return (jax.tree.map(jnp.add, first, pull(du)[0]), dx, dy), None
 
-    blocks_u = *_cut(f.u, f.keep_u, heads), _blocks(level.u, heads), _blocks(slope.u, heads)
-    blocks_x = *_cut(f.x, f.keep_x, rows), _blocks(level.x, rows), _blocks(slope.x, rows)
-    (dx, dy), du = lax.scan(of_heads, (jnp.zeros_like(blocks_x[0]), jnp.zeros_like(f.y)), blocks_u)
-    du, dx = (a.reshape(-1, a.shape[-1])[: len(b)] for a, b in ((du, f.u), (dx, f.x)))
-    return _Factors(du, dx, dy, None, None, None)
+    blocks_u = _blocks_of(math.prod(o.sizes), heads), _blocks(level.u, heads), _blocks(slope.u, heads)
+    blocks_x = *_cut(o.x, o.keep_x, rows), _blocks(level.x, rows), _blocks(slope.x, rows)
+    start = jax.tree.map(jnp.zeros_like, (o.first, blocks_x[0], o.y))
+    (first, dx, dy), _ = lax.scan(of_heads, start, blocks_u)
+    return first, dx.reshape(-1, dx.shape[-1])[: len(o.x)], dy

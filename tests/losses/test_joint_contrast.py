@@ -200,6 +200,11 @@ def test_memory_of_all_tuples(n):
     assert megabytes(lambda z: losses.symile(z, jnp.sum(z[0, 0]) ** 2), (3, n, 128)) < 256
 
 
+def test_products_of_two_views_are_not_held():
+    """All products of two of four views are an (n, n, d) array of 75 MB here."""
+    assert megabytes(losses.symile, (4, 96, 2048)) < 40
+
+
 @pytest.mark.parametrize("loss", [losses.gram, losses.triangle])
 def test_no_array_of_all_differences(loss):
     """Of (n, n, d) one alone would take 34 MB."""
