@@ -112,5 +112,5 @@ def _without(x: jax.Array, basis: list[jax.Array]) -> jax.Array:
     """What orthonormal vectors leave of x; twice, since one pass leaves its rounding errors in their span."""
     for _ in range(2):
         for q in basis:
-            x = x - q * jnp.sum(q * x, axis=1, keepdims=True)
+            x = x - q * _numerics.inner("nd,nd->n", q, x)[:, None]
     return x

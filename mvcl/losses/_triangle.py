@@ -83,7 +83,7 @@ def triangle(
 def _off_line(x: jax.Array, direction: jax.Array) -> jax.Array:
     """x without its part along unit vectors; twice, since one pass leaves its rounding errors along them."""
     for _ in range(2):
-        x = x - direction * jnp.sum(direction * x, axis=1, keepdims=True)
+        x = x - direction * _numerics.inner("nd,nd->n", direction, x)[:, None]
     return x
 
 

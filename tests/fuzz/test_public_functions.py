@@ -134,6 +134,8 @@ def numbers_for(name):
 @st.composite
 def good_views(draw, name, shapes, dtypes):
     shape = draw(st.sampled_from(shapes))
+    if name in TAKES and TAKES[name].views is not None:
+        shape = (TAKES[name].views, *shape[1:])
     dtype = draw(st.sampled_from(dtypes))
     size = math.prod(shape)
     values = draw(st.lists(numbers_for(name), min_size=size, max_size=size))
