@@ -32,7 +32,8 @@ def gram(
     zero, and smooths labels by 0.1: `label_smoothing=0.1` gives its value up to sqrt(eps) / temperature. It takes the
     determinant of G in float32: where views differ by 1e-3, its loss is off by 1e-3 and its gradient by a tenth. Here
     `det G_ij = det G_j (|a_i|² - Σ_q <a_i, q>²)` over an orthonormal basis q of the other views of j, found once by
-    instance, and V_ii comes from what the basis leaves of a_i, which keeps the digits of both.
+    instance, and V_ii comes from what the basis leaves of a_i, which keeps the digits of both. A volume does not tell a
+    vector from its negative.
 
     Cost: (k - 1) n² d multiply-adds in the forward pass.
 

@@ -42,7 +42,8 @@ def symile(
     (π_m(j))_m, and in row i that of j = i gives way to the true tuple. The permutation of view m for anchor view l is
     `jax.random.permutation(fold_in(fold_in(key, l), m), n)`, over the instances of all devices.
 
-    Cost: n^k d multiply-adds in the forward pass for "all", k n² d for "shuffled".
+    Cost: n^k d multiply-adds in the forward pass for "all", k n² d for "shuffled". In blocks "all" holds n^(k-2) d
+    numbers for k > 3, the products of all views but two.
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
