@@ -48,7 +48,7 @@ def emp_ssl(
     distortion = _checks.scalar("eps", eps, e.z.dtype, positive=True)
     factor = _checks.scalar("invariance", invariance, e.z.dtype)
     d = e.z.shape[2]
-    gram = _statistics.total(_numerics.inner("lia,lib->lab", e.z, e.z), axis_name)
+    gram = _statistics.moments(e.z, axis_name)
     count = _statistics.counts(e)
     scale = d / (jnp.maximum(count, 1) * distortion)
     root = jnp.linalg.cholesky(jnp.eye(d, dtype=e.z.dtype)[None] + scale[:, None, None] * gram)

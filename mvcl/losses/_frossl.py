@@ -50,7 +50,7 @@ def frossl(
     factor = _checks.scalar("invariance", invariance, z.dtype)
     k, _, d = z.shape
     columns = _unit_columns(z, axis_name)
-    gram = _statistics.total(_numerics.inner("lia,lib->lab", columns, columns), axis_name) / d
+    gram = _statistics.moments(columns, axis_name) / d
     norms = jnp.sum(gram**2, axis=(1, 2))
     distances = _numerics.mean_where((columns - columns.mean(0)[None]) ** 2, None, axis_name)
     return jnp.sum(jnp.log(jnp.where(norms == 0, 1, norms))) + factor * k * d * k * distances

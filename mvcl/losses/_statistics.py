@@ -1,5 +1,7 @@
 """Statistics of the instances of all devices, for objectives without negatives."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -12,6 +14,24 @@ from mvcl.losses._views import Embedded
 def total(x: jax.Array, axis_name: str | None) -> jax.Array:
     """The sum over the devices of `axis_name`."""
     return x if axis_name is None else lax.psum(x, axis_name)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def moments(z: jax.Array, axis_name: str | None) -> jax.Array:
+    """`(k, d, d)`: z_l^T z_l of (k, n, d) vectors, over all devices.
+
+    Its derivative is one product in either mode: those by the two factors are transposes of each other.
+    """
+    return total(_numerics.inner("lia,lib->lab", z, z), axis_name)
+
+
+@moments.defjvp
+def _(
+    axis_name: str | None, primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    (z,), (dz,) = primals, tangents
+    half = _numerics.inner("lia,lib->lab", z, dz)
+    return moments(z, axis_name), total(half + jnp.swapaxes(half, 1, 2), axis_name)
 
 
 def counts(e: Embedded) -> jax.Array:

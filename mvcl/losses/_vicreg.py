@@ -63,8 +63,7 @@ def vicreg(
     distance = _numerics.mean_where(jnp.mean((e.z[0] - e.z[1]) ** 2, axis=1), both, axis_name)
     vectors, _ = _statistics.centred(e)
     count = _statistics.counts(e)
-    products = _statistics.total(_numerics.inner("lia,lib->lab", vectors, vectors), axis_name)
-    cov = products / jnp.maximum(count - 1, 1)[:, None, None]
+    cov = _statistics.moments(vectors, axis_name) / jnp.maximum(count - 1, 1)[:, None, None]
     hinge = jax.nn.relu(1 - jnp.sqrt(jnp.diagonal(cov, axis1=1, axis2=2) + small))
     off = jnp.where(jnp.eye(d, dtype=bool)[None], 0, cov)
     deviations, correlations = jnp.mean(hinge, axis=1) / 2, jnp.sum(off**2, axis=(1, 2)) / d
