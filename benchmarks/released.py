@@ -519,8 +519,8 @@ PAGE = """# Beside released code
 
 Time and memory of the objectives of the field beside the PyTorch code that their papers released, and beside the bare
 products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on {threads} CPU
-threads for both: jax {jax} compiled, torch {torch} as released, not compiled. Medians of rounds in which the three take
-turns; other programs kept {load:.1f} CPUs busy when the run began.
+threads for both: jax {jax} compiled, torch {torch} as released, not compiled. Medians of rounds in which
+the three take turns; other programs kept {load:.1f} CPUs busy when the run began.
 [docs/objectives.md](objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares the values.
 
 {times}

@@ -269,27 +269,8 @@ def table(rows: list[list[str]]) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
 
 
-def main() -> None:
-    """Print the tables, and write the numbers if asked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="*", default=list(CHOICES["objective"]), help="names of objectives")
-    parser.add_argument("--examples", type=int, default=4096, help="n of the global batch")
-    parser.add_argument("--views", type=int, default=4, help="k; losses of two views take 2")
-    parser.add_argument("--width", type=int, default=128, help="d, length of an embedding")
-    parser.add_argument(
-        "--write",
-        type=Path,
-        help="JSON file for the numbers; keeps those of objectives that --only leaves out",
-    )
-    options = parser.parse_args()
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", max(DEVICES))
-    n, k = options.examples, options.views
-    vit = of_encoder(models.ENCODERS["vit_b16"]())
-    result: dict[str, Any] = {"examples": n, "views": k, "width": options.width, "encoder": vit}
-
+def of_the_encoder(vit: dict[str, float], n: int, k: int) -> str:
+    """The encoder's costs on each number of devices, for n examples of k views."""
     p, mib, gib = 4 * vit["parameters"], 2**20, 2**30
     rows = [["", *(f"{d} devices" for d in DEVICES)]]
     rows.append(["examples, views of a device", *(f"{n // d:,}, {n * k // d:,}" for d in DEVICES)])
@@ -315,13 +296,37 @@ def main() -> None:
     rows.append(
         ["the same with --train.microbatch 8", *(f"{vit['activations'] * 8 * k / gib:,.1f}" for _ in DEVICES)]
     )
-    print(
+    return (
         f"ViT-B/16, {vit['parameters'] / 1e6:.1f} million parameters, 224x224, bfloat16: "
         f"{vit['flops'] / 1e9:.1f} GFLOP and {vit['activations'] / mib:.0f} MiB an image; "
-        f"n = {n}, k = {k}\n\n{table(rows)}\n",
-        flush=True,
+        f"n = {n}, k = {k}\n\n{table(rows)}\n"
     )
 
+
+def main() -> None:
+    """Print the tables, and write the numbers if asked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="*", default=list(CHOICES["objective"]), help="names of objectives")
+    parser.add_argument("--examples", type=int, default=4096, help="n of the global batch")
+    parser.add_argument("--views", type=int, default=4, help="k; losses of two views take 2")
+    parser.add_argument("--width", type=int, default=128, help="d, length of an embedding")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        help="JSON file for the numbers; keeps those of objectives that --only leaves out",
+    )
+    options = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", max(DEVICES))
+    n, k = options.examples, options.views
+    vit = of_encoder(models.ENCODERS["vit_b16"]())
+    result: dict[str, Any] = {"examples": n, "views": k, "width": options.width, "encoder": vit}
+
+    print(of_the_encoder(vit, n, k), flush=True)
+
+    mib = 2**20
     head = ["objective", "k"]
     for title in ("MiB received", "XLA", "GFLOP", "MiB temporaries"):
         head += [f"{title} {d}" if d == DEVICES[0] else str(d) for d in DEVICES]

@@ -69,6 +69,9 @@ def signature(function: Callable[..., object]) -> str:
     """Its parameters without those that nearly all objectives have."""
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in COMMON]
     shown = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
+    named = [p.kind is p.KEYWORD_ONLY for p in parameters]
+    if any(named):
+        shown.insert(named.index(True), "*")
     return f"{function.__name__}({', '.join(shown)})"
 
 

@@ -9,7 +9,7 @@
 LeJEPA's other settings, as options:
 
     --objective.weight 0.01               Table 7, which has 0.001 to 0.5
-    --objective.t-max 5.0                 the integral over [-5, 5] of Section 6.1; 3 is the released code's
+    --objective.knots 9 --objective.t-max 5.0   the 17 points of [-5, 5] of Section 6.1; 3 is the released code's
     --head.layers 2                       Table 4: a projector of two layers, of 2 x 2048
     --views.k 10                          Table 1b: 2 global and 8 local views
 

@@ -16,13 +16,13 @@ from mvcl.losses._declaration import declare
 @declare(mask=True, axis_name=True, key=True, global_views=True)
 def lejepa(
     z: ArrayLike,
+    key: jax.Array,
     weight: ArrayLike = 0.05,
     slices: int = 1024,
     knots: int = 17,
     t_max: float = 3.0,
-    *,
-    key: jax.Array,
     global_views: int | None = None,
+    *,
     mask: ArrayLike | None = None,
     axis_name: str | None = None,
 ) -> jax.Array:
@@ -49,11 +49,11 @@ def lejepa(
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
+      key: `jax.random` key of the directions.
       weight: share of SIGReg; 1 - weight is the share of the squared distances.
       slices: number of directions.
       knots: number of points t, at least 2.
       t_max: the largest t.
-      key: `jax.random` key of the directions.
       global_views: how many views, the first ones, make the mean to which all views are pulled; None: all.
       mask: (k, n) bool, False for a view that an instance lacks. n of T_l is then the number of instances with view
         l; means are over the vectors and the views that are there, and an instance that lacks all global views has no

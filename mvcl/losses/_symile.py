@@ -24,8 +24,8 @@ def symile(
     z: ArrayLike,
     temperature: ArrayLike = 1.0,
     negatives: Literal["all", "shuffled"] = "all",
-    *,
     key: jax.Array | None = None,
+    *,
     normalize: bool = True,
     mask: ArrayLike | None = None,
     axis_name: str | None = None,
@@ -73,7 +73,7 @@ def symile(
     elif key is None:
         raise ValueError('key must be a jax.random key for negatives="shuffled", got None')
     else:
-        others = _shuffled(e, key, t, bound)
+        others = _shuffled(e, _checks.key("key", key), t, bound)
         energy = _views.join(others, jnp.broadcast_to(positive[None], others.shape))
     anchors = None if e.keep is None else e.keep.all(0)
     return _numerics.mean_where(energy.mean(0) - positive, anchors, axis_name)
@@ -180,7 +180,7 @@ def _sums(o: _Tuples, bound: float | jax.Array, block_size: int | None) -> _Sums
     shift = _numerics.vary_as(_numerics.constant(jnp.asarray(bound, o.x.dtype)), o.x)
     if block_size >= h * r:
         f = _Factors(*_heads(o, jnp.arange(h)), o.x, o.y, o.keep_x, o.keep_y)
-        return _lse.either(fixed, shift, _whole, f, shift)
+        return _lse.either(fixed, shift, _dense, f, shift)
     reverse = jax.tree.map(_views.reverse_only, o)
     return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, shift)
 
@@ -201,16 +201,29 @@ def _products(f: _Factors) -> tuple[jax.Array, jax.Array]:
     """(h r, d) products of u and x, and (h, r, c) of all three, -inf where one is not there."""
     pairs = (f.u[:, None] * f.x[None]).reshape(-1, f.u.shape[1])
     similarity = _numerics.products(pairs[None], f.y[None])[0].reshape(len(f.u), len(f.x), len(f.y))
+    return pairs, _masked(f, similarity)
+
+
+def _masked(f: _Factors, similarity: jax.Array) -> jax.Array:
     for axis, keep in enumerate((f.keep_u, f.keep_x, f.keep_y)):
         if keep is not None:
             similarity = jnp.where(
                 jnp.expand_dims(keep, [a for a in range(3) if a != axis]), similarity, -jnp.inf
             )
-    return pairs, similarity
+    return similarity
 
 
-def _whole(fixed: bool, f: _Factors, bound: jax.Array) -> _Sums:
-    _, similarity = _products(f)
+def _dense(fixed: bool, f: _Factors, bound: jax.Array) -> _Sums:
+    """All products at once, those of u and x with one vector of u at a time; in either mode of differentiation."""
+
+    @jax.checkpoint
+    def of_one(u: jax.Array) -> jax.Array:
+        return _numerics.inner("rd,cd->rc", u[None] * f.x, f.y)
+
+    return _sums_of(fixed, _masked(f, lax.map(of_one, f.u)), bound)
+
+
+def _sums_of(fixed: bool, similarity: jax.Array, bound: jax.Array) -> _Sums:
     if not fixed:
         rows = _numerics.logsumexp(similarity, axis=2)
         columns = _numerics.logsumexp(similarity, axis=(0, 1))
@@ -239,7 +252,8 @@ def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int
             carry: tuple[jax.Array, jax.Array], block: Any
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
             x, keep_x, level = block
-            found = _whole(fixed, _Factors(*head, x, o.y, keep_x, o.keep_y), bound)
+            _, similarity = _products(_Factors(*head, x, o.y, keep_x, o.keep_y))
+            found = _sums_of(fixed, similarity, bound)
             return (_views.join(carry[0], found.u), _views.join(carry[1], found.y)), _views.join(
                 level, found.x
             )

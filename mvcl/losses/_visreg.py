@@ -13,15 +13,15 @@ from mvcl.losses._declaration import declare
 @declare(mask=True, axis_name=True, key=True, global_views=True)
 def visreg(
     z: ArrayLike,
+    key: jax.Array,
     weight: ArrayLike = 0.9,
     slices: int = 4096,
     scale: ArrayLike = 1.0,
     shape: ArrayLike = 1.0,
     center: ArrayLike = 1.0,
-    eps: ArrayLike = 1e-4,
-    *,
-    key: jax.Array,
     global_views: int | None = None,
+    *,
+    eps: ArrayLike = 1e-4,
     mask: ArrayLike | None = None,
     axis_name: str | None = None,
 ) -> jax.Array:
@@ -48,14 +48,14 @@ def visreg(
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
+      key: `jax.random` key of the directions.
       weight: share of the regulariser; 1 - weight is the share of the squared distances.
       slices: number of directions.
       scale: factor of S.
       shape: factor of W.
       center: factor of C.
-      eps: positive number added to the deviations by which the features are divided.
-      key: `jax.random` key of the directions.
       global_views: how many views, the first ones, make the mean to which all views are pulled; None: all.
+      eps: positive number added to the deviations by which the features are divided.
       mask: (k, n) bool, False for a view that an instance lacks. n of S, W and C is then the number of instances with
         view l; means are over the vectors and the views that are there, and an instance that lacks all global views
         has no squared distances.

@@ -122,6 +122,6 @@ def dry_run(config: Config) -> str:
     if e.relative_compute is not None:
         lines.append(
             f"relative     {e.relative_compute:.4g} times the encoder passes of 128 epochs of two views "
-            "(Shidani 2024, Eq. 29)"
+            f"(Shidani 2024, Eq. 29{'; views of all sizes count alike' if e.flops_by_size else ''})"
         )
     return "\n".join(lines) + (f"\n  {e.assumed}" if e.assumed else "")

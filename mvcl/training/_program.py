@@ -387,8 +387,9 @@ def encoder_flops(
 ) -> tuple[tuple[int, int, float], ...]:
     """Of views drawn in several sizes, largest first: (size, number of views, FLOPs of a step and device).
 
-    FLOPs are those of value and gradient of the encoder that is evaluated, for all views of the size, from XLA's
-    analysis of one image; a second encoder, heads and the objective are not among them. Empty for one size.
+    FLOPs are those of value and gradient of the encoder that is evaluated, for all views of the size: what XLA's
+    analysis has for a second image, since some work is done once for all images of a batch. A second encoder, heads and
+    the objective are not among them. Empty for one size.
     """
     counts = Counter(policy.image_size for policy in config.policies)
     if outline.spec.given or len(counts) == 1 or not program.learner.one_encoder:
@@ -402,10 +403,12 @@ def encoder_flops(
 
     found = []
     for size, count in sorted(counts.items(), reverse=True):
-        images = jax.ShapeDtypeStruct((1, size, size, outline.spec.channels), jnp.float32)
-        compiled: Any = jax.jit(jax.value_and_grad(total)).lower(params, rest, images).compile()
-        analysis = compiled.cost_analysis()
-        one = float(analysis.get("flops", float("nan")))
+        of_images = []
+        for images in (1, 2):
+            batch = jax.ShapeDtypeStruct((images, size, size, outline.spec.channels), jnp.float32)
+            compiled: Any = jax.jit(jax.value_and_grad(total)).lower(params, rest, batch).compile()
+            of_images.append(float(compiled.cost_analysis().get("flops", float("nan"))))
+        one = of_images[1] - of_images[0]
         found.append((size, count, one * count * config.examples / program.mesh.size))
     return tuple(found)
 
