@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _lse, _views
+from mvcl.losses._lse import operand
 
 Arrays = tuple[jax.Array, ...]
 # entry(rows, columns, shared) -> (r, m) logits, from arrays whose first axis is r, arrays whose first axis is m, and
@@ -77,22 +78,35 @@ def _count(keep: jax.Array | None, own: jax.Array, axis_name: str | None) -> jax
     return jnp.maximum(count if axis_name is None else lax.psum(count, axis_name), 1)
 
 
+class _Operand(NamedTuple):
+    """Some rows of the matrix and all its columns."""
+
+    rows: Arrays  # (r, ...) each
+    columns: Arrays  # (m, ...) each
+    shared: Arrays
+    first: jax.Array  # position of the first row among the rows of all devices
+    keep_rows: jax.Array | None
+    keep_columns: jax.Array | None
+
+
 def _sums(o: Logits, axis_name: str | None, block_size: int | None) -> _Sums:
     n = o.own.shape[0]
     first = jnp.zeros((), jnp.int32) if axis_name is None else lax.axis_index(axis_name) * n
     columns = tuple(_numerics.gather(c, axis_name, 0) for c in o.columns)
     keep_columns = None if o.keep_columns is None else _numerics.gather(o.keep_columns, axis_name, 0)
-    m = columns[0].shape[0]
-    block = _lse.block_rows(len(columns), n, m, block_size)  # about as many (n, m) arrays are kept
-    given = o.rows, columns, o.shared
+    whole = _Operand(o.rows, columns, o.shared, first, o.keep_rows, keep_columns)
+    # About as many (n, m) arrays are kept as there are columns.
+    block = _lse.block_rows(len(columns), n, columns[0].shape[0], block_size)
     if block is None:
-        matrix = _matrix(o.entry, *given, first, o.keep_rows, keep_columns)
+        matrix = _Matrix(o.entry(*whole[:3]), _here(whole))
         half = 0.5 * (o.bound or -jnp.min(jnp.where(matrix.here, _numerics.constant(matrix.logits), 0)))
         found = _lse.either(_lse.fixed_shift(half, o.own.dtype), jnp.asarray(half), _of_matrix, matrix)
     else:
-        every = jax.tree.map(lambda a: _numerics.vary_as(_views.reverse_only(a), o.own), given)
+        rows, columns, shared = jax.tree.map(
+            lambda a: _numerics.vary_as(_views.reverse_only(a), o.own), whole[:3]
+        )
         fixed = o.bound is not None and bool(_lse.fixed_shift(0.5 * o.bound, o.own.dtype))
-        found = _streamed(o.entry, fixed, block, *every, first, o.keep_rows, keep_columns)
+        found = _streamed(o.entry, fixed, block, whole._replace(rows=rows, columns=columns, shared=shared))
     if axis_name is None:
         return found
     sums = lax.psum(found.column_sums, axis_name)
@@ -105,20 +119,11 @@ class _Matrix(NamedTuple):
     here: jax.Array  # (r, m) bool: which count, none of the diagonal
 
 
-def _matrix(
-    entry: Entry,
-    rows: Arrays,
-    columns: Arrays,
-    shared: Arrays,
-    first: jax.Array,
-    keep_rows: jax.Array | None,
-    keep_columns: jax.Array | None,
-) -> _Matrix:
-    logits = entry(rows, columns, shared)
-    r, m = logits.shape
-    here = first + jnp.arange(r)[:, None] != jnp.arange(m)[None, :]
-    here = here if keep_rows is None else here & keep_rows[:, None]
-    return _Matrix(logits, here if keep_columns is None else here & keep_columns[None, :])
+def _here(o: _Operand) -> jax.Array:
+    r, m = o.rows[0].shape[0], o.columns[0].shape[0]
+    here = o.first + jnp.arange(r)[:, None] != jnp.arange(m)[None, :]
+    here = here if o.keep_rows is None else here & o.keep_rows[:, None]
+    return here if o.keep_columns is None else here & o.keep_columns[None, :]
 
 
 def bound(largest: float, temperature: ArrayLike, eps: ArrayLike) -> float | None:
@@ -141,47 +146,41 @@ def _of_matrix(fixed: bool, matrix: _Matrix) -> _Sums:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _streamed(
-    entry: Entry,
-    fixed: bool,
-    block: int,
-    rows: Arrays,
-    columns: Arrays,
-    shared: Arrays,
-    first: jax.Array,
-    keep_rows: jax.Array | None,
-    keep_columns: jax.Array | None,
-) -> _Sums:
+def _streamed(entry: Entry, fixed: bool, block: int, o: _Operand) -> _Sums:
     """So many rows of the matrix at a time; each is computed again in the backward pass."""
-    n, m = rows[0].shape[0], columns[0].shape[0]
+    n, m = o.rows[0].shape[0], o.columns[0].shape[0]
 
     def step(carry: Arrays, at: Any) -> tuple[Arrays, Arrays]:
-        part, start, keep = at
-        found = _of_matrix(fixed, _matrix(entry, part, columns, shared, start, keep, keep_columns))
+        part = _part(o, at)
+        found = _of_matrix(fixed, _Matrix(entry(*part[:3]), _here(part)))
         levels, sums = carry
         return (_views.join(levels, found.columns), sums + found.column_sums), (found.rows, found.row_sums)
 
-    start = tuple(_numerics.vary_as(jnp.full(m, a, rows[0].dtype), rows[0]) for a in (-jnp.inf, 0))
-    carry, of_rows = lax.scan(step, start, _cut(block, rows, first, keep_rows))
+    start = tuple(_numerics.vary_as(jnp.full(m, a, o.rows[0].dtype), o.rows[0]) for a in (-jnp.inf, 0))
+    carry, of_rows = lax.scan(step, start, _cut(o, block))
     levels, sums = (a.reshape(-1)[:n] for a in of_rows)
     return _Sums(levels, carry[0], sums, carry[1])
 
 
-def _streamed_forward(entry: Entry, fixed: bool, block: int, *given: Any) -> tuple[_Sums, Any]:
-    found = _streamed(entry, fixed, block, *given)
-    return found, (given, found)
+def _streamed_forward(
+    entry: Entry, fixed: bool, block: int, o: _Operand
+) -> tuple[_Sums, tuple[_Operand, _Sums]]:
+    found = _streamed(entry, fixed, block, o)
+    return found, (o, found)
 
 
-def _streamed_backward(entry: Entry, fixed: bool, block: int, residual: Any, by: _Sums) -> Any:
-    (rows, columns, shared, first, keep_rows, keep_columns), found = residual
-    n = rows[0].shape[0]
-    level = jnp.where(found.columns == -jnp.inf, 0, found.columns)
-    slopes = (jnp.where(found.rows == -jnp.inf, 0, found.rows), by.rows, by.row_sums)
+def _streamed_backward(
+    entry: Entry, fixed: bool, block: int, residual: tuple[_Operand, _Sums], by: _Sums
+) -> tuple[_Operand]:
+    o, found = residual
+    n = o.rows[0].shape[0]
+    level = operand.level(found.columns)
 
     def step(carry: tuple[Arrays, Arrays], at: Any) -> tuple[tuple[Arrays, Arrays], Arrays]:
-        (part, start, keep), (row_level, row_slope, sum_slope) = at
-        logits, pull = jax.vjp(entry, part, columns, shared)
-        here = _matrix(lambda *_: logits, part, columns, shared, start, keep, keep_columns).here
+        block_at, (row_level, row_slope, sum_slope) = at
+        part = _part(o, block_at)
+        logits, pull = jax.vjp(entry, *part[:3])
+        here = _here(part)
         masked = jnp.where(here, logits, -jnp.inf)
         if fixed:
             u, v = row_slope * jnp.exp(-row_level), by.columns * jnp.exp(-level)
@@ -193,24 +192,29 @@ def _streamed_backward(entry: Entry, fixed: bool, block: int, residual: Any, by:
         by_rows, by_columns, by_shared = pull(weight)
         return jax.tree.map(jnp.add, carry, (by_columns, by_shared)), by_rows
 
-    zeros = jax.tree.map(lambda a: _numerics.vary_as(jnp.zeros_like(a), rows[0]), (columns, shared))
-    blocks = _cut(block, rows, first, keep_rows), tuple(_blocks(a, block) for a in slopes)
-    (by_columns, by_shared), by_rows = lax.scan(step, zeros, blocks)
+    zeros = jax.tree.map(lambda a: _numerics.vary_as(jnp.zeros_like(a), o.rows[0]), (o.columns, o.shared))
+    slopes = tuple(_blocks(a, block) for a in (operand.level(found.rows), by.rows, by.row_sums))
+    (by_columns, by_shared), by_rows = lax.scan(step, zeros, (_cut(o, block), slopes))
     by_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], by_rows)
-    return by_rows, by_columns, by_shared, None, None, None
+    return (_Operand(by_rows, by_columns, by_shared, None, None, None),)  # type: ignore[arg-type]
 
 
 _streamed.defvjp(_streamed_forward, _streamed_backward)
 
+_Block = tuple[Arrays, jax.Array, jax.Array]  # rows, the position of the first, which are there
 
-def _cut(
-    block: int, rows: Arrays, first: jax.Array, keep: jax.Array | None
-) -> tuple[Arrays, jax.Array, jax.Array]:
-    """Blocks of the rows, the position of each block's first row, and which rows are there."""
-    n = rows[0].shape[0]
-    there = _numerics.vary_as(jnp.ones(n, bool), rows[0]) if keep is None else keep
-    starts = first + jnp.arange(0, n, block, dtype=first.dtype)
-    return tuple(_blocks(a, block) for a in rows), starts, _blocks(there, block)
+
+def _cut(o: _Operand, block: int) -> _Block:
+    """The rows in blocks, for a loop over them."""
+    n = o.rows[0].shape[0]
+    there = _numerics.vary_as(jnp.ones(n, bool), o.rows[0]) if o.keep_rows is None else o.keep_rows
+    starts = o.first + jnp.arange(0, n, block, dtype=o.first.dtype)
+    return tuple(_blocks(a, block) for a in o.rows), starts, _blocks(there, block)
+
+
+def _part(o: _Operand, at: _Block) -> _Operand:
+    rows, first, there = at
+    return o._replace(rows=rows, first=first, keep_rows=there)
 
 
 def _blocks(a: jax.Array, block: int) -> jax.Array:
