@@ -42,8 +42,8 @@ def symile(
     (π_m(j))_m, and in row i that of j = i gives way to the true tuple. The permutation of view m for anchor view l is
     `jax.random.permutation(fold_in(fold_in(key, l), m), n)`, over the instances of all devices.
 
-    Cost: n^k d multiply-adds in the forward pass for "all", k n² d for "shuffled". In blocks "all" holds n^(k-2) d
-    numbers for k > 3, the products of all views but two.
+    Cost: n^k d multiply-adds in the forward pass for "all", k n² d for "shuffled". In blocks "all" holds n^(k-2)
+    log-sum-exps for k > 3.
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
@@ -179,8 +179,7 @@ def _sums(o: _Tuples, bound: float | jax.Array, block_size: int | None) -> _Sums
     fixed = _lse.fixed_shift(bound, o.x.dtype)
     shift = _numerics.vary_as(_numerics.constant(jnp.asarray(bound, o.x.dtype)), o.x)
     if block_size >= h * r:
-        f = _Factors(*_heads(o, jnp.arange(h)), o.x, o.y, o.keep_x, o.keep_y)
-        return _lse.either(fixed, shift, _dense, f, shift)
+        return _lse.either(fixed, shift, _dense, o, shift)
     reverse = jax.tree.map(_views.reverse_only, o)
     return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, shift)
 
@@ -201,11 +200,11 @@ def _products(f: _Factors) -> tuple[jax.Array, jax.Array]:
     """(h r, d) products of u and x, and (h, r, c) of all three, -inf where one is not there."""
     pairs = (f.u[:, None] * f.x[None]).reshape(-1, f.u.shape[1])
     similarity = _numerics.products(pairs[None], f.y[None])[0].reshape(len(f.u), len(f.x), len(f.y))
-    return pairs, _masked(f, similarity)
+    return pairs, _masked(similarity, f.keep_u, f.keep_x, f.keep_y)
 
 
-def _masked(f: _Factors, similarity: jax.Array) -> jax.Array:
-    for axis, keep in enumerate((f.keep_u, f.keep_x, f.keep_y)):
+def _masked(similarity: jax.Array, *keeps: jax.Array | None) -> jax.Array:
+    for axis, keep in enumerate(keeps):
         if keep is not None:
             similarity = jnp.where(
                 jnp.expand_dims(keep, [a for a in range(3) if a != axis]), similarity, -jnp.inf
@@ -213,14 +212,17 @@ def _masked(f: _Factors, similarity: jax.Array) -> jax.Array:
     return similarity
 
 
-def _dense(fixed: bool, f: _Factors, bound: jax.Array) -> _Sums:
-    """All products at once, those of u and x with one vector of u at a time; in either mode of differentiation."""
+def _dense(fixed: bool, o: _Tuples, bound: jax.Array) -> _Sums:
+    """All similarities at once, by one vector of u at a time; in either mode of differentiation."""
 
     @jax.checkpoint
-    def of_one(u: jax.Array) -> jax.Array:
-        return _numerics.inner("rd,cd->rc", u[None] * f.x, f.y)
+    def of_one(at: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        u, there = _heads(o, at[None])
+        return _numerics.inner("rd,cd->rc", u * o.x, o.y), there
 
-    return _sums_of(fixed, _masked(f, lax.map(of_one, f.u)), bound)
+    similarity, there = lax.map(of_one, jnp.arange(math.prod(o.sizes)))
+    keep_u = None if there is None else there[:, 0]
+    return _sums_of(fixed, _masked(similarity, keep_u, o.keep_x, o.keep_y), bound)
 
 
 def _sums_of(fixed: bool, similarity: jax.Array, bound: jax.Array) -> _Sums:
