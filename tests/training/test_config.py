@@ -13,6 +13,8 @@ def test_every_choice_round_trips_through_json(table):
     base = Config()
     if table == "method.predictor":
         base = training.choose(base, "method", "student_teacher")
+    if table == "method.fusion":
+        base = training.choose(base, "method", "multi_encoder")
     if table == "objective.pair":
         base = training.choose(base, "objective", "all_pairs")
     if table == "objective.cost":
