@@ -54,6 +54,7 @@ def emp_ssl(
     root = jnp.linalg.cholesky(jnp.eye(d, dtype=e.z.dtype)[None] + scale[:, None, None] * gram)
     rates = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)  # ½ log det
     # The direction of the mean is that of the sum, whatever views there are.
-    cosines = jnp.sum(_numerics.unit(e.z) * _numerics.unit(e.z.sum(0))[None], axis=-1)
+    centre = _numerics.unit(_statistics.sum_of_views(e.z))
+    cosines = jnp.stack([jnp.sum(view * centre, axis=-1) for view in _numerics.unit(e.z)])
     rate = _statistics.mean_of_views(rates, count)
     return -rate - factor * _numerics.mean_where(cosines, e.keep, axis_name)

@@ -52,8 +52,10 @@ def frossl(
     columns = _unit_columns(z, axis_name)
     gram = _statistics.moments(columns, axis_name) / d
     norms = jnp.sum(gram**2, axis=(1, 2))
-    distances = _numerics.mean_where((columns - columns.mean(0)[None]) ** 2, None, axis_name)
-    return jnp.sum(jnp.log(jnp.where(norms == 0, 1, norms))) + factor * k * d * k * distances
+    distances = _statistics.squared_distances(columns, _statistics.sum_of_views(columns) / k)
+    return jnp.sum(jnp.log(jnp.where(norms == 0, 1, norms))) + factor * k * d * k * _numerics.mean_where(
+        distances, None, axis_name
+    )
 
 
 def _unit_columns(z: jax.Array, axis_name: str | None) -> jax.Array:

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _views
 from mvcl.losses._declaration import declare
-from mvcl.losses._statistics import total
+from mvcl.losses._statistics import sum_of_views, total
 
 
 @declare(mask=True, axis_name=True, normalize=True)
@@ -57,9 +57,9 @@ def mmcr(
     """
     e = _views.embedded(_checks.views(z, axis_name), normalize, mask, axis_name)
     factor = _checks.scalar("compression", compression, e.z.dtype)
-    mean, there = e.z.mean(0), None
+    mean, there = sum_of_views(e.z) / len(e.z), None
     if e.keep is not None:
-        mean = e.z.sum(0) / jnp.maximum(e.keep.sum(0), 1).astype(e.z.dtype)[:, None]
+        mean = sum_of_views(e.z) / jnp.maximum(e.keep.sum(0), 1).astype(e.z.dtype)[:, None]
         there = e.keep.any(0)
     spread = _of_rows(mean, axis_name)
     if isinstance(compression, Real) and compression == 0:
