@@ -1,7 +1,7 @@
 """Unit vectors, inner products, masked log-sum-exp and means, and collectives. No losses."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -42,6 +42,17 @@ def inner(subscripts: str, *operands: jax.Array) -> jax.Array:
     precision = lax.Precision.HIGHEST if chosen is None else None
     kind = jnp.promote_types(jnp.result_type(*operands), jnp.float32)
     return jnp.einsum(subscripts, *operands, precision=precision, preferred_element_type=kind)
+
+
+def orthogonal_part(x: jax.Array, basis: Sequence[jax.Array]) -> jax.Array:
+    """`(n, d)`: what orthonormal vectors, (n, d) each, leave of x; zeros in the basis change nothing.
+
+    Taken away twice, since one pass leaves its rounding errors in their span.
+    """
+    for _ in range(2):
+        for q in basis:
+            x = x - inner("nd,nd->n", q, x)[:, None] * q
+    return x
 
 
 def products(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -53,9 +53,8 @@ def frossl(
     gram = _statistics.moments(columns, axis_name) / d
     norms = jnp.sum(gram**2, axis=(1, 2))
     distances = _statistics.squared_distances(columns, _statistics.sum_of_views(columns) / k)
-    return jnp.sum(jnp.log(jnp.where(norms == 0, 1, norms))) + factor * k * d * k * _numerics.mean_where(
-        distances, None, axis_name
-    )
+    pull = k * d * _numerics.mean_where(distances, None, axis_name, axis=1)
+    return jnp.sum(jnp.log(jnp.where(norms == 0, 1, norms)) + factor * pull)
 
 
 def _unit_columns(z: jax.Array, axis_name: str | None) -> jax.Array:

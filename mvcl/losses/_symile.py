@@ -285,12 +285,7 @@ def _blocks_of(h: int, heads: int) -> jax.Array:
 def _cut(x: jax.Array, keep: jax.Array | None, block: int) -> tuple[jax.Array, jax.Array]:
     """(blocks, block, d) vectors and which are there; vectors that are not are added at the end."""
     there = _numerics.vary_as(jnp.ones(len(x), bool), x) if keep is None else keep
-    return _blocks(x, block), _blocks(there, block)
-
-
-def _blocks(a: jax.Array, block: int) -> jax.Array:
-    pad = [(0, -len(a) % block)] + [(0, 0)] * (a.ndim - 1)
-    return jnp.pad(a, pad).reshape(-1, block, *a.shape[1:])
+    return _views.in_blocks(x, block), _views.in_blocks(there, block)
 
 
 def _streamed_forward(
@@ -347,8 +342,12 @@ def _backward(
         (du, dy), dx = lax.scan(of_rows, (_numerics.vary_as(jnp.zeros_like(u), o.x), dy), (*blocks_x, dx))
         return (jax.tree.map(jnp.add, first, pull(du)[0]), dx, dy), None
 
-    blocks_u = _blocks_of(math.prod(o.sizes), heads), _blocks(level.u, heads), _blocks(slope.u, heads)
-    blocks_x = *_cut(o.x, o.keep_x, rows), _blocks(level.x, rows), _blocks(slope.x, rows)
+    blocks_u = (
+        _blocks_of(math.prod(o.sizes), heads),
+        _views.in_blocks(level.u, heads),
+        _views.in_blocks(slope.u, heads),
+    )
+    blocks_x = *_cut(o.x, o.keep_x, rows), _views.in_blocks(level.x, rows), _views.in_blocks(slope.x, rows)
     start = jax.tree.map(jnp.zeros_like, (o.first, blocks_x[0], o.y))
     (first, dx, dy), _ = lax.scan(of_heads, start, blocks_u)
     return first, dx.reshape(-1, dx.shape[-1])[: len(o.x)], dy

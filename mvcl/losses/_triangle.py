@@ -63,8 +63,8 @@ def triangle(
     a, b, c = e.z
     side = c - b
     direction = _numerics.unit(side)
-    foot = _off_line(b, direction)
-    height = _off_line(a - b, direction)
+    foot = _numerics.orthogonal_part(b, [direction])
+    height = _numerics.orthogonal_part(a - b, [direction])
     base = jnp.sum(side * side, axis=1)
     logit = _half_square if squared else _area
     logits = _two_sided.Logits(
@@ -78,13 +78,6 @@ def triangle(
         bound=_two_sided.bound(3.375 if squared else 1.3, temperature, eps) if normalize else None,
     )
     return _two_sided.cross_entropy(logits, share, axis_name, block_size)
-
-
-def _off_line(x: jax.Array, direction: jax.Array) -> jax.Array:
-    """x without its part along unit vectors; twice, since one pass leaves its rounding errors along them."""
-    for _ in range(2):
-        x = x - direction * _numerics.inner("nd,nd->n", direction, x)[:, None]
-    return x
 
 
 def _area(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:

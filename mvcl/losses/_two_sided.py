@@ -193,7 +193,7 @@ def _streamed_backward(
         return jax.tree.map(jnp.add, carry, (by_columns, by_shared)), by_rows
 
     zeros = jax.tree.map(lambda a: _numerics.vary_as(jnp.zeros_like(a), o.rows[0]), (o.columns, o.shared))
-    slopes = tuple(_blocks(a, block) for a in (operand.level(found.rows), by.rows, by.row_sums))
+    slopes = tuple(_views.in_blocks(a, block) for a in (operand.level(found.rows), by.rows, by.row_sums))
     (by_columns, by_shared), by_rows = lax.scan(step, zeros, (_cut(o, block), slopes))
     by_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], by_rows)
     return (_Operand(by_rows, by_columns, by_shared, None, None, None),)  # type: ignore[arg-type]
@@ -209,15 +209,9 @@ def _cut(o: _Operand, block: int) -> _Block:
     n = o.rows[0].shape[0]
     there = _numerics.vary_as(jnp.ones(n, bool), o.rows[0]) if o.keep_rows is None else o.keep_rows
     starts = o.first + jnp.arange(0, n, block, dtype=o.first.dtype)
-    return tuple(_blocks(a, block) for a in o.rows), starts, _blocks(there, block)
+    return tuple(_views.in_blocks(a, block) for a in o.rows), starts, _views.in_blocks(there, block)
 
 
 def _part(o: _Operand, at: _Block) -> _Operand:
     rows, first, there = at
     return o._replace(rows=rows, first=first, keep_rows=there)
-
-
-def _blocks(a: jax.Array, block: int) -> jax.Array:
-    """(blocks, block, ...): rows cut evenly, zeros added at the end."""
-    pad = [(0, -a.shape[0] % block)] + [(0, 0)] * (a.ndim - 1)
-    return jnp.pad(a, pad).reshape(-1, block, *a.shape[1:])

@@ -341,6 +341,12 @@ def sum_over(
     return sums if keep_x is None else jnp.where(keep_x[left], sums, 0)
 
 
+def in_blocks(a: jax.Array, block: int) -> jax.Array:
+    """`(blocks, block, ...)`: the rows of an array cut evenly, zeros added at the end."""
+    pad = [(0, -a.shape[0] % block)] + [(0, 0)] * (a.ndim - 1)
+    return jnp.pad(a, pad).reshape(-1, block, *a.shape[1:])
+
+
 def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
     """`function(*arguments)`, computed again in the backward pass; reverse mode only."""
     return _recomputed(function, *jax.tree.map(reverse_only, arguments))

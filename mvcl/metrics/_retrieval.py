@@ -109,12 +109,11 @@ def _rounding(z: jax.Array) -> float:
 def _basis(views: jax.Array) -> jax.Array:
     """(k, n, d) orthonormal bases of the spans of the k vectors of each instance; zeros for dependent vectors.
 
-    Gram-Schmidt, each vector orthogonalised twice.
+    Gram-Schmidt.
     """
     basis: list[jax.Array] = []
-    for v in _numerics.unit(views):
-        for b in basis * 2:
-            v = v - _numerics.inner("nd,nd->n", b, v)[:, None] * b
+    for view in _numerics.unit(views):
+        v = _numerics.orthogonal_part(view, basis)
         length = jnp.sqrt(jnp.sum(v * v, axis=-1, keepdims=True))
         basis.append(jnp.where(length > 4 * _rounding(v), _numerics.unit(v), 0))
     return jnp.stack(basis)

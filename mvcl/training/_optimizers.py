@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import optax
 
 
@@ -123,15 +124,15 @@ def _clip_by_trust_ratio(trust: float, learning_rate: optax.Schedule) -> optax.G
 
     def update(gradient: Any, state: optax.ScaleByScheduleState, params: Any) -> Any:
         def clipped(g: jax.Array, p: jax.Array) -> jax.Array:
-            length = jax.numpy.linalg.norm(p.ravel())
-            step = learning_rate(state.count) * jax.numpy.linalg.norm(g.ravel())
+            length = jnp.linalg.norm(p.ravel())
+            step = learning_rate(state.count) * jnp.linalg.norm(g.ravel())
             longer = (length > 0) & (step > trust * length)
-            return g * jax.numpy.where(longer, trust * length / jax.numpy.where(longer, step, 1), 1)
+            return g * jnp.where(longer, trust * length / jnp.where(longer, step, 1), 1)
 
         return jax.tree.map(clipped, gradient, params), optax.ScaleByScheduleState(state.count + 1)
 
     return optax.GradientTransformation(
-        lambda params: optax.ScaleByScheduleState(jax.numpy.zeros((), jax.numpy.int32)), update
+        lambda params: optax.ScaleByScheduleState(jnp.zeros((), jnp.int32)), update
     )
 
 
@@ -179,7 +180,7 @@ def build(
     end = start if optimizer.end_weight_decay is None else optimizer.end_weight_decay
 
     def weight_decay(step: jax.Array) -> jax.Array:
-        return end + (start - end) * 0.5 * (1 + jax.numpy.cos(math.pi * step / steps))
+        return end + (start - end) * 0.5 * (1 + jnp.cos(math.pi * step / steps))
 
     rule = optimizer.transformation(learning_rate, weight_decay)
     if optimizer.clip_norm is not None:
