@@ -8,8 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 
-class CorruptExample(RuntimeError):
-    """An example that cannot be decoded; the message names it."""
+class CorruptExample(ValueError):
+    """An example that cannot be decoded; the message names it. A run that has too many exits with code 1."""
+
+    exit_code = 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,23 +1,30 @@
 """tfds data sets prepared as ArrayRecord files, and the digits."""
 
+import bisect
 import dataclasses
 import difflib
+import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
-from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import grain
 import numpy as np
 
 from mvcl import _extras
+from mvcl.data import _records
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root, lock
-from mvcl.data._images import maybe_in_memory, three_axes
+from mvcl.data._images import decode, maybe_in_memory, of_shape, three_axes
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
 
+# Bytes of records that are read together, and the most classes: ImageNet-21k has 21,843.
+_AT_ONCE, _MOST_CLASSES = 1 << 26, 1 << 17
 _PUBLISHED = {
     ("cifar10",): Outline(50_000, 10, ExampleSpec(((32, 32, 3),))),
     ("cifar100",): Outline(50_000, 100, ExampleSpec(((32, 32, 3),))),
@@ -146,63 +153,139 @@ def prepared_directory(name: str, directory: str | None) -> Path:
     return folder
 
 
+@dataclasses.dataclass(frozen=True)
+class _Stored:
+    """A prepared tfds data set.
+
+    Attributes:
+      names: name of each class.
+      shape: shape of the images, None where it differs.
+      encoded: whether the records have encoded images.
+      parse: bytes of a record -> the image, or its bytes, and the label.
+      files: split -> its files and their records.
+    """
+
+    names: tuple[str, ...]
+    shape: tuple[int | None, ...]
+    encoded: bool
+    parse: Callable[[bytes], tuple[Any, int]]
+    files: Mapping[str, Sequence[Any]]
+
+
 def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> dict[str, Split]:
+    """The splits of a prepared tfds data set, in ArrayRecord files.
+
+    Args:
+      folder: of the prepared data set.
+      splits: name of each split here -> its name in tfds.
+      classes: names of the classes to keep; empty keeps all.
+
+    Raises:
+      ValueError: a file of the data set is missing or damaged, is in another format, or has none of these splits.
+    """
+    stored = _stored(folder, tuple(splits.values()))
+    kept = keep(stored.names, classes)
+    return {part: _split(folder, stored, part, name, kept) for part, name in splits.items()}
+
+
+def _split(folder: Path, stored: _Stored, part: str, name: str, kept: tuple[str, ...]) -> Split:
+    files = stored.files[name]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        sizes = pool.map(lambda file: _records.check(Path(file.filename), file.examples_in_shard), files)
+        largest = max(sizes, default=0)
+    source = grain.sources.ArrayRecordDataSource(files)
+    ends = list(accumulate(file.take for file in files))
+    labels = _labels(source, stored.parse, largest)
+    if len(labels) and labels.max() >= len(stored.names):
+        raise ValueError(
+            f"{folder / 'features.json'} has {len(stored.names)} classes, but {part} has the label {labels.max()}"
+        )
+    rows, labels = select(labels, stored.names, kept)
+
+    def called(row: int) -> str:
+        file = files[bisect.bisect_right(ends, rows[row])].filename
+        return f"record {int(rows[row])} of {folder} ({part}), in {Path(file).name},"
+
+    def image(row: int) -> np.ndarray:
+        try:
+            found, _ = stored.parse(source[int(rows[row])])
+        except Exception as error:  # a damaged record may raise any
+            raise CorruptExample(f"{called(row)} cannot be read: {error}") from error
+        if stored.encoded:
+            return decode(io.BytesIO(found), called(row), "L" if stored.shape[2] == 1 else "RGB")
+        return three_axes(np.asarray(found))
+
+    shape = _shape(
+        stored.shape, image, np.flatnonzero(labels >= 0)[:16], f"{folder / 'features.json'} ({part})"
+    )
+
+    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+        return (of_shape(image(row), shape, called(row)),)
+
+    return maybe_in_memory(Split(labels, kept, ExampleSpec((shape,)), read, name=called))
+
+
+def _shape(
+    shape: tuple[int | None, ...], image: Callable[[int], np.ndarray], rows: np.ndarray, origin: str
+) -> tuple[int | None, ...]:
+    """(H, W, C) of the images: as stated, or with the channels of the first readable one, which must agree."""
+    last: CorruptExample | None = None
+    for row in rows.tolist():
+        try:
+            found = image(row)
+        except CorruptExample as error:
+            last = error
+            continue
+        shape = shape if len(shape) == 3 and shape[2] is not None else (None, None, found.shape[-1])
+        try:
+            of_shape(found, shape, "the first image")
+        except CorruptExample as error:
+            raise ValueError(f"{origin} does not agree with its records: {error}") from error
+        return shape
+    raise ValueError(f"{origin}: none of its first {len(rows)} images can be read: {last}") from last
+
+
+def _stored(folder: Path, splits: Sequence[str]) -> _Stored:
     import tensorflow_datasets as tfds
 
     _check_features(folder)
-    builder = tfds.builder_from_directory(str(folder))
-    image_key, label_key = builder.info.supervised_keys or ("image", "label")
-    names = tuple(builder.info.features[label_key].names)
-    kept = keep(names, classes)
-    opened = {}
-    for part, name in splits.items():
-        if any(term.split("[")[0] not in builder.info.splits for term in name.split("+")):
-            known = ", ".join(builder.info.splits)
-            raise ValueError(f"data set {builder.info.name} has no split {name!r}; it has {known}")
-        try:
-            source = builder.as_data_source(split=name)
-        except NotImplementedError as error:
-            raise ValueError(
-                f"{folder} is not in ArrayRecord format, which random access needs; move it away and run: "
-                f"mvcl data prepare {builder.info.name}"
-            ) from error
-        image_feature = builder.info.features[image_key]
-        decoders = None
-        if isinstance(image_feature, tfds.features.Image):
-            decoders = {image_key: tfds.decode.SkipDecoding()}
-        labelled = builder.as_data_source(split=name, decoders=decoders) if decoders else source
-        labels = _labels(labelled, label_key)
-        rows, labels = select(labels, names, kept)
+    # tfds may raise any exception for a damaged file.
+    try:
+        info = tfds.builder_from_directory(str(folder)).info
+        image_key, label_key = info.supervised_keys or ("image", "label")
+        image, label = info.features[image_key], info.features[label_key]
+        if label.num_classes > _MOST_CLASSES:
+            raise ValueError(f"{label.num_classes} classes are too many")
+        names, shape = tuple(map(str, label.names)), tuple(image.shape)
+        if (encoded := isinstance(image, tfds.features.Image)) and (
+            image.np_dtype != np.uint8 or len(shape) != 3
+        ):
+            raise ValueError(f"its images must be (H, W, C) uint8, got {shape} {image.np_dtype}")
+        skip = {image_key: tfds.decode.SkipDecoding()} if encoded else None
+        # Without the other features of a record, such as masks, which tfds would decode.
+        features = tfds.features.FeaturesDict({image_key: image, label_key: label})
+        known, name, record_files = list(info.splits), info.name, info.file_format.value == "array_record"
+        there = [name for name in splits if all(term.split("[")[0] in known for term in name.split("+"))]
+        files = {name: info.splits[name].file_instructions for name in there}
+    except Exception as error:
+        beside = ", ".join(["features.json", *sorted(file.name for file in folder.glob("*.txt"))])
+        reason = f"{type(error).__name__} {' '.join(str(error).split())}"
+        raise ValueError(
+            f"{folder}: dataset_info.json, {beside} cannot be read ({reason}); prepare the data set again"
+        ) from error
+    if not record_files:
+        raise ValueError(
+            f"{folder} is not in ArrayRecord format, which random access needs; move it away and run: "
+            f"mvcl data prepare {name}"
+        )
+    if lacking := [name for name in splits if name not in files]:
+        raise ValueError(f"data set {name} has no split {lacking[0]!r}; it has {', '.join(known)}")
 
-        def read(
-            row: int, epoch: int, source: Any = source, rows: np.ndarray = rows, part: str = part
-        ) -> tuple[np.ndarray, ...]:
-            try:
-                return (three_axes(np.asarray(source[int(rows[row])][image_key])),)
-            except Exception as error:
-                raise CorruptExample(
-                    f"record {int(rows[row])} of {folder} ({part}) cannot be read: {error}"
-                ) from error
+    def parse(record: bytes) -> tuple[Any, int]:
+        example = features.deserialize_example_np(record, decoders=skip)
+        return example[image_key], int(example[label_key])
 
-        called = partial(_record_name, rows, f"{folder} ({part})")
-        spec = _spec(image_feature.shape, read, len(rows))
-        opened[part] = maybe_in_memory(Split(labels, kept, spec, read, name=called))
-    return opened
-
-
-def _spec(
-    shape: Sequence[int | None], read: Callable[[int, int], tuple[np.ndarray, ...]], rows: int
-) -> ExampleSpec:
-    """Specification of an image from its tfds feature; unknown channels are read from the first readable image."""
-    if len(shape) == 3 and shape[2] is not None:
-        return ExampleSpec((tuple(shape),))
-    last: CorruptExample | None = None
-    for row in range(rows):
-        try:
-            return ExampleSpec(((None, None, read(row, 0)[0].shape[2]),))
-        except CorruptExample as error:
-            last = error
-    raise ValueError(f"none of {rows} images can be read") from last
+    return _Stored(names, shape, encoded, parse, files)
 
 
 def _check_features(folder: Path) -> None:
@@ -229,26 +312,22 @@ def _check_features(folder: Path) -> None:
         )
 
 
-def _record_name(rows: np.ndarray, origin: str, row: int) -> str:
-    return f"record {int(rows[row])} of {origin}"
+def _labels(source: Any, parse: Callable[[bytes], tuple[Any, int]], largest: int) -> np.ndarray:
+    """The label of each record, of which the largest has so many bytes; -1 if the record cannot be read."""
 
-
-def _labels(source: Any, key: str) -> np.ndarray:
-    """The label of each record; -1 if the record cannot be read."""
-    step = 1024
-    chunks: list[int] = []
-    for start in range(0, len(source), step):
-        rows = list(range(start, min(start + step, len(source))))
+    def label(row: int) -> int:
         try:
-            chunks.extend(int(record[key]) for record in source.__getitems__(rows))
-        except Exception:  # a damaged record may raise anything
-            del chunks[start:]
-            chunks.extend(_label(source, row, key) for row in rows)
-    return np.asarray(chunks, np.int32)
+            return parse(source[row])[1]
+        except Exception:  # a damaged record may raise any
+            return -1  # reading it raises the error
 
-
-def _label(source: Any, row: int, key: str) -> int:
-    try:
-        return int(source[row][key])
-    except Exception:
-        return -1  # reading it raises the error
+    step = min(1024, max(1, _AT_ONCE // max(1, largest)))
+    labels = np.full(len(source), -1, np.int64)
+    for start in range(0, len(source), step):
+        rows = range(start, min(start + step, len(source)))
+        try:
+            found = [parse(record)[1] for record in source.__getitems__(rows)]
+        except Exception:
+            found = [label(row) for row in rows]
+        labels[rows.start : rows.stop] = found
+    return labels.clip(-1)
