@@ -208,8 +208,12 @@ def _train(
     """Draws of the classes that every part has."""
     members = [[rows[labels == number] for number in range(len(names))] for _, rows, labels in parts]
     shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
-    if not shared:
-        raise ValueError(f"no class has training images in each of {', '.join(domains)}")
+    if len(shared) < size:
+        lists = ", ".join(f"{domain}_train.txt" for domain in domains)
+        raise ValueError(
+            f"data.classes_per_draw must be at most the {len(shared)} classes with training images in each of {lists} (or "
+            f"manifest.json), got {size}"
+        )
 
     def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
         images = []
@@ -263,7 +267,7 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
                 ):
                     raise ValueError(
                         f"{file.name}, line {line}: class {number} is {class_name}, elsewhere class "
-                        f"{number_of[class_name]} is {class_name} and class {number} is {name_of[number]}"
+                        f"{number_of[class_name]} is {class_name} and class {number} is {name_of.get(number)}"
                     )
                 # One listing per folder: checking each of 600,000 files takes minutes on a network.
                 if folder not in there:
@@ -338,17 +342,17 @@ def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, 
         }
         for name, (numbers, classes) in lists.items():
             if classes.shape != numbers.shape or np.any((classes < 0) | (classes >= len(class_names))):
-                raise _shards.UnusableFacts(
-                    f"each image of {name} must have one of {len(class_names)} classes"
-                )
+                raise ValueError(f"each image of {name} must have one of {len(class_names)} classes")
         lacking = [
             f"{domain}/{name}" for domain in there for name in _LISTS if f"{domain}/{name}" not in lists
         ]
-        if lacking:
-            raise _shards.UnusableFacts(f"it lacks the list {lacking[0]}")
+        if lacking or len(set(class_names)) < len(class_names):
+            raise ValueError(f"it lacks the list {lacking[0]}" if lacking else "two classes have one name")
     unknown = [domain for domain in domains if domain not in there]
     if unknown:
-        raise ValueError(f"{directory} lacks the domain {unknown[0]!r}; it has {', '.join(there)}")
+        raise ValueError(
+            f"{directory / 'manifest.json'} lacks the domain {unknown[0]!r}; it has {', '.join(there)}"
+        )
 
     def opened(name: str, rows: np.ndarray, labels: np.ndarray) -> _List:
         def encoded(row: int) -> tuple[io.BytesIO, str]:

@@ -26,8 +26,10 @@ _STAGE_OF = {name: i for i, name in enumerate(STAGES)} | {
 # The samples of a recording that are read, raw or resampled, those of one channel, and samples per second. 13 channels
 # of 8 hours at 200 Hz are 75 million. They take 14 bytes each with all copies, and a channel that is resampled 32.
 _SAMPLES, _LONGEST, _RATES, _RATIO = 76_000_000, 16_000_000, (1.0, 100_000.0), 100_000
-# Bytes of annotations (a night has some 5,000) and of a WFDB header and its lines; signals of an EDF file.
-_ANNOTATIONS, _HEADER, _LINE, _SIGNALS = 1 << 20, 1 << 16, 1000, 1000
+# Bytes of annotations (a night has some 5,000), of a WFDB header, and of its lines.
+_ANNOTATIONS, _HEADER, _LINE = 1 << 20, 1 << 16, 1000
+# Signals and records of an EDF file; mne takes microseconds for each.
+_SIGNALS, _RECORDS = 1000, 500_000
 _ANNOTATION = re.compile(rb"([+-]\d{1,9}(?:\.\d{0,9})?)(?:\x15(\d{1,9}(?:\.\d{0,9})?))?\x14(.*)", re.DOTALL)
 _UNPACKED = frozenset(("8", "16", "24", "32", "61", "80", "160", "212", "310", "311"))
 Format = Literal["physionet2018", "sleep_edfx"]
@@ -71,11 +73,12 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
     """
     from scipy.signal import resample_poly
 
-    _check_size(*recording.signals.shape, recording.rate, rate)
+    channels, samples = recording.signals.shape
+    _check_size(channels, samples, recording.rate, rate)
     ratio = Fraction(rate) / Fraction(recording.rate).limit_denominator(1000)
     if max(ratio.numerator, ratio.denominator) > _RATIO:  # the filter has 20 times as many coefficients
         raise CorruptExample(f"{recording.rate} Hz cannot be resampled to {rate} Hz, a ratio of {ratio}")
-    shape = len(recording.signals), math.ceil(recording.signals.shape[1] * ratio)
+    shape = channels, math.ceil(samples * ratio)
     whole = np.empty(shape, np.float32)
     for channel, signal in enumerate(recording.signals):  # one at a time, since resampling takes memory
         if ratio != 1:
@@ -87,7 +90,9 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
             raise CorruptExample(f"channel {channel + 1} of {len(whole)} is constant")
         whole[channel] = ((signal - middle) / ((high - low) / 1.349)).clip(-_CLIP, _CLIP)
     seconds = whole.shape[1] / rate
-    starts, labels, dropped = [], [], 0
+    starts: list[int] = []
+    labels: list[int] = []
+    dropped = 0
     for first, last, stage in recording.stages:
         if not (math.isfinite(first) and math.isfinite(last)):
             raise CorruptExample(f"a stage is scored from {first} to {last} s")
@@ -159,8 +164,11 @@ def read_physionet2018(folder: Path, name: str, channels: Sequence[str]) -> Reco
         signals, rate = np.asarray(record.p_signal, np.float32).T, float(record.fs)
         if (size := path.with_name(f"{path.name}.arousal").stat().st_size) > _ANNOTATIONS:
             raise CorruptExample(f"{size} bytes are too many for annotations")
-        notes = wfdb.rdann(str(path), "arousal")
-        marks = [(int(at) / rate, note.strip("\x00 ")) for at, note in zip(notes.sample, notes.aux_note)]
+        # Two steps of wfdb.rdann, whose next one does not end for some notes at sample 0.
+        annotation = wfdb.io.annotation
+        pairs = annotation.load_byte_pairs(str(path), "arousal", None)
+        times, _, _, _, _, notes = annotation.proc_ann_bytes(pairs, None)
+        marks = [(int(at) / rate, note.strip("\x00 ")) for at, note in zip(times, notes)]
     except UnknownChannel:
         raise
     # wfdb may raise any exception for a damaged file.
@@ -285,6 +293,10 @@ class PrepareEeg:
                 cut, stages, dropped = windows(recording, self.rate, self.wake_minutes)
             except CorruptExample as error:
                 raise CorruptExample(f"recording {recording.origin}: {error}") from error
+            if not len(cut):
+                raise CorruptExample(
+                    f"recording {recording.origin}: none of its {dropped} windows is complete"
+                )
             # Half precision: its relative error of 2^-11 is below the recorder's resolution.
             records = [window.astype("<f2").tobytes() for window in cut]
             facts = {"subject": _subject(name, self.format), "labels": stages.tolist(), "dropped": dropped}
@@ -365,13 +377,15 @@ def _open(
         length = SECONDS * int(prepared.settings["rate"])
         labels, groups, subjects = _windows_of(prepared.items)
         if not there or not 0 < 2 * len(there) * length <= _records.LARGEST:
-            raise _shards.UnusableFacts(f"its windows are {len(there)} channels of {length} samples")
-    _check_channels(channels, there, str(directory))
+            raise ValueError(f"its windows are {len(there)} channels of {length} samples")
+    _check_channels(channels, there, str(directory / "manifest.json"))
     names = tuple(channels) or tuple(there)
     picked = [there.index(name) for name in names]
     held_out = max(1, round(test_fraction * subjects))
     if held_out >= subjects:
-        raise ValueError(f"{directory} has {subjects} subjects, of which {held_out} would be held out")
+        raise ValueError(
+            f"{directory / 'manifest.json'} has {subjects} subjects, of which {held_out} would be held out"
+        )
     test = np.isin(groups, np.random.default_rng(seed).permutation(subjects)[:held_out])
 
     def split(rows: np.ndarray) -> Split:
@@ -398,7 +412,7 @@ def _windows_of(items: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndar
     if any(len(item["labels"]) != item["count"] for item in items) or np.any(
         (labels < 0) | (labels >= len(STAGES))
     ):
-        raise _shards.UnusableFacts(f"each of its windows must have one stage of 0 to {len(STAGES) - 1}")
+        raise ValueError(f"each of its windows must have one stage of 0 to {len(STAGES) - 1}")
     subjects = sorted({str(item["subject"]) for item in items})
     number = {subject: i for i, subject in enumerate(subjects)}
     of_item = np.asarray([number[str(item["subject"])] for item in items], np.int32)
@@ -469,6 +483,8 @@ def _edf_header(path: Path) -> _EdfHeader:
         except ValueError as error:
             raise CorruptExample(f"{path} is not an EDF file: {error}") from error
     there = (size - start) // (2 * sum(samples))
+    if there > _RECORDS:
+        raise CorruptExample(f"{path} has {there} records; at most {_RECORDS} are read")
     if records > there:
         wanted = start + 2 * records * sum(samples)
         raise CorruptExample(f"{path} is truncated: it has {size} bytes, its header states {wanted}")

@@ -130,8 +130,10 @@ def write(
         for _, reason in skipped:
             print(f"skipped: {reason}", file=sys.stderr)
         if not any(item["count"] for shard in shards for item in shard["items"]):
-            last = f"; the last: {skipped[-1][1]}" if skipped else ""
-            raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record{last}")
+            last = skipped[-1][1] if skipped else names[-1]
+            raise ValueError(
+                f"{directory}: none of the {len(names)} raw files gave a record; the last: {last}"
+            )
         _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
     return directory
 
@@ -232,20 +234,14 @@ def facts(directory: Path) -> Iterator[None]:
     """
     try:
         yield
-    except UnusableFacts as error:
-        raise ValueError(f"{directory / 'manifest.json'} cannot be used: {error}") from error
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        reason = " ".join(f"{type(error).__name__} {error}".split())
-        raise ValueError(f"{directory / 'manifest.json'} cannot be used: {reason}") from error
-
-
-class UnusableFacts(ValueError):
-    """Settings or facts of a prepared folder are wrong; `facts` adds the name of the manifest."""
+    except (*_BAD_JSON, OverflowError) as error:
+        reason = error if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+        raise ValueError(f"{directory / 'manifest.json'} cannot be used: {str(reason)[:200]}") from error
 
 
 def is_prepared(directory: Path) -> bool:
     """Whether a folder was prepared, at least in part."""
-    return (directory / "plan.json").is_file()
+    return any((directory / name).is_file() for name in ("plan.json", "manifest.json"))
 
 
 def verify(directory: Path, kind: str) -> int:
@@ -274,7 +270,9 @@ def _manifest(directory: Path, kind: str) -> dict[str, Any]:
     path = directory / "manifest.json"
     if not path.is_file():
         state = "is not finished" if is_prepared(directory) else "is not a prepared folder"
-        raise ValueError(f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help")
+        raise ValueError(
+            f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help (it has no manifest.json)"
+        )
     try:
         manifest = json.loads(path.read_text())
         found = manifest["kind"], manifest["format"]
@@ -286,7 +284,9 @@ def _manifest(directory: Path, kind: str) -> dict[str, Any]:
             return manifest
     except _BAD_JSON as error:
         raise ValueError(f"{path} is not a manifest ({error}); prepare the folder again") from error
-    raise ValueError(f"{path} has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}")
+    raise ValueError(
+        f"{path} has {str(found[0])[:80]} in format {str(found[1])[:80]}, expected {kind} in format {_FORMAT}"
+    )
 
 
 def _check_shard(shard: Mapping[str, Any]) -> None:

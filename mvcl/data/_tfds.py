@@ -146,6 +146,11 @@ def _find_prepared(name: str, directory: str | None) -> Path | None:
 def prepared_directory(name: str, directory: str | None) -> Path:
     folder = _find_prepared(name, directory)
     if folder is None:
+        root = Path(data_root(directory)) / name.partition(":")[0]
+        if any(root.glob("**/*.array_record*")):
+            raise ValueError(
+                f"data set {name!r} in {root} has no dataset_info.json; move it away and prepare it again"
+            )
         _check_known(name)
         raise ValueError(
             f"data set {name!r} is not prepared in {data_root(directory)}; run: mvcl data prepare {name}"
@@ -192,13 +197,18 @@ def _split(folder: Path, stored: _Stored, part: str, name: str, kept: tuple[str,
     files = stored.files[name]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         sizes = pool.map(lambda file: _records.check(Path(file.filename), file.examples_in_shard), files)
-        largest = max(sizes, default=0)
+        try:
+            largest = max(sizes)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}, as in {folder / 'dataset_info.json'}; prepare the data set again"
+            ) from error
     source = grain.sources.ArrayRecordDataSource(files)
     ends = list(accumulate(file.take for file in files))
     labels = _labels(source, stored.parse, largest)
     if len(labels) and labels.max() >= len(stored.names):
         raise ValueError(
-            f"{folder / 'features.json'} has {len(stored.names)} classes, but {part} has the label {labels.max()}"
+            f"{folder}: {_features(folder)} state {len(stored.names)} classes, but {part} has the label {labels.max()}"
         )
     rows, labels = select(labels, stored.names, kept)
 
@@ -240,9 +250,9 @@ def _shape(
         try:
             of_shape(found, shape, "the first image")
         except CorruptExample as error:
-            raise ValueError(f"{origin} does not agree with its records: {error}") from error
+            raise ValueError(f"{origin} do not agree: {error}") from error
         return shape
-    raise ValueError(f"{origin}: none of its first {len(rows)} images can be read: {last}") from last
+    raise ValueError(f"{origin}: none of the first {len(rows)} images can be read: {last}") from last
 
 
 def _stored(folder: Path, splits: Sequence[str]) -> _Stored:
@@ -264,28 +274,35 @@ def _stored(folder: Path, splits: Sequence[str]) -> _Stored:
         skip = {image_key: tfds.decode.SkipDecoding()} if encoded else None
         # Without the other features of a record, such as masks, which tfds would decode.
         features = tfds.features.FeaturesDict({image_key: image, label_key: label})
-        known, name, record_files = list(info.splits), info.name, info.file_format.value == "array_record"
-        there = [name for name in splits if all(term.split("[")[0] in known for term in name.split("+"))]
-        files = {name: info.splits[name].file_instructions for name in there}
+        if (shards := sum(split.num_shards for split in info.splits.values())) > len(os.listdir(folder)):
+            raise ValueError(f"{shards} files are stated, more than there are")
+        if info.file_format.value != "array_record":
+            raise ValueError("it is not in ArrayRecord format, which random access needs")
+        known, name = list(info.splits), info.name
+        there = [split for split in splits if all(term.split("[")[0] in known for term in split.split("+"))]
+        files = {split: info.splits[split].file_instructions for split in there}
+        for split, found in files.items():
+            if not found or any(Path(file.filename).parent != folder for file in found):
+                raise ValueError(f"the files of {split} must be in its folder, got {str(found)[:80]}")
     except Exception as error:
-        beside = ", ".join(["features.json", *sorted(file.name for file in folder.glob("*.txt"))])
         reason = f"{type(error).__name__} {' '.join(str(error).split())}"
         raise ValueError(
-            f"{folder}: dataset_info.json, {beside} cannot be read ({reason}); prepare the data set again"
+            f"{folder}: dataset_info.json, {_features(folder)} cannot be read ({reason}); prepare the data set again"
         ) from error
-    if not record_files:
-        raise ValueError(
-            f"{folder} is not in ArrayRecord format, which random access needs; move it away and run: "
-            f"mvcl data prepare {name}"
-        )
-    if lacking := [name for name in splits if name not in files]:
-        raise ValueError(f"data set {name} has no split {lacking[0]!r}; it has {', '.join(known)}")
+    if lacking := [split for split in splits if split not in files]:
+        has = f"it has {', '.join(known)} ({folder / 'dataset_info.json'})"
+        raise ValueError(f"data set {name} has no split {lacking[0]!r}; {has}")
 
     def parse(record: bytes) -> tuple[Any, int]:
         example = features.deserialize_example_np(record, decoders=skip)
         return example[image_key], int(example[label_key])
 
     return _Stored(names, shape, encoded, parse, files)
+
+
+def _features(folder: Path) -> str:
+    """The files that describe the features, in messages; a missing one counts."""
+    return ", ".join(["features.json", *sorted(file.name for file in folder.glob("*.txt"))])
 
 
 def _check_features(folder: Path) -> None:
