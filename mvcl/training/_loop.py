@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-import signal
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -80,7 +79,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         last = step == program.steps
         stopping = _processes.should_stop(flags, tools.stop, tools.reading, step)
         scoring = _is_scored(step, every, program.steps)
-        saving = last or scoring or stopping or step % config.checkpoint.every_steps == 0
+        saving = last or scoring or stopping > 0 or step % config.checkpoint.every_steps == 0
         logging = step % config.train.log_every == 0
         if saving or logging:
             fetched = jax.device_get(pending)
@@ -103,7 +102,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
             _save(run, state, step, tools)
         if stopping:
             tools.checkpoints.wait()
-            raise Interrupted(tools.stop["signal"] or signal.SIGTERM, step, program.steps)
+            raise Interrupted(stopping, step, program.steps)
         if scoring:
             tools.checkpoints.wait()  # a kill during the scoring must not cost a step
             _score(run, state, step, tools)

@@ -15,6 +15,7 @@ from mvcl.training._guard import Guard
 from mvcl.training._initial import initial_state
 from mvcl.training._log import Log, log_line
 from mvcl.training._loop import Diverged, Tools, loop, record_score
+from mvcl.training._preemption import notices
 from mvcl.training._run import Run, prepare
 from mvcl.training._scores import scores
 from mvcl.training._signals import Interrupted, stop_signals
@@ -40,7 +41,7 @@ def train(
     Raises:
       ValueError: the config is invalid, or the folder belongs to another config.
       Diverged: the loss became NaN or infinite.
-      Interrupted: the process received SIGTERM or SIGINT; the state is saved.
+      Interrupted: a process received SIGTERM or SIGINT, or a notice of pre-emption; the state is saved.
       DamagedCheckpoints: no checkpoint of the folder can be read.
       CorruptExample: more than train.corrupt_limit examples cannot be read.
       StalledReader: no batch arrived within train.stall_seconds.
@@ -62,7 +63,7 @@ def train(
 def _continue(run: Run, workdir: Path, profile: int, reference: Config | None) -> _evaluate.Table:
     """Train the remaining steps, and carry out what is left of the evaluation."""
     checkpoints = Checkpoints(workdir / "checkpoints", run.config.checkpoint.keep, scores(workdir))
-    with stop_signals() as stop, ExitStack() as files:
+    with stop_signals() as stop, notices(stop), ExitStack() as files:
         try:
             state, record = _restored(run, checkpoints, reference)
             step = int(record["step"])
