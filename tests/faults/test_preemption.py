@@ -146,7 +146,9 @@ def test_without_the_keys_or_the_server_a_run_goes_on(monkeypatch, capfd):
     with _preemption.notices({"signal": 0}):
         until(lambda: printed.append(capfd.readouterr().err) or "".join(printed).count("trying again") == 2)
         time.sleep(0.1)  # ten more attempts, of which nothing is printed
-    assert ("".join(printed) + capfd.readouterr().err).count("no notices of pre-emption from 127.0.0.1:1") == 2
+    assert ("".join(printed) + capfd.readouterr().err).count(
+        "no notices of pre-emption from 127.0.0.1:1"
+    ) == 2
 
 
 def test_the_server_is_found_without_asking_the_network(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 
-from mvcl.training import _processes, _watch
+from mvcl.training import _goodput, _processes, _watch
 
 
 class Times:
@@ -92,7 +92,7 @@ def test_clock_does_not_decrease(times):
 
 def test_heartbeat_is_atomic_rate_limited_and_never_fatal(times, tmp_path, capsys):
     path = tmp_path / "heartbeat.json"
-    heartbeat = _watch.Heartbeat(path, 10, _watch.Clock())
+    heartbeat = _watch.Heartbeat(path, 10, _watch.Clock(), _goodput.Goodput())
     heartbeat.beat(1)
     beat = json.loads(path.read_text())
     assert (beat["step"], beat["steps"], beat["doing"], beat["unix_time"]) == (1, 10, "training", 1000.0)
@@ -105,7 +105,7 @@ def test_heartbeat_is_atomic_rate_limited_and_never_fatal(times, tmp_path, capsy
     heartbeat.beat(3)
     assert json.loads(path.read_text())["step"] == 3
     assert [f.name for f in tmp_path.iterdir()] == ["heartbeat.json"]
-    _watch.Heartbeat(tmp_path / "no" / "heartbeat.json", 10, _watch.Clock()).beat(1)
+    _watch.Heartbeat(tmp_path / "no" / "heartbeat.json", 10, _watch.Clock(), _goodput.Goodput()).beat(1)
     assert "heartbeat not written" in capsys.readouterr().err
 
 
@@ -252,7 +252,7 @@ def test_raises_on_incomplete_settings(joined, flags, environ, message):
 def test_cost_of_monitoring(tmp_path):
     """Cost per step without log rows: less than a millisecond."""
     watch, profile = _watch.Watch(1, None, None), _watch.Profile(tmp_path, 0, 0)
-    heartbeat = _watch.Heartbeat(tmp_path / "heartbeat.json", 10, _watch.Clock())
+    heartbeat = _watch.Heartbeat(tmp_path / "heartbeat.json", 10, _watch.Clock(), _goodput.Goodput())
     begun = time.perf_counter()
     for step in range(200):
         with watch.data():
