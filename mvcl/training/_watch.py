@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -165,6 +166,25 @@ class Heartbeat:
     def close(self) -> None:
         """Write the last heartbeat: the run is done, or has stopped."""
         self.beat(self._step, "done" if self._doing == "done" else "stopped", now=True)
+
+
+def profiler_server(port: int) -> None:
+    """Let TensorBoard and XProf capture traces of the first process through a port, while it runs.
+
+    Raises:
+      ValueError: the port is not a free one of this machine.
+    """
+    if jax.process_index() > 0:
+        return
+    try:
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind(("", port or -1))  # 0 would be any port
+    except (OSError, OverflowError) as error:  # of which jax's server says nothing
+        raise ValueError(
+            f"--profiler-port must be a free port of this machine, got {port}: {error}"
+        ) from error
+    jax.profiler.start_server(port)
 
 
 class Profile:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import socket
 import time
 
 import jax
@@ -128,6 +129,23 @@ def test_profile_has_the_files_of_both_viewers(tmp_path):
         e["args"]["step_num"] for e in events if e.get("name") == "train" and "step_num" in e.get("args", {})
     }
     assert steps == {"1", "2"}
+
+
+def test_profiler_server_listens():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for wrong in (port, 0, 99999):
+            with pytest.raises(ValueError, match=rf"--profiler-port must be a free port .*, got {wrong}: "):
+                _watch.profiler_server(wrong)
+    _watch.profiler_server(port)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # as gRPC begins
+            assert client.recv(9)[3] == 4  # its settings
+    finally:
+        jax.profiler.stop_server()
 
 
 def test_flags_of_one_process():
