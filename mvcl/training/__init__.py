@@ -27,6 +27,7 @@ from mvcl.training._saved import from_json, may_name, to_json
 from mvcl.training._seeds import train_seeds
 from mvcl.training._signals import Interrupted
 from mvcl.training._train import train
+from mvcl.training._watch import profiler_server
 
 __all__ = [
     "CHOICES",
@@ -69,6 +70,7 @@ __all__ = [
     "one_encoder",
     "open_run",
     "prepare",
+    "profiler_server",
     "registry",
     "split",
     "suited_to",
