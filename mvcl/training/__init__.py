@@ -17,7 +17,7 @@ from mvcl.training._embed import embed
 from mvcl.training._encoding import encode, one_encoder
 from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
-from mvcl.training._load import load, load_any, split
+from mvcl.training._load import load, load_any
 from mvcl.training._loop import Diverged
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
@@ -70,7 +70,6 @@ __all__ = [
     "open_run",
     "prepare",
     "registry",
-    "split",
     "suited_to",
     "to_json",
     "train",
