@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT stop a run after the current step."""
+"""SIGTERM and SIGINT stop a run after the current step, or between two batches of an evaluation."""
 
 import signal
 from collections.abc import Iterator
@@ -7,11 +7,14 @@ from typing import Any
 
 
 class Interrupted(RuntimeError):
-    """A signal stopped the run after it saved a checkpoint."""
+    """A signal stopped the run; the state of the last step is saved."""
 
-    def __init__(self, number: int, step: int, steps: int) -> None:
+    def __init__(self, number: int, step: int, steps: int, doing: str = "training") -> None:
         name = signal.Signals(number).name
-        super().__init__(f"stopped by {name}; saved at step {step} of {steps}. Repeat the command to resume")
+        where = "" if doing == "training" else f" while {doing}"
+        super().__init__(
+            f"stopped by {name}{where}; saved at step {step} of {steps}. Repeat the command to resume"
+        )
         self.signal = number
 
 
