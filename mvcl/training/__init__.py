@@ -17,7 +17,7 @@ from mvcl.training._embed import embed
 from mvcl.training._encoding import encode, one_encoder
 from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
-from mvcl.training._load import load, load_any, split
+from mvcl.training._load import load, load_any
 from mvcl.training._loop import Diverged
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
@@ -72,7 +72,6 @@ __all__ = [
     "prepare",
     "profiler_server",
     "registry",
-    "split",
     "suited_to",
     "to_json",
     "train",
