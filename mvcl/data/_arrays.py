@@ -12,7 +12,6 @@ from mvcl.data._classes import keep, select
 from mvcl.data._images import encoded_split
 from mvcl.data._splits import Split, in_memory
 
-
 _MOST_CLASSES = 1_000_000
 
 
@@ -110,6 +109,6 @@ def _encoded(
             f"{origin}: the encoded images must be (bytes,) uint8, got {data.shape} {data.dtype}"
         )
     sound = offsets.dtype.kind in "iu" and offsets.shape == (count + 1,)
-    if not (sound and 0 <= offsets[0] and offsets[-1] <= len(data) and (offsets[1:] >= offsets[:-1]).all()):
+    if not (sound and offsets[0] >= 0 and offsets[-1] <= len(data) and (offsets[1:] >= offsets[:-1]).all()):
         raise ValueError(f"{origin}: offsets must be {count + 1} increasing positions in {len(data)} bytes")
     return lambda row: io.BytesIO(data[offsets[rows[row]] : offsets[rows[row] + 1]].tobytes())

@@ -205,8 +205,8 @@ class RawTables:
             if bad.any():
                 row, column = np.unravel_index(np.argmax(bad), bad.shape)
                 raise ValueError(
-                    f"{self._titled(name)} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "
-                    f"{column} of example {self.ids[row]}; fill them in, or make the whole row NaN if the "
+                    f"{self._titled(name)} has {bad.sum()} entries that are NaN, empty or infinite, the first in "
+                    f"column {column} of example {self.ids[row]}; fill them in, or make the whole row NaN if the "
                     "example lacks this view"
                 )
         if not present.any(axis=1).all():
@@ -280,7 +280,7 @@ class RawTables:
                 if not scale.all():
                     raise ValueError(f"scale of {name} must have no zeros")
                 widths[name] = len(shift)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"data.scaling_file {path} is not a fitted scaling: {error}") from error
         here = {name: view.shape[1] for name, view in zip(self.names, self.views)}
         if widths != here:
@@ -484,8 +484,8 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
         views.append(view)
     if labels is not None and (lacking := [i for i in ids if _is_empty(labels.get(i))]):
         raise ValueError(
-            f"{len(lacking)} of {len(ids)} examples of {folder} have no label in {' or '.join(label_files)}, the first is "
-            f"{lacking[0]}"
+            f"{len(lacking)} of {len(ids)} examples of {folder} have no label in {' or '.join(label_files)}, the first "
+            f"is {lacking[0]}"
         )
     known = None if labels is None else np.asarray([labels[i] for i in ids])
     return RawTables(list(tables), views, known, ids, {stem: paths[stem] for stem in tables})

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mvcl import _untrusted
 from mvcl.training import _functions, _saved
 from mvcl.training._config import Config
 
@@ -40,7 +41,8 @@ def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | No
     if not file.is_file():
         raise ValueError(f"no config at {file}; `mvcl configs` lists the configs of the project")
     if file.suffix == ".json":
-        return _saved.from_json(file.read_text(), reference)
+        with _untrusted.naming(file):
+            return _saved.from_tree(_untrusted.read_json(file), reference)
     module = _module(file)
     functions = variants(module)
     if variant not in functions:

@@ -270,7 +270,7 @@ def test_raises_on_invalid_folders_of_tables(folder):
         opened(folder)
     write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, "loud"), ("a", 2, 5), ("b", 5, 11)])
     with pytest.raises(
-        ValueError, match="column 'f2' of .*sound.csv must hold numbers, got for instance 'loud'"
+        ValueError, match=r"column 'f2' of .*sound.csv must hold numbers, got for instance 'loud'"
     ):
         opened(folder)
     with pytest.raises(ValueError, match=r"data\.id_column: .* has no column 'name'"):

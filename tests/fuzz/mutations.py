@@ -210,7 +210,10 @@ def _splice(data: bytes, other: bytes, rng: random.Random) -> bytes:
     return data[:at] + other[rng.choice([at, _place(other, rng)]) :]
 
 
-_KINDS = (_flip, _overwrite, _fill, _truncate, _delete, _duplicate, _insert, _swap, _integer, _integer, _float, _digits, _splice)  # fmt: skip
+_KINDS = (
+    *(_flip, _overwrite, _fill, _truncate, _delete, _duplicate, _insert, _swap, _splice),
+    *(_integer, _integer, _float, _digits),
+)
 # Contents of another kind under a format's name.
 _FOREIGN = (
     b"",

@@ -5,7 +5,6 @@ import io
 import struct
 import zipfile
 import zlib
-from pathlib import Path
 
 import h5py
 import numpy as np
