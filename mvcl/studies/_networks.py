@@ -167,7 +167,10 @@ class InformationBound(evaluation.Evaluation):
             )
 
     def measure(
-        self, features: Mapping[str, np.ndarray], splits: Mapping[str, Any]
+        self,
+        features: Mapping[str, np.ndarray],
+        splits: Mapping[str, Any],
+        work: evaluation.Work = evaluation.AT_ONCE,
     ) -> list[evaluation.Result]:
         """Loss, bound, gap, ratio, valid, valid gap and two sets."""
         z = features["test"].reshape(-1, self.instances, self.views, self.networks, self._length(features))
@@ -176,7 +179,8 @@ class InformationBound(evaluation.Evaluation):
             return [evaluation.Result(name, None, None, why) for name in ("loss", "bound", "gap")]
         z = z.transpose(3, 0, 2, 1, 4)  # (networks, batches, M, K, d)
         measured = jax.jit(lambda batches: jax.lax.map(self._of_batch, batches))
-        loss, valid, two_sets = np.asarray([measured(one) for one in z], np.float64).mean(1).T
+        networks = work.track(z, "bounds", len(z), "networks")
+        loss, valid, two_sets = np.asarray([measured(one) for one in networks], np.float64).mean(1).T
         bound = self.chance - loss
         found = {"loss": loss, "bound": bound, "gap": self.information - bound}
         found |= {"ratio": self.information / bound, "valid": valid, "valid gap": self.information - valid}

@@ -12,6 +12,8 @@ from typing import Any, TextIO
 import jax
 from tensorboardX import SummaryWriter
 
+from mvcl._progress import duration
+from mvcl.training import _scores
 from mvcl.training._watch import Clock
 
 # Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
@@ -72,7 +74,7 @@ class Log:
         chance = f" (chance {values['chance']:.4f})" if "chance" in values else ""
         text = (
             f"step {step:>{width}}/{self._steps}  loss {values['loss']:.4f}{chance}  "
-            f"rank {values['effective_rank']:.1f}  {rate * self._views:,.0f} views/s  {_clock(left)} left"
+            f"rank {values['effective_rank']:.1f}  {rate * self._views:,.0f} views/s  {duration(left)} left"
         )
         if self._terminal:
             print("\r\033[K" + text, end="", file=self._out, flush=True)
@@ -81,14 +83,14 @@ class Log:
         self._warn(values)
 
     def score(self, step: int, name: str, value: float) -> None:
-        """Log an evaluation made during training."""
-        self.scores(step, {name: value})
+        """Log the score of a step; `_scores.scores` reads it."""
+        self.scores(step, {name: value}, {_scores.KEY: name})
 
-    def scores(self, step: int, values: Mapping[str, float]) -> None:
-        """Log several evaluations of one step in one row; none without values."""
+    def scores(self, step: int, values: Mapping[str, float], more: Mapping[str, str] = {}) -> None:
+        """Log several evaluations of one step in one row, with `more` entries; none without values."""
         if not values:
             return
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.write(json.dumps({"step": step, **values, **more}) + "\n")
         for name, value in values.items():
             self._board.add_scalar(name, value, step, walltime=self._clock.now())
         self.line(f"step {step}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
@@ -124,12 +126,6 @@ class Log:
                 f"warning: the effective rank of the embeddings has fallen to {values['effective_rank']:.2f}: they "
                 "collapse to one direction. Check the objective (has it negatives?), the head and the learning rate"
             )
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s" if minutes else f"{seconds}s"
 
 
 def log_line(text: str) -> None:

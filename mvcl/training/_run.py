@@ -12,6 +12,7 @@ from mvcl.training import _program
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, check, divided, suited_to
 from mvcl.training._load import load
+from mvcl.training._scores import scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,7 @@ def open_run(
             f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
         )
     run = prepare(config)
-    checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
+    checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep, scores(workdir))
     try:
         steps = checkpoints.steps()
         named: dict[str, int | None] = {"latest": max(steps, default=None), "best": checkpoints.best()}

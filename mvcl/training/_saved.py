@@ -171,19 +171,27 @@ def _build(node: Any, known: dict[str, Any]) -> Any:
     try:
         if FUNCTION in node:
             return _functions.rebuild(known[name], options)
-        built = known[name](**options)
+        return checked(known[name](**options))
     except (TypeError, ValueError) as error:
         raise ValueError(f"the saved config does not fit {name}: {error}") from error
-    for field, hint in _hints(known[name]).items():
+
+
+def checked(built: Any) -> Any:
+    """A dataclass that was made from JSON, if its fields have their types.
+
+    Raises:
+      ValueError: one does not.
+    """
+    for field, hint in _hints(type(built)).items():
         if not _fits(value := getattr(built, field), hint):
             raise ValueError(
-                f"the saved config sets {field} of {name} to {str(value)[:100]!r}, which is not {hint}"
+                f"{field} is {str(value)[:100]!r}, not of type {getattr(hint, '__name__', hint)}"
             )
     return built
 
 
 @functools.cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     """The types of the fields of a dataclass."""
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
