@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 
-class CorruptExample(RuntimeError):
+class CorruptExample(ValueError):
     """An example that cannot be decoded; the message names it."""
 
 

@@ -315,7 +315,7 @@ def test_corrupt_record(runs, whole, tfds, tmp_path, report):
     process.communicate()
     finish(runs.start(again, env=env))
     same_bits(again, workdir)
-    strict = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 1)
+    strict = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 2)
     message = strict.strip().splitlines()[-1]
     assert re.search(r"mvcl: .*record \d+ of .*--train.corrupt-limit", message), strict
     report(
@@ -356,7 +356,7 @@ def test_corrupt_image(runs, photos, tmp_path, report):
     for i in range(3):
         other = folder / "train" / "cat" / f"{i:02d}.png"
         other.write_bytes(other.read_bytes()[:80])
-    strict = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 1)
+    strict = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 2)
     message = strict.strip().splitlines()[-1]
     assert re.search(r"mvcl: .*(cat|dog)/0\d.png.*--train.corrupt-limit", message), strict
     report(
