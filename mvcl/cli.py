@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from mvcl import _extras, _files
+from mvcl._progress import Progress, write_line
 
 with _extras.needed("train", by="the mvcl command"):
     import tyro
@@ -138,12 +139,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("mvcl: interrupted", file=sys.stderr)
+        write_line("mvcl: interrupted", sys.stderr)
         return 130
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"mvcl: {_one_line(error)}", file=sys.stderr, flush=True)
+        write_line(f"mvcl: {_one_line(error)}", sys.stderr)
         if argv is None and _needs_hard_exit(error):  # os._exit only as a command, not for a Python caller
             sys.stdout.flush()
             os._exit(_exit_code(error))
@@ -236,7 +237,9 @@ def _train(arguments: list[str]) -> int:
     from mvcl import evaluation, report
 
     if jax.process_index() == 0:
-        page = report.write_report(runs, parsed.workdir / "report.html")
+        progress = Progress()
+        with progress.during("writing the report"):
+            page = report.write_report(runs, parsed.workdir / "report.html", progress)
         if parsed.seeds > 1:
             plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
             _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
@@ -369,7 +372,10 @@ def _report(options: Report) -> int:
         if not (run / "config.json").is_file():
             raise ValueError(f"{run} is not a run folder: it has no config.json")
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
-    print(report.write_report(list(options.runs), options.out or single))
+    progress = Progress()
+    with progress.during("writing the report"):
+        page = report.write_report(list(options.runs), options.out or single, progress)
+    print(page)
     return 0
 
 
@@ -381,7 +387,8 @@ def _export(options: Export) -> int:
         options.run, options.checkpoint, options.network, reference=_reference(options.config)
     )
     encoder = training.one_encoder(run, state)
-    models.export(encoder, run.config.encoder, options.out)
+    with run.progress.during(f"writing {options.out}"):
+        models.export(encoder, run.config.encoder, options.out)
     print(f"{options.out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
     return 0
 
@@ -398,10 +405,11 @@ def _data(arguments: list[str]) -> int:
     from mvcl import data
 
     if arguments[1:] and arguments[1] in data.PREPARERS:
-        print(_parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:]).run())
+        preparer = _parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:])
+        print(preparer.run(Progress()))
         return 0
     options = _parse(Prepare, "data prepare", arguments[1:])
-    print(data.prepare(options.name, options.directory))
+    print(data.prepare(options.name, options.directory, Progress()))
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _extras, _files
+from mvcl._progress import Track, untracked
 from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
 
 LABEL_NAMES = (
@@ -74,7 +75,7 @@ class Tables:
     """Use every fifth example as the split `test`. Otherwise `train` and `test` are both the whole table, as usual in
     clustering."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         path = Path(self.path)
         if not self.path or not path.exists():
@@ -82,7 +83,7 @@ class Tables:
                 f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}, which does not exist"
             )
         if path.is_dir():
-            tables = _folder(path, self.id_column, self.labels)
+            tables = _folder(path, self.id_column, self.labels, track)
         elif path.suffix.lower() == ".mat":
             tables = _matrices(_mat(path), path, self.labels, self.samples)
         elif path.suffix.lower() == ".npz":
@@ -94,7 +95,7 @@ class Tables:
             raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
         if self.skip_last:
             tables.views = [view[:, : -self.skip_last] for view in tables.views]
-        return tables.splits(self.scaling, self.scaling_file, self.held_out)
+        return tables.splits(self.scaling, self.scaling_file, self.held_out, track)
 
     def expected(self) -> Outline | None:
         """The published size of a few tables, by file name; None if views are chosen by other names."""
@@ -133,7 +134,11 @@ class RawTables:
         self.names, self.views = [self.names[row] for row in rows], [self.views[row] for row in rows]
 
     def splits(
-        self, scaling: Sequence[Scaling], scaling_file: str = "", held_out: bool = False
+        self,
+        scaling: Sequence[Scaling],
+        scaling_file: str = "",
+        held_out: bool = False,
+        track: Track = untracked,
     ) -> dict[str, Split]:
         """Check and scale the tables; return the splits `train` and `test`."""
         present = self._checked()
@@ -148,7 +153,9 @@ class RawTables:
             ((view - np.asarray(fitted[name]["shift"])) / np.asarray(fitted[name]["scale"])).astype(
                 np.float32
             )
-            for name, view in zip(self.names, self.views)
+            for name, view in track(
+                zip(self.names, self.views), "scaling the tables", len(self.views), "views"
+            )
         ]
         labels, class_names = _classes(self.labels, len(self.ids))
         test = np.arange(len(self.ids)) % 5 == 4
@@ -454,7 +461,7 @@ def _npz(path: Path) -> dict[str, Any]:
 # A folder with one file per view
 
 
-def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
+def _folder(folder: Path, id_column: str, wanted: str, track: Track) -> RawTables:
     files = sorted(
         f for f in folder.iterdir() if f.suffix.lower() in _SUFFIXES and not f.name.startswith(".")
     )
@@ -469,10 +476,11 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
     if len(set(stems)) < len(stems):
         twice = next(stem for stem in stems if stems.count(stem) > 1)
         raise ValueError(f"{folder} has more than one file named {twice}")
+    tracked = track(files, f"reading {folder}", len(files), "files")
     if kinds == {".npy"}:
-        arrays = {file.stem: np.load(file, allow_pickle=False) for file in files}
+        arrays = {file.stem: np.load(file, allow_pickle=False) for file in tracked}
         return _matrices(arrays, folder, wanted, "rows")
-    tables = {file.stem: _read_table(file) for file in files}
+    tables = {file.stem: _read_table(file) for file in tracked}
     column = _shared_column(tables, id_column, folder)
     rows: dict[str, list[str]] = {}
     for stem, table in tables.items():

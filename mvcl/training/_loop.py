@@ -61,8 +61,10 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     host = _input.batches(run, step, tools.reading)
     stream = data.to_devices(host, program.batch_sharding)
     flags = _processes.Flags(program.mesh, 1 + _processes.MAX_ROWS)
-    chance = {} if program.chance is None else {"chance": float(program.chance())}
-    first = next(stream)
+    with run.progress.during("compiling the chance level"):
+        chance = {} if program.chance is None else {"chance": float(program.chance())}
+    with run.progress.during("reading the first batch"):
+        first = next(stream)
     stream = itertools.chain([first], stream)
     watch = _watch.Watch(program.mesh.size, _flops(run, state, first), _peak(run), step)
     pending: list[dict[str, jax.Array]] = []
@@ -156,7 +158,8 @@ def _save(run: Run, state: _program.State, step: int, tools: Tools) -> None:
         "epoch": step // run.program.steps_per_epoch,
         "corrupt": sorted(tools.reading.passed),
     }
-    tools.checkpoints.save(step, state, record)
+    with run.progress.during(f"saving step {step}"):
+        tools.checkpoints.save(step, state, record)
 
 
 def _check_finite(loss: float, step: int, checkpoints: Checkpoints) -> None:
@@ -181,4 +184,5 @@ def _flops(run: Run, state: _program.State, batch: data.Batch) -> float | None:
     """FLOPs of a step, if the utilisation is logged; None with microbatches, whose loop XLA counts once."""
     if jax.process_index() > 0 or run.config.train.microbatch is not None or _peak(run) is None:
         return None
-    return _watch.step_flops(run.program.step, state, batch)
+    with run.progress.during("counting the FLOPs of a step"):
+        return _watch.step_flops(run.program.step, state, batch)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from mvcl import data
+from mvcl._progress import Progress
 from mvcl.training import _evaluate, _folder, _pictures, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, how_many
@@ -24,7 +25,12 @@ _UNPROFILED = 3
 
 
 def train(
-    config: Config, workdir: Path, *, profile: int = 0, reference: Config | None = None
+    config: Config,
+    workdir: Path,
+    *,
+    profile: int = 0,
+    reference: Config | None = None,
+    progress: Progress | None = None,
 ) -> _evaluate.Table:
     """Train a config in a folder, from the newest checkpoint if there is one, and evaluate.
 
@@ -33,6 +39,7 @@ def train(
       workdir: folder of the run; created if missing.
       profile: number of steps to trace into workdir/profile.
       reference: a config with the functions and classes of the user's own that the run of train.initial uses.
+      progress: as for `prepare`.
 
     Returns:
       The evaluation table: row name -> results.
@@ -46,7 +53,7 @@ def train(
       StalledReader: no batch arrived within train.stall_seconds.
       LostProcess: another process of the run has ended.
     """
-    run = prepare(config)
+    run = prepare(config, progress)
     try:
         if jax.process_index() > 0:
             return _continue(run, workdir, profile, reference)
@@ -73,6 +80,7 @@ def _continue(run: Run, workdir: Path, profile: int, reference: Config | None) -
             if done is not None:
                 return done.table
             tools = _tools(run, workdir, step, checkpoints, reading, heartbeat, stop, profile)
+            files.enter_context(run.progress.showing())  # of the log
             files.callback(tools.close)
             if step < run.program.steps:
                 state = loop(run, state, step, tools)
@@ -81,7 +89,8 @@ def _continue(run: Run, workdir: Path, profile: int, reference: Config | None) -
                 checkpoints.abandon()  # pending writes wait for processes that may have ended
             raise
         finally:
-            checkpoints.close()
+            with run.progress.during("writing the last checkpoint"):
+                checkpoints.close()
         return _evaluated(run, state, tools)
 
 
@@ -89,7 +98,8 @@ def _restored(
     run: Run, checkpoints: Checkpoints, reference: Config | None
 ) -> tuple[_program.State, dict[str, Any]]:
     """State and record of the newest checkpoint, or new ones."""
-    restored = checkpoints.restore(run.program.abstract_state(), log=log_line)
+    with run.progress.during("reading the newest checkpoint"):
+        restored = checkpoints.restore(run.program.abstract_state(), log=log_line)
     if restored is not None:
         log_line(f"resuming from step {restored[1]['step']} of {run.program.steps}")
         return restored
@@ -146,6 +156,7 @@ def _tools(
             steps=steps,
             first_step=step,
             views_per_step=run.config.examples * run.config.views.k,
+            progress=run.progress,
             clock=heartbeat.clock,
         )
     first = max(min(step + _UNPROFILED, steps - profile), step)
@@ -158,5 +169,6 @@ def _tools(
         stop=stop,
         exchange=_processes.Flags(run.program.mesh, 1).exchange,
         heartbeat=heartbeat,
+        progress=run.progress,
     )
     return Tools(checkpoints, log, heartbeat, trace, reading, stop, workdir, guard)

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from mvcl import _files
+from mvcl._progress import write_line
 
 # Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
 PEAK_TFLOPS = {
@@ -155,7 +156,7 @@ class Heartbeat:
         try:
             _files.write_whole(self._path, json.dumps(beat) + "\n", sync=False)
         except OSError as error:
-            print(f"mvcl: heartbeat not written: {error}", file=sys.stderr)
+            write_line(f"mvcl: heartbeat not written: {error}", sys.stderr)
 
 
 class Profile:
