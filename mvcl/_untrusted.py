@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from mvcl import _extras
+from mvcl._progress import Track, untracked
 
 # The content of a file may take this much memory, or RATIO times the size of the file if that is more. Ordinary data
 # compress less; a file of zeros compresses a thousandfold, and a header of 100 bytes can state any shape.
@@ -87,12 +88,15 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def read_npz(path: str | os.PathLike[str], number_bytes: int = 1) -> dict[str, np.ndarray]:
+def read_npz(
+    path: str | os.PathLike[str], number_bytes: int = 1, *, track: Track = untracked
+) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name.
 
     Args:
       path: the file.
       number_bytes: what the caller will use for each number, if that is more than the file does.
+      track: goes through the arrays.
 
     Raises:
       ValueError: the file is damaged, holds pickled objects, or expands to more than a file of its size may.
@@ -102,7 +106,7 @@ def read_npz(path: str | os.PathLike[str], number_bytes: int = 1) -> dict[str, n
         members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
         budget.take(_MEMBER_BYTES * len(archive.infolist()), f"a list of {len(archive.infolist())} arrays")
         arrays = {}
-        for member in members:
+        for member in track(members, f"reading {path}", len(members), "arrays"):
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{member.filename} is compressed by a method that numpy does not use")
             name = member.filename.removesuffix(".npy")
