@@ -144,6 +144,11 @@ def shares(seconds: dict[str, float]) -> dict[str, float]:
 def _read(path: Path) -> dict[str, Any]:
     """A heartbeat; empty if there is none that can be read."""
     try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        beat = dict(json.loads(path.read_text()))
+        int(beat.get("step", 0))
+        if (earlier := beat.get("goodput")) is not None:
+            float(beat["unix_time"]), int(earlier["furthest"]), int(earlier["sessions"])
+            [float(earlier["seconds"].get(part, 0.0)) for part in PARTS]
+        return beat
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
