@@ -10,7 +10,7 @@ import numpy as np
 from mvcl._progress import Track, untracked
 
 
-class CorruptExample(RuntimeError):
+class CorruptExample(ValueError):
     """An example that cannot be decoded; the message names it."""
 
 

@@ -144,8 +144,12 @@ def _is_scored(step: int, every: int, steps: int) -> bool:
 
 def _score(run: Run, state: _program.State, step: int, tools: Tools) -> None:
     """Score a saved state."""
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "evaluating", now=True)
     with tools.goodput.during("evaluating"):
         found = _evaluate.score(run, state, tools.reading, tools.guard(step))
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "training", now=True)
     if found is not None:
         record_score(step, found, tools.checkpoints, tools.log)
 
