@@ -21,7 +21,8 @@ import jax
 import numpy as np
 
 from mvcl import data, training
-from mvcl.training import _input, _log, _processes, _watch
+from mvcl._progress import Progress
+from mvcl.training import _goodput, _input, _log, _processes, _watch
 
 
 def main() -> None:
@@ -87,7 +88,7 @@ def _watched_tools(run: Any, stream: Iterator[Any], folder: Path) -> dict[str, A
     return {
         "stream": data.to_devices(stream, run.program.batch_sharding),
         "watch": _watch.Watch(run.program.mesh.size, 1e9, 1e12),
-        "heartbeat": _watch.Heartbeat(folder / "heartbeat.json", 10**6, _watch.Clock()),
+        "heartbeat": _watch.Heartbeat(folder / "heartbeat.json", 10**6, _watch.Clock(), _goodput.Goodput()),
         "trace": _watch.Profile(folder, 0, 0),
         "flags": _processes.Flags(run.program.mesh, 1 + _processes.MAX_ROWS),
         "reading": data.Reading(10),
@@ -109,7 +110,9 @@ def _watched_step(run: Any, state: Any, step: int, tools: dict[str, Any]) -> tup
 def _alone(tools: dict[str, Any], config: str, folder: Path, times: int = 1000) -> float:
     """Seconds a step of all but the step and the batch; a row to both logs as often as the config says."""
     every = training.load(config).train.log_every
-    log = _log.Log(folder, steps=10**6, first_step=0, views_per_step=1, out=open(os.devnull, "w"))
+    log = _log.Log(
+        folder, steps=10**6, first_step=0, views_per_step=1, progress=Progress(open(os.devnull, "w"))
+    )
     values = {"loss": 1.0, "gradient_norm": 1.0, "effective_rank": 5.0, "chance": 2.0, "learning_rate": 0.1}
     items = iter(data.watched(iter(np.zeros(times)), 600, tools["reading"]))
     begun = time.perf_counter()

@@ -1,21 +1,22 @@
 """The `mvcl` command: parse, call, print."""
 
-import ast
 import dataclasses
 import difflib
 import errno
+import gc
 import json
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from mvcl import _extras, _files
+from mvcl import _choices, _configs, _extras
+from mvcl._configs import variants
+from mvcl._progress import Progress, write_line
 
-with _extras.needed("train", by="the mvcl command"):
-    import tyro
+_extras.check("train", "tyro", by="the mvcl command")
 
 _ROOT = Path(__file__).resolve().parents[1]
 _OVERVIEW = """usage: mvcl COMMAND ...
@@ -44,89 +45,6 @@ Every command takes --help, and --debug for a full traceback of an error.
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluate:
-    """Evaluate a run's encoder, the untrained encoder and the raw input."""
-
-    run: tyro.conf.Positional[Path]
-    """Folder of the run."""
-    checkpoint: str = "latest"
-    """`latest`, `best`, or a step."""
-    network: Literal["config", "online", "momentum"] = "config"
-    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
-    config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Embed:
-    """Write the features of a split, and print their rank, uniformity and alignment.
-
-    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names; OUT with the
-    ending .json has the measures.
-    """
-
-    run: tyro.conf.Positional[Path]
-    """Folder of the run."""
-    split: str = "test"
-    """`train` or `test`."""
-    out: Path = Path("embeddings.npz")
-    """File to write."""
-    views: int = 0
-    """Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated."""
-    output: Literal["config", "encoder", "head", "views", "head_views"] = "config"
-    """Output to write, the encoder's or the head's; `config` uses evaluation.features. Koromilas 2025 measures the
-    head's."""
-    checkpoint: str = "latest"
-    """`latest`, `best`, or a step."""
-    network: Literal["config", "online", "momentum"] = "config"
-    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
-    config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """Write report.html for one run, or one page that compares several runs."""
-
-    runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of the runs."""
-    out: Path | None = None
-    """File to write; None is RUN/report.html, or ./report.html for several runs."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Export:
-    """Write the encoder's weights as safetensors, under torchvision's (ResNet) or timm's (ViT) names."""
-
-    run: tyro.conf.Positional[Path]
-    """Folder of the run."""
-    out: Path = Path("encoder.safetensors")
-    """File to write."""
-    checkpoint: str = "latest"
-    """`latest`, `best`, or a step."""
-    network: Literal["config", "online", "momentum"] = "config"
-    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
-    config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepare:
-    """Write a data set as ArrayRecord files."""
-
-    name: tyro.conf.Positional[str]
-    """`digits`; a tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or
-    transfer, which have further options: `mvcl data prepare eeg --help`."""
-    directory: str | None = None
-    """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Configs:
-    """List list the configs of the project."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 for success, 2 for invalid input, 1 for a failure at run time."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -138,12 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("mvcl: interrupted", file=sys.stderr)
+        write_line("mvcl: interrupted", sys.stderr)
         return 130
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"mvcl: {_one_line(error)}", file=sys.stderr, flush=True)
+        write_line(f"mvcl: {_one_line(error)}", sys.stderr)
         if argv is None and _needs_hard_exit(error):  # os._exit only as a command, not for a Python caller
             sys.stdout.flush()
             os._exit(_exit_code(error))
@@ -153,13 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
-        "evaluate": lambda a: _evaluate(_parse(Evaluate, "evaluate", a)),
+        "evaluate": _evaluate,
         "finetune": _finetune,
-        "embed": lambda a: _embed(_parse(Embed, "embed", a)),
-        "report": lambda a: _report(_parse(Report, "report", a)),
-        "export": lambda a: _export(_parse(Export, "export", a)),
+        "embed": _embed,
+        "report": _report,
+        "export": _export,
         "data": _data,
-        "configs": lambda a: _configs(_parse(Configs, "configs", a)),
+        "configs": _list_configs,
     }
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_OVERVIEW, end="")
@@ -177,6 +95,8 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parse(kind: type, command: str, arguments: list[str]) -> Any:
+    import tyro
+
     return tyro.cli(kind, args=arguments, prog=f"mvcl {command}")
 
 
@@ -195,23 +115,27 @@ def _train(arguments: list[str]) -> int:
         raise ValueError(
             "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
         )
+    path, variant = _configs.find(_find_config(arguments[0]))  # before the imports, which take a second
+    _choices.check(arguments[1:])
+    name = _default_name(path, variant)
     _quiet()
     from mvcl import studies, training
 
-    path, variant = training.split(_find_config(arguments[0]))
     source = path if path.suffix != ".py" else f"{path}:{variant}"
     loaded = training.load_any(source, (training.Config, studies.Gaussian))
     if isinstance(loaded, studies.Gaussian):
-        return _study(loaded, _default_name(path, variant), arguments)
+        return _study(loaded, name, arguments)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
-        workdir: Path = Path("runs") / _default_name(path, variant)
+        workdir: Path = Path("runs") / name
         """Folder of the run: config, checkpoints, logs, report. Repeating the command resumes the run."""
         dry_run: bool = False
         """Compile the step at full size, print its FLOPs and memory, and exit."""
         profile: int = 0
         """Number of steps to trace into WORKDIR/profile, for XProf and Perfetto."""
+        profiler_port: int | None = None
+        """Port of the first process through which TensorBoard and XProf capture traces while the run goes on."""
         seeds: int = 1
         """Number of runs. More than one: WORKDIR/seed0 and so on, from train.seed, and WORKDIR/results.json with the
         mean and standard deviation of each result."""
@@ -225,6 +149,8 @@ def _train(arguments: list[str]) -> int:
         return 0
     if parsed.profile and parsed.seeds > 1:
         raise ValueError(f"--profile traces one run, got --seeds {parsed.seeds}; use --seeds 1")
+    if parsed.profiler_port is not None:
+        training.profiler_server(parsed.profiler_port)
     seeds = range(parsed.config.train.seed, parsed.config.train.seed + parsed.seeds)
     runs = [parsed.workdir] if parsed.seeds == 1 else [parsed.workdir / f"seed{seed}" for seed in seeds]
     if parsed.seeds == 1:
@@ -236,15 +162,21 @@ def _train(arguments: list[str]) -> int:
     from mvcl import evaluation, report
 
     if jax.process_index() == 0:
-        page = report.write_report(runs, parsed.workdir / "report.html")
+        progress = Progress()
+        with progress.during("writing the report"):
+            page = report.write_report(runs, parsed.workdir / "report.html", progress)
         if parsed.seeds > 1:
             plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
+            from mvcl import _files
+
             _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
     return 0
 
 
 def _study(study: Any, name: str, arguments: list[str]) -> int:
+    import tyro
+
     from mvcl import studies
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -265,7 +197,11 @@ def _study(study: Any, name: str, arguments: list[str]) -> int:
     return 0
 
 
-def _evaluate(options: Evaluate) -> int:
+def _evaluate(arguments: list[str]) -> int:
+    from mvcl._commands import Evaluate
+
+    options = _parse(Evaluate, "evaluate", arguments)
+    _run_folder(options.run)
     _start_jax()
     from mvcl import evaluation, training
 
@@ -280,6 +216,8 @@ def _evaluate(options: Evaluate) -> int:
 
 def _with_config(kind: type, config: Any, command: str, arguments: list[str], summary: str) -> Any:
     """Parse the options of a command together with the fields of a config; the latter are the field `config`."""
+    import tyro
+
     from mvcl import training
 
     config, rest = training.choose_all(config, arguments)
@@ -307,10 +245,12 @@ def _finetune(arguments: list[str]) -> int:
             print("`mvcl finetune RUN --help` describes every field.")
             return 0
         raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
+    run = _run_folder(Path(arguments[0]))
+    _choices.check(arguments[1:])
     _quiet()
-    from mvcl import data, evaluation, training
+    from mvcl import _files, data, evaluation, training
 
-    run, rest, reference = Path(arguments[0]), arguments[1:], None
+    rest, reference = arguments[1:], None
     if "--config" in rest:  # read first: the defaults of all other options come from the run
         place = rest.index("--config")
         if place + 1 == len(rest):
@@ -342,7 +282,11 @@ def _finetune(arguments: list[str]) -> int:
     return 0
 
 
-def _embed(options: Embed) -> int:
+def _embed(arguments: list[str]) -> int:
+    from mvcl._commands import Embed
+
+    options = _parse(Embed, "embed", arguments)
+    _run_folder(options.run)
     _start_jax()
     from mvcl import evaluation, training
 
@@ -360,20 +304,30 @@ def _embed(options: Embed) -> int:
     return 0
 
 
-def _report(options: Report) -> int:
-    from mvcl import report
+def _report(arguments: list[str]) -> int:
+    from mvcl._commands import Report
 
+    options = _parse(Report, "report", arguments)
     if not options.runs:
         raise ValueError("mvcl report needs a run folder: mvcl report RUN [RUN ...]")
     for run in options.runs:
-        if not (run / "config.json").is_file():
-            raise ValueError(f"{run} is not a run folder: it has no config.json")
+        _run_folder(run)
+    from mvcl import report
+
+    _collect_garbage()
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
-    print(report.write_report(list(options.runs), options.out or single))
+    progress = Progress()
+    with progress.during("writing the report"):
+        page = report.write_report(list(options.runs), options.out or single, progress)
+    print(page)
     return 0
 
 
-def _export(options: Export) -> int:
+def _export(arguments: list[str]) -> int:
+    from mvcl._commands import Export
+
+    options = _parse(Export, "export", arguments)
+    _run_folder(options.run)
     _start_jax()
     from mvcl import models, training
 
@@ -381,7 +335,8 @@ def _export(options: Export) -> int:
         options.run, options.checkpoint, options.network, reference=_reference(options.config)
     )
     encoder = training.one_encoder(run, state)
-    models.export(encoder, run.config.encoder, options.out)
+    with run.progress.during(f"writing {options.out}"):
+        models.export(encoder, run.config.encoder, options.out)
     print(f"{options.out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
     return 0
 
@@ -397,38 +352,39 @@ def _data(arguments: list[str]) -> int:
         raise ValueError(f"unknown command data {arguments[0]!r}; use mvcl data prepare NAME")
     from mvcl import data
 
+    _collect_garbage()
     if arguments[1:] and arguments[1] in data.PREPARERS:
-        print(_parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:]).run())
+        preparer = _parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:])
+        print(preparer.run(Progress()))
         return 0
+    from mvcl._commands import Prepare
+
     options = _parse(Prepare, "data prepare", arguments[1:])
-    print(data.prepare(options.name, options.directory))
+    print(data.prepare(options.name, options.directory, Progress()))
     return 0
 
 
-def _configs(_: Configs) -> int:
+def _list_configs(arguments: list[str]) -> int:
+    if arguments:  # --help, or an error
+        from mvcl._commands import Configs
+
+        _parse(Configs, "configs", arguments)
     files = sorted((_ROOT / "configs").rglob("*.py"))
     if not files:
         raise ValueError(f"there are no configs in {_ROOT / 'configs'}; run from a checkout of the project")
     for file in files:
-        print(f"{file.relative_to(_ROOT)}\n  {_first_line(ast.parse(file.read_text()))}")
+        print(f"{file.relative_to(_ROOT)}\n  {_configs.summary(file)}")
         for variant, text in variants(file).items():
             if variant != "get_config":  # the default, listed by the file's name
                 print(f"    :{variant:<18} {text}")
     return 0
 
 
-def variants(file: Path) -> dict[str, str]:
-    """Functions without parameters in a config file, with the first line of each docstring; imports nothing."""
-    functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
-    return {
-        node.name: _first_line(node)
-        for node in functions
-        if not node.name.startswith("_") and not ast.unparse(node.args)
-    }
-
-
-def _first_line(node: ast.Module | ast.FunctionDef) -> str:
-    return (ast.get_docstring(node) or "").partition("\n")[0]
+def _run_folder(run: Path) -> Path:
+    """The folder; raises `ValueError` if it is not that of a run."""
+    if not (run / "config.json").is_file():
+        raise ValueError(f"{run} is not a run folder: it has no config.json")
+    return run
 
 
 def _reference(config: str | None) -> Any:
@@ -464,6 +420,19 @@ def _start_jax(distributed: Any = None) -> None:
 
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()
+    _collect_garbage()
+
+
+def _collect_garbage() -> None:
+    """Turn on the garbage collector, which `mvcl.__main__` has turned off.
+
+    It passes over what was imported, and runs after 10,000 new objects instead of 700: tracing a program makes many,
+    and keeps them.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(10_000, 10, 10)
+        gc.enable()
 
 
 def _needs_hard_exit(error: Exception) -> bool:

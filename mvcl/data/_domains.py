@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from mvcl._progress import Track, untracked
 from mvcl.data import _shards
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root
@@ -58,13 +59,13 @@ class PrepareDomains:
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
-    def run(self) -> Path:
+    def run(self, track: Track = untracked) -> Path:
         """Write the folder and return it."""
         directory = Path(self.directory or _default())
         if self.verify:
-            _shards.verify(directory, "domainnet")
+            _shards.verify(directory, "domainnet", track)
             return directory
-        names, lists = _read_lists(Path(self.source), "--source", self.domains)
+        names, lists = _read_lists(Path(self.source), "--source", self.domains, track)
         blocks = [
             f"{name}-{start:06d}"
             for name, part in lists.items()
@@ -98,6 +99,7 @@ class PrepareDomains:
             per_shard=4,
             max_corrupt=self.max_corrupt,
             unit="block",
+            track=track,
         )
 
 
@@ -127,7 +129,7 @@ class DomainNet:
     draw_seed: int = 0
     """Seed for drawing classes and images; --train.seed does not change them."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train`, `seen` and `test`, and one for each list."""
         if self.held_out and self.held_out not in self.domains:
             raise ValueError(
@@ -142,7 +144,7 @@ class DomainNet:
         if not self.path or _shards.is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
         else:
-            names, lists = _read_lists(path, "data.path", self.domains)
+            names, lists = _read_lists(path, "data.path", self.domains, track)
         kept = keep(names, self.classes)
         rows = {}
         for name, part in lists.items():
@@ -208,11 +210,13 @@ def _train(
     """Draws of the classes that every part has."""
     members = [[rows[labels == number] for number in range(len(names))] for _, rows, labels in parts]
     shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
+    lists = f"{', '.join(f'{domain}_train.txt' for domain in domains)} or manifest.json"
+    if not shared:
+        raise ValueError(f"no class has training images in each of {', '.join(domains)} ({lists})")
     if len(shared) < size:
-        lists = ", ".join(f"{domain}_train.txt" for domain in domains)
         raise ValueError(
-            f"data.classes_per_draw must be at most the {len(shared)} classes with training images in each of {lists} (or "
-            f"manifest.json), got {size}"
+            f"data.classes_per_draw must be at least 2 and at most the {len(shared)} classes that every training domain "
+            f"has ({lists}), got {size}"
         )
 
     def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
@@ -235,7 +239,9 @@ def _train(
     )
 
 
-def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:
+def _read_lists(
+    root: Path, field: str, domains: Sequence[str], track: Track
+) -> tuple[tuple[str, ...], dict[str, _List]]:
     """Class names and the lists of a folder.
 
     Raises:
@@ -258,7 +264,8 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
                 raise ValueError(f"{root} lacks {file.name}; it has {lists}")
             paths, labels = [], []
             missing = []
-            for line, text in enumerate(_lines(file), start=1):
+            lines = _lines(file)
+            for line, text in enumerate(track(lines, f"reading {file.name}", len(lines), "lines"), start=1):
                 path, number = _entry(text, f"{file.name}, line {line}")
                 folder, _, image = path.rpartition("/")
                 class_name = folder.rpartition("/")[2]

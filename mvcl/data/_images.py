@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from mvcl._progress import Track, untracked
 from mvcl.data._splits import CorruptExample, ExampleSpec, Split
 
 # Splits of equally sized images of at most this many decoded bytes are kept in memory, if an image has at most as many.
@@ -30,6 +31,7 @@ def encoded_split(
     encoded: Callable[[int], Path | io.BytesIO],
     name: Callable[[int], str],
     origin: str,
+    track: Track = untracked,
 ) -> Split:
     """A split of encoded images: grey if all are, else RGB; decoded in memory if they have one size and fit.
 
@@ -39,12 +41,14 @@ def encoded_split(
       encoded: row -> the file, or its bytes.
       name: row -> name of the image in messages.
       origin: name of the split in messages.
+      track: reports the images that are opened.
 
     Raises:
       ValueError: no image can be opened.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(lambda row: header(encoded(row)), range(len(labels)), chunksize=64))
+        opened = pool.map(lambda row: header(encoded(row)), range(len(labels)), chunksize=64)
+        found = list(track(opened, f"opening {origin}", len(labels), "images"))
     headers = [one for one in found if one is not None]
     if not headers:
         raise ValueError(f"{origin}: none of the images can be opened; the first is {name(0)}")
@@ -57,10 +61,10 @@ def encoded_split(
 
     shape = (height, width, channels)
     spec = ExampleSpec((shape,))
-    return maybe_in_memory(Split(labels, class_names, spec, read, name=name))
+    return maybe_in_memory(Split(labels, class_names, spec, read, name=name), origin, track)
 
 
-def maybe_in_memory(split: Split) -> Split:
+def maybe_in_memory(split: Split, origin: str, track: Track = untracked) -> Split:
     """The split with its images decoded in memory, if they have one size and fit."""
     shape = split.spec.image_shape
     if shape is None or len(split) * math.prod(shape) > _IN_MEMORY_BYTES or math.prod(shape) > _SMALL:
@@ -73,7 +77,8 @@ def maybe_in_memory(split: Split) -> Split:
         kept = np.empty((len(split), *shape), split.read(0, 0)[0].dtype if len(split) else np.uint8)
         # Decoding releases the GIL, so threads help.
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            deque(pool.map(fill, range(len(split)), chunksize=256), maxlen=0)
+            filled = pool.map(fill, range(len(split)), chunksize=256)
+            deque(track(filled, f"decoding {origin}", len(split), "images"), maxlen=0)
     except CorruptExample:
         return split  # the reader handles the corrupt image
     return dataclasses.replace(split, arrays=(kept,))

@@ -6,9 +6,10 @@ import difflib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ import grain
 import numpy as np
 
 from mvcl import _extras
+from mvcl._progress import Track, untracked
 from mvcl.data import _records
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root, lock
 from mvcl.data._images import decode, maybe_in_memory, of_shape, three_axes
+from mvcl.data._kept import kept
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
 
+DIGITS_VERSION = "1.0.0"
 # Bytes of records that are read together, and the most classes: ImageNet-21k has 21,843.
 _AT_ONCE, _MOST_CLASSES = 1 << 26, 1 << 17
 _PUBLISHED = {
@@ -40,9 +44,10 @@ class Digits:
     directory: str | None = None
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        return open_tfds(_digits_directory(self.directory), {"train": "train", "test": "test"}, ())
+        read = partial(open_tfds, splits={"train": "train", "test": "test"}, classes=(), track=track)
+        return kept(_digits_directory(self.directory, track), read)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,28 +66,29 @@ class Tfds:
     directory: str | None = None
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         prepared = prepared_directory(self.name, self.directory)
-        return open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes)
+        return open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes, track)
 
     def expected(self) -> Outline | None:
         """The published size of the training split; None for most data sets."""
         return _PUBLISHED.get((self.name, *self.classes)) if self.train_split == "train" else None
 
 
-def prepare(name: str, directory: str | None = None) -> Path:
+def prepare(name: str, directory: str | None = None, track: Track = untracked) -> Path:
     """Write a data set as ArrayRecord files and return its folder.
 
     Args:
       name: `digits`, or a tfds name such as `cifar10` (its images need the `tensorflow` extra to be written).
       directory: root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
+      track: reports the loops of tfds, and the set as one item while it downloads.
 
     Raises:
       ValueError: the name is unknown, or TensorFlow is needed and not installed.
     """
     if name == "digits":
-        return _digits_directory(directory)
+        return _digits_directory(directory, track)
     _check_known(name)
     if (folder := _find_prepared(name, directory)) is not None:
         return folder
@@ -92,20 +98,22 @@ def prepare(name: str, directory: str | None = None) -> Path:
 
     builder = tfds.builder(name, data_dir=data_root(directory), file_format="array_record")
     with lock(Path(data_root(directory)), name):
-        builder.download_and_prepare()
+        for one in track([builder], f"preparing {name}", 1, "sets"):
+            _quietly(one.download_and_prepare, track)
     return Path(builder.data_dir)
 
 
-def _digits_directory(directory: str | None) -> Path:
-    from mvcl.data._digits import MvclDigits
-
+def _digits_directory(directory: str | None, track: Track) -> Path:
     root = Path(data_root(directory))
-    folder = root / "mvcl_digits" / str(MvclDigits.VERSION)
+    folder = root / "mvcl_digits" / DIGITS_VERSION
     if not folder.is_dir():
+        from mvcl.data._digits import MvclDigits
+
         try:
             with lock(root, "mvcl_digits"):
                 if not folder.is_dir():
-                    _quietly(MvclDigits(data_dir=str(root), file_format="array_record").download_and_prepare)
+                    builder = MvclDigits(data_dir=str(root), file_format="array_record")
+                    _quietly(builder.download_and_prepare, track)
         except OSError as error:
             raise ValueError(
                 f"cannot write the digits to {root} ({error}); name another folder with TFDS_DATA_DIR or "
@@ -114,12 +122,21 @@ def _digits_directory(directory: str | None) -> Path:
     return folder
 
 
-def _quietly(function: Callable[[], Any]) -> None:
+def _quietly(prepare: Callable[[], Any], track: Track) -> None:
+    """Call a preparation of tfds, whose messages are dropped, and whose loops `track` reports in place of its bars."""
     import tensorflow_datasets as tfds
+    from tensorflow_datasets.core import utils
 
-    tfds.disable_progress_bar()
-    with open(os.devnull, "w") as sink, redirect_stdout(sink):
-        function()
+    def loop(items: Iterable[Any], *, desc: str, unit: str, total: int | None = None, **_: Any) -> Any:
+        return track(items, desc.rstrip("."), total, unit.strip())
+
+    tfds.disable_progress_bar()  # those of downloads, which are no loops
+    bars, utils.tqdm = utils.tqdm, loop
+    try:
+        with open(os.devnull, "w") as sink, redirect_stdout(sink):
+            prepare()
+    finally:
+        utils.tqdm = bars
 
 
 def _check_known(name: str) -> None:
@@ -177,23 +194,28 @@ class _Stored:
     files: Mapping[str, Sequence[Any]]
 
 
-def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> dict[str, Split]:
+def open_tfds(
+    folder: Path, splits: dict[str, str], classes: Sequence[str], track: Track = untracked
+) -> dict[str, Split]:
     """The splits of a prepared tfds data set, in ArrayRecord files.
 
     Args:
       folder: of the prepared data set.
       splits: name of each split here -> its name in tfds.
       classes: names of the classes to keep; empty keeps all.
+      track: reports the records that are read.
 
     Raises:
       ValueError: a file of the data set is missing or damaged, is in another format, or has none of these splits.
     """
     stored = _stored(folder, tuple(splits.values()))
-    kept = keep(stored.names, classes)
-    return {part: _split(folder, stored, part, name, kept) for part, name in splits.items()}
+    chosen = keep(stored.names, classes)
+    return {part: _split(folder, stored, part, name, chosen, track) for part, name in splits.items()}
 
 
-def _split(folder: Path, stored: _Stored, part: str, name: str, kept: tuple[str, ...]) -> Split:
+def _split(
+    folder: Path, stored: _Stored, part: str, name: str, classes: tuple[str, ...], track: Track
+) -> Split:
     files = stored.files[name]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         sizes = pool.map(lambda file: _records.check(Path(file.filename), file.examples_in_shard), files)
@@ -205,12 +227,12 @@ def _split(folder: Path, stored: _Stored, part: str, name: str, kept: tuple[str,
             ) from error
     source = grain.sources.ArrayRecordDataSource(files)
     ends = list(accumulate(file.take for file in files))
-    labels = _labels(source, stored.parse, largest)
+    labels = _labels(source, stored.parse, largest, f"{folder} ({part})", track)
     if len(labels) and labels.max() >= len(stored.names):
         raise ValueError(
             f"{folder}: {_features(folder)} state {len(stored.names)} classes, but {part} has the label {labels.max()}"
         )
-    rows, labels = select(labels, stored.names, kept)
+    rows, labels = select(labels, stored.names, classes)
 
     def called(row: int) -> str:
         file = files[bisect.bisect_right(ends, rows[row])].filename
@@ -225,14 +247,14 @@ def _split(folder: Path, stored: _Stored, part: str, name: str, kept: tuple[str,
             return decode(io.BytesIO(found), called(row), "L" if stored.shape[2] == 1 else "RGB")
         return three_axes(np.asarray(found))
 
-    shape = _shape(
-        stored.shape, image, np.flatnonzero(labels >= 0)[:16], f"{folder / 'features.json'} ({part})"
-    )
+    origin = f"{folder}: {_features(folder)} and {', '.join(Path(file.filename).name for file in files[:4])}"
+    shape = _shape(stored.shape, image, np.flatnonzero(labels >= 0)[:16], origin)
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
         return (of_shape(image(row), shape, called(row)),)
 
-    return maybe_in_memory(Split(labels, kept, ExampleSpec((shape,)), read, name=called))
+    split = Split(labels, classes, ExampleSpec((shape,)), read, name=called)
+    return maybe_in_memory(split, f"{folder} ({part})", track)
 
 
 def _shape(
@@ -329,7 +351,9 @@ def _check_features(folder: Path) -> None:
         )
 
 
-def _labels(source: Any, parse: Callable[[bytes], tuple[Any, int]], largest: int) -> np.ndarray:
+def _labels(
+    source: Any, parse: Callable[[bytes], tuple[Any, int]], largest: int, origin: str, track: Track
+) -> np.ndarray:
     """The label of each record, of which the largest has so many bytes; -1 if the record cannot be read."""
 
     def label(row: int) -> int:
@@ -340,7 +364,8 @@ def _labels(source: Any, parse: Callable[[bytes], tuple[Any, int]], largest: int
 
     step = min(1024, max(1, _AT_ONCE // max(1, largest)))
     labels = np.full(len(source), -1, np.int64)
-    for start in range(0, len(source), step):
+    starts = range(0, len(source), step)
+    for start in track(starts, f"reading the labels of {origin}", len(starts), f"blocks of {step}"):
         rows = range(start, min(start + step, len(source)))
         try:
             found = [parse(record)[1] for record in source.__getitems__(rows)]

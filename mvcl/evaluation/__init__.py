@@ -32,11 +32,14 @@ from mvcl.evaluation._regression import (
     ridge,
     sentiment_regression,
 )
+from mvcl.evaluation._result import Result
 from mvcl.evaluation._retrieval import Retrieval
 from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
-from mvcl.evaluation._table import Result, evaluate_features, evaluation_table
+from mvcl.evaluation._table import evaluate_features, evaluation_table
+from mvcl.evaluation._work import AT_ONCE, Part, Work
 
 __all__ = [
+    "AT_ONCE",
     "EVALUATIONS",
     "Augmented",
     "ChannelProbe",
@@ -47,12 +50,14 @@ __all__ = [
     "Evaluation",
     "LinearProbe",
     "MaeProbe",
+    "Part",
     "Predictions",
     "Probe",
     "Regression",
     "Result",
     "Retrieval",
     "Transfer",
+    "Work",
     "channel_probe",
     "cluster_scores",
     "domain_transfer",

@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mvcl._progress import Track, untracked
 from mvcl.evaluation._protocols import Arrays, Evaluation, LabelledSplit, Splits
-from mvcl.evaluation._table import Result
+from mvcl.evaluation._result import Result
+from mvcl.evaluation._work import AT_ONCE, Work
 from mvcl.metrics import (
     adjusted_rand_index,
     clustering_accuracy,
@@ -36,6 +38,7 @@ def cluster_scores(
     starts: int = 10,
     seed: int = 0,
     mini_batch_above: int = 0,
+    track: Track = untracked,
 ) -> dict[str, np.ndarray]:
     """Agreement of the clusters of several K-means runs with the classes.
 
@@ -47,13 +50,14 @@ def cluster_scores(
       starts: k-means++ starts per run; the one with the least inertia is used.
       seed: of the first run; the following runs add 1 each.
       mini_batch_above: K-means takes mini-batches for more rows than this; 0: never.
+      track: goes through the runs.
 
     Returns:
       "ACC", "NMI", "ARI" and "purity", (runs,) each.
     """
     found = [
         k_means(features, clusters, seed=seed + run, starts=starts, mini_batch_above=mini_batch_above)[0]
-        for run in range(runs)
+        for run in track(range(runs), "K-means", runs, "runs")
     ]
     return {name: np.asarray([f(labels, c) for c in found]) for name, f in MEASURES.items()}
 
@@ -142,7 +146,7 @@ class Clustering(Evaluation):
         if not 0 <= self.svm_share < 1:
             raise ValueError(f"evaluation.svm_share must be in [0, 1), got {self.svm_share}")
 
-    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
         """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
         self._check_options()
         split, x = splits["train"], features["train"]
@@ -162,35 +166,45 @@ class Clustering(Evaluation):
             f"{kind}, {clusters} clusters, mean and deviation of {self.runs} runs (seed {self.seed}), each the "
             f"best of {self.starts} starts, {len(x)} rows"
         )
-        results = _results(
-            cluster_scores(x, split.labels, clusters, **options), "", f"{how}, all views concatenated"
-        )
-        views = view_features(x, split)
-        if len(views) > 1:
+
+        def together() -> list[Result]:
+            scores = cluster_scores(x, split.labels, clusters, **options, track=work.track)
+            return _results(scores, "", f"{how}, all views concatenated")
+
+        def single() -> list[Result]:
             alone = {}
-            for name, (rows, found) in views.items():
+            for name, (rows, found) in view_features(x, split).items():
                 if len(rows) >= clusters:
-                    alone[name] = cluster_scores(found, split.labels[rows], clusters, **options)
-            if alone:
-                best = max(alone, key=lambda name: alone[name]["ACC"].mean())
+                    alone[name] = cluster_scores(
+                        found, split.labels[rows], clusters, **options, track=work.track
+                    )
+            best = max(alone, key=lambda name: alone[name]["ACC"].mean(), default=None)
+            results = []
+            if best is not None:
                 results += _results(alone[best], "best view ", f"{how}, the view with the highest ACC")
             for name, scores in alone.items():
                 shown = {measure: scores[measure] for measure in self.per_view}
                 results += _results(shown, f"{name} ", f"{how}, this view only")
+            return results
+
+        results = work.part("all views", together)
+        if len(view_features(x, split)) > 1:
+            results += work.part("single views", single)
         if self.svm_share:
-            name, smallest = f"SVM {self.svm_share:.0%}", np.bincount(split.labels, minlength=classes).min()
-            if smallest < 4:
-                results.append(Result(name, None, None, f"not measured: a class has {smallest} rows"))
-            else:
-                accuracies = svm_accuracy(
-                    x, split.labels, share=self.svm_share, draws=self.draws, seed=self.seed
-                )
-                how = (
-                    f"accuracy of a linear SVM trained on {self.svm_share:.0%} of {len(x)} labels, tested on the rest, "
-                    f"mean and standard deviation of {self.draws} draws (seed {self.seed})"
-                )
-                results += _results({name: accuracies}, "", how)
+            results += work.part("SVM", lambda: self._svm(x, split.labels, classes))
         return results
+
+    def _svm(self, features: np.ndarray, labels: np.ndarray, classes: int) -> list[Result]:
+        """Accuracy of the SVM, mean and deviation over draws."""
+        name, smallest = f"SVM {self.svm_share:.0%}", np.bincount(labels, minlength=classes).min()
+        if smallest < 4:
+            return [Result(name, None, None, f"not measured: a class has {smallest} rows")]
+        accuracies = svm_accuracy(features, labels, share=self.svm_share, draws=self.draws, seed=self.seed)
+        how = (
+            f"accuracy of a linear SVM trained on {self.svm_share:.0%} of {len(features)} labels, tested on the rest, "
+            f"mean and standard deviation of {self.draws} draws (seed {self.seed})"
+        )
+        return _results({name: accuracies}, "", how)
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Clustering accuracy of one K-means run on all views."""

@@ -7,7 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from mvcl import metrics
-from mvcl.evaluation._table import Result
+from mvcl.evaluation._result import Result
 
 _ROWS = 2_000  # of a view, for the distances of all pairs
 _MOST = 50_000  # of a view, for the ranks

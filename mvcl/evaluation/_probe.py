@@ -7,8 +7,9 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
+
+from mvcl._progress import Track, untracked
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FEW_LABEL_PENALTY = 1e-4
@@ -44,6 +45,7 @@ def fit_probe(
     num_classes: int,
     seed: int = 0,
     penalties: Sequence[float] = PENALTIES,
+    track: Track = untracked,
 ) -> Probe:
     """The classifier of `linear_probe`, for use on several test splits.
 
@@ -53,6 +55,7 @@ def fit_probe(
       num_classes: number of classes.
       seed: of the held-out rows; nothing else is random.
       penalties: candidates, each >= 0.
+      track: goes through the fits.
     """
     x, y = checked_rows("train", features, labels, num_classes)
     if len(penalties) == 0:
@@ -64,7 +67,8 @@ def fit_probe(
     held_out = _held_out(y, seed)
     best, best_score = float(max(penalties)), -1.0
     weights: np.ndarray | None = None
-    for penalty in sorted(penalties, reverse=True):  # each fit starts from the previous, stronger penalty's
+    strongest_first = sorted(penalties, reverse=True)  # each fit starts from the previous penalty's
+    for penalty in track(strongest_first, "linear probe, penalties", len(strongest_first), "fits"):
         weights = fit_logistic(rows[~held_out], y[~held_out], penalty, num_classes=num_classes, start=weights)
         score = _accuracy(weights, rows[held_out], y[held_out])
         if score > best_score:
@@ -81,6 +85,7 @@ def linear_probe(
     num_classes: int,
     seed: int = 0,
     penalties: Sequence[float] = PENALTIES,
+    track: Track = untracked,
 ) -> tuple[float, float]:
     """Test accuracy of multinomial logistic regression on all training labels.
 
@@ -95,6 +100,7 @@ def linear_probe(
       num_classes: number of classes.
       seed: of the held-out rows; nothing else is random.
       penalties: candidates, each >= 0.
+      track: goes through the fits.
 
     Returns:
       Test accuracy in [0, 1] and the chosen penalty.
@@ -105,7 +111,9 @@ def linear_probe(
         raise ValueError(
             f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
         )
-    probe = fit_probe(train_features, train_labels, num_classes=num_classes, seed=seed, penalties=penalties)
+    probe = fit_probe(
+        train_features, train_labels, num_classes=num_classes, seed=seed, penalties=penalties, track=track
+    )
     return probe.accuracy(test_features, test_labels), probe.penalty
 
 
@@ -120,6 +128,7 @@ def few_label_probe(
     draws: int = 10,
     seed: int = 0,
     penalty: float = FEW_LABEL_PENALTY,
+    track: Track = untracked,
 ) -> np.ndarray:
     """Test accuracies of logistic regression on a few labels per class, one for every draw of labels.
 
@@ -136,6 +145,7 @@ def few_label_probe(
       draws: number of draws of labels.
       seed: determines the draws, together with train_labels; see `draw_labels`.
       penalty: weight of the L2 term.
+      track: goes through the draws.
 
     Returns:
       (draws,) accuracies in [0, 1].
@@ -152,7 +162,7 @@ def few_label_probe(
     scale = scale if scale > 0 else 1.0
     test_rows = jnp.asarray((test - mean) / scale)
     scores = []
-    for drawn in rows:
+    for drawn in track(rows, f"{labels_per_class} labels/class", draws, "draws"):
         weights = fit_logistic(
             jnp.asarray((x[drawn] - mean) / scale), y[drawn], penalty, num_classes=num_classes
         )
@@ -200,6 +210,8 @@ def fit_logistic(
     scipy's L-BFGS with a compiled float32 gradient, so features stay on the accelerator. It stops when the largest
     gradient entry is below 1e-5, or after `max_iterations`.
     """
+    from scipy.optimize import minimize  # its import takes half a second
+
     shape = (features.shape[1] + 1, num_classes)
     answer = jnp.asarray(labels)
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,8 @@ import numpy as np
 import optax
 
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
-from mvcl.evaluation._table import Result
+from mvcl.evaluation._result import Result
+from mvcl.evaluation._work import AT_ONCE, Work
 
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
@@ -370,20 +371,18 @@ class Regression(Evaluation):
                 "evaluation:classification"
             )
 
-    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
         """The results of `mae_probe`, and "MAE, ridge"."""
         train, test = splits["train"], splits["test"]
         rows = (features["train"], train.labels, features["test"], test.labels)
         valid, scores = features.get("valid"), splits["valid"].labels if "valid" in features else None
-        probed = mae_probe(
-            *rows,
-            probe=self.probe,
-            valid_features=valid,
-            valid_targets=scores,
-            groups=train.groups,
-            seed=self.seed,
-        )
-        closed = sentiment_regression(
-            *rows, valid_features=valid, valid_targets=scores, groups=train.groups, seed=self.seed
-        )
-        return [*probed, dataclasses.replace(closed[0], name="MAE, ridge")]
+        held: dict[str, Any] = {"valid_features": valid, "valid_targets": scores, "groups": train.groups}
+
+        def layers() -> list[Result]:
+            return mae_probe(*rows, probe=self.probe, **held, seed=self.seed)
+
+        def closed() -> list[Result]:
+            first, *_ = sentiment_regression(*rows, **held, seed=self.seed)
+            return [dataclasses.replace(first, name="MAE, ridge")]
+
+        return work.part("linear layers", layers) + work.part("MAE, ridge", closed)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mvcl._progress import Track, untracked
 from mvcl.evaluation._probe import checked_rows
 
 Batches = Iterable[tuple[np.ndarray, np.ndarray]]
@@ -146,6 +147,7 @@ def sgd_probe(
     num_classes: int,
     rows: int,
     options: LinearProbe,
+    track: Track = untracked,
 ) -> np.ndarray:
     """Test accuracy of a linear layer trained by SGD on batches of features, for each learning rate.
 
@@ -157,6 +159,7 @@ def sgd_probe(
       num_classes: number of classes.
       rows: rows of the training split.
       options: of the probe.
+      track: goes through the batches.
 
     Returns:
       (learning rates,) test accuracies in [0, 1]; NaN where the weights became infinite.
@@ -174,7 +177,10 @@ def sgd_probe(
     }
     state = (zero, jax.tree.map(jnp.copy, zero))
     train = _program(options.momentum, options.weight_decay)
-    for x, y in _stacked(islice(iter(batches), total), test.shape[1], num_classes):
+    taken = track(
+        islice(iter(batches), total), "linear probe by SGD", total, f"batches of {options.steps(rows)[0]}"
+    )
+    for x, y in _stacked(taken, test.shape[1], num_classes):
         factors = options.factors(step, len(x), rows)
         state, step = train(state, x, y, factors, rates), step + len(x)
     if step < total:

@@ -1,28 +1,16 @@
 """The measures of one set of features, and the table that compares several."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from mvcl.evaluation._probe import FEW_LABEL_PENALTY, few_label_probe, linear_probe
+from mvcl.evaluation._result import Result
+from mvcl.evaluation._work import AT_ONCE, Work
 from mvcl.metrics import weighted_knn
 
 _COLUMNS = 12  # of a table as text, and names of a list
-
-
-@dataclass(frozen=True)
-class Result:
-    """One result; `dataclasses.asdict` makes it JSON."""
-
-    name: str
-    """Name of the measure; the column of the table."""
-    value: float | None
-    """Test accuracy in [0, 1]; None if it was not measured, for the reason in `protocol`."""
-    deviation: float | None
-    """Standard deviation over draws (divisor n - 1); None for a single measurement."""
-    protocol: str
-    """One line on how it was measured, the same for all rows of a table."""
 
 
 def evaluate_features(
@@ -35,6 +23,7 @@ def evaluate_features(
     temperature: float = 0.07,
     labels_per_class: Sequence[int] = (5, 10),
     draws: int = 10,
+    work: Work = AT_ONCE,
 ) -> list[Result]:
     """Weighted k-NN, linear probe and few-label probes of one set of features, by one protocol.
 
@@ -47,6 +36,7 @@ def evaluate_features(
       temperature: of the neighbours' weights, no unit.
       labels_per_class: one few-label probe for each entry.
       draws: draws of labels in each.
+      work: carries out the parts, one for each result.
 
     Returns:
       Test accuracies named "k-NN", "linear" and "<c> labels/class".
@@ -56,36 +46,39 @@ def evaluate_features(
             raise ValueError(f'{name} must have the splits "train" and "test", got {sorted(given)}')
     data = (features["train"], labels["train"], features["test"], labels["test"])
     n, m = len(data[0]), len(data[2])
-    voted = weighted_knn(*data[:3], num_classes=num_classes, k=k, temperature=temperature)
-    accuracy = float(np.mean(np.asarray(voted) == np.asarray(data[3])))
-    results = [
-        Result(
-            "k-NN",
-            accuracy,
-            None,
-            f"test accuracy of a vote of the {min(k, n)} nearest of {n} training rows by cosine, "
-            f"weights exp(cos/{temperature:g}), {m} test rows",
-        )
-    ]
     of_class = np.bincount(data[1], minlength=num_classes)
-    if of_class.max() < 5:
-        why = f"not measured: choosing the penalty needs 5 rows of a class, the largest has {of_class.max()}"
-        results.append(Result("linear", None, None, why))
-    else:
-        accuracy, _ = linear_probe(*data, num_classes=num_classes, seed=seed)
+
+    def knn() -> list[Result]:
+        voted = weighted_knn(*data[:3], num_classes=num_classes, k=k, temperature=temperature)
+        how = (
+            f"test accuracy of a vote of the {min(k, n)} nearest of {n} training rows by cosine, "
+            f"weights exp(cos/{temperature:g}), {m} test rows"
+        )
+        return [Result("k-NN", float(np.mean(np.asarray(voted) == np.asarray(data[3]))), None, how)]
+
+    def linear() -> list[Result]:
+        if of_class.max() < 5:
+            why = f"not measured: choosing the penalty needs 5 rows of a class, the largest has {of_class.max()}"
+            return [Result("linear", None, None, why)]
+        accuracy, _ = linear_probe(*data, num_classes=num_classes, seed=seed, track=work.track)
         how = (
             f"logistic regression on {n} labels, features standardised by the training split, "
             f"L2 penalty chosen on a held-out fifth of it, {m} test rows"
         )
-        results.append(Result("linear", accuracy, None, how))
-    for count in labels_per_class:
+        return [Result("linear", accuracy, None, how)]
+
+    def few_labels(count: int) -> list[Result]:
         name = f"{count} labels/class"
         if of_class.min() < count:
             why = f"not measured: class {of_class.argmin()} has {of_class.min()} of the {count} labels needed"
-            results.append(Result(name, None, None, why))
-            continue
+            return [Result(name, None, None, why)]
         scores = few_label_probe(
-            *data, num_classes=num_classes, labels_per_class=count, draws=draws, seed=seed
+            *data,
+            num_classes=num_classes,
+            labels_per_class=count,
+            draws=draws,
+            seed=seed,
+            track=work.track,
         )
         how = (
             f"logistic regression on {count} labels of each of {num_classes} classes, "
@@ -93,7 +86,11 @@ def evaluate_features(
             f"features centred and divided by one scale, L2 penalty {FEW_LABEL_PENALTY:g}, {m} test rows"
         )
         spread = float(scores.std(ddof=1)) if draws > 1 else None
-        results.append(Result(name, float(scores.mean()), spread, how))
+        return [Result(name, float(scores.mean()), spread, how)]
+
+    results = work.part("k-NN", knn) + work.part("linear", linear)
+    for count in labels_per_class:
+        results += work.part(f"{count} labels/class", partial(few_labels, count))
     return results
 
 

@@ -2,13 +2,14 @@
 
 import json
 import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from mvcl import _untrusted
 
 Scalars = dict[int, dict[str, float]]
 
@@ -72,6 +73,10 @@ class Run:
     looks: list[Look] = field(default_factory=list)
     """In order of their steps; only some methods write them."""
     view_names: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time of each part, such as training; empty if heartbeat.json does not tell it."""
+    sessions: int = 1
+    """How many times the run was started."""
     missing: list[tuple[str, str, str]] = field(default_factory=list)
     """(missing part, reason, what to do), one for each missing or unreadable file."""
 
@@ -95,7 +100,7 @@ def read_run(path: Path) -> Run:
             return None
         try:
             return read(file)
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
+        except Exception as error:  # a damaged file may raise anything; the page shows it
             missing.append((lacks, f"{name} cannot be read ({type(error).__name__}: {error})", remedy))
             return None
 
@@ -116,6 +121,9 @@ def read_run(path: Path) -> Run:
         f"run: mvcl embed {path} --split test --out {path / 'embeddings.npz'}",
         _embeddings,
     )
+    goodput = None
+    if (path / "heartbeat.json").is_file():
+        goodput = attempt("heartbeat.json", "The wall time", train, _goodput)
     step, rows, warnings = evaluation or (None, {}, [])
     return Run(
         path,
@@ -128,6 +136,8 @@ def read_run(path: Path) -> Run:
         embeddings,
         looks or [],
         names or [],
+        seconds=goodput[0] if goodput else {},
+        sessions=goodput[1] if goodput else 1,
         missing=missing,
     )
 
@@ -169,7 +179,7 @@ def number(value: Any) -> float | None:
 
 
 def _config(file: Path) -> dict[str, Any]:
-    config = json.loads(file.read_text(encoding="utf-8"))
+    config = _untrusted.read_json(file)
     if not isinstance(config, dict):
         raise ValueError(f"it must be a JSON object, got {type(config).__name__}")
     return config
@@ -217,12 +227,17 @@ def _looks(file: Path) -> list[Look]:
     return [looks[step] for step in sorted(looks)]
 
 
+def _goodput(file: Path) -> tuple[dict[str, float], int]:
+    content = json.loads(file.read_text(encoding="utf-8")).get("goodput", {"seconds": {}, "sessions": 1})
+    return {str(part): float(value) for part, value in content["seconds"].items()}, int(content["sessions"])
+
+
 def _view_names(file: Path) -> list[str]:
-    return [str(name) for name in json.loads(file.read_text(encoding="utf-8"))]
+    return [str(name) for name in _untrusted.read_json(file)]
 
 
 def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]], list[str]]:
-    content = json.loads(file.read_text(encoding="utf-8"))
+    content = _untrusted.read_json(file)
     rows = {
         str(row): {
             str(result["name"]): Row(
@@ -238,10 +253,10 @@ def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]], list
 
 
 def _views(file: Path) -> Views:
-    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
-        images, views = data["images"], data["views"]
-        sizes, view_names = data["sizes"], [str(name) for name in data["view_names"]]
-        labels, class_names = data["labels"], _names(data)
+    data = _untrusted.read_npz(file)
+    images, views = data["images"], data["views"]
+    sizes, view_names = data["sizes"], [str(name) for name in data["view_names"]]
+    labels, class_names = data["labels"], _names(data)
     for name, array, axes in (("images", images, 4), ("views", views, 5)):
         if array.dtype != np.uint8 or array.ndim != axes or 0 in array.shape:
             raise ValueError(f"{name} must be uint8 with {axes} axes, got {array.dtype}{list(array.shape)}")
@@ -262,8 +277,8 @@ def _views(file: Path) -> Views:
 
 
 def _embeddings(file: Path) -> Embeddings:
-    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
-        features, labels, class_names = data["features"], data["labels"], _names(data)
+    data = _untrusted.read_npz(file)
+    features, labels, class_names = data["features"], data["labels"], _names(data)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating) or 0 in features.shape:
         raise ValueError(f"features must be floating (n, d), got {features.dtype}{list(features.shape)}")
     if labels.shape != features.shape[:1] or not np.issubdtype(labels.dtype, np.integer):

@@ -35,7 +35,7 @@ class GaussianViews:
     seed: int = 0
     """Seed of all draws."""
 
-    def open(self) -> dict[str, data.Split]:
+    def open(self, track: data.Track = data.untracked) -> dict[str, data.Split]:
         """`train`, `test`, and `picture`, 64 more instances. The label is the first network's c."""
         sizes = {"train": self.instances, "test": self.test_instances, "picture": 64}
         return {name: self._split(part, size) for part, (name, size) in enumerate(sizes.items())}
@@ -167,7 +167,10 @@ class InformationBound(evaluation.Evaluation):
             )
 
     def measure(
-        self, features: Mapping[str, np.ndarray], splits: Mapping[str, Any]
+        self,
+        features: Mapping[str, np.ndarray],
+        splits: Mapping[str, Any],
+        work: evaluation.Work = evaluation.AT_ONCE,
     ) -> list[evaluation.Result]:
         """Loss, bound, gap, ratio, valid, valid gap and two sets."""
         z = features["test"].reshape(-1, self.instances, self.views, self.networks, self._length(features))
@@ -176,7 +179,8 @@ class InformationBound(evaluation.Evaluation):
             return [evaluation.Result(name, None, None, why) for name in ("loss", "bound", "gap")]
         z = z.transpose(3, 0, 2, 1, 4)  # (networks, batches, M, K, d)
         measured = jax.jit(lambda batches: jax.lax.map(self._of_batch, batches))
-        loss, valid, two_sets = np.asarray([measured(one) for one in z], np.float64).mean(1).T
+        networks = work.track(z, "bounds", len(z), "networks")
+        loss, valid, two_sets = np.asarray([measured(one) for one in networks], np.float64).mean(1).T
         bound = self.chance - loss
         found = {"loss": loss, "bound": bound, "gap": self.information - bound}
         found |= {"ratio": self.information / bound, "valid": valid, "valid gap": self.information - valid}

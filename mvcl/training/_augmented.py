@@ -2,9 +2,8 @@
 
 import contextlib
 import dataclasses
-import time
+import itertools
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import jax
@@ -14,12 +13,10 @@ import numpy as np
 from mvcl import augment, data, evaluation
 from mvcl.training import _program
 from mvcl.training._config import Config
-from mvcl.training._log import log_line
 from mvcl.training._run import Run
 
 # Added to the seed of the evaluation: crops differ from those of pre-training with the same seed.
 _SEED = 1_000_003
-_SECONDS = 30.0  # between lines of progress
 
 
 def policy(config: Config, crop_padding: int = 0) -> augment.Policy:
@@ -71,7 +68,7 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
         size = -(-min(batch_size, options.batch_size) // program.mesh.size) * program.mesh.size
         watched = data.watched(stream, run.config.train.stall_seconds, reading)
         with contextlib.closing(watched):
-            for _, batch in zip(_logged(steps, batch_size), watched):
+            for batch in itertools.islice(watched, steps):
                 parts = _parts(batch, -(-batch_size // size), size // jax.process_count())
                 found, index = evaluation.encode(apply, parts, batch_size=size, sharding=sharding)
                 # Replacements of unreadable rows may be equal, and `encode` keeps one of them.
@@ -133,7 +130,12 @@ def of_views(
     watched = data.watched(stream, run.config.train.stall_seconds, reading)
     batches = (
         {"inputs": {"images": batch["inputs"], "index": batch["index"]}, "index": batch["index"]}
-        for batch in watched
+        for batch in run.progress(
+            watched,
+            f"encoding {views} views of {split}",
+            -(-len(run.splits[split]) // size),
+            f"batches of {size}",
+        )
     )
     apply = jax.tree_util.Partial(features, *program.evaluated(state))
     sharding = program.batch_sharding if program.mesh.size > 1 else None
@@ -147,16 +149,3 @@ def _parts(batch: data.Batch, count: int, size: int) -> Iterator[dict[str, Any]]
         rows = slice(part * size, (part + 1) * size)
         inputs = {name: batch[name][rows] for name in ("images", "epoch", "index")}
         yield {"inputs": inputs, "index": batch["index"][rows]}
-
-
-def _logged(steps: int, batch_size: int) -> Iterator[int]:
-    """The steps from 0, with a line on rate and time left every half minute."""
-    started = last = time.monotonic()
-    for step in range(steps):
-        yield step
-        now = time.monotonic()
-        if now - last >= _SECONDS:
-            last, done = now, step + 1
-            rate = done / (now - started)
-            left = timedelta(seconds=round((steps - done) / rate))
-            log_line(f"linear probe: step {done} of {steps}, {rate * batch_size:,.0f} images/s, {left} left")

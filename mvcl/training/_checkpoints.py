@@ -4,8 +4,9 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy
 State = Any
 
 
-class DamagedCheckpoints(RuntimeError):
+class DamagedCheckpoints(ValueError):
     """No checkpoint of a run can be read."""
 
 
@@ -32,25 +33,27 @@ class Checkpoints:
 
     A checkpoint holds the state (parameters, statistics, optimiser, moving average, step) and a record (step,
     epoch, seed, digest). All randomness is a function of seed and step, so no random state or data position is
-    saved. Saving is asynchronous and atomic.
+    saved. Saving is asynchronous and atomic. A state may be scored after it is saved.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, scores: Mapping[int, float] = {}) -> None:
+        """Open or make a folder.
+
+        Args:
+          folder: of the checkpoints.
+          keep: number of newest checkpoints to keep, besides the best.
+          scores: step -> score, of earlier checkpoints; higher is better.
+        """
         _silence_closed_loops()
         self._folder = folder
+        self._scores = dict(scores)
         self._abandoned = False
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=preservation_policy.AnyPreservationPolicy(
-                    [
-                        preservation_policy.LatestN(keep),
-                        preservation_policy.BestN(
-                            get_metric_fn=_score, n=1, keep_checkpoints_without_metrics=False
-                        ),
-                    ]
+                    [preservation_policy.LatestN(keep), _Best(self._scores)]
                 ),
-                best_fn=_score,  # needed for scores to be written; the policy decides what is kept
                 cleanup_tmp_directories=True,
             ),
         )
@@ -61,16 +64,28 @@ class Checkpoints:
 
     def best(self) -> int | None:
         """Step of the checkpoint with the highest score, None if none has one."""
-        return self._manager.best_step()
+        return _best(self.steps(), self._scores)
 
-    def save(self, step: int, state: State, record: dict[str, Any], score: float | None) -> bool:
+    def has_score(self, step: int) -> bool:
+        """Whether the score of a step is known."""
+        return step in self._scores
+
+    def scored(self, step: int, score: float) -> None:
+        """Set the score of a step, higher is better; the best checkpoint is kept when later ones are saved."""
+        self._scores[step] = score
+
+    def rewind(self, step: int) -> None:
+        """Forget the scores of the steps after this one: they will be trained again."""
+        for later in [scored for scored in self._scores if scored > step]:
+            del self._scores[later]
+
+    def save(self, step: int, state: State, record: dict[str, Any]) -> bool:
         """Start writing a checkpoint; False if this step exists already.
 
         Args:
           step: number of updates done.
           state: tree of arrays; it may be donated as soon as this returns.
           record: plain values to save with it.
-          score: what `best` ranks by, higher is better; None if not measured at this step.
         """
         digest = [int(word) for word in np.asarray(_digest(state))]
         args = ocp.args.Composite(
@@ -78,9 +93,7 @@ class Checkpoints:
             record=ocp.args.JsonSave({**record, "step": step, "digest": digest}),
         )
         with _named(self._folder):  # the error may be from the previous save
-            return self._manager.save(
-                step, args=args, metrics=None if score is None else {"score": float(score)}
-            )
+            return self._manager.save(step, args=args)
 
     def wait(self) -> None:
         """Wait until all checkpoints are on disk."""
@@ -125,7 +138,7 @@ class Checkpoints:
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
                 if step is not None:
                     raise DamagedCheckpoints(
-                        f"checkpoint of step {candidate} cannot be read: {reason}"
+                        f"the checkpoint of step {candidate} in {self._folder} cannot be read: {reason}"
                     ) from error
                 earlier = [s for s in steps if s < candidate]
                 instead = f"falling back to step {earlier[-1]}" if earlier else "there is no earlier one"
@@ -194,8 +207,25 @@ def _named(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _score(metrics: dict[str, float]) -> float:
-    return metrics["score"]
+@dataclass(frozen=True)
+class _Best:
+    """Preserves the best checkpoint; an orbax policy."""
+
+    scores: Mapping[int, float]
+
+    def should_preserve(
+        self, checkpoints: Sequence[Any], *, context: preservation_policy.PreservationContext
+    ) -> Sequence[bool]:
+        del context
+        best = _best([info.step for info in checkpoints], self.scores)
+        return [info.step == best for info in checkpoints]
+
+
+def _best(steps: Iterable[int], scores: Mapping[int, float]) -> int | None:
+    """The step with the highest score, of equals the latest; None if none has one."""
+    return max(
+        (step for step in steps if step in scores), key=lambda step: (scores[step], step), default=None
+    )
 
 
 @jax.jit

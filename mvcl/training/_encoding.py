@@ -1,6 +1,7 @@
 """Features of a run's splits."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from mvcl import _files, data, evaluation
 from mvcl.training import _input, _program
+from mvcl.training._guard import Guard
 from mvcl.training._run import Run
 
 Features = dict[str, np.ndarray]
@@ -19,14 +21,28 @@ def encode(
     run: Run, state: _program.State, splits: tuple[str, ...] | None = None
 ) -> tuple[Features, Features]:
     """Features and labels of splits; None encodes the splits that the evaluation needs."""
-    features, readable = encode_readable(run, state, splits, data.Reading(run.config.train.corrupt_limit))
+    reading = data.Reading(run.config.train.corrupt_limit)
+    features, readable = encode_readable(run, state, splits, reading, Guard(progress=run.progress))
     return features, {name: split.labels for name, split in readable.items()}
 
 
 def encode_readable(
-    run: Run, state: _program.State, splits: tuple[str, ...] | None, reading: data.Reading
+    run: Run,
+    state: _program.State,
+    splits: tuple[str, ...] | None,
+    reading: data.Reading,
+    guard: Guard,
+    row: str = "encoder",
 ) -> tuple[Features, dict[str, data.Split]]:
-    """Features of the readable examples of splits, and the splits restricted to these examples."""
+    """Features of the readable examples of splits, and the splits restricted to these examples.
+
+    Args:
+      run, state: the run, and the state whose encoder is used.
+      splits: names of splits; None: those that the evaluation needs.
+      reading: counts unreadable examples.
+      guard: goes through the batches.
+      row: name of the encoder in reports.
+    """
     program, options = run.program, run.config.evaluation
     splits = options.splits(tuple(run.splits)) if splits is None else splits
     apply = jax.tree_util.Partial(program.apply, *program.evaluated(state))
@@ -35,10 +51,19 @@ def encode_readable(
     features, readable = {}, {}
     for name in splits:
         check_split(run, name)
-        stream = _input.in_order(run, name, size, reading)
+        stream = tracked(run, name, size, reading, guard, row)
         features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
         readable[name] = run.splits[name].only(index)
     return features, readable
+
+
+def tracked(
+    run: Run, name: str, size: int, reading: data.Reading, guard: Guard, row: str
+) -> Iterator[dict[str, Any]]:
+    """The batches of a split in order, through the guard."""
+    stream = _input.in_order(run, name, size, reading)
+    batches = -(-len(run.splits[name]) // size)
+    return guard.track(stream, f"{row}: encoding {name}", batches, f"batches of {size}")
 
 
 def check_split(run: Run, name: str) -> None:
@@ -48,8 +73,8 @@ def check_split(run: Run, name: str) -> None:
         raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
 
 
-def raw_inputs(run: Run, reading: data.Reading) -> Features:
-    """The inputs as rows: images at the encoder's size, views concatenated."""
+def raw_inputs(run: Run, reading: data.Reading, guard: Guard) -> tuple[Features, dict[str, data.Split]]:
+    """The readable inputs as rows, images at the encoder's size and views concatenated, and their splits."""
     view = _program.evaluation_view(run.config, run.outline.spec.image_shape)
 
     def flat(inputs: Any) -> jax.Array:
@@ -60,12 +85,12 @@ def raw_inputs(run: Run, reading: data.Reading) -> Features:
     size = run.config.evaluation.batch_size * jax.process_count()
     sharding = run.program.batch_sharding if jax.process_count() > 1 else None
     apply = jax.tree_util.Partial(flat)
-    return {
-        name: evaluation.encode(
-            apply, _input.in_order(run, name, size, reading), batch_size=size, sharding=sharding
-        )[0]
-        for name in run.config.evaluation.splits(tuple(run.splits))
-    }
+    features, readable = {}, {}
+    for name in run.config.evaluation.splits(tuple(run.splits)):
+        stream = tracked(run, name, size, reading, guard, "raw input")
+        features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
+        readable[name] = run.splits[name].only(index)
+    return features, readable
 
 
 def raw_bytes(run: Run) -> int:

@@ -2,18 +2,35 @@
 
 import dataclasses
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 
-from mvcl import _files, data, evaluation
-from mvcl.training import _augmented, _encoding, _program
+from mvcl import _files, _untrusted, data, evaluation
+from mvcl.training import _augmented, _encoding, _program, _saved
+from mvcl.training._guard import Guard
 from mvcl.training._log import log_line
 from mvcl.training._run import Run
 
 # Raw inputs of more bytes are not evaluated.
 _RAW_BYTES = 8 << 30
 Table = dict[str, list[evaluation.Result]]
+Score = tuple[str, float]
+# What the content of a damaged file raises; it is measured again.
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
+_FILE, _UNFINISHED = "evaluation.json", "evaluation.unfinished.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """The evaluation of a state."""
+
+    table: Table
+    """Row name -> results."""
+    score: Score | None
+    """Name and value of the protocol's score; None if it has none."""
 
 
 def evaluate(
@@ -21,57 +38,213 @@ def evaluate(
 ) -> Table:
     """Evaluate the trained encoder, the untrained encoder and the raw input by the same protocol.
 
-    With `workdir`, evaluation.json and embeddings.npz are written there. Unreadable examples are left out, as many as
-    `reading` allows; by default the config's limit.
+    With `workdir`, evaluation.json and embeddings.npz are written there, and an evaluation that was stopped goes on
+    with the parts that it has not finished. Unreadable examples are left out, as many as `reading` allows; by default
+    the config's limit.
+    """
+    return evaluated(run, state, workdir, reading, Guard(progress=run.progress)).table
+
+
+def evaluated(
+    run: Run,
+    state: _program.State,
+    workdir: Path | None,
+    reading: data.Reading | None,
+    guard: Guard,
+) -> Evaluated:
+    """`evaluate` under a guard, and the score of the state.
+
+    Raises:
+      Interrupted: the guard stopped the evaluation; the finished parts are kept in `workdir`.
     """
     protocol = run.config.evaluation
     reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
-    trained, readable = _encoding.encode_readable(run, state, None, reading)
-    splits = {**run.splits, **readable}
-    rows = {"trained encoder": protocol.measure(trained, splits)}
-    fresh = _augmented.augmented(run, state, reading)
-    rows["trained encoder"] += protocol.measure_augmented(trained, splits, fresh)
+    kept = _Kept(workdir, _title(run, state), guard)
+    rows = {
+        "trained encoder": kept.row(
+            "trained encoder", lambda w: _trained(run, state, workdir, reading, guard, w)
+        )
+    }
     if protocol.compared:
-        untrained, _ = _encoding.encode_readable(run, run.program.init(), None, reading)
-        rows["untrained encoder"] = protocol.measure(untrained, splits)
-        rows["raw input"] = _measure_raw(run, reading, splits, rows["trained encoder"])
-    suspect = protocol.warnings(rows)
+        rows["untrained encoder"] = kept.row(
+            "untrained encoder", lambda w: _untrained(run, reading, guard, w)
+        )
+        columns = rows["trained encoder"].results
+        rows["raw input"] = kept.row("raw input", lambda w: _raw(run, reading, guard, w, columns))
+    table = {name: row.results for name, row in rows.items()}
+    suspect = protocol.warnings(table)
     for text in suspect:
         log_line(f"warning: {text}")
+    found = Evaluated(table, rows["trained encoder"].score)
     if workdir is not None and jax.process_index() == 0:
-        protocol.save(trained, splits, workdir)
-        last = protocol.splits(tuple(run.splits))[-1]
-        names = run.splits[last].class_names
-        _encoding.save_embeddings(workdir / "embeddings.npz", trained[last], readable[last].labels, names)
-        plain = {row: [dataclasses.asdict(r) for r in results] for row, results in rows.items()}
-        table = {"step": int(state["step"]), "rows": plain} | ({"warnings": suspect} if suspect else {})
-        _files.write_whole(workdir / "evaluation.json", json.dumps(table, indent=2))
-    return rows
+        content = kept.title | {"score": found.score, "rows": _plain(table)}
+        content |= {"warnings": suspect} if suspect else {}
+        _files.write_whole(workdir / _FILE, json.dumps(content, indent=2))
+        (workdir / _UNFINISHED).unlink(missing_ok=True)
+    return found
 
 
-def _measure_raw(
-    run: Run, reading: data.Reading, splits: dict[str, data.Split], columns: list[evaluation.Result]
-) -> list[evaluation.Result]:
-    """Results of the raw inputs, unless they need too much memory."""
-    size = _encoding.raw_bytes(run)
-    if size <= _RAW_BYTES:
-        return run.config.evaluation.measure_raw(_encoding.raw_inputs(run, reading), splits)
-    why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
-    return [evaluation.Result(column.name, None, None, why) for column in columns]
-
-
-def saved_table(workdir: Path, step: int) -> Table | None:
-    """The table that `evaluate` wrote for this step; None if there is none."""
-    path = workdir / "evaluation.json"
-    saved = json.loads(path.read_text()) if path.is_file() else {}
-    if saved.get("step") != step:
+def saved(run: Run, workdir: Path, step: int) -> Evaluated | None:
+    """What `evaluated` wrote for this step and protocol; None if it has not ended."""
+    content = _read(workdir / _FILE)
+    if content.get("step") != step or content.get("protocol") != _saved.tree(run.config.evaluation):
         return None
-    return {row: [evaluation.Result(**r) for r in results] for row, results in saved["rows"].items()}
+    try:
+        table = {row: _results(results) for row, results in content["rows"].items()}
+        return Evaluated(table, None if content["score"] is None else _score(content["score"]))
+    except _DAMAGED:
+        return None
 
 
-def score(run: Run, state: _program.State, reading: data.Reading) -> tuple[str, float] | None:
-    """Name and value of the protocol's score during training; None, without encoding, if it has none."""
+def score(run: Run, state: _program.State, reading: data.Reading, guard: Guard) -> Score | None:
+    """Name and value of the protocol's score during training; None, without encoding, if it has none.
+
+    Raises:
+      Interrupted: the guard stopped it.
+    """
     if not run.config.evaluation.scored:
         return None
-    features, readable = _encoding.encode_readable(run, state, None, reading)
+    features, readable = _encoding.encode_readable(run, state, None, reading, guard)
     return run.config.evaluation.score(features, {**run.splits, **readable})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    """A row of the table; the score belongs to the trained encoder."""
+
+    results: list[evaluation.Result]
+    score: Score | None = None
+
+
+class _Kept:
+    """The finished rows and parts of an evaluation, in a file of the run folder until it ends."""
+
+    def __init__(self, workdir: Path | None, title: dict[str, Any], guard: Guard) -> None:
+        self.title = title
+        self._path = None if workdir is None else workdir / _UNFINISHED
+        self._guard = guard
+        content = {} if self._path is None else _read(self._path)
+        same = {name: content.get(name) for name in title} == title
+        self._rows: dict[str, Any] = {}
+        self._parts: dict[str, dict[str, Any]] = {}
+        if same:
+            try:
+                for row in content["rows"].values():
+                    _row(row)
+                for parts in content["parts"].values():
+                    for results in parts.values():
+                        _results(results)
+                self._rows, self._parts = content["rows"], content["parts"]
+            except _DAMAGED:
+                pass
+
+    def row(self, name: str, compute: Callable[[evaluation.Work], _Row]) -> _Row:
+        """The row, from the file if it was finished before."""
+        if name not in self._rows:
+            row = compute(self._work(name))
+            self._rows[name] = {"results": _plain_results(row.results), "score": row.score}
+            self._parts.pop(name, None)
+            self._save()
+        return _row(self._rows[name])
+
+    def _work(self, row: str) -> evaluation.Work:
+        parts = self._parts.setdefault(row, {})
+
+        def part(name: str, compute: Callable[[], list[evaluation.Result]]) -> list[evaluation.Result]:
+            self._guard.check()
+            if name not in parts:
+                with self._guard.during(f"{row}: {name}"):
+                    parts[name] = _plain_results(compute())
+                self._save()
+            return _results(parts[name])
+
+        return evaluation.Work(part, self._guard.track)
+
+    def _save(self) -> None:
+        if self._path is not None and jax.process_index() == 0:
+            content = self.title | {"rows": self._rows, "parts": self._parts}
+            _files.write_whole(self._path, json.dumps(content, indent=1))
+
+
+def _trained(
+    run: Run,
+    state: _program.State,
+    workdir: Path | None,
+    reading: data.Reading,
+    guard: Guard,
+    work: evaluation.Work,
+) -> _Row:
+    """The row of the trained encoder; with `workdir`, also its embeddings and the protocol's files."""
+    protocol = run.config.evaluation
+    features, readable = _encoding.encode_readable(run, state, None, reading, guard, "trained encoder")
+    splits = {**run.splits, **readable}
+    found = protocol.score(features, splits) if protocol.scored else None
+    results = protocol.measure(features, splits, work)
+    fresh = _augmented.augmented(run, state, reading)
+    results += protocol.measure_augmented(features, splits, fresh, work)
+    if workdir is not None and jax.process_index() == 0:
+        protocol.save(features, splits, workdir)
+        last = protocol.splits(tuple(run.splits))[-1]
+        names = run.splits[last].class_names
+        _encoding.save_embeddings(workdir / "embeddings.npz", features[last], readable[last].labels, names)
+    return _Row(results, found)
+
+
+def _untrained(run: Run, reading: data.Reading, guard: Guard, work: evaluation.Work) -> _Row:
+    """The row of the encoder's initial parameters."""
+    with guard.during("untrained encoder: initialising the parameters"):
+        state = run.program.init()
+    features, readable = _encoding.encode_readable(run, state, None, reading, guard, "untrained encoder")
+    return _Row(run.config.evaluation.measure(features, {**run.splits, **readable}, work))
+
+
+def _raw(
+    run: Run,
+    reading: data.Reading,
+    guard: Guard,
+    work: evaluation.Work,
+    columns: list[evaluation.Result],
+) -> _Row:
+    """The row of the raw inputs, unless they need too much memory."""
+    size = _encoding.raw_bytes(run)
+    if size > _RAW_BYTES:
+        why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
+        return _Row([evaluation.Result(column.name, None, None, why) for column in columns])
+    features, readable = _encoding.raw_inputs(run, reading, guard)
+    return _Row(run.config.evaluation.measure_raw(features, {**run.splits, **readable}, work))
+
+
+def _title(run: Run, state: _program.State) -> dict[str, Any]:
+    """What an evaluation is of: the step and the protocol."""
+    return {"step": int(state["step"]), "protocol": _saved.tree(run.config.evaluation)}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON file of the run folder; empty without a file, and of a damaged one, which is measured again."""
+    try:
+        content = _untrusted.read_json(path) if path.is_file() else {}
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _plain(table: Table) -> dict[str, Any]:
+    return {row: _plain_results(results) for row, results in table.items()}
+
+
+def _plain_results(results: list[evaluation.Result]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(result) for result in results]
+
+
+def _results(plain: list[dict[str, Any]]) -> list[evaluation.Result]:
+    return [_saved.checked(evaluation.Result(**result)) for result in plain]
+
+
+def _row(plain: Mapping[str, Any]) -> _Row:
+    """The inverse of what `_Kept` writes for a row."""
+    return _Row(_results(plain["results"]), None if plain["score"] is None else _score(plain["score"]))
+
+
+def _score(plain: Any) -> Score:
+    name, value = plain
+    return str(name), float(value)

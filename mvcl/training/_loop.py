@@ -1,9 +1,10 @@
-"""The training loop: step, log, evaluate, save."""
+"""The training loop: step, log, save, then score."""
 
 import dataclasses
 import itertools
 import math
-import signal
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -11,6 +12,8 @@ import jax
 from mvcl import data
 from mvcl.training import _evaluate, _input, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
+from mvcl.training._goodput import Goodput
+from mvcl.training._guard import Guard
 from mvcl.training._log import Log
 from mvcl.training._refresh import recorded_at_end, refreshed, restarted
 from mvcl.training._run import Run
@@ -32,38 +35,60 @@ class Tools:
     reading: data.Reading
     stop: dict[str, int]
     workdir: Path
+    guard: Callable[[int], Guard]
+    """Step -> guard of the work after it."""
+    goodput: Goodput
+    pictures: Callable[[], None]
+    """Writes the pictures of the views, if they are missing."""
+
+    def close(self) -> None:
+        """End the profile, write the last heartbeat, and close the log with the run's goodput."""
+        self.trace.close()
+        if self.heartbeat is not None:
+            self.heartbeat.close()
+        if self.log is not None:
+            self.log.line(str(self.goodput))
+            self.log.close()
 
 
 def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.State:
     """Train from `step` to the end of the run.
+
+    A step that is scored is saved first. If the scoring is stopped, the next call begins with it.
 
     Raises:
       Interrupted: a process received a stop signal; all processes saved the same step.
       Diverged: the loss became NaN or infinite.
     """
     config, program = run.config, run.program
+    every = round(config.train.evaluate_every * program.steps_per_epoch)
+    if _is_scored(step, every, program.steps) and not tools.checkpoints.has_score(step):
+        _score(run, state, step, tools)
     host = _input.batches(run, step, tools.reading)
     stream = data.to_devices(host, program.batch_sharding)
     flags = _processes.Flags(program.mesh, 1 + _processes.MAX_ROWS)
-    evaluate_every = round(config.train.evaluate_every * program.steps_per_epoch)
-    chance = {} if program.chance is None else {"chance": float(program.chance())}
-    first = next(stream)
+    with tools.goodput.during("data"), run.progress.during("reading the first batch"):
+        first = next(stream)
     stream = itertools.chain([first], stream)
     watch = _watch.Watch(program.mesh.size, _flops(run, state, first), _peak(run), step)
     pending: list[dict[str, jax.Array]] = []
+    compiling = tools.guard(step).during("compiling the training step")
+    begun, chance = step, {}
     while step < program.steps:
         state = restarted(run, refreshed(run, state, step, tools.workdir, tools.log), step)
-        with watch.data():
+        with watch.data(), tools.goodput.during("data"):
             batch = next(stream)
-        with tools.trace.step(step):
+        with tools.trace.step(step), compiling:
             state, values = program.step(state, batch)
+        if step == begun:  # while the devices compute it
+            compiling, chance = nullcontext(), _chance(run)
         tools.trace.after(step, values)
         step += 1
         pending.append(values)
         last = step == program.steps
         stopping = _processes.should_stop(flags, tools.stop, tools.reading, step)
-        scoring = last or (evaluate_every > 0 and step % evaluate_every == 0)
-        saving = scoring or stopping or step % config.checkpoint.every_steps == 0
+        scoring = _is_scored(step, every, program.steps)
+        saving = last or scoring or stopping > 0 or step % config.checkpoint.every_steps == 0
         logging = step % config.train.log_every == 0
         if saving or logging:
             fetched = jax.device_get(pending)
@@ -74,22 +99,38 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
                 _log(
                     run,
                     step,
-                    {name: float(value) for name, value in fetched[-1].items()} | chance,
+                    {name: float(value) for name, value in (fetched[-1] | chance).items()}
+                    | {"goodput": tools.goodput.share()},
                     watch,
                     tools.log,
                 )
+        if step == begun + 1:
+            with watch.log():
+                tools.pictures()
         if tools.heartbeat is not None:
-            tools.heartbeat.beat(step, "evaluating" if scoring else "training", now=scoring)
+            tools.heartbeat.beat(step, "saving" if saving else "training", now=saving)
         if last:
             recorded_at_end(run, state, tools.workdir, tools.log)
         if saving:
-            _save(run, state, step, tools, score=scoring and not stopping)
-            watch.restart(step)
+            _save(run, state, step, tools)
         if stopping:
-            tools.checkpoints.wait()
-            raise Interrupted(tools.stop["signal"] or signal.SIGTERM, step, program.steps)
+            _wait(run, tools)
+            raise Interrupted(stopping, step, program.steps)
+        if scoring:
+            _wait(run, tools)  # a kill during the scoring must not cost a step
+            _score(run, state, step, tools)
+        if saving:
+            watch.restart(step)
+            if tools.log is not None:
+                tools.log.restart_clock()
     host.close()  # stops the readers
     return state
+
+
+def _chance(run: Run) -> dict[str, jax.Array]:
+    """The chance level, to log, if the method has one."""
+    with run.progress.during("compiling the chance level"):
+        return {} if run.program.chance is None else {"chance": run.program.chance()}
 
 
 def _log(run: Run, step: int, values: dict[str, float], watch: _watch.Watch, log: Log | None) -> None:
@@ -106,19 +147,48 @@ def _log(run: Run, step: int, values: dict[str, float], watch: _watch.Watch, log
         log.row(step, row)
 
 
-def _save(run: Run, state: _program.State, step: int, tools: Tools, *, score: bool) -> None:
-    """Write a checkpoint; with `score`, evaluate the state first."""
-    scored = _evaluate.score(run, state, tools.reading) if score else None
-    if scored is not None and tools.log is not None:
-        tools.log.score(step, *scored)
+def _is_scored(step: int, every: int, steps: int) -> bool:
+    """Whether a step is scored during training; the last is scored by the evaluation after it."""
+    return every > 0 and 0 < step < steps and step % every == 0
+
+
+def _score(run: Run, state: _program.State, step: int, tools: Tools) -> None:
+    """Score a saved state."""
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "evaluating", now=True)
+    with tools.goodput.during("evaluating"):
+        found = _evaluate.score(run, state, tools.reading, tools.guard(step))
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "training", now=True)
+    if found is not None:
+        record_score(step, found, tools.checkpoints, tools.log)
+
+
+def record_score(step: int, found: _evaluate.Score, checkpoints: Checkpoints, log: Log | None) -> None:
+    """Log the score of a step, unless it was logged before."""
+    name, value = found
+    if log is not None and not checkpoints.has_score(step):
+        log.score(step, name, value)
+    checkpoints.scored(step, value)
+
+
+def _save(run: Run, state: _program.State, step: int, tools: Tools) -> None:
+    """Write a checkpoint, and now and then a line of goodput."""
     record = {
         "seed": run.config.train.seed,
         "epoch": step // run.program.steps_per_epoch,
         "corrupt": sorted(tools.reading.passed),
     }
-    tools.checkpoints.save(step, state, record, None if scored is None else scored[1])
-    if tools.log is not None:
-        tools.log.restart_clock()
+    with tools.goodput.during("saving"), run.progress.during(f"saving step {step}"):
+        tools.checkpoints.save(step, state, record)
+    if tools.log is not None and tools.goodput.line_is_due():
+        tools.log.line(str(tools.goodput))
+
+
+def _wait(run: Run, tools: Tools) -> None:
+    """Wait until checkpoints are written."""
+    with tools.goodput.during("saving"), run.progress.during("writing checkpoints"):
+        tools.checkpoints.wait()
 
 
 def _check_finite(loss: float, step: int, checkpoints: Checkpoints) -> None:
@@ -143,4 +213,5 @@ def _flops(run: Run, state: _program.State, batch: data.Batch) -> float | None:
     """FLOPs of a step, if the utilisation is logged; None with microbatches, whose loop XLA counts once."""
     if jax.process_index() > 0 or run.config.train.microbatch is not None or _peak(run) is None:
         return None
-    return _watch.step_flops(run.program.step, state, batch)
+    with run.progress.during("counting the FLOPs of a step"):
+        return _watch.step_flops(run.program.step, state, batch)

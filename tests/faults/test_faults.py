@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from campaign import ROOT, STEPS, finish, losses, rows, same_bits, until, wait_for_step
+from campaign import ROOT, STEPS, doing, finish, losses, rows, same_bits, scores, until, wait_for_step
 from PIL import Image
 
 pytestmark = pytest.mark.slow
@@ -61,6 +61,71 @@ def test_kill_9(runs, whole, tmp_path, report, run):
         f"kill -9, {KILLS} times: {counted}",
         f"last resumed from step {resumed[1] if resumed else 0}; bit-identical parameters and losses",
     )
+
+
+# Scores every 5 steps, by many small batches, and a final evaluation of twelve parts.
+EVALUATED = (*("--train.evaluate-every", str(5 / 44)), *("--evaluation.batch-size", "16"))
+STOPS = 10  # of each kind
+
+
+@pytest.fixture(scope="module")
+def scored(runs, tmp_path_factory):
+    """Folder of an undisturbed run that is scored during training."""
+    workdir = tmp_path_factory.mktemp("runs") / "scored"
+    finish(runs.start(workdir, *EVALUATED))
+    assert sorted(scores(workdir)) == list(range(5, STEPS + 1, 5))
+    return workdir
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("stage", ["scoring", "final evaluation"])
+def test_stopped_in_an_evaluation(runs, scored, tmp_path, report, stage, number):
+    rng = random.Random(f"{stage} {number}")
+    final, workdir, start = stage == "final evaluation", tmp_path / "run", tmp_path / "start"
+    start.mkdir()
+    if final:  # a run whose training is done
+        shutil.copytree(scored, start, dirs_exist_ok=True)
+        (start / "evaluation.json").unlink()
+    shutil.copytree(start, workdir)
+    stopped, kept = [], 0
+    while len(stopped) < STOPS:
+        process = runs.start(workdir, *EVALUATED)
+        step = stop_in_evaluation(process, workdir, number, rng.uniform(0, 2.0 if final else 0.2), final)
+        if step is not None:
+            stopped.append(step)
+            assert max(whole_steps(workdir)) == step  # what was trained is saved
+            kept += (workdir / "evaluation.unfinished.json").is_file()
+        elif (workdir / "evaluation.json").is_file():  # it ended before it was stopped: begin again
+            shutil.rmtree(workdir)
+            shutil.copytree(start, workdir)
+    saved = max(whole_steps(workdir))
+    assert f"resuming from step {saved} of {STEPS}" in finish(runs.start(workdir, *EVALUATED))
+    same_bits(workdir, scored)
+    assert scores(workdir) == scores(scored)
+    tables = [json.loads((folder / "evaluation.json").read_text()) for folder in (workdir, scored)]
+    assert tables[0] == tables[1]
+    where = f", {kept} of them with finished parts" if final else f" after steps {sorted(set(stopped))}"
+    report(
+        f"{signal.Signals(number).name}, {STOPS} times in the {stage}{where}",
+        "no step trained twice; bit-identical parameters, losses, scores and tables",
+    )
+
+
+def stop_in_evaluation(process, workdir, number, wait, final):
+    """Send a signal this long after an evaluation has begun; return its step, None if it ended before."""
+    before = doing(workdir)
+
+    def evaluating():
+        step, now = doing(workdir)
+        return (step, now) != before and now == "evaluating" and (step == STEPS) == final
+
+    until(process, evaluating)
+    time.sleep(wait)
+    step, now = doing(workdir)
+    in_time = process.poll() is None and now == "evaluating"
+    process.send_signal(number if in_time else signal.SIGKILL)
+    process.communicate()
+    return step if in_time and process.returncode in (-signal.SIGKILL, 128 + signal.SIGTERM) else None
 
 
 def half_written(workdir):
@@ -250,7 +315,7 @@ def test_corrupt_record(runs, whole, tfds, tmp_path, report):
     process.communicate()
     finish(runs.start(again, env=env))
     same_bits(again, workdir)
-    strict = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 1)
+    strict = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 2)
     message = strict.strip().splitlines()[-1]
     assert re.search(r"mvcl: .*record \d+ of .*--train.corrupt-limit", message), strict
     report(
@@ -291,7 +356,7 @@ def test_corrupt_image(runs, photos, tmp_path, report):
     for i in range(3):
         other = folder / "train" / "cat" / f"{i:02d}.png"
         other.write_bytes(other.read_bytes()[:80])
-    strict = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 1)
+    strict = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 2)
     message = strict.strip().splitlines()[-1]
     assert re.search(r"mvcl: .*(cat|dog)/0\d.png.*--train.corrupt-limit", message), strict
     report(

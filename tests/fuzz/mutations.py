@@ -27,7 +27,9 @@ from typing import Any
 
 SECONDS, MIB = 5.0, 1024.0
 _HANGS = 30.0  # seconds after which a case is ended
-_GUARD = 2 << 30  # address space beyond that of the idle process; keeps a failing case from filling the machine
+_GUARD = (
+    2 << 30
+)  # address space beyond that of the idle process; keeps a failing case from filling the machine
 _GROWN = 256.0  # MiB that the idle process may keep before it is replaced by a new one
 _STARTUP = 120.0
 # What reads a payload, lets it be changed, and packs it again: so that changes pass checksums and compression.
@@ -45,7 +47,7 @@ class Format:
       files: glob of the files to change, below the folder.
       crafted: name -> makes a valid folder hostile; returns the file that an error must name, None for any.
       repack: changes a file's content below its checksums and compression; None if there are none.
-      names: text that an error must contain, of the changed file; by default its name.
+      names: texts of which an error must contain one, of the changed file; by default its name.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Format:
     files: str = "**/*"
     crafted: Mapping[str, Callable[[Path], Path | None]] = dataclasses.field(default_factory=dict)
     repack: Repack | None = None
-    names: Callable[[Path], str] = lambda file: file.name
+    names: Callable[[Path], Sequence[str]] = lambda file: [file.name]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +87,33 @@ class Result:
 
 # Mutations
 
-_WHOLE = (0, 1, -1, 2, 127, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, -(2**31))
-_DIGITS = (b"0", b"-1", b"65536", b"2147483647", b"4294967295", b"1099511627776", b"9223372036854775807", b"9" * 400)
+_WHOLE = (
+    0,
+    1,
+    -1,
+    2,
+    127,
+    255,
+    2**15,
+    2**16 - 1,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**40,
+    2**62,
+    2**63 - 1,
+    -(2**31),
+)
+_DIGITS = (
+    b"0",
+    b"-1",
+    b"65536",
+    b"2147483647",
+    b"4294967295",
+    b"1099511627776",
+    b"9223372036854775807",
+    b"9" * 400,
+)
 
 
 def mutate(data: bytes, other: bytes, rng: random.Random) -> bytes:
@@ -183,7 +210,10 @@ def _splice(data: bytes, other: bytes, rng: random.Random) -> bytes:
     return data[:at] + other[rng.choice([at, _place(other, rng)]) :]
 
 
-_KINDS = (_flip, _overwrite, _fill, _truncate, _delete, _duplicate, _insert, _swap, _integer, _integer, _float, _digits, _splice)  # fmt: skip
+_KINDS = (
+    *(_flip, _overwrite, _fill, _truncate, _delete, _duplicate, _insert, _swap, _splice),
+    *(_integer, _integer, _float, _digits),
+)
 # Contents of another kind under a format's name.
 _FOREIGN = (
     b"",
@@ -197,7 +227,9 @@ _FOREIGN = (
     b"PK\x05\x06" + bytes(18),  # an empty archive
     b"\x89HDF\r\n\x1a\n" + b"\xff" * 512,
     b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1",
-    b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(128),
+    b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(
+        128
+    ),
     b"\x80\x04\x95\x11\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x05mkdir\x94\x93\x94.",
     b"\x89PNG\r\n\x1a\n" + bytes(64),
     b"\xff\xd8\xff\xe0" + bytes(64),
@@ -246,18 +278,23 @@ def _read_one(format: Format, valid: Path, case: int, idle: float) -> Result:
         size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 2**20
         outcome, text = "read", ""
         Path("/proc/self/clear_refs").write_text("5")  # restarts the measurement of the peak
+        resource.setrlimit(
+            resource.RLIMIT_AS, (int(_memory("VmSize") * 2**20) + _GUARD, resource.RLIM_INFINITY)
+        )
         began = time.monotonic()
         try:
             format.read(folder)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
-            names = format.names(file) if file is not None else str(folder)
+            names = format.names(file) if file is not None else [str(folder)]
             if not isinstance(error, ValueError):
                 outcome = "error"
             else:
-                outcome = "refused" if names in str(error) else "unnamed"
+                outcome = "refused" if any(name in str(error) for name in names) else "unnamed"
             if any(isinstance(one, MemoryError) for one in _causes(error)):
                 outcome = "memory"
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         seconds, mib = time.monotonic() - began, max(0.0, _memory("VmHWM") - idle - size)
     if mib > MIB:
         outcome = "memory"
@@ -288,14 +325,11 @@ def _serve(module: str, jobs: Sequence[tuple[str, int, int]], pipe: int) -> None
             format.write(valid)
             _read_one(format, valid, 0, 0.0)  # imports what the format needs
             idle = _memory("VmRSS")
-            limit = int(_memory("VmSize") * 2**20) + _GUARD
-            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
             for case in range(first, stop):
                 out.write(json.dumps({"format": name, "case": case}) + "\n")
                 out.write(json.dumps(dataclasses.asdict(_read_one(format, valid, case, idle))) + "\n")
                 if _memory("VmRSS") > idle + _GROWN:
                     return
-            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 # The parent
@@ -350,7 +384,9 @@ def _one_process(module: str, jobs: Sequence[tuple[str, int, int]]) -> Iterator[
                         yield Result(**found)
             if ready and began is None and process.wait() == 0:
                 return
-            outcome, text = ("crash", f"exit code {process.wait()}") if ready else ("slow", "ended by the test")
+            outcome, text = (
+                ("crash", f"exit code {process.wait()}") if ready else ("slow", "ended by the test")
+            )
             errors.seek(0)
             last = errors.read().decode(errors="replace")[-600:]
             if began is None:
@@ -371,7 +407,9 @@ def table(results: Iterable[Result]) -> str:
         by_format.setdefault(result.format, []).append(result)
     for name, found in sorted(by_format.items()):
         count = Counter(result.outcome for result in found)
-        failed = ", ".join(f"{n} {outcome}" for outcome, n in count.items() if outcome not in ("read", "refused"))
+        failed = ", ".join(
+            f"{n} {outcome}" for outcome, n in count.items() if outcome not in ("read", "refused")
+        )
         worst = max(r.seconds for r in found), max(r.mib for r in found)
         rows.append((name, f"{len(found):,}", f"{count['read']:,}", f"{count['refused']:,}", failed or "0",
                      f"{worst[0]:.1f}", f"{worst[1]:.0f}"))  # fmt: skip

@@ -1,10 +1,10 @@
 """Feature tables and arrays to damage: valid files of each kind, hostile ones, and how a user reads them."""
 
+import functools
 import io
 import struct
 import zipfile
 import zlib
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -22,7 +22,7 @@ RNG = np.random.default_rng(0)
 WIDE, NARROW = RNG.normal(size=(N, 7)), RNG.normal(size=(N, 4))
 LABELS = np.repeat([1, 2, 3], N // 3)
 NAMES = np.array(["ox", "ass", "cow"], object)[LABELS - 1]
-HUGE = 20 << 30  # bytes that a bomb expands to
+BLOCK = 1 << 24
 
 
 def open_all(*names):
@@ -65,7 +65,6 @@ def write_mat5(folder):
     scipy.io.savemat(folder / "cells.mat", cells, do_compression=True)
     matrices = {"X1": scipy.sparse.csc_matrix(WIDE), "X2": NARROW, "label": NAMES[:, None], "note": "a text"}
     scipy.io.savemat(folder / "matrices.mat", matrices | {"info": {"made": 1.0, "by": "us"}})
-    scipy.io.savemat(folder / "old.mat", {"X1": WIDE, "X2": NARROW, "Y": LABELS[:, None]}, format="4")
 
 
 def repack_mat5(content, change, rng):
@@ -78,21 +77,29 @@ def repack_mat5(content, change, rng):
         elements.append(content[at + 8 : at + 8 + size])
         at += 8 + size
     chosen = rng.randrange(len(elements))
-    packed = [
-        zlib.compress(change(zlib.decompress(e))) if i == chosen else e for i, e in enumerate(elements)
-    ]
+    packed = [zlib.compress(change(zlib.decompress(e))) if i == chosen else e for i, e in enumerate(elements)]
     return content[:128] + b"".join(struct.pack("<II", 15, len(e)) + e for e in packed)
 
 
 HEADER_MAT5 = b"MATLAB 5.0 MAT-file".ljust(116) + bytes(8) + b"\x00\x01IM"
 
 
+@functools.cache
+def raw_zeros(size, before=b""):
+    """A deflate stream of `before` and then `size` zeros, made of one block again and again."""
+    parts = []
+    for content, times in ((before, 1), (bytes(BLOCK), size // BLOCK), (bytes(size % BLOCK), 1)):
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        parts.append((packer.compress(content) + packer.flush(zlib.Z_FULL_FLUSH)) * times)
+    return b"".join(parts) + zlib.compressobj(9, zlib.DEFLATED, -15).flush()
+
+
 def deflated_zeros(size, before=b""):
-    """A zlib stream of `before` and then `size` zeros."""
-    packer = zlib.compressobj(9)
-    block, parts = bytes(1 << 24), [packer.compress(before)]
-    parts += [packer.compress(block) for _ in range(size >> 24)]
-    return b"".join([*parts, packer.compress(bytes(size & (1 << 24) - 1)), packer.flush()])
+    """The same as a zlib stream."""
+    check = zlib.adler32(before)
+    low, high = check & 0xFFFF, check >> 16
+    check = (high + size * low) % 65521 << 16 | low
+    return b"\x78\xda" + raw_zeros(size, before) + check.to_bytes(4, "big")
 
 
 def matrix_tag(name, rows, columns, stored):
@@ -298,7 +305,12 @@ MAT73 = {
 
 
 def write_npz(folder):
-    arrays = {"X1": WIDE, "X2": NARROW.astype(np.float32), "labels": LABELS, "ids": [f"s{i}" for i in range(N)]}
+    arrays = {
+        "X1": WIDE,
+        "X2": NARROW.astype(np.float32),
+        "labels": LABELS,
+        "ids": [f"s{i}" for i in range(N)],
+    }
     np.savez(folder / "stored.npz", **arrays)
     np.savez_compressed(folder / "packed.npz", **arrays | {"labels": NAMES.astype(str)})
 
@@ -325,41 +337,43 @@ def npy(shape, descr="'<f8'", payload=b"", fortran="False", version=b"\x01\x00")
     return b"\x93NUMPY" + version + width + text + b"\n" + payload
 
 
-def archive(members):
-    """Writes an .npz file of raw members; a number as content is so many zeros."""
+def archive(members, stated=None):
+    """Writes an .npz file; the content of a member is bytes, or bytes and a number of zeros.
+
+    A member with zeros states `stated` bytes if given, and a wrong checksum.
+    """
 
     def write(file):
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out:
+        entries, at = [], 0
+        with open(file, "wb") as out:
             for name, content in members.items():
-                header, zeros = content if isinstance(content, tuple) else (content, 0)
-                with out.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    member.write(header)
-                    for _ in range(zeros >> 22):
-                        member.write(bytes(1 << 22))
-                    member.write(bytes(zeros & (1 << 22) - 1))
+                head, zeros = content if isinstance(content, tuple) else (content, 0)
+                raw, size = raw_zeros(zeros, head), len(head) + zeros
+                size = stated if zeros and stated else size
+                name = f"{name}.npy".encode()
+                fields = struct.pack("<HHHHH", 20, 0, 8, 0, 33)
+                fields += struct.pack(
+                    "<IIIHH", zlib.crc32(head), len(raw), min(size, 2**32 - 1), len(name), 0
+                )
+                out.write(b"PK\3\4" + fields + name + raw)
+                entries.append(b"PK\1\2\x14\0" + fields + struct.pack("<HHHII", 0, 0, 0, 0, at) + name)
+                at = out.tell()
+            listed = b"".join(entries)
+            number = min(len(entries), 65_535)
+            out.write(listed + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, number, number, len(listed), at, 0))
 
     return write
 
 
 def overlapping(file):
-    """An archive whose 100 members are the same bytes, of which each expands to 100 MB."""
+    """An archive whose nine members are the same bytes."""
     archive({"X0": (npy("(12, 1048576)"), 12 << 23)})(file)
     raw = file.read_bytes()
-    at = raw.index(b"PK\x01\x02")
-    end = raw.rindex(b"PK\x05\x06")
-    entry = raw[at:end]
-    name = entry.index(b"X0.npy")
-    entries = b"".join(entry[:name] + b"X%d.npy" % i + entry[name + 6 :] for i in range(1, 10))
-    tail = bytearray(raw[end : end + 22])
-    struct.pack_into("<HHI", tail, 8, 9, 9, len(entries))
-    file.write_bytes(raw[:at] + entries + tail)
-
-
-def lying(file):
-    """An archive whose members state fewer bytes than they expand to."""
-    archive({"X1": (npy("(12, 10)"), 2 << 30), "X2": npy("(12, 4)", payload=bytes(384))})(file)
-    raw = file.read_bytes().replace(struct.pack("<Q", (2 << 30) + len(npy("(12, 10)"))), struct.pack("<Q", 1088))
-    file.write_bytes(raw)
+    at, end = raw.index(b"PK\1\2"), raw.rindex(b"PK\5\6")
+    entries = b"".join(raw[at:end].replace(b"X0.npy", b"X%d.npy" % i) for i in range(1, 10))
+    file.write_bytes(
+        raw[:at] + entries + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 9, 9, len(entries), at, 0)
+    )
 
 
 OBJECTS = b"\x80\x04\x95\x11\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x05mkdir\x94\x93\x94."
@@ -404,9 +418,12 @@ def hostile_npz(name, first, second):
     return {what: members(content) for what, content in shapes.items()} | {
         "4 GB of zeros": members((npy("(12, 44739242)"), 12 * 44739242 * 8)),
         "1 GiB of zeros": members((npy("(12, 11184810)"), 12 * 11184810 * 8)),
-        "a member that states less": replaced(name, lying),
+        "200 MiB of zeros": members((npy("(12, 2184532)"), 12 * 2184532 * 8)),
+        "a member that states less": replaced(
+            name, archive({first: (npy("(12, 10)"), 2 << 30)}, stated=1088)
+        ),
         "members that overlap": replaced(name, overlapping),
-        "10^5 members": replaced(name, archive({f"X{i}": b"" for i in range(30_000)})),
+        "65,000 members": replaced(name, archive({f"X{i}": b"" for i in range(65_000)})),
         "no members": replaced(name, archive({})),
     }
 
@@ -530,7 +547,14 @@ def lines(*content):
 CSV = {
     "a line of 200 MB": lines(b"id,a\n", *[b"1" * (1 << 20)] * 200, b"\n"),
     "a header of 200 MB": lines(*[b"1" * (1 << 20)] * 200, b"\n1\n"),
-    "10^6 columns": lines(b"id," + b",".join(b"c%d" % i for i in range(10**6)), b"\ns1" + b",1" * 10**6, b"\n"),
+    "10^6 columns": lines(
+        b"id," + b",".join(b"c%d" % i for i in range(10**6)), b"\ns1" + b",1" * 10**6, b"\n"
+    ),
+    "49,000 columns": lines(
+        b"id," + b",".join(b"c%d" % i for i in range(49_000)), b"\ns1" + b",1" * 49_000, b"\n"
+    ),
+    "10^7 rows": lines(b"id,a\n", *[b"1,1\n" * 1000] * 10_000),
+    "texts of 100 MB": lines(b"id,a\n", *[b"s,%s\n" % (b"x" * 100_000)] * 1000),
     "10^6 columns of one name": lines(b"id," + b"c," * 10**6, b"\ns1" + b",1" * 10**6, b"\n"),
     "10^6 commas": lines(b"," * 10**6, b"\n", b"," * 10**6, b"\n"),
     "10^5 rows of 10 columns": lines(b"id,a,b,c\n", *(b"s%d,1,2,3\n" % i for i in range(10**5))),
@@ -548,8 +572,16 @@ CSV = {
 }
 
 
-def written(table, **options):
-    return replaced("tables/audio.parquet", lambda file: parquet.write_table(table(), file, **options))
+def written(table, groups=1, **options):
+    """A file with a table `groups` times."""
+
+    def write(file):
+        found = table()
+        with parquet.ParquetWriter(file, found.schema, **options) as out:
+            for _ in range(groups):
+                out.write_table(found)
+
+    return replaced("tables/audio.parquet", write)
 
 
 def repeated(value, kind, rows):
@@ -558,6 +590,10 @@ def repeated(value, kind, rows):
         "id": pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), ["s"]),
         "a": pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([value], kind)),
     })  # fmt: skip
+
+
+def zeros(rows):
+    return lambda: pa.table({"id": np.zeros(rows), "a": np.zeros(rows)})
 
 
 def more_rows(file):
@@ -577,7 +613,7 @@ ODD = {
     "bytes": pa.array([b"\xff"] * N),
     "nothing": pa.nulls(N),
     "dates": pa.array([2**30] * N, pa.int32()).cast(pa.date32()),
-    "late times": pa.array([2**62] * N, pa.timestamp("s")),
+    "late times": pa.array([2**62] * N, pa.timestamp("us")),
     "zoned times": pa.array([2**62] * N, pa.timestamp("us", tz="Mars/Phobos")),
     "durations": pa.array([2**62] * N, pa.duration("s")),
     "halves": pa.array(np.ones(N, np.float16)),
@@ -590,27 +626,35 @@ PARQUET = {
     f"ids of {name}": written(lambda column=column: pa.table({"id": column, "a": np.arange(N)}))
     for name, column in ODD.items()
 } | {
-    "3 10^8 numbers in a run": written(repeated(1.0, pa.float64(), 3 * 10**8)),
+    "10^8 numbers in runs": written(repeated(1.0, pa.float64(), 5 * 10**6), 20),
     "texts of 4 GB in a run": written(repeated("x" * 4096, pa.string(), 10**6)),
+    "10^6 ids": written(lambda: pa.table({"id": np.arange(10**6), "a": np.zeros(10**6)})),
     "2^40 rows stated": replaced("tables/audio.parquet", more_rows),
-    "zeros, compressed": written(lambda: pa.table({"id": np.zeros(10**8), "a": np.zeros(10**8)}), compression="zstd", use_dictionary=False),
-    "a text of 1.5 GB": written(lambda: pa.table({"id": pa.array(["x" * (15 * 10**8)]), "a": [1.0]}), compression="zstd", use_dictionary=False),
-    "10^5 columns": written(lambda: pa.table({"id": ["s1"], **{f"c{i}": [1.0] for i in range(30_000)}})),
-    "10^4 row groups": written(lambda: pa.table({"id": range(10_000), "a": range(10_000)}), row_group_size=1),
+    "10^8 zeros, compressed": written(zeros(5 * 10**6), 20, compression="zstd", use_dictionary=False),
+    "10^7 zeros, compressed": written(zeros(5 * 10**6), 2, compression="zstd", use_dictionary=False),
+    "texts of 300 MB": written(lambda: pa.table({"id": ["x" * 10**6] * 10, "a": [1.0] * 10}), 30, compression="zstd",
+                               use_dictionary=False),
+    "3 10^4 columns": written(lambda: pa.table({"id": ["s1"], **{f"c{i}": [1.0] for i in range(30_000)}})),
+    "10^4 row groups": written(lambda: pa.table({"id": ["s1"], "a": [1]}), 10_000),
 }  # fmt: skip
+
+
+def file_or_folder(file):
+    """The files of a folder can disagree with each other, so that none is to blame."""
+    return [file.name, str(file.parent)]
 
 
 FORMATS = {
     one.name: one
     for one in (
-        Format(".mat v5", write_mat5, open_all("cells.mat", "matrices.mat", "old.mat"), crafted=MAT5,
+        Format(".mat v5", write_mat5, open_all("cells.mat", "matrices.mat"), crafted=MAT5,
                repack=repack_mat5),
         Format(".mat v7.3", write_mat73, open_all("cells.mat", "chunks.mat", "newest.mat"), crafted=MAT73),
         Format(".npz of tables", write_npz, open_all("stored.npz", "packed.npz"),
                crafted=hostile_npz("packed.npz", "X1", "X2"), repack=repack_npz),
         Format(".npz of images", write_images, read_images, crafted=IMAGES, repack=repack_npz),
-        Format(".npy", write_npy, open_all("tables"), crafted=NPY),
-        Format(".csv", write_csv, open_all("tables"), crafted=CSV),
-        Format(".parquet", write_parquet, open_all("tables"), crafted=PARQUET),
+        Format(".npy", write_npy, open_all("tables"), crafted=NPY, names=file_or_folder),
+        Format(".csv", write_csv, open_all("tables"), crafted=CSV, names=file_or_folder),
+        Format(".parquet", write_parquet, open_all("tables"), crafted=PARQUET, names=file_or_folder),
     )
 }  # fmt: skip

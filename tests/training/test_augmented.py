@@ -107,11 +107,3 @@ def test_random_views_of_a_split(sizes):
         np.testing.assert_allclose(
             found[:, 2], encoded(params, statistics, views[:, 2], "head"), rtol=1e-4, atol=1e-5
         )
-
-
-def test_progress_names_rate_and_time_left(capsys, monkeypatch):
-    monkeypatch.setattr(_augmented, "_SECONDS", 0.0)
-    assert list(_augmented._logged(3, 16)) == [0, 1, 2]
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("linear probe: step 1 of 3, ")
-    assert "images/s, 0:00:00 left" in lines[-1]

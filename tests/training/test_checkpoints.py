@@ -32,15 +32,20 @@ def like(devices=1):
 def fill(folder, steps, scores=(), keep=2):
     manager = Checkpoints(folder, keep)
     for step in steps:
-        manager.save(step, state(step), {"seed": 5}, dict(scores).get(step))
+        manager.save(step, state(step), {"seed": 5})
+        if step in dict(scores):
+            manager.scored(step, dict(scores)[step])
     manager.close()
 
 
 def test_keeps_the_newest_and_the_best(tmp_path):
-    fill(tmp_path, range(1, 7), [(2, 0.9), (4, 0.5)])
-    manager = Checkpoints(tmp_path, 2)
+    scores = {2: 0.9, 4: 0.5}
+    fill(tmp_path, range(1, 7), scores)
+    manager = Checkpoints(tmp_path, 2, scores)
     assert manager.steps() == [2, 5, 6]
     assert manager.best() == 2
+    manager.rewind(1)
+    assert manager.best() is None
     restored, record = manager.restore(like())
     assert (int(restored["step"]), record["step"], record["seed"]) == (6, 6, 5)
     np.testing.assert_array_equal(restored["w"], array(6))
@@ -54,7 +59,7 @@ def test_restore_without_a_checkpoint_returns_none(tmp_path):
 @pytest.mark.parametrize(("saved", "wanted"), [(8, 2), (1, 8)])
 def test_restores_on_another_number_of_devices(tmp_path, saved, wanted):
     manager = Checkpoints(tmp_path, 1)
-    manager.save(3, state(3, saved), {}, None)
+    manager.save(3, state(3, saved), {})
     manager.wait()
     restored, _ = manager.restore(like(wanted))
     np.testing.assert_array_equal(restored["w"], array(3))
@@ -95,7 +100,7 @@ def test_resumes_from_a_damaged_checkpoint(tmp_path, damage):
     assert "step 2 is damaged" in lines[0]
     assert "falling back to step 1" in lines[0]
     assert list((tmp_path / "damaged").iterdir())  # kept for inspection
-    assert manager.save(2, state(2), {}, None)  # and the step can be saved again
+    assert manager.save(2, state(2), {})  # and the step can be saved again
     manager.close()
     assert Checkpoints(tmp_path, 2).steps() == [1, 2]
 
@@ -124,5 +129,5 @@ def test_ignores_unfinished_checkpoints(tmp_path):
     shutil.copytree(tmp_path / "1", tmp_path / "2.orbax-checkpoint-tmp")
     manager = Checkpoints(tmp_path, 2)
     assert manager.steps() == [1]
-    assert manager.save(2, state(2), {}, None)
+    assert manager.save(2, state(2), {})
     manager.close()
