@@ -16,7 +16,6 @@ from mvcl import _extras
 # The content of a file may take this much memory, or RATIO times the size of the file if that is more. Ordinary data
 # compress less; a file of zeros compresses a thousandfold, and a header of 100 bytes can state any shape.
 FREE_BYTES, RATIO = 256 << 20, 16
-_JSON_BYTES = 32 << 20
 _MEMBER_BYTES = 4 << 10  # what an array costs besides its numbers, in memory and in time
 
 
@@ -141,13 +140,13 @@ def _check_header(stream: IO[bytes], size: int, name: str, budget: Budget, numbe
     budget.take(count * max(dtype.itemsize, number_bytes), f"{name} of shape {shape}")
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+def read_json(path: Path, most: int = 4 << 20) -> Any:
+    """The content of a JSON file of at most `most` bytes.
 
     Raises:
-      ValueError: the file is not JSON, is nested too deeply, or is larger than any that mvcl writes.
+      ValueError: the file is not JSON, is nested too deeply, or is larger.
     """
     with reading(path, "JSON file"):
-        if (size := path.stat().st_size) > _JSON_BYTES:
-            raise ValueError(f"it has {size / 2**20:,.0f} MiB, more than {_JSON_BYTES >> 20}")
+        if (size := path.stat().st_size) > most:
+            raise ValueError(f"it has {size / 2**20:,.0f} MiB, more than {most >> 20}")
         return json.loads(path.read_text(encoding="utf-8"))

@@ -52,7 +52,10 @@ def from_json(text: str, reference: Config | None = None) -> Config:
 
 def from_tree(saved: Any, reference: Config | None = None) -> Config:
     """The inverse of `tree` for a whole config; arguments and errors as those of `from_json`."""
-    config = _build(saved, known() | (outside(reference) if reference is not None else {}))
+    try:
+        config = _build(saved, known() | (outside(reference) if reference is not None else {}))
+    except RecursionError as error:
+        raise ValueError("the saved config is nested too deeply") from error
     if not isinstance(config, Config):
         raise ValueError("the saved config is not a Config")
     return config
