@@ -73,7 +73,7 @@ CONFIG = {
     "a number of 4000 digits": config_of(b"9" * 4000),
     "a number of 10^6 digits": config_of(b"9" * 10**6),
     "5 MiB of lists": config_of(b"[" + b"[]," * (5 << 20) + b"1]"),
-    "3 MiB of lists": config_of(b"[" + b"[]," * (1 << 20) + b"1]"),
+    "a list of 3 10^5 lists": config_of(b"[" + b"[]," * 300_000 + b"1]"),
     "not UTF-8": config_of(b'{"_type": "\xff"}'),
     "UTF-16": config_of('{"_type": "mvcl.training.Config"}'.encode("utf-16")),
     "byte-order mark": config_of(b"\xef\xbb\xbf{}"),
