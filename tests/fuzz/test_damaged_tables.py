@@ -8,9 +8,9 @@ import run_files
 import table_files
 from mutations import check
 
-FORMATS = [("table_files", name) for name in table_files.FORMATS] + [
-    ("run_files", name) for name in run_files.FORMATS
-]
+REPORT = "run folder in a report"
+RUN_FILES = {name: one for name, one in run_files.FORMATS.items() if name != REPORT}
+ALL = [("table_files", name) for name in table_files.FORMATS] + [("run_files", name) for name in RUN_FILES]
 CASES, BLOCK = 10_000, 500
 
 
@@ -24,12 +24,17 @@ def test_damaged_tables(record_property):
 
 
 def test_damaged_run_files(record_property):
-    fast = {name: one for name, one in run_files.FORMATS.items() if "report" not in name}
-    check("run_files", crafted_and(40, fast), record_property)
+    check("run_files", crafted_and(40, RUN_FILES), record_property)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, CASES, BLOCK))
-@pytest.mark.parametrize(("module", "name"), FORMATS, ids=[name for _, name in FORMATS])
+@pytest.mark.parametrize(("module", "name"), ALL, ids=[name for _, name in ALL])
 def test_ten_thousand(module, name, first, record_property):
     check(module, [(name, first, first + BLOCK)], record_property)
+
+
+@pytest.mark.slow
+def test_damaged_files_in_a_report(record_property):
+    """The page lists the files that it could not read; fewer cases, since each draws a page."""
+    check("run_files", [(REPORT, 0, 500)], record_property)
