@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,7 +109,7 @@ def read_npz(path: str | os.PathLike[str], number_bytes: int = 1) -> dict[str, n
             with archive.open(member) as stream:
                 _check_header(stream, member.file_size, name, budget, number_bytes)
             with archive.open(member) as stream:
-                arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+                arrays[name] = _read_array(stream, name)
         return arrays
 
 
@@ -117,7 +118,16 @@ def read_npy(path: str | os.PathLike[str], number_bytes: int = 1) -> np.ndarray:
     with reading(path, ".npy file"), open(path, "rb") as file:
         _check_header(file, os.path.getsize(path), Path(path).stem, Budget(path), number_bytes)
         file.seek(0)
-        return np.lib.format.read_array(file, allow_pickle=False)
+        return _read_array(file, Path(path).stem)
+
+
+def _read_array(stream: IO[bytes], name: str) -> np.ndarray:
+    array = np.lib.format.read_array(stream, allow_pickle=False)
+    if array.dtype.kind == "U" and array.size:
+        codes = np.frombuffer(array.tobytes(), array.dtype.byteorder.replace("|", "=") + "u4")
+        if codes.max() > sys.maxunicode:
+            raise ValueError(f"{name} holds text that is not Unicode")
+    return array
 
 
 def _check_header(stream: IO[bytes], size: int, name: str, budget: Budget, number_bytes: int) -> None:

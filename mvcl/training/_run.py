@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import jax
 
-from mvcl import data, methods
+from mvcl import _untrusted, data, methods
 from mvcl.training import _program
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, check, divided, suited_to
@@ -99,7 +99,8 @@ def open_run(
         raise ValueError(
             f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
         )
-    run = prepare(config)
+    with _untrusted.naming(workdir):
+        run = prepare(config)
     checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep, scores(workdir))
     try:
         steps = checkpoints.steps()

@@ -216,7 +216,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     if getattr(hint, "_is_protocol", False):
         return dataclasses.is_dataclass(value)
     return not isinstance(hint, type) or isinstance(value, hint)
