@@ -13,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from mvcl import _extras
+from mvcl._progress import Track, untracked
 
 # The content of a file may take this much memory, or RATIO times the size of the file if that is more. Ordinary data
 # compress less; a file of zeros compresses a thousandfold, and a header of 100 bytes can state any shape.
@@ -87,30 +88,46 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def read_npz(path: str | os.PathLike[str], number_bytes: int = 1) -> dict[str, np.ndarray]:
+def read_npz(
+    path: str | os.PathLike[str], number_bytes: int = 1, *, track: Track = untracked
+) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name.
 
     Args:
       path: the file.
       number_bytes: what the caller will use for each number, if that is more than the file does.
+      track: goes through the arrays.
 
     Raises:
       ValueError: the file is damaged, holds pickled objects, or expands to more than a file of its size may.
     """
-    with reading(path, ".npz file"), open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-        budget = Budget(path)
-        members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
-        budget.take(_MEMBER_BYTES * len(archive.infolist()), f"a list of {len(archive.infolist())} arrays")
+    with reading(path, ".npz file"):
+        file = open(path, "rb")
+    with file:
+        with reading(path, ".npz file"):
+            archive, budget = zipfile.ZipFile(file), Budget(path)
+            members = archive.infolist()
+            budget.take(_MEMBER_BYTES * len(members), f"a list of {len(members)} arrays")
         arrays = {}
-        for member in members:
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"{member.filename} is compressed by a method that numpy does not use")
-            name = member.filename.removesuffix(".npy")
-            with archive.open(member) as stream:
-                _check_header(stream, member.file_size, name, budget, number_bytes)
-            with archive.open(member) as stream:
-                arrays[name] = _read_array(stream, name)
+        for member in track(
+            members, f"reading {path}", len(members), "arrays"
+        ):  # it may raise errors of its own
+            with reading(path, ".npz file"):
+                name = member.filename.removesuffix(".npy")
+                if name != member.filename:
+                    arrays[name] = _read_member(archive, member, name, budget, number_bytes)
         return arrays
+
+
+def _read_member(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, budget: Budget, number_bytes: int
+) -> np.ndarray:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is compressed by a method that numpy does not use")
+    with archive.open(member) as stream:
+        _check_header(stream, member.file_size, name, budget, number_bytes)
+    with archive.open(member) as stream:
+        return _read_array(stream, name)
 
 
 def read_npy(path: str | os.PathLike[str], number_bytes: int = 1) -> np.ndarray:

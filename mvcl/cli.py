@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import errno
+import gc
 import json
 import os
 import sys
@@ -11,8 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from mvcl import _configs, _extras
+from mvcl import _choices, _configs, _extras
 from mvcl._configs import variants
+from mvcl._progress import Progress, write_line
 
 _extras.check("train", "tyro", by="the mvcl command")
 
@@ -54,12 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("mvcl: interrupted", file=sys.stderr)
+        write_line("mvcl: interrupted", sys.stderr)
         return 130
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"mvcl: {_one_line(error)}", file=sys.stderr, flush=True)
+        write_line(f"mvcl: {_one_line(error)}", sys.stderr)
         if argv is None and _needs_hard_exit(error):  # os._exit only as a command, not for a Python caller
             sys.stdout.flush()
             os._exit(_exit_code(error))
@@ -114,6 +116,7 @@ def _train(arguments: list[str]) -> int:
             "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
         )
     path, variant = _configs.find(_find_config(arguments[0]))  # before the imports, which take a second
+    _choices.check(arguments[1:])
     name = _default_name(path, variant)
     _quiet()
     from mvcl import studies, training
@@ -159,7 +162,9 @@ def _train(arguments: list[str]) -> int:
     from mvcl import evaluation, report
 
     if jax.process_index() == 0:
-        page = report.write_report(runs, parsed.workdir / "report.html")
+        progress = Progress()
+        with progress.during("writing the report"):
+            page = report.write_report(runs, parsed.workdir / "report.html", progress)
         if parsed.seeds > 1:
             plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
             from mvcl import _files
@@ -241,6 +246,7 @@ def _finetune(arguments: list[str]) -> int:
             return 0
         raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
     run = _run_folder(Path(arguments[0]))
+    _choices.check(arguments[1:])
     _quiet()
     from mvcl import _files, data, evaluation, training
 
@@ -308,8 +314,12 @@ def _report(arguments: list[str]) -> int:
         _run_folder(run)
     from mvcl import report
 
+    _collect_garbage()
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
-    print(report.write_report(list(options.runs), options.out or single))
+    progress = Progress()
+    with progress.during("writing the report"):
+        page = report.write_report(list(options.runs), options.out or single, progress)
+    print(page)
     return 0
 
 
@@ -325,7 +335,8 @@ def _export(arguments: list[str]) -> int:
         options.run, options.checkpoint, options.network, reference=_reference(options.config)
     )
     encoder = training.one_encoder(run, state)
-    models.export(encoder, run.config.encoder, options.out)
+    with run.progress.during(f"writing {options.out}"):
+        models.export(encoder, run.config.encoder, options.out)
     print(f"{options.out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
     return 0
 
@@ -341,13 +352,15 @@ def _data(arguments: list[str]) -> int:
         raise ValueError(f"unknown command data {arguments[0]!r}; use mvcl data prepare NAME")
     from mvcl import data
 
+    _collect_garbage()
     if arguments[1:] and arguments[1] in data.PREPARERS:
-        print(_parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:]).run())
+        preparer = _parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:])
+        print(preparer.run(Progress()))
         return 0
     from mvcl._commands import Prepare
 
     options = _parse(Prepare, "data prepare", arguments[1:])
-    print(data.prepare(options.name, options.directory))
+    print(data.prepare(options.name, options.directory, Progress()))
     return 0
 
 
@@ -407,6 +420,19 @@ def _start_jax(distributed: Any = None) -> None:
 
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()
+    _collect_garbage()
+
+
+def _collect_garbage() -> None:
+    """Turn on the garbage collector, which `mvcl.__main__` has turned off.
+
+    It passes over what was imported, and runs after 10,000 new objects instead of 700: tracing a program makes many,
+    and keeps them.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(10_000, 10, 10)
+        gc.enable()
 
 
 def _needs_hard_exit(error: Exception) -> bool:

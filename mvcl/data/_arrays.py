@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mvcl import _untrusted
+from mvcl._progress import Track, untracked
 from mvcl.data._classes import keep, select
 from mvcl.data._images import encoded_split
 from mvcl.data._splits import Split, in_memory
@@ -30,14 +31,14 @@ class Arrays:
     classes: tuple[str, ...] = ()
     """Keep only these classes, as in the tfds source. Empty keeps all."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         if not self.path or not Path(self.path).is_file():
             raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
         with _untrusted.naming(self.path):
-            return self._splits(_untrusted.read_npz(self.path))
+            return self._splits(_untrusted.read_npz(self.path, track=track), track)
 
-    def _splits(self, arrays: dict[str, np.ndarray]) -> dict[str, Split]:
+    def _splits(self, arrays: dict[str, np.ndarray], track: Track) -> dict[str, Split]:
         aliases = {
             "x_train": "train_images",
             "y_train": "train_labels",
@@ -55,10 +56,14 @@ class Arrays:
             for part, rows in (("train", ~test), ("test", test)):
                 arrays[f"{part}_images"] = images[rows]
                 arrays[f"{part}_labels"] = labels[rows]
-        return {part: _array_split(arrays, part, self.path, self.classes) for part in ("train", "test")}
+        return {
+            part: _array_split(arrays, part, self.path, self.classes, track) for part in ("train", "test")
+        }
 
 
-def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: Sequence[str]) -> Split:
+def _array_split(
+    arrays: dict[str, np.ndarray], part: str, path: str, classes: Sequence[str], track: Track
+) -> Split:
     def get(name: str) -> np.ndarray:
         if f"{part}_{name}" not in arrays:
             raise ValueError(f"{path} has no array {part}_{name}; it has {', '.join(sorted(arrays))}")
@@ -82,7 +87,7 @@ def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: S
             raise ValueError(f"{origin} has no images")
         encoded = _encoded(get("jpeg"), get("offsets"), rows, origin, len(labels))
         name = lambda row: f"image {rows[row]} of {origin}"  # noqa: E731
-        return encoded_split(kept_labels, kept, encoded, name, origin)
+        return encoded_split(kept_labels, kept, encoded, name, origin, track)
     images = get("images")
     if images.ndim not in (3, 4):
         raise ValueError(f"{path}: {part}_images must be (N, H, W) or (N, H, W, C), got {images.shape}")

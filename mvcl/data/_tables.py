@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _extras, _files, _untrusted
+from mvcl._progress import Track, untracked
 from mvcl.data import _matlab
 from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
 
@@ -79,7 +80,7 @@ class Tables:
     """Use every fifth example as the split `test`. Otherwise `train` and `test` are both the whole table, as usual in
     clustering."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         path = Path(self.path)
         if not self.path or not path.exists():
@@ -87,21 +88,23 @@ class Tables:
                 f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}, which does not exist"
             )
         with _untrusted.naming(path):
-            tables = self._read(path)
+            tables = self._read(path, track)
             tables.choose(self.views)
             if self.skip_last < 0:
                 raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
             if self.skip_last:
                 tables.views = [view[:, : -self.skip_last] for view in tables.views]
-            return tables.splits(self.scaling, self.scaling_file, self.held_out)
+            return tables.splits(self.scaling, self.scaling_file, self.held_out, track)
 
-    def _read(self, path: Path) -> "RawTables":
+    def _read(self, path: Path, track: Track) -> "RawTables":
         if path.is_dir():
-            return _folder(path, self.id_column, self.labels)
+            return _folder(path, self.id_column, self.labels, track)
         if path.suffix.lower() == ".mat":
             return _matrices(_matlab.variables(path), path, self.labels, self.samples)
         if path.suffix.lower() == ".npz":
-            return _matrices(_untrusted.read_npz(path, _NUMBER_BYTES), path, self.labels, self.samples)
+            return _matrices(
+                _untrusted.read_npz(path, _NUMBER_BYTES, track=track), path, self.labels, self.samples
+            )
         raise ValueError(f"data.path must be a .mat or .npz file or a folder of tables, got {path}")
 
     def expected(self) -> Outline | None:
@@ -147,7 +150,11 @@ class RawTables:
         self.names, self.views = [self.names[row] for row in rows], [self.views[row] for row in rows]
 
     def splits(
-        self, scaling: Sequence[Scaling], scaling_file: str = "", held_out: bool = False
+        self,
+        scaling: Sequence[Scaling],
+        scaling_file: str = "",
+        held_out: bool = False,
+        track: Track = untracked,
     ) -> dict[str, Split]:
         """Check and scale the tables; return the splits `train` and `test`."""
         present = self._checked()
@@ -158,7 +165,10 @@ class RawTables:
             Path(scaling_file).parent.mkdir(parents=True, exist_ok=True)
             _files.write_whole(Path(scaling_file), json.dumps(fitted) + "\n")
         self._warn_of_constants(present, fitted)
-        views = [self._scaled(i, fitted[name], present[:, i]) for i, name in enumerate(self.names)]
+        views = [
+            self._scaled(i, fitted[name], present[:, i])
+            for i, name in track(enumerate(self.names), "scaling the tables", len(self.names), "views")
+        ]
         labels, class_names = _classes(self.labels, len(self.ids))
         test = np.arange(len(self.ids)) % 5 == 4
         parts = {"train": ~test, "test": test} if held_out else {"train": test | True, "test": test | True}
@@ -425,7 +435,7 @@ def _vector(value: Any, name: str) -> np.ndarray:
 # A folder with one file per view
 
 
-def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
+def _folder(folder: Path, id_column: str, wanted: str, track: Track) -> RawTables:
     files = sorted(
         f for f in folder.iterdir() if f.suffix.lower() in _SUFFIXES and not f.name.startswith(".")
     )
@@ -440,10 +450,11 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
     if len(set(stems)) < len(stems):
         twice = next(stem for stem in stems if stems.count(stem) > 1)
         raise ValueError(f"{folder} has more than one file named {twice}")
+    tracked = track(files, f"reading {folder}", len(files), "files")
     if kinds == {".npy"}:
-        arrays = {file.stem: _untrusted.read_npy(file, _NUMBER_BYTES) for file in files}
+        arrays = {file.stem: _untrusted.read_npy(file, _NUMBER_BYTES) for file in tracked}
         return _matrices(arrays, folder, wanted, "rows")
-    tables = {file.stem: _read_table(file) for file in files}
+    tables = {file.stem: _read_table(file) for file in tracked}
     paths = {file.stem: file for file in files}
     column = _shared_column(tables, id_column, folder)
     rows: dict[str, list[str]] = {}

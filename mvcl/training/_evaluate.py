@@ -42,7 +42,7 @@ def evaluate(
     with the parts that it has not finished. Unreadable examples are left out, as many as `reading` allows; by default
     the config's limit.
     """
-    return evaluated(run, state, workdir, reading, Guard()).table
+    return evaluated(run, state, workdir, reading, Guard(progress=run.progress)).table
 
 
 def evaluated(
@@ -192,9 +192,9 @@ def _trained(
 
 def _untrained(run: Run, reading: data.Reading, guard: Guard, work: evaluation.Work) -> _Row:
     """The row of the encoder's initial parameters."""
-    features, readable = _encoding.encode_readable(
-        run, run.program.init(), None, reading, guard, "untrained encoder"
-    )
+    with guard.during("untrained encoder: initialising the parameters"):
+        state = run.program.init()
+    features, readable = _encoding.encode_readable(run, state, None, reading, guard, "untrained encoder")
     return _Row(run.config.evaluation.measure(features, {**run.splits, **readable}, work))
 
 

@@ -116,11 +116,13 @@ def measured() -> Iterator[Goodput]:
     """A goodput that begins now, and within which this thread's compilations count as `compiling`."""
     goodput, thread = Goodput(), threading.get_ident()
 
-    def begins(event: str, _: float | int, **__: Any) -> None:
+    def begins(event: str, value: float | int, **_: str | int) -> None:
+        del value
         if event.startswith(_COMPILES) and threading.get_ident() == thread:
             goodput.enter("compiling")
 
-    def ends(event: str, _: float, **__: Any) -> None:
+    def ends(event: str, duration_secs: float, **_: str | int) -> None:
+        del duration_secs  # by a clock that may be set back
         if event.startswith(_COMPILES) and threading.get_ident() == thread:
             goodput.leave()
 

@@ -12,22 +12,27 @@ from mvcl.training._run import Run
 
 
 def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> None:
-    """Write the first readable training images and their views of epoch 0 as .npz; nothing for given views.
+    """Write the first readable training images and their views of epoch 0 as .npz, unless the file is there; nothing
+    for given views.
 
     `views` is (m, k, side, side, C) uint8 with the side of the largest view; view v fills its first `sizes[v]` rows and
     columns, and the rest is zero.
     """
     split = run.splits["train"]
-    if split.spec.given:
+    if split.spec.given or path.is_file():
         return
     drawn_from = data.Reader(split, "train", reading, _input.training_crop(run))
     shown_as = data.Reader(split, "train", reading, _input.evaluation_crop(run))
     stream = drawn_from.readable(range(len(split)))
-    with closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched:
+    with (
+        closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched,
+        run.progress.during("reading images for the report"),
+    ):
         readable = list(islice(watched, count))
     rows = np.asarray([row for row, _ in readable], np.int32)
     batch = drawn_from.batch(rows, [arrays for _, arrays in readable])
-    drawn = run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)})
+    with run.progress.during("compiling the views"):
+        drawn = run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)})
     each = drawn if isinstance(drawn, tuple) else np.moveaxis(np.asarray(drawn), 1, 0)
     policies = run.config.policies
     side = max(policy.image_size for policy in policies)

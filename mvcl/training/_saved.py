@@ -1,7 +1,6 @@
 """Convert configs to and from JSON: dataclasses and functions by import path, with their options."""
 
 import dataclasses
-import functools
 import hashlib
 import inspect
 import json
@@ -193,7 +192,6 @@ def checked(built: Any) -> Any:
     return built
 
 
-@functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
     """The types of the fields of a dataclass."""
     hints = typing.get_type_hints(kind)

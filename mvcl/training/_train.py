@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from mvcl import data
+from mvcl._progress import Progress
 from mvcl.training import _evaluate, _folder, _goodput, _pictures, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, how_many
@@ -26,7 +27,12 @@ _UNPROFILED = 3
 
 
 def train(
-    config: Config, workdir: Path, *, profile: int = 0, reference: Config | None = None
+    config: Config,
+    workdir: Path,
+    *,
+    profile: int = 0,
+    reference: Config | None = None,
+    progress: Progress | None = None,
 ) -> _evaluate.Table:
     """Train a config in a folder, from the newest checkpoint if there is one, and evaluate.
 
@@ -35,6 +41,7 @@ def train(
       workdir: folder of the run; created if missing.
       profile: number of steps to trace into workdir/profile.
       reference: a config with the functions and classes of the user's own that the run of train.initial uses.
+      progress: as for `prepare`.
 
     Returns:
       The evaluation table: row name -> results.
@@ -49,7 +56,7 @@ def train(
       LostProcess: another process of the run has ended.
     """
     with _goodput.measured() as goodput:
-        run = prepare(config)
+        run = prepare(config, progress)
         try:
             if jax.process_index() > 0:
                 return _continue(run, workdir, goodput, profile, reference)
@@ -73,7 +80,7 @@ def _continue(
             step = int(record["step"])
             checkpoints.rewind(step)
             reading = data.Reading(run.config.train.corrupt_limit, record["corrupt"])
-            heartbeat = _begin(run, workdir, step, reading, goodput) if jax.process_index() == 0 else None
+            heartbeat = _begin(run, workdir, step, goodput) if jax.process_index() == 0 else None
             done = _evaluate.saved(run, workdir, step) if step == run.program.steps else None
             if done is not None:
                 if heartbeat is not None:
@@ -82,16 +89,18 @@ def _continue(
             tools = _tools(
                 run, workdir, step, checkpoints, reading, heartbeat, stop, profile=profile, goodput=goodput
             )
+            files.enter_context(run.progress.showing())  # of the log
             files.callback(tools.close)
             if step < run.program.steps:
                 with goodput.during("training"):
                     state = loop(run, state, step, tools)
+            tools.pictures()  # of a run that was killed before they were written
         except Exception as error:
             if jax.process_count() > 1 and not isinstance(error, (Interrupted, Diverged)):
                 checkpoints.abandon()  # pending writes wait for processes that may have ended
             raise
         finally:
-            with goodput.during("saving"):
+            with goodput.during("saving"), run.progress.during("writing the last checkpoint"):
                 checkpoints.close()
         with goodput.during("evaluating"):
             return _evaluated(run, state, tools)
@@ -101,7 +110,8 @@ def _restored(
     run: Run, checkpoints: Checkpoints, reference: Config | None
 ) -> tuple[_program.State, dict[str, Any]]:
     """State and record of the newest checkpoint, or new ones."""
-    restored = checkpoints.restore(run.program.abstract_state(), log=log_line)
+    with run.progress.during("reading the newest checkpoint"):
+        restored = checkpoints.restore(run.program.abstract_state(), log=log_line)
     if restored is not None:
         log_line(f"resuming from step {restored[1]['step']} of {run.program.steps}")
         return restored
@@ -128,7 +138,7 @@ def _evaluated(run: Run, state: _program.State, tools: Tools) -> _evaluate.Table
     return found.table
 
 
-def _begin(run: Run, workdir: Path, step: int, reading: data.Reading, goodput: Goodput) -> _watch.Heartbeat:
+def _begin(run: Run, workdir: Path, step: int, goodput: Goodput) -> _watch.Heartbeat:
     """Prepare the folder for training from a step, in process 0."""
     goodput.resume(workdir)
     clock = _watch.Clock(max((row.get("time", 0.0) for row in _folder.read_log(workdir)), default=0.0))
@@ -136,8 +146,6 @@ def _begin(run: Run, workdir: Path, step: int, reading: data.Reading, goodput: G
     heartbeat.beat(step, "starting", now=True)
     _folder.rewind_log(workdir, step, done=step >= run.program.steps)
     data.save_scaling(run.splits["train"], workdir / "scaling.json")
-    if not (workdir / "views.npz").is_file():
-        _pictures.save_views(run, workdir / "views.npz", reading)
     return heartbeat
 
 
@@ -161,17 +169,24 @@ def _tools(
             steps=steps,
             first_step=step,
             views_per_step=run.config.examples * run.config.views.k,
+            progress=run.progress,
             clock=heartbeat.clock,
         )
     first = max(min(step + _UNPROFILED, steps - profile), step)
     trace = _watch.Profile(workdir / "profile", first, profile if log is not None else 0)
     if log is not None and profile:
         log.line(f"profiling {profile} steps from step {first + 1} into {workdir / 'profile'}")
+
+    def pictures() -> None:
+        if heartbeat is not None:
+            _pictures.save_views(run, workdir / "views.npz", reading)
+
     guard = partial(
         Guard,
         steps=steps,
         stop=stop,
         exchange=_processes.Flags(run.program.mesh, 1).exchange,
         heartbeat=heartbeat,
+        progress=run.progress,
     )
-    return Tools(checkpoints, log, heartbeat, trace, reading, stop, workdir, guard, goodput)
+    return Tools(checkpoints, log, heartbeat, trace, reading, stop, workdir, guard, goodput, pictures)
