@@ -281,7 +281,7 @@ class RawTables:
 
     def _read_scaling(self, path: Path) -> dict[str, dict[str, Any]]:
         try:
-            fitted = _untrusted.read_json(path)
+            fitted = _untrusted.read_json(path, 32 << 20)
             widths = {}
             for name, view in fitted.items():
                 shift, scale = (np.asarray(view[part], float) for part in ("shift", "scale"))
