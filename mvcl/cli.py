@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import errno
+import gc
 import json
 import os
 import sys
@@ -304,6 +305,7 @@ def _report(arguments: list[str]) -> int:
         _run_folder(run)
     from mvcl import report
 
+    _collect_garbage()
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
     print(report.write_report(list(options.runs), options.out or single))
     return 0
@@ -337,6 +339,7 @@ def _data(arguments: list[str]) -> int:
         raise ValueError(f"unknown command data {arguments[0]!r}; use mvcl data prepare NAME")
     from mvcl import data
 
+    _collect_garbage()
     if arguments[1:] and arguments[1] in data.PREPARERS:
         print(_parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:]).run())
         return 0
@@ -403,6 +406,14 @@ def _start_jax(distributed: Any = None) -> None:
 
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()
+    _collect_garbage()
+
+
+def _collect_garbage() -> None:
+    """Turn on the garbage collector, which `mvcl.__main__` has turned off; it passes over what was imported."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def _needs_hard_exit(error: Exception) -> bool:

@@ -2,11 +2,7 @@
 
 from mvcl import _extras
 
-with _extras.needed("train", by="mvcl.training"):
-    import grain  # noqa: F401
-    import orbax.checkpoint  # noqa: F401
-    import tensorboardX  # noqa: F401
-    import tyro  # noqa: F401
+_extras.check("train", "grain", "orbax.checkpoint", "tensorboardX", "tyro", by="mvcl.training")
 
 from mvcl.training._arguments import CHOICES, choose, choose_all, registry
 from mvcl.training._cache import compilation_cache

@@ -6,15 +6,18 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import jax
-from tensorboardX import SummaryWriter
 
 from mvcl._progress import duration
 from mvcl.training import _scores
 from mvcl.training._watch import Clock
+
+if TYPE_CHECKING:
+    from tensorboardX import SummaryWriter
 
 # Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
 _PATIENCE = 5
@@ -36,7 +39,7 @@ class Log:
         self._steps, self._views = steps, views_per_step
         self._out, self._clock = sys.stdout if out is None else out, clock or Clock()
         self._file = open(workdir / "metrics.jsonl", "a", buffering=1)
-        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step or None)
+        self._workdir, self._purged = workdir, first_step or None
         self._started = self._last = time.monotonic()
         self._first = self._last_step = first_step
         self._at_chance = self._collapsed = 0
@@ -66,9 +69,6 @@ class Log:
         self._last, self._last_step = now, step
         finite = {k: v for k, v in values.items() if not (isinstance(v, float) and not math.isfinite(v))}
         self._file.write(json.dumps(finite) + "\n")
-        for name, value in finite.items():
-            if name not in ("step", "time"):
-                self._board.add_scalar(name, value, step, walltime=values["time"])
         left = (self._steps - step) / rate
         width = len(str(self._steps))
         chance = f" (chance {values['chance']:.4f})" if "chance" in values else ""
@@ -80,6 +80,9 @@ class Log:
             print("\r\033[K" + text, end="", file=self._out, flush=True)
         else:
             self.line(text)
+        for name, value in finite.items():
+            if name not in ("step", "time"):
+                self._board.add_scalar(name, value, step, walltime=values["time"])
         self._warn(values)
 
     def score(self, step: int, name: str, value: float) -> None:
@@ -99,9 +102,16 @@ class Log:
         """Flush and close the files."""
         if self._terminal:
             print(file=self._out)
-        for file in (self._file, self._board):
+        for file in (self._file, vars(self).get("_board")):
             with suppress(OSError):  # a full disk: the first write that failed has raised
-                file.close()
+                if file is not None:
+                    file.close()
+
+    @cached_property
+    def _board(self) -> "SummaryWriter":
+        from tensorboardX import SummaryWriter  # takes half a second if it finds the clients of cloud storage
+
+        return SummaryWriter(str(self._workdir / "tensorboard"), purge_step=self._purged)
 
     def _warn(self, values: dict[str, Any]) -> None:
         chance = values.get("chance", math.inf)
