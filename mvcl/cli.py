@@ -132,6 +132,8 @@ def _train(arguments: list[str]) -> int:
         """Compile the step at full size, print its FLOPs and memory, and exit."""
         profile: int = 0
         """Number of steps to trace into WORKDIR/profile, for XProf and Perfetto."""
+        profiler_port: int | None = None
+        """Port of the first process through which TensorBoard and XProf capture traces while the run goes on."""
         seeds: int = 1
         """Number of runs. More than one: WORKDIR/seed0 and so on, from train.seed, and WORKDIR/results.json with the
         mean and standard deviation of each result."""
@@ -145,6 +147,8 @@ def _train(arguments: list[str]) -> int:
         return 0
     if parsed.profile and parsed.seeds > 1:
         raise ValueError(f"--profile traces one run, got --seeds {parsed.seeds}; use --seeds 1")
+    if parsed.profiler_port is not None:
+        training.profiler_server(parsed.profiler_port)
     seeds = range(parsed.config.train.seed, parsed.config.train.seed + parsed.seeds)
     runs = [parsed.workdir] if parsed.seeds == 1 else [parsed.workdir / f"seed{seed}" for seed in seeds]
     if parsed.seeds == 1:

@@ -16,8 +16,10 @@ from mvcl import _extras
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root, lock
 from mvcl.data._images import maybe_in_memory, three_axes
+from mvcl.data._kept import kept
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
 
+DIGITS_VERSION = "1.0.0"
 _PUBLISHED = {
     ("cifar10",): Outline(50_000, 10, ExampleSpec(((32, 32, 3),))),
     ("cifar100",): Outline(50_000, 100, ExampleSpec(((32, 32, 3),))),
@@ -35,7 +37,8 @@ class Digits:
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        return open_tfds(_digits_directory(self.directory), {"train": "train", "test": "test"}, ())
+        read = partial(open_tfds, splits={"train": "train", "test": "test"}, classes=())
+        return kept(_digits_directory(self.directory), read)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,11 +93,11 @@ def prepare(name: str, directory: str | None = None) -> Path:
 
 
 def _digits_directory(directory: str | None) -> Path:
-    from mvcl.data._digits import MvclDigits
-
     root = Path(data_root(directory))
-    folder = root / "mvcl_digits" / str(MvclDigits.VERSION)
+    folder = root / "mvcl_digits" / DIGITS_VERSION
     if not folder.is_dir():
+        from mvcl.data._digits import MvclDigits
+
         try:
             with lock(root, "mvcl_digits"):
                 if not folder.is_dir():

@@ -2,7 +2,10 @@
 
 from mvcl import _extras
 
-_extras.check("train", "grain", "orbax.checkpoint", "tensorboardX", "tyro", by="mvcl.training")
+with _extras.needed("train", by="mvcl.training"):
+    import grain  # noqa: F401
+    import orbax.checkpoint  # noqa: F401
+    import tyro  # noqa: F401
 
 from mvcl.training._arguments import CHOICES, choose, choose_all, registry
 from mvcl.training._cache import compilation_cache
@@ -23,6 +26,7 @@ from mvcl.training._saved import from_json, may_name, to_json
 from mvcl.training._seeds import train_seeds
 from mvcl.training._signals import Interrupted
 from mvcl.training._train import train
+from mvcl.training._watch import profiler_server
 
 __all__ = [
     "CHOICES",
@@ -65,6 +69,7 @@ __all__ = [
     "one_encoder",
     "open_run",
     "prepare",
+    "profiler_server",
     "registry",
     "suited_to",
     "to_json",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import jax
 
+from mvcl import _extras
 from mvcl._progress import duration
 from mvcl.training import _scores
 from mvcl.training._watch import Clock
@@ -109,7 +110,8 @@ class Log:
 
     @cached_property
     def _board(self) -> "SummaryWriter":
-        from tensorboardX import SummaryWriter  # takes half a second if it finds the clients of cloud storage
+        with _extras.needed("train", by="the log of a run"):
+            from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
 
         return SummaryWriter(str(self._workdir / "tensorboard"), purge_step=self._purged)
 
