@@ -49,7 +49,7 @@ def _load(path: Path, files: str) -> dict[str, Split] | None:
 
 
 def _save(path: Path, files: str, splits: Mapping[str, Split]) -> None:
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for part, split in splits.items():
         if split.arrays is None:
             return
