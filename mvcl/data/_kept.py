@@ -30,7 +30,7 @@ def kept(folder: Path, read: Callable[[Path], dict[str, Split]]) -> dict[str, Sp
 
 
 def _fingerprint(folder: Path) -> str:
-    files = [(file.name, file.stat()) for file in sorted(folder.iterdir()) if not file.name.endswith(_NAME)]
+    files = [(file.name, file.stat()) for file in sorted(folder.iterdir()) if _NAME not in file.name]
     return json.dumps([(name, status.st_size, status.st_mtime_ns) for name, status in files])
 
 
