@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from mvcl import _configs, _extras
+from mvcl import _choices, _configs, _extras
 from mvcl._configs import variants
 
 _extras.check("train", "tyro", by="the mvcl command")
@@ -115,6 +115,7 @@ def _train(arguments: list[str]) -> int:
             "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
         )
     path, variant = _configs.find(_find_config(arguments[0]))  # before the imports, which take a second
+    _choices.check(arguments[1:])
     name = _default_name(path, variant)
     _quiet()
     from mvcl import studies, training
@@ -242,6 +243,7 @@ def _finetune(arguments: list[str]) -> int:
             return 0
         raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
     run = _run_folder(Path(arguments[0]))
+    _choices.check(arguments[1:])
     _quiet()
     from mvcl import _files, data, evaluation, training
 

@@ -25,7 +25,7 @@ ALLOWED = {
     "cli": {"training", "evaluation", "report", "data", "models", "studies"},
     "__main__": {"cli"},
 }
-ROOT_PRIVATE = {"_checks", "_commands", "_configs", "_extras", "_files", "_numerics"}
+ROOT_PRIVATE = {"_checks", "_choices", "_commands", "_configs", "_extras", "_files", "_numerics"}
 
 
 def imported(path: Path) -> set[str]:
@@ -102,6 +102,9 @@ print(code, *{name.split(".")[0] for name in sys.modules})
         ("train --help", 0),
         ("train nothere.py", 2),
         ("train configs/digits.py:nope", 2),
+        ("train configs/digits.py data:nope", 2),
+        ("train configs/digits.py objective:nope", 2),
+        ("train configs/digits.py --train.steps 3 optimiser:sgd", 2),
         ("finetune nothere", 2),
     ],
 )
