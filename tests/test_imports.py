@@ -25,7 +25,17 @@ ALLOWED = {
     "cli": {"training", "evaluation", "report", "data", "models", "studies"},
     "__main__": {"cli"},
 }
-ROOT_PRIVATE = {"_checks", "_choices", "_commands", "_configs", "_extras", "_files", "_numerics"}
+ROOT_PRIVATE = {
+    "_checks",
+    "_choices",
+    "_commands",
+    "_configs",
+    "_extras",
+    "_files",
+    "_numerics",
+    "_progress",
+    "_untrusted",
+}
 
 
 def imported(path: Path) -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from mvcl._progress import Track, untracked
 from mvcl.data import _shards
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root
@@ -59,13 +60,13 @@ class PrepareDomains:
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
-    def run(self) -> Path:
+    def run(self, track: Track = untracked) -> Path:
         """Write the folder and return it."""
         directory = Path(self.directory or _default())
         if self.verify:
-            _shards.verify(directory, "domainnet")
+            _shards.verify(directory, "domainnet", track)
             return directory
-        names, lists = _read_lists(Path(self.source), "--source", self.domains)
+        names, lists = _read_lists(Path(self.source), "--source", self.domains, track)
         blocks = [
             f"{name}-{start:06d}"
             for name, part in lists.items()
@@ -101,6 +102,7 @@ class PrepareDomains:
             per_shard=4,
             max_corrupt=self.max_corrupt,
             unit="block",
+            track=track,
         )
 
 
@@ -130,7 +132,7 @@ class DomainNet:
     draw_seed: int = 0
     """Seed for drawing classes and images; --train.seed does not change them."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train`, `seen` and `test`, and one for each list."""
         if self.held_out and self.held_out not in self.domains:
             raise ValueError(
@@ -145,7 +147,7 @@ class DomainNet:
         if not self.path or _shards.is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
         else:
-            names, lists = _read_lists(path, "data.path", self.domains)
+            names, lists = _read_lists(path, "data.path", self.domains, track)
         kept = keep(names, self.classes)
         rows = {}
         for name, part in lists.items():
@@ -234,7 +236,9 @@ def _train(
     )
 
 
-def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:
+def _read_lists(
+    root: Path, field: str, domains: Sequence[str], track: Track
+) -> tuple[tuple[str, ...], dict[str, _List]]:
     """Class names and the lists of a folder.
 
     Raises:
@@ -257,7 +261,8 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
                 raise ValueError(f"{root} lacks {file.name}; it has {lists}")
             paths, labels = [], []
             missing = []
-            for line, text in enumerate(_lines(file), start=1):
+            lines = _lines(file)
+            for line, text in enumerate(track(lines, f"reading {file.name}", len(lines), "lines"), start=1):
                 path, number = _entry(text, f"{file.name}, line {line}")
                 folder, _, image = path.rpartition("/")
                 class_name = folder.rpartition("/")[2]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _extras
+from mvcl._progress import Track, untracked
 from mvcl.data import _shards
 from mvcl.data._directories import data_root
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
@@ -205,11 +206,11 @@ class PrepareEeg:
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
-    def run(self) -> Path:
+    def run(self, track: Track = untracked) -> Path:
         """Write the folder and return it."""
         directory = Path(self.directory or _default(self.format))
         if self.verify:
-            _shards.verify(directory, "eeg")
+            _shards.verify(directory, "eeg", track)
             return directory
         if self.rate < 1:
             raise ValueError(f"rate must be at least 1 sample per second, got {self.rate}")
@@ -248,6 +249,7 @@ class PrepareEeg:
             per_shard=8,  # 994 nights in 125 files, few enough to keep open
             max_corrupt=self.max_corrupt,
             unit="recording",
+            track=track,
         )
 
 
@@ -272,7 +274,7 @@ class Eeg:
     """A second prepared folder, opened as the splits transfer/train and transfer/test with all its channels; or a
     format, physionet2018 or sleep_edfx, for its default output folder."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"data.test_fraction must be between 0 and 1, got {self.test_fraction}")

@@ -67,7 +67,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     host = _input.batches(run, step, tools.reading)
     stream = data.to_devices(host, program.batch_sharding)
     flags = _processes.Flags(program.mesh, 1 + _processes.MAX_ROWS)
-    with tools.goodput.during("data"):
+    with tools.goodput.during("data"), run.progress.during("reading the first batch"):
         first = next(stream)
     stream = itertools.chain([first], stream)
     watch = _watch.Watch(program.mesh.size, _flops(run, state, first), _peak(run), step)
@@ -81,7 +81,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         with tools.trace.step(step), compiling:
             state, values = program.step(state, batch)
         if step == begun:  # while the devices compute it
-            compiling, chance = nullcontext(), _chance(program)
+            compiling, chance = nullcontext(), _chance(run)
         tools.trace.after(step, values)
         step += 1
         pending.append(values)
@@ -114,10 +114,10 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         if saving:
             _save(run, state, step, tools)
         if stopping:
-            _wait(tools)
+            _wait(run, tools)
             raise Interrupted(stopping, step, program.steps)
         if scoring:
-            _wait(tools)  # a kill during the scoring must not cost a step
+            _wait(run, tools)  # a kill during the scoring must not cost a step
             _score(run, state, step, tools)
         if saving:
             watch.restart(step)
@@ -127,9 +127,10 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     return state
 
 
-def _chance(program: _program.Program) -> dict[str, jax.Array]:
+def _chance(run: Run) -> dict[str, jax.Array]:
     """The chance level, to log, if the method has one."""
-    return {} if program.chance is None else {"chance": program.chance()}
+    with run.progress.during("compiling the chance level"):
+        return {} if run.program.chance is None else {"chance": run.program.chance()}
 
 
 def _log(run: Run, step: int, values: dict[str, float], watch: _watch.Watch, log: Log | None) -> None:
@@ -153,8 +154,12 @@ def _is_scored(step: int, every: int, steps: int) -> bool:
 
 def _score(run: Run, state: _program.State, step: int, tools: Tools) -> None:
     """Score a saved state."""
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "evaluating", now=True)
     with tools.goodput.during("evaluating"):
         found = _evaluate.score(run, state, tools.reading, tools.guard(step))
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "training", now=True)
     if found is not None:
         record_score(step, found, tools.checkpoints, tools.log)
 
@@ -174,15 +179,15 @@ def _save(run: Run, state: _program.State, step: int, tools: Tools) -> None:
         "epoch": step // run.program.steps_per_epoch,
         "corrupt": sorted(tools.reading.passed),
     }
-    with tools.goodput.during("saving"):
+    with tools.goodput.during("saving"), run.progress.during(f"saving step {step}"):
         tools.checkpoints.save(step, state, record)
     if tools.log is not None and tools.goodput.line_is_due():
         tools.log.line(str(tools.goodput))
 
 
-def _wait(tools: Tools) -> None:
+def _wait(run: Run, tools: Tools) -> None:
     """Wait until checkpoints are written."""
-    with tools.goodput.during("saving"):
+    with tools.goodput.during("saving"), run.progress.during("writing checkpoints"):
         tools.checkpoints.wait()
 
 
@@ -208,4 +213,5 @@ def _flops(run: Run, state: _program.State, batch: data.Batch) -> float | None:
     """FLOPs of a step, if the utilisation is logged; None with microbatches, whose loop XLA counts once."""
     if jax.process_index() > 0 or run.config.train.microbatch is not None or _peak(run) is None:
         return None
-    return _watch.step_flops(run.program.step, state, batch)
+    with run.progress.during("counting the FLOPs of a step"):
+        return _watch.step_flops(run.program.step, state, batch)
