@@ -49,6 +49,21 @@ def test_digits_equal_scikit_learn(digits):
     assert np.bincount(digits["test"].labels).min() >= 35
 
 
+def test_loops_of_tfds_and_reading_are_reported(tmp_path, tracked):
+    root = str(tmp_path / "tfds")
+    folder = data.prepare("digits", root, tracked)
+    assert ("Generating train examples", None, "examples", 1437) in tracked
+    assert ("Generating test examples", None, "examples", 360) in tracked
+    tracked.clear()
+    data.Digits(directory=root).open(tracked)
+    assert tracked == [
+        (f"reading the labels of {folder} (train)", 2, "blocks of 1024", 2),
+        (f"decoding {folder} (train)", 1437, "images", 1437),
+        (f"reading the labels of {folder} (test)", 1, "blocks of 1024", 1),
+        (f"decoding {folder} (test)", 360, "images", 360),
+    ]
+
+
 def test_digits_split_is_fixed(digits):
     # Pinned: a change here changes every published number.
     for part, labels, total in (
@@ -92,6 +107,19 @@ def test_folder_of_one_size(tmp_path, rng):
     assert split.spec.image_shape == (6, 5, 3)
     np.testing.assert_array_equal(split.take(np.array([7]))[0], expected["test", "dog", 2][None])
     assert split.labels.tolist() == [0] * 5 + [1] * 5
+
+
+def test_listing_opening_and_decoding_a_folder_are_reported(tmp_path, rng, tracked):
+    write_folder(tmp_path, rng)
+    data.Folder(path=str(tmp_path)).open(tracked)
+    assert tracked == [
+        *((f"listing {tmp_path / part}", 2, "folders", 2) for part in ("train", "test")),
+        *(
+            (f"{doing} {tmp_path} ({part})", 10, "images", 10)
+            for part in ("train", "test")
+            for doing in ("opening", "decoding")
+        ),
+    ]
 
 
 def test_folder_of_different_sizes_and_fewer_classes(tmp_path, rng):
