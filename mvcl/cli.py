@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from mvcl import _extras, _files
+from mvcl import _buckets, _extras, _files
 
 with _extras.needed("train", by="the mvcl command"):
     import tyro
 
+# A path as given; `_buckets.path` opens it.
+_Place = Annotated[str, tyro.conf.arg(metavar="PATH")]
 _ROOT = Path(__file__).resolve().parents[1]
 _OVERVIEW = """usage: mvcl COMMAND ...
 
@@ -48,7 +50,7 @@ Every command takes --help, and --debug for a full traceback of an error.
 class Evaluate:
     """Evaluate a run's encoder, the untrained encoder and the raw input."""
 
-    run: tyro.conf.Positional[Path]
+    run: tyro.conf.Positional[_Place]
     """Folder of the run."""
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
@@ -66,11 +68,11 @@ class Embed:
     ending .json has the measures.
     """
 
-    run: tyro.conf.Positional[Path]
+    run: tyro.conf.Positional[_Place]
     """Folder of the run."""
     split: str = "test"
     """`train` or `test`."""
-    out: Path = Path("embeddings.npz")
+    out: _Place = "embeddings.npz"
     """File to write."""
     views: int = 0
     """Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated."""
@@ -89,9 +91,9 @@ class Embed:
 class Report:
     """Write report.html for one run, or one page that compares several runs."""
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: tyro.conf.Positional[tuple[_Place, ...]]
     """Folders of the runs."""
-    out: Path | None = None
+    out: _Place | None = None
     """File to write; None is RUN/report.html, or ./report.html for several runs."""
 
 
@@ -99,9 +101,9 @@ class Report:
 class Export:
     """Write the encoder's weights as safetensors, under torchvision's (ResNet) or timm's (ViT) names."""
 
-    run: tyro.conf.Positional[Path]
+    run: tyro.conf.Positional[_Place]
     """Folder of the run."""
-    out: Path = Path("encoder.safetensors")
+    out: _Place = "encoder.safetensors"
     """File to write."""
     checkpoint: str = "latest"
     """`latest`, `best`, or a step."""
@@ -118,7 +120,7 @@ class Prepare:
     name: tyro.conf.Positional[str]
     """`digits`; a tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or
     transfer, which have further options: `mvcl data prepare eeg --help`."""
-    directory: str | None = None
+    directory: _Place | None = None
     """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
 
@@ -206,7 +208,7 @@ def _train(arguments: list[str]) -> int:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
-        workdir: Path = Path("runs") / _default_name(path, variant)
+        workdir: _Place = f"runs/{_default_name(path, variant)}"
         """Folder of the run: config, checkpoints, logs, report. Repeating the command resumes the run."""
         dry_run: bool = False
         """Compile the step at full size, print its FLOPs and memory, and exit."""
@@ -225,21 +227,22 @@ def _train(arguments: list[str]) -> int:
         return 0
     if parsed.profile and parsed.seeds > 1:
         raise ValueError(f"--profile traces one run, got --seeds {parsed.seeds}; use --seeds 1")
+    workdir = _buckets.path(parsed.workdir)
     seeds = range(parsed.config.train.seed, parsed.config.train.seed + parsed.seeds)
-    runs = [parsed.workdir] if parsed.seeds == 1 else [parsed.workdir / f"seed{seed}" for seed in seeds]
+    runs = [workdir] if parsed.seeds == 1 else [workdir / f"seed{seed}" for seed in seeds]
     if parsed.seeds == 1:
-        rows = training.train(parsed.config, parsed.workdir, profile=parsed.profile)
+        rows = training.train(parsed.config, workdir, profile=parsed.profile)
     else:
-        rows = training.train_seeds(parsed.config, parsed.workdir, parsed.seeds)
+        rows = training.train_seeds(parsed.config, workdir, parsed.seeds)
     import jax
 
     from mvcl import evaluation, report
 
     if jax.process_index() == 0:
-        page = report.write_report(runs, parsed.workdir / "report.html")
+        page = report.write_report(runs, workdir / "report.html")
         if parsed.seeds > 1:
             plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
-            _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
+            _files.write_whole(workdir / "results.json", json.dumps(plain, indent=1) + "\n")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
     return 0
 
@@ -249,7 +252,7 @@ def _study(study: Any, name: str, arguments: list[str]) -> int:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Study:
-        workdir: Path = Path("runs") / name
+        workdir: _Place = f"runs/{name}"
         """Folder of the page, the figure, the numbers and the runs. Repeating the command resumes them."""
         dry_run: bool = False
         """Print the cost of the study and exit."""
@@ -260,7 +263,7 @@ def _study(study: Any, name: str, arguments: list[str]) -> int:
     if parsed.dry_run:
         print(studies.dry_run(parsed.config))
         return 0
-    page = studies.run(parsed.config, parsed.workdir)
+    page = studies.run(parsed.config, _buckets.path(parsed.workdir))
     print(f"\n{page.read_text()}\npage: {page}")
     return 0
 
@@ -269,11 +272,12 @@ def _evaluate(options: Evaluate) -> int:
     _start_jax()
     from mvcl import evaluation, training
 
+    place = _buckets.path(options.run)
     run, state = training.open_run(
-        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+        place, options.checkpoint, options.network, reference=_reference(options.config)
     )
     as_trained = options.checkpoint == "latest" and options.network == "config"
-    rows = training.evaluate(run, state, options.run if as_trained else None)
+    rows = training.evaluate(run, state, place if as_trained else None)
     print(f"step {int(state['step'])} of {options.run}\n\n{evaluation.evaluation_table(rows)}")
     return 0
 
@@ -310,7 +314,7 @@ def _finetune(arguments: list[str]) -> int:
     _quiet()
     from mvcl import data, evaluation, training
 
-    run, rest, reference = Path(arguments[0]), arguments[1:], None
+    run, rest, reference = _buckets.path(arguments[0]), arguments[1:], None
     if "--config" in rest:  # read first: the defaults of all other options come from the run
         place = rest.index("--config")
         if place + 1 == len(rest):
@@ -320,7 +324,7 @@ def _finetune(arguments: list[str]) -> int:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Finetune:
-        workdir: Path | None = None
+        workdir: _Place | None = None
         """Folder of results.json and of one run per seed. Repeating the command resumes the runs. None: RUN/finetune
         for the run's own data, RUN/finetune_DATA for other data, such as RUN/finetune_transfer_food101."""
         seeds: int = 3
@@ -332,9 +336,8 @@ def _finetune(arguments: list[str]) -> int:
     )
     _start_jax()
     own = parsed.config.data == base.data
-    workdir = parsed.workdir or run / (
-        "finetune" if own else f"finetune_{data.folder_name(parsed.config.data)}"
-    )
+    beside = "finetune" if own else f"finetune_{data.folder_name(parsed.config.data)}"
+    workdir = run / beside if parsed.workdir is None else _buckets.path(parsed.workdir)
     results = training.finetune(parsed.config, workdir, parsed.seeds, reference=reference)
     out = workdir / "results.json"
     _files.write_whole(out, json.dumps([dataclasses.asdict(result) for result in results], indent=1) + "\n")
@@ -347,13 +350,15 @@ def _embed(options: Embed) -> int:
     from mvcl import evaluation, training
 
     run, state = training.open_run(
-        options.run,
+        _buckets.path(options.run),
         options.checkpoint,
         options.network,
         output=options.output,
         reference=_reference(options.config),
     )
-    shape, measures = training.embed(run, state, options.split, options.out, views=options.views)
+    shape, measures = training.embed(
+        run, state, options.split, _buckets.path(options.out), views=options.views
+    )
     size = " x ".join(map(str, shape))
     print(f"{options.out}: features {size} of split {options.split}, step {int(state['step'])}")
     print(f"\n{evaluation.evaluation_table({run.config.evaluation.features: measures})}")
@@ -365,11 +370,12 @@ def _report(options: Report) -> int:
 
     if not options.runs:
         raise ValueError("mvcl report needs a run folder: mvcl report RUN [RUN ...]")
-    for run in options.runs:
+    runs = [_buckets.path(run) for run in options.runs]
+    for run in runs:
         if not (run / "config.json").is_file():
             raise ValueError(f"{run} is not a run folder: it has no config.json")
-    single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
-    print(report.write_report(list(options.runs), options.out or single))
+    single = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
+    print(report.write_report(runs, single if options.out is None else _buckets.path(options.out)))
     return 0
 
 
@@ -378,10 +384,13 @@ def _export(options: Export) -> int:
     from mvcl import models, training
 
     run, state = training.open_run(
-        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+        _buckets.path(options.run),
+        options.checkpoint,
+        options.network,
+        reference=_reference(options.config),
     )
     encoder = training.one_encoder(run, state)
-    models.export(encoder, run.config.encoder, options.out)
+    models.export(encoder, run.config.encoder, _buckets.path(options.out))
     print(f"{options.out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
     return 0
 

@@ -24,7 +24,7 @@ ALLOWED = {
     "cli": {"training", "evaluation", "report", "data", "models", "studies"},
     "__main__": {"cli"},
 }
-ROOT_PRIVATE = {"_checks", "_extras", "_files", "_numerics"}
+ROOT_PRIVATE = {"_buckets", "_checks", "_extras", "_files", "_numerics"}
 
 
 def imported(path: Path) -> set[str]:

@@ -5,10 +5,10 @@ import io
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
+from mvcl import _buckets
 from mvcl.data._classes import keep, select
 from mvcl.data._images import encoded_split
 from mvcl.data._splits import Split, in_memory
@@ -31,10 +31,11 @@ class Arrays:
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        if not self.path or not Path(self.path).is_file():
+        path = _buckets.local_copy(self.path)
+        if not self.path or not path.is_file():
             raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
         try:
-            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
         except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"data.path {self.path} is not a readable .npz file: {error}") from error

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _extras, _files
+from mvcl import _buckets, _extras, _files
 from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
 
 LABEL_NAMES = (
@@ -76,7 +76,7 @@ class Tables:
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        path = Path(self.path)
+        path = _buckets.local_copy(self.path)
         if not self.path or not path.exists():
             raise ValueError(
                 f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}, which does not exist"

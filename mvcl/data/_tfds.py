@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import _extras
+from mvcl import _buckets, _extras
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root, lock
 from mvcl.data._images import maybe_in_memory, three_axes
@@ -35,7 +35,8 @@ class Digits:
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        return open_tfds(_digits_directory(self.directory), {"train": "train", "test": "test"}, ())
+        folder = _buckets.local_copy(_digits_directory(self.directory))
+        return open_tfds(folder, {"train": "train", "test": "test"}, ())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,12 +80,15 @@ def prepare(name: str, directory: str | None = None) -> Path:
     _check_known(name)
     if (folder := _find_prepared(name, directory)) is not None:
         return folder
+    root = data_root(directory)
+    if _buckets.is_remote(root):
+        return _buckets.uploaded(root, lambda local: prepare(name, local)) / name.replace(":", "/")
     with _extras.needed("tensorflow", by=f"preparing {name}"):
         import tensorflow  # noqa: F401
     import tensorflow_datasets as tfds
 
-    builder = tfds.builder(name, data_dir=data_root(directory), file_format="array_record")
-    with lock(Path(data_root(directory)), name):
+    builder = tfds.builder(name, data_dir=str(root), file_format="array_record")
+    with lock(root, name):
         builder.download_and_prepare()
     return Path(builder.data_dir)
 
@@ -92,8 +96,12 @@ def prepare(name: str, directory: str | None = None) -> Path:
 def _digits_directory(directory: str | None) -> Path:
     from mvcl.data._digits import MvclDigits
 
-    root = Path(data_root(directory))
+    root = data_root(directory)
     folder = root / "mvcl_digits" / str(MvclDigits.VERSION)
+    if _buckets.is_remote(root):
+        if not (folder / "dataset_info.json").is_file():
+            _buckets.uploaded(root, _digits_directory)
+        return folder
     if not folder.is_dir():
         try:
             with lock(root, "mvcl_digits"):
@@ -131,7 +139,7 @@ def _check_known(name: str) -> None:
 def _find_prepared(name: str, directory: str | None) -> Path | None:
     """Folder of a prepared tfds data set, found without its builder, which may need TensorFlow."""
     base, _, version = name.partition(":")
-    root = Path(data_root(directory)) / base
+    root = data_root(directory) / base
     folders = [root / version] if version else sorted([*root.glob("*/"), *root.glob("*/*/")], reverse=True)
     return next((folder for folder in folders if (folder / "dataset_info.json").is_file()), None)
 
@@ -143,7 +151,7 @@ def prepared_directory(name: str, directory: str | None) -> Path:
         raise ValueError(
             f"data set {name!r} is not prepared in {data_root(directory)}; run: mvcl data prepare {name}"
         )
-    return folder
+    return _buckets.local_copy(folder)
 
 
 def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> dict[str, Split]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from mvcl import _buckets
+
 Scalars = dict[int, dict[str, float]]
 
 
@@ -82,7 +84,7 @@ def read_run(path: Path) -> Run:
     Raises:
       ValueError: `path` is not a folder.
     """
-    path = Path(path)
+    path = _buckets.path(path)
     if not path.is_dir():
         raise ValueError(f"run_dirs must be folders that `mvcl train` has written, got {str(path)!r}")
     missing: list[tuple[str, str, str]] = []
@@ -177,7 +179,7 @@ def _config(file: Path) -> dict[str, Any]:
 
 def _scalars(file: Path) -> Scalars:
     steps: Scalars = {}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in file.read_bytes().decode(errors="replace").splitlines():
         try:
             record = json.loads(line)
         except ValueError:
@@ -197,7 +199,7 @@ _LOOK = ("weights", "clusters", "cosines", "losses")
 
 def _looks(file: Path) -> list[Look]:
     looks: dict[int, Look] = {}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in file.read_bytes().decode(errors="replace").splitlines():
         try:
             record = json.loads(line)
             arrays = {name: np.asarray(record[name]) for name in _LOOK if name in record}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mvcl import _buckets
 from mvcl.training import _functions, _saved
 from mvcl.training._config import Config
 
@@ -60,7 +61,7 @@ def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | No
 def split(source: str | Path) -> tuple[Path, str]:
     """File and variant of `FILE.py:VARIANT`; the variant of a plain file is `get_config`."""
     match = re.fullmatch(r"(.*\.py):(\w+)", str(source))
-    return (Path(match[1]), match[2]) if match else (Path(source), "get_config")
+    return (_buckets.path(match[1]), match[2]) if match else (_buckets.path(source), "get_config")
 
 
 def variants(module: types.ModuleType) -> dict[str, Callable[[], Config]]:

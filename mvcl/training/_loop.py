@@ -146,6 +146,7 @@ def record_score(step: int, found: _evaluate.Score, checkpoints: Checkpoints, lo
     name, value = found
     if log is not None and not checkpoints.has_score(step):
         log.score(step, name, value)
+        log.upload()
     checkpoints.scored(step, value)
 
 
@@ -156,6 +157,8 @@ def _save(run: Run, state: _program.State, step: int, tools: Tools) -> None:
         "epoch": step // run.program.steps_per_epoch,
         "corrupt": sorted(tools.reading.passed),
     }
+    if tools.log is not None:
+        tools.log.upload()
     tools.checkpoints.save(step, state, record)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import jax
 
-from mvcl import data, methods
+from mvcl import _buckets, data, methods
 from mvcl.training import _program
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, check, divided, suited_to
@@ -78,6 +78,7 @@ def open_run(
       ValueError: the folder is not a run, or has no such checkpoint or network.
       DamagedCheckpoints: the checkpoint cannot be read.
     """
+    workdir = _buckets.path(workdir)
     if not (workdir / "config.json").is_file():
         raise ValueError(f"{workdir} is not a run folder: it has no config.json")
     config = load(workdir, reference)

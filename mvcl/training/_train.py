@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from mvcl import data
+from mvcl import _buckets, data
 from mvcl.training import _evaluate, _folder, _pictures, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, how_many
@@ -46,6 +46,7 @@ def train(
       StalledReader: no batch arrived within train.stall_seconds.
       LostProcess: another process of the run has ended.
     """
+    workdir = _buckets.path(workdir)
     run = prepare(config)
     try:
         if jax.process_index() > 0:

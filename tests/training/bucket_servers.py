@@ -1,0 +1,107 @@
+"""Local servers of Google Cloud Storage and S3, and the variables that send their clients there.
+
+`python bucket_servers.py gs PORT` serves until it is killed.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+
+BUCKET = "bucket"
+
+
+def serve_gs(port):
+    """gcp-storage-emulator, and the preconditions on uploads that it lacks: 412 unless the generation is as given."""
+    from gcp_storage_emulator.exceptions import NotFound
+    from gcp_storage_emulator.handlers import objects
+
+    insert = objects.insert
+
+    def checked(request, response, storage, *args, **kwargs):
+        wanted = request.query.get("ifGenerationMatch")
+        if wanted:
+            data = request.data if isinstance(request.data, dict) else {}
+            name = request.query.get("name", [data.get("meta", data).get("name")])[0]
+            try:
+                generation = storage.get_file_obj(request.params["bucket_name"], name)["generation"]
+            except NotFound:
+                generation = "0"
+            if generation != wanted[0]:
+                response.status = HTTPStatus.PRECONDITION_FAILED
+                return None
+        return insert(request, response, storage, *args, **kwargs)
+
+    objects.insert = checked  # before the server's routes name it
+    from gcp_storage_emulator.server import create_server
+
+    create_server("127.0.0.1", port, True, BUCKET).run()
+
+
+def serve_s3(port):
+    from moto.server import main
+
+    main(["-H", "127.0.0.1", "-p", str(port)])
+
+
+@contextlib.contextmanager
+def running(scheme):
+    """Start a server with an empty bucket; the environment for its clients."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    server = subprocess.Popen(
+        [sys.executable, __file__, scheme, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        _wait(server, url)
+        if scheme == "s3":
+            urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT")).close()
+        yield environment(scheme, url)
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+
+
+def environment(scheme, url):
+    """Variables that send gcsfs, google-cloud-storage, tensorstore or s3fs to a server, without credentials."""
+    if scheme == "gs":
+        return {
+            "STORAGE_EMULATOR_HOST": url,
+            "TENSORSTORE_GCS_HTTP_URL": url,
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none",
+            "GOOGLE_CLOUD_PROJECT": "test",
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+        }
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+
+
+def _wait(server, url):
+    until = time.monotonic() + 60
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"the server at {url} did not start")
+
+
+if __name__ == "__main__":
+    {"gs": serve_gs, "s3": serve_s3}[sys.argv[1]](int(sys.argv[2]))
+    os._exit(0)
