@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from mvcl import data, training
-from mvcl.training import _input, _log, _processes, _watch
+from mvcl.training import _goodput, _input, _log, _processes, _watch
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def _watched_tools(run: Any, stream: Iterator[Any], folder: Path) -> dict[str, A
     return {
         "stream": data.to_devices(stream, run.program.batch_sharding),
         "watch": _watch.Watch(run.program.mesh.size, 1e9, 1e12),
-        "heartbeat": _watch.Heartbeat(folder / "heartbeat.json", 10**6, _watch.Clock()),
+        "heartbeat": _watch.Heartbeat(folder / "heartbeat.json", 10**6, _watch.Clock(), _goodput.Goodput()),
         "trace": _watch.Profile(folder, 0, 0),
         "flags": _processes.Flags(run.program.mesh, 1 + _processes.MAX_ROWS),
         "reading": data.Reading(10),

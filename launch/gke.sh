@@ -11,6 +11,7 @@
 #   NAME          of the run; --workdir is /share/runs/NAME
 #   ACCELERATOR, TOPOLOGY, CHIPS   labels of the TPU node pool, and chips per host
 #   HOSTS         chips of the topology / CHIPS
+#   SLICES        slices of that topology, joined by the data-centre network: adds --mesh.slices
 #   CLAIM         PersistentVolumeClaim, ReadWriteMany, for runs and data
 #   CONFIG, OPTIONS   arguments of `mvcl train`
 # kubectl must be configured for the cluster (`gcloud container clusters get-credentials`), and docker must be
@@ -23,6 +24,7 @@ ACCELERATOR=${ACCELERATOR:-tpu-v6e-slice}
 TOPOLOGY=${TOPOLOGY:-4x4}
 CHIPS=${CHIPS:-4}
 HOSTS=${HOSTS:-4}
+SLICES=${SLICES:-1}
 CLAIM=${CLAIM:-mvcl-share}
 CONFIG=${CONFIG:-configs/koromilas/cifar.py}
 OPTIONS=${OPTIONS:-}
@@ -57,8 +59,9 @@ quoted() { # as JSON strings, which are valid YAML
 render() {
   local options=() text
   if [[ -n $OPTIONS ]]; then read -r -a options <<<"$OPTIONS"; fi
+  if ((SLICES > 1)); then options+=(--mesh.slices "$SLICES"); fi
   text=$(grep -v '^#' "$here/launch/gke_jobset.yaml")
-  for field in NAME IMAGE ACCELERATOR TOPOLOGY CHIPS HOSTS CLAIM; do
+  for field in NAME IMAGE ACCELERATOR TOPOLOGY CHIPS HOSTS SLICES CLAIM; do
     text=${text//"{$field}"/"${!field}"}
   done
   printf '%s\n' "${text//"{ARGS}"/"$(quoted train "$CONFIG" --workdir "/share/runs/$NAME" ${options[@]+"${options[@]}"})"}"
@@ -79,8 +82,9 @@ apply() {
   fi
 }
 
-logs() { # only the first host logs the run
-  local first="jobset.sigs.k8s.io/jobset-name=$NAME,batch.kubernetes.io/job-completion-index=0"
+logs() { # only the first host of the first slice logs the run
+  local first="jobset.sigs.k8s.io/jobset-name=$NAME,jobset.sigs.k8s.io/job-index=0"
+  first+=",batch.kubernetes.io/job-completion-index=0"
   do_ kubectl wait pod --selector "$first" --for=jsonpath='{.status.phase}'=Running --timeout=30m
   do_ kubectl logs --selector "$first" --follow --tail=-1
 }

@@ -35,8 +35,8 @@ def path(given: str | os.PathLike[str]) -> Path:
     text = os.fspath(given)
     found = re.match(r"(gs|s3):/+(.*)", text)
     if found is None:
-        if other := re.match(r"([A-Za-z][\w+.-]*)://", text):
-            raise ValueError(f"{text}: paths are local or start with gs:// or s3://, got {other[1]}://")
+        if other := re.match(r"([A-Za-z][\w+.-]+):/", text):
+            raise ValueError(f"{text}: paths are local or start with gs:// or s3://, not with {other[1]}:/")
         return given if isinstance(given, Path) else Path(text)
     scheme, rest = found.groups()
     bucket = rest.partition("/")[0]

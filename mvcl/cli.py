@@ -1,6 +1,5 @@
 """The `mvcl` command: parse, call, print."""
 
-import ast
 import dataclasses
 import difflib
 import errno
@@ -10,15 +9,13 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from mvcl import _buckets, _extras, _files
+from mvcl import _buckets, _configs, _extras
+from mvcl._configs import variants
 
-with _extras.needed("train", by="the mvcl command"):
-    import tyro
+_extras.check("train", "tyro", by="the mvcl command")
 
-# A path as given; `_buckets.path` opens it.
-_Place = Annotated[str, tyro.conf.arg(metavar="PATH")]
 _ROOT = Path(__file__).resolve().parents[1]
 _OVERVIEW = """usage: mvcl COMMAND ...
 
@@ -44,89 +41,6 @@ Multi-view contrastive representation learning.
 
 Every command takes --help, and --debug for a full traceback of an error.
 """
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluate:
-    """Evaluate a run's encoder, the untrained encoder and the raw input."""
-
-    run: tyro.conf.Positional[_Place]
-    """Folder of the run."""
-    checkpoint: str = "latest"
-    """`latest`, `best`, or a step."""
-    network: Literal["config", "online", "momentum"] = "config"
-    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
-    config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Embed:
-    """Write the features of a split, and print their rank, uniformity and alignment.
-
-    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names; OUT with the
-    ending .json has the measures.
-    """
-
-    run: tyro.conf.Positional[_Place]
-    """Folder of the run."""
-    split: str = "test"
-    """`train` or `test`."""
-    out: _Place = "embeddings.npz"
-    """File to write."""
-    views: int = 0
-    """Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated."""
-    output: Literal["config", "encoder", "head", "views", "head_views"] = "config"
-    """Output to write, the encoder's or the head's; `config` uses evaluation.features. Koromilas 2025 measures the
-    head's."""
-    checkpoint: str = "latest"
-    """`latest`, `best`, or a step."""
-    network: Literal["config", "online", "momentum"] = "config"
-    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
-    config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """Write report.html for one run, or one page that compares several runs."""
-
-    runs: tyro.conf.Positional[tuple[_Place, ...]]
-    """Folders of the runs."""
-    out: _Place | None = None
-    """File to write; None is RUN/report.html, or ./report.html for several runs."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Export:
-    """Write the encoder's weights as safetensors, under torchvision's (ResNet) or timm's (ViT) names."""
-
-    run: tyro.conf.Positional[_Place]
-    """Folder of the run."""
-    out: _Place = "encoder.safetensors"
-    """File to write."""
-    checkpoint: str = "latest"
-    """`latest`, `best`, or a step."""
-    network: Literal["config", "online", "momentum"] = "config"
-    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
-    config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepare:
-    """Write a data set as ArrayRecord files."""
-
-    name: tyro.conf.Positional[str]
-    """`digits`; a tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or
-    transfer, which have further options: `mvcl data prepare eeg --help`."""
-    directory: _Place | None = None
-    """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Configs:
-    """List list the configs of the project."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -155,13 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
-        "evaluate": lambda a: _evaluate(_parse(Evaluate, "evaluate", a)),
+        "evaluate": _evaluate,
         "finetune": _finetune,
-        "embed": lambda a: _embed(_parse(Embed, "embed", a)),
-        "report": lambda a: _report(_parse(Report, "report", a)),
-        "export": lambda a: _export(_parse(Export, "export", a)),
+        "embed": _embed,
+        "report": _report,
+        "export": _export,
         "data": _data,
-        "configs": lambda a: _configs(_parse(Configs, "configs", a)),
+        "configs": _list_configs,
     }
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_OVERVIEW, end="")
@@ -179,7 +93,23 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parse(kind: type, command: str, arguments: list[str]) -> Any:
-    return tyro.cli(kind, args=arguments, prog=f"mvcl {command}")
+    import tyro
+
+    return _opened(tyro.cli(kind, args=arguments, prog=f"mvcl {command}"))
+
+
+def _opened(options: Any) -> Any:
+    """The options with paths in buckets opened."""
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    paths: dict[str, Any] = {
+        name: _buckets.path(value) for name, value in values.items() if isinstance(value, Path)
+    }
+    paths |= {
+        name: tuple(map(_buckets.path, value))
+        for name, value in values.items()
+        if isinstance(value, tuple) and value and isinstance(value[0], Path)
+    }
+    return dataclasses.replace(options, **paths)
 
 
 def _train(arguments: list[str]) -> int:
@@ -197,23 +127,26 @@ def _train(arguments: list[str]) -> int:
         raise ValueError(
             "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
         )
+    path, variant = _configs.find(_find_config(arguments[0]))  # before the imports, which take a second
+    name = _default_name(path, variant)
     _quiet()
     from mvcl import studies, training
 
-    path, variant = training.split(_find_config(arguments[0]))
     source = path if path.suffix != ".py" else f"{path}:{variant}"
     loaded = training.load_any(source, (training.Config, studies.Gaussian))
     if isinstance(loaded, studies.Gaussian):
-        return _study(loaded, _default_name(path, variant), arguments)
+        return _study(loaded, name, arguments)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
-        workdir: _Place = f"runs/{_default_name(path, variant)}"
+        workdir: Path = Path("runs") / name
         """Folder of the run: config, checkpoints, logs, report. Repeating the command resumes the run."""
         dry_run: bool = False
         """Compile the step at full size, print its FLOPs and memory, and exit."""
         profile: int = 0
         """Number of steps to trace into WORKDIR/profile, for XProf and Perfetto."""
+        profiler_port: int | None = None
+        """Port of the first process through which TensorBoard and XProf capture traces while the run goes on."""
         seeds: int = 1
         """Number of runs. More than one: WORKDIR/seed0 and so on, from train.seed, and WORKDIR/results.json with the
         mean and standard deviation of each result."""
@@ -227,76 +160,88 @@ def _train(arguments: list[str]) -> int:
         return 0
     if parsed.profile and parsed.seeds > 1:
         raise ValueError(f"--profile traces one run, got --seeds {parsed.seeds}; use --seeds 1")
-    workdir = _buckets.path(parsed.workdir)
+    if parsed.profiler_port is not None:
+        training.profiler_server(parsed.profiler_port)
     seeds = range(parsed.config.train.seed, parsed.config.train.seed + parsed.seeds)
-    runs = [workdir] if parsed.seeds == 1 else [workdir / f"seed{seed}" for seed in seeds]
+    runs = [parsed.workdir] if parsed.seeds == 1 else [parsed.workdir / f"seed{seed}" for seed in seeds]
     if parsed.seeds == 1:
-        rows = training.train(parsed.config, workdir, profile=parsed.profile)
+        rows = training.train(parsed.config, parsed.workdir, profile=parsed.profile)
     else:
-        rows = training.train_seeds(parsed.config, workdir, parsed.seeds)
+        rows = training.train_seeds(parsed.config, parsed.workdir, parsed.seeds)
     import jax
 
     from mvcl import evaluation, report
 
     if jax.process_index() == 0:
-        page = report.write_report(runs, workdir / "report.html")
+        page = report.write_report(runs, parsed.workdir / "report.html")
         if parsed.seeds > 1:
             plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
-            _files.write_whole(workdir / "results.json", json.dumps(plain, indent=1) + "\n")
+            from mvcl import _files
+
+            _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
     return 0
 
 
 def _study(study: Any, name: str, arguments: list[str]) -> int:
+    import tyro
+
     from mvcl import studies
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Study:
-        workdir: _Place = f"runs/{name}"
+        workdir: Path = Path("runs") / name
         """Folder of the page, the figure, the numbers and the runs. Repeating the command resumes them."""
         dry_run: bool = False
         """Print the cost of the study and exit."""
         config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
 
-    parsed = tyro.cli(Study, args=arguments[1:], prog=f"mvcl train {arguments[0]}", description=study.__doc__)
+    prog = f"mvcl train {arguments[0]}"
+    parsed = _opened(tyro.cli(Study, args=arguments[1:], prog=prog, description=study.__doc__))
     _start_jax()
     if parsed.dry_run:
         print(studies.dry_run(parsed.config))
         return 0
-    page = studies.run(parsed.config, _buckets.path(parsed.workdir))
+    page = studies.run(parsed.config, parsed.workdir)
     print(f"\n{page.read_text()}\npage: {page}")
     return 0
 
 
-def _evaluate(options: Evaluate) -> int:
+def _evaluate(arguments: list[str]) -> int:
+    from mvcl._commands import Evaluate
+
+    options = _parse(Evaluate, "evaluate", arguments)
+    _run_folder(options.run)
     _start_jax()
     from mvcl import evaluation, training
 
-    place = _buckets.path(options.run)
     run, state = training.open_run(
-        place, options.checkpoint, options.network, reference=_reference(options.config)
+        options.run, options.checkpoint, options.network, reference=_reference(options.config)
     )
     as_trained = options.checkpoint == "latest" and options.network == "config"
-    rows = training.evaluate(run, state, place if as_trained else None)
+    rows = training.evaluate(run, state, options.run if as_trained else None)
     print(f"step {int(state['step'])} of {options.run}\n\n{evaluation.evaluation_table(rows)}")
     return 0
 
 
 def _with_config(kind: type, config: Any, command: str, arguments: list[str], summary: str) -> Any:
     """Parse the options of a command together with the fields of a config; the latter are the field `config`."""
+    import tyro
+
     from mvcl import training
 
     config, rest = training.choose_all(config, arguments)
     field = ("config", Annotated[training.Config, tyro.conf.arg(name="")], dataclasses.field(default=config))
     listing = "; ".join(f"{name}: {', '.join(table)}" for name, table in training.CHOICES.items())
     with training.registry:
-        return tyro.cli(
+        parsed: Any = tyro.cli(
             dataclasses.make_dataclass("Options", [field], bases=(kind,), frozen=True, kw_only=True),
             args=rest,
             prog=f"mvcl {command}",
             description=f"{summary} Fields with named choices (FIELD:CHOICE): {listing}.",
             config=(tyro.conf.AvoidSubcommands,),
         )
+    return _opened(parsed)
 
 
 def _finetune(arguments: list[str]) -> int:
@@ -311,10 +256,11 @@ def _finetune(arguments: list[str]) -> int:
             print("`mvcl finetune RUN --help` describes every field.")
             return 0
         raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
+    run = _run_folder(_buckets.path(arguments[0]))
     _quiet()
-    from mvcl import data, evaluation, training
+    from mvcl import _files, data, evaluation, training
 
-    run, rest, reference = _buckets.path(arguments[0]), arguments[1:], None
+    rest, reference = arguments[1:], None
     if "--config" in rest:  # read first: the defaults of all other options come from the run
         place = rest.index("--config")
         if place + 1 == len(rest):
@@ -324,7 +270,7 @@ def _finetune(arguments: list[str]) -> int:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Finetune:
-        workdir: _Place | None = None
+        workdir: Path | None = None
         """Folder of results.json and of one run per seed. Repeating the command resumes the runs. None: RUN/finetune
         for the run's own data, RUN/finetune_DATA for other data, such as RUN/finetune_transfer_food101."""
         seeds: int = 3
@@ -336,8 +282,9 @@ def _finetune(arguments: list[str]) -> int:
     )
     _start_jax()
     own = parsed.config.data == base.data
-    beside = "finetune" if own else f"finetune_{data.folder_name(parsed.config.data)}"
-    workdir = run / beside if parsed.workdir is None else _buckets.path(parsed.workdir)
+    workdir = parsed.workdir or run / (
+        "finetune" if own else f"finetune_{data.folder_name(parsed.config.data)}"
+    )
     results = training.finetune(parsed.config, workdir, parsed.seeds, reference=reference)
     out = workdir / "results.json"
     _files.write_whole(out, json.dumps([dataclasses.asdict(result) for result in results], indent=1) + "\n")
@@ -345,52 +292,56 @@ def _finetune(arguments: list[str]) -> int:
     return 0
 
 
-def _embed(options: Embed) -> int:
+def _embed(arguments: list[str]) -> int:
+    from mvcl._commands import Embed
+
+    options = _parse(Embed, "embed", arguments)
+    _run_folder(options.run)
     _start_jax()
     from mvcl import evaluation, training
 
     run, state = training.open_run(
-        _buckets.path(options.run),
+        options.run,
         options.checkpoint,
         options.network,
         output=options.output,
         reference=_reference(options.config),
     )
-    shape, measures = training.embed(
-        run, state, options.split, _buckets.path(options.out), views=options.views
-    )
+    shape, measures = training.embed(run, state, options.split, options.out, views=options.views)
     size = " x ".join(map(str, shape))
     print(f"{options.out}: features {size} of split {options.split}, step {int(state['step'])}")
     print(f"\n{evaluation.evaluation_table({run.config.evaluation.features: measures})}")
     return 0
 
 
-def _report(options: Report) -> int:
-    from mvcl import report
+def _report(arguments: list[str]) -> int:
+    from mvcl._commands import Report
 
+    options = _parse(Report, "report", arguments)
     if not options.runs:
         raise ValueError("mvcl report needs a run folder: mvcl report RUN [RUN ...]")
-    runs = [_buckets.path(run) for run in options.runs]
-    for run in runs:
-        if not (run / "config.json").is_file():
-            raise ValueError(f"{run} is not a run folder: it has no config.json")
-    single = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
-    print(report.write_report(runs, single if options.out is None else _buckets.path(options.out)))
+    for run in options.runs:
+        _run_folder(run)
+    from mvcl import report
+
+    single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
+    print(report.write_report(list(options.runs), options.out or single))
     return 0
 
 
-def _export(options: Export) -> int:
+def _export(arguments: list[str]) -> int:
+    from mvcl._commands import Export
+
+    options = _parse(Export, "export", arguments)
+    _run_folder(options.run)
     _start_jax()
     from mvcl import models, training
 
     run, state = training.open_run(
-        _buckets.path(options.run),
-        options.checkpoint,
-        options.network,
-        reference=_reference(options.config),
+        options.run, options.checkpoint, options.network, reference=_reference(options.config)
     )
     encoder = training.one_encoder(run, state)
-    models.export(encoder, run.config.encoder, _buckets.path(options.out))
+    models.export(encoder, run.config.encoder, options.out)
     print(f"{options.out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
     return 0
 
@@ -409,35 +360,34 @@ def _data(arguments: list[str]) -> int:
     if arguments[1:] and arguments[1] in data.PREPARERS:
         print(_parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:]).run())
         return 0
+    from mvcl._commands import Prepare
+
     options = _parse(Prepare, "data prepare", arguments[1:])
     print(data.prepare(options.name, options.directory))
     return 0
 
 
-def _configs(_: Configs) -> int:
+def _list_configs(arguments: list[str]) -> int:
+    if arguments:  # --help, or an error
+        from mvcl._commands import Configs
+
+        _parse(Configs, "configs", arguments)
     files = sorted((_ROOT / "configs").rglob("*.py"))
     if not files:
         raise ValueError(f"there are no configs in {_ROOT / 'configs'}; run from a checkout of the project")
     for file in files:
-        print(f"{file.relative_to(_ROOT)}\n  {_first_line(ast.parse(file.read_text()))}")
+        print(f"{file.relative_to(_ROOT)}\n  {_configs.summary(file)}")
         for variant, text in variants(file).items():
             if variant != "get_config":  # the default, listed by the file's name
                 print(f"    :{variant:<18} {text}")
     return 0
 
 
-def variants(file: Path) -> dict[str, str]:
-    """Functions without parameters in a config file, with the first line of each docstring; imports nothing."""
-    functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
-    return {
-        node.name: _first_line(node)
-        for node in functions
-        if not node.name.startswith("_") and not ast.unparse(node.args)
-    }
-
-
-def _first_line(node: ast.Module | ast.FunctionDef) -> str:
-    return (ast.get_docstring(node) or "").partition("\n")[0]
+def _run_folder(run: Path) -> Path:
+    """The folder; raises `ValueError` if it is not that of a run."""
+    if not (run / "config.json").is_file():
+        raise ValueError(f"{run} is not a run folder: it has no config.json")
+    return run
 
 
 def _reference(config: str | None) -> Any:

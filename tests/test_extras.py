@@ -194,13 +194,22 @@ def guards(tree):
     return found
 
 
+def checked(tree):
+    """Extras whose modules a file checks on import."""
+    calls = [
+        node.value for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ]
+    return [ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func) == "_extras.check"]
+
+
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "mvcl").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT / "mvcl"))
 )
 def test_every_import_is_declared_and_guarded(path):
-    """Each import is in the base, in the extra of its package's __init__, or in that of a `with` around it."""
+    """Each import is in the base, in an extra of its package's __init__, or in that of a `with` around it."""
     package = path.parent / "__init__.py" if path.parent != ROOT / "mvcl" else path
-    guarded = [extra for extra in guards(ast.parse(package.read_text())).values() if extra]
+    tree = ast.parse(package.read_text())
+    guarded = [*filter(None, guards(tree).values()), *checked(tree)]
     for (line, module), extra in guards(ast.parse(path.read_text())).items():
         if module == "mvcl" or module in sys.stdlib_module_names:
             continue

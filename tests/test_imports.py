@@ -24,7 +24,7 @@ ALLOWED = {
     "cli": {"training", "evaluation", "report", "data", "models", "studies"},
     "__main__": {"cli"},
 }
-ROOT_PRIVATE = {"_buckets", "_checks", "_extras", "_files", "_numerics"}
+ROOT_PRIVATE = {"_buckets", "_checks", "_commands", "_configs", "_extras", "_files", "_numerics"}
 
 
 def imported(path: Path) -> set[str]:
@@ -70,3 +70,50 @@ def test_losses_import_no_data_packages():
         "sklearn",
         "matplotlib",
     }
+
+
+def loaded_by(*arguments):
+    """Exit code of a command, and the top-level modules that it imported."""
+    code = """
+import sys
+from mvcl.__main__ import main
+try:
+    code = main()
+except SystemExit as stop:
+    code = stop.code
+print(code, *{name.split(".")[0] for name in sys.modules})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True, cwd=ROOT.parent
+    )
+    code, *modules = done.stdout.splitlines()[-1].split()
+    return int(code), set(modules)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("", 0),
+        ("--help", 0),
+        ("configs", 0),
+        ("trian", 2),
+        ("train", 2),
+        ("train --help", 0),
+        ("train nothere.py", 2),
+        ("train configs/digits.py:nope", 2),
+        ("finetune nothere", 2),
+    ],
+)
+def test_commands_that_need_no_options_import_no_package(command, code):
+    answer, modules = loaded_by(*command.split())
+    assert answer == code
+    assert not modules & {"jax", "numpy", "tyro", "rich"}
+
+
+@pytest.mark.parametrize(
+    "command", ["evaluate", "evaluate nothere", "embed nothere", "export nothere", "report nothere"]
+)
+def test_wrong_run_folders_are_found_before_jax_is_imported(command):
+    answer, modules = loaded_by(*command.split())
+    assert answer == 2
+    assert not modules & {"jax", "numpy", "matplotlib", "sklearn"}

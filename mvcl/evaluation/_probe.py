@@ -7,7 +7,6 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from mvcl._progress import Track, untracked
@@ -211,6 +210,8 @@ def fit_logistic(
     scipy's L-BFGS with a compiled float32 gradient, so features stay on the accelerator. It stops when the largest
     gradient entry is below 1e-5, or after `max_iterations`.
     """
+    from scipy.optimize import minimize  # its import takes half a second
+
     shape = (features.shape[1] + 1, num_classes)
     answer = jnp.asarray(labels)
 

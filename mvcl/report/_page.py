@@ -10,7 +10,8 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from mvcl import _buckets, _files, metrics
+from mvcl import _files, metrics
+from mvcl._progress import duration
 from mvcl.report import _figures
 from mvcl.report._read import Row, Run, differences, kind, number, read_run
 
@@ -29,6 +30,16 @@ CURVES = (
     ("positive_similarity", "Similarity of positives, s+", "similarity"),
     ("negative_similarity", "Mean similarity of negatives, s-", "similarity"),
 )
+# Part of the wall time -> its name on the page and the number of its colour.
+PARTS = {
+    "training": ("training", 2),
+    "compiling": ("compiling", 5),
+    "data": ("waiting for data", 1),
+    "evaluating": ("evaluating", 0),
+    "saving": ("saving", 3),
+    "repeated": ("training again what was not saved", 9),
+    "other": ("starting, stopping and the rest", 7),
+}
 EXAMPLES = 8  # rows of the grid of views
 WIDTH, MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
 MATRICES = 6  # tables of view weights to show: the first, the last, and some between
@@ -55,16 +66,16 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     """
     if not run_dirs:
         raise ValueError("run_dirs must name at least one run folder, got none")
-    runs = [read_run(_buckets.path(path)) for path in run_dirs]
+    runs = [read_run(Path(path)) for path in run_dirs]
     text = _render(runs)
-    out = _buckets.path(out)
+    out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     _files.write_whole(out, text.encode(errors="replace"))
     return out
 
 
 def _render(runs: Sequence[Run]) -> str:
-    names = [(run.path if _buckets.is_remote(run.path) else run.path.resolve()).name for run in runs]
+    names = [run.path.resolve().name for run in runs]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in runs]
     tables, protocols = _tables(runs, names)
@@ -74,6 +85,7 @@ def _render(runs: Sequence[Run]) -> str:
         "tables": tables,
         "protocols": protocols,
         "curves": _curves(runs, names),
+        "times": _times(runs, names),
     }
     if len(runs) > 1:
         shown |= {
@@ -84,7 +96,7 @@ def _render(runs: Sequence[Run]) -> str:
             "configs": [(name, run.config) for name, run in zip(names, runs) if run.config],
         }
     else:
-        weights, times = _weights(runs[0])
+        weights, computed = _weights(runs[0])
         columns, views = _views(runs[0])
         shown |= {
             "title": names[0],
@@ -93,7 +105,7 @@ def _render(runs: Sequence[Run]) -> str:
             "columns": columns,
             "views": views,
             "weights": weights,
-            "times": times,
+            "computed_weights": computed,
             "alone": _view_accuracies(runs[0]),
             "warnings": runs[0].warnings,
             "pairs": _pairs(runs[0]),
@@ -147,6 +159,28 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
     if rates:
         tiles.append(("views per second", f"{statistics.median(rates):,.0f}", "median"))
     return tiles
+
+
+Bar = tuple[str, str, list[tuple[str, int, float, str]]]
+
+
+def _times(runs: Sequence[Run], names: Sequence[str]) -> list[Bar]:
+    """Of each run (name, summary, parts of its wall time), and of a part (name, colour, share in %, duration)."""
+    bars = []
+    for run, name in zip(runs, names):
+        whole = sum(run.seconds.values())
+        if whole <= 0:
+            continue
+        parts = [
+            (title, color, 100 * run.seconds[part] / whole, duration(run.seconds[part]))
+            for part, (title, color) in PARTS.items()
+            if run.seconds.get(part, 0.0) > 0
+        ]
+        sessions = f" in {run.sessions} sessions" if run.sessions > 1 else ""
+        trained = 100 * run.seconds.get("training", 0.0) / whole
+        summary = f"{duration(whole)}{sessions}, of which {trained:.0f} % training"
+        bars.append((name if len(runs) > 1 else "", summary, parts))
+    return bars
 
 
 def _missing(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str, str, str]]:

@@ -74,6 +74,10 @@ class Run:
     looks: list[Look] = field(default_factory=list)
     """In order of their steps; only some methods write them."""
     view_names: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time of each part, such as training; empty if heartbeat.json does not tell it."""
+    sessions: int = 1
+    """How many times the run was started."""
     missing: list[tuple[str, str, str]] = field(default_factory=list)
     """(missing part, reason, what to do), one for each missing or unreadable file."""
 
@@ -118,6 +122,9 @@ def read_run(path: Path) -> Run:
         f"run: mvcl embed {path} --split test --out {path / 'embeddings.npz'}",
         _embeddings,
     )
+    goodput = None
+    if (path / "heartbeat.json").is_file():
+        goodput = attempt("heartbeat.json", "The wall time", train, _goodput)
     step, rows, warnings = evaluation or (None, {}, [])
     return Run(
         path,
@@ -130,6 +137,8 @@ def read_run(path: Path) -> Run:
         embeddings,
         looks or [],
         names or [],
+        seconds=goodput[0] if goodput else {},
+        sessions=goodput[1] if goodput else 1,
         missing=missing,
     )
 
@@ -217,6 +226,11 @@ def _looks(file: Path) -> list[Look]:
             )
         looks[step] = Look(step, weights, clusters, arrays.get("cosines"), arrays.get("losses"))
     return [looks[step] for step in sorted(looks)]
+
+
+def _goodput(file: Path) -> tuple[dict[str, float], int]:
+    content = json.loads(file.read_text(encoding="utf-8")).get("goodput", {"seconds": {}, "sessions": 1})
+    return {str(part): float(value) for part, value in content["seconds"].items()}, int(content["sessions"])
 
 
 def _view_names(file: Path) -> list[str]:

@@ -17,7 +17,7 @@ from mvcl.training._embed import embed
 from mvcl.training._encoding import encode, one_encoder
 from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
-from mvcl.training._load import load, load_any, split
+from mvcl.training._load import load, load_any
 from mvcl.training._loop import Diverged
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
@@ -27,6 +27,7 @@ from mvcl.training._saved import from_json, may_name, to_json
 from mvcl.training._seeds import train_seeds
 from mvcl.training._signals import Interrupted
 from mvcl.training._train import train
+from mvcl.training._watch import profiler_server
 
 __all__ = [
     "CHOICES",
@@ -69,8 +70,8 @@ __all__ = [
     "one_encoder",
     "open_run",
     "prepare",
+    "profiler_server",
     "registry",
-    "split",
     "suited_to",
     "to_json",
     "train",

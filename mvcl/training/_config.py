@@ -87,10 +87,13 @@ class Train:
 class Mesh:
     """Axes of the device mesh."""
 
+    slices: int = 1
+    """TPU slices that a data-centre network joins, of slices * data * fsdp devices in all. The batch is split over
+    them; parameters are split inside each. On CPU and GPU, equal groups of consecutive devices count as slices."""
     data: int = -1
-    """Devices over which the batch is split; -1 for all remaining."""
+    """Devices of a slice over which the batch is split; -1 for all remaining."""
     fsdp: int = 1
-    """Devices over which parameters and optimiser state are split; the batch is split over them too."""
+    """Devices of a slice over which parameters and optimiser state are split; the batch is split over them too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,8 +200,9 @@ def check(config: Config) -> Config:
             "checkpoint.every_steps and checkpoint.keep must be at least 1, got "
             f"{config.checkpoint.every_steps} and {config.checkpoint.keep}"
         )
-    if config.mesh.fsdp < 1 or config.mesh.data == 0 or config.mesh.data < -1:
-        raise ValueError(f"mesh.data must be -1 or positive and mesh.fsdp positive, got {config.mesh}")
+    mesh = config.mesh
+    if mesh.slices < 1 or mesh.fsdp < 1 or mesh.data == 0 or mesh.data < -1:
+        raise ValueError(f"mesh.data must be -1 or positive, mesh.slices and mesh.fsdp positive, got {mesh}")
     methods.check(config.objective, views.k, views.global_views)
     return config
 

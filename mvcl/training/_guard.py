@@ -1,6 +1,5 @@
 """Long work of a run: reported, and stopped by a signal in all processes at the same place."""
 
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -59,9 +58,9 @@ class Guard:
         return self.progress.during(what)
 
     def check(self) -> None:
-        """Raise `Interrupted` if any process has received a signal."""
+        """Raise `Interrupted` if any process has a reason to stop."""
         if self.heartbeat is not None:
             self.heartbeat.beat(self.step, "evaluating")
         mine = np.asarray([self.stop["signal"]], np.int32)
-        if self.exchange(mine).any():
-            raise Interrupted(self.stop["signal"] or signal.SIGTERM, self.step, self.steps, "evaluating")
+        if reason := int(self.exchange(mine).max()):
+            raise Interrupted(reason, self.step, self.steps, "evaluating")

@@ -1,6 +1,5 @@
 """Load configs from Python files with variants, config.json files and run folders."""
 
-import difflib
 import importlib.util
 import inspect
 import linecache
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mvcl import _buckets
+from mvcl import _configs
 from mvcl.training import _functions, _saved
 from mvcl.training._config import Config
 
@@ -35,33 +34,19 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
 
 def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | None = None) -> Any:
     """`load` for a function that may return one of several classes, such as the config of a study."""
-    file, variant = split(source)
-    if file.is_dir():
-        file = file / "config.json"
-    if not file.is_file():
-        raise ValueError(f"no config at {file}; `mvcl configs` lists the configs of the project")
+    file, variant = _configs.find(source)
     if file.suffix == ".json":
         return _saved.from_json(file.read_text(), reference)
     module = _module(file)
     functions = variants(module)
     if variant not in functions:
-        close = difflib.get_close_matches(variant, functions, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise ValueError(
-            f"{file} has no function {variant}() that returns a Config; {hint}It has {', '.join(functions) or 'none'}"
-        )
+        raise _configs.unknown_variant(file, variant, functions)
     config = _call(functions[variant], f"{variant}() of {file}")
     if not isinstance(config, kinds):
         names = " or ".join(f"{kind.__module__.rpartition('._')[0]}.{kind.__name__}" for kind in kinds)
         raise ValueError(f"{variant}() of {file} must return a {names}, got {type(config).__name__}")
     _saved.tree(config)  # raises for a value that cannot be saved
     return config
-
-
-def split(source: str | Path) -> tuple[Path, str]:
-    """File and variant of `FILE.py:VARIANT`; the variant of a plain file is `get_config`."""
-    match = re.fullmatch(r"(.*\.py):(\w+)", str(source))
-    return (_buckets.path(match[1]), match[2]) if match else (_buckets.path(source), "get_config")
 
 
 def variants(module: types.ModuleType) -> dict[str, Callable[[], Config]]:

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-import signal
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +12,7 @@ import jax
 from mvcl import data
 from mvcl.training import _evaluate, _input, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
+from mvcl.training._goodput import Goodput
 from mvcl.training._guard import Guard
 from mvcl.training._log import Log
 from mvcl.training._refresh import recorded_at_end, refreshed, restarted
@@ -37,11 +37,15 @@ class Tools:
     workdir: Path
     guard: Callable[[int], Guard]
     """Step -> guard of the work after it."""
+    goodput: Goodput
 
     def close(self) -> None:
-        """End the profile and close the log."""
+        """End the profile, write the last heartbeat, and close the log with the run's goodput."""
         self.trace.close()
+        if self.heartbeat is not None:
+            self.heartbeat.close()
         if self.log is not None:
+            self.log.line(str(self.goodput))
             self.log.close()
 
 
@@ -62,14 +66,15 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     stream = data.to_devices(host, program.batch_sharding)
     flags = _processes.Flags(program.mesh, 1 + _processes.MAX_ROWS)
     chance = {} if program.chance is None else {"chance": float(program.chance())}
-    first = next(stream)
+    with tools.goodput.during("data"):
+        first = next(stream)
     stream = itertools.chain([first], stream)
     watch = _watch.Watch(program.mesh.size, _flops(run, state, first), _peak(run), step)
     pending: list[dict[str, jax.Array]] = []
     compiling = tools.guard(step).during("compiling the training step")
     while step < program.steps:
         state = restarted(run, refreshed(run, state, step, tools.workdir, tools.log), step)
-        with watch.data():
+        with watch.data(), tools.goodput.during("data"):
             batch = next(stream)
         with tools.trace.step(step), compiling:
             state, values = program.step(state, batch)
@@ -80,7 +85,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         last = step == program.steps
         stopping = _processes.should_stop(flags, tools.stop, tools.reading, step)
         scoring = _is_scored(step, every, program.steps)
-        saving = last or scoring or stopping or step % config.checkpoint.every_steps == 0
+        saving = last or scoring or stopping > 0 or step % config.checkpoint.every_steps == 0
         logging = step % config.train.log_every == 0
         if saving or logging:
             fetched = jax.device_get(pending)
@@ -91,7 +96,9 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
                 _log(
                     run,
                     step,
-                    {name: float(value) for name, value in fetched[-1].items()} | chance,
+                    {name: float(value) for name, value in fetched[-1].items()}
+                    | chance
+                    | {"goodput": tools.goodput.share()},
                     watch,
                     tools.log,
                 )
@@ -102,10 +109,10 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         if saving:
             _save(run, state, step, tools)
         if stopping:
-            tools.checkpoints.wait()
-            raise Interrupted(tools.stop["signal"] or signal.SIGTERM, step, program.steps)
+            _wait(tools)
+            raise Interrupted(stopping, step, program.steps)
         if scoring:
-            tools.checkpoints.wait()  # a kill during the scoring must not cost a step
+            _wait(tools)  # a kill during the scoring must not cost a step
             _score(run, state, step, tools)
         if saving:
             watch.restart(step)
@@ -136,7 +143,8 @@ def _is_scored(step: int, every: int, steps: int) -> bool:
 
 def _score(run: Run, state: _program.State, step: int, tools: Tools) -> None:
     """Score a saved state."""
-    found = _evaluate.score(run, state, tools.reading, tools.guard(step))
+    with tools.goodput.during("evaluating"):
+        found = _evaluate.score(run, state, tools.reading, tools.guard(step))
     if found is not None:
         record_score(step, found, tools.checkpoints, tools.log)
 
@@ -151,15 +159,24 @@ def record_score(step: int, found: _evaluate.Score, checkpoints: Checkpoints, lo
 
 
 def _save(run: Run, state: _program.State, step: int, tools: Tools) -> None:
-    """Write a checkpoint."""
+    """Write a checkpoint, and now and then a line of goodput."""
     record = {
         "seed": run.config.train.seed,
         "epoch": step // run.program.steps_per_epoch,
         "corrupt": sorted(tools.reading.passed),
     }
-    if tools.log is not None:
-        tools.log.upload()
-    tools.checkpoints.save(step, state, record)
+    with tools.goodput.during("saving"):
+        if tools.log is not None:
+            tools.log.upload()
+        tools.checkpoints.save(step, state, record)
+    if tools.log is not None and tools.goodput.line_is_due():
+        tools.log.line(str(tools.goodput))
+
+
+def _wait(tools: Tools) -> None:
+    """Wait until checkpoints are written."""
+    with tools.goodput.during("saving"):
+        tools.checkpoints.wait()
 
 
 def _check_finite(loss: float, step: int, checkpoints: Checkpoints) -> None:

@@ -51,6 +51,8 @@ def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None =
     found_by = "flags or variables" if place.coordinator_address is not None else cluster(environ)
     if found_by is None or jax.distributed.is_initialized():
         return found_by
+    # On SIGTERM a process saves; jax's service would take the signal before there is anything to save, and keep it.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(place.coordinator_address, place.num_processes, place.process_id)
     except ValueError:
@@ -187,8 +189,8 @@ class Flags:
         return np.asarray(self._pending.popleft().addressable_data(0))[self._first]
 
 
-def should_stop(flags: Flags, stop: Mapping[str, int], reading: data.Reading, step: int) -> bool:
-    """Whether any process received a stop signal; also exchanges the corrupt rows.
+def should_stop(flags: Flags, stop: Mapping[str, int], reading: data.Reading, step: int) -> int:
+    """A process's reason to stop, of `Interrupted`, or 0; also exchanges the corrupt rows.
 
     Call in every process after every step, with `flags` of 1 + MAX_ROWS. All processes get the same answer.
 
@@ -201,4 +203,4 @@ def should_stop(flags: Flags, stop: Mapping[str, int], reading: data.Reading, st
     mine[1 : 1 + len(rows)] = np.asarray(rows, np.int32) + 1
     everyone = flags.exchange(mine)
     reading.add_shared(int(flag) - 1 for flag in everyone[:, 1:].flat if flag)
-    return bool(everyone[:, 0].any())
+    return int(everyone[:, 0].max())

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from mvcl import augment, data, losses, methods, metrics, models
-from mvcl.training import _optimizers
+from mvcl.training import _config, _optimizers
 from mvcl.training._config import Config
 
 State = dict[str, Any]
@@ -26,7 +27,7 @@ class Program:
     """A run's compiled functions.
 
     Attributes:
-      mesh: devices, axes `data` and `fsdp`.
+      mesh: devices, axes `data`, along which slices follow one another, and `fsdp`.
       steps: updates of the whole run.
       steps_per_epoch: updates in one pass over the training split.
       learner: the method with its networks.
@@ -327,16 +328,53 @@ def evaluation_view(
     return jax.vmap(lambda image: augment.apply_policy(policy, key, image, cropped=cropped))
 
 
-def make_mesh(options: Any) -> Mesh:
-    """Devices in axes `data` and `fsdp`."""
-    available = jax.device_count()
-    data = options.data if options.data != -1 else max(available // options.fsdp, 1)
-    if data * options.fsdp > available or (jax.process_count() > 1 and data * options.fsdp != available):
+def make_mesh(options: _config.Mesh) -> Mesh:
+    """Devices in axes `data` and `fsdp`.
+
+    Slices follow one another along `data`, so that `fsdp` stays inside a slice: gathers of parameters use its fast
+    network, and the gradient's all-reduce is the one collective of the parameters that crosses slices. An axis of its
+    own would change no collective, since the batch is always split over slices and `data` together.
+
+    Raises:
+      ValueError: there are too few devices, or other slices than mesh.slices.
+    """
+    slices, fsdp, available = options.slices, options.fsdp, jax.device_count()
+    data = options.data if options.data != -1 else max(available // (slices * fsdp), 1)
+    used = slices * data * fsdp
+    if used > available or (jax.process_count() > 1 and used != available):
+        named = f"mesh.slices * mesh.data * mesh.fsdp = {slices} * {data} * {fsdp}"
+        if slices == 1:
+            named = f"mesh.data * mesh.fsdp = {data} * {fsdp}"
+        raise ValueError(f"{named} devices, but there are {available}")
+    return Mesh(
+        arranged(jax.devices(), slices, data, fsdp),
+        ("data", "fsdp"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+    )
+
+
+def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.ndarray:
+    """(slices * data, fsdp) devices, those of a slice in consecutive rows.
+
+    TPUs tell their slice, and are placed by their position in it if there are several. CPU and GPU devices are taken
+    in their order, which is that of the processes.
+
+    Raises:
+      ValueError: TPUs are in another number of slices, or a slice has other than data * fsdp devices.
+    """
+    found = Counter(device.slice_index for device in devices if device.platform == "tpu")
+    if not found or (slices == 1 and len(found) == 1):
+        return np.asarray(devices[: slices * data * fsdp]).reshape(slices * data, fsdp)
+    if len(found) != slices:
         raise ValueError(
-            f"mesh.data * mesh.fsdp = {data} * {options.fsdp} devices, but there are {available}"
+            f"mesh.slices = {slices}, but the devices are in {len(found)} slices; use --mesh.slices {len(found)}"
         )
-    devices = np.asarray(jax.devices()[: data * options.fsdp]).reshape(data, options.fsdp)
-    return Mesh(devices, ("data", "fsdp"), axis_types=(AxisType.Auto, AxisType.Auto))
+    if set(found.values()) != {data * fsdp}:
+        sizes = ", ".join(str(found[index]) for index in sorted(found))
+        raise ValueError(
+            f"mesh.data * mesh.fsdp = {data} * {fsdp} must be all devices of each slice; the slices have {sizes}"
+        )
+    return mesh_utils.create_hybrid_device_mesh((data, fsdp), (slices, 1), devices)
 
 
 def abstract_batch(program: Program, config: Config, outline: data.Outline) -> dict[str, Any]:

@@ -8,13 +8,15 @@ from typing import Any
 import jax
 
 from mvcl import _buckets, data
-from mvcl.training import _evaluate, _folder, _pictures, _processes, _program, _watch
+from mvcl.training import _evaluate, _folder, _goodput, _pictures, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, how_many
+from mvcl.training._goodput import Goodput
 from mvcl.training._guard import Guard
 from mvcl.training._initial import initial_state
 from mvcl.training._log import Log, log_line
 from mvcl.training._loop import Diverged, Tools, loop, record_score
+from mvcl.training._preemption import notices
 from mvcl.training._run import Run, prepare
 from mvcl.training._scores import scores
 from mvcl.training._signals import Interrupted, stop_signals
@@ -40,50 +42,60 @@ def train(
     Raises:
       ValueError: the config is invalid, or the folder belongs to another config.
       Diverged: the loss became NaN or infinite.
-      Interrupted: the process received SIGTERM or SIGINT; the state is saved.
+      Interrupted: a process received SIGTERM or SIGINT, or a notice of pre-emption; the state is saved.
       DamagedCheckpoints: no checkpoint of the folder can be read.
       CorruptExample: more than train.corrupt_limit examples cannot be read.
       StalledReader: no batch arrived within train.stall_seconds.
       LostProcess: another process of the run has ended.
     """
     workdir = _buckets.path(workdir)
-    run = prepare(config)
-    try:
-        if jax.process_index() > 0:
-            return _continue(run, workdir, profile, reference)
-        with _folder.locked(workdir):
-            _folder.claim(workdir, run.config)
-            return _continue(run, workdir, profile, reference)
-    except Exception as error:
-        if _processes.means_lost(error):
-            raise _processes.LostProcess(workdir) from error
-        raise
+    with _goodput.measured() as goodput:
+        run = prepare(config)
+        try:
+            if jax.process_index() > 0:
+                return _continue(run, workdir, goodput, profile, reference)
+            with _folder.locked(workdir):
+                _folder.claim(workdir, run.config)
+                return _continue(run, workdir, goodput, profile, reference)
+        except Exception as error:
+            if _processes.means_lost(error):
+                raise _processes.LostProcess(workdir) from error
+            raise
 
 
-def _continue(run: Run, workdir: Path, profile: int, reference: Config | None) -> _evaluate.Table:
+def _continue(
+    run: Run, workdir: Path, goodput: Goodput, profile: int, reference: Config | None
+) -> _evaluate.Table:
     """Train the remaining steps, and carry out what is left of the evaluation."""
     checkpoints = Checkpoints(workdir / "checkpoints", run.config.checkpoint.keep, scores(workdir))
-    with stop_signals() as stop, ExitStack() as files:
+    with stop_signals() as stop, notices(stop), ExitStack() as files:
         try:
             state, record = _restored(run, checkpoints, reference)
             step = int(record["step"])
             checkpoints.rewind(step)
             reading = data.Reading(run.config.train.corrupt_limit, record["corrupt"])
-            heartbeat = _begin(run, workdir, step, reading) if jax.process_index() == 0 else None
+            heartbeat = _begin(run, workdir, step, reading, goodput) if jax.process_index() == 0 else None
             done = _evaluate.saved(run, workdir, step) if step == run.program.steps else None
             if done is not None:
+                if heartbeat is not None:
+                    heartbeat.beat(step, "done", now=True)
                 return done.table
-            tools = _tools(run, workdir, step, checkpoints, reading, heartbeat, stop, profile)
+            tools = _tools(
+                run, workdir, step, checkpoints, reading, heartbeat, stop, profile=profile, goodput=goodput
+            )
             files.callback(tools.close)
             if step < run.program.steps:
-                state = loop(run, state, step, tools)
+                with goodput.during("training"):
+                    state = loop(run, state, step, tools)
         except Exception as error:
             if jax.process_count() > 1 and not isinstance(error, (Interrupted, Diverged)):
                 checkpoints.abandon()  # pending writes wait for processes that may have ended
             raise
         finally:
-            checkpoints.close()
-        return _evaluated(run, state, tools)
+            with goodput.during("saving"):
+                checkpoints.close()
+        with goodput.during("evaluating"):
+            return _evaluated(run, state, tools)
 
 
 def _restored(
@@ -117,10 +129,11 @@ def _evaluated(run: Run, state: _program.State, tools: Tools) -> _evaluate.Table
     return found.table
 
 
-def _begin(run: Run, workdir: Path, step: int, reading: data.Reading) -> _watch.Heartbeat:
+def _begin(run: Run, workdir: Path, step: int, reading: data.Reading, goodput: Goodput) -> _watch.Heartbeat:
     """Prepare the folder for training from a step, in process 0."""
+    goodput.resume(workdir)
     clock = _watch.Clock(max((row.get("time", 0.0) for row in _folder.read_log(workdir)), default=0.0))
-    heartbeat = _watch.Heartbeat(workdir / "heartbeat.json", run.program.steps, clock)
+    heartbeat = _watch.Heartbeat(workdir / "heartbeat.json", run.program.steps, clock, goodput)
     heartbeat.beat(step, "starting", now=True)
     _folder.rewind_log(workdir, step, done=step >= run.program.steps)
     data.save_scaling(run.splits["train"], workdir / "scaling.json")
@@ -137,7 +150,9 @@ def _tools(
     reading: data.Reading,
     heartbeat: _watch.Heartbeat | None,
     stop: dict[str, int],
+    *,
     profile: int,
+    goodput: Goodput,
 ) -> Tools:
     """What the rest of a run uses; process 0 opens the log."""
     steps, log = run.program.steps, None
@@ -160,4 +175,4 @@ def _tools(
         exchange=_processes.Flags(run.program.mesh, 1).exchange,
         heartbeat=heartbeat,
     )
-    return Tools(checkpoints, log, heartbeat, trace, reading, stop, workdir, guard)
+    return Tools(checkpoints, log, heartbeat, trace, reading, stop, workdir, guard, goodput)

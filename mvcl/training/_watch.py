@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import jax
 
 from mvcl import _buckets, _files
+from mvcl.training._goodput import Goodput
 
 # Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
 PEAK_TFLOPS = {
@@ -132,15 +134,18 @@ def step_flops(step: Any, *arguments: Any) -> float | None:
 
 
 class Heartbeat:
-    """Writes heartbeat.json, with step and time, so that other programs can monitor the run."""
+    """Writes heartbeat.json, with step, time and goodput, so that other programs can monitor the run."""
 
-    def __init__(self, path: Path, steps: int, clock: Clock) -> None:
-        self._path, self._steps, self.clock = path, steps, clock
+    def __init__(self, path: Path, steps: int, clock: Clock, goodput: Goodput) -> None:
+        self._path, self._steps, self.clock, self.goodput = path, steps, clock, goodput
         self._every = 60.0 if _buckets.is_remote(path) else _HEARTBEAT_SECONDS
         self._last_beat = -math.inf
+        self._step, self._doing = 0, "starting"
 
     def beat(self, step: int, doing: str = "training", *, now: bool = False) -> None:
-        """Write the file, at most every 5 seconds (in a bucket every minute) unless `now`."""
+        """Write the file after this step, at most every 5 seconds (in a bucket every minute) unless `now`."""
+        self._step, self._doing = step, doing
+        self.goodput.reached(step)
         if not now and time.monotonic() - self._last_beat < self._every:
             return
         self._last_beat = time.monotonic()
@@ -152,12 +157,36 @@ class Heartbeat:
             "time": datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds"),
             "unix_time": round(wall, 3),
             "process": os.getpid(),
+            "goodput": self.goodput.record(),
         }
         # A failed heartbeat does not stop a run: a full disk also fails the checkpoint, whose error names the remedy.
         try:
             _files.write_whole(self._path, json.dumps(beat) + "\n", sync=False)
         except OSError as error:
             print(f"mvcl: heartbeat not written: {error}", file=sys.stderr)
+
+    def close(self) -> None:
+        """Write the last heartbeat: the run is done, or has stopped."""
+        self.beat(self._step, "done" if self._doing == "done" else "stopped", now=True)
+
+
+def profiler_server(port: int) -> None:
+    """Let TensorBoard and XProf capture traces of the first process through a port, while it runs.
+
+    Raises:
+      ValueError: the port is not a free one of this machine.
+    """
+    if jax.process_index() > 0:
+        return
+    try:
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind(("", port or -1))  # 0 would be any port
+    except (OSError, OverflowError) as error:  # of which jax's server says nothing
+        raise ValueError(
+            f"--profiler-port must be a free port of this machine, got {port}: {error}"
+        ) from error
+    jax.profiler.start_server(port)
 
 
 class Profile:

@@ -99,6 +99,20 @@ def losses(workdir):
     return np.asarray([row["loss"] for row in logged])
 
 
+def scores(workdir):
+    """Scores by step, of the log; checks that each step has one."""
+    found = [(row["step"], row[row["score"]]) for row in rows(workdir) if "score" in row]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def doing(workdir):
+    """Step and activity of the heartbeat."""
+    path = Path(workdir) / "heartbeat.json"
+    beat = json.loads(path.read_text()) if path.is_file() else {"step": 0, "doing": "starting"}
+    return beat["step"], beat["doing"]
+
+
 def wait_for_step(process, workdir, step, timeout=300):
     """Wait until the run has logged this step or ended."""
     until(process, lambda: any(row["step"] >= step for row in rows(workdir) if "loss" in row), timeout)

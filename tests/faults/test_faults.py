@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from campaign import ROOT, STEPS, finish, losses, rows, same_bits, until, wait_for_step
+from campaign import ROOT, STEPS, doing, finish, losses, rows, same_bits, scores, until, wait_for_step
 from PIL import Image
 
 pytestmark = pytest.mark.slow
@@ -60,6 +60,71 @@ def test_kill_9(runs, whole, tmp_path, report, run):
     report(
         f"kill -9, {KILLS} times: {counted}",
         f"last resumed from step {resumed[1] if resumed else 0}; bit-identical parameters and losses",
+    )
+
+
+# Scores every 5 steps, by many small batches, and a final evaluation of twelve parts.
+EVALUATED = (*("--train.evaluate-every", str(5 / 44)), *("--evaluation.batch-size", "16"))
+STOPS = 10  # of each kind
+
+
+@pytest.fixture(scope="module")
+def scored(runs, tmp_path_factory):
+    """Folder of an undisturbed run that is scored during training."""
+    workdir = tmp_path_factory.mktemp("runs") / "scored"
+    finish(runs.start(workdir, *EVALUATED))
+    assert sorted(scores(workdir)) == list(range(5, STEPS + 1, 5))
+    return workdir
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("stage", ["scoring", "final evaluation"])
+def test_stopped_in_an_evaluation(runs, scored, tmp_path, report, stage, number):
+    rng = random.Random(f"{stage} {number}")
+    workdir, stopped, kept = tmp_path / "run", [], 0
+    final = stage == "final evaluation"
+    if (
+        final
+    ):  # a run whose training is done, to begin with and again if an evaluation ends before it is stopped
+        trained = tmp_path / "trained"
+        shutil.copytree(scored, trained)
+        (trained / "evaluation.json").unlink()
+        shutil.copytree(trained, workdir)
+    while len(stopped) < STOPS:
+        before = doing(workdir)
+        process = runs.start(workdir, *EVALUATED)
+
+        def evaluating(before=before):
+            now = doing(workdir)
+            return now[1] == "evaluating" and now != before and (now[0] == STEPS) == final
+
+        if not until(process, evaluating):
+            assert final, "the run ended before it was stopped"
+        time.sleep(rng.uniform(0, 2.0 if final else 0.5))
+        step, now = doing(workdir)
+        if process.poll() is None and now == "evaluating":
+            process.send_signal(number)
+            output = process.communicate()[0]
+            if process.returncode == (-9 if number == signal.SIGKILL else 143):
+                stopped.append(step)
+                assert max(whole_steps(workdir)) == step, output  # what was trained is saved
+                kept += (workdir / "evaluation.unfinished.json").is_file()
+                continue
+        process.kill()
+        process.communicate()
+        if final and (workdir / "evaluation.json").is_file():
+            shutil.rmtree(workdir)
+            shutil.copytree(trained, workdir)
+    output = finish(runs.start(workdir, *EVALUATED))
+    assert f"resuming from step {max(whole_steps(workdir)) if final else stopped[-1]} of {STEPS}" in output
+    same_bits(workdir, scored)
+    assert scores(workdir) == scores(scored)
+    tables = [json.loads((folder / "evaluation.json").read_text()) for folder in (workdir, scored)]
+    assert tables[0] == tables[1]
+    parts = f", {kept} of them with finished parts" if final else f" of steps {sorted(set(stopped))}"
+    report(
+        f"{signal.Signals(number).name}, {STOPS} times in the {stage}{parts}",
+        "no step trained twice; bit-identical parameters, losses, scores and tables",
     )
 
 

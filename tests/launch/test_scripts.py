@@ -317,6 +317,14 @@ def test_jobset_fields_are_replaced():
     assert job["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "8x8"
 
 
+def test_jobset_of_several_slices():
+    (job,) = render(SLICES="2")["spec"]["replicatedJobs"]
+    assert job["replicas"] == 2
+    container = job["template"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"][-2:] == ["--mesh.slices", "2"]
+    assert render()["spec"]["replicatedJobs"][0]["replicas"] == 1
+
+
 def test_gke_dry_run_and_run(mocks):
     for tool in ("docker", "kubectl"):
         mocks(tool, "exit 9")
@@ -369,15 +377,22 @@ def test_pod_needs_its_settings(mocks):
 GCLOUD = """
 case "$*" in
   *" describe "*) cat "$STATE" 2>/dev/null; exit 0 ;;
+  *" queued-resources create "*) echo ACTIVE > "$STATE"; exit 0 ;;
   *" create "*) echo READY > "$STATE"; exit 0 ;;
   *" delete "*) rm -f "$STATE"; exit 0 ;;
 esac
-for last; do :; done
-case "$*" in
-  *" scp "*) cp "$5" "$HOME/mvcl.tar.gz" ;;
-  *" ssh "*) cd "$HOME" && exec bash -c "${last#--command=}" ;;
-esac
+for word; do
+  case $word in
+    *.tar.gz) cp "$word" "$HOME/mvcl.tar.gz"; exit ;;
+    --command=*) cd "$HOME" && exec bash -c "${word#--command=}" ;;
+  esac
+done
 """
+
+
+def verbs(mocks):
+    calls = [[word for word in call if word != "alpha"] for call in mocks.calls()]
+    return [call[4] for call in calls if call[0] == "gcloud"]
 
 
 @pytest.fixture
@@ -415,8 +430,10 @@ def test_pod_creates_installs_and_runs(mocks, worker):
     assert (
         home / "pip.log"
     ).read_text() == "pip install --quiet --constraint constraints.txt --editable .[train,tpu]\n"
-    verbs = [call[4] for call in mocks.calls() if call[0] == "gcloud"]
-    assert verbs == ["describe", "create", "scp", "ssh", "ssh", "ssh"]
+    assert verbs(mocks) == ["describe", "create", "scp", "ssh", "ssh", "ssh"]
+    (create,) = [call for call in mocks.calls() if "create" in call]
+    assert create[1] == "alpha"  # only there has `create` the option
+    assert {"--autocheckpoint-enabled", "--spot", "--version=v2-alpha-tpuv6e"} < set(create)
     # a second call finds the slice, and the exit code of the run is that of the script
     again = run(LAUNCH / "tpu_pod.sh", "up", env=env | {"MVCL_EXIT": "3"})
     assert again.returncode == 3
@@ -447,5 +464,62 @@ def test_pod_is_created_again_after_preemption(mocks, worker):
     kept = run(LAUNCH / "tpu_pod.sh", "keep", env=worker | {"MVCL_EXIT": "0"})
     assert kept.returncode == 0, kept.stderr
     assert "slice pod no longer exists" in kept.stderr
-    verbs = [call[4] for call in mocks.calls() if call[0] == "gcloud" and call[4] in ("create", "delete")]
-    assert verbs == ["create", "delete", "create"]
+    assert [verb for verb in verbs(mocks) if verb in ("create", "delete")] == ["create", "delete", "create"]
+
+
+def test_pod_without_the_options(mocks, worker):
+    done = run(LAUNCH / "tpu_pod.sh", "create", env=worker | {"SPOT": "0", "AUTOCHECKPOINT": "0"})
+    assert done.returncode == 0, done.stderr
+    assert mocks.calls()[-1] == [
+        *("gcloud", "compute", "tpus", "tpu-vm", "create", "pod", "--project=science", "--zone=z1"),
+        *("--accelerator-type=v6e-64", "--version=v2-alpha-tpuv6e"),
+    ]
+
+
+def test_pod_of_several_slices_with_its_run_in_a_bucket(mocks, worker):
+    env = worker | {"SLICES": "2", "WORKDIR": "gs://bucket/runs/x"}
+    up = run(LAUNCH / "tpu_pod.sh", "up", env=env)
+    assert up.returncode == 0, up.stderr
+    assert "--workdir gs://bucket/runs/x --mesh.slices 2" in up.stdout
+    calls = [call for call in mocks.calls() if call[0] == "gcloud"]
+    assert all("queued-resources" in call for call in calls)
+    (create,) = [call for call in calls if "create" in call]
+    given = {
+        "--node-count=2",
+        "--node-prefix=pod",
+        "--runtime-version=v2-alpha-tpuv6e",
+        "--autocheckpoint-enabled",
+    }
+    assert given < set(create)
+    everywhere = [call for call in calls if "scp" in call or "ssh" in call]
+    assert ["--node=all" in call for call in everywhere] == [True, True, True, False]
+    assert "--node=0" in everywhere[-1]  # the log
+    assert "mount" not in str(everywhere)
+    assert ".[train,tpu,bucket]" in (Path(worker["HOME"]) / "pip.log").read_text()
+    assert run(LAUNCH / "tpu_pod.sh", "delete", env=env).returncode == 0
+    assert "--force" in mocks.calls()[-1]
+
+
+def test_pod_run_is_started_again_after_maintenance(worker):
+    """The first run is stopped by the platform and saves, the second is stopped by the user."""
+    stopped_by_user = 'touch ~/mvcl.stopped; echo "second"'
+    mvcl = Path(worker["HOME"]) / "venv" / "bin" / "mvcl"
+    mvcl.write_text(
+        f'#!/bin/bash\nif [ -f ~/once ]; then {stopped_by_user}; else touch ~/once; echo "first"; fi; exit 143\n'
+    )
+    kept = run(LAUNCH / "tpu_pod.sh", "keep", env=worker)
+    assert kept.returncode == 143
+    assert kept.stderr.count("the platform has stopped the run") == 1
+    assert "first" in kept.stdout
+    assert "second" in kept.stdout
+
+
+def test_pod_run_that_ended_with_its_machine_is_started_again(worker):
+    """The process leaves no exit code, since its machine ended with it."""
+    mvcl = Path(worker["HOME"]) / "venv" / "bin" / "mvcl"
+    mvcl.write_text(
+        "#!/bin/bash\nif [ -f ~/once ]; then exit 0; fi; touch ~/once; kill -9 $PPID; kill -9 $$\n"
+    )
+    kept = run(LAUNCH / "tpu_pod.sh", "keep", env=worker)
+    assert kept.returncode == 0, kept.stderr
+    assert kept.stderr.count("the platform has stopped the run") == 1

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mvcl.report import _figures, _read, write_report
+from mvcl.report import _figures, _page, _read, write_report
+from mvcl.training import _goodput
 
 SECTIONS = ["Evaluation", "Curves", "Views", "Test embeddings", "Configuration"]
 VOID = {"meta", "link", "img", "br", "input"}
@@ -66,6 +67,29 @@ def edit(run, name, change):
     content = json.loads((run / name).read_text())
     change(content)
     (run / name).write_text(json.dumps(content))
+
+
+def beat(run, sessions=1, **seconds):
+    content = {"step": 60, "goodput": {"sessions": sessions, "furthest": 60, "seconds": seconds}}
+    (run / "heartbeat.json").write_text(json.dumps(content))
+
+
+def test_wall_time_is_a_bar(run, make_run, tmp_path):
+    assert list(_page.PARTS) == list(_goodput.PARTS)
+    assert "Wall time" not in page_of(run, out=tmp_path / "report.html").titles
+    beat(run, sessions=2, training=3000.0, compiling=600.0, repeated=400.0, data=0.0)
+    page = page_of(run, out=tmp_path / "report.html")
+    assert "Wall time" in page.titles
+    assert "1h06m in 2 sessions, of which 75 % training" in page.text
+    assert "training 75.0 % (50m00s)" in page.text
+    assert "training again what was not saved 10.0 % (6m40s)" in page.text
+    assert "waiting for data" not in page.text
+    widths = [e["style"].split(";")[0] for e in page.all("span") if "width" in e.get("style", "")]
+    assert widths == ["width: 75.00%", "width: 15.00%", "width: 10.00%"]
+    page = page_of(run, make_run("second"), out=tmp_path / "report.html")
+    assert f"{run.name}: 1h06m in 2 sessions" in page.text
+    (run / "heartbeat.json").write_text('{"step"')
+    assert "The wall time: heartbeat.json cannot be read" in page_of(run, out=tmp_path / "report.html").text
 
 
 def test_one_run_has_all_sections(run, tmp_path):

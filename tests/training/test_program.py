@@ -35,7 +35,9 @@ def on_one(tiny):
     return curve(tiny)
 
 
-@pytest.mark.parametrize("mesh", [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2)], ids=str)
+@pytest.mark.parametrize(
+    "mesh", [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2), Mesh(slices=2, data=2, fsdp=2)], ids=str
+)
 def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
     losses, _ = curve(dataclasses.replace(tiny, mesh=mesh))
     np.testing.assert_allclose(losses, on_one[0], rtol=1e-5)
@@ -77,6 +79,60 @@ def test_parameters_are_split_over_fsdp(tiny):
     whole, _ = curve(dataclasses.replace(config, mesh=Mesh(data=1)), 5)
     split, _ = curve(config, 5)
     np.testing.assert_allclose(split, whole, rtol=1e-5)
+
+
+def test_slices_give_the_loss_and_gradient_of_one_device(tiny):
+    """With SGD without momentum the parameters after one step are the gradient's."""
+    config = dataclasses.replace(
+        tiny,
+        encoder=models.ConvNet(widths=(32, 64), norm="group"),
+        optimizer=Sgd(learning_rate=0.1, momentum=0.0),
+        train=dataclasses.replace(tiny.train, microbatch=2),
+    )
+    sliced = dataclasses.replace(config, mesh=Mesh(slices=2, data=2, fsdp=2))
+    (one, params), (split, same) = curve(config, 2), curve(sliced, 2)
+    np.testing.assert_allclose(split, one, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), same, params)
+
+
+class Chip:
+    """A TPU core as jax describes it: its slice, and its place in the slice's 2 x 2 torus."""
+
+    platform, device_kind, core_on_chip, process_index = "tpu", "TPU", 0, 0
+
+    def __init__(self, slice_index, x, y):
+        self.slice_index, self.coords = slice_index, (x, y, 0)
+
+
+def test_tpu_devices_are_arranged_by_slice():
+    chips = [
+        Chip(s, x, y) for y in range(2) for s in (1, 0, 2) for x in range(2)
+    ]  # not in the order of slices
+    mesh = _program.arranged(chips, 3, 2, 2)
+    assert [[chip.slice_index for chip in row] for row in mesh] == [
+        [0, 0],
+        [0, 0],
+        [1, 1],
+        [1, 1],
+        [2, 2],
+        [2, 2],
+    ]
+    assert len(set(mesh.flat)) == 12
+    one = [chip for chip in chips if chip.slice_index == 1]
+    assert _program.arranged(one, 1, 2, 1).tolist() == [[one[0]], [one[1]]]  # of one slice, a part will do
+
+
+def test_raises_on_slices_that_are_not_there(tiny):
+    chips = [Chip(s, x, y) for s in range(2) for y in range(2) for x in range(2)]
+    for slices in (1, 4):
+        with pytest.raises(ValueError, match=f"mesh.slices = {slices}, .* in 2 slices; use --mesh.slices 2"):
+            _program.arranged(chips, slices, 2, 8 // slices // 2)
+    with pytest.raises(ValueError, match=r"2 \* 1 must be all devices of each slice; the slices have 4, 4"):
+        _program.arranged(chips, 2, 2, 1)
+    with pytest.raises(ValueError, match=r"4 \* 2 \* 2 devices, but there are 8"):
+        _program.make_mesh(Mesh(slices=4, data=2, fsdp=2))
+    with pytest.raises(ValueError, match=r"mesh\.slices and mesh\.fsdp positive"):
+        training.check(dataclasses.replace(tiny, mesh=Mesh(slices=0)))
 
 
 @pytest.mark.parametrize("mesh", [Mesh(data=1), Mesh(data=4)], ids=str)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import socket
 import time
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 
-from mvcl.training import _processes, _watch
+from mvcl.training import _goodput, _processes, _watch
 
 
 class Times:
@@ -92,7 +93,7 @@ def test_clock_does_not_decrease(times):
 
 def test_heartbeat_is_atomic_rate_limited_and_never_fatal(times, tmp_path, capsys):
     path = tmp_path / "heartbeat.json"
-    heartbeat = _watch.Heartbeat(path, 10, _watch.Clock())
+    heartbeat = _watch.Heartbeat(path, 10, _watch.Clock(), _goodput.Goodput())
     heartbeat.beat(1)
     beat = json.loads(path.read_text())
     assert (beat["step"], beat["steps"], beat["doing"], beat["unix_time"]) == (1, 10, "training", 1000.0)
@@ -105,7 +106,7 @@ def test_heartbeat_is_atomic_rate_limited_and_never_fatal(times, tmp_path, capsy
     heartbeat.beat(3)
     assert json.loads(path.read_text())["step"] == 3
     assert [f.name for f in tmp_path.iterdir()] == ["heartbeat.json"]
-    _watch.Heartbeat(tmp_path / "no" / "heartbeat.json", 10, _watch.Clock()).beat(1)
+    _watch.Heartbeat(tmp_path / "no" / "heartbeat.json", 10, _watch.Clock(), _goodput.Goodput()).beat(1)
     assert "heartbeat not written" in capsys.readouterr().err
 
 
@@ -128,6 +129,23 @@ def test_profile_has_the_files_of_both_viewers(tmp_path):
         e["args"]["step_num"] for e in events if e.get("name") == "train" and "step_num" in e.get("args", {})
     }
     assert steps == {"1", "2"}
+
+
+def test_profiler_server_listens():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for wrong in (port, 0, 99999):
+            with pytest.raises(ValueError, match=rf"--profiler-port must be a free port .*, got {wrong}: "):
+                _watch.profiler_server(wrong)
+    _watch.profiler_server(port)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # as gRPC begins
+            assert client.recv(9)[3] == 4  # its settings
+    finally:
+        jax.profiler.stop_server()
 
 
 def test_flags_of_one_process():
@@ -252,7 +270,7 @@ def test_raises_on_incomplete_settings(joined, flags, environ, message):
 def test_cost_of_monitoring(tmp_path):
     """Cost per step without log rows: less than a millisecond."""
     watch, profile = _watch.Watch(1, None, None), _watch.Profile(tmp_path, 0, 0)
-    heartbeat = _watch.Heartbeat(tmp_path / "heartbeat.json", 10, _watch.Clock())
+    heartbeat = _watch.Heartbeat(tmp_path / "heartbeat.json", 10, _watch.Clock(), _goodput.Goodput())
     begun = time.perf_counter()
     for step in range(200):
         with watch.data():

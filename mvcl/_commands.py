@@ -1,0 +1,93 @@
+"""Options of the commands that need no config."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from mvcl import _extras
+
+with _extras.needed("train", by="the mvcl command"):
+    import tyro
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Evaluate a run's encoder, the untrained encoder and the raw input."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    checkpoint: str = "latest"
+    """`latest`, `best`, or a step."""
+    network: Literal["config", "online", "momentum"] = "config"
+    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
+    config: str | None = None
+    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Embed:
+    """Write the features of a split, and print their rank, uniformity and alignment.
+
+    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names; OUT with the
+    ending .json has the measures.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    split: str = "test"
+    """`train` or `test`."""
+    out: Path = Path("embeddings.npz")
+    """File to write."""
+    views: int = 0
+    """Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated."""
+    output: Literal["config", "encoder", "head", "views", "head_views"] = "config"
+    """Output to write, the encoder's or the head's; `config` uses evaluation.features. Koromilas 2025 measures the
+    head's."""
+    checkpoint: str = "latest"
+    """`latest`, `best`, or a step."""
+    network: Literal["config", "online", "momentum"] = "config"
+    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
+    config: str | None = None
+    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Write report.html for one run, or one page that compares several runs."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of the runs."""
+    out: Path | None = None
+    """File to write; None is RUN/report.html, or ./report.html for several runs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """Write the encoder's weights as safetensors, under torchvision's (ResNet) or timm's (ViT) names."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    out: Path = Path("encoder.safetensors")
+    """File to write."""
+    checkpoint: str = "latest"
+    """`latest`, `best`, or a step."""
+    network: Literal["config", "online", "momentum"] = "config"
+    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
+    config: str | None = None
+    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepare:
+    """Write a data set as ArrayRecord files."""
+
+    name: tyro.conf.Positional[str]
+    """`digits`; a tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or
+    transfer, which have further options: `mvcl data prepare eeg --help`."""
+    directory: str | None = None
+    """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Configs:
+    """List list the configs of the project."""

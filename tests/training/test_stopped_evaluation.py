@@ -1,0 +1,116 @@
+"""An evaluation that is stopped goes on where it stopped; no step is trained twice."""
+
+import dataclasses
+import json
+import signal
+
+import pytest
+
+from mvcl import training
+from mvcl.evaluation import _table
+from mvcl.training import _guard
+
+
+@pytest.fixture(scope="module")
+def scored(tiny):
+    """Six steps, scored after the second, the fourth and the last."""
+    train = dataclasses.replace(tiny.train, evaluate_every=2 / 44)
+    protocol = dataclasses.replace(tiny.evaluation, draws=2)
+    return dataclasses.replace(tiny, train=train, evaluation=protocol)
+
+
+@pytest.fixture(scope="module")
+def whole(scored, tmp_path_factory):
+    """Folder and table of an undisturbed run."""
+    workdir = tmp_path_factory.mktemp("runs") / "whole"
+    return workdir, training.train(scored, workdir)
+
+
+def rows(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def numbers(workdir):
+    """Losses and scores by step, in the order of the log."""
+    return [(row["step"], row.get("loss", row.get("knn"))) for row in rows(workdir)]
+
+
+class Stopper:
+    """Raises a signal at the n-th check of a guard; counts the finished linear probes."""
+
+    def __init__(self, monkeypatch):
+        self.checks, self.at, self.probes = 0, None, 0
+        check, probe = _guard.Guard.check, _table.linear_probe
+
+        def counted(guard):
+            self.checks += 1
+            if self.checks == self.at:
+                signal.raise_signal(signal.SIGTERM)
+            check(guard)
+
+        def probed(*args, **options):
+            found = probe(*args, **options)
+            self.probes += 1
+            return found
+
+        monkeypatch.setattr(_guard.Guard, "check", counted)
+        monkeypatch.setattr(_table, "linear_probe", probed)
+
+
+@pytest.fixture
+def stopper(monkeypatch):
+    return Stopper(monkeypatch)
+
+
+def test_a_run_without_stops_scores_each_step_once(whole):
+    workdir, _ = whole
+    assert [row["step"] for row in rows(workdir) if "score" in row] == [2, 4, 6]
+    assert not (workdir / "evaluation.unfinished.json").exists()
+
+
+@pytest.mark.parametrize("at", [1, 3])  # of the 2 splits' 5 batches at step 2
+def test_a_stop_while_scoring_keeps_the_step(scored, whole, tmp_path, stopper, at):
+    stopper.at = at
+    with pytest.raises(training.Interrupted, match="while evaluating; saved at step 2 of 6") as stopped:
+        training.train(scored, tmp_path / "run")
+    assert stopped.value.signal == signal.SIGTERM
+    assert [row["step"] for row in rows(tmp_path / "run")] == [2]
+    assert training.train(scored, tmp_path / "run") == whole[1]
+    assert numbers(tmp_path / "run") == numbers(whole[0])
+
+
+@pytest.mark.parametrize("back", [2, 9, 14, 25])  # checks before the last one
+def test_a_stopped_evaluation_keeps_its_finished_parts(scored, whole, tmp_path, stopper, back):
+    training.train(scored, tmp_path / "counted")
+    assert stopper.probes == 3  # one for each row of the table
+    stopper.at, stopper.checks, stopper.probes = stopper.checks - back, 0, 0
+    with pytest.raises(training.Interrupted, match="while evaluating; saved at step 6 of 6"):
+        training.train(scored, tmp_path / "run")
+    assert (tmp_path / "run" / "evaluation.unfinished.json").is_file()
+    assert not (tmp_path / "run" / "evaluation.json").exists()
+    stopper.at = None
+    assert training.train(scored, tmp_path / "run") == whole[1]
+    assert stopper.probes == 3  # those before the stop, and the rest
+    assert not (tmp_path / "run" / "evaluation.unfinished.json").exists()
+    assert numbers(tmp_path / "run") == numbers(whole[0])
+
+
+def test_parts_of_another_protocol_are_not_used(scored, whole, tmp_path, stopper):
+    stopper.at = 40
+    with pytest.raises(training.Interrupted, match="step 6 of 6"):
+        training.train(scored, tmp_path / "run")
+    stopper.at = None
+    other = dataclasses.replace(scored, evaluation=dataclasses.replace(scored.evaluation, knn_k=5))
+    first = training.train(other, tmp_path / "run")
+    assert "5 nearest" in first["trained encoder"][0].protocol
+    again = training.train(
+        scored, tmp_path / "run"
+    )  # a finished run is evaluated by the protocol that is asked for
+    assert again == whole[1]
+
+
+def test_the_best_checkpoint_is_that_of_the_log(whole):
+    workdir, _ = whole
+    best = max((row["knn"], row["step"]) for row in rows(workdir) if "score" in row)[1]
+    _, state = training.open_run(workdir, "best")
+    assert int(state["step"]) == best
