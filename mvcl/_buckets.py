@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,6 +130,13 @@ def move(folder: Path, target: Path) -> None:
         for name, (remote, *_) in _listing(folder).items():
             client.cp_file(remote, f"{target}/{name}")
         client.rm(str(folder), recursive=True)
+
+
+def beside(owner: object) -> Path:
+    """A local folder for what an object writes to a bucket; it is deleted with the object."""
+    folder = tempfile.mkdtemp(prefix="mvcl_")
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def uploaded(place: Path, write: Callable[[str], object]) -> Path:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 import jax
@@ -31,8 +30,7 @@ class _Mirror:
         self._workdir, self.folder, self.remote = workdir, workdir, _buckets.is_remote(workdir)
         self._uploaded, self._last = 0, time.monotonic()
         if self.remote:
-            self._temporary = TemporaryDirectory(prefix="mvcl_log_")  # deleted with this object
-            self.folder = Path(self._temporary.name)
+            self.folder = _buckets.beside(self)
             rows = workdir / "metrics.jsonl"
             (self.folder / rows.name).write_text(rows.read_text() if rows.is_file() else "")
 

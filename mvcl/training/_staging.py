@@ -1,7 +1,6 @@
 """Checkpoints in S3: orbax writes to gs:// and local folders, so they are written locally and copied."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import jax
 
@@ -26,8 +25,7 @@ class Staging:
                 "use gs:// or a shared folder"
             )
         self._place = place
-        self._temporary = TemporaryDirectory(prefix="mvcl_checkpoints_")  # deleted with this object
-        self.folder = Path(self._temporary.name)
+        self.folder = _buckets.beside(self)
         for name in self._complete():
             if not name.startswith("damaged/"):
                 _buckets.download(place / name, self.folder / name)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -196,8 +195,7 @@ class Profile:
         self._folder = self._written = folder
         self._first, self._steps = first, steps
         if steps and _buckets.is_remote(folder):
-            self._temporary = TemporaryDirectory(prefix="mvcl_profile_")  # deleted with this object
-            self._written = Path(self._temporary.name)
+            self._written = _buckets.beside(self)
         self._running = False
 
     @contextmanager

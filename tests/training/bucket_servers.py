@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,27 +19,37 @@ BUCKET = "bucket"
 
 
 def serve_gs(port):
-    """gcp-storage-emulator, and the preconditions on uploads that it lacks: 412 unless the generation is as given."""
+    """gcp-storage-emulator, and what it lacks: generations in downloads, and uploads only if a generation is as given
+    (412 if not), on which tensorstore and the lock rely."""
     from gcp_storage_emulator.exceptions import NotFound
     from gcp_storage_emulator.handlers import objects
 
-    insert = objects.insert
+    insert, download, one_at_a_time = objects.insert, objects.download, threading.Lock()
+
+    def generation(storage, bucket, name):
+        try:
+            return storage.get_file_obj(bucket, name)["generation"]
+        except NotFound:
+            return "0"
 
     def checked(request, response, storage, *args, **kwargs):
         wanted = request.query.get("ifGenerationMatch")
-        if wanted:
-            data = request.data if isinstance(request.data, dict) else {}
-            name = request.query.get("name", [data.get("meta", data).get("name")])[0]
-            try:
-                generation = storage.get_file_obj(request.params["bucket_name"], name)["generation"]
-            except NotFound:
-                generation = "0"
-            if generation != wanted[0]:
-                response.status = HTTPStatus.PRECONDITION_FAILED
-                return None
-        return insert(request, response, storage, *args, **kwargs)
+        if wanted is None:
+            return insert(request, response, storage, *args, **kwargs)
+        data = request.data if isinstance(request.data, dict) else {}
+        name = request.query.get("name", [data.get("meta", data).get("name")])[0]
+        with one_at_a_time:
+            if generation(storage, request.params["bucket_name"], name) == wanted[0]:
+                return insert(request, response, storage, *args, **kwargs)
+        response.status = HTTPStatus.PRECONDITION_FAILED
+        return None
 
-    objects.insert = checked  # before the server's routes name it
+    def numbered(request, response, storage, *args, **kwargs):
+        at = request.params["bucket_name"], request.params["object_id"]
+        response["x-goog-generation"] = generation(storage, *at)
+        return download(request, response, storage, *args, **kwargs)
+
+    objects.insert, objects.download = checked, numbered  # before the server's routes name them
     from gcp_storage_emulator.server import create_server
 
     create_server("127.0.0.1", port, True, BUCKET).run()
