@@ -6,8 +6,8 @@ import jax
 
 from mvcl import _buckets
 
-# Last object of a copied checkpoint; without it the copy is not complete. orbax names it so on gs://.
-_COMPLETE = "commit_success.txt"
+# Last object of a copied checkpoint; without it the copy is not complete.
+COMPLETE = "copy_complete"
 
 
 class Staging:
@@ -29,7 +29,7 @@ class Staging:
         for name in self._complete():
             if not name.startswith("damaged/"):
                 _buckets.download(place / name, self.folder / name)
-                (self.folder / name / _COMPLETE).unlink()
+                (self.folder / name / COMPLETE).unlink()
 
     def push(self) -> None:
         """Make the bucket like the local folder: new checkpoints are copied, deleted or moved ones are deleted."""
@@ -40,10 +40,10 @@ class Staging:
         with _buckets.named(self._place):
             for name in sorted(names - there):
                 _buckets.upload(self.folder / name, self._place / name)
-                client.pipe_file(f"{self._place}/{name}/{_COMPLETE}", b"")
+                client.pipe_file(f"{self._place}/{name}/{COMPLETE}", b"")
             for name in sorted(there - names):
                 if not name.startswith("damaged/"):
-                    client.rm_file(f"{self._place}/{name}/{_COMPLETE}")
+                    client.rm_file(f"{self._place}/{name}/{COMPLETE}")
                     client.rm(f"{self._place}/{name}", recursive=True)
 
     def _complete(self) -> set[str]:
@@ -51,5 +51,5 @@ class Staging:
         with _buckets.named(self._place):
             files = _buckets.filesystem(self._place).find(str(self._place))
         root = str(self._place).partition("://")[2]
-        ends = [file.removeprefix(root).strip("/") for file in files if file.endswith(f"/{_COMPLETE}")]
-        return {end.removesuffix(f"/{_COMPLETE}") for end in ends}
+        ends = [file.removeprefix(root).strip("/") for file in files if file.endswith(f"/{COMPLETE}")]
+        return {end.removesuffix(f"/{COMPLETE}") for end in ends}

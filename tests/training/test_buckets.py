@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from mvcl import _buckets, _extras, _files, cli, data
-from mvcl.training import _lease
+from mvcl.training import _lease, _staging
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._log import Log
 
@@ -259,7 +259,8 @@ def test_checkpoints(bucket):
     checkpoints.close()
     assert steps_in(folder) == [20, 30]
     # a checkpoint without its last object is not complete
-    (folder / "30" / "commit_success.txt").unlink()
+    last = "commit_success.txt" if _buckets.scheme(folder) == "gs" else _staging.COMPLETE
+    (folder / "30" / last).unlink()
     checkpoints = Checkpoints(folder, keep=2)
     assert checkpoints.steps() == [20]
     checkpoints.close()
