@@ -1,5 +1,6 @@
 """Checkpoints in S3: orbax writes to gs:// and local folders, so they are written locally and copied."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -39,6 +40,8 @@ class Staging:
         client = _buckets.filesystem(self._place)
         with _buckets.named(self._place):
             for name in sorted(names - there):
+                with suppress(FileNotFoundError):  # left by a kill
+                    client.rm(f"{self._place}/{name}", recursive=True)
                 _buckets.upload(self.folder / name, self._place / name)
                 client.pipe_file(f"{self._place}/{name}/{COMPLETE}", b"")
             for name in sorted(there - names):
