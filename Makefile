@@ -24,7 +24,7 @@ test-distributed: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/faults/test_distributed.py tests/training/test_processes.py
 
 test-faults: .venv/.test
-	$(BIN)/python -m pytest -m slow tests/faults/test_faults.py
+	$(BIN)/python -m pytest -m slow tests/faults --ignore tests/faults/test_distributed.py
 
 # The papers' comparison on part of CIFAR-10, 33 short runs: make reproduce-small CIFAR10=cifar10.npz
 reproduce-small: .venv/.run

@@ -1,6 +1,7 @@
 """What ViT-B/16 costs on 8, 64 and 512 devices: bytes exchanged, FLOPs and memory, of every objective.
 
     python -m benchmarks.scale [--only NAME ...] [--examples 4096] [--views 4] [--write docs/scale.json]
+    python -m benchmarks.scale --slices [--examples 4096] [--views 4]
 
 Nothing is run. Collectives and matrix products are counted in the traced programs, for any number of devices, from the
 code's own shapes; beside each count stands that of XLA in the program that it compiles for as many virtual CPU devices,
@@ -22,8 +23,8 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from mvcl import losses, methods, models
-from mvcl.training import CHOICES
+from mvcl import augment, data, losses, methods, models, training
+from mvcl.training import CHOICES, _program
 
 DEVICES = (8, 64, 512)
 _NO_TRAFFIC = ("pvary", "pcast", "axis_index")
@@ -47,6 +48,7 @@ class Count:
     flops: float = 0.0
     traffic: dict[str, float] = field(default_factory=dict)
     in_loops: float = 0.0  # bytes of one turn of loops whose number of turns the data decides
+    across: float = 0.0  # of the bytes, those from other slices
 
     @property
     def bytes(self) -> float:
@@ -57,6 +59,7 @@ class Count:
         """Add another's counts, so many times."""
         self.flops += times * other.flops
         self.in_loops += times * other.in_loops
+        self.across += times * other.across
         for kind, number in other.traffic.items():
             self.traffic[kind] = self.traffic.get(kind, 0) + times * number
 
@@ -65,6 +68,24 @@ def received(kind: str, whole: float, devices: int) -> float:
     """Bytes that reach one device in a ring, `whole` being those of the array before scatter or after gather."""
     share = (devices - 1) / devices
     return {"all-reduce": 2 * share, "collective-permute": 1.0}.get(kind, share) * whole
+
+
+def crossing(kind: str, whole: float, groups: np.ndarray, slices: np.ndarray) -> float:
+    """Of the bytes that reach one device, those that come from another slice, for collectives of two levels.
+
+    A collective first goes round inside each slice, and the device's share of it then round the slices; together these
+    are the bytes of one ring. `groups` are (groups, members) devices, or the (pairs, 2) of a permutation, and `slices`
+    is the slice of each device.
+    """
+    if kind == "collective-permute":
+        return float(np.mean(slices[groups[:, 0]] != slices[groups[:, 1]])) * whole
+    members = groups.shape[1]
+    met = {len(set(slices[group])) for group in groups}
+    assert len(met) == 1, "groups meet different numbers of slices"
+    (count,) = met
+    if kind == "all-to-all":
+        return (count - 1) / count * whole
+    return {"all-reduce": 2.0}.get(kind, 1.0) * (count - 1) / members * whole
 
 
 def traced(program: Any, devices: int) -> Count:
@@ -119,8 +140,49 @@ _ARRAY = re.compile(r"\b(f64|f32|bf16|f16|s64|u64|s32|u32|s16|u16|s8|u8|pred)\[(
 _SIZES = {"f64": 8, "s64": 8, "u64": 8, "f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, "s16": 2, "u16": 2}
 
 
-def compiled(text: str, devices: int) -> Count:
-    """Count the collectives of an optimised HLO module, following calls, and loops whose turns XLA knows."""
+_EXPLICIT = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{} ]*\})?\}")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\))? \{([^}]*)\}"
+)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def replica_groups(line: str, devices: int) -> np.ndarray:
+    """(groups, members) of a collective in HLO's text, or the (pairs, 2) of a permutation."""
+    everyone = np.arange(devices)
+    if found := _MESH.search(line):
+        sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", found[1])}
+        if found[2]:
+            everyone = everyone.reshape(_numbers(found[2]))
+            everyone = everyone.transpose(_numbers(found[3])) if found[3] else everyone
+        over = re.findall(r"'(\w+)'", found[4])
+        if ":" in found[4] or not set(over) <= set(sizes):
+            raise NotImplementedError(f"groups over {found[4]} are not counted")
+        places = [list(sizes).index(name) for name in over]
+        mesh = np.moveaxis(everyone.reshape(list(sizes.values())), places, range(-len(places), 0))
+        return mesh.reshape(-1, int(np.prod([sizes[name] for name in over])))
+    if found := _IOTA.search(line):
+        everyone = everyone.reshape(_numbers(found[2]))
+        everyone = everyone.transpose(_numbers(found[3])) if found[3] else everyone
+        return everyone.reshape(_numbers(found[1]))
+    found = _EXPLICIT.search(line)
+    if not found:
+        raise NotImplementedError(f"the groups of {line.strip()[:200]} are not counted")
+    if not found[1]:
+        return everyone[None]
+    return np.asarray([_numbers(group) for group in re.findall(r"\{([\d,]+)\}", found[1])])
+
+
+def compiled(text: str, devices: int, slices: int = 1) -> Count:
+    """Count the collectives of an optimised HLO module, following calls, and loops whose turns XLA knows.
+
+    Devices that follow one another are `slices` slices.
+    """
+    slice_of = np.arange(devices) * slices // devices
     bodies: dict[str, list[str]] = {}
     entry = name = ""
     for line in text.splitlines():
@@ -139,10 +201,11 @@ def compiled(text: str, devices: int) -> Count:
                     _SIZES.get(kind, 1) * np.prod([int(s) for s in shape.split(",") if s])
                     for kind, shape in _ARRAY.findall(found["type"])
                 ]
-                whole = float(sum(sizes)) * (devices if found["kind"] == "reduce-scatter" else 1)
-                total.traffic[found["kind"]] = total.traffic.get(found["kind"], 0) + received(
-                    found["kind"], whole, devices
-                )
+                kind, groups = found["kind"], replica_groups(line, devices)
+                members = groups.shape[1]
+                whole = float(sum(sizes)) * (members if kind == "reduce-scatter" else 1)
+                total.traffic[kind] = total.traffic.get(kind, 0) + received(kind, whole, members)
+                total.across += crossing(kind, whole, groups, slice_of)
             if " while(" in line:
                 inner = count(re.search(r"body=%?([\w.-]+)", line)[1])  # type: ignore[index]
                 turns = re.search(r'known_trip_count":\{"n":"(\d+)"', line)
@@ -262,6 +325,50 @@ def small_end(name: str, views: int, devices: int = 8) -> dict[str, float]:
     return {"ours": numbers["bytes"] + gradient, "xla": xla.bytes, "xla_in_loop": xla.in_loops}
 
 
+# (slices, data, fsdp) of 8 devices. The last is one mesh over what would be two slices: parameters cross.
+SLICED = ((1, 8, 1), (2, 4, 1), (4, 2, 1), (2, 1, 4), (4, 1, 2), (1, 1, 8))
+
+
+def of_slices(
+    encoder: Any, mesh: training.Mesh, examples: int, views: int, size: int = 224, slices: int | None = None
+) -> dict[str, Any]:
+    """Bytes that one device receives in a step of a run on so many slices, inside its slice and from others.
+
+    `slices` counts as if the devices were in so many, whatever the mesh says. BatchNorm is left out, so that what is
+    exchanged is the parameters, their gradient, and the objective's.
+    """
+    config = training.Config(
+        views=training.Views(k=views, policy=augment.simclr(image_size=size)),
+        encoder=encoder,
+        head=models.MLPHead(out=128, norm="none"),
+        train=training.Train(steps=1, batch_size=examples, precision="float32"),
+        mesh=mesh,
+    )
+    outline = data.Outline(examples, 10, data.ExampleSpec(((size, size, 3),)))
+    program = training.build(config, outline)
+    batch = _program.abstract_batch(program, config, outline)
+    lowered: Any = jax.jit(program.step).lower(program.abstract_state(), batch)
+    count = compiled(lowered.compile().as_text(), program.mesh.size, slices or mesh.slices)
+    shapes = jax.eval_shape(program.init)["params"]
+    parameters = 4.0 * sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+    return {"across": count.across, "within": count.bytes - count.across, "parameters": parameters}
+
+
+def sliced(encoder: Any, examples: int, views: int) -> str:
+    """The table of bytes inside slices and between them, on 8 devices."""
+    mib = 2**20
+    rows = [["mesh", "counted as", "MiB from the own slice", "from other slices"]]
+    for slices, along, fsdp in SLICED:
+        counted = 2 if fsdp == 8 else slices
+        mesh = training.Mesh(slices=slices, data=along, fsdp=fsdp)
+        found = of_slices(encoder, mesh, examples, views, slices=counted)
+        options = f"--mesh.slices {slices} --mesh.data {along} --mesh.fsdp {fsdp}"
+        row = [f"`{options}`", f"{counted} x {8 // counted}"]
+        rows.append([*row, *(f"{found[key] / mib:,.1f}" for key in ("within", "across"))])
+        print(f"  {' '.join(rows[-1])}, parameters {found['parameters'] / mib:,.1f} MiB", flush=True)
+    return table(rows)
+
+
 def table(rows: list[list[str]]) -> str:
     """Markdown of a head and rows."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -313,6 +420,9 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=4, help="k; losses of two views take 2")
     parser.add_argument("--width", type=int, default=128, help="d, length of an embedding")
     parser.add_argument(
+        "--slices", action="store_true", help="count a step on several slices, and nothing else"
+    )
+    parser.add_argument(
         "--write",
         type=Path,
         help="JSON file for the numbers; keeps those of objectives that --only leaves out",
@@ -321,6 +431,9 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", max(DEVICES))
     n, k = options.examples, options.views
+    if options.slices:
+        print(f"\n{sliced(models.ENCODERS['vit_b16'](), n, k)}")
+        return
     vit = of_encoder(models.ENCODERS["vit_b16"]())
     result: dict[str, Any] = {"examples": n, "views": k, "width": options.width, "encoder": vit}
 

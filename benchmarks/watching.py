@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from mvcl import data, training
+from mvcl._progress import Progress
 from mvcl.training import _goodput, _input, _log, _processes, _watch
 
 
@@ -109,7 +110,9 @@ def _watched_step(run: Any, state: Any, step: int, tools: dict[str, Any]) -> tup
 def _alone(tools: dict[str, Any], config: str, folder: Path, times: int = 1000) -> float:
     """Seconds a step of all but the step and the batch; a row to both logs as often as the config says."""
     every = training.load(config).train.log_every
-    log = _log.Log(folder, steps=10**6, first_step=0, views_per_step=1, out=open(os.devnull, "w"))
+    log = _log.Log(
+        folder, steps=10**6, first_step=0, views_per_step=1, progress=Progress(open(os.devnull, "w"))
+    )
     values = {"loss": 1.0, "gradient_norm": 1.0, "effective_rank": 5.0, "chance": 2.0, "learning_rate": 0.1}
     items = iter(data.watched(iter(np.zeros(times)), 600, tools["reading"]))
     begun = time.perf_counter()

@@ -147,6 +147,19 @@ def uploaded(place: Path, write: Callable[[str], object]) -> Path:
     return place
 
 
+@contextmanager
+def at_hand(place: Path) -> Iterator[Path]:
+    """A local path to one small file: itself, or a temporary copy of what is in a bucket."""
+    if not is_remote(place):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="mvcl_") as folder:
+        copy = Path(folder) / place.name
+        with named(place):
+            copy.write_bytes(place.read_bytes())
+        yield copy
+
+
 def local_copy(given: str | os.PathLike[str], log: Callable[[str], None] = print) -> Path:
     """A local path to a file or folder for reading: itself, or a copy of what is in a bucket.
 

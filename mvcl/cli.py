@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from mvcl import _buckets, _configs, _extras
 from mvcl._configs import variants
+from mvcl._progress import Progress, write_line
 
 _extras.check("train", "tyro", by="the mvcl command")
 
@@ -54,12 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("mvcl: interrupted", file=sys.stderr)
+        write_line("mvcl: interrupted", sys.stderr)
         return 130
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"mvcl: {_one_line(error)}", file=sys.stderr, flush=True)
+        write_line(f"mvcl: {_one_line(error)}", sys.stderr)
         if argv is None and _needs_hard_exit(error):  # os._exit only as a command, not for a Python caller
             sys.stdout.flush()
             os._exit(_exit_code(error))
@@ -173,7 +174,9 @@ def _train(arguments: list[str]) -> int:
     from mvcl import evaluation, report
 
     if jax.process_index() == 0:
-        page = report.write_report(runs, parsed.workdir / "report.html")
+        progress = Progress()
+        with progress.during("writing the report"):
+            page = report.write_report(runs, parsed.workdir / "report.html", progress)
         if parsed.seeds > 1:
             plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
             from mvcl import _files
@@ -325,7 +328,10 @@ def _report(arguments: list[str]) -> int:
     from mvcl import report
 
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
-    print(report.write_report(list(options.runs), options.out or single))
+    progress = Progress()
+    with progress.during("writing the report"):
+        page = report.write_report(list(options.runs), options.out or single, progress)
+    print(page)
     return 0
 
 
@@ -341,7 +347,8 @@ def _export(arguments: list[str]) -> int:
         options.run, options.checkpoint, options.network, reference=_reference(options.config)
     )
     encoder = training.one_encoder(run, state)
-    models.export(encoder, run.config.encoder, options.out)
+    with run.progress.during(f"writing {options.out}"):
+        models.export(encoder, run.config.encoder, options.out)
     print(f"{options.out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
     return 0
 
@@ -358,12 +365,13 @@ def _data(arguments: list[str]) -> int:
     from mvcl import data
 
     if arguments[1:] and arguments[1] in data.PREPARERS:
-        print(_parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:]).run())
+        preparer = _parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:])
+        print(preparer.run(Progress()))
         return 0
     from mvcl._commands import Prepare
 
     options = _parse(Prepare, "data prepare", arguments[1:])
-    print(data.prepare(options.name, options.directory))
+    print(data.prepare(options.name, options.directory, Progress()))
     return 0
 
 

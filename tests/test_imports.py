@@ -24,7 +24,16 @@ ALLOWED = {
     "cli": {"training", "evaluation", "report", "data", "models", "studies"},
     "__main__": {"cli"},
 }
-ROOT_PRIVATE = {"_buckets", "_checks", "_commands", "_configs", "_extras", "_files", "_numerics"}
+ROOT_PRIVATE = {
+    "_buckets",
+    "_checks",
+    "_commands",
+    "_configs",
+    "_extras",
+    "_files",
+    "_numerics",
+    "_untrusted",
+}
 
 
 def imported(path: Path) -> set[str]:

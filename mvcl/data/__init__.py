@@ -6,6 +6,7 @@ with _extras.needed("train", by="mvcl.data"):
     import grain  # noqa: F401
     import PIL  # noqa: F401
 
+from mvcl._progress import Track, untracked
 from mvcl.data._arrays import Arrays
 from mvcl.data._classes import class_list
 from mvcl.data._digits_views import DigitsViews
@@ -65,6 +66,7 @@ __all__ = [
     "Synthetic",
     "Tables",
     "Tfds",
+    "Track",
     "Transfer",
     "TransferSet",
     "batches",
@@ -78,5 +80,6 @@ __all__ = [
     "prepare",
     "save_scaling",
     "to_devices",
+    "untracked",
     "watched",
 ]

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from mvcl import _buckets
+from mvcl._progress import Track, untracked
 from mvcl.data._directories import data_root, lock
 from mvcl.data._images import decode
 from mvcl.data._splits import CorruptExample, ExampleSpec, Split
@@ -20,11 +21,12 @@ _WHERE = "fgvc-aircraft-2013b.tar.gz of robots.ox.ac.uk/~vgg/data/fgvc-aircraft"
 _COMMAND = f"mvcl data prepare transfer --names aircraft --aircraft {FOLDER}.tar.gz"
 
 
-def open_aircraft(directory: str | None) -> dict[str, Split]:
+def open_aircraft(directory: str | None, track: Track = untracked) -> dict[str, Split]:
     """The splits `train` (training and validation images, as for the other sets) and `test`, labelled by variant.
 
     Args:
       directory: parent of the unpacked archive; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
+      track: reports the images that are looked for.
 
     Raises:
       ValueError: the archive is not unpacked there, or its lists are not as published; the message says what to do.
@@ -35,10 +37,10 @@ def open_aircraft(directory: str | None) -> dict[str, Split]:
     names = tuple((folder / "variants.txt").read_text().splitlines())
     if not names or len(set(names)) < len(names) or "" in names:
         raise ValueError(f"{folder / 'variants.txt'} must have one variant in each line, all different")
-    return {part: _split(folder, file, names) for part, file in _LISTS.items()}
+    return {part: _split(folder, file, names, track) for part, file in _LISTS.items()}
 
 
-def unpack_aircraft(archive: str, directory: str | None) -> Path:
+def unpack_aircraft(archive: str, directory: str | None, track: Track = untracked) -> Path:
     """Unpack the official archive, unless it is there already, and check its lists; return the folder.
 
     Raises:
@@ -47,28 +49,28 @@ def unpack_aircraft(archive: str, directory: str | None) -> Path:
     root = data_root(directory)
     if _buckets.is_remote(root):
         if not (root / FOLDER / "data" / "variants.txt").is_file():
-            _buckets.uploaded(root, lambda folder: unpack_aircraft(archive, folder))
+            _buckets.uploaded(root, lambda folder: unpack_aircraft(archive, folder, track))
         return root / FOLDER
     with lock(root, FOLDER):
         if not (root / FOLDER / "data" / "variants.txt").is_file():
             if not archive:
                 raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
             try:
-                _unpack(archive, root)
+                _unpack(archive, root, track)
             except (OSError, EOFError, tarfile.TarError) as error:
                 raise ValueError(
                     f"--aircraft must be {_WHERE}; {archive} cannot be unpacked: {error}"
                 ) from error
-    open_aircraft(directory)
+    open_aircraft(directory, track)
     return root / FOLDER
 
 
-def _unpack(archive: str, root: Path) -> None:
+def _unpack(archive: str, root: Path, track: Track) -> None:
     """Write the files of the archive's data folder; the folder has its name only when it is whole."""
     unfinished = root / f"{FOLDER}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     with tarfile.open(archive) as file:
-        for member in file:
+        for member in track(file, f"unpacking {archive}", unit="files"):
             path = PurePosixPath(member.name)
             if path.is_absolute() or ".." in path.parts:
                 raise tarfile.TarError(f"the path {member.name} is outside of its folder")
@@ -85,7 +87,7 @@ def _unpack(archive: str, root: Path) -> None:
     unfinished.rename(root / FOLDER)
 
 
-def _split(folder: Path, file: str, names: tuple[str, ...]) -> Split:
+def _split(folder: Path, file: str, names: tuple[str, ...], track: Track) -> Split:
     number = {name: i for i, name in enumerate(names)}
     try:
         lines = (folder / file).read_text().splitlines()
@@ -98,7 +100,8 @@ def _split(folder: Path, file: str, names: tuple[str, ...]) -> Split:
             raise ValueError(f"{folder / file}, line {place}: must be an image and a variant, got {line!r}")
         files.append(folder / "images" / f"{image}.jpg")
         labels.append(number[name])
-    missing = [path for path in files if not path.is_file()]
+    looked_for = track(files, f"looking for the images of {file}", len(files), "images")
+    missing = [path for path in looked_for if not path.is_file()]
     if missing or not files:
         what = (
             f"{len(missing)} of {len(files)} images are missing, the first is {missing[0]}"

@@ -2,16 +2,17 @@
 
 import dataclasses
 import io
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mvcl import _buckets
+from mvcl import _buckets, _untrusted
+from mvcl._progress import Track, untracked
 from mvcl.data._classes import keep, select
 from mvcl.data._images import encoded_split
 from mvcl.data._splits import Split, in_memory
+
+_MOST_CLASSES = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,16 +30,15 @@ class Arrays:
     classes: tuple[str, ...] = ()
     """Keep only these classes, as in the tfds source. Empty keeps all."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         path = _buckets.local_copy(self.path)
         if not self.path or not path.is_file():
             raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
-        try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"data.path {self.path} is not a readable .npz file: {error}") from error
+        with _untrusted.naming(self.path):
+            return self._splits(_untrusted.read_npz(path, track=track), track)
+
+    def _splits(self, arrays: dict[str, np.ndarray], track: Track) -> dict[str, Split]:
         aliases = {
             "x_train": "train_images",
             "y_train": "train_labels",
@@ -47,14 +47,23 @@ class Arrays:
         }
         arrays = {aliases.get(name, name): value for name, value in arrays.items()}
         if "images" in arrays and "labels" in arrays:
-            test = np.arange(len(arrays["images"])) % 5 == 4
+            images, labels = arrays["images"], arrays["labels"]
+            if not (images.ndim and labels.ndim and len(images) == len(labels)):
+                raise ValueError(
+                    f"images and labels must have one row for each image, got {images.shape} and {labels.shape}"
+                )
+            test = np.arange(len(images)) % 5 == 4
             for part, rows in (("train", ~test), ("test", test)):
-                arrays[f"{part}_images"] = arrays["images"][rows]
-                arrays[f"{part}_labels"] = arrays["labels"][rows]
-        return {part: _array_split(arrays, part, self.path, self.classes) for part in ("train", "test")}
+                arrays[f"{part}_images"] = images[rows]
+                arrays[f"{part}_labels"] = labels[rows]
+        return {
+            part: _array_split(arrays, part, self.path, self.classes, track) for part in ("train", "test")
+        }
 
 
-def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: Sequence[str]) -> Split:
+def _array_split(
+    arrays: dict[str, np.ndarray], part: str, path: str, classes: Sequence[str], track: Track
+) -> Split:
     def get(name: str) -> np.ndarray:
         if f"{part}_{name}" not in arrays:
             raise ValueError(f"{path} has no array {part}_{name}; it has {', '.join(sorted(arrays))}")
@@ -63,18 +72,22 @@ def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: S
     labels = get("labels").reshape(-1)
     if not np.issubdtype(labels.dtype, np.integer) or (len(labels) and labels.min() < 0):
         raise ValueError(f"{path}: {part}_labels must be integers >= 0, got {labels.dtype}")
-    every = np.concatenate([arrays[k].reshape(-1) for k in ("train_labels", "test_labels") if k in arrays])
-    count = int(every.max()) + 1 if len(every) else 0
-    names = tuple(str(n) for n in arrays.get("class_names", np.arange(count)))
+    every = [arrays[k].reshape(-1) for k in ("train_labels", "test_labels") if k in arrays]
+    count = max((int(one.max()) + 1 for one in every if len(one)), default=0)
+    if count > _MOST_CLASSES:
+        raise ValueError(f"{path}: labels must be less than {_MOST_CLASSES}, got {count - 1}")
+    names = tuple(str(n) for n in arrays.get("class_names", np.arange(count)).reshape(-1))
     if len(names) < count:
         raise ValueError(f"{path}: class_names has {len(names)} names for labels up to {count - 1}")
     kept = keep(names, classes)
     rows, kept_labels = select(labels.astype(np.int64), names, kept)
     if f"{part}_jpeg" in arrays:
         origin = f"{path} ({part})"
+        if not len(rows):
+            raise ValueError(f"{origin} has no images")
         encoded = _encoded(get("jpeg"), get("offsets"), rows, origin, len(labels))
         name = lambda row: f"image {rows[row]} of {origin}"  # noqa: E731
-        return encoded_split(kept_labels, kept, encoded, name, origin)
+        return encoded_split(kept_labels, kept, encoded, name, origin, track)
     images = get("images")
     if images.ndim not in (3, 4):
         raise ValueError(f"{path}: {part}_images must be (N, H, W) or (N, H, W, C), got {images.shape}")
@@ -88,7 +101,7 @@ def _array_split(arrays: dict[str, np.ndarray], part: str, path: str, classes: S
             low, high = images.min(), images.max()
             raise ValueError(f"{path}: floating {part}_images must be in [0, 1], got {low} to {high}")
         images = images.astype(np.float32)
-    images = images[rows]
+    images = images if len(rows) == len(images) else images[rows]
     return in_memory((images,), kept_labels, kept)
 
 
@@ -96,7 +109,11 @@ def _encoded(
     data: np.ndarray, offsets: np.ndarray, rows: np.ndarray, origin: str, count: int
 ) -> Callable[[int], io.BytesIO]:
     """row -> bytes of an image, among `count` concatenated files of which `rows` are kept."""
-    sound = offsets.shape == (count + 1,) and offsets[-1] <= len(data) and (np.diff(offsets) >= 0).all()
-    if not sound:
+    if data.ndim != 1 or data.dtype != np.uint8:
+        raise ValueError(
+            f"{origin}: the encoded images must be (bytes,) uint8, got {data.shape} {data.dtype}"
+        )
+    sound = offsets.dtype.kind in "iu" and offsets.shape == (count + 1,)
+    if not (sound and offsets[0] >= 0 and offsets[-1] <= len(data) and (offsets[1:] >= offsets[:-1]).all()):
         raise ValueError(f"{origin}: offsets must be {count + 1} increasing positions in {len(data)} bytes")
     return lambda row: io.BytesIO(data[offsets[rows[row]] : offsets[rows[row] + 1]].tobytes())

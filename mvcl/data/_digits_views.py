@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from mvcl._progress import Track, untracked
 from mvcl.data._splits import ExampleSpec, Outline, Split
 from mvcl.data._tables import RawTables, Scaling
 
@@ -30,7 +31,7 @@ class DigitsViews:
     held_out: bool = False
     """Use every fifth digit as the split `test` and exclude it from training."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         from sklearn.datasets import load_digits
 

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from mvcl import _buckets
+from mvcl._progress import Track, untracked
 from mvcl.data import _shards
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root
@@ -60,17 +61,17 @@ class PrepareDomains:
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
-    def run(self) -> Path:
+    def run(self, track: Track = untracked) -> Path:
         """Write the folder and return it."""
         directory = _buckets.path(self.directory or _default())
         if self.verify:
-            _shards.verify(_buckets.local_copy(directory), "domainnet")
+            _shards.verify(_buckets.local_copy(directory), "domainnet", track)
             return directory
         if _buckets.is_remote(directory):
             return _buckets.uploaded(
-                directory, lambda folder: dataclasses.replace(self, directory=folder).run()
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track)
             )
-        names, lists = _read_lists(Path(self.source), "--source", self.domains)
+        names, lists = _read_lists(Path(self.source), "--source", self.domains, track)
         blocks = [
             f"{name}-{start:06d}"
             for name, part in lists.items()
@@ -106,6 +107,7 @@ class PrepareDomains:
             per_shard=4,
             max_corrupt=self.max_corrupt,
             unit="block",
+            track=track,
         )
 
 
@@ -135,7 +137,7 @@ class DomainNet:
     draw_seed: int = 0
     """Seed for drawing classes and images; --train.seed does not change them."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train`, `seen` and `test`, and one for each list."""
         if self.held_out and self.held_out not in self.domains:
             raise ValueError(
@@ -150,7 +152,7 @@ class DomainNet:
         if not self.path or _shards.is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
         else:
-            names, lists = _read_lists(path, "data.path", self.domains)
+            names, lists = _read_lists(path, "data.path", self.domains, track)
         kept = keep(names, self.classes)
         rows = {}
         for name, part in lists.items():
@@ -239,7 +241,9 @@ def _train(
     )
 
 
-def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:
+def _read_lists(
+    root: Path, field: str, domains: Sequence[str], track: Track
+) -> tuple[tuple[str, ...], dict[str, _List]]:
     """Class names and the lists of a folder.
 
     Raises:
@@ -262,7 +266,8 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
                 raise ValueError(f"{root} lacks {file.name}; it has {lists}")
             paths, labels = [], []
             missing = []
-            for line, text in enumerate(_lines(file), start=1):
+            lines = _lines(file)
+            for line, text in enumerate(track(lines, f"reading {file.name}", len(lines), "lines"), start=1):
                 path, number = _entry(text, f"{file.name}, line {line}")
                 folder, _, image = path.rpartition("/")
                 class_name = folder.rpartition("/")[2]

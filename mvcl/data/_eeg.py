@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _buckets, _extras
+from mvcl._progress import Track, untracked
 from mvcl.data import _shards
 from mvcl.data._directories import data_root
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
@@ -205,15 +206,15 @@ class PrepareEeg:
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
-    def run(self) -> Path:
+    def run(self, track: Track = untracked) -> Path:
         """Write the folder and return it."""
         directory = _buckets.path(self.directory or _default(self.format))
         if self.verify:
-            _shards.verify(_buckets.local_copy(directory), "eeg")
+            _shards.verify(_buckets.local_copy(directory), "eeg", track)
             return directory
         if _buckets.is_remote(directory):
             return _buckets.uploaded(
-                directory, lambda folder: dataclasses.replace(self, directory=folder).run()
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track)
             )
         if self.rate < 1:
             raise ValueError(f"rate must be at least 1 sample per second, got {self.rate}")
@@ -252,6 +253,7 @@ class PrepareEeg:
             per_shard=8,  # 994 nights in 125 files, few enough to keep open
             max_corrupt=self.max_corrupt,
             unit="recording",
+            track=track,
         )
 
 
@@ -276,7 +278,7 @@ class Eeg:
     """A second prepared folder, opened as the splits transfer/train and transfer/test with all its channels; or a
     format, physionet2018 or sleep_edfx, for its default output folder."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"data.test_fraction must be between 0 and 1, got {self.test_fraction}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from mvcl._progress import Track, untracked
 from mvcl.data._splits import CorruptExample, ExampleSpec, Split
 
 # Splits of equally sized images of at most this many decoded bytes are kept in memory.
@@ -23,6 +24,7 @@ def encoded_split(
     encoded: Callable[[int], Path | io.BytesIO],
     name: Callable[[int], str],
     origin: str,
+    track: Track = untracked,
 ) -> Split:
     """A split of encoded images: grey if all are, else RGB; decoded in memory if they have one size and fit.
 
@@ -32,12 +34,14 @@ def encoded_split(
       encoded: row -> the file, or its bytes.
       name: row -> name of the image in messages.
       origin: name of the split in messages.
+      track: reports the images that are opened.
 
     Raises:
       ValueError: no image can be opened.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(lambda row: header(encoded(row)), range(len(labels)), chunksize=64))
+        opened = pool.map(lambda row: header(encoded(row)), range(len(labels)), chunksize=64)
+        found = list(track(opened, f"opening {origin}", len(labels), "images"))
     headers = [one for one in found if one is not None]
     if not headers:
         raise ValueError(f"{origin}: none of the images can be opened; the first is {name(0)}")
@@ -49,10 +53,10 @@ def encoded_split(
         return (decode(encoded(row), name(row), mode),)
 
     spec = ExampleSpec(((height, width, channels),))
-    return maybe_in_memory(Split(labels, class_names, spec, read, name=name))
+    return maybe_in_memory(Split(labels, class_names, spec, read, name=name), origin, track)
 
 
-def maybe_in_memory(split: Split) -> Split:
+def maybe_in_memory(split: Split, origin: str, track: Track = untracked) -> Split:
     """The split with its images decoded in memory, if they have one size and fit."""
     shape = split.spec.image_shape
     if shape is None or len(split) * math.prod(shape) > _IN_MEMORY_BYTES:
@@ -60,7 +64,8 @@ def maybe_in_memory(split: Split) -> Split:
     # Decoding releases the GIL, so threads help.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            images = list(pool.map(lambda row: split.read(row, 0)[0], range(len(split)), chunksize=256))
+            decoded = pool.map(lambda row: split.read(row, 0)[0], range(len(split)), chunksize=256)
+            images = list(track(decoded, f"decoding {origin}", len(split), "images"))
         except CorruptExample:
             return split  # the reader handles the corrupt image
     kept = np.stack(images) if images else np.zeros((0, *shape), np.uint8)

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from mvcl._progress import write_line
 from mvcl.data._splits import CorruptExample
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class Reading:
         if count > self._limit:
             raise CorruptExample(self._limit_message(str(error), count)) from error
         if new:
-            print(f"mvcl: skipped a corrupt example: {error}", file=sys.stderr, flush=True)
+            write_line(f"mvcl: skipped a corrupt example: {error}", sys.stderr)
 
     def unshared(self, step: int, most: int) -> list[int]:
         """At most `most` corrupt training rows of batches up to this step that were not shared yet; marks them as

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _buckets
+from mvcl._progress import Track, untracked
 from mvcl.data import _pickles, _shards
 from mvcl.data._directories import data_root
 from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
@@ -62,17 +63,17 @@ class PrepareSentiment:
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
-    def run(self) -> Path:
+    def run(self, track: Track = untracked) -> Path:
         """Write the folder and return it."""
         directory = _buckets.path(self.directory or _default(self.dataset))
         if self.verify:
-            _shards.verify(_buckets.local_copy(directory), "sentiment")
+            _shards.verify(_buckets.local_copy(directory), "sentiment", track)
             return directory
         if _buckets.is_remote(directory):
             return _buckets.uploaded(
-                directory, lambda folder: dataclasses.replace(self, directory=folder).run()
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track)
             )
-        splits, most = self._read(), self._longest()
+        splits, most = self._read(track), self._longest()
         names = [
             f"{name}-{start:06d}"
             for name, split in splits.items()
@@ -101,18 +102,26 @@ class PrepareSentiment:
         longest = [min(max(split.longest[v] for split in splits.values()), t) for v, t in enumerate(most)]
         settings = {"dataset": self.dataset, "shapes": [list(pair) for pair in zip(longest, first.widths)]}
         return _shards.write(
-            directory, "sentiment", settings, names, read, per_shard=4, max_corrupt=0, unit="block"
+            directory,
+            "sentiment",
+            settings,
+            names,
+            read,
+            per_shard=4,
+            max_corrupt=0,
+            unit="block",
+            track=track,
         )
 
-    def _read(self) -> dict[str, Utterances]:
+    def _read(self, track: Track) -> dict[str, Utterances]:
         features = dict(zip(VIEWS, (self.text, self.audio, self.vision)))
         if self.labels and self.source:
             raise ValueError("give --source, or --labels with --text, --audio and --vision, not both")
         if self.labels:
-            return read_files(Path(self.labels), features, self.dataset, self.allow_pickle)
+            return read_files(Path(self.labels), features, self.dataset, self.allow_pickle, track)
         if given := [view for view, path in features.items() if path]:
             raise ValueError(f"--{given[0]} needs --labels, the table of the utterances' names and scores")
-        return _read_raw(Path(self.source), "--source", self.allow_pickle, self.dataset)
+        return _read_raw(Path(self.source), "--source", self.allow_pickle, self.dataset, track)
 
     def _longest(self) -> tuple[int, ...]:
         most = self.max_length or _PUBLISHED[self.dataset][1]
@@ -139,20 +148,23 @@ class Sentiment:
     standardize: bool = True
     """Standardise each feature to mean 0 and deviation 1 over the training split."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train`, `valid` (if there is one) and `test`."""
         path = _buckets.local_copy(self.path or _default(self.dataset))
         if not self.path or _shards.is_prepared(path):
             return self._open_prepared(path)
-        splits = _read_raw(path, "data.path", self.allow_pickle, self.dataset)
+        splits = _read_raw(path, "data.path", self.allow_pickle, self.dataset, track)
         longest = [max(split.longest[v] for split in splits.values()) for v in range(len(VIEWS))]
         widths = next(iter(splits.values())).widths
         shapes = tuple(zip(longest, widths))
         numbers = _groups([split.ids for split in splits.values()])
         views = {
             name: tuple(
-                np.stack([_padded(split.cut(v, row), *shapes[v]) for row in range(len(split.labels))])
-                for v in range(len(VIEWS))
+                np.stack([_padded(split.cut(v, row), *shapes[v]) for row in rows])
+                for v, rows in enumerate(
+                    track(range(len(split.labels)), f"padding {view} of {name}", len(split.labels), "rows")
+                    for view in VIEWS
+                )
             )
             for name, split in splits.items()
         }
@@ -259,7 +271,9 @@ def _groups(ids: Sequence[Sequence[str] | None]) -> list[np.ndarray | None]:
     return [None if part is None else np.asarray([number[v] for v in part], np.int32) for part in videos]
 
 
-def _read_raw(path: Path, field: str, allow_pickle: bool, dataset: str) -> dict[str, Utterances]:
+def _read_raw(
+    path: Path, field: str, allow_pickle: bool, dataset: str, track: Track
+) -> dict[str, Utterances]:
     """The splits of a raw file, with train first.
 
     Raises:
@@ -291,9 +305,9 @@ def _read_raw(path: Path, field: str, allow_pickle: bool, dataset: str) -> dict[
     if missing:
         raise ValueError(f"{path} has no split {missing[0]}; it has {', '.join(map(str, raw)) or 'nothing'}")
     splits: dict[str, Utterances] = {}
-    for name in ("train", "valid", "test"):
-        if name in parts:
-            splits[name] = _utterances(parts[name], f"{path} ({name})", dataset)
+    there: list[str] = [name for name in ("train", "valid", "test") if name in parts]
+    for part in track(there, f"checking {path}", len(there), "splits"):
+        splits[part] = _utterances(parts[part], f"{path} ({part})", dataset)
     for name, split in splits.items():
         if split.widths != splits["train"].widths:
             raise ValueError(

@@ -8,9 +8,10 @@ complete shards only; the manifest is written last.
 import bisect
 import dataclasses
 import hashlib
+import itertools
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import grain
 
 from mvcl import _files
+from mvcl._progress import Track, untracked, write_line
 from mvcl.data._directories import lock
 from mvcl.data._splits import CorruptExample
 
@@ -77,6 +79,7 @@ def write(
     per_shard: int,
     max_corrupt: int,
     unit: str,
+    track: Track = untracked,
 ) -> Path:
     """Prepare a folder, or resume an interrupted preparation, and return the folder.
 
@@ -88,13 +91,12 @@ def write(
       read: name -> item; raises CorruptExample for a raw file to skip.
       per_shard: items per shard.
       max_corrupt: stop when more raw files than this cannot be read.
-      unit: name of an item in the progress bar.
+      unit: name of an item.
+      track: reports the items of shards that are not there yet.
 
     Raises:
       ValueError: the folder has other content, there is nothing to prepare, or too many files are corrupt.
     """
-    from tqdm import tqdm
-
     if not names:
         raise ValueError(f"there is no {unit} to prepare")
     plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
@@ -104,21 +106,24 @@ def write(
     skipped: list[list[str]] = []
     with lock(directory, "prepare"):
         _check_plan(directory, plan)
-        with tqdm(total=len(names), unit=unit, desc=f"prepare {kind}") as bar:
-            for number, part in enumerate(parts):
-                path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
-                shard = _finished(path)
-                if shard is None:
-                    shard = _write_shard(
-                        path, part, read, bar.update, before=len(skipped), max_corrupt=max_corrupt
-                    )
-                    _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
-                else:
-                    bar.update(len(part))
-                shards.append(shard)
-                skipped += shard["skipped"]
+        paths = [
+            directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
+            for number in range(len(parts))
+        ]
+        finished = [_finished(path) for path in paths]
+        todo = [name for part, shard in zip(parts, finished) if shard is None for name in part]
+        rest = "the rest of " if len(todo) < len(names) else ""
+        tracked = track(todo, f"preparing {rest}{kind}", len(todo), f"{unit}s")
+        for path, part, shard in zip(paths, parts, finished):
+            if shard is None:
+                mine = itertools.islice(tracked, len(part))
+                shard = _write_shard(path, mine, read, before=len(skipped), max_corrupt=max_corrupt)
+                _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
+            shards.append(shard)
+            skipped += shard["skipped"]
+        list(tracked)  # the last shard is written
         for _, reason in skipped:
-            print(f"skipped: {reason}", file=sys.stderr)
+            write_line(f"skipped: {reason}", sys.stderr)
         if not any(item["count"] for shard in shards for item in shard["items"]):
             raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
         _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
@@ -127,9 +132,8 @@ def write(
 
 def _write_shard(
     path: Path,
-    names: Sequence[str],
+    names: Iterable[str],
     read: Callable[[str], Item],
-    update: Callable[[], object],
     *,
     before: int,
     max_corrupt: int,
@@ -151,7 +155,6 @@ def _write_shard(
                     skipped += map(list, item.skipped)
                 except CorruptExample as error:
                     skipped.append([name, str(error)])
-                update()
                 if before + len(skipped) > max_corrupt:
                     raise ValueError(
                         f"more than max_corrupt = {max_corrupt} files cannot be read; the last: {skipped[-1][1]}. "
@@ -207,17 +210,15 @@ def is_prepared(directory: Path) -> bool:
     return (directory / "plan.json").is_file()
 
 
-def verify(directory: Path, kind: str) -> int:
+def verify(directory: Path, kind: str, track: Track = untracked) -> int:
     """Check the SHA-256 of every shard, and return how many there are.
 
     Raises:
       ValueError: shards are missing or damaged; the message names all of them.
     """
-    from tqdm import tqdm
-
     shards = _manifest(directory, kind)["shards"]
     wrong = []
-    for shard in tqdm(shards, unit="shard", desc=f"verify {kind}"):
+    for shard in track(shards, f"verifying {kind}", len(shards), "shards"):
         path = directory / shard["file"]
         if not path.is_file() or _checksum(path) != shard["sha256"]:
             wrong.append(shard["file"])

@@ -7,8 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from mvcl._progress import Track, untracked
 
-class CorruptExample(RuntimeError):
+
+class CorruptExample(ValueError):
     """An example that cannot be decoded; the message names it."""
 
 
@@ -174,8 +176,11 @@ class Outline:
 class Source(Protocol):
     """Source of examples: a frozen dataclass of options with one method, `open`."""
 
-    def open(self) -> Mapping[str, Split]:
+    def open(self, track: Track = untracked) -> Mapping[str, Split]:
         """The splits `train` and `test`, and others that an evaluation needs.
+
+        Args:
+          track: loops over many files or examples go through it, to be reported.
 
         Raises:
           ValueError: an option is invalid or the data are missing; the message says what to do.

@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 
+from mvcl._progress import Track, untracked
 from mvcl.data._draws import class_draws
 from mvcl.data._splits import ExampleSpec, Split, in_memory
 
@@ -52,7 +53,7 @@ class Synthetic:
     seed: int = 0
     """Seed of all random numbers."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits.
 
         Raises:

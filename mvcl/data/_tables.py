@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _buckets, _extras, _files
+from mvcl import _buckets, _extras, _files, _untrusted
+from mvcl._progress import Track, untracked
+from mvcl.data import _matlab
 from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
 
 LABEL_NAMES = (
@@ -30,6 +32,10 @@ _ID_NAMES = ("id", "ids", "sample_id", "sample", "index")
 _CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
 _NUMBERED = re.compile(r"(?:x|view|fea|features?)_?(\d+)", re.IGNORECASE)
 _SUFFIXES = (".csv", ".parquet", ".npy")
+_NUMBER_BYTES = 8  # all features become float64
+_EXAMPLE_BYTES = 256  # an id, as a string, and what else is kept of an example besides its numbers
+_COLUMNS = 50_000  # of a .csv or .parquet file
+_CHUNK_BYTES = 8 << 10  # what a column of a group of rows costs in a .parquet file, in memory and in time
 Scaling = Literal["minmax", "standard", "none"]
 # File name -> examples, classes, and the width of each view.
 _PUBLISHED = {
@@ -74,27 +80,32 @@ class Tables:
     """Use every fifth example as the split `test`. Otherwise `train` and `test` are both the whole table, as usual in
     clustering."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         path = _buckets.local_copy(self.path)
         if not self.path or not path.exists():
             raise ValueError(
                 f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}, which does not exist"
             )
+        with _untrusted.naming(path):
+            tables = self._read(path, track)
+            tables.choose(self.views)
+            if self.skip_last < 0:
+                raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
+            if self.skip_last:
+                tables.views = [view[:, : -self.skip_last] for view in tables.views]
+            return tables.splits(self.scaling, self.scaling_file, self.held_out, track)
+
+    def _read(self, path: Path, track: Track) -> "RawTables":
         if path.is_dir():
-            tables = _folder(path, self.id_column, self.labels)
-        elif path.suffix.lower() == ".mat":
-            tables = _matrices(_mat(path), path, self.labels, self.samples)
-        elif path.suffix.lower() == ".npz":
-            tables = _matrices(_npz(path), path, self.labels, self.samples)
-        else:
-            raise ValueError(f"data.path must be a .mat or .npz file or a folder of tables, got {path}")
-        tables.choose(self.views)
-        if self.skip_last < 0:
-            raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
-        if self.skip_last:
-            tables.views = [view[:, : -self.skip_last] for view in tables.views]
-        return tables.splits(self.scaling, self.scaling_file, self.held_out)
+            return _folder(path, self.id_column, self.labels, track)
+        if path.suffix.lower() == ".mat":
+            return _matrices(_matlab.variables(path), path, self.labels, self.samples)
+        if path.suffix.lower() == ".npz":
+            return _matrices(
+                _untrusted.read_npz(path, _NUMBER_BYTES, track=track), path, self.labels, self.samples
+            )
+        raise ValueError(f"data.path must be a .mat or .npz file or a folder of tables, got {path}")
 
     def expected(self) -> Outline | None:
         """The published size of a few tables, by file name; None if views are chosen by other names."""
@@ -120,12 +131,18 @@ class RawTables:
       views: k arrays (N, d_v), a row of NaN where an example lacks the view.
       labels: (N,) of any kind, or None.
       ids: name of each example.
+      files: name -> file of a view, if it has one of its own.
     """
 
     names: list[str]
     views: list[np.ndarray]
     labels: np.ndarray | None
     ids: list[str]
+    files: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+
+    def _titled(self, name: str) -> str:
+        """A view in messages."""
+        return f"view {name}" + (f" of {self.files[name]}" if name in self.files else "")
 
     def choose(self, views: Sequence[str]) -> None:
         """Keep these views, by name or by number from 1, in this order; none given keeps all."""
@@ -133,7 +150,11 @@ class RawTables:
         self.names, self.views = [self.names[row] for row in rows], [self.views[row] for row in rows]
 
     def splits(
-        self, scaling: Sequence[Scaling], scaling_file: str = "", held_out: bool = False
+        self,
+        scaling: Sequence[Scaling],
+        scaling_file: str = "",
+        held_out: bool = False,
+        track: Track = untracked,
     ) -> dict[str, Split]:
         """Check and scale the tables; return the splits `train` and `test`."""
         present = self._checked()
@@ -145,17 +166,15 @@ class RawTables:
             _files.write_whole(Path(scaling_file), json.dumps(fitted) + "\n")
         self._warn_of_constants(present, fitted)
         views = [
-            ((view - np.asarray(fitted[name]["shift"])) / np.asarray(fitted[name]["scale"])).astype(
-                np.float32
-            )
-            for name, view in zip(self.names, self.views)
+            self._scaled(i, fitted[name], present[:, i])
+            for i, name in track(enumerate(self.names), "scaling the tables", len(self.names), "views")
         ]
         labels, class_names = _classes(self.labels, len(self.ids))
         test = np.arange(len(self.ids)) % 5 == 4
         parts = {"train": ~test, "test": test} if held_out else {"train": test | True, "test": test | True}
 
         def part(rows: np.ndarray) -> Split:
-            kept = tuple(np.ascontiguousarray(view[rows]) for view in views)
+            kept = tuple(_rows(view, rows) for view in views)
             there = present[rows]
             return in_memory(
                 kept,
@@ -170,6 +189,16 @@ class RawTables:
 
         return {name: part(rows) for name, rows in parts.items()}
 
+    def _scaled(self, i: int, fitted: Mapping[str, Any], here: np.ndarray) -> np.ndarray:
+        """View `i` as float32, scaled; its memory as float64 is freed."""
+        scaled = self.views[i] - np.asarray(fitted["shift"])
+        scaled /= np.asarray(fitted["scale"])
+        with np.errstate(over="ignore"):
+            scaled = self.views[i] = scaled.astype(np.float32, order="C")
+        if not np.isfinite(_rows(scaled, here)).all():
+            raise ValueError(f"{self._titled(self.names[i])} has entries too large for float32 after scaling")
+        return scaled
+
     def _checked(self) -> np.ndarray:
         """(N, k) bool, True where a view is present; raises `ValueError` for invalid tables."""
         if len(self.views) < 2:
@@ -179,15 +208,15 @@ class RawTables:
         present = np.stack([~np.isnan(view).all(axis=1) for view in self.views], axis=1)
         for name, view, here in zip(self.names, self.views, present.T):
             if view.shape[1] == 0:
-                raise ValueError(f"view {name} has no columns of features")
+                raise ValueError(f"{self._titled(name)} has no columns of features")
             if not here.any():
-                raise ValueError(f"view {name} has no example")
+                raise ValueError(f"{self._titled(name)} has no example")
             bad = ~np.isfinite(view) & here[:, None]
             if bad.any():
-                row, column = np.argwhere(bad)[0]
+                row, column = np.unravel_index(np.argmax(bad), bad.shape)
                 raise ValueError(
-                    f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "
-                    f"{column} of example {self.ids[row]}; fill them in, or make the whole row NaN if the "
+                    f"{self._titled(name)} has {bad.sum()} entries that are NaN, empty or infinite, the first in "
+                    f"column {column} of example {self.ids[row]}; fill them in, or make the whole row NaN if the "
                     "example lacks this view"
                 )
         if not present.any(axis=1).all():
@@ -203,11 +232,12 @@ class RawTables:
     def _warn_of_constants(self, present: np.ndarray, fitted: dict[str, dict[str, Any]]) -> None:
         """Warn of columns that are constant, and say whether the scaling makes them 0."""
         for name, view, here in zip(self.names, self.views, present.T):
-            constant = np.flatnonzero(np.ptp(view[here], axis=0) == 0)
+            rows = _rows(view, here)
+            constant = np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))
             if not len(constant):
                 continue
             shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
-            values, shift = view[here][0, constant], np.asarray(fitted[name]["shift"])[constant]
+            values, shift = rows[0, constant], np.asarray(fitted[name]["shift"])[constant]
             zero = shift.any() and np.allclose(values, shift)
             warnings.warn(
                 f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown})"
@@ -230,15 +260,18 @@ class RawTables:
         training = np.arange(len(present)) % 5 != 4 if held_out else np.ones(len(present), bool)
         for i, (name, view) in enumerate(zip(self.names, self.views)):
             kind = kinds[i % len(kinds)]
-            rows = view[present[:, i] & training]
+            rows = _rows(view, present[:, i] & training)
             if not len(rows):
-                raise ValueError(f"view {name} has no example in the training split")
+                raise ValueError(f"{self._titled(name)} has no example in the training split")
             shift, scale = np.zeros(view.shape[1]), np.ones(view.shape[1])
             if kind == "minmax":
-                shift, scale = rows.min(axis=0), np.ptp(rows, axis=0)
+                shift = rows.min(axis=0)
+                scale = rows.max(axis=0) - shift
             elif kind == "standard":
                 shift, scale = rows.mean(axis=0), rows.std(axis=0)
-                scale[np.ptp(rows, axis=0) == 0] = 0  # constant up to rounding errors
+                scale[rows.min(axis=0) == rows.max(axis=0)] = 0  # constant up to rounding errors
+            if not np.isfinite([shift, scale]).all():
+                raise ValueError(f"{self._titled(name)} has entries too large for scaling")
             fitted[name] = {
                 "kind": kind,
                 "shift": shift.tolist(),
@@ -248,7 +281,7 @@ class RawTables:
 
     def _read_scaling(self, path: Path) -> dict[str, dict[str, Any]]:
         try:
-            fitted = json.loads(path.read_text())
+            fitted = _untrusted.read_json(path)
             widths = {}
             for name, view in fitted.items():
                 shift, scale = (np.asarray(view[part], float) for part in ("shift", "scale"))
@@ -257,7 +290,7 @@ class RawTables:
                 if not scale.all():
                     raise ValueError(f"scale of {name} must have no zeros")
                 widths[name] = len(shift)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"data.scaling_file {path} is not a fitted scaling: {error}") from error
         here = {name: view.shape[1] for name, view in zip(self.names, self.views)}
         if widths != here:
@@ -286,20 +319,29 @@ def _chosen(views: Sequence[str], names: Sequence[str]) -> list[int]:
     return rows
 
 
+def _rows(view: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Some rows of an array; the array itself, not a copy, if these are all."""
+    return view if rows.all() else view[rows]
+
+
 def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
     """(N,) int32 class numbers, and the class names in order."""
     if labels is None:
         return np.zeros(n, np.int32), ("unlabelled",)
     if labels.dtype == object or labels.dtype.kind in "US":
         labels = np.asarray([str(label).strip() for label in labels])
+    elif labels.dtype.kind not in "biuf":
+        raise ValueError(f"labels must be whole numbers or strings, got {labels.dtype}")
     elif labels.dtype.kind == "f":
-        whole = np.isfinite(labels) & (labels == np.round(labels))
+        whole = (np.abs(labels) < 2**53) & (labels == np.round(labels))  # not NaN either
         if not whole.all():
             raise ValueError(f"labels must be whole numbers or strings, got {labels[~whole][0]}")
         labels = labels.astype(np.int64)
     names, numbers = np.unique(labels, return_inverse=True)
     if len(names) < 2:
-        raise ValueError(f"labels must name at least 2 classes, got {len(names)}: {names[0]}")
+        raise ValueError(
+            f"labels must name at least 2 classes, got {len(names)}: {', '.join(map(str, names))}"
+        )
     return numbers.reshape(-1).astype(np.int32), tuple(str(name) for name in names)
 
 
@@ -333,7 +375,7 @@ def _matrices(found: Mapping[str, Any], path: Path, wanted: str, samples: str) -
             f"{', '.join(f'{name} {_shape(value)}' for name, value in found.items()) or 'nothing'}"
         )
     for name, value in views.items():
-        if not _is_matrix(value):
+        if not _is_matrix(value) or not value.size:
             raise ValueError(f"view {name} of {path} must be a matrix of numbers, got {_shape(value)}")
     shapes = {name: value.shape for name, value in views.items()}
     n = None if labels is None else len(labels)
@@ -342,6 +384,7 @@ def _matrices(found: Mapping[str, Any], path: Path, wanted: str, samples: str) -
         if samples in ("auto", what) and len(lengths) == 1 and n in (None, *lengths):
             arrays = [np.asarray(value if axis == 0 else value.T, np.float64) for value in views.values()]
             count = len(arrays[0])
+            _untrusted.Budget(path).take(_EXAMPLE_BYTES * count, f"a list of {count} examples")
             if ids is not None and len(ids) != count:
                 raise ValueError(f"{path}: ids has {len(ids)} entries where the views have {count} examples")
             names = [str(i) for i in (range(count) if ids is None else ids)]
@@ -389,72 +432,10 @@ def _vector(value: Any, name: str) -> np.ndarray:
     return value.reshape(-1)
 
 
-def _mat(path: Path) -> dict[str, Any]:
-    """Variables of a MATLAB file; a cell array is a list, a sparse matrix is made dense."""
-    import scipy.io
-
-    try:
-        loaded = scipy.io.loadmat(str(path))
-    except NotImplementedError:  # v7.3 is HDF5
-        return _mat_hdf5(path)
-    except (ValueError, TypeError, OSError, EOFError, scipy.io.matlab.MatReadError) as error:
-        raise ValueError(f"{path} cannot be read as a .mat file: {error}") from error
-
-    def plain(value: Any) -> Any:
-        if hasattr(value, "toarray"):
-            return value.toarray()
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            return [plain(item) for item in value.ravel(order="F")]
-        if isinstance(value, np.ndarray) and value.dtype.kind == "U":
-            texts = [str(text).strip() for text in value.ravel()]
-            return texts[0] if len(texts) == 1 else texts
-        return value
-
-    return {name: plain(value) for name, value in loaded.items() if not name.startswith("__")}
-
-
-def _mat_hdf5(path: Path) -> dict[str, Any]:
-    with _extras.needed("tables", by=f"reading {path}, a MATLAB 7.3 file,"):
-        import h5py
-    from scipy.sparse import csc_matrix
-
-    def plain(item: Any) -> Any:
-        if isinstance(item, h5py.Group):
-            if "MATLAB_sparse" not in item.attrs:
-                return None  # a struct
-            shape = (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1)
-            if "data" not in item:
-                return np.zeros(shape)
-            return csc_matrix((item["data"][()], item["ir"][()], item["jc"][()]), shape=shape).toarray()
-        kind = item.attrs.get("MATLAB_class", b"double")
-        if item.attrs.get("MATLAB_empty", 0):
-            return "" if kind == b"char" else np.zeros((0, 0))
-        value = item[()]
-        if kind == b"cell":
-            return [plain(file[reference]) for reference in np.ravel(value)]
-        if kind == b"char":
-            return "".join(map(chr, np.ravel(value.T, order="F")))
-        return np.asarray(value).T  # MATLAB stores columns first
-
-    try:
-        with h5py.File(path, "r") as file:
-            return {name: plain(file[name]) for name in file if not name.startswith("#")}
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read as a .mat file: {error}") from error
-
-
-def _npz(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:
-        raise ValueError(f"{path} is not a readable .npz file: {error}") from error
-
-
 # A folder with one file per view
 
 
-def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
+def _folder(folder: Path, id_column: str, wanted: str, track: Track) -> RawTables:
     files = sorted(
         f for f in folder.iterdir() if f.suffix.lower() in _SUFFIXES and not f.name.startswith(".")
     )
@@ -469,15 +450,18 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
     if len(set(stems)) < len(stems):
         twice = next(stem for stem in stems if stems.count(stem) > 1)
         raise ValueError(f"{folder} has more than one file named {twice}")
+    tracked = track(files, f"reading {folder}", len(files), "files")
     if kinds == {".npy"}:
-        arrays = {file.stem: np.load(file, allow_pickle=False) for file in files}
+        arrays = {file.stem: _untrusted.read_npy(file, _NUMBER_BYTES) for file in tracked}
         return _matrices(arrays, folder, wanted, "rows")
-    tables = {file.stem: _read_table(file) for file in files}
+    tables = {file.stem: _read_table(file) for file in tracked}
+    paths = {file.stem: file for file in files}
     column = _shared_column(tables, id_column, folder)
     rows: dict[str, list[str]] = {}
     for stem, table in tables.items():
-        rows[stem] = _ids(table.pop(column), f"{stem} in {folder}", column)
+        rows[stem] = _ids(table.pop(column), str(paths[stem]), column)
     labels: dict[str, Any] | None = None
+    label_files: list[str] = []
     for stem in list(tables):
         name = wanted if wanted in tables[stem] else None
         if not wanted:
@@ -489,45 +473,95 @@ def _folder(folder: Path, id_column: str, wanted: str) -> RawTables:
         here = dict(zip(rows[stem], tables[stem].pop(name).tolist()))
         if labels is not None and any(labels.get(i, value) != value for i, value in here.items()):
             raise ValueError(
-                f"{folder} has labels in more than one file, and they differ; name one with data.labels"
+                f"{folder} has labels in more than one file, {', '.join(label_files)} and {paths[stem].name}, and they "
+                "differ; name one with data.labels"
             )
         labels = {**here, **(labels or {})}
+        label_files.append(paths[stem].name)
         if not tables[stem]:
             del tables[stem]  # a separate file of labels
     if wanted and labels is None:
         raise ValueError(f"data.labels: no file of {folder} has a column {wanted!r}")
     ids = list(dict.fromkeys(i for stem in tables for i in rows[stem]))
     number = {i: row for row, i in enumerate(ids)}
-    views = []
+    views, budget = [], _untrusted.Budget(folder)
+    for stem in tables:
+        budget.take(
+            _NUMBER_BYTES * len(ids) * len(tables[stem]), f"{paths[stem].name} for {len(ids)} examples"
+        )
     for stem, table in tables.items():
         view = np.full((len(ids), len(table)), np.nan)
-        view[[number[i] for i in rows[stem]]] = _numbers(table, stem, len(rows[stem]))
+        view[[number[i] for i in rows[stem]]] = _numbers(table, paths[stem], len(rows[stem]))
         views.append(view)
     if labels is not None and (lacking := [i for i in ids if _is_empty(labels.get(i))]):
         raise ValueError(
-            f"{len(lacking)} of {len(ids)} examples of {folder} have no label, the first is {lacking[0]}"
+            f"{len(lacking)} of {len(ids)} examples of {folder} have no label in {' or '.join(label_files)}, the first "
+            f"is {lacking[0]}"
         )
     known = None if labels is None else np.asarray([labels[i] for i in ids])
-    return RawTables(list(tables), views, known, ids)
+    return RawTables(list(tables), views, known, ids, {stem: paths[stem] for stem in tables})
 
 
 def _read_table(file: Path) -> dict[str, np.ndarray]:
     """Columns by name, in order; empty entries are NaN or None."""
+    kind = file.suffix.lower()
+    with _untrusted.reading(file, f"{kind} file"):
+        table = _csv(file) if kind == ".csv" else _parquet(file)
+        if len(set(table.column_names)) < len(table.column_names):
+            raise ValueError(f"{file} has two columns of one name")
+        if kind == ".csv" and len(table.column_names) == 1 and ";" in table.column_names[0]:
+            raise ValueError(
+                f"the columns of {file} must be separated by commas, got {table.column_names[0]!r}"
+            )
+        if not table.num_rows:
+            raise ValueError(f"{file} has no rows")
+        return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def _csv(file: Path) -> Any:
+    with _extras.needed("tables", by=f"reading {file}"):
+        from pyarrow import csv
+
+    with open(file, "rb") as stream:
+        columns = stream.readline(1 << 20).count(b",") + 1
+    if columns > _COLUMNS:
+        raise ValueError(f"{file} has {columns} columns, more than {_COLUMNS}; save the table as .npy")
+    table = csv.read_csv(file)
+    _untrusted.Budget(file).take(_EXAMPLE_BYTES * table.num_rows, f"{table.num_rows} rows")
+    return table
+
+
+def _parquet(file: Path) -> Any:
+    """The table of a file, of which the sizes in its footer have been checked."""
     with _extras.needed("tables", by=f"reading {file}"):
         import pyarrow as pa
-        from pyarrow import csv, parquet
+        from pyarrow import parquet
 
-    try:
-        table = csv.read_csv(file) if file.suffix.lower() == ".csv" else parquet.read_table(file)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
-    if len(set(table.column_names)) < len(table.column_names):
-        raise ValueError(f"{file} has two columns of one name")
-    if file.suffix.lower() == ".csv" and len(table.column_names) == 1 and ";" in table.column_names[0]:
-        raise ValueError(f"the columns of {file} must be separated by commas, got {table.column_names[0]!r}")
-    if not table.num_rows:
-        raise ValueError(f"{file} has no rows")
-    return {name: table.column(name).to_numpy() for name in table.column_names}
+    footer = parquet.read_metadata(file)
+    schema, budget = footer.schema.to_arrow_schema(), _untrusted.Budget(file)
+    if max(len(schema), footer.num_columns) > _COLUMNS:
+        raise ValueError(
+            f"{file} has {footer.num_columns} columns, more than {_COLUMNS}; save the table as .npy"
+        )
+    for field in schema:
+        if pa.types.is_nested(field.type):
+            raise ValueError(f"column {field.name!r} of {file} must hold numbers, got {field.type}")
+    texts = [field.name for field in schema if not pa.types.is_primitive(field.type)]
+    rows, chunks = footer.num_rows, footer.num_columns * footer.num_row_groups
+    budget.take(_CHUNK_BYTES * chunks, f"{footer.num_row_groups} groups of {footer.num_columns} columns")
+    texts_bytes = _EXAMPLE_BYTES * (1 + len(texts))  # ids are kept as texts
+    budget.take(rows * (texts_bytes + _NUMBER_BYTES * len(schema)), f"{rows} rows")
+    for i in range(footer.num_row_groups):
+        group = footer.row_group(i)
+        stored = [group.column(j) for j in range(group.num_columns)]
+        if group.num_rows > rows or any(column.num_values != group.num_rows for column in stored):
+            raise ValueError(f"{file} states different numbers of rows")
+        # What takes more than its numbers: texts, and the dictionaries of columns.
+        more = sum(
+            max(0, column.total_uncompressed_size - _NUMBER_BYTES * group.num_rows) for column in stored
+        )
+        budget.take(more, f"row group {i}")
+    return parquet.ParquetFile(file, read_dictionary=texts).read()
 
 
 def _shared_column(tables: Mapping[str, Mapping[str, Any]], wanted: str, folder: Path) -> str:
@@ -560,11 +594,11 @@ def _is_empty(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, str) and not value.strip())
 
 
-def _numbers(table: Mapping[str, np.ndarray], stem: str, n: int) -> np.ndarray:
+def _numbers(table: Mapping[str, np.ndarray], file: Path, n: int) -> np.ndarray:
     for name, column in table.items():
         if column.dtype.kind not in "biuf":
             odd = next((value for value in column.tolist() if not _is_number(value)), column[0])
-            raise ValueError(f"column {name!r} of {stem} must hold numbers, got for instance {odd!r}")
+            raise ValueError(f"column {name!r} of {file} must hold numbers, got for instance {odd!r}")
     columns = [np.asarray(column, np.float64) for column in table.values()]
     return np.stack(columns, axis=1) if columns else np.zeros((n, 0))
 

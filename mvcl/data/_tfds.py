@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mvcl import _buckets, _extras
+from mvcl._progress import Track, untracked
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root, lock
 from mvcl.data._images import maybe_in_memory, three_axes
@@ -33,10 +34,10 @@ class Digits:
     directory: str | None = None
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        folder = _buckets.local_copy(_digits_directory(self.directory))
-        return open_tfds(folder, {"train": "train", "test": "test"}, ())
+        folder = _buckets.local_copy(_digits_directory(self.directory, track))
+        return open_tfds(folder, {"train": "train", "test": "test"}, (), track)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,58 +56,61 @@ class Tfds:
     directory: str | None = None
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         prepared = prepared_directory(self.name, self.directory)
-        return open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes)
+        return open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes, track)
 
     def expected(self) -> Outline | None:
         """The published size of the training split; None for most data sets."""
         return _PUBLISHED.get((self.name, *self.classes)) if self.train_split == "train" else None
 
 
-def prepare(name: str, directory: str | None = None) -> Path:
+def prepare(name: str, directory: str | None = None, track: Track = untracked) -> Path:
     """Write a data set as ArrayRecord files and return its folder.
 
     Args:
       name: `digits`, or a tfds name such as `cifar10` (its images need the `tensorflow` extra to be written).
       directory: root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
+      track: reports the loops of tfds, and the set as one item while it downloads.
 
     Raises:
       ValueError: the name is unknown, or TensorFlow is needed and not installed.
     """
     if name == "digits":
-        return _digits_directory(directory)
+        return _digits_directory(directory, track)
     _check_known(name)
     if (folder := _find_prepared(name, directory)) is not None:
         return folder
     root = data_root(directory)
     if _buckets.is_remote(root):
-        return _buckets.uploaded(root, lambda local: prepare(name, local)) / name.replace(":", "/")
+        return _buckets.uploaded(root, lambda local: prepare(name, local, track)) / name.replace(":", "/")
     with _extras.needed("tensorflow", by=f"preparing {name}"):
         import tensorflow  # noqa: F401
     import tensorflow_datasets as tfds
 
     builder = tfds.builder(name, data_dir=str(root), file_format="array_record")
     with lock(root, name):
-        builder.download_and_prepare()
+        for one in track([builder], f"preparing {name}", 1, "sets"):
+            _quietly(one.download_and_prepare, track)
     return Path(builder.data_dir)
 
 
-def _digits_directory(directory: str | None) -> Path:
+def _digits_directory(directory: str | None, track: Track) -> Path:
     from mvcl.data._digits import MvclDigits
 
     root = data_root(directory)
     folder = root / "mvcl_digits" / str(MvclDigits.VERSION)
     if _buckets.is_remote(root):
         if not (folder / "dataset_info.json").is_file():
-            _buckets.uploaded(root, _digits_directory)
+            _buckets.uploaded(root, lambda local: _digits_directory(local, track))
         return folder
     if not folder.is_dir():
         try:
             with lock(root, "mvcl_digits"):
                 if not folder.is_dir():
-                    _quietly(MvclDigits(data_dir=str(root), file_format="array_record").download_and_prepare)
+                    builder = MvclDigits(data_dir=str(root), file_format="array_record")
+                    _quietly(builder.download_and_prepare, track)
         except OSError as error:
             raise ValueError(
                 f"cannot write the digits to {root} ({error}); name another folder with TFDS_DATA_DIR or "
@@ -115,12 +119,21 @@ def _digits_directory(directory: str | None) -> Path:
     return folder
 
 
-def _quietly(function: Callable[[], Any]) -> None:
+def _quietly(prepare: Callable[[], Any], track: Track) -> None:
+    """Call a preparation of tfds, whose messages are dropped, and whose loops `track` reports in place of its bars."""
     import tensorflow_datasets as tfds
+    from tensorflow_datasets.core import utils
 
-    tfds.disable_progress_bar()
-    with open(os.devnull, "w") as sink, redirect_stdout(sink):
-        function()
+    def loop(items: Iterable[Any], *, desc: str, unit: str, total: int | None = None, **_: Any) -> Any:
+        return track(items, desc.rstrip("."), total, unit.strip())
+
+    tfds.disable_progress_bar()  # those of downloads, which are no loops
+    bars, utils.tqdm = utils.tqdm, loop
+    try:
+        with open(os.devnull, "w") as sink, redirect_stdout(sink):
+            prepare()
+    finally:
+        utils.tqdm = bars
 
 
 def _check_known(name: str) -> None:
@@ -154,7 +167,7 @@ def prepared_directory(name: str, directory: str | None) -> Path:
     return _buckets.local_copy(folder)
 
 
-def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> dict[str, Split]:
+def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str], track: Track) -> dict[str, Split]:
     import tensorflow_datasets as tfds
 
     _check_features(folder)
@@ -179,7 +192,7 @@ def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> d
         if isinstance(image_feature, tfds.features.Image):
             decoders = {image_key: tfds.decode.SkipDecoding()}
         labelled = builder.as_data_source(split=name, decoders=decoders) if decoders else source
-        labels = _labels(labelled, label_key)
+        labels = _labels(labelled, label_key, f"{folder} ({part})", track)
         rows, labels = select(labels, names, kept)
 
         def read(
@@ -194,7 +207,9 @@ def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str]) -> d
 
         called = partial(_record_name, rows, f"{folder} ({part})")
         spec = _spec(image_feature.shape, read, len(rows))
-        opened[part] = maybe_in_memory(Split(labels, kept, spec, read, name=called))
+        opened[part] = maybe_in_memory(
+            Split(labels, kept, spec, read, name=called), f"{folder} ({part})", track
+        )
     return opened
 
 
@@ -241,11 +256,12 @@ def _record_name(rows: np.ndarray, origin: str, row: int) -> str:
     return f"record {int(rows[row])} of {origin}"
 
 
-def _labels(source: Any, key: str) -> np.ndarray:
+def _labels(source: Any, key: str, origin: str, track: Track) -> np.ndarray:
     """The label of each record; -1 if the record cannot be read."""
     step = 1024
     chunks: list[int] = []
-    for start in range(0, len(source), step):
+    starts = range(0, len(source), step)
+    for start in track(starts, f"reading the labels of {origin}", len(starts), f"blocks of {step}"):
         rows = list(range(start, min(start + step, len(source))))
         try:
             chunks.extend(int(record[key]) for record in source.__getitems__(rows))

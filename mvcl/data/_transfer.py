@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal, get_args
 
+from mvcl._progress import Track, untracked, write_line
 from mvcl.data._aircraft import open_aircraft, unpack_aircraft
 from mvcl.data._splits import ExampleSpec, Outline, Split
 from mvcl.data._tfds import open_tfds, prepare, prepared_directory
@@ -66,13 +67,13 @@ class Transfer:
     directory: str | None = None
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
-    def open(self) -> dict[str, Split]:
+    def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         chosen = self._chosen()
         if not chosen.tfds:
-            return open_aircraft(self.directory)
+            return open_aircraft(self.directory, track)
         prepared = prepared_directory(chosen.tfds, self.directory)
-        return open_tfds(prepared, {"train": chosen.train, "test": chosen.test}, ())
+        return open_tfds(prepared, {"train": chosen.train, "test": chosen.test}, (), track)
 
     def expected(self) -> Outline:
         """The published size of the training split."""
@@ -97,11 +98,16 @@ class PrepareTransfer:
     directory: str | None = None
     """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
-    def run(self) -> Path:
+    def run(self, track: Track = untracked) -> Path:
         """Prepare them and return the folder of the last one; an archive that is not given is named first."""
         folder = Path()
-        for name in sorted(self.names, key=lambda name: TRANSFER[name].tfds != ""):
+        names = sorted(self.names, key=lambda name: TRANSFER[name].tfds != "")
+        for name in track(names, "transfer set", len(names), "sets"):
             tfds = TRANSFER[name].tfds
-            folder = prepare(tfds, self.directory) if tfds else unpack_aircraft(self.aircraft, self.directory)
-            print(folder)
+            folder = (
+                prepare(tfds, self.directory, track)
+                if tfds
+                else unpack_aircraft(self.aircraft, self.directory, track)
+            )
+            write_line(str(folder))
         return folder

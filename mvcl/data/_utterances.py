@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mvcl._progress import Track, untracked
 from mvcl.data import _pickles
 
 VIEWS = ("text", "audio", "vision")
@@ -55,7 +56,11 @@ def checked_scores(scores: np.ndarray, dataset: str, what: str) -> np.ndarray:
 
 
 def read_files(
-    labels: Path, features: Mapping[str, str], dataset: str, allow_pickle: bool
+    labels: Path,
+    features: Mapping[str, str],
+    dataset: str,
+    allow_pickle: bool,
+    track: Track = untracked,
 ) -> dict[str, Utterances]:
     """The splits of a table of scores and one folder, or .npz, of features for each of text, audio and vision.
 
@@ -67,6 +72,7 @@ def read_files(
       features: text, audio and vision to their path.
       dataset: which fixes the range of the scores.
       allow_pickle: read label.npz, whose arrays are pickled dicts.
+      track: reports the utterances.
 
     Raises:
       ValueError: a file is missing, damaged, or does not fit the others; the message names it.
@@ -76,7 +82,7 @@ def read_files(
     if missing:
         raise ValueError(f"{labels} has no split {missing[0]}; it has {', '.join(table) or 'nothing'}")
     names = [name for part in table.values() for name in part]
-    found = {view: _read_features(view, features[view], names) for view in VIEWS}
+    found = {view: _read_features(view, features[view], names, track) for view in VIEWS}
     return {split: _split(part, f"{labels} ({split})", found, dataset) for split, part in table.items()}
 
 
@@ -187,7 +193,7 @@ def _pickled_dict(raw: bytes, where: str) -> Mapping[str, object]:
 # Features
 
 
-def _read_features(view: str, given: str, names: Sequence[str]) -> _Features:
+def _read_features(view: str, given: str, names: Sequence[str], track: Track) -> _Features:
     """Shapes of all utterances' features, from the headers of their files."""
     path = Path(given)
     if given and path.is_dir():
@@ -200,7 +206,7 @@ def _read_features(view: str, given: str, names: Sequence[str]) -> _Features:
         )
     lengths: dict[str, int] = {}
     width, first, lost = 0, "", []
-    for name in names:
+    for name in track(names, f"reading the sizes of {view}", len(names), "utterances"):
         try:
             array = headers(name)
         except KeyError:

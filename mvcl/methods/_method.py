@@ -52,9 +52,10 @@ class Refresh:
 
     Attributes:
       due: (step, steps_per_epoch) -> whether to compute before this step; the first step is 0.
-      compute: (parameters, statistics, views, present, step, steps_per_epoch) -> (statistics, record): from all rows
-        of the split, a tuple of (N, ...) arrays and the (N, k) mask or None. It must depend on nothing else, so that a
-        resumed run repeats it. The record, name -> array, is appended to `refresh.jsonl` in the run folder.
+      compute: (parameters, statistics, views, present, step, steps_per_epoch, track=Track) -> (statistics, record):
+        from all rows of the split, a tuple of (N, ...) arrays and the (N, k) mask or None. It must depend on nothing
+        else, so that a resumed run repeats it; its long loops go through the `Track`. The record, name -> array, is
+        appended to `refresh.jsonl` in the run folder.
     """
 
     due: Callable[[int, int], bool]

@@ -13,6 +13,7 @@ from flax import nnx
 from jax import lax
 
 from mvcl import _numerics, losses, metrics
+from mvcl._progress import Track, untracked
 from mvcl.methods._method import (
     Inputs,
     Learner,
@@ -242,15 +243,20 @@ class _Parts:
         present: np.ndarray | None,
         step: int,
         steps_per_epoch: int,
+        *,
+        track: Track = untracked,
     ) -> tuple[Statistics, dict[str, Any]]:
         there = np.ones((len(views[0]), self.k), bool) if present is None else np.asarray(present)
+        blocks = range(0, len(there), _ENCODE_ROWS)
         parts = [
-            self.encode_and_embed(
-                params, tuple(v[i : i + _ENCODE_ROWS] for v in views), there[i : i + _ENCODE_ROWS]
+            jax.device_get(
+                self.encode_and_embed(
+                    params, tuple(v[i : i + _ENCODE_ROWS] for v in views), there[i : i + _ENCODE_ROWS]
+                )
             )
-            for i in range(0, len(there), _ENCODE_ROWS)
+            for i in track(blocks, "encoding", len(blocks), f"batches of {_ENCODE_ROWS}")
         ]
-        h, z = (np.concatenate([np.asarray(part[i]) for part in parts], axis=1) for i in (0, 1))
+        h, z = (np.concatenate([part[i] for part in parts], axis=1) for i in (0, 1))
         of_hidden = step <= self.options.pretrain_epochs * steps_per_epoch
         compared, weighted = h if of_hidden else z, self._weighted(step, steps_per_epoch)
         starts = self.options.k_means_starts
@@ -259,7 +265,7 @@ class _Parts:
             starts=starts if weighted else min(starts, _WATCH_STARTS),
             mini_batch_above=self.options.mini_batch_above,
         )
-        labels = view_clusters(compared, self.clusters, there.T, k_means)
+        labels = view_clusters(compared, self.clusters, there.T, k_means, track)
         joined = np.asarray(_concatenated(jnp.asarray(compared), jnp.asarray(there.T), fill=not of_hidden))
         record = {"clusters": labels, "clusters_all": k_means(joined, min(self.together, len(joined)))[0]}
         record |= pair_measures(z, there.T, self.pair)
@@ -442,10 +448,12 @@ def view_clusters(
     clusters: int,
     present: np.ndarray,
     k_means: Callable[..., tuple[np.ndarray, float]] = metrics.k_means,
+    track: Track = untracked,
 ) -> np.ndarray:
     """(k, n) K-means labels of (k, n, d) features, per view; -1 for missing views (k, n)."""
     labels = np.full(present.shape, -1, np.int32)
-    for view, here, into in zip(features, present, labels):
+    views = zip(features, present, labels)
+    for view, here, into in track(views, "K-means", len(features), "views"):
         into[here] = k_means(view[here], min(clusters, int(here.sum())))[0]
     return labels
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import _buckets, _extras, _files
+from mvcl import _buckets, _extras, _files, _untrusted
 from mvcl.models._registry import EncoderConfig
 from mvcl.models._resnet import ResNet
 from mvcl.models._vit import Frozen, ViT
@@ -89,13 +89,12 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
     file is not a safetensors file.
     """
     with _extras.needed("export", by="an exported encoder"):
-        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-    try:
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"path must be a safetensors file; {path} does not exist")
+    with _untrusted.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads
         tensors = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"path must be a safetensors file; {path} is not: {error}") from error
     variables = _variables(encoder)
     wanted = {_name(keys) for keys, _ in variables}
     given = {

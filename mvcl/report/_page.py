@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mvcl import _buckets, _files, metrics
-from mvcl._progress import duration
+from mvcl._progress import Track, duration, untracked
 from mvcl.report import _figures
 from mvcl.report._read import Row, Run, differences, kind, number, read_run
 
@@ -45,7 +45,7 @@ WIDTH, MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
 MATRICES = 6  # tables of view weights to show: the first, the last, and some between
 
 
-def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
+def write_report(run_dirs: Sequence[Path], out: Path, track: Track = untracked) -> Path:
     """Write one self-contained HTML page for one run, or comparing several.
 
     One run: configuration, curves (the loss with its chance level), evaluation table with protocols, views of a few
@@ -57,6 +57,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
       run_dirs: run folders as `mvcl train` writes them: config.json, metrics.jsonl, evaluation.json, views.npz,
         embeddings.npz, each of which may be missing or damaged.
       out: file to write, atomically; its folder is created if missing.
+      track: reports the folders that are read.
 
     Returns:
       `out`.
@@ -66,7 +67,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     """
     if not run_dirs:
         raise ValueError("run_dirs must name at least one run folder, got none")
-    runs = [read_run(_buckets.path(path)) for path in run_dirs]
+    runs = [read_run(_buckets.path(path)) for path in track(run_dirs, "reading runs", len(run_dirs), "runs")]
     text = _render(runs)
     out = _buckets.path(out)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import _buckets
+from mvcl import _buckets, _untrusted
 
 Scalars = dict[int, dict[str, float]]
 
@@ -100,8 +99,9 @@ def read_run(path: Path) -> Run:
             missing.append((lacks, f"{name} is missing", remedy))
             return None
         try:
-            return read(file)
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
+            with _buckets.at_hand(file) as there:
+                return read(there)
+        except Exception as error:  # a damaged file may raise anything; the page shows it
             missing.append((lacks, f"{name} cannot be read ({type(error).__name__}: {error})", remedy))
             return None
 
@@ -180,7 +180,7 @@ def number(value: Any) -> float | None:
 
 
 def _config(file: Path) -> dict[str, Any]:
-    config = json.loads(file.read_text(encoding="utf-8"))
+    config = _untrusted.read_json(file)
     if not isinstance(config, dict):
         raise ValueError(f"it must be a JSON object, got {type(config).__name__}")
     return config
@@ -234,11 +234,11 @@ def _goodput(file: Path) -> tuple[dict[str, float], int]:
 
 
 def _view_names(file: Path) -> list[str]:
-    return [str(name) for name in json.loads(file.read_text(encoding="utf-8"))]
+    return [str(name) for name in _untrusted.read_json(file)]
 
 
 def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]], list[str]]:
-    content = json.loads(file.read_text(encoding="utf-8"))
+    content = _untrusted.read_json(file)
     rows = {
         str(row): {
             str(result["name"]): Row(
@@ -254,10 +254,10 @@ def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]], list
 
 
 def _views(file: Path) -> Views:
-    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
-        images, views = data["images"], data["views"]
-        sizes, view_names = data["sizes"], [str(name) for name in data["view_names"]]
-        labels, class_names = data["labels"], _names(data)
+    data = _untrusted.read_npz(file)
+    images, views = data["images"], data["views"]
+    sizes, view_names = data["sizes"], [str(name) for name in data["view_names"]]
+    labels, class_names = data["labels"], _names(data)
     for name, array, axes in (("images", images, 4), ("views", views, 5)):
         if array.dtype != np.uint8 or array.ndim != axes or 0 in array.shape:
             raise ValueError(f"{name} must be uint8 with {axes} axes, got {array.dtype}{list(array.shape)}")
@@ -278,8 +278,8 @@ def _views(file: Path) -> Views:
 
 
 def _embeddings(file: Path) -> Embeddings:
-    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
-        features, labels, class_names = data["features"], data["labels"], _names(data)
+    data = _untrusted.read_npz(file)
+    features, labels, class_names = data["features"], data["labels"], _names(data)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating) or 0 in features.shape:
         raise ValueError(f"features must be floating (n, d), got {features.dtype}{list(features.shape)}")
     if labels.shape != features.shape[:1] or not np.issubdtype(labels.dtype, np.integer):

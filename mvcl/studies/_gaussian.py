@@ -17,6 +17,7 @@ from typing import Any, Literal
 import jax
 
 from mvcl import losses, metrics, models, training
+from mvcl._progress import Progress
 from mvcl.studies import _claims, _grid, _networks
 
 
@@ -235,20 +236,28 @@ def numbers(study: Gaussian, folder: Path) -> dict[str, Any]:
     growing = [(m, study.instances, str(m)) for m in sorted(study.views)]
     fixed = [(m, study.batch // m, f"{m}_of_{study.batch}") for m in sorted(study.batch_views)]
     parts = {"of_batch": fixed if study.batch else [], "runs": growing}  # the shorter part first
-    found: dict[str, Any] = {"config": dataclasses.asdict(study)}
-    for part, trainings in parts.items():
-        found[part] = [
-            _trained(study, name, views, instances, folder / f"{name}_{place}")
-            for name, (views, instances, place) in itertools.product(study.objectives, trainings)
-        ]
-    found["multi_crop_variance"] = _claims.multi_crop_variance(study.seed) if study.batch else []
+    found: dict[str, Any] = {"config": dataclasses.asdict(study)} | {part: [] for part in parts}
+    trainings = [
+        (part, name, views, instances, folder / f"{name}_{place}")
+        for part, of_part in parts.items()
+        for name, (views, instances, place) in itertools.product(study.objectives, of_part)
+    ]
+    progress = Progress(silent=jax.process_index() > 0)
+    tracked = progress(trainings, "training", len(trainings), "trainings")
+    for part, name, views, instances, workdir in tracked:
+        found[part].append(_trained(study, name, views, instances, workdir, progress))
+    with progress.during("measuring the variance of Multi-Crop"):
+        found["multi_crop_variance"] = _claims.multi_crop_variance(study.seed) if study.batch else []
     return found
 
 
-def _trained(study: Gaussian, name: str, views: int, instances: int, workdir: Path) -> dict[str, Any]:
+def _trained(
+    study: Gaussian, name: str, views: int, instances: int, workdir: Path, progress: Progress
+) -> dict[str, Any]:
     """One training: what `numbers` reports of it."""
-    print(f"{OBJECTIVES[name].label}, M = {views}, K = {instances}", flush=True)
-    results = training.train(config_of(study, name, views, instances), workdir)["trained encoder"]
+    progress.line(f"{OBJECTIVES[name].label}, M = {views}, K = {instances}")
+    table = training.train(config_of(study, name, views, instances), workdir, progress=progress)
+    results = table["trained encoder"]
     last = json.loads((workdir / "metrics.jsonl").read_text().splitlines()[-1])
     return {
         "objective": name,

@@ -13,7 +13,6 @@ import numpy as np
 from mvcl import augment, data, evaluation
 from mvcl.training import _program
 from mvcl.training._config import Config
-from mvcl.training._guard import Guard
 from mvcl.training._run import Run
 
 # Added to the seed of the evaluation: crops differ from those of pre-training with the same seed.
@@ -131,7 +130,7 @@ def of_views(
     watched = data.watched(stream, run.config.train.stall_seconds, reading)
     batches = (
         {"inputs": {"images": batch["inputs"], "index": batch["index"]}, "index": batch["index"]}
-        for batch in Guard().track(
+        for batch in run.progress(
             watched,
             f"encoding {views} views of {split}",
             -(-len(run.splits[split]) // size),

@@ -23,7 +23,7 @@ from mvcl.training import _staging
 State = Any
 
 
-class DamagedCheckpoints(RuntimeError):
+class DamagedCheckpoints(ValueError):
     """No checkpoint of a run can be read."""
 
 
@@ -149,7 +149,7 @@ class Checkpoints:
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
                 if step is not None:
                     raise DamagedCheckpoints(
-                        f"checkpoint of step {candidate} cannot be read: {reason}"
+                        f"the checkpoint of step {candidate} in {self._folder} cannot be read: {reason}"
                     ) from error
                 earlier = [s for s in steps if s < candidate]
                 instead = f"falling back to step {earlier[-1]}" if earlier else "there is no earlier one"

@@ -5,7 +5,8 @@ import dataclasses
 import jax
 
 from mvcl import data, metrics
-from mvcl.training import _optimizers, _program
+from mvcl._progress import Progress
+from mvcl.training import _guard, _optimizers, _program
 from mvcl.training._config import Config, check, divided, how_many, suited_to
 
 
@@ -49,15 +50,21 @@ class Estimate:
     """The assumptions about missing data; empty if the data are present."""
 
 
-def estimate(config: Config) -> Estimate:
+def estimate(config: Config, progress: Progress | None = None) -> Estimate:
     """Compile the step at full size; missing data are assumed to have their published size.
+
+    Args:
+      config: the experiment.
+      progress: reports the work; None: on the standard output of the first process.
 
     Raises:
       ValueError: the config cannot work.
     """
     assumed, counted = "", True
+    progress = _guard.progress() if progress is None else progress
     try:
-        outline = config.data.open()["train"].outline
+        with progress.during("opening the data"):
+            outline = config.data.open(progress)["train"].outline
     except ValueError as error:
         known = data.expected(config.data)
         assumed = f"the data are missing ({error})"
@@ -73,8 +80,12 @@ def estimate(config: Config) -> Estimate:
         outline = known
     config = check(suited_to(config, outline))
     config = divided(config, _program.make_mesh(config.mesh).size)
-    program = _program.build(config, outline)
-    costs = _program.cost(program, config, outline)
+    with progress.during("building the model"):
+        program = _program.build(config, outline)
+    with progress.during("compiling the training step"):
+        costs = _program.cost(program, config, outline)
+    with progress.during("compiling the encoder for each size of view"):
+        flops_by_size = _program.encoder_flops(program, config, outline)
     epochs = program.steps / program.steps_per_epoch
     return Estimate(
         examples=config.examples,
@@ -85,7 +96,7 @@ def estimate(config: Config) -> Estimate:
         encoder_parameters=int(costs["encoder_parameters"]),
         head_parameters=int(costs["head_parameters"]),
         flops=costs["flops_per_step_and_device"],
-        flops_by_size=_program.encoder_flops(program, config, outline),
+        flops_by_size=flops_by_size,
         bytes=costs["bytes_per_step_and_device"],
         state_bytes=costs["memory_arguments"],
         temporary_bytes=costs["memory_temporaries"],

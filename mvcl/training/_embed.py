@@ -42,7 +42,8 @@ def embed(
     else:
         encoded, of_split = _encoding.encode(run, state, (split,))
         features, labels, by_view = encoded[split], of_split[split], encoded[split][None]
-    measures = evaluation.embedding_measures(by_view, seed=run.config.evaluation.seed)
+    with run.progress.during("measuring the features"):
+        measures = evaluation.embedding_measures(by_view, seed=run.config.evaluation.seed)
     if jax.process_index() == 0:
         _encoding.save_embeddings(out, features, labels, run.splits[split].class_names)
         text = json.dumps([dataclasses.asdict(result) for result in measures], indent=1)

@@ -22,7 +22,7 @@ def encode(
 ) -> tuple[Features, Features]:
     """Features and labels of splits; None encodes the splits that the evaluation needs."""
     reading = data.Reading(run.config.train.corrupt_limit)
-    features, readable = encode_readable(run, state, splits, reading, Guard())
+    features, readable = encode_readable(run, state, splits, reading, Guard(progress=run.progress))
     return features, {name: split.labels for name, split in readable.items()}
 
 

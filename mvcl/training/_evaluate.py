@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from mvcl import _files, data, evaluation
+from mvcl import _files, _untrusted, data, evaluation
 from mvcl.training import _augmented, _encoding, _program, _saved
 from mvcl.training._guard import Guard
 from mvcl.training._log import log_line
@@ -18,6 +18,8 @@ from mvcl.training._run import Run
 _RAW_BYTES = 8 << 30
 Table = dict[str, list[evaluation.Result]]
 Score = tuple[str, float]
+# What the content of a damaged file raises; it is measured again.
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
 _FILE, _UNFINISHED = "evaluation.json", "evaluation.unfinished.json"
 
 
@@ -40,7 +42,7 @@ def evaluate(
     with the parts that it has not finished. Unreadable examples are left out, as many as `reading` allows; by default
     the config's limit.
     """
-    return evaluated(run, state, workdir, reading, Guard()).table
+    return evaluated(run, state, workdir, reading, Guard(progress=run.progress)).table
 
 
 def evaluated(
@@ -87,8 +89,11 @@ def saved(run: Run, workdir: Path, step: int) -> Evaluated | None:
     content = _read(workdir / _FILE)
     if content.get("step") != step or content.get("protocol") != _saved.tree(run.config.evaluation):
         return None
-    table = {row: _results(results) for row, results in content["rows"].items()}
-    return Evaluated(table, None if content["score"] is None else tuple(content["score"]))
+    try:
+        table = {row: _results(results) for row, results in content["rows"].items()}
+        return Evaluated(table, None if content["score"] is None else _score(content["score"]))
+    except _DAMAGED:
+        return None
 
 
 def score(run: Run, state: _program.State, reading: data.Reading, guard: Guard) -> Score | None:
@@ -120,8 +125,18 @@ class _Kept:
         self._guard = guard
         content = {} if self._path is None else _read(self._path)
         same = {name: content.get(name) for name in title} == title
-        self._rows: dict[str, Any] = content["rows"] if same else {}
-        self._parts: dict[str, dict[str, Any]] = content["parts"] if same else {}
+        self._rows: dict[str, Any] = {}
+        self._parts: dict[str, dict[str, Any]] = {}
+        if same:
+            try:
+                for row in content["rows"].values():
+                    _row(row)
+                for parts in content["parts"].values():
+                    for results in parts.values():
+                        _results(results)
+                self._rows, self._parts = content["rows"], content["parts"]
+            except _DAMAGED:
+                pass
 
     def row(self, name: str, compute: Callable[[evaluation.Work], _Row]) -> _Row:
         """The row, from the file if it was finished before."""
@@ -130,10 +145,7 @@ class _Kept:
             self._rows[name] = {"results": _plain_results(row.results), "score": row.score}
             self._parts.pop(name, None)
             self._save()
-        content = self._rows[name]
-        return _Row(
-            _results(content["results"]), None if content["score"] is None else tuple(content["score"])
-        )
+        return _row(self._rows[name])
 
     def _work(self, row: str) -> evaluation.Work:
         parts = self._parts.setdefault(row, {})
@@ -180,9 +192,9 @@ def _trained(
 
 def _untrained(run: Run, reading: data.Reading, guard: Guard, work: evaluation.Work) -> _Row:
     """The row of the encoder's initial parameters."""
-    features, readable = _encoding.encode_readable(
-        run, run.program.init(), None, reading, guard, "untrained encoder"
-    )
+    with guard.during("untrained encoder: initialising the parameters"):
+        state = run.program.init()
+    features, readable = _encoding.encode_readable(run, state, None, reading, guard, "untrained encoder")
     return _Row(run.config.evaluation.measure(features, {**run.splits, **readable}, work))
 
 
@@ -208,8 +220,12 @@ def _title(run: Run, state: _program.State) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON file of the run folder; empty without a file."""
-    return json.loads(path.read_text()) if path.is_file() else {}
+    """A JSON file of the run folder; empty without a file, and of a damaged one, which is measured again."""
+    try:
+        content = _untrusted.read_json(path) if path.is_file() else {}
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _plain(table: Table) -> dict[str, Any]:
@@ -221,4 +237,14 @@ def _plain_results(results: list[evaluation.Result]) -> list[dict[str, Any]]:
 
 
 def _results(plain: list[dict[str, Any]]) -> list[evaluation.Result]:
-    return [evaluation.Result(**result) for result in plain]
+    return [_saved.checked(evaluation.Result(**result)) for result in plain]
+
+
+def _row(plain: Mapping[str, Any]) -> _Row:
+    """The inverse of what `_Kept` writes for a row."""
+    return _Row(_results(plain["results"]), None if plain["score"] is None else _score(plain["score"]))
+
+
+def _score(plain: Any) -> Score:
+    name, value = plain
+    return str(name), float(value)

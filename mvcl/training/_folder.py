@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mvcl import _buckets, _files
+from mvcl import _buckets, _files, _untrusted
 from mvcl.training import _lease, _saved
 from mvcl.training._config import Config
 
@@ -72,8 +72,11 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
         except OSError as error:
             raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
         return
-    saved, given = json.loads(path.read_text()), _saved.tree(config)
-    old, new = _saved.flatten(saved), _saved.flatten(given)
+    given = _saved.tree(config)
+    with _untrusted.reading(path, "config"):
+        saved = _untrusted.read_json(path)
+        old, before = _saved.flatten(saved), _saved.digests(saved)
+    new = _saved.flatten(given)
     differing = [
         f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
         for name in sorted(old.keys() | new.keys())
@@ -86,10 +89,10 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
             "Choose another --workdir, or pass the same options to resume it"
         )
     now = _saved.digests(given)
-    for name, before in _saved.digests(saved).items():
-        if before != now[name]:
+    for name, digest in before.items():
+        if digest != now.get(name):
             log(
-                f"{name} has changed since this run started (digest {before}, now {now[name]}); the run resumes "
+                f"{name} has changed since this run started (digest {digest}, now {now.get(name)}); the run resumes "
                 "with the new code"
             )
     if saved != given:
@@ -97,14 +100,17 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
 
 
 def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """The rows of a log file; an incomplete last line is skipped."""
+    """The rows of a log file; an incomplete last line and damaged ones are skipped."""
     path = workdir / name
     rows = []
-    for line in path.read_text().splitlines() if path.is_file() else []:
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        numbers = [row.get("step", 0), row.get("time", 0.0)] if isinstance(row, dict) else [None]
+        if all(isinstance(number, (int, float)) for number in numbers):
+            rows.append(row)
     return rows
 
 

@@ -116,11 +116,13 @@ def measured() -> Iterator[Goodput]:
     """A goodput that begins now, and within which this thread's compilations count as `compiling`."""
     goodput, thread = Goodput(), threading.get_ident()
 
-    def begins(event: str, _: float | int, **__: Any) -> None:
+    def begins(event: str, value: float | int, **_: str | int) -> None:
+        del value
         if event.startswith(_COMPILES) and threading.get_ident() == thread:
             goodput.enter("compiling")
 
-    def ends(event: str, _: float, **__: Any) -> None:
+    def ends(event: str, duration_secs: float, **_: str | int) -> None:
+        del duration_secs  # by a clock that may be set back
         if event.startswith(_COMPILES) and threading.get_ident() == thread:
             goodput.leave()
 
@@ -142,6 +144,11 @@ def shares(seconds: dict[str, float]) -> dict[str, float]:
 def _read(path: Path) -> dict[str, Any]:
     """A heartbeat; empty if there is none that can be read."""
     try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        beat = dict(json.loads(path.read_text()))
+        int(beat.get("step", 0))
+        if (earlier := beat.get("goodput")) is not None:
+            float(beat["unix_time"]), int(earlier["furthest"]), int(earlier["sessions"])
+            [float(earlier["seconds"].get(part, 0.0)) for part in PARTS]
+        return beat
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}

@@ -17,7 +17,8 @@ def initial_state(run: Run, reference: Config | None = None) -> _program.State:
       ValueError: train.initial is not a run, its encoder differs, or the method does not support it.
     """
     program, config = run.program, run.config
-    state = program.init()
+    with run.progress.during("initialising the parameters"):
+        state = program.init()
     if config.train.initial is None:
         return state
     start_from = program.learner.start_from
@@ -25,7 +26,9 @@ def initial_state(run: Run, reference: Config | None = None) -> _program.State:
         raise ValueError(
             f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
         )
-    encoder = one_encoder(*open_run(_buckets.path(config.train.initial), reference=reference or config))
+    encoder = one_encoder(
+        *open_run(_buckets.path(config.train.initial), reference=reference or config, progress=run.progress)
+    )
     params, statistics = start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}

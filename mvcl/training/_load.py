@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mvcl import _configs
+from mvcl import _configs, _untrusted
 from mvcl.training import _functions, _saved
 from mvcl.training._config import Config
 
@@ -36,7 +36,8 @@ def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | No
     """`load` for a function that may return one of several classes, such as the config of a study."""
     file, variant = _configs.find(source)
     if file.suffix == ".json":
-        return _saved.from_json(file.read_text(), reference)
+        with _untrusted.naming(file):
+            return _saved.from_tree(_untrusted.read_json(file), reference)
     module = _module(file)
     functions = variants(module)
     if variant not in functions:

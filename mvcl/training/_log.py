@@ -2,18 +2,17 @@
 
 import json
 import math
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import jax
 from tensorboardX import SummaryWriter
 
 from mvcl import _buckets
-from mvcl._progress import duration
+from mvcl._progress import Progress, duration, write_line
 from mvcl.training import _scores
 from mvcl.training._watch import Clock
 
@@ -54,11 +53,11 @@ class Log:
         steps: int,
         first_step: int,
         views_per_step: int,
-        out: TextIO | None = None,
+        progress: Progress | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._steps, self._views = steps, views_per_step
-        self._out, self._clock = sys.stdout if out is None else out, clock or Clock()
+        self._progress, self._clock = progress or Progress(), clock or Clock()
         self._mirror = _Mirror(workdir)
         self._file = open(self._mirror.folder / "metrics.jsonl", "a", buffering=1)
         self._board = SummaryWriter(str(self._mirror.folder / "tensorboard"), purge_step=first_step or None)
@@ -66,11 +65,10 @@ class Log:
         self._first = self._last_step = first_step
         self._at_chance = self._collapsed = 0
         self._unconverged = False
-        self._terminal = self._out.isatty()
 
     def line(self, text: str) -> None:
-        """Print a line; on a terminal it replaces the progress line."""
-        print(("\r\033[K" if self._terminal else "") + text, file=self._out, flush=True)
+        """Print a line; on a terminal it appears above the progress line."""
+        self._progress.line(text)
 
     def restart_clock(self) -> None:
         """Exclude the time since the last row (compilation, evaluation) from the rate."""
@@ -97,14 +95,10 @@ class Log:
         left = (self._steps - step) / rate
         width = len(str(self._steps))
         chance = f" (chance {values['chance']:.4f})" if "chance" in values else ""
-        text = (
+        self._progress.show(
             f"step {step:>{width}}/{self._steps}  loss {values['loss']:.4f}{chance}  "
             f"rank {values['effective_rank']:.1f}  {rate * self._views:,.0f} views/s  {duration(left)} left"
         )
-        if self._terminal:
-            print("\r\033[K" + text, end="", file=self._out, flush=True)
-        else:
-            self.line(text)
         self._warn(values)
         with suppress(OSError):  # the next one, or the next checkpoint, tries again
             self._mirror.upload(every=_UPLOAD_SECONDS)
@@ -130,8 +124,6 @@ class Log:
 
     def close(self) -> None:
         """Flush and close the files."""
-        if self._terminal:
-            print(file=self._out)
         for file in (self._file, self._board):
             with suppress(OSError):  # a full disk: the first write that failed has raised
                 file.close()
@@ -165,4 +157,4 @@ class Log:
 def log_line(text: str) -> None:
     """Print a line in the first process of a run."""
     if jax.process_index() == 0:
-        print(text, flush=True)
+        write_line(text)

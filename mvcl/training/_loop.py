@@ -65,8 +65,9 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     host = _input.batches(run, step, tools.reading)
     stream = data.to_devices(host, program.batch_sharding)
     flags = _processes.Flags(program.mesh, 1 + _processes.MAX_ROWS)
-    chance = {} if program.chance is None else {"chance": float(program.chance())}
-    with tools.goodput.during("data"):
+    with run.progress.during("compiling the chance level"):
+        chance = {} if program.chance is None else {"chance": float(program.chance())}
+    with tools.goodput.during("data"), run.progress.during("reading the first batch"):
         first = next(stream)
     stream = itertools.chain([first], stream)
     watch = _watch.Watch(program.mesh.size, _flops(run, state, first), _peak(run), step)
@@ -109,10 +110,10 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         if saving:
             _save(run, state, step, tools)
         if stopping:
-            _wait(tools)
+            _wait(run, tools)
             raise Interrupted(stopping, step, program.steps)
         if scoring:
-            _wait(tools)  # a kill during the scoring must not cost a step
+            _wait(run, tools)  # a kill during the scoring must not cost a step
             _score(run, state, step, tools)
         if saving:
             watch.restart(step)
@@ -143,8 +144,12 @@ def _is_scored(step: int, every: int, steps: int) -> bool:
 
 def _score(run: Run, state: _program.State, step: int, tools: Tools) -> None:
     """Score a saved state."""
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "evaluating", now=True)
     with tools.goodput.during("evaluating"):
         found = _evaluate.score(run, state, tools.reading, tools.guard(step))
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "training", now=True)
     if found is not None:
         record_score(step, found, tools.checkpoints, tools.log)
 
@@ -165,7 +170,7 @@ def _save(run: Run, state: _program.State, step: int, tools: Tools) -> None:
         "epoch": step // run.program.steps_per_epoch,
         "corrupt": sorted(tools.reading.passed),
     }
-    with tools.goodput.during("saving"):
+    with tools.goodput.during("saving"), run.progress.during(f"saving step {step}"):
         if tools.log is not None:
             tools.log.upload()
         tools.checkpoints.save(step, state, record)
@@ -173,9 +178,9 @@ def _save(run: Run, state: _program.State, step: int, tools: Tools) -> None:
         tools.log.line(str(tools.goodput))
 
 
-def _wait(tools: Tools) -> None:
+def _wait(run: Run, tools: Tools) -> None:
     """Wait until checkpoints are written."""
-    with tools.goodput.during("saving"):
+    with tools.goodput.during("saving"), run.progress.during("writing checkpoints"):
         tools.checkpoints.wait()
 
 
@@ -201,4 +206,5 @@ def _flops(run: Run, state: _program.State, batch: data.Batch) -> float | None:
     """FLOPs of a step, if the utilisation is logged; None with microbatches, whose loop XLA counts once."""
     if jax.process_index() > 0 or run.config.train.microbatch is not None or _peak(run) is None:
         return None
-    return _watch.step_flops(run.program.step, state, batch)
+    with run.progress.during("counting the FLOPs of a step"):
+        return _watch.step_flops(run.program.step, state, batch)

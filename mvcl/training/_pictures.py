@@ -23,11 +23,15 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
     drawn_from = data.Reader(split, "train", reading, _input.training_crop(run))
     shown_as = data.Reader(split, "train", reading, _input.evaluation_crop(run))
     stream = drawn_from.readable(range(len(split)))
-    with closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched:
+    with (
+        closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched,
+        run.progress.during("reading images for the report"),
+    ):
         readable = list(islice(watched, count))
     rows = np.asarray([row for row, _ in readable], np.int32)
     batch = drawn_from.batch(rows, [arrays for _, arrays in readable])
-    drawn = run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)})
+    with run.progress.during("compiling the views"):
+        drawn = run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)})
     each = drawn if isinstance(drawn, tuple) else np.moveaxis(np.asarray(drawn), 1, 0)
     policies = run.config.policies
     side = max(policy.image_size for policy in policies)

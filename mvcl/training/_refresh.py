@@ -50,15 +50,17 @@ def _computed(run: Run, state: _program.State, step: int, workdir: Path, log: Lo
         raise ValueError(
             f"method {type(run.config.method).__name__} needs examples with given views, such as tables of features"
         )
-    inputs = data.inputs(split, np.arange(len(split)))
-    statistics, record = refresh.compute(
-        state["params"],
-        state["statistics"],
-        inputs["views"],
-        inputs.get("present"),
-        step,
-        run.program.steps_per_epoch,
-    )
+    with run.progress.during("refreshing the method's statistics"):
+        inputs = data.inputs(split, np.arange(len(split)))
+        statistics, record = refresh.compute(
+            state["params"],
+            state["statistics"],
+            inputs["views"],
+            inputs.get("present"),
+            step,
+            run.program.steps_per_epoch,
+            track=run.progress,
+        )
     if jax.process_index() == 0:
         plain = {name: np.asarray(value).tolist() for name, value in record.items()}
         scores = _agreement(split, record)

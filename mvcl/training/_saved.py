@@ -1,13 +1,15 @@
 """Convert configs to and from JSON: dataclasses and functions by import path, with their options."""
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import json
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mvcl import augment, data, evaluation, losses, methods, models, transport
@@ -43,8 +45,13 @@ def from_json(text: str, reference: Config | None = None) -> Config:
     """
     try:
         saved = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"the saved config is not JSON: {error}") from error
+    return from_tree(saved, reference)
+
+
+def from_tree(saved: Any, reference: Config | None = None) -> Config:
+    """The inverse of `tree` for a whole config; arguments and errors as those of `from_json`."""
     config = _build(saved, known() | (outside(reference) if reference is not None else {}))
     if not isinstance(config, Config):
         raise ValueError("the saved config is not a Config")
@@ -164,9 +171,52 @@ def _build(node: Any, known: dict[str, Any]) -> Any:
     try:
         if FUNCTION in node:
             return _functions.rebuild(known[name], options)
-        return known[name](**options)
-    except TypeError as error:
+        return checked(known[name](**options))
+    except (TypeError, ValueError) as error:
         raise ValueError(f"the saved config does not fit {name}: {error}") from error
+
+
+def checked(built: Any) -> Any:
+    """A dataclass that was made from JSON, if its fields have their types.
+
+    Raises:
+      ValueError: one does not.
+    """
+    for field, hint in _hints(type(built)).items():
+        if not _fits(value := getattr(built, field), hint):
+            raise ValueError(
+                f"{field} is {str(value)[:100]!r}, not of type {getattr(hint, '__name__', hint)}"
+            )
+    return built
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of the fields of a dataclass."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type as the fields of configs have them; True for types that cannot be checked."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is typing.Literal:
+        return any(value == part and type(value) is type(part) for part in parts)
+    if origin is tuple:
+        if parts[-1:] == (...,):
+            return isinstance(value, tuple) and all(_fits(item, parts[0]) for item in value)
+        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
+    if origin is Callable:
+        return callable(value)
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if getattr(hint, "_is_protocol", False):
+        return dataclasses.is_dataclass(value)
+    return not isinstance(hint, type) or isinstance(value, hint)
 
 
 def _is_outside(named: Any) -> bool:

@@ -11,4 +11,5 @@ KEY = "score"
 def scores(workdir: Path) -> dict[int, float]:
     """Step -> score, of the log of a run folder."""
     rows = _folder.read_log(workdir)
-    return {row["step"]: row[row[KEY]] for row in rows if KEY in row}
+    found = [(row.get("step"), row.get(str(row[KEY]))) for row in rows if KEY in row]
+    return {step: value for step, value in found if isinstance(step, int) and isinstance(value, float)}

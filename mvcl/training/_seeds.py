@@ -8,6 +8,7 @@ import numpy as np
 from mvcl import evaluation
 from mvcl.training._config import Config
 from mvcl.training._evaluate import Table
+from mvcl.training._guard import progress
 from mvcl.training._train import train
 
 
@@ -28,10 +29,10 @@ def train_seeds(config: Config, folder: Path, seeds: int = 3, *, reference: Conf
     """
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
-    tables = []
-    for seed in range(config.train.seed, config.train.seed + seeds):
+    tables, report = [], progress()
+    for seed in report(range(config.train.seed, config.train.seed + seeds), "seed", seeds, "seeds"):
         of_seed = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
-        tables.append(train(of_seed, folder / f"seed{seed}", reference=reference))
+        tables.append(train(of_seed, folder / f"seed{seed}", reference=reference, progress=report))
     return {
         row: [_mean(results) for results in zip(*(table[row] for table in tables), strict=True)]
         for row in tables[0]

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from mvcl import _buckets, data
+from mvcl._progress import Progress
 from mvcl.training import _evaluate, _folder, _goodput, _pictures, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, how_many
@@ -26,7 +27,12 @@ _UNPROFILED = 3
 
 
 def train(
-    config: Config, workdir: Path, *, profile: int = 0, reference: Config | None = None
+    config: Config,
+    workdir: Path,
+    *,
+    profile: int = 0,
+    reference: Config | None = None,
+    progress: Progress | None = None,
 ) -> _evaluate.Table:
     """Train a config in a folder, from the newest checkpoint if there is one, and evaluate.
 
@@ -35,6 +41,7 @@ def train(
       workdir: folder of the run; created if missing.
       profile: number of steps to trace into workdir/profile.
       reference: a config with the functions and classes of the user's own that the run of train.initial uses.
+      progress: as for `prepare`.
 
     Returns:
       The evaluation table: row name -> results.
@@ -50,7 +57,7 @@ def train(
     """
     workdir = _buckets.path(workdir)
     with _goodput.measured() as goodput:
-        run = prepare(config)
+        run = prepare(config, progress)
         try:
             if jax.process_index() > 0:
                 return _continue(run, workdir, goodput, profile, reference)
@@ -83,6 +90,7 @@ def _continue(
             tools = _tools(
                 run, workdir, step, checkpoints, reading, heartbeat, stop, profile=profile, goodput=goodput
             )
+            files.enter_context(run.progress.showing())  # of the log
             files.callback(tools.close)
             if step < run.program.steps:
                 with goodput.during("training"):
@@ -92,7 +100,7 @@ def _continue(
                 checkpoints.abandon()  # pending writes wait for processes that may have ended
             raise
         finally:
-            with goodput.during("saving"):
+            with goodput.during("saving"), run.progress.during("writing the last checkpoint"):
                 checkpoints.close()
         with goodput.during("evaluating"):
             return _evaluated(run, state, tools)
@@ -102,7 +110,8 @@ def _restored(
     run: Run, checkpoints: Checkpoints, reference: Config | None
 ) -> tuple[_program.State, dict[str, Any]]:
     """State and record of the newest checkpoint, or new ones."""
-    restored = checkpoints.restore(run.program.abstract_state(), log=log_line)
+    with run.progress.during("reading the newest checkpoint"):
+        restored = checkpoints.restore(run.program.abstract_state(), log=log_line)
     if restored is not None:
         log_line(f"resuming from step {restored[1]['step']} of {run.program.steps}")
         return restored
@@ -162,6 +171,7 @@ def _tools(
             steps=steps,
             first_step=step,
             views_per_step=run.config.examples * run.config.views.k,
+            progress=run.progress,
             clock=heartbeat.clock,
         )
     first = max(min(step + _UNPROFILED, steps - profile), step)
@@ -174,5 +184,6 @@ def _tools(
         stop=stop,
         exchange=_processes.Flags(run.program.mesh, 1).exchange,
         heartbeat=heartbeat,
+        progress=run.progress,
     )
     return Tools(checkpoints, log, heartbeat, trace, reading, stop, workdir, guard, goodput)

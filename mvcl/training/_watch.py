@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from mvcl import _buckets, _files
+from mvcl._progress import write_line
 from mvcl.training._goodput import Goodput
 
 # Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
@@ -162,7 +163,7 @@ class Heartbeat:
         try:
             _files.write_whole(self._path, json.dumps(beat) + "\n", sync=False)
         except OSError as error:
-            print(f"mvcl: heartbeat not written: {error}", file=sys.stderr)
+            write_line(f"mvcl: heartbeat not written: {error}", sys.stderr)
 
     def close(self) -> None:
         """Write the last heartbeat: the run is done, or has stopped."""

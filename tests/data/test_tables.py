@@ -233,10 +233,10 @@ def test_ids_do_not_depend_on_their_type(tmp_path):
 @pytest.mark.parametrize(
     ("sound", "message"),
     [
-        ("id,f\nc,1\n,2\nb,3", r"1 of 3 rows of sound in .* have no id, the first is row 2"),
+        ("id,f\nc,1\n,2\nb,3", r"1 of 3 rows of .*sound.csv have no id, the first is row 2"),
         ("id,f\nx,1\ny,2\nz,3", r"no example is in more than one view.* got 'b' in shape, 'x' in sound"),
         ("id,f", r"sound\.csv has no rows"),
-        ("id\nb\nc\nd", r"view sound has no columns of features"),
+        ("id\nb\nc\nd", r"view sound of .*sound.csv has no columns of features"),
         ("id;f\nb;1\nc;2", r"columns of .*sound\.csv must be separated by commas, got 'id;f'"),
     ],
 )
@@ -252,7 +252,7 @@ def test_error_names_an_empty_label(folder):
     write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
     for values in (("x", "", "y", "y"), (1, "", 2, 2)):
         write_csv(folder / "labels.csv", "id,label", list(zip("abcd", values)))
-        with pytest.raises(ValueError, match=r"1 of 4 examples .* no label, the first is b"):
+        with pytest.raises(ValueError, match=r"1 of 4 examples .* no label in labels.csv, the first is b"):
             opened(folder)
 
 
@@ -260,16 +260,18 @@ def test_raises_on_invalid_folders_of_tables(folder):
     with pytest.raises(ValueError, match=r"data\.path must be"):
         data.Tables(path=str(folder / "nothing")).open()
     write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, 2), ("c", 3, 5), ("b", 5, 11)])
-    with pytest.raises(ValueError, match=r"ids must be distinct: sound .* 1 repeated, the first is c"):
+    with pytest.raises(ValueError, match=r"ids must be distinct: .*sound.csv has 1 repeated, the first is c"):
         opened(folder)
     write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, 2), ("a", "", 5), ("b", 5, 11)])
-    with pytest.raises(ValueError, match=r"view sound has 1 entries.* column 0 of example a"):
+    with pytest.raises(ValueError, match=r"view sound of .*sound.csv has 1 entries.* column 0 of example a"):
         opened(folder)
     write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, 2), ("e", 2, 5), ("b", 5, 11)])
-    with pytest.raises(ValueError, match=r"1 of 4 examples .* no label, the first is e"):
+    with pytest.raises(ValueError, match=r"1 of 4 examples .* no label in .*, the first is e"):
         opened(folder)
     write_csv(folder / "sound.csv", "id,f1,f2", [("c", 1, "loud"), ("a", 2, 5), ("b", 5, 11)])
-    with pytest.raises(ValueError, match="column 'f2' of sound must hold numbers, got for instance 'loud'"):
+    with pytest.raises(
+        ValueError, match=r"column 'f2' of .*sound.csv must hold numbers, got for instance 'loud'"
+    ):
         opened(folder)
     with pytest.raises(ValueError, match=r"data\.id_column: .* has no column 'name'"):
         opened(folder, id_column="name")

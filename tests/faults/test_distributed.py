@@ -70,16 +70,23 @@ def test_evaluates_uneven_splits(of_two_processes, whole, report):
     )
 
 
-@pytest.mark.parametrize(("processes", "devices", "fsdp"), [(1, 8, 8), (1, 8, 2), (2, 4, 4)])
-def test_parameters_split_over_devices(runs, on_one_device, tmp_path, report, processes, devices, fsdp):
-    workdir, options = tmp_path / "run", ("--mesh.fsdp", fsdp, "--encoder.widths", 4, 8)
+@pytest.mark.parametrize(
+    ("processes", "devices", "fsdp", "slices"), [(1, 8, 8, 1), (1, 8, 2, 1), (2, 4, 4, 1), (2, 4, 2, 2)]
+)
+def test_parameters_split_over_devices(
+    runs, on_one_device, tmp_path, report, processes, devices, fsdp, slices
+):
+    workdir, options = tmp_path / "run", ("--mesh.fsdp", fsdp, "--mesh.slices", slices)
     if processes == 1:
         finish(runs.start(workdir, *options, devices=devices))
     else:
         finish(runs.start_many(workdir, *options, processes=processes, devices=devices))
     difference = worst(losses(workdir), on_one_device)
     assert difference < 1e-5
-    report(f"--mesh.fsdp {fsdp} on {processes} x {devices} devices", f"losses within {difference:.1e}")
+    report(
+        f"--mesh.fsdp {fsdp} --mesh.slices {slices} on {processes} x {devices} devices",
+        f"losses within {difference:.1e}",
+    )
 
 
 def test_resumes_on_other_devices(runs, on_one_device, tmp_path, report):

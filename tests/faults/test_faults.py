@@ -81,51 +81,51 @@ def scored(runs, tmp_path_factory):
 @pytest.mark.parametrize("stage", ["scoring", "final evaluation"])
 def test_stopped_in_an_evaluation(runs, scored, tmp_path, report, stage, number):
     rng = random.Random(f"{stage} {number}")
-    workdir, stopped, kept = tmp_path / "run", [], 0
-    final = stage == "final evaluation"
-    if (
-        final
-    ):  # a run whose training is done, to begin with and again if an evaluation ends before it is stopped
-        trained = tmp_path / "trained"
-        shutil.copytree(scored, trained)
-        (trained / "evaluation.json").unlink()
-        shutil.copytree(trained, workdir)
+    final, workdir, start = stage == "final evaluation", tmp_path / "run", tmp_path / "start"
+    start.mkdir()
+    if final:  # a run whose training is done
+        shutil.copytree(scored, start, dirs_exist_ok=True)
+        (start / "evaluation.json").unlink()
+    shutil.copytree(start, workdir)
+    stopped, kept = [], 0
     while len(stopped) < STOPS:
-        before = doing(workdir)
         process = runs.start(workdir, *EVALUATED)
-
-        def evaluating(before=before):
-            now = doing(workdir)
-            return now[1] == "evaluating" and now != before and (now[0] == STEPS) == final
-
-        if not until(process, evaluating):
-            assert final, "the run ended before it was stopped"
-        time.sleep(rng.uniform(0, 2.0 if final else 0.5))
-        step, now = doing(workdir)
-        if process.poll() is None and now == "evaluating":
-            process.send_signal(number)
-            output = process.communicate()[0]
-            if process.returncode == (-9 if number == signal.SIGKILL else 143):
-                stopped.append(step)
-                assert max(whole_steps(workdir)) == step, output  # what was trained is saved
-                kept += (workdir / "evaluation.unfinished.json").is_file()
-                continue
-        process.kill()
-        process.communicate()
-        if final and (workdir / "evaluation.json").is_file():
+        step = stop_in_evaluation(process, workdir, number, rng.uniform(0, 2.0 if final else 0.2), final)
+        if step is not None:
+            stopped.append(step)
+            assert max(whole_steps(workdir)) == step  # what was trained is saved
+            kept += (workdir / "evaluation.unfinished.json").is_file()
+        elif (workdir / "evaluation.json").is_file():  # it ended before it was stopped: begin again
             shutil.rmtree(workdir)
-            shutil.copytree(trained, workdir)
-    output = finish(runs.start(workdir, *EVALUATED))
-    assert f"resuming from step {max(whole_steps(workdir)) if final else stopped[-1]} of {STEPS}" in output
+            shutil.copytree(start, workdir)
+    saved = max(whole_steps(workdir))
+    assert f"resuming from step {saved} of {STEPS}" in finish(runs.start(workdir, *EVALUATED))
     same_bits(workdir, scored)
     assert scores(workdir) == scores(scored)
     tables = [json.loads((folder / "evaluation.json").read_text()) for folder in (workdir, scored)]
     assert tables[0] == tables[1]
-    parts = f", {kept} of them with finished parts" if final else f" of steps {sorted(set(stopped))}"
+    where = f", {kept} of them with finished parts" if final else f" after steps {sorted(set(stopped))}"
     report(
-        f"{signal.Signals(number).name}, {STOPS} times in the {stage}{parts}",
+        f"{signal.Signals(number).name}, {STOPS} times in the {stage}{where}",
         "no step trained twice; bit-identical parameters, losses, scores and tables",
     )
+
+
+def stop_in_evaluation(process, workdir, number, wait, final):
+    """Send a signal this long after an evaluation has begun; return its step, None if it ended before."""
+    before = doing(workdir)
+
+    def evaluating():
+        step, now = doing(workdir)
+        return (step, now) != before and now == "evaluating" and (step == STEPS) == final
+
+    until(process, evaluating)
+    time.sleep(wait)
+    step, now = doing(workdir)
+    in_time = process.poll() is None and now == "evaluating"
+    process.send_signal(number if in_time else signal.SIGKILL)
+    process.communicate()
+    return step if in_time and process.returncode in (-signal.SIGKILL, 128 + signal.SIGTERM) else None
 
 
 def half_written(workdir):
@@ -315,7 +315,7 @@ def test_corrupt_record(runs, whole, tfds, tmp_path, report):
     process.communicate()
     finish(runs.start(again, env=env))
     same_bits(again, workdir)
-    strict = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 1)
+    strict = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 2)
     message = strict.strip().splitlines()[-1]
     assert re.search(r"mvcl: .*record \d+ of .*--train.corrupt-limit", message), strict
     report(
@@ -356,7 +356,7 @@ def test_corrupt_image(runs, photos, tmp_path, report):
     for i in range(3):
         other = folder / "train" / "cat" / f"{i:02d}.png"
         other.write_bytes(other.read_bytes()[:80])
-    strict = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 1)
+    strict = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 2)
     message = strict.strip().splitlines()[-1]
     assert re.search(r"mvcl: .*(cat|dog)/0\d.png.*--train.corrupt-limit", message), strict
     report(

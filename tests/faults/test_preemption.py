@@ -1,7 +1,10 @@
 """Notices of preemption and maintenance, from a server that plays Google Cloud's metadata server."""
 
 import contextlib
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -160,6 +163,26 @@ def test_the_server_is_found_without_asking_the_network(tmp_path):
     assert _preemption.metadata_server({}, product) == "metadata.google.internal"
     assert _preemption.metadata_server({"NO_GCE_CHECK": "true"}, product) is None
     assert _preemption.metadata_server({"GCE_METADATA_HOST": "host:1"}, tmp_path) == "host:1"
+
+
+@pytest.mark.slow
+def test_sigterm_before_training_ends_one_of_several_processes():
+    """There is nothing to save yet, and jax's own service does not take the signal."""
+    code = (
+        "import os, signal, sys, time; from mvcl import training; training.join(); print('joined', flush=True)\n"
+        "if sys.argv[1] == '1': os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(5); os._exit(0)"
+    )
+    env = os.environ | {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:29658", "JAX_NUM_PROCESSES": "2"}
+    pair = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, rank], env=env | {"JAX_PROCESS_ID": rank}, stdout=subprocess.PIPE
+        )
+        for rank in ("0", "1")
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in pair]
+    assert outputs == [b"joined\n", b"joined\n"]
+    assert [process.returncode for process in pair] == [0, -signal.SIGTERM]
 
 
 @pytest.mark.slow
