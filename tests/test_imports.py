@@ -32,6 +32,7 @@ ROOT_PRIVATE = {
     "_extras",
     "_files",
     "_numerics",
+    "_progress",
     "_untrusted",
 }
 

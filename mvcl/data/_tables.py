@@ -159,11 +159,12 @@ class RawTables:
         """Check and scale the tables; return the splits `train` and `test`."""
         present = self._checked()
         fitted = self._fit(scaling, present, held_out)
-        if scaling_file and Path(scaling_file).is_file():
-            fitted = self._read_scaling(Path(scaling_file))
+        file = _buckets.path(scaling_file)
+        if scaling_file and file.is_file():
+            fitted = self._read_scaling(file)
         elif scaling_file:
-            Path(scaling_file).parent.mkdir(parents=True, exist_ok=True)
-            _files.write_whole(Path(scaling_file), json.dumps(fitted) + "\n")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _files.write_whole(file, json.dumps(fitted) + "\n")
         self._warn_of_constants(present, fitted)
         views = [
             self._scaled(i, fitted[name], present[:, i])

@@ -1,6 +1,5 @@
 """Buckets: paths, lock, files, data and checkpoints on local servers of Google Cloud Storage and S3."""
 
-import io
 import json
 import os
 import subprocess
@@ -17,33 +16,16 @@ import pytest
 from PIL import Image
 
 from mvcl import _buckets, _extras, _files, cli, data
+from mvcl._progress import Progress
 from mvcl.training import _lease, _staging
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._log import Log
 
-SCHEMES = ("gs", "s3")
 
-
-@pytest.fixture(scope="module", params=SCHEMES)
+@pytest.fixture(scope="module", params=("gs", "s3"))
 def server(request):
-    with bucket_servers.running(request.param) as environment, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        _buckets._reach.cache_clear()
+    with bucket_servers.connected(request.param):
         yield request.param
-        _forget()
-
-
-def _forget():
-    """The clients keep the address of their server."""
-    _buckets._reach.cache_clear()
-    for name in ("gcsfs", "s3fs"):
-        for kind in vars(sys.modules.get(name, object)).values() if name in sys.modules else ():
-            if hasattr(kind, "clear_instance_cache"):
-                kind.clear_instance_cache()
-    from etils.epath import backend
-
-    backend._FileSystemSpecBackend._get_filesystem.cache_clear()
 
 
 @pytest.fixture
@@ -220,14 +202,14 @@ def test_the_lock_is_renewed_and_its_loss_stops_the_run(bucket, monkeypatch):
 
 def test_log_is_uploaded_with_a_checkpoint(bucket):
     values = {"loss": 1.0, "effective_rank": 3.0}
-    log = Log(bucket, steps=10, first_step=0, views_per_step=2, out=io.StringIO())
+    log = Log(bucket, steps=10, first_step=0, views_per_step=2, progress=Progress(silent=True))
     log.row(1, values)
     assert not (bucket / "metrics.jsonl").exists()
     log.upload()
     assert [json.loads(line)["step"] for line in (bucket / "metrics.jsonl").read_text().splitlines()] == [1]
     log.row(2, values)
     log.close()
-    again = Log(bucket, steps=10, first_step=2, views_per_step=2, out=io.StringIO())
+    again = Log(bucket, steps=10, first_step=2, views_per_step=2, progress=Progress(silent=True))
     again.row(3, values)
     again.close()
     steps = [json.loads(line)["step"] for line in (bucket / "metrics.jsonl").read_text().splitlines()]

@@ -15,6 +15,11 @@ import urllib.error
 import urllib.request
 from http import HTTPStatus
 
+import pytest
+from etils.epath.backend import fsspec_backend
+
+from mvcl import _buckets
+
 BUCKET = "bucket"
 
 
@@ -79,6 +84,20 @@ def running(scheme):
     finally:
         server.send_signal(signal.SIGKILL)
         server.wait()
+
+
+@contextlib.contextmanager
+def connected(scheme):
+    """`running`, with the environment of this process set; clients that know an earlier server are dropped."""
+    with running(scheme) as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        try:
+            yield variables
+        finally:
+            _buckets._reach.cache_clear()
+            _buckets.filesystem(f"{scheme}://{BUCKET}").clear_instance_cache()
+            fsspec_backend._get_filesystem.cache_clear()
 
 
 def environment(scheme, url):
