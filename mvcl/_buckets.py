@@ -4,6 +4,7 @@ import functools
 import hashlib
 import importlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -90,6 +91,7 @@ def _reach(scheme: str, bucket: str) -> None:
     os.environ.setdefault("EPATH_USE_TF", "false")  # one client, whether TensorFlow is installed or not
     # Tensorstore and other processes write too, so a cached listing may be old.
     fsspec.config.conf.setdefault(scheme, {}).setdefault("use_listings_cache", False)
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of each error, and raises
     try:
         client = filesystem(where)
         if scheme == "gs":

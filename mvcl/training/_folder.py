@@ -103,7 +103,7 @@ def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]
     """The rows of a log file; an incomplete last line and damaged ones are skipped."""
     path = workdir / name
     rows = []
-    for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
+    for line in path.read_bytes().decode(errors="replace").splitlines() if path.is_file() else []:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
