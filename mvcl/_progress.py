@@ -57,7 +57,7 @@ class Progress:
         self._lock = threading.RLock()  # of all fields below and of the output; signal handlers may print
         self._nested: list[_Work | _Own] = []
         self._ended: threading.Event | None = None
-        self._drawn = False
+        self._drawn = ""  # on the terminal's line
         self._due = time.monotonic() + _EVERY
 
     def __call__(
@@ -100,7 +100,7 @@ class Progress:
         if not self._silent:
             with self._lock:
                 self._write((_CLEAR if self._terminal else "") + f"{text}\n")
-                self._drawn = False
+                self._drawn = ""
 
     @contextmanager
     def _inside(self, work: "_Work | _Own") -> Iterator[None]:
@@ -130,9 +130,9 @@ class Progress:
             with suppress(OSError, ValueError):  # as in _report
                 if self._drawn and isinstance(work, _Own):
                     self._write("\n")  # its last line stays
-                    self._drawn = False
-                elif self._drawn:
-                    self._draw()
+                    self._drawn = ""
+                elif self._drawn and self._ended is None and self._drawn != self._text():
+                    self._draw()  # otherwise the thread does
 
     def _report(self, ended: threading.Event) -> None:
         # A closed pipe or file: the next line that the program prints itself raises the error.
@@ -148,12 +148,17 @@ class Progress:
 
     def _draw(self) -> None:
         """Draw the terminal's line again."""
+        text = self._text()
+        if text or self._drawn:
+            self._write(_CLEAR + text)
+            self._drawn = text
+
+    def _text(self) -> str:
+        """The terminal's line."""
         work = self._nested[-1] if self._nested else None
         text = "" if work is None else str(work)
-        if text or self._drawn:
-            width = _columns(self._out) - 1  # the cursor is in the last column
-            self._write(_CLEAR + (self._behind_names(work, text, width) if text else ""))
-            self._drawn = bool(text)
+        # The cursor needs the last column.
+        return self._behind_names(work, text, _columns(self._out) - 1) if text else ""
 
     def _behind_names(self, work: "_Work | _Own | None", text: str, width: int | None = None) -> str:
         """The text behind the names of the work around; of those the outermost are left out first, for the width."""

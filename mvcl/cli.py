@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import errno
+import gc
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from mvcl import _buckets, _configs, _extras
+from mvcl import _buckets, _choices, _configs, _extras
 from mvcl._configs import variants
 from mvcl._progress import Progress, write_line
 
@@ -129,6 +130,7 @@ def _train(arguments: list[str]) -> int:
             "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
         )
     path, variant = _configs.find(_find_config(arguments[0]))  # before the imports, which take a second
+    _choices.check(arguments[1:])
     name = _default_name(path, variant)
     _quiet()
     from mvcl import studies, training
@@ -260,6 +262,7 @@ def _finetune(arguments: list[str]) -> int:
             return 0
         raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
     run = _run_folder(_buckets.path(arguments[0]))
+    _choices.check(arguments[1:])
     _quiet()
     from mvcl import _files, data, evaluation, training
 
@@ -327,6 +330,7 @@ def _report(arguments: list[str]) -> int:
         _run_folder(run)
     from mvcl import report
 
+    _collect_garbage()
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
     progress = Progress()
     with progress.during("writing the report"):
@@ -364,6 +368,7 @@ def _data(arguments: list[str]) -> int:
         raise ValueError(f"unknown command data {arguments[0]!r}; use mvcl data prepare NAME")
     from mvcl import data
 
+    _collect_garbage()
     if arguments[1:] and arguments[1] in data.PREPARERS:
         preparer = _parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:])
         print(preparer.run(Progress()))
@@ -431,6 +436,19 @@ def _start_jax(distributed: Any = None) -> None:
 
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()
+    _collect_garbage()
+
+
+def _collect_garbage() -> None:
+    """Turn on the garbage collector, which `mvcl.__main__` has turned off.
+
+    It passes over what was imported, and runs after 10,000 new objects instead of 700: tracing a program makes many,
+    and keeps them.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(10_000, 10, 10)
+        gc.enable()
 
 
 def _needs_hard_exit(error: Exception) -> bool:

@@ -17,8 +17,10 @@ from mvcl._progress import Track, untracked
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root, lock
 from mvcl.data._images import maybe_in_memory, three_axes
+from mvcl.data._kept import kept
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
 
+DIGITS_VERSION = "1.0.0"
 _PUBLISHED = {
     ("cifar10",): Outline(50_000, 10, ExampleSpec(((32, 32, 3),))),
     ("cifar100",): Outline(50_000, 100, ExampleSpec(((32, 32, 3),))),
@@ -36,8 +38,8 @@ class Digits:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        folder = _buckets.local_copy(_digits_directory(self.directory, track))
-        return open_tfds(folder, {"train": "train", "test": "test"}, (), track)
+        read = partial(open_tfds, splits={"train": "train", "test": "test"}, classes=(), track=track)
+        return kept(_buckets.local_copy(_digits_directory(self.directory, track)), read)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,15 +99,15 @@ def prepare(name: str, directory: str | None = None, track: Track = untracked) -
 
 
 def _digits_directory(directory: str | None, track: Track) -> Path:
-    from mvcl.data._digits import MvclDigits
-
     root = data_root(directory)
-    folder = root / "mvcl_digits" / str(MvclDigits.VERSION)
+    folder = root / "mvcl_digits" / DIGITS_VERSION
     if _buckets.is_remote(root):
         if not (folder / "dataset_info.json").is_file():
             _buckets.uploaded(root, lambda local: _digits_directory(local, track))
         return folder
     if not folder.is_dir():
+        from mvcl.data._digits import MvclDigits
+
         try:
             with lock(root, "mvcl_digits"):
                 if not folder.is_dir():

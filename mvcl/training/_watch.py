@@ -184,7 +184,7 @@ def profiler_server(port: int) -> None:
             free.bind(("", port or -1))  # 0 would be any port
     except (OSError, OverflowError) as error:  # of which jax's server says nothing
         raise ValueError(
-            f"--profiler-port must be a free port of this machine, got {port}: {error}"
+            f"--profiler-port must be a port from 1 to 65535 that no program of this machine uses, got {port}"
         ) from error
     jax.profiler.start_server(port)
 

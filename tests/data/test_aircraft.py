@@ -54,6 +54,21 @@ def test_variants_of_the_official_lists_without_the_banner(tmp_path):
     assert prepare(tmp_path) == folder  # it is there: no archive is needed
 
 
+def test_unpacking_is_reported(tmp_path, tracked):
+    path = archive(tmp_path / "a.tar.gz")
+    options = {"names": ("aircraft",), "directory": str(tmp_path / "root"), "aircraft": path}
+    data.PrepareTransfer(**options).run(tracked)
+    images = [len(rows) for rows in LISTS.values()]
+    assert tracked == [
+        (f"unpacking {path}", None, "files", 3 + sum(images)),
+        *(
+            (f"looking for the images of {name}", count, "images", count)
+            for name, count in zip(LISTS, images)
+        ),
+        ("transfer set", 1, "sets", 1),
+    ]
+
+
 def test_raises_on_what_is_not_the_archive(tmp_path):
     with pytest.raises(
         ValueError, match=r"aircraft is not in tfds: download fgvc-aircraft-2013b\.tar\.gz of rob"

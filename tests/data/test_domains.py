@@ -280,6 +280,20 @@ def test_raises_on_bad_folders_and_options(tmp_path, rng, monkeypatch):
         opened(tmp_path / "raw")
 
 
+def test_reading_and_copying_are_reported(tmp_path, rng, tracked):
+    write(tmp_path / "raw", rng, domains=DOMAINS[:2])
+    options = {"source": str(tmp_path / "raw"), "domains": DOMAINS[:2], "directory": str(tmp_path / "out")}
+    data.PrepareDomains(**options).run(tracked)
+    first, second = DOMAINS[:2]
+    assert tracked == [
+        (f"reading {first}_train.txt", 12, "lines", 12),
+        (f"reading {first}_test.txt", 6, "lines", 6),
+        (f"reading {second}_train.txt", 12, "lines", 12),
+        (f"reading {second}_test.txt", 6, "lines", 6),
+        ("preparing domainnet", 4, "blocks", 4),
+    ]
+
+
 def test_prepare_skips_and_logs_damaged_images(tmp_path, rng, capsys):
     write(tmp_path / "raw", rng)
     truncated = tmp_path / "raw" / "clipart" / "ant" / "clipart_002_train000001.png"

@@ -1,5 +1,6 @@
 """Sleep recordings written by the test in WFDB's and EDF's own formats."""
 
+import dataclasses
 import json
 import math
 
@@ -198,6 +199,21 @@ def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch):
         PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"), rate=50).run()
 
 
+def test_preparation_and_its_check_are_reported(tmp_path, tracked):
+    for i in range(10):
+        write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
+    options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
+    options.run(tracked)
+    (tmp_path / "out" / "eeg-00001-of-00002.json").unlink()
+    options.run(tracked)
+    dataclasses.replace(options, verify=True).run(tracked)
+    assert tracked == [
+        ("preparing eeg", 10, "recordings", 10),
+        ("preparing the rest of eeg", 2, "recordings", 2),
+        ("verifying eeg", 2, "shards", 2),
+    ]
+
+
 def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
     for i in range(2):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001")
@@ -340,9 +356,9 @@ def test_command_line_prepares_into_the_default_folder(tmp_path, monkeypatch, ca
     for i in range(2):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001")
     assert cli.main(["data", "prepare", "eeg", "--source", str(tmp_path / "raw"), "--rate", "10"]) == 0
-    out, bar = capsys.readouterr()
+    out, errors = capsys.readouterr()
     assert out.strip() == str(tmp_path / "root" / "mvcl_eeg_physionet2018")
-    assert "2/2" in bar
+    assert errors == ""
     assert cli.main(["data", "prepare", "eeg", "--verify"]) == 0
     assert Eeg().open()["train"].spec.shapes == ((300,),) * 6
     assert cli.main(["data", "prepare", "eeg", "--source", str(tmp_path / "none")]) == 2

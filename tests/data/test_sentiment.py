@@ -98,6 +98,25 @@ def test_all_layouts_give_the_same_sequences(tmp_path, rng, source):
     assert not set(splits["train"].groups) & set(splits["test"].groups)
 
 
+def test_checking_padding_and_preparing_are_reported(tmp_path, rng, tracked):
+    raw, _ = utterances(rng)
+    write(raw, tmp_path / "raw")
+    options = {"source": str(tmp_path / "raw" / "all.npz"), "directory": str(tmp_path / "out")}
+    data.PrepareSentiment(**options).run(tracked)
+    checked = (f"checking {tmp_path / 'raw' / 'all.npz'}", 3, "splits", 3)
+    assert tracked == [checked, ("preparing sentiment", 3, "blocks", 3)]
+    tracked.clear()
+    data.Sentiment(path=str(tmp_path / "raw" / "all.npz")).open(tracked)
+    assert tracked == [
+        checked,
+        *(
+            (f"padding {view} of {name}", size, "rows", size)
+            for name, size in SIZES.items()
+            for view in VIEWS
+        ),
+    ]
+
+
 def test_raw_features_and_padding_without_lengths(tmp_path, rng):
     raw, valid = utterances(rng)
     for part in raw.values():

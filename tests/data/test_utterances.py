@@ -91,6 +91,15 @@ def test_merbench_layout(tmp_path, utterances, table):
     assert len(set(videos)) == 4
 
 
+def test_the_files_of_the_utterances_are_reported(tmp_path, utterances, tracked):
+    scores, rows = utterances
+    labels = write_table(tmp_path / "labels.csv", scores)
+    options = {"labels": labels, **write_features(tmp_path, rows), "directory": str(tmp_path / "out")}
+    data.PrepareSentiment(dataset="chsims", **options).run(tracked)
+    sizes = [(f"reading the sizes of {view}", len(ALL), "utterances", len(ALL)) for view in VIEWS]
+    assert tracked == [*sizes, ("preparing sentiment", 3, "blocks", 3)]
+
+
 def test_one_vector_each_in_an_archive(tmp_path, utterances):
     scores, rows = utterances
     means = {view: {name: array.mean(0) for name, array in rows[view].items()} for view in VIEWS}
