@@ -26,9 +26,9 @@ ALLOWED = {
     "__main__": {"cli"},
 }
 ROOT_PRIVATE = {
+    "_buckets",
     "_checks",
     "_choices",
-    "_buckets",
     "_commands",
     "_configs",
     "_extras",

@@ -38,9 +38,8 @@ class Digits:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        folder = _buckets.local_copy(_digits_directory(self.directory, track))
         read = partial(open_tfds, splits={"train": "train", "test": "test"}, classes=(), track=track)
-        return kept(folder, read)
+        return kept(_buckets.local_copy(_digits_directory(self.directory, track)), read)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
