@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
+from mvcl.data._tfds import DIGITS_VERSION
+
 
 class MvclDigits(tfds.core.GeneratorBasedBuilder):
     """1,797 grey 8x8 digits (UCI optical recognition, the test part that scikit-learn bundles)."""
 
-    VERSION = tfds.core.Version("1.0.0")
-    RELEASE_NOTES = {"1.0.0": "1,437 training and 360 test images, stratified by class, split seed 0."}  # noqa: RUF012
+    VERSION = tfds.core.Version(DIGITS_VERSION)
+    RELEASE_NOTES = {DIGITS_VERSION: "1,437 training and 360 test images, stratified by class, split seed 0."}  # noqa: RUF012
 
     def _info(self) -> tfds.core.DatasetInfo:
         return tfds.core.DatasetInfo(

@@ -5,7 +5,6 @@ from mvcl import _extras
 with _extras.needed("train", by="mvcl.training"):
     import grain  # noqa: F401
     import orbax.checkpoint  # noqa: F401
-    import tensorboardX  # noqa: F401
     import tyro  # noqa: F401
 
 from mvcl.training._arguments import CHOICES, choose, choose_all, registry

@@ -1,14 +1,13 @@
 """Configs from the command line: `FIELD:CHOICE` chooses by name, `--FIELD.OPTION` sets one option."""
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
 
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from mvcl import augment, data, evaluation, losses, methods, models, transport
+from mvcl import _choices, augment, data, evaluation, losses, methods, models, transport
 from mvcl.training import _functions, _optimizers
 from mvcl.training._config import Config, replace_at
 
@@ -23,7 +22,7 @@ _COSTS: dict[str, Callable[[], Any]] = {
     "barycenter": transport.Barycenter,
     "spherical_barycenter": transport.SphericalBarycenter,
 }
-# Fields whose value is chosen by name: dotted path -> {name: function that makes the choice}.
+# Fields whose value is chosen by name (`_choices.FIELDS`): dotted path -> {name: function that makes the choice}.
 CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "data": data.SOURCES,
     "views.policy": augment.POLICIES,
@@ -53,32 +52,18 @@ def choose(config: Config, path: str, name: str) -> Config:
     Raises:
       ValueError: there is no such field or choice; the message names the nearest.
     """
-    table = CHOICES.get(path)
+    table, key = CHOICES.get(path), name.replace("-", "_")
     if table is None:
-        raise ValueError(
-            f"{path}:{name} is not a known field; fields chosen by name are {', '.join(CHOICES)}"
-        )
-    key = name.replace("-", "_")
+        raise _choices.unknown_field(path, name)
     if key not in table:
-        close = difflib.get_close_matches(key, table, n=1)
-        hint = f"did you mean {path}:{close[0]}? " if close else ""
-        raise ValueError(f"unknown {path} {name!r}; {hint}Known: {', '.join(table)}")
+        raise _choices.unknown(path, name, table)
     return replace_at(config, path.split("."), table[key]())
 
 
 def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[str]]:
     """Apply the `FIELD:CHOICE` arguments in order; return the config and the other arguments."""
-    rest: list[str] = []
-    for position, argument in enumerate(arguments):
-        spelt, colon, name = argument.partition(":")
-        field = spelt.replace("-", "_")  # as options are spelt: views.local-policy
-        is_value = position > 0 and arguments[position - 1].startswith("--") and field not in CHOICES
-        if argument.startswith("-") or not colon or is_value:
-            rest.append(argument)
-            continue
-        close = difflib.get_close_matches(field, CHOICES, n=1)
-        if field not in CHOICES and close:
-            raise ValueError(f"{argument} is not a known field; did you mean {close[0]}:{name}?")
+    chosen, rest = _choices.split(arguments)
+    for field, name in chosen:
         config = choose(config, field, name)
     return config, rest
 

@@ -17,4 +17,4 @@ def compilation_cache() -> None:
         return
     folder = os.environ.get("MVCL_CACHE") or str(Path.home() / ".cache" / "mvcl")
     jax.config.update("jax_compilation_cache_dir", folder)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -5,18 +5,45 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-from tensorboardX import SummaryWriter
 
+from mvcl import _buckets, _extras
 from mvcl._progress import Progress, duration, write_line
 from mvcl.training import _scores
 from mvcl.training._watch import Clock
 
+if TYPE_CHECKING:
+    from tensorboardX import SummaryWriter
+
 # Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
 _PATIENCE = 5
+# Time between uploads of the log of a run in a bucket, besides those with the checkpoints.
+_UPLOAD_SECONDS = 60.0
+
+
+class _Mirror:
+    """Where a log grows: the run folder, or for a bucket, whose objects cannot grow, a local folder."""
+
+    def __init__(self, workdir: Path) -> None:
+        self._workdir, self.folder, self.remote = workdir, workdir, _buckets.is_remote(workdir)
+        self._uploaded, self._last = 0, time.monotonic()
+        if self.remote:
+            self.folder = _buckets.beside(self)
+            rows = workdir / "metrics.jsonl"
+            (self.folder / rows.name).write_text(rows.read_text() if rows.is_file() else "")
+
+    def upload(self, *, every: float = 0.0) -> None:
+        """Write the files whole to the bucket if they have grown, at most once in `every` seconds."""
+        if not self.remote or time.monotonic() - self._last < every:
+            return
+        size = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+        if size != self._uploaded:
+            _buckets.upload(self.folder, self._workdir)
+        self._uploaded, self._last = size, time.monotonic()
 
 
 class Log:
@@ -34,8 +61,8 @@ class Log:
     ) -> None:
         self._steps, self._views = steps, views_per_step
         self._progress, self._clock = progress or Progress(), clock or Clock()
-        self._file = open(workdir / "metrics.jsonl", "a", buffering=1)
-        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step or None)
+        self._mirror, self._purged = _Mirror(workdir), first_step or None
+        self._file = open(self._mirror.folder / "metrics.jsonl", "a", buffering=1)
         self._started = self._last = time.monotonic()
         self._first = self._last_step = first_step
         self._at_chance = self._collapsed = 0
@@ -64,9 +91,6 @@ class Log:
         self._last, self._last_step = now, step
         finite = {k: v for k, v in values.items() if not (isinstance(v, float) and not math.isfinite(v))}
         self._file.write(json.dumps(finite) + "\n")
-        for name, value in finite.items():
-            if name not in ("step", "time"):
-                self._board.add_scalar(name, value, step, walltime=values["time"])
         left = (self._steps - step) / rate
         width = len(str(self._steps))
         chance = f" (chance {values['chance']:.4f})" if "chance" in values else ""
@@ -74,7 +98,18 @@ class Log:
             f"step {step:>{width}}/{self._steps}  loss {values['loss']:.4f}{chance}  "
             f"rank {values['effective_rank']:.1f}  {rate * self._views:,.0f} views/s  {duration(left)} left"
         )
+        for name, value in finite.items():
+            if name not in ("step", "time"):
+                self._board.add_scalar(name, value, step, walltime=values["time"])
         self._warn(values)
+        with suppress(OSError):  # the next one, or the next checkpoint, tries again
+            self._mirror.upload(every=_UPLOAD_SECONDS)
+
+    def upload(self) -> None:
+        """Bring the rows so far to the bucket of the run, if it is in one, before a checkpoint that stands for them."""
+        if self._mirror.remote:
+            self._board.flush()
+            self._mirror.upload()
 
     def score(self, step: int, name: str, value: float) -> None:
         """Log the score of a step; `_scores.scores` reads it."""
@@ -91,9 +126,18 @@ class Log:
 
     def close(self) -> None:
         """Flush and close the files."""
-        for file in (self._file, self._board):
+        for file in (self._file, vars(self).get("_board")):
             with suppress(OSError):  # a full disk: the first write that failed has raised
-                file.close()
+                if file is not None:
+                    file.close()
+        self._mirror.upload()
+
+    @cached_property
+    def _board(self) -> "SummaryWriter":
+        with _extras.needed("train", by="the log of a run"):
+            from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
+
+        return SummaryWriter(str(self._mirror.folder / "tensorboard"), purge_step=self._purged)
 
     def _warn(self, values: dict[str, Any]) -> None:
         chance = values.get("chance", math.inf)

@@ -38,6 +38,8 @@ class Tools:
     guard: Callable[[int], Guard]
     """Step -> guard of the work after it."""
     goodput: Goodput
+    pictures: Callable[[], None]
+    """Writes the pictures of the views, if they are missing."""
 
     def close(self) -> None:
         """End the profile, write the last heartbeat, and close the log with the run's goodput."""
@@ -65,21 +67,21 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     host = _input.batches(run, step, tools.reading)
     stream = data.to_devices(host, program.batch_sharding)
     flags = _processes.Flags(program.mesh, 1 + _processes.MAX_ROWS)
-    with run.progress.during("compiling the chance level"):
-        chance = {} if program.chance is None else {"chance": float(program.chance())}
     with tools.goodput.during("data"), run.progress.during("reading the first batch"):
         first = next(stream)
     stream = itertools.chain([first], stream)
     watch = _watch.Watch(program.mesh.size, _flops(run, state, first), _peak(run), step)
     pending: list[dict[str, jax.Array]] = []
     compiling = tools.guard(step).during("compiling the training step")
+    begun, chance = step, {}
     while step < program.steps:
         state = restarted(run, refreshed(run, state, step, tools.workdir, tools.log), step)
         with watch.data(), tools.goodput.during("data"):
             batch = next(stream)
         with tools.trace.step(step), compiling:
             state, values = program.step(state, batch)
-        compiling = nullcontext()
+        if step == begun:  # while the devices compute it
+            compiling, chance = nullcontext(), _chance(run)
         tools.trace.after(step, values)
         step += 1
         pending.append(values)
@@ -97,12 +99,14 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
                 _log(
                     run,
                     step,
-                    {name: float(value) for name, value in fetched[-1].items()}
-                    | chance
+                    {name: float(value) for name, value in (fetched[-1] | chance).items()}
                     | {"goodput": tools.goodput.share()},
                     watch,
                     tools.log,
                 )
+        if step == begun + 1:
+            with watch.log():
+                tools.pictures()
         if tools.heartbeat is not None:
             tools.heartbeat.beat(step, "saving" if saving else "training", now=saving)
         if last:
@@ -121,6 +125,12 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
                 tools.log.restart_clock()
     host.close()  # stops the readers
     return state
+
+
+def _chance(run: Run) -> dict[str, jax.Array]:
+    """The chance level, to log, if the method has one."""
+    with run.progress.during("compiling the chance level"):
+        return {} if run.program.chance is None else {"chance": run.program.chance()}
 
 
 def _log(run: Run, step: int, values: dict[str, float], watch: _watch.Watch, log: Log | None) -> None:
@@ -159,6 +169,7 @@ def record_score(step: int, found: _evaluate.Score, checkpoints: Checkpoints, lo
     name, value = found
     if log is not None and not checkpoints.has_score(step):
         log.score(step, name, value)
+        log.upload()
     checkpoints.scored(step, value)
 
 
@@ -170,6 +181,8 @@ def _save(run: Run, state: _program.State, step: int, tools: Tools) -> None:
         "corrupt": sorted(tools.reading.passed),
     }
     with tools.goodput.during("saving"), run.progress.during(f"saving step {step}"):
+        if tools.log is not None:
+            tools.log.upload()
         tools.checkpoints.save(step, state, record)
     if tools.log is not None and tools.goodput.line_is_due():
         tools.log.line(str(tools.goodput))

@@ -12,13 +12,14 @@ from mvcl.training._run import Run
 
 
 def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> None:
-    """Write the first readable training images and their views of epoch 0 as .npz; nothing for given views.
+    """Write the first readable training images and their views of epoch 0 as .npz, unless the file is there; nothing
+    for given views.
 
     `views` is (m, k, side, side, C) uint8 with the side of the largest view; view v fills its first `sizes[v]` rows and
     columns, and the rest is zero.
     """
     split = run.splits["train"]
-    if split.spec.given:
+    if split.spec.given or path.is_file():
         return
     drawn_from = data.Reader(split, "train", reading, _input.training_crop(run))
     shown_as = data.Reader(split, "train", reading, _input.evaluation_crop(run))

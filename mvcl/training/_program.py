@@ -146,7 +146,7 @@ def build(config: Config, outline: data.Outline) -> Program:
         ),
         views=jax.jit(draw),
         apply=_apply(config, outline.spec, learner),
-        learning_rate=learning_rate,
+        learning_rate=jax.jit(learning_rate),
         chance=None if level is None else partial(chance, np.uint32(0)),
         restart=jax.jit(partial(_restart, rule), static_argnums=1, donate_argnums=0, out_shardings=sharding),
     )
@@ -324,8 +324,11 @@ def evaluation_view(
 ) -> Callable[[jax.Array], jax.Array]:
     """(b, H, W, C) images, or crops from the host, to (b, size, size, C) inputs of the encoder; deterministic."""
     policy, cropped = evaluation_policy(config, image_shape), image_shape is None
-    key = jax.random.key(0)
-    return jax.vmap(lambda image: augment.apply_policy(policy, key, image, cropped=cropped))
+
+    def of_one(image: jax.Array) -> jax.Array:
+        return augment.apply_policy(policy, jax.random.key(0), image, cropped=cropped)  # draws nothing
+
+    return jax.vmap(of_one)
 
 
 def make_mesh(options: _config.Mesh) -> Mesh:

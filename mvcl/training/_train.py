@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from mvcl import data
+from mvcl import _buckets, data
 from mvcl._progress import Progress
 from mvcl.training import _evaluate, _folder, _goodput, _pictures, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
@@ -55,6 +55,7 @@ def train(
       StalledReader: no batch arrived within train.stall_seconds.
       LostProcess: another process of the run has ended.
     """
+    workdir = _buckets.path(workdir)
     with _goodput.measured() as goodput:
         run = prepare(config, progress)
         try:
@@ -80,7 +81,7 @@ def _continue(
             step = int(record["step"])
             checkpoints.rewind(step)
             reading = data.Reading(run.config.train.corrupt_limit, record["corrupt"])
-            heartbeat = _begin(run, workdir, step, reading, goodput) if jax.process_index() == 0 else None
+            heartbeat = _begin(run, workdir, step, goodput) if jax.process_index() == 0 else None
             done = _evaluate.saved(run, workdir, step) if step == run.program.steps else None
             if done is not None:
                 if heartbeat is not None:
@@ -94,6 +95,7 @@ def _continue(
             if step < run.program.steps:
                 with goodput.during("training"):
                     state = loop(run, state, step, tools)
+            tools.pictures()  # of a run that was killed before they were written
         except Exception as error:
             if jax.process_count() > 1 and not isinstance(error, (Interrupted, Diverged)):
                 checkpoints.abandon()  # pending writes wait for processes that may have ended
@@ -137,7 +139,7 @@ def _evaluated(run: Run, state: _program.State, tools: Tools) -> _evaluate.Table
     return found.table
 
 
-def _begin(run: Run, workdir: Path, step: int, reading: data.Reading, goodput: Goodput) -> _watch.Heartbeat:
+def _begin(run: Run, workdir: Path, step: int, goodput: Goodput) -> _watch.Heartbeat:
     """Prepare the folder for training from a step, in process 0."""
     goodput.resume(workdir)
     clock = _watch.Clock(max((row.get("time", 0.0) for row in _folder.read_log(workdir)), default=0.0))
@@ -145,8 +147,6 @@ def _begin(run: Run, workdir: Path, step: int, reading: data.Reading, goodput: G
     heartbeat.beat(step, "starting", now=True)
     _folder.rewind_log(workdir, step, done=step >= run.program.steps)
     data.save_scaling(run.splits["train"], workdir / "scaling.json")
-    if not (workdir / "views.npz").is_file():
-        _pictures.save_views(run, workdir / "views.npz", reading)
     return heartbeat
 
 
@@ -177,6 +177,11 @@ def _tools(
     trace = _watch.Profile(workdir / "profile", first, profile if log is not None else 0)
     if log is not None and profile:
         log.line(f"profiling {profile} steps from step {first + 1} into {workdir / 'profile'}")
+
+    def pictures() -> None:
+        if heartbeat is not None:
+            _pictures.save_views(run, workdir / "views.npz", reading)
+
     guard = partial(
         Guard,
         steps=steps,
@@ -185,4 +190,4 @@ def _tools(
         heartbeat=heartbeat,
         progress=run.progress,
     )
-    return Tools(checkpoints, log, heartbeat, trace, reading, stop, workdir, guard, goodput)
+    return Tools(checkpoints, log, heartbeat, trace, reading, stop, workdir, guard, goodput, pictures)

@@ -1,4 +1,6 @@
 import io
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -201,6 +203,22 @@ def test_tfds_reads_a_prepared_data_set(digits, tmp_path):
     expected = digits["train"].arrays[0][np.isin(digits["train"].labels, (3, 5))]
     np.testing.assert_array_equal(again["train"].arrays[0], expected)
     assert set(again["train"].labels.tolist()) == {0, 1}
+
+
+def test_digits_are_kept_as_arrays_beside_their_records(digits, tmp_path):
+    folder = data.prepare("digits", str(tmp_path))
+    first = data.Digits(directory=str(tmp_path)).open()
+    code = "import sys; from mvcl import data; data.Digits(directory=sys.argv[1]).open()\n"
+    code += "assert 'tensorflow_datasets' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    (folder / "kept.npz").write_bytes(
+        (folder / "kept.npz").read_bytes()[:-1000]
+    )  # damaged: the records are read
+    for splits in (first, data.Digits(directory=str(tmp_path)).open()):
+        for part, split in splits.items():
+            np.testing.assert_array_equal(split.arrays[0], digits[part].arrays[0])
+            np.testing.assert_array_equal(split.labels, digits[part].labels)
+            assert (split.spec, split.class_names) == (digits[part].spec, digits[part].class_names)
 
 
 def test_preparing_images_without_tensorflow_names_the_extra(tmp_path):

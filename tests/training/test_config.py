@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from mvcl import augment, data, evaluation, losses, models, training
+from mvcl import _choices, augment, data, evaluation, losses, models, training
 from mvcl.training import Config, Train, Views, _config
 
 
@@ -26,6 +26,13 @@ def test_every_choice_round_trips_through_json(table):
         config = training.choose(base, table, name)
         text = training.to_json(config)
         assert training.to_json(training.from_json(text)) == text
+
+
+def test_choices_read_from_the_sources_are_those_of_the_tables():
+    assert tuple(training.CHOICES) == _choices.FIELDS
+    late = {"objective.pair", "objective.cost", "objective.pair.cost", "method.fusion", "evaluation.linear"}
+    for field, table in training.CHOICES.items():
+        assert sorted(_choices.names(field)) == ([] if field in late else sorted(table))
 
 
 def test_tuples_of_policies_round_trip_through_json():
@@ -161,7 +168,7 @@ def test_raises_on_invalid_saved_configs(text, message):
 HEADER = """
 import dataclasses
 from functools import partial
-from mvcl import augment, data, losses, models
+from mvcl import _choices, augment, data, losses, models
 from mvcl.training import Config, Views
 from mvcl.transport import SumOverPairs
 """
