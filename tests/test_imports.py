@@ -28,6 +28,7 @@ ALLOWED = {
 ROOT_PRIVATE = {
     "_checks",
     "_choices",
+    "_buckets",
     "_commands",
     "_configs",
     "_extras",
