@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from mvcl import _extras
+from mvcl import _buckets, _extras
 from mvcl._progress import Track, untracked
 
 # The content of a file may take this much memory, or RATIO times the size of the file if that is more. Ordinary data
@@ -173,7 +173,7 @@ def read_json(path: Path, most: int = 4 << 20) -> Any:
     Raises:
       ValueError: the file is not JSON, is nested too deeply, or is larger.
     """
-    with reading(path, "JSON file"):
-        if (size := path.stat().st_size) > most:
+    with reading(path, "JSON file"), _buckets.at_hand(path) as file:
+        if (size := file.stat().st_size) > most:
             raise ValueError(f"it has {size / 2**20:,.0f} MiB, more than {most >> 20}")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))

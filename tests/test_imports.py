@@ -26,6 +26,7 @@ ALLOWED = {
     "__main__": {"cli"},
 }
 ROOT_PRIVATE = {
+    "_buckets",
     "_checks",
     "_choices",
     "_commands",

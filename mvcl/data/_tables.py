@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _extras, _files, _untrusted
+from mvcl import _buckets, _extras, _files, _untrusted
 from mvcl._progress import Track, untracked
 from mvcl.data import _matlab
 from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
@@ -82,7 +82,7 @@ class Tables:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        path = Path(self.path)
+        path = _buckets.local_copy(self.path)
         if not self.path or not path.exists():
             raise ValueError(
                 f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}, which does not exist"
@@ -159,11 +159,12 @@ class RawTables:
         """Check and scale the tables; return the splits `train` and `test`."""
         present = self._checked()
         fitted = self._fit(scaling, present, held_out)
-        if scaling_file and Path(scaling_file).is_file():
-            fitted = self._read_scaling(Path(scaling_file))
+        file = _buckets.path(scaling_file)
+        if scaling_file and file.is_file():
+            fitted = self._read_scaling(file)
         elif scaling_file:
-            Path(scaling_file).parent.mkdir(parents=True, exist_ok=True)
-            _files.write_whole(Path(scaling_file), json.dumps(fitted) + "\n")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _files.write_whole(file, json.dumps(fitted) + "\n")
         self._warn_of_constants(present, fitted)
         views = [
             self._scaled(i, fitted[name], present[:, i])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import _extras
+from mvcl import _buckets, _extras
 from mvcl._progress import Track, untracked
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root, lock
@@ -39,7 +39,7 @@ class Digits:
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         read = partial(open_tfds, splits={"train": "train", "test": "test"}, classes=(), track=track)
-        return kept(_digits_directory(self.directory, track), read)
+        return kept(_buckets.local_copy(_digits_directory(self.directory, track)), read)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,20 +84,27 @@ def prepare(name: str, directory: str | None = None, track: Track = untracked) -
     _check_known(name)
     if (folder := _find_prepared(name, directory)) is not None:
         return folder
+    root = data_root(directory)
+    if _buckets.is_remote(root):
+        return _buckets.uploaded(root, lambda local: prepare(name, local, track)) / name.replace(":", "/")
     with _extras.needed("tensorflow", by=f"preparing {name}"):
         import tensorflow  # noqa: F401
     import tensorflow_datasets as tfds
 
-    builder = tfds.builder(name, data_dir=data_root(directory), file_format="array_record")
-    with lock(Path(data_root(directory)), name):
+    builder = tfds.builder(name, data_dir=str(root), file_format="array_record")
+    with lock(root, name):
         for one in track([builder], f"preparing {name}", 1, "sets"):
             _quietly(one.download_and_prepare, track)
     return Path(builder.data_dir)
 
 
 def _digits_directory(directory: str | None, track: Track) -> Path:
-    root = Path(data_root(directory))
+    root = data_root(directory)
     folder = root / "mvcl_digits" / DIGITS_VERSION
+    if _buckets.is_remote(root):
+        if not (folder / "dataset_info.json").is_file():
+            _buckets.uploaded(root, lambda local: _digits_directory(local, track))
+        return folder
     if not folder.is_dir():
         from mvcl.data._digits import MvclDigits
 
@@ -147,7 +154,7 @@ def _check_known(name: str) -> None:
 def _find_prepared(name: str, directory: str | None) -> Path | None:
     """Folder of a prepared tfds data set, found without its builder, which may need TensorFlow."""
     base, _, version = name.partition(":")
-    root = Path(data_root(directory)) / base
+    root = data_root(directory) / base
     folders = [root / version] if version else sorted([*root.glob("*/"), *root.glob("*/*/")], reverse=True)
     return next((folder for folder in folders if (folder / "dataset_info.json").is_file()), None)
 
@@ -159,7 +166,7 @@ def prepared_directory(name: str, directory: str | None) -> Path:
         raise ValueError(
             f"data set {name!r} is not prepared in {data_root(directory)}; run: mvcl data prepare {name}"
         )
-    return folder
+    return _buckets.local_copy(folder)
 
 
 def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str], track: Track) -> dict[str, Split]:
