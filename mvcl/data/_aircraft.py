@@ -31,7 +31,7 @@ def open_aircraft(directory: str | None, track: Track = untracked) -> dict[str, 
     Raises:
       ValueError: the archive is not unpacked there, or its lists are not as published; the message says what to do.
     """
-    folder = _buckets.local_copy(data_root(directory) / FOLDER) / "data"
+    folder = _buckets.local_copy(data_root(directory) / FOLDER, track) / "data"
     if not (folder / "variants.txt").is_file():
         raise ValueError(f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND}")
     names = tuple((folder / "variants.txt").read_text().splitlines())
@@ -49,7 +49,7 @@ def unpack_aircraft(archive: str, directory: str | None, track: Track = untracke
     root = data_root(directory)
     if _buckets.is_remote(root):
         if not (root / FOLDER / "data" / "variants.txt").is_file():
-            _buckets.uploaded(root, lambda folder: unpack_aircraft(archive, folder, track))
+            _buckets.uploaded(root, lambda folder: unpack_aircraft(archive, folder, track), track)
         return root / FOLDER
     with lock(root, FOLDER):
         if not (root / FOLDER / "data" / "variants.txt").is_file():

@@ -65,11 +65,11 @@ class PrepareDomains:
         """Write the folder and return it."""
         directory = _buckets.path(self.directory or _default())
         if self.verify:
-            _shards.verify(_buckets.local_copy(directory), "domainnet", track)
+            _shards.verify(_buckets.local_copy(directory, track), "domainnet", track)
             return directory
         if _buckets.is_remote(directory):
             return _buckets.uploaded(
-                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track)
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track), track
             )
         names, lists = _read_lists(Path(self.source), "--source", self.domains, track)
         blocks = [
@@ -148,7 +148,7 @@ class DomainNet:
             raise ValueError(
                 f"data.domains must have at least 2 domains for training, got {', '.join(seen) or 'none'}"
             )
-        path = _buckets.local_copy(self.path or _default())
+        path = _buckets.local_copy(self.path or _default(), track)
         if not self.path or _shards.is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
         else:

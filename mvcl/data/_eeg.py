@@ -210,11 +210,11 @@ class PrepareEeg:
         """Write the folder and return it."""
         directory = _buckets.path(self.directory or _default(self.format))
         if self.verify:
-            _shards.verify(_buckets.local_copy(directory), "eeg", track)
+            _shards.verify(_buckets.local_copy(directory, track), "eeg", track)
             return directory
         if _buckets.is_remote(directory):
             return _buckets.uploaded(
-                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track)
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track), track
             )
         if self.rate < 1:
             raise ValueError(f"rate must be at least 1 sample per second, got {self.rate}")
@@ -282,10 +282,12 @@ class Eeg:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"data.test_fraction must be between 0 and 1, got {self.test_fraction}")
-        splits = self._opened(_buckets.local_copy(self.path or _default("physionet2018")), self.channels)
+        splits = self._opened(
+            _buckets.local_copy(self.path or _default("physionet2018"), track), self.channels
+        )
         if self.transfer:
             folder = _default(self.transfer) if self.transfer in CHANNELS else self.transfer
-            other = self._opened(_buckets.local_copy(folder), ())
+            other = self._opened(_buckets.local_copy(folder, track), ())
             splits |= {f"transfer/{name}": split for name, split in other.items()}
         return splits
 

@@ -36,7 +36,7 @@ def _fingerprint(folder: Path) -> str:
 
 def _load(path: Path, files: str) -> dict[str, Split] | None:
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
             if str(found["files"]) != files:
                 return None
             names = tuple(found["class_names"].tolist())

@@ -67,11 +67,11 @@ class PrepareSentiment:
         """Write the folder and return it."""
         directory = _buckets.path(self.directory or _default(self.dataset))
         if self.verify:
-            _shards.verify(_buckets.local_copy(directory), "sentiment", track)
+            _shards.verify(_buckets.local_copy(directory, track), "sentiment", track)
             return directory
         if _buckets.is_remote(directory):
             return _buckets.uploaded(
-                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track)
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track), track
             )
         splits, most = self._read(track), self._longest()
         names = [
@@ -150,7 +150,7 @@ class Sentiment:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train`, `valid` (if there is one) and `test`."""
-        path = _buckets.local_copy(self.path or _default(self.dataset))
+        path = _buckets.local_copy(self.path or _default(self.dataset), track)
         if not self.path or _shards.is_prepared(path):
             return self._open_prepared(path)
         splits = _read_raw(path, "data.path", self.allow_pickle, self.dataset, track)

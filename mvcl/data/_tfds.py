@@ -39,7 +39,7 @@ class Digits:
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         read = partial(open_tfds, splits={"train": "train", "test": "test"}, classes=(), track=track)
-        return kept(_buckets.local_copy(_digits_directory(self.directory, track)), read)
+        return kept(_buckets.local_copy(_digits_directory(self.directory, track), track), read)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Tfds:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        prepared = prepared_directory(self.name, self.directory)
+        prepared = prepared_directory(self.name, self.directory, track)
         return open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes, track)
 
     def expected(self) -> Outline | None:
@@ -86,7 +86,9 @@ def prepare(name: str, directory: str | None = None, track: Track = untracked) -
         return folder
     root = data_root(directory)
     if _buckets.is_remote(root):
-        return _buckets.uploaded(root, lambda local: prepare(name, local, track)) / name.replace(":", "/")
+        return _buckets.uploaded(root, lambda local: prepare(name, local, track), track) / name.replace(
+            ":", "/"
+        )
     with _extras.needed("tensorflow", by=f"preparing {name}"):
         import tensorflow  # noqa: F401
     import tensorflow_datasets as tfds
@@ -103,7 +105,7 @@ def _digits_directory(directory: str | None, track: Track) -> Path:
     folder = root / "mvcl_digits" / DIGITS_VERSION
     if _buckets.is_remote(root):
         if not (folder / "dataset_info.json").is_file():
-            _buckets.uploaded(root, lambda local: _digits_directory(local, track))
+            _buckets.uploaded(root, lambda local: _digits_directory(local, track), track)
         return folder
     if not folder.is_dir():
         from mvcl.data._digits import MvclDigits
@@ -159,14 +161,14 @@ def _find_prepared(name: str, directory: str | None) -> Path | None:
     return next((folder for folder in folders if (folder / "dataset_info.json").is_file()), None)
 
 
-def prepared_directory(name: str, directory: str | None) -> Path:
+def prepared_directory(name: str, directory: str | None, track: Track = untracked) -> Path:
     folder = _find_prepared(name, directory)
     if folder is None:
         _check_known(name)
         raise ValueError(
             f"data set {name!r} is not prepared in {data_root(directory)}; run: mvcl data prepare {name}"
         )
-    return _buckets.local_copy(folder)
+    return _buckets.local_copy(folder, track)
 
 
 def open_tfds(folder: Path, splits: dict[str, str], classes: Sequence[str], track: Track) -> dict[str, Split]:

@@ -92,7 +92,7 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
         from safetensors.numpy import load_file
 
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"path must be a safetensors file; {path} does not exist")
+        raise ValueError(f"path must be a safetensors file; {path} does not exist")
     with _untrusted.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads
         tensors = load_file(path)
     variables = _variables(encoder)

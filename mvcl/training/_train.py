@@ -128,7 +128,7 @@ def _restored(
 def _evaluated(run: Run, state: _program.State, tools: Tools) -> _evaluate.Table:
     """Evaluate the last state, which is saved, and log its score."""
     steps = run.program.steps
-    log_line("evaluating")
+    run.progress.line("evaluating")
     if tools.heartbeat is not None:
         tools.heartbeat.beat(steps, "evaluating", now=True)
     found = _evaluate.evaluated(run, state, tools.workdir, tools.reading, tools.guard(steps))

@@ -114,6 +114,18 @@ def test_copies_follow_the_bucket(bucket, capsys):
     assert not list(first.parents[2].glob(".unfinished*"))
 
 
+def test_copies_to_and_from_a_bucket_are_reported(bucket, tmp_path, monkeypatch, tracked):
+    monkeypatch.setattr(_buckets, "_AT_ONCE", 2)
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    _buckets.upload(tmp_path, bucket / "d", tracked)
+    _buckets.local_copy(bucket / "d", tracked)
+    assert tracked == [
+        (f"copying to {bucket / 'd'}", 3, "files", 3),
+        ("copying from the bucket", 2, "blocks of 2 files", 2),
+    ]
+
+
 def test_a_copy_that_fails_leaves_nothing(bucket, monkeypatch):
     _files.write_whole(bucket / "a.txt", "one")
     listing = _buckets._listing
