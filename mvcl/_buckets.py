@@ -47,7 +47,8 @@ def path(given: str | os.PathLike[str]) -> Path:
     if not bucket:
         raise ValueError(f"{text} names no bucket; write {scheme}://BUCKET/FOLDER")
     _reach(scheme, bucket)
-    from etils import epath
+    with _extras.needed("bucket", by=text):
+        from etils import epath
 
     return cast(Path, epath.Path(f"{scheme}://{rest}"))  # it has pathlib's methods
 
@@ -78,7 +79,8 @@ def named(place: str | os.PathLike[str]) -> Iterator[None]:
 
 def filesystem(place: str | os.PathLike[str]) -> Any:
     """fsspec's file system of a path in a bucket."""
-    import fsspec
+    with _extras.needed("bucket", by=os.fspath(place)):
+        import fsspec
 
     return fsspec.core.url_to_fs(os.fspath(place))[0]
 

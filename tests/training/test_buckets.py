@@ -68,7 +68,7 @@ def test_the_extra_is_named(monkeypatch, tmp_path, capsys):
 def test_the_extra_has_what_is_imported():
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     wanted = {text.split(">")[0] for text in extras["optional-dependencies"]["bucket"]}
-    assert wanted == {"gcsfs", "google-cloud-storage", "s3fs"}
+    assert wanted == {"etils[epath]", "fsspec", "gcsfs", "google-cloud-storage", "s3fs"}
 
 
 def test_a_missing_bucket_is_named(server, tmp_path, monkeypatch):
