@@ -86,9 +86,7 @@ exists() { [[ $1 == READY || $1 == ACTIVE ]]; }
 
 create() {
   if ! ((dry_run)); then
-    local now
-    now=$(state)
-    case $now in
+    case $(state) in
       READY | ACTIVE) echo "slice $NAME exists"; return ;;
       PREEMPTED | TERMINATED | STOPPED | SUSPENDED | FAILED) delete ;;
     esac
@@ -107,9 +105,10 @@ create() {
   do_ gcloud ${release[@]+"${release[@]}"} compute tpus "$group" create "$NAME" --project="$PROJECT" --zone="$ZONE" \
     --accelerator-type="$ACCELERATOR" "$version=$VERSION" ${options[@]+"${options[@]}"}
   if several && ! ((dry_run)); then
-    until [[ $(state) == ACTIVE ]]; do # a queued resource waits for capacity
-      if [[ $(state) == FAILED ]]; then
-        echo "tpu_pod.sh: the queued resource $NAME has failed; see: gcloud compute tpus queued-resources describe" >&2
+    local now
+    until now=$(state) && [[ $now == ACTIVE ]]; do # a queued resource waits for capacity
+      if [[ $now == FAILED || $now == SUSPENDED ]]; then
+        echo "tpu_pod.sh: queued resource $NAME is $now; see: gcloud compute tpus queued-resources describe $NAME" >&2
         return 1
       fi
       sleep "$POLL_SECONDS"

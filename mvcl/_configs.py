@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from mvcl import _buckets
+
 
 def split(source: str | Path) -> tuple[Path, str]:
     """File and variant of `FILE.py:VARIANT`; the variant of a plain file is `get_config`."""
     match = re.fullmatch(r"(.*\.py):(\w+)", str(source))
-    return (Path(match[1]), match[2]) if match else (Path(source), "get_config")
+    return (_buckets.path(match[1]), match[2]) if match else (_buckets.path(source), "get_config")
 
 
 def find(source: str | Path) -> tuple[Path, str]:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,15 +11,25 @@ from uuid import uuid4
 
 import numpy as np
 
+from mvcl import _buckets
+
 
 @contextmanager
 def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """A temporary path next to `path`; on exit it replaces `path`, after an error it is deleted.
 
+    In a bucket the temporary path is local, and its content is uploaded whole: an object changes at once.
+
     Args:
       path: the file to replace; readers see the old or the new content, never a part.
       sync: wait until the bytes are on disk, so that a power failure leaves no empty file.
     """
+    if _buckets.is_remote(path):
+        with tempfile.TemporaryDirectory(prefix="mvcl_") as folder:
+            yield Path(folder) / path.name
+            with _buckets.named(path):
+                path.write_bytes((Path(folder) / path.name).read_bytes())
+        return
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
         yield temporary
@@ -34,6 +45,15 @@ def write_whole(path: Path, content: str | bytes, *, sync: bool = True) -> None:
     """Write a file atomically, with `replacing`."""
     with replacing(path, sync=sync) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def append(path: Path, text: str) -> None:
+    """Add text to the end of a file; in a bucket the file is written again, whole."""
+    if _buckets.is_remote(path):
+        write_whole(path, (path.read_text() if path.is_file() else "") + text)
+        return
+    with open(path, "a") as file:
+        file.write(text)
 
 
 def save_arrays(path: Path, **arrays: Any) -> None:

@@ -87,8 +87,7 @@ class Progress:
         if self._silent:
             return
         with self._lock:
-            own = next((work for work in reversed(self._nested) if isinstance(work, _Own)), None)
-            if own is not None:
+            if (own := self._own()) is not None:
                 own.shown = text
             if self._terminal:
                 self._draw()
@@ -96,11 +95,16 @@ class Progress:
                 self._write(f"{self._behind_names(own, text)}\n")
 
     def line(self, text: str) -> None:
-        """Print a line; on a terminal it appears above the line that is updated."""
+        """Print a line; on a terminal it takes the place of what was shown, or appears above work that goes on."""
         if not self._silent:
             with self._lock:
                 self._write((_CLEAR if self._terminal else "") + f"{text}\n")
                 self._drawn = ""
+                if (own := self._own()) is not None:
+                    own.shown = ""
+
+    def _own(self) -> "_Own | None":
+        return next((work for work in reversed(self._nested) if isinstance(work, _Own)), None)
 
     @contextmanager
     def _inside(self, work: "_Work | _Own") -> Iterator[None]:

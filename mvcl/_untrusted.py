@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +12,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from mvcl import _extras
+from mvcl import _buckets, _extras
 from mvcl._progress import Track, untracked
 
 # The content of a file may take this much memory, or RATIO times the size of the file if that is more. Ordinary data
 # compress less; a file of zeros compresses a thousandfold, and a header of 100 bytes can state any shape.
 FREE_BYTES, RATIO = 256 << 20, 16
-_JSON_BYTES = 32 << 20
 _MEMBER_BYTES = 4 << 10  # what an array costs besides its numbers, in memory and in time
 
 
@@ -101,20 +101,33 @@ def read_npz(
     Raises:
       ValueError: the file is damaged, holds pickled objects, or expands to more than a file of its size may.
     """
-    with reading(path, ".npz file"), open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-        budget = Budget(path)
-        members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
-        budget.take(_MEMBER_BYTES * len(archive.infolist()), f"a list of {len(archive.infolist())} arrays")
+    with reading(path, ".npz file"):
+        file = open(path, "rb")
+    with file:
+        with reading(path, ".npz file"):
+            archive, budget = zipfile.ZipFile(file), Budget(path)
+            members = archive.infolist()
+            budget.take(_MEMBER_BYTES * len(members), f"a list of {len(members)} arrays")
         arrays = {}
-        for member in track(members, f"reading {path}", len(members), "arrays"):
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"{member.filename} is compressed by a method that numpy does not use")
-            name = member.filename.removesuffix(".npy")
-            with archive.open(member) as stream:
-                _check_header(stream, member.file_size, name, budget, number_bytes)
-            with archive.open(member) as stream:
-                arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+        for member in track(
+            members, f"reading {path}", len(members), "arrays"
+        ):  # it may raise errors of its own
+            with reading(path, ".npz file"):
+                name = member.filename.removesuffix(".npy")
+                if name != member.filename:
+                    arrays[name] = _read_member(archive, member, name, budget, number_bytes)
         return arrays
+
+
+def _read_member(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, budget: Budget, number_bytes: int
+) -> np.ndarray:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is compressed by a method that numpy does not use")
+    with archive.open(member) as stream:
+        _check_header(stream, member.file_size, name, budget, number_bytes)
+    with archive.open(member) as stream:
+        return _read_array(stream, name)
 
 
 def read_npy(path: str | os.PathLike[str], number_bytes: int = 1) -> np.ndarray:
@@ -122,7 +135,16 @@ def read_npy(path: str | os.PathLike[str], number_bytes: int = 1) -> np.ndarray:
     with reading(path, ".npy file"), open(path, "rb") as file:
         _check_header(file, os.path.getsize(path), Path(path).stem, Budget(path), number_bytes)
         file.seek(0)
-        return np.lib.format.read_array(file, allow_pickle=False)
+        return _read_array(file, Path(path).stem)
+
+
+def _read_array(stream: IO[bytes], name: str) -> np.ndarray:
+    array = np.lib.format.read_array(stream, allow_pickle=False)
+    if array.dtype.kind == "U" and array.size:
+        codes = np.frombuffer(array.tobytes(), array.dtype.byteorder.replace("|", "=") + "u4")
+        if codes.max() > sys.maxunicode:
+            raise ValueError(f"{name} holds text that is not Unicode")
+    return array
 
 
 def _check_header(stream: IO[bytes], size: int, name: str, budget: Budget, number_bytes: int) -> None:
@@ -145,13 +167,13 @@ def _check_header(stream: IO[bytes], size: int, name: str, budget: Budget, numbe
     budget.take(count * max(dtype.itemsize, number_bytes), f"{name} of shape {shape}")
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+def read_json(path: Path, most: int = 4 << 20) -> Any:
+    """The content of a JSON file of at most `most` bytes.
 
     Raises:
-      ValueError: the file is not JSON, is nested too deeply, or is larger than any that mvcl writes.
+      ValueError: the file is not JSON, is nested too deeply, or is larger.
     """
-    with reading(path, "JSON file"):
-        if (size := path.stat().st_size) > _JSON_BYTES:
-            raise ValueError(f"it has {size / 2**20:,.0f} MiB, more than {_JSON_BYTES >> 20}")
-        return json.loads(path.read_text(encoding="utf-8"))
+    with reading(path, "JSON file"), _buckets.at_hand(path) as file:
+        if (size := file.stat().st_size) > most:
+            raise ValueError(f"it has {size / 2**20:,.0f} MiB, more than {most >> 20}")
+        return json.loads(file.read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from mvcl import _choices, _configs, _extras
+from mvcl import _buckets, _choices, _configs, _extras, _options
 from mvcl._configs import variants
 from mvcl._progress import Progress, write_line
 
@@ -97,7 +97,21 @@ def _dispatch(arguments: list[str]) -> int:
 def _parse(kind: type, command: str, arguments: list[str]) -> Any:
     import tyro
 
-    return tyro.cli(kind, args=arguments, prog=f"mvcl {command}")
+    return _opened(tyro.cli(kind, args=arguments, prog=f"mvcl {command}"))
+
+
+def _opened(options: Any) -> Any:
+    """The options with paths in buckets opened."""
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    paths: dict[str, Any] = {
+        name: _buckets.path(value) for name, value in values.items() if isinstance(value, Path)
+    }
+    paths |= {
+        name: tuple(map(_buckets.path, value))
+        for name, value in values.items()
+        if isinstance(value, tuple) and value and isinstance(value[0], Path)
+    }
+    return dataclasses.replace(options, **paths)
 
 
 def _train(arguments: list[str]) -> int:
@@ -117,6 +131,7 @@ def _train(arguments: list[str]) -> int:
         )
     path, variant = _configs.find(_find_config(arguments[0]))  # before the imports, which take a second
     _choices.check(arguments[1:])
+    _options.check(path, arguments[1:])
     name = _default_name(path, variant)
     _quiet()
     from mvcl import studies, training
@@ -187,7 +202,8 @@ def _study(study: Any, name: str, arguments: list[str]) -> int:
         """Print the cost of the study and exit."""
         config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
 
-    parsed = tyro.cli(Study, args=arguments[1:], prog=f"mvcl train {arguments[0]}", description=study.__doc__)
+    prog = f"mvcl train {arguments[0]}"
+    parsed = _opened(tyro.cli(Study, args=arguments[1:], prog=prog, description=study.__doc__))
     _start_jax()
     if parsed.dry_run:
         print(studies.dry_run(parsed.config))
@@ -224,13 +240,14 @@ def _with_config(kind: type, config: Any, command: str, arguments: list[str], su
     field = ("config", Annotated[training.Config, tyro.conf.arg(name="")], dataclasses.field(default=config))
     listing = "; ".join(f"{name}: {', '.join(table)}" for name, table in training.CHOICES.items())
     with training.registry:
-        return tyro.cli(
+        parsed: Any = tyro.cli(
             dataclasses.make_dataclass("Options", [field], bases=(kind,), frozen=True, kw_only=True),
             args=rest,
             prog=f"mvcl {command}",
             description=f"{summary} Fields with named choices (FIELD:CHOICE): {listing}.",
             config=(tyro.conf.AvoidSubcommands,),
         )
+    return _opened(parsed)
 
 
 def _finetune(arguments: list[str]) -> int:
@@ -245,7 +262,7 @@ def _finetune(arguments: list[str]) -> int:
             print("`mvcl finetune RUN --help` describes every field.")
             return 0
         raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
-    run = _run_folder(Path(arguments[0]))
+    run = _run_folder(_buckets.path(arguments[0]))
     _choices.check(arguments[1:])
     _quiet()
     from mvcl import _files, data, evaluation, training

@@ -267,7 +267,7 @@ def test_debug_prints_a_traceback(capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_corrupt_image_has_exit_code_1(tmp_path, rng, capsys):
+def test_corrupt_image_is_one_line_and_exit_code_2(tmp_path, rng, capsys):
     from PIL import Image
 
     for part in ("train", "test"):
@@ -281,7 +281,7 @@ def test_corrupt_image_has_exit_code_1(tmp_path, rng, capsys):
     broken.write_bytes(broken.read_bytes()[:80])
     options = ["data:folder", "--data.path", tmp_path, "--workdir", tmp_path / "run", *SMALL]
     options += ["--train.corrupt-limit", "0"]
-    assert run("train", "configs/digits.py", *options) == 1
+    assert run("train", "configs/digits.py", *options) == 2
     err = capsys.readouterr().err
     assert "b/3.png cannot be decoded" in err
     assert len(err.splitlines()) == 1

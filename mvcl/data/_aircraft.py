@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from mvcl import _buckets
 from mvcl._progress import Track, untracked
 from mvcl.data._directories import data_root, lock
 from mvcl.data._images import decode
@@ -45,7 +46,7 @@ def open_aircraft(directory: str | None, track: Track = untracked) -> dict[str, 
     Raises:
       ValueError: the archive is not unpacked there, or its lists are not as published; the message says what to do.
     """
-    folder = Path(data_root(directory)) / FOLDER / "data"
+    folder = _buckets.local_copy(data_root(directory) / FOLDER, track) / "data"
     if not (folder / "variants.txt").is_file():
         raise ValueError(
             f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND} (it lacks variants.txt)"
@@ -62,7 +63,11 @@ def unpack_aircraft(archive: str, directory: str | None, track: Track = untracke
     Raises:
       ValueError: the archive is not given or cannot be read, or an image of its lists is missing.
     """
-    root = Path(data_root(directory))
+    root = data_root(directory)
+    if _buckets.is_remote(root):
+        if not (root / FOLDER / "data" / "variants.txt").is_file():
+            _buckets.uploaded(root, lambda folder: unpack_aircraft(archive, folder, track), track)
+        return root / FOLDER
     with lock(root, FOLDER):
         if not (root / FOLDER / "data" / "variants.txt").is_file():
             if not archive:

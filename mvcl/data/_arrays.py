@@ -3,11 +3,10 @@
 import dataclasses
 import io
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from mvcl import _untrusted
+from mvcl import _buckets, _untrusted
 from mvcl._progress import Track, untracked
 from mvcl.data._classes import keep, select
 from mvcl.data._images import encoded_split
@@ -33,10 +32,11 @@ class Arrays:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        if not self.path or not Path(self.path).is_file():
+        path = _buckets.local_copy(self.path, track)
+        if not self.path or not path.is_file():
             raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
         with _untrusted.naming(self.path):
-            return self._splits(_untrusted.read_npz(self.path, track=track), track)
+            return self._splits(_untrusted.read_npz(path, track=track), track)
 
     def _splits(self, arrays: dict[str, np.ndarray], track: Track) -> dict[str, Split]:
         aliases = {

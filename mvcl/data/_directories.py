@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mvcl import _buckets
 
-def data_root(directory: str | None) -> str:
-    """The folder of prepared data sets."""
-    return os.path.expanduser(directory or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+
+def data_root(directory: str | None) -> Path:
+    """The folder of prepared data sets, which may be in a bucket."""
+    given = directory or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    return _buckets.path(os.path.expanduser(given))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from mvcl import _buckets
 from mvcl._progress import Track, untracked
 from mvcl.data import _shards
 from mvcl.data._classes import keep, select
@@ -61,10 +62,14 @@ class PrepareDomains:
 
     def run(self, track: Track = untracked) -> Path:
         """Write the folder and return it."""
-        directory = Path(self.directory or _default())
+        directory = _buckets.path(self.directory or _default())
         if self.verify:
-            _shards.verify(directory, "domainnet", track)
+            _shards.verify(_buckets.local_copy(directory, track), "domainnet", track)
             return directory
+        if _buckets.is_remote(directory):
+            return _buckets.uploaded(
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track), track
+            )
         names, lists = _read_lists(Path(self.source), "--source", self.domains, track)
         blocks = [
             f"{name}-{start:06d}"
@@ -140,7 +145,7 @@ class DomainNet:
             raise ValueError(
                 f"data.domains must have at least 2 domains for training, got {', '.join(seen) or 'none'}"
             )
-        path = Path(self.path or _default())
+        path = _buckets.local_copy(self.path or _default(), track)
         if not self.path or _shards.is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
         else:
@@ -185,7 +190,7 @@ class DomainNet:
 
 
 def _default() -> Path:
-    return Path(data_root(None)) / "mvcl_domainnet"
+    return data_root(None) / "mvcl_domainnet"
 
 
 def _plain(parts: Sequence[tuple[_List, np.ndarray]], labels: np.ndarray, names: tuple[str, ...]) -> Split:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _extras
+from mvcl import _buckets, _extras
 from mvcl._progress import Track, untracked
 from mvcl.data import _records, _shards
 from mvcl.data._directories import data_root
@@ -273,10 +273,14 @@ class PrepareEeg:
 
     def run(self, track: Track = untracked) -> Path:
         """Write the folder and return it."""
-        directory = Path(self.directory or _default(self.format))
+        directory = _buckets.path(self.directory or _default(self.format))
         if self.verify:
-            _shards.verify(directory, "eeg", track)
+            _shards.verify(_buckets.local_copy(directory, track), "eeg", track)
             return directory
+        if _buckets.is_remote(directory):
+            return _buckets.uploaded(
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track), track
+            )
         if self.rate < 1:
             raise ValueError(f"rate must be at least 1 sample per second, got {self.rate}")
         if self.wake_minutes < 0:
@@ -347,10 +351,12 @@ class Eeg:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"data.test_fraction must be between 0 and 1, got {self.test_fraction}")
-        splits = self._opened(Path(self.path or _default("physionet2018")), self.channels)
+        splits = self._opened(
+            _buckets.local_copy(self.path or _default("physionet2018"), track), self.channels
+        )
         if self.transfer:
-            folder = _default(self.transfer) if self.transfer in CHANNELS else Path(self.transfer)
-            other = self._opened(folder, ())
+            folder = _default(self.transfer) if self.transfer in CHANNELS else self.transfer
+            other = self._opened(_buckets.local_copy(folder, track), ())
             splits |= {f"transfer/{name}": split for name, split in other.items()}
         return splits
 
@@ -367,7 +373,7 @@ class Eeg:
 
 
 def _default(format: str) -> Path:
-    return Path(data_root(None)) / f"mvcl_eeg_{format}"
+    return data_root(None) / f"mvcl_eeg_{format}"
 
 
 def _open(

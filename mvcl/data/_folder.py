@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mvcl import _buckets
 from mvcl._progress import Track, untracked
 from mvcl.data._classes import keep
 from mvcl.data._images import encoded_split
@@ -27,7 +28,7 @@ class Folder:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        root = Path(self.path)
+        root = _buckets.local_copy(self.path, track)
         if not self.path or not root.is_dir():
             raise ValueError(f"data.path must be a folder of images, got {self.path!r}")
         test = next((root / name for name in ("test", "val", "validation") if (root / name).is_dir()), None)

@@ -47,8 +47,7 @@ def _version_5(path: Path, order: str) -> dict[str, Any]:
 
     def plain(value: Any) -> Any:
         if hasattr(value, "toarray"):
-            value.check_format(full_check=True)
-            return value.toarray()
+            return _dense(value)
         if isinstance(value, np.ndarray) and value.dtype == object:
             return [plain(item) for item in value.ravel(order="F")]
         if isinstance(value, np.ndarray) and value.dtype.kind == "U":
@@ -88,6 +87,17 @@ def _checked_names(path: Path, order: str, budget: _untrusted.Budget) -> list[st
             names[name] = kept and bool(name) and not name.startswith("__")
             file.seek(at)
     return [name for name, kept in names.items() if kept]
+
+
+def _dense(matrix: Any) -> np.ndarray:
+    """A sparse matrix by columns as an array, after a check of all its indices: scipy writes where they point."""
+    columns, rows = matrix.indptr.astype(np.int64), matrix.indices
+    sound = (
+        columns[0] == 0 and (np.diff(columns) >= 0).all() and columns[-1] <= min(len(rows), len(matrix.data))
+    )
+    if not sound or (len(rows) and not 0 <= rows.min() <= rows.max() < matrix.shape[0]):
+        raise ValueError(f"a sparse matrix of shape {matrix.shape} has indices outside of it")
+    return matrix.toarray()
 
 
 class _Readable(Protocol):
@@ -280,14 +290,13 @@ def _sparse(group: Any, what: str, budget: _untrusted.Budget) -> np.ndarray:
     if "data" not in group:
         return np.zeros(shape)
     parts = tuple(_content(group[part], what, budget) for part in ("data", "ir", "jc"))
-    matrix = csc_matrix(parts, shape=shape)
-    matrix.check_format(full_check=True)
-    return matrix.toarray()
+    return _dense(csc_matrix(parts, shape=shape))
 
 
 def _content(item: Any, what: str, budget: _untrusted.Budget) -> np.ndarray:
     """The numbers or references of a dataset, after a check of what they take."""
-    import h5py
+    with _extras.needed("tables", by="a .mat file of MATLAB 7.3"):
+        import h5py
 
     if item.shape is None:
         return np.zeros((0, 0))

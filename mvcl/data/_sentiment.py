@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _untrusted
+from mvcl import _buckets, _untrusted
 from mvcl._progress import Track, untracked
 from mvcl.data import _pickles, _records, _shards
 from mvcl.data._directories import data_root
@@ -64,10 +64,14 @@ class PrepareSentiment:
 
     def run(self, track: Track = untracked) -> Path:
         """Write the folder and return it."""
-        directory = Path(self.directory or _default(self.dataset))
+        directory = _buckets.path(self.directory or _default(self.dataset))
         if self.verify:
-            _shards.verify(directory, "sentiment", track)
+            _shards.verify(_buckets.local_copy(directory, track), "sentiment", track)
             return directory
+        if _buckets.is_remote(directory):
+            return _buckets.uploaded(
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track), track
+            )
         splits, most = self._read(track), self._longest()
         names = [
             f"{name}-{start:06d}"
@@ -145,7 +149,7 @@ class Sentiment:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train`, `valid` (if there is one) and `test`."""
-        path = Path(self.path or _default(self.dataset))
+        path = _buckets.local_copy(self.path or _default(self.dataset), track)
         if not self.path or _shards.is_prepared(path):
             return self._open_prepared(path)
         splits = _read_raw(path, "data.path", self.allow_pickle, self.dataset, track)
@@ -236,7 +240,7 @@ class Sentiment:
 
 
 def _default(dataset: Dataset) -> Path:
-    return Path(data_root(None)) / f"mvcl_sentiment_{dataset}"
+    return data_root(None) / f"mvcl_sentiment_{dataset}"
 
 
 @dataclasses.dataclass(frozen=True)

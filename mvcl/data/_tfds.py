@@ -17,7 +17,7 @@ from typing import Any
 import grain
 import numpy as np
 
-from mvcl import _extras
+from mvcl import _buckets, _extras
 from mvcl._progress import Track, untracked
 from mvcl.data import _records
 from mvcl.data._classes import keep, select
@@ -47,7 +47,7 @@ class Digits:
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
         read = partial(open_tfds, splits={"train": "train", "test": "test"}, classes=(), track=track)
-        return kept(_digits_directory(self.directory, track), read)
+        return kept(_buckets.local_copy(_digits_directory(self.directory, track), track), read)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Tfds:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        prepared = prepared_directory(self.name, self.directory)
+        prepared = prepared_directory(self.name, self.directory, track)
         return open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes, track)
 
     def expected(self) -> Outline | None:
@@ -92,20 +92,29 @@ def prepare(name: str, directory: str | None = None, track: Track = untracked) -
     _check_known(name)
     if (folder := _find_prepared(name, directory)) is not None:
         return folder
+    root = data_root(directory)
+    if _buckets.is_remote(root):
+        return _buckets.uploaded(root, lambda local: prepare(name, local, track), track) / name.replace(
+            ":", "/"
+        )
     with _extras.needed("tensorflow", by=f"preparing {name}"):
         import tensorflow  # noqa: F401
     import tensorflow_datasets as tfds
 
-    builder = tfds.builder(name, data_dir=data_root(directory), file_format="array_record")
-    with lock(Path(data_root(directory)), name):
+    builder = tfds.builder(name, data_dir=str(root), file_format="array_record")
+    with lock(root, name):
         for one in track([builder], f"preparing {name}", 1, "sets"):
             _quietly(one.download_and_prepare, track)
     return Path(builder.data_dir)
 
 
 def _digits_directory(directory: str | None, track: Track) -> Path:
-    root = Path(data_root(directory))
+    root = data_root(directory)
     folder = root / "mvcl_digits" / DIGITS_VERSION
+    if _buckets.is_remote(root):
+        if not (folder / "dataset_info.json").is_file():
+            _buckets.uploaded(root, lambda local: _digits_directory(local, track), track)
+        return folder
     if not folder.is_dir():
         from mvcl.data._digits import MvclDigits
 
@@ -155,12 +164,12 @@ def _check_known(name: str) -> None:
 def _find_prepared(name: str, directory: str | None) -> Path | None:
     """Folder of a prepared tfds data set, found without its builder, which may need TensorFlow."""
     base, _, version = name.partition(":")
-    root = Path(data_root(directory)) / base
+    root = data_root(directory) / base
     folders = [root / version] if version else sorted([*root.glob("*/"), *root.glob("*/*/")], reverse=True)
     return next((folder for folder in folders if (folder / "dataset_info.json").is_file()), None)
 
 
-def prepared_directory(name: str, directory: str | None) -> Path:
+def prepared_directory(name: str, directory: str | None, track: Track = untracked) -> Path:
     folder = _find_prepared(name, directory)
     if folder is None:
         root = Path(data_root(directory)) / name.partition(":")[0]
@@ -172,7 +181,7 @@ def prepared_directory(name: str, directory: str | None) -> Path:
         raise ValueError(
             f"data set {name!r} is not prepared in {data_root(directory)}; run: mvcl data prepare {name}"
         )
-    return folder
+    return _buckets.local_copy(folder, track)
 
 
 @dataclasses.dataclass(frozen=True)

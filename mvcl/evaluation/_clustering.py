@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mvcl import _files
 from mvcl._progress import Track, untracked
 from mvcl.evaluation._protocols import Arrays, Evaluation, LabelledSplit, Splits
 from mvcl.evaluation._result import Result
@@ -261,7 +262,7 @@ class Clustering(Evaluation):
 
 
 def _write_clusters(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    with open(path, "w", newline="") as file:
+    with _files.replacing(path) as temporary, open(temporary, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(zip(*columns.values()))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mvcl import _files
 from mvcl._progress import Track, untracked
 from mvcl.evaluation._probe import PENALTIES, fit_probe
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
@@ -263,8 +264,9 @@ class Domains(Evaluation):
         if self.linear is not None:
             return
         transfer = self._transfer(features, splits)
-        (workdir / "domains.md").write_text(transfer_table(transfer) + "\n")
-        transfer_heat_map(transfer, workdir / "domains.svg")
+        _files.write_whole(workdir / "domains.md", transfer_table(transfer) + "\n")
+        with _files.replacing(workdir / "domains.svg") as file:
+            transfer_heat_map(transfer, file)
 
     def _sources(self, splits: Splits) -> list[str]:
         """The domains of pre-training."""

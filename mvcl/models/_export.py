@@ -4,13 +4,12 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import _extras, _files, _untrusted
+from mvcl import _buckets, _extras, _files, _untrusted
 from mvcl.models._registry import EncoderConfig
 from mvcl.models._resnet import ResNet
 from mvcl.models._vit import Frozen, ViT
@@ -74,7 +73,7 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
         "encoder": type(config).__name__,
         "config": json.dumps(asdict(config)),
     }
-    path = Path(path)
+    path = _buckets.path(path)
     try:
         with _files.replacing(path) as temporary:
             save_file(tensors, temporary, metadata)
@@ -93,7 +92,7 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
         from safetensors.numpy import load_file
 
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"path must be a safetensors file; {path} does not exist")
+        raise ValueError(f"path must be a safetensors file; {path} does not exist")
     with _untrusted.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads
         tensors = load_file(path)
     variables = _variables(encoder)

@@ -10,7 +10,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from mvcl import _files, metrics
+from mvcl import _buckets, _files, metrics
 from mvcl._progress import Track, duration, untracked
 from mvcl.report import _figures
 from mvcl.report._read import Row, Run, differences, kind, number, read_run
@@ -67,16 +67,16 @@ def write_report(run_dirs: Sequence[Path], out: Path, track: Track = untracked) 
     """
     if not run_dirs:
         raise ValueError("run_dirs must name at least one run folder, got none")
-    runs = [read_run(Path(path)) for path in track(run_dirs, "reading runs", len(run_dirs), "runs")]
+    runs = [read_run(_buckets.path(path)) for path in track(run_dirs, "reading runs", len(run_dirs), "runs")]
     text = _render(runs)
-    out = Path(out)
+    out = _buckets.path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     _files.write_whole(out, text.encode(errors="replace"))
     return out
 
 
 def _render(runs: Sequence[Run]) -> str:
-    names = [run.path.resolve().name for run in runs]
+    names = [(run.path if _buckets.is_remote(run.path) else run.path.resolve()).name for run in runs]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in runs]
     tables, protocols = _tables(runs, names)

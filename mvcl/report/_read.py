@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import _untrusted
+from mvcl import _buckets, _untrusted
 
 Scalars = dict[int, dict[str, float]]
 
@@ -87,7 +87,7 @@ def read_run(path: Path) -> Run:
     Raises:
       ValueError: `path` is not a folder.
     """
-    path = Path(path)
+    path = _buckets.path(path)
     if not path.is_dir():
         raise ValueError(f"run_dirs must be folders that `mvcl train` has written, got {str(path)!r}")
     missing: list[tuple[str, str, str]] = []
@@ -99,7 +99,8 @@ def read_run(path: Path) -> Run:
             missing.append((lacks, f"{name} is missing", remedy))
             return None
         try:
-            return read(file)
+            with _buckets.at_hand(file) as there:
+                return read(there)
         except Exception as error:  # a damaged file may raise anything; the page shows it
             missing.append((lacks, f"{name} cannot be read ({type(error).__name__}: {error})", remedy))
             return None
@@ -187,7 +188,7 @@ def _config(file: Path) -> dict[str, Any]:
 
 def _scalars(file: Path) -> Scalars:
     steps: Scalars = {}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in file.read_bytes().decode(errors="replace").splitlines():
         try:
             record = json.loads(line)
         except ValueError:
@@ -207,7 +208,7 @@ _LOOK = ("weights", "clusters", "cosines", "losses")
 
 def _looks(file: Path) -> list[Look]:
     looks: dict[int, Look] = {}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in file.read_bytes().decode(errors="replace").splitlines():
         try:
             record = json.loads(line)
             arrays = {name: np.asarray(record[name]) for name in _LOOK if name in record}

@@ -17,6 +17,9 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
+from mvcl import _buckets
+from mvcl.training import _staging
+
 State = Any
 
 
@@ -46,10 +49,14 @@ class Checkpoints:
         """
         _silence_closed_loops()
         self._folder = folder
+        self._staging = _staging.Staging(folder) if _buckets.scheme(folder) == "s3" else None
+        self._place = folder.absolute() if not _buckets.is_remote(folder) else folder
+        if self._staging is not None:
+            self._place = self._staging.folder
         self._scores = dict(scores)
         self._abandoned = False
         self._manager = ocp.CheckpointManager(
-            folder.absolute(),
+            self._place,
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=preservation_policy.AnyPreservationPolicy(
                     [preservation_policy.LatestN(keep), _Best(self._scores)]
@@ -93,7 +100,11 @@ class Checkpoints:
             record=ocp.args.JsonSave({**record, "step": step, "digest": digest}),
         )
         with _named(self._folder):  # the error may be from the previous save
-            return self._manager.save(step, args=args)
+            saved = self._manager.save(step, args=args)
+            if self._staging is not None:
+                self._manager.wait_until_finished()
+                self._staging.push()
+            return saved
 
     def wait(self) -> None:
         """Wait until all checkpoints are on disk."""
@@ -162,12 +173,20 @@ class Checkpoints:
     def _set_aside(self, step: int) -> None:
         """Move a damaged checkpoint to `damaged/` for inspection."""
         if jax.process_index() == 0:
-            target = self._folder / "damaged" / f"{step}-{time.time_ns()}"
-            target.parent.mkdir(exist_ok=True)
-            shutil.move(self._folder / str(step), target)
+            _move(self._place / str(step), self._place / "damaged" / f"{step}-{time.time_ns()}")
+            if self._staging is not None:
+                self._staging.push()
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"damaged {step}")
         self._manager.reload()
+
+
+def _move(folder: Path, target: Path) -> None:
+    if _buckets.is_remote(folder):
+        _buckets.move(folder, target)
+    else:
+        target.parent.mkdir(exist_ok=True)
+        shutil.move(folder, target)
 
 
 def _silence_closed_loops() -> None:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mvcl import _files, _untrusted
-from mvcl.training import _saved
+from mvcl import _buckets, _files, _untrusted
+from mvcl.training import _lease, _saved
 from mvcl.training._config import Config
 
 # Fields that do not change what a run computes: it may resume with other values.
@@ -30,9 +30,15 @@ _FREE = (
 def locked(workdir: Path) -> Iterator[None]:
     """Lock the folder for this run.
 
+    Locally it is `flock`, which ends with the process; in a bucket it is an object that is renewed (`_lease`).
+
     Raises:
       ValueError: another run holds the lock, or the folder is not writable.
     """
+    if _buckets.is_remote(workdir):
+        with _lease.held(workdir / ".lock"):
+            yield
+        return
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         file = open(workdir / ".lock", "w")
@@ -97,7 +103,7 @@ def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]
     """The rows of a log file; an incomplete last line and damaged ones are skipped."""
     path = workdir / name
     rows = []
-    for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
+    for line in path.read_bytes().decode(errors="replace").splitlines() if path.is_file() else []:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
@@ -119,5 +125,4 @@ def rewind_log(workdir: Path, step: int, *, done: bool = False) -> None:
 
 def append_line(path: Path, row: dict[str, Any]) -> None:
     """Add a line of JSON to a log file."""
-    with open(path, "a") as file:
-        file.write(json.dumps(row) + "\n")
+    _files.append(path, json.dumps(row) + "\n")

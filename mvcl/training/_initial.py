@@ -1,10 +1,9 @@
 """The initial state of a run."""
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 
+from mvcl import _buckets
 from mvcl.training import _program
 from mvcl.training._config import Config
 from mvcl.training._encoding import one_encoder
@@ -28,7 +27,7 @@ def initial_state(run: Run, reference: Config | None = None) -> _program.State:
             f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
         )
     encoder = one_encoder(
-        *open_run(Path(config.train.initial), reference=reference or config, progress=run.progress)
+        *open_run(_buckets.path(config.train.initial), reference=reference or config, progress=run.progress)
     )
     params, statistics = start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}

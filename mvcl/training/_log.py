@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from mvcl import _extras
+from mvcl import _buckets, _extras
 from mvcl._progress import Progress, duration, write_line
 from mvcl.training import _scores
 from mvcl.training._watch import Clock
@@ -21,6 +21,29 @@ if TYPE_CHECKING:
 
 # Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
 _PATIENCE = 5
+# Time between uploads of the log of a run in a bucket, besides those with the checkpoints.
+_UPLOAD_SECONDS = 60.0
+
+
+class _Mirror:
+    """Where a log grows: the run folder, or for a bucket, whose objects cannot grow, a local folder."""
+
+    def __init__(self, workdir: Path) -> None:
+        self._workdir, self.folder, self.remote = workdir, workdir, _buckets.is_remote(workdir)
+        self._uploaded, self._last = 0, time.monotonic()
+        if self.remote:
+            self.folder = _buckets.beside(self)
+            rows = workdir / "metrics.jsonl"
+            (self.folder / rows.name).write_text(rows.read_text() if rows.is_file() else "")
+
+    def upload(self, *, every: float = 0.0) -> None:
+        """Write the files whole to the bucket if they have grown, at most once in `every` seconds."""
+        if not self.remote or time.monotonic() - self._last < every:
+            return
+        size = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+        if size != self._uploaded:
+            _buckets.upload(self.folder, self._workdir)
+        self._uploaded, self._last = size, time.monotonic()
 
 
 class Log:
@@ -38,8 +61,8 @@ class Log:
     ) -> None:
         self._steps, self._views = steps, views_per_step
         self._progress, self._clock = progress or Progress(), clock or Clock()
-        self._file = open(workdir / "metrics.jsonl", "a", buffering=1)
-        self._workdir, self._purged = workdir, first_step or None
+        self._mirror, self._purged = _Mirror(workdir), first_step or None
+        self._file = open(self._mirror.folder / "metrics.jsonl", "a", buffering=1)
         self._started = self._last = time.monotonic()
         self._first = self._last_step = first_step
         self._at_chance = self._collapsed = 0
@@ -79,6 +102,14 @@ class Log:
             if name not in ("step", "time"):
                 self._board.add_scalar(name, value, step, walltime=values["time"])
         self._warn(values)
+        with suppress(OSError):  # the next one, or the next checkpoint, tries again
+            self._mirror.upload(every=_UPLOAD_SECONDS)
+
+    def upload(self) -> None:
+        """Bring the rows so far to the bucket of the run, if it is in one, before a checkpoint that stands for them."""
+        if self._mirror.remote:
+            self._board.flush()
+            self._mirror.upload()
 
     def score(self, step: int, name: str, value: float) -> None:
         """Log the score of a step; `_scores.scores` reads it."""
@@ -99,13 +130,14 @@ class Log:
             with suppress(OSError):  # a full disk: the first write that failed has raised
                 if file is not None:
                     file.close()
+        self._mirror.upload()
 
     @cached_property
     def _board(self) -> "SummaryWriter":
         with _extras.needed("train", by="the log of a run"):
             from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
 
-        return SummaryWriter(str(self._workdir / "tensorboard"), purge_step=self._purged)
+        return SummaryWriter(str(self._mirror.folder / "tensorboard"), purge_step=self._purged)
 
     def _warn(self, values: dict[str, Any]) -> None:
         chance = values.get("chance", math.inf)

@@ -169,6 +169,7 @@ def record_score(step: int, found: _evaluate.Score, checkpoints: Checkpoints, lo
     name, value = found
     if log is not None and not checkpoints.has_score(step):
         log.score(step, name, value)
+        log.upload()
     checkpoints.scored(step, value)
 
 
@@ -180,6 +181,8 @@ def _save(run: Run, state: _program.State, step: int, tools: Tools) -> None:
         "corrupt": sorted(tools.reading.passed),
     }
     with tools.goodput.during("saving"), run.progress.during(f"saving step {step}"):
+        if tools.log is not None:
+            tools.log.upload()
         tools.checkpoints.save(step, state, record)
     if tools.log is not None and tools.goodput.line_is_due():
         tools.log.line(str(tools.goodput))

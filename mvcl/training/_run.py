@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import jax
 
-from mvcl import data, methods
+from mvcl import _buckets, _untrusted, data, methods
 from mvcl._progress import Progress
 from mvcl.training import _guard, _program
 from mvcl.training._checkpoints import Checkpoints
@@ -90,6 +90,7 @@ def open_run(
       ValueError: the folder is not a run, or has no such checkpoint or network.
       DamagedCheckpoints: the checkpoint cannot be read.
     """
+    workdir = _buckets.path(workdir)
     if not (workdir / "config.json").is_file():
         raise ValueError(f"{workdir} is not a run folder: it has no config.json")
     config = load(workdir, reference)
@@ -111,7 +112,8 @@ def open_run(
         raise ValueError(
             f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
         )
-    run = prepare(config, progress)
+    with _untrusted.naming(workdir):
+        run = prepare(config, progress)
     checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep, scores(workdir))
     try:
         steps = checkpoints.steps()

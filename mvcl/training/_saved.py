@@ -1,7 +1,6 @@
 """Convert configs to and from JSON: dataclasses and functions by import path, with their options."""
 
 import dataclasses
-import functools
 import hashlib
 import inspect
 import json
@@ -52,7 +51,10 @@ def from_json(text: str, reference: Config | None = None) -> Config:
 
 def from_tree(saved: Any, reference: Config | None = None) -> Config:
     """The inverse of `tree` for a whole config; arguments and errors as those of `from_json`."""
-    config = _build(saved, known() | (outside(reference) if reference is not None else {}))
+    try:
+        config = _build(saved, known() | (outside(reference) if reference is not None else {}))
+    except RecursionError as error:
+        raise ValueError("the saved config is nested too deeply") from error
     if not isinstance(config, Config):
         raise ValueError("the saved config is not a Config")
     return config
@@ -190,7 +192,6 @@ def checked(built: Any) -> Any:
     return built
 
 
-@functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
     """The types of the fields of a dataclass."""
     hints = typing.get_type_hints(kind)
@@ -213,7 +214,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     if getattr(hint, "_is_protocol", False):
         return dataclasses.is_dataclass(value)
     return not isinstance(hint, type) or isinstance(value, hint)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from mvcl import data
+from mvcl import _buckets, data
 from mvcl._progress import Progress
 from mvcl.training import _evaluate, _folder, _goodput, _pictures, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
@@ -55,6 +55,7 @@ def train(
       StalledReader: no batch arrived within train.stall_seconds.
       LostProcess: another process of the run has ended.
     """
+    workdir = _buckets.path(workdir)
     with _goodput.measured() as goodput:
         run = prepare(config, progress)
         try:
@@ -127,7 +128,7 @@ def _restored(
 def _evaluated(run: Run, state: _program.State, tools: Tools) -> _evaluate.Table:
     """Evaluate the last state, which is saved, and log its score."""
     steps = run.program.steps
-    log_line("evaluating")
+    run.progress.line("evaluating")
     if tools.heartbeat is not None:
         tools.heartbeat.beat(steps, "evaluating", now=True)
     found = _evaluate.evaluated(run, state, tools.workdir, tools.reading, tools.guard(steps))

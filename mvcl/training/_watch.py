@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from mvcl import _files
+from mvcl import _buckets, _files
 from mvcl._progress import write_line
 from mvcl.training._goodput import Goodput
 
@@ -138,14 +138,15 @@ class Heartbeat:
 
     def __init__(self, path: Path, steps: int, clock: Clock, goodput: Goodput) -> None:
         self._path, self._steps, self.clock, self.goodput = path, steps, clock, goodput
+        self._every = 60.0 if _buckets.is_remote(path) else _HEARTBEAT_SECONDS
         self._last_beat = -math.inf
         self._step, self._doing = 0, "starting"
 
     def beat(self, step: int, doing: str = "training", *, now: bool = False) -> None:
-        """Write the file after this step, at most every 5 seconds unless `now`."""
+        """Write the file after this step, at most every 5 seconds (in a bucket every minute) unless `now`."""
         self._step, self._doing = step, doing
         self.goodput.reached(step)
-        if not now and time.monotonic() - self._last_beat < _HEARTBEAT_SECONDS:
+        if not now and time.monotonic() - self._last_beat < self._every:
             return
         self._last_beat = time.monotonic()
         wall = self.clock.now()
@@ -192,14 +193,17 @@ class Profile:
     """A trace of some steps, for XProf (TensorBoard's profile page) and, as perfetto_trace.json.gz, for Perfetto."""
 
     def __init__(self, folder: Path, first: int, steps: int) -> None:
-        self._folder, self._first, self._steps = folder, first, steps
+        self._folder = self._written = folder
+        self._first, self._steps = first, steps
+        if steps and _buckets.is_remote(folder):
+            self._written = _buckets.beside(self)
         self._running = False
 
     @contextmanager
     def step(self, step: int) -> Iterator[None]:
         """Context of one step, numbered from 0; the step is traced if it is in the profile's range."""
         if self._steps and step == self._first:
-            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
+            jax.profiler.start_trace(str(self._written), create_perfetto_trace=True)
             self._running = True
         if not self._running:
             yield
@@ -218,3 +222,5 @@ class Profile:
         if self._running:
             self._running = False
             jax.profiler.stop_trace()
+            if self._written != self._folder:
+                _buckets.upload(self._written, self._folder)

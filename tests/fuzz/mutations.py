@@ -398,6 +398,26 @@ def _one_process(module: str, jobs: Sequence[tuple[str, int, int]]) -> Iterator[
             process.wait()
 
 
+def check(module: str, jobs: Iterable[tuple[str, int, int]], record: Callable[[str, object], None]) -> None:
+    """Run the cases and add them to the table that pytest prints at its end.
+
+    Args:
+      module, jobs: as of `run`.
+      record: pytest's fixture `record_property`.
+
+    Raises:
+      AssertionError: a case failed; the text lists these cases.
+    """
+    results = list(run(module, jobs))
+    record("damaged files", [dataclasses.asdict(dataclasses.replace(r, error="", what="")) for r in results])
+    unread = [r.format for r in results if r.case == 0 and r.outcome != "read"]
+    assert not unread, f"valid files are refused: {unread}"
+    failed = [r for r in results if r.failed]
+    lines = [f"{r.format} case {r.case} ({r.what}): {r.outcome}, {r.seconds:.1f} s, {r.mib:.0f} MiB, {r.error[:300]}"
+             for r in failed[:20]]  # fmt: skip
+    assert not failed, f"{len(failed)} of {len(results)} cases failed\n" + "\n".join(lines)
+
+
 def table(results: Iterable[Result]) -> str:
     """A Markdown table of formats and outcomes."""
     head = ("format", "cases", "read", "refused", "failed", "worst s", "worst MiB beyond the file")

@@ -553,8 +553,8 @@ CSV = {
     "49,000 columns": lines(
         b"id," + b",".join(b"c%d" % i for i in range(49_000)), b"\ns1" + b",1" * 49_000, b"\n"
     ),
-    "10^7 rows": lines(b"id,a\n", *[b"1,1\n" * 1000] * 10_000),
-    "texts of 100 MB": lines(b"id,a\n", *[b"s,%s\n" % (b"x" * 100_000)] * 1000),
+    "2 10^6 rows": lines(b"id,a\n", *[b"1,1\n" * 1000] * 2000),
+    "texts of 20 MB": lines(b"id,a\n", *[b"s,%s\n" % (b"x" * 100_000)] * 200),
     "10^6 columns of one name": lines(b"id," + b"c," * 10**6, b"\ns1" + b",1" * 10**6, b"\n"),
     "10^6 commas": lines(b"," * 10**6, b"\n", b"," * 10**6, b"\n"),
     "10^5 rows of 10 columns": lines(b"id,a,b,c\n", *(b"s%d,1,2,3\n" % i for i in range(10**5))),
@@ -626,16 +626,16 @@ PARQUET = {
     f"ids of {name}": written(lambda column=column: pa.table({"id": column, "a": np.arange(N)}))
     for name, column in ODD.items()
 } | {
-    "10^8 numbers in runs": written(repeated(1.0, pa.float64(), 5 * 10**6), 20),
+    "5 10^7 numbers in runs": written(repeated(1.0, pa.float64(), 5 * 10**6), 10),
     "texts of 4 GB in a run": written(repeated("x" * 4096, pa.string(), 10**6)),
     "10^6 ids": written(lambda: pa.table({"id": np.arange(10**6), "a": np.zeros(10**6)})),
     "2^40 rows stated": replaced("tables/audio.parquet", more_rows),
-    "10^8 zeros, compressed": written(zeros(5 * 10**6), 20, compression="zstd", use_dictionary=False),
+    "5 10^7 zeros, compressed": written(zeros(5 * 10**6), 10, compression="zstd", use_dictionary=False),
     "10^7 zeros, compressed": written(zeros(5 * 10**6), 2, compression="zstd", use_dictionary=False),
     "texts of 300 MB": written(lambda: pa.table({"id": ["x" * 10**6] * 10, "a": [1.0] * 10}), 30, compression="zstd",
                                use_dictionary=False),
     "3 10^4 columns": written(lambda: pa.table({"id": ["s1"], **{f"c{i}": [1.0] for i in range(30_000)}})),
-    "10^4 row groups": written(lambda: pa.table({"id": ["s1"], "a": [1]}), 10_000),
+    "2000 row groups": written(lambda: pa.table({"id": ["s1"], "a": [1]}), 2000),
 }  # fmt: skip
 
 

@@ -290,6 +290,13 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
     np.testing.assert_array_equal(watched["weights"], statistics["weights"])
 
 
+def test_a_refresh_reports_its_loops(rng, monkeypatch, tracked):
+    monkeypatch.setattr(_sem, "_ENCODE_ROWS", N // 3 + 1)
+    learner, views = build(), two_groups(rng)
+    learner.refresh.compute(*started(learner), views, None, 10, 5, track=tracked)
+    assert tracked == [("encoding", 3, f"batches of {N // 3 + 1}", 3), ("K-means", 3, "views", 3)]
+
+
 @pytest.mark.parametrize(("classes", "together"), [(2, 2), (1, 4)])
 def test_clusters_of_all_views_are_as_many_as_the_classes(rng, classes, together):
     four = dataclasses.replace(SMALL, clusters=4)

@@ -361,7 +361,7 @@ def test_raises_on_a_file_that_is_not_safetensors(tmp_path):
     path.write_text("not weights")
     with pytest.raises(ValueError, match=r"notes\.txt is not a readable safetensors file"):
         load_exported(convnet(), path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ValueError, match=r"missing\.safetensors does not exist"):
         load_exported(convnet(), tmp_path / "missing.safetensors")
 
 

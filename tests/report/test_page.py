@@ -392,3 +392,10 @@ def test_bad_input(tmp_path):
         write_report([], tmp_path / "r.html")
     with pytest.raises(ValueError, match=r"run_dirs must be folders .*nowhere"):
         write_report([tmp_path / "nowhere"], tmp_path / "r.html")
+
+
+def test_the_folders_that_are_read_are_reported(tmp_path, tracked):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "r.html", tracked)
+    assert tracked == [("reading runs", 2, "runs", 2)]

@@ -14,6 +14,7 @@ import pytest
 from flax import nnx
 
 from mvcl import cli, losses, metrics, studies, training
+from mvcl.studies import _gaussian
 
 CONFIG = Path(__file__).parents[2] / "configs/shidani/gaussian.py"
 TINY = studies.Gaussian(
@@ -39,6 +40,15 @@ def curve(parameters, x):
     """A smooth curve in three dimensions that turns about once in one unit of x."""
     angle = parameters["turn"] * x
     return jnp.stack([jnp.cos(angle), jnp.sin(angle), parameters["rise"] * jnp.tanh(x)], axis=-1)
+
+
+def test_trainings_are_counted(tmp_path, monkeypatch):
+    within = []
+    monkeypatch.setattr(
+        _gaussian, "_trained", lambda *arguments: within.append(arguments[-1]._nested[-1].name())
+    )
+    studies.numbers(dataclasses.replace(TINY, views=(3, 4)), tmp_path)
+    assert [name.partition(" (")[0] for name in within] == [f"training {i} of 4" for i in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("name", list(studies.OBJECTIVES))

@@ -1,0 +1,137 @@
+"""Local servers of Google Cloud Storage and S3, and the variables that send their clients there.
+
+`python bucket_servers.py gs PORT` serves until it is killed.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+
+import pytest
+from etils.epath.backend import fsspec_backend
+
+from mvcl import _buckets
+
+BUCKET = "bucket"
+
+
+def serve_gs(port):
+    """gcp-storage-emulator, and what it lacks: generations in downloads, and uploads only if a generation is as given
+    (412 if not), on which tensorstore and the lock rely."""
+    from gcp_storage_emulator.exceptions import NotFound
+    from gcp_storage_emulator.handlers import objects
+
+    insert, download, one_at_a_time = objects.insert, objects.download, threading.Lock()
+
+    def generation(storage, bucket, name):
+        try:
+            return storage.get_file_obj(bucket, name)["generation"]
+        except NotFound:
+            return "0"
+
+    def checked(request, response, storage, *args, **kwargs):
+        wanted = request.query.get("ifGenerationMatch")
+        if wanted is None:
+            return insert(request, response, storage, *args, **kwargs)
+        data = request.data if isinstance(request.data, dict) else {}
+        name = request.query.get("name", [data.get("meta", data).get("name")])[0]
+        with one_at_a_time:
+            if generation(storage, request.params["bucket_name"], name) == wanted[0]:
+                return insert(request, response, storage, *args, **kwargs)
+        response.status = HTTPStatus.PRECONDITION_FAILED
+        return None
+
+    def numbered(request, response, storage, *args, **kwargs):
+        at = request.params["bucket_name"], request.params["object_id"]
+        response["x-goog-generation"] = generation(storage, *at)
+        return download(request, response, storage, *args, **kwargs)
+
+    objects.insert, objects.download = checked, numbered  # before the server's routes name them
+    from gcp_storage_emulator.server import create_server
+
+    create_server("127.0.0.1", port, True, BUCKET).run()
+
+
+def serve_s3(port):
+    from moto.server import main
+
+    main(["-H", "127.0.0.1", "-p", str(port)])
+
+
+@contextlib.contextmanager
+def running(scheme):
+    """Start a server with an empty bucket; the environment for its clients."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    server = subprocess.Popen(
+        [sys.executable, __file__, scheme, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        _wait(server, url)
+        if scheme == "s3":
+            urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT")).close()
+        yield environment(scheme, url)
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+
+
+@contextlib.contextmanager
+def connected(scheme):
+    """`running`, with the environment of this process set; clients that know an earlier server are dropped."""
+    with running(scheme) as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        try:
+            yield variables
+        finally:
+            _buckets._reach.cache_clear()
+            _buckets.filesystem(f"{scheme}://{BUCKET}").clear_instance_cache()
+            fsspec_backend._get_filesystem.cache_clear()
+
+
+def environment(scheme, url):
+    """Variables that send gcsfs, google-cloud-storage, tensorstore or s3fs to a server, without credentials."""
+    if scheme == "gs":
+        return {
+            "STORAGE_EMULATOR_HOST": url,
+            "TENSORSTORE_GCS_HTTP_URL": url,
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none",
+            "GOOGLE_CLOUD_PROJECT": "test",
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+        }
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+
+
+def _wait(server, url):
+    until = time.monotonic() + 60
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"the server at {url} did not start")
+
+
+if __name__ == "__main__":
+    {"gs": serve_gs, "s3": serve_s3}[sys.argv[1]](int(sys.argv[2]))
+    os._exit(0)
