@@ -9,6 +9,7 @@ the C implementation of pickle, which allocates whatever a pickle states.
 import io
 import math
 import pickle
+import struct
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -157,6 +158,7 @@ class _Unpickler(pickle._Unpickler):
     stack: list[Any]
     append: Callable[[Any], None]
     pop_mark: Callable[[], list[Any]]
+    read: Callable[[int], bytes]
 
     def _build(self) -> None:
         state = self.stack.pop()
@@ -176,6 +178,10 @@ class _Unpickler(pickle._Unpickler):
         items = self.pop_mark()
         self.append(dict(zip(map(_key, items[::2]), items[1::2])))
 
+    def _bytearray(self) -> None:
+        (size,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(size)))
+
     def _additems(self) -> None:
         items = self.pop_mark()
         self.stack[-1].update(map(_key, items))
@@ -185,6 +191,7 @@ class _Unpickler(pickle._Unpickler):
         self.append(_frozenset(items))
 
     dispatch |= {pickle.BUILD[0]: _build, pickle.SETITEM[0]: _setitem, pickle.SETITEMS[0]: _setitems}
+    dispatch |= {pickle.BYTEARRAY8[0]: _bytearray}
     dispatch |= {pickle.DICT[0]: _dict, pickle.ADDITEMS[0]: _additems, pickle.FROZENSET[0]: _frozen}
     admitted: ClassVar[dict[tuple[str, str], Any]] = {
         **{
