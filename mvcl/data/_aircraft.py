@@ -20,7 +20,7 @@ FOLDER = "fgvc-aircraft-2013b"
 _BANNER = 20
 # What an archive may unpack to: bytes, and those for each byte of its own; files; and bytes that are read at once. The
 # official one has 10,000 JPEG files, which gzip does not make smaller.
-_UNPACKED, _RATIO, _MEMBERS, _AT_ONCE = 1 << 28, 4, 100_000, 1 << 24
+_UNPACKED, _RATIO, _MEMBERS, _AT_ONCE = 1 << 28, 4, 30_000, 1 << 24
 _LISTS = {"train": "images_variant_trainval.txt", "test": "images_variant_test.txt"}
 _WHERE = "fgvc-aircraft-2013b.tar.gz of robots.ox.ac.uk/~vgg/data/fgvc-aircraft"
 _COMMAND = f"mvcl data prepare transfer --names aircraft --aircraft {FOLDER}.tar.gz"
@@ -48,7 +48,9 @@ def open_aircraft(directory: str | None, track: Track = untracked) -> dict[str, 
     """
     folder = _buckets.local_copy(data_root(directory) / FOLDER, track) / "data"
     if not (folder / "variants.txt").is_file():
-        raise ValueError(f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND}")
+        raise ValueError(
+            f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND} (it lacks variants.txt)"
+        )
     names = tuple(_lines(folder / "variants.txt"))
     if not names or len(set(names)) < len(names) or "" in names:
         raise ValueError(f"{folder / 'variants.txt'} must have one variant in each line, all different")
@@ -77,7 +79,10 @@ def unpack_aircraft(archive: str, directory: str | None, track: Track = untracke
                 raise ValueError(
                     f"--aircraft must be {_WHERE}; {archive} cannot be unpacked: {error}"
                 ) from error
-    open_aircraft(directory, track)
+    try:
+        open_aircraft(directory, track)
+    except ValueError as error:
+        raise ValueError(f"{error}; it is unpacked from {archive}") from error
     return root / FOLDER
 
 
@@ -120,7 +125,7 @@ def _split(folder: Path, file: str, names: tuple[str, ...], track: Track) -> Spl
         files.append(folder / "images" / f"{image}.jpg")
         labels.append(number[name])
     looked_for = track(files, f"looking for the images of {file}", len(files), "images")
-    missing = [path for path in looked_for if not path.is_file()]
+    missing = [path for path in looked_for if not os.path.isfile(path)]
     if missing or not files:
         what = (
             f"{len(missing)} of {len(files)} images are missing, the first is {str(missing[0])[:300]}"

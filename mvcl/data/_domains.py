@@ -220,8 +220,8 @@ def _train(
         raise ValueError(f"no class has training images in each of {', '.join(domains)} ({lists})")
     if len(shared) < size:
         raise ValueError(
-            f"data.classes_per_draw must be at least 2 and at most the {len(shared)} classes that every training domain "
-            f"has ({lists}), got {size}"
+            f"data.classes_per_draw must be at least 2 and at most the {len(shared)} classes that every training "
+            f"domain has ({lists}), got {size}"
         )
 
     def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:

@@ -46,6 +46,9 @@ class Checkpoints:
           folder: of the checkpoints.
           keep: number of newest checkpoints to keep, besides the best.
           scores: step -> score, of earlier checkpoints; higher is better.
+
+        Raises:
+          DamagedCheckpoints: orbax cannot read what the folder says of its checkpoints.
         """
         _silence_closed_loops()
         self._folder = folder
@@ -55,15 +58,19 @@ class Checkpoints:
             self._place = self._staging.folder
         self._scores = dict(scores)
         self._abandoned = False
-        self._manager = ocp.CheckpointManager(
-            self._place,
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=preservation_policy.AnyPreservationPolicy(
-                    [preservation_policy.LatestN(keep), _Best(self._scores)]
-                ),
-                cleanup_tmp_directories=True,
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=preservation_policy.AnyPreservationPolicy(
+                [preservation_policy.LatestN(keep), _Best(self._scores)]
             ),
+            cleanup_tmp_directories=True,
         )
+        try:
+            self._manager = ocp.CheckpointManager(self._place, options=options)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise DamagedCheckpoints(
+                f"the checkpoints in {folder} cannot be listed ({_reason(error)}): the metadata of one are damaged. "
+                "Move it out of the folder, or restore the folder from a copy"
+            ) from error
 
     def steps(self) -> list[int]:
         """Steps of the existing checkpoints, in increasing order."""
@@ -146,7 +153,7 @@ class Checkpoints:
             try:
                 return self._read(candidate, like)
             except Exception as error:  # a damaged file may raise anything
-                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                reason = _reason(error)
                 if step is not None:
                     raise DamagedCheckpoints(
                         f"the checkpoint of step {candidate} in {self._folder} cannot be read: {reason}"
@@ -187,6 +194,10 @@ def _move(folder: Path, target: Path) -> None:
     else:
         target.parent.mkdir(exist_ok=True)
         shutil.move(folder, target)
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _silence_closed_loops() -> None:
