@@ -1,9 +1,11 @@
 """Checkpoints: the newest and the best are kept, written atomically and verified when read."""
 
+import json
 import shutil
 import sys
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -102,9 +104,10 @@ class Checkpoints:
           record: plain values to save with it.
         """
         digest = [int(word) for word in np.asarray(_digest(state))]
+        whole = {**record, "step": step, "digest": digest}
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
-            record=ocp.args.JsonSave({**record, "step": step, "digest": digest}),
+            record=ocp.args.JsonSave(whole | {"checksum": _checksum(whole)}),
         )
         with _named(self._folder):  # the error may be from the previous save
             saved = self._manager.save(step, args=args)
@@ -173,6 +176,8 @@ class Checkpoints:
             args=ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore()),
         )
         state, record = restored["state"], restored["record"]
+        if record.pop("checksum", None) != _checksum(record):
+            raise ValueError("its record differs from the one that was saved")
         if [int(word) for word in np.asarray(_digest(state))] != record["digest"]:
             raise ValueError("its arrays differ from those that were saved")
         return state, record
@@ -194,6 +199,10 @@ def _move(folder: Path, target: Path) -> None:
     else:
         target.parent.mkdir(exist_ok=True)
         shutil.move(folder, target)
+
+
+def _checksum(record: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
 def _reason(error: Exception) -> str:
