@@ -102,8 +102,8 @@ class MLPHead:
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> MLPHeadModule:
         """Build the head for an encoder with this number of features, computing in `dtype`; parameters are float32."""
-        for name in ("layers", "out"):
-            _layers.check_positive(name, getattr(self, name))
+        _layers.check_layers("layers", self.layers)
+        _layers.check_positive("out", self.out)
         if self.hidden is not None:
             _layers.check_positive("hidden", self.hidden)
         _layers.check_choice("activation", self.activation, get_args(Activation))

@@ -18,6 +18,7 @@ kaiming_uniform = nnx.initializers.variance_scaling(2.0, "fan_in", "uniform")
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
 
 M = TypeVar("M", bound=nnx.Module)
+_MOST_LAYERS = 1000
 
 
 def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
@@ -30,6 +31,14 @@ def check_positive(name: str, value: object) -> None:
     """Raise `ValueError` for anything but an integer of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1; got {value!r}")
+
+
+def check_layers(name: str, value: object) -> None:
+    """Raise `ValueError` for anything but a number of layers that can be built one by one."""
+    check_positive(name, value)
+    assert isinstance(value, int)
+    if value > _MOST_LAYERS:
+        raise ValueError(f"{name} must be at most {_MOST_LAYERS}; got {value}")
 
 
 def check_widths(name: str, widths: Sequence[int]) -> None:

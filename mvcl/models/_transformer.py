@@ -107,7 +107,8 @@ class Transformer:
 
         Raises ValueError for another shape, or if the heads do not divide the width.
         """
-        for name in ("width", "depth", "heads"):
+        _layers.check_layers("depth", self.depth)
+        for name in ("width", "heads"):
             _layers.check_positive(name, getattr(self, name))
         _dropout.check_rate(self.dropout)
         if len(input_shape) != 2 or min(input_shape) < 1:

@@ -233,7 +233,8 @@ class ViT:
         """
         _layers.check_choice("positions", self.positions, get_args(Positions))
         _layers.check_choice("init", self.init, get_args(ViTInit))
-        for name in ("patch", "width", "depth", "heads"):
+        _layers.check_layers("depth", self.depth)
+        for name in ("patch", "width", "heads"):
             _layers.check_positive(name, getattr(self, name))
         height, width, channels = _layers.image_shape(input_shape, "ViT")
         if height % self.patch or width % self.patch:

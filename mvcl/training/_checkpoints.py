@@ -1,9 +1,11 @@
 """Checkpoints: the newest and the best are kept, written atomically and verified when read."""
 
+import json
 import shutil
 import sys
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,13 +41,19 @@ class Checkpoints:
     saved. Saving is asynchronous and atomic. A state may be scored after it is saved.
     """
 
-    def __init__(self, folder: Path, keep: int, scores: Mapping[int, float] = {}) -> None:
+    def __init__(
+        self, folder: Path, keep: int, scores: Mapping[int, float] = {}, *, read_only: bool = False
+    ) -> None:
         """Open or make a folder.
 
         Args:
           folder: of the checkpoints.
           keep: number of newest checkpoints to keep, besides the best.
           scores: step -> score, of earlier checkpoints; higher is better.
+          read_only: change nothing, not even what a run that is going on has half written.
+
+        Raises:
+          DamagedCheckpoints: orbax cannot read what the folder says of its checkpoints.
         """
         _silence_closed_loops()
         self._folder = folder
@@ -55,15 +63,20 @@ class Checkpoints:
             self._place = self._staging.folder
         self._scores = dict(scores)
         self._abandoned = False
-        self._manager = ocp.CheckpointManager(
-            self._place,
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=preservation_policy.AnyPreservationPolicy(
-                    [preservation_policy.LatestN(keep), _Best(self._scores)]
-                ),
-                cleanup_tmp_directories=True,
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=preservation_policy.AnyPreservationPolicy(
+                [preservation_policy.LatestN(keep), _Best(self._scores)]
             ),
+            cleanup_tmp_directories=not read_only,
+            read_only=read_only,
         )
+        try:
+            self._manager = ocp.CheckpointManager(self._place, options=options)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise DamagedCheckpoints(
+                f"the checkpoints in {folder} cannot be listed ({_reason(error)}): the metadata of one are damaged. "
+                "Move it out of the folder, or restore the folder from a copy"
+            ) from error
 
     def steps(self) -> list[int]:
         """Steps of the existing checkpoints, in increasing order."""
@@ -73,9 +86,9 @@ class Checkpoints:
         """Step of the checkpoint with the highest score, None if none has one."""
         return _best(self.steps(), self._scores)
 
-    def has_score(self, step: int) -> bool:
-        """Whether the score of a step is known."""
-        return step in self._scores
+    def score(self, step: int) -> float | None:
+        """The score of a step, if it is known."""
+        return self._scores.get(step)
 
     def scored(self, step: int, score: float) -> None:
         """Set the score of a step, higher is better; the best checkpoint is kept when later ones are saved."""
@@ -95,9 +108,10 @@ class Checkpoints:
           record: plain values to save with it.
         """
         digest = [int(word) for word in np.asarray(_digest(state))]
+        whole = {**record, "step": step, "digest": digest}
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
-            record=ocp.args.JsonSave({**record, "step": step, "digest": digest}),
+            record=ocp.args.JsonSave(whole | {"checksum": _checksum(whole)}),
         )
         with _named(self._folder):  # the error may be from the previous save
             saved = self._manager.save(step, args=args)
@@ -146,7 +160,7 @@ class Checkpoints:
             try:
                 return self._read(candidate, like)
             except Exception as error:  # a damaged file may raise anything
-                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                reason = _reason(error)
                 if step is not None:
                     raise DamagedCheckpoints(
                         f"the checkpoint of step {candidate} in {self._folder} cannot be read: {reason}"
@@ -166,6 +180,8 @@ class Checkpoints:
             args=ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore()),
         )
         state, record = restored["state"], restored["record"]
+        if record.pop("checksum", None) != _checksum(record):
+            raise ValueError("its record differs from the one that was saved")
         if [int(word) for word in np.asarray(_digest(state))] != record["digest"]:
             raise ValueError("its arrays differ from those that were saved")
         return state, record
@@ -187,6 +203,14 @@ def _move(folder: Path, target: Path) -> None:
     else:
         target.parent.mkdir(exist_ok=True)
         shutil.move(folder, target)
+
+
+def _checksum(record: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _silence_closed_loops() -> None:

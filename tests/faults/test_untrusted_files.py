@@ -145,7 +145,7 @@ def test_checkpoint_with_pickles_runs_no_code(tmp_path, mark):
     import pickle
 
     manager = training.Checkpoints(tmp_path / "sound", 2)
-    manager.save(1, state(1), {"seed": 0}, None)
+    manager.save(1, state(1), {"seed": 0})
     manager.close()
     like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state(0))
     files = [f.relative_to(tmp_path / "sound") for f in (tmp_path / "sound" / "1").rglob("*") if f.is_file()]
