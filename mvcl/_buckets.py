@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from mvcl import _extras
+from mvcl._progress import Track, untracked, write_line
 
+_AT_ONCE = 64  # files that are copied at the same time
 # Scheme -> the fsspec package that reads and writes it.
 _PACKAGES = {"gs": "gcsfs", "s3": "s3fs"}
 _CREDENTIALS = {
@@ -45,7 +47,8 @@ def path(given: str | os.PathLike[str]) -> Path:
     if not bucket:
         raise ValueError(f"{text} names no bucket; write {scheme}://BUCKET/FOLDER")
     _reach(scheme, bucket)
-    from etils import epath
+    with _extras.needed("bucket", by=text):
+        from etils import epath
 
     return cast(Path, epath.Path(f"{scheme}://{rest}"))  # it has pathlib's methods
 
@@ -76,7 +79,8 @@ def named(place: str | os.PathLike[str]) -> Iterator[None]:
 
 def filesystem(place: str | os.PathLike[str]) -> Any:
     """fsspec's file system of a path in a bucket."""
-    import fsspec
+    with _extras.needed("bucket", by=os.fspath(place)):
+        import fsspec
 
     return fsspec.core.url_to_fs(os.fspath(place))[0]
 
@@ -111,11 +115,12 @@ def _reason(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def upload(folder: Path, place: Path) -> None:
+def upload(folder: Path, place: Path, track: Track = untracked) -> None:
     """Copy the files of a local folder into a folder of a bucket, each whole, in the order of their last changes."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     with named(place):
-        for file in sorted(files, key=lambda file: file.stat().st_mtime_ns):
+        files.sort(key=lambda file: file.stat().st_mtime_ns)
+        for file in track(files, f"copying to {place}", len(files), "files"):
             filesystem(place).put_file(str(file), f"{place}/{file.relative_to(folder).as_posix()}")
 
 
@@ -141,11 +146,11 @@ def beside(owner: object) -> Path:
     return Path(folder)
 
 
-def uploaded(place: Path, write: Callable[[str], object]) -> Path:
+def uploaded(place: Path, write: Callable[[str], object], track: Track = untracked) -> Path:
     """Call `write` with a temporary local folder, copy the folder to a bucket and return its place there."""
     with tempfile.TemporaryDirectory(prefix="mvcl_") as temporary:
         write(temporary)
-        upload(Path(temporary), place)
+        upload(Path(temporary), place, track)
     return place
 
 
@@ -162,7 +167,9 @@ def at_hand(place: Path) -> Iterator[Path]:
         yield copy
 
 
-def local_copy(given: str | os.PathLike[str], log: Callable[[str], None] = print) -> Path:
+def local_copy(
+    given: str | os.PathLike[str], track: Track = untracked, log: Callable[[str], None] = write_line
+) -> Path:
     """A local path to a file or folder for reading: itself, or a copy of what is in a bucket.
 
     The copy is in MVCL_CACHE or ~/.cache/mvcl, whole or not at all. It is made again when the listing of the bucket
@@ -196,7 +203,7 @@ def local_copy(given: str | os.PathLike[str], log: Callable[[str], None] = print
     with tempfile.TemporaryDirectory(dir=cache, prefix=".unfinished_") as temporary:
         whole = Path(temporary) / "whole"
         with named(place):
-            _copy(filesystem(place), listing, whole / place.name)
+            _copy(filesystem(place), listing, whole / place.name, track)
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             whole.rename(folder)
@@ -221,13 +228,17 @@ def _listing(place: Path) -> dict[str, tuple[str, int, str]]:
     }
 
 
-def _copy(client: Any, listing: dict[str, tuple[str, int, str]], target: Path) -> None:
+def _copy(
+    client: Any, listing: dict[str, tuple[str, int, str]], target: Path, track: Track = untracked
+) -> None:
     """Copy listed objects, many at once, and check their sizes."""
     files = [target / name if name else target for name in listing]
     for folder in {file.parent for file in files}:
         folder.mkdir(parents=True, exist_ok=True)
-    if files:
-        client.get([remote for remote, *_ in listing.values()], [str(file) for file in files])
+    remotes = [remote for remote, *_ in listing.values()]
+    blocks = range(0, len(files), _AT_ONCE)
+    for i in track(blocks, "copying from the bucket", len(blocks), f"blocks of {_AT_ONCE} files"):
+        client.get(remotes[i : i + _AT_ONCE], [str(file) for file in files[i : i + _AT_ONCE]])
     for file, (remote, size, _) in zip(files, listing.values(), strict=True):
         if not file.is_file() or file.stat().st_size != size:
             raise OSError(f"the copy of {remote} has not its {size} bytes")

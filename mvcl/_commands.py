@@ -90,4 +90,4 @@ class Prepare:
 
 @dataclasses.dataclass(frozen=True)
 class Configs:
-    """List list the configs of the project."""
+    """List the configs of the project."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from mvcl import _buckets, _choices, _configs, _extras
+from mvcl import _buckets, _choices, _configs, _extras, _options
 from mvcl._configs import variants
 from mvcl._progress import Progress, write_line
 
@@ -131,6 +131,7 @@ def _train(arguments: list[str]) -> int:
         )
     path, variant = _configs.find(_find_config(arguments[0]))  # before the imports, which take a second
     _choices.check(arguments[1:])
+    _options.check(path, arguments[1:])
     name = _default_name(path, variant)
     _quiet()
     from mvcl import studies, training
@@ -468,7 +469,8 @@ def _needs_hard_exit(error: Exception) -> bool:
 def _exit_code(error: Exception) -> int:
     if (number := getattr(error, "signal", None)) is not None:  # training.Interrupted
         return 128 + number
-    return 2 if isinstance(error, ValueError) else 1
+    # Too many corrupt examples (data.CorruptExample) are found in a run; other ValueErrors are of its start.
+    return getattr(error, "exit_code", 2 if isinstance(error, ValueError) else 1)
 
 
 def _one_line(error: Exception) -> str:

@@ -34,6 +34,7 @@ ROOT_PRIVATE = {
     "_extras",
     "_files",
     "_numerics",
+    "_options",
     "_progress",
     "_untrusted",
 }
@@ -116,6 +117,8 @@ print(code, *{name.split(".")[0] for name in sys.modules})
         ("train configs/digits.py data:nope", 2),
         ("train configs/digits.py objective:nope", 2),
         ("train configs/digits.py --train.steps 3 optimiser:sgd", 2),
+        ("train configs/digits.py --nope 3", 2),
+        ("train configs/digits.py --train.batchsize=3", 2),
         ("finetune nothere", 2),
     ],
 )

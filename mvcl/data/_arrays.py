@@ -32,7 +32,7 @@ class Arrays:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        path = _buckets.local_copy(self.path)
+        path = _buckets.local_copy(self.path, track)
         if not self.path or not path.is_file():
             raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
         with _untrusted.naming(self.path):

@@ -2,12 +2,11 @@
 
 import dataclasses
 import io
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
 from mvcl import _buckets
 from mvcl._progress import Track, untracked
@@ -15,8 +14,8 @@ from mvcl.data import _shards
 from mvcl.data._classes import keep, select
 from mvcl.data._directories import data_root
 from mvcl.data._draws import class_draws
-from mvcl.data._images import decode
-from mvcl.data._splits import ExampleSpec, Outline, Split
+from mvcl.data._images import check, decode
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 # Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
@@ -65,11 +64,11 @@ class PrepareDomains:
         """Write the folder and return it."""
         directory = _buckets.path(self.directory or _default())
         if self.verify:
-            _shards.verify(_buckets.local_copy(directory), "domainnet", track)
+            _shards.verify(_buckets.local_copy(directory, track), "domainnet", track)
             return directory
         if _buckets.is_remote(directory):
             return _buckets.uploaded(
-                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track)
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track), track
             )
         names, lists = _read_lists(Path(self.source), "--source", self.domains, track)
         blocks = [
@@ -87,11 +86,9 @@ class PrepareDomains:
                 assert isinstance(path, Path)
                 try:
                     raw = path.read_bytes()
-                    with Image.open(io.BytesIO(raw)) as image:
-                        image.draft("L", (32, 32))  # decodes all bytes but few pixels
-                        image.load()
-                except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-                    lost.append((str(path), f"image {path} cannot be decoded ({error})"))
+                    check(io.BytesIO(raw), f"image {path}")
+                except (OSError, CorruptExample) as error:
+                    lost.append((str(path), str(error)))
                     continue
                 records.append(raw)
                 labels.append(int(part.labels[row]))
@@ -148,7 +145,7 @@ class DomainNet:
             raise ValueError(
                 f"data.domains must have at least 2 domains for training, got {', '.join(seen) or 'none'}"
             )
-        path = _buckets.local_copy(self.path or _default())
+        path = _buckets.local_copy(self.path or _default(), track)
         if not self.path or _shards.is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
         else:
@@ -218,8 +215,14 @@ def _train(
     """Draws of the classes that every part has."""
     members = [[rows[labels == number] for number in range(len(names))] for _, rows, labels in parts]
     shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
+    lists = f"{', '.join(f'{domain}_train.txt' for domain in domains)} or manifest.json"
     if not shared:
-        raise ValueError(f"no class has training images in each of {', '.join(domains)}")
+        raise ValueError(f"no class has training images in each of {', '.join(domains)} ({lists})")
+    if len(shared) < size:
+        raise ValueError(
+            f"data.classes_per_draw must be at least 2 and at most the {len(shared)} classes that every training "
+            f"domain has ({lists}), got {size}"
+        )
 
     def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
         images = []
@@ -276,12 +279,11 @@ def _read_lists(
                 ):
                     raise ValueError(
                         f"{file.name}, line {line}: class {number} is {class_name}, elsewhere class "
-                        f"{number_of[class_name]} is {class_name} and class {number} is {name_of[number]}"
+                        f"{number_of[class_name]} is {class_name} and class {number} is {name_of.get(number)}"
                     )
                 # One listing per folder: checking each of 600,000 files takes minutes on a network.
                 if folder not in there:
-                    place = root / folder
-                    there[folder] = {p.name for p in place.iterdir()} if place.is_dir() else set()
+                    there[folder] = _file_names(root / folder)
                 if image not in there[folder]:
                     missing.append(path)
                 paths.append(path)
@@ -297,8 +299,9 @@ def _read_lists(
     numbers = sorted(name_of)
     if numbers != list(range(len(numbers))):
         absent = next(i for i, number in enumerate(numbers) if i != number)
+        lists = ", ".join(f"{name.replace('/', '_')}.txt" for name in found)
         raise ValueError(
-            f"the lists of {root} number classes up to {numbers[-1]}, and class {absent} has no image"
+            f"the lists {lists} of {root} number classes up to {numbers[-1]}, and class {absent} has no image"
         )
 
     def opened(paths: list[str], labels: list[int]) -> _List:
@@ -307,6 +310,13 @@ def _read_lists(
         )
 
     return tuple(name_of[i] for i in numbers), {name: opened(*part) for name, part in found.items()}
+
+
+def _file_names(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except (OSError, ValueError):  # it is missing, or a list has bytes that no path has
+        return set()
 
 
 def _lines(file: Path) -> list[str]:
@@ -319,7 +329,7 @@ def _lines(file: Path) -> list[str]:
 def _entry(text: str, where: str) -> tuple[str, int]:
     """(path, class number) of a line."""
     path, _, number = text.strip().rpartition(" ")
-    if not path or not number.isdecimal():
+    if not path or not number.isdecimal() or len(number) > 9:
         raise ValueError(f"{where} must be PATH NUMBER, got {text[:80]!r}")
     parts = PurePosixPath(path).parts
     if "\\" in path or path.startswith("/") or ".." in parts or len(parts) < 2:
@@ -329,26 +339,40 @@ def _entry(text: str, where: str) -> tuple[str, int]:
 
 def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:
     prepared = _shards.open_prepared(directory, "domainnet")
-    unknown = [domain for domain in domains if domain not in prepared.settings["domains"]]
+    with _shards.facts(directory):
+        there = [str(domain) for domain in prepared.settings["domains"]]
+        class_names = tuple(str(name) for name in prepared.settings["class_names"])
+        starts = np.concatenate([[0], np.cumsum([item["count"] for item in prepared.items])])
+        found: dict[str, tuple[list[np.ndarray], list[int]]] = {}
+        for start, item in zip(starts, prepared.items):
+            rows, labels = found.setdefault(str(item["list"]), ([], []))
+            rows.append(start + np.arange(item["count"]))
+            labels += item["labels"]
+        lists = {
+            name: (np.concatenate(rows), np.asarray(labels, np.int32))
+            for name, (rows, labels) in found.items()
+        }
+        for name, (numbers, classes) in lists.items():
+            if classes.shape != numbers.shape or np.any((classes < 0) | (classes >= len(class_names))):
+                raise ValueError(f"each image of {name} must have one of {len(class_names)} classes")
+        lacking = [
+            f"{domain}/{name}" for domain in there for name in _LISTS if f"{domain}/{name}" not in lists
+        ]
+        if lacking or len(set(class_names)) < len(class_names):
+            raise ValueError(f"it lacks the list {lacking[0]}" if lacking else "two classes have one name")
+    unknown = [domain for domain in domains if domain not in there]
     if unknown:
         raise ValueError(
-            f"{directory} lacks the domain {unknown[0]!r}; it has {', '.join(prepared.settings['domains'])}"
+            f"{directory / 'manifest.json'} lacks the domain {unknown[0]!r}; it has {', '.join(there)}"
         )
-    starts = np.concatenate([[0], np.cumsum([item["count"] for item in prepared.items])])
-    blocks: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
-    for start, item in zip(starts, prepared.items):
-        if item["list"].rpartition("/")[0] in domains:
-            blocks.setdefault(item["list"], []).append((int(start), item))
 
-    def opened(name: str, items: list[tuple[int, Mapping[str, Any]]]) -> _List:
-        rows = np.concatenate([start + np.arange(item["count"]) for start, item in items])
-        labels = np.asarray([label for _, item in items for label in item["labels"]], np.int32)
-
+    def opened(name: str, rows: np.ndarray, labels: np.ndarray) -> _List:
         def encoded(row: int) -> tuple[io.BytesIO, str]:
-            return io.BytesIO(prepared.read(int(rows[row]))), f"image {row} of {name} in {directory}"
+            record = int(rows[row])
+            return io.BytesIO(prepared.read(record)), f"image {row} of {name}, {prepared.name(record)},"
 
         return _List(labels, encoded)
 
-    return tuple(prepared.settings["class_names"]), {
-        name: opened(name, items) for name, items in blocks.items()
+    return class_names, {
+        name: opened(name, *part) for name, part in lists.items() if name.rpartition("/")[0] in domains
     }

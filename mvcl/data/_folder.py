@@ -28,7 +28,7 @@ class Folder:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        root = _buckets.local_copy(self.path)
+        root = _buckets.local_copy(self.path, track)
         if not self.path or not root.is_dir():
             raise ValueError(f"data.path must be a folder of images, got {self.path!r}")
         test = next((root / name for name in ("test", "val", "validation") if (root / name).is_dir()), None)

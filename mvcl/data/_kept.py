@@ -1,15 +1,13 @@
 """Small splits kept as arrays beside the prepared files they come from, whose reader takes longer to import."""
 
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from mvcl import _files
+from mvcl import _files, _untrusted
 from mvcl.data._splits import Split, in_memory
 
 _NAME = "kept.npz"
@@ -36,15 +34,15 @@ def _fingerprint(folder: Path) -> str:
 
 def _load(path: Path, files: str) -> dict[str, Split] | None:
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-            if str(found["files"]) != files:
-                return None
-            names = tuple(found["class_names"].tolist())
-            return {
-                part: in_memory((found[f"{part}_images"],), found[f"{part}_labels"], names)
-                for part in found["parts"].tolist()
-            }
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        found = _untrusted.read_npz(path)
+        if str(found["files"]) != files:
+            return None
+        names = tuple(found["class_names"].tolist())
+        return {
+            part: in_memory((found[f"{part}_images"],), found[f"{part}_labels"], names)
+            for part in found["parts"].tolist()
+        }
+    except (OSError, ValueError, KeyError, TypeError):  # missing or damaged
         return None
 
 

@@ -295,7 +295,8 @@ def _sparse(group: Any, what: str, budget: _untrusted.Budget) -> np.ndarray:
 
 def _content(item: Any, what: str, budget: _untrusted.Budget) -> np.ndarray:
     """The numbers or references of a dataset, after a check of what they take."""
-    import h5py
+    with _extras.needed("tables", by="a .mat file of MATLAB 7.3"):
+        import h5py
 
     if item.shape is None:
         return np.zeros((0, 0))

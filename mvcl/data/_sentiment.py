@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _buckets
+from mvcl import _buckets, _untrusted
 from mvcl._progress import Track, untracked
-from mvcl.data import _pickles, _shards
+from mvcl.data import _pickles, _records, _shards
 from mvcl.data._directories import data_root
-from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, in_memory
 from mvcl.data._utterances import (
-    BAD_ARCHIVE,
     SPLITS,
     TORN,
     VIEWS,
@@ -67,11 +66,11 @@ class PrepareSentiment:
         """Write the folder and return it."""
         directory = _buckets.path(self.directory or _default(self.dataset))
         if self.verify:
-            _shards.verify(_buckets.local_copy(directory), "sentiment", track)
+            _shards.verify(_buckets.local_copy(directory, track), "sentiment", track)
             return directory
         if _buckets.is_remote(directory):
             return _buckets.uploaded(
-                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track)
+                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track), track
             )
         splits, most = self._read(track), self._longest()
         names = [
@@ -150,7 +149,7 @@ class Sentiment:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train`, `valid` (if there is one) and `test`."""
-        path = _buckets.local_copy(self.path or _default(self.dataset))
+        path = _buckets.local_copy(self.path or _default(self.dataset), track)
         if not self.path or _shards.is_prepared(path):
             return self._open_prepared(path)
         splits = _read_raw(path, "data.path", self.allow_pickle, self.dataset, track)
@@ -190,38 +189,36 @@ class Sentiment:
 
     def _open_prepared(self, path: Path) -> dict[str, Split]:
         prepared = _shards.open_prepared(path, "sentiment")
-        if prepared.settings["dataset"] != self.dataset:
+        with _shards.facts(path):
+            dataset = str(prepared.settings["dataset"])
+            shapes = tuple((int(time), int(width)) for time, width in prepared.settings["shapes"])
+            if len(shapes) != len(VIEWS) or not 0 < sum(4 * t * d for t, d in shapes) <= _records.LARGEST:
+                raise ValueError(f"its shapes must be 3 of (time, width), got {str(shapes)[:80]}")
+            parts = _parts(prepared.items, shapes)
+        if dataset != self.dataset:
             raise ValueError(
-                f"{path} was prepared for {prepared.settings['dataset']}, but data.dataset is {self.dataset}"
+                f"{path / 'manifest.json'} was prepared for {dataset[:80]}, but data.dataset is {self.dataset}"
             )
-        shapes = tuple((int(time), int(width)) for time, width in prepared.settings["shapes"])
-        first = np.concatenate([[0], np.cumsum([item["count"] for item in prepared.items])])
-        parts: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
-        for start, item in zip(first, prepared.items):
-            parts.setdefault(item["split"], []).append((int(start), item))
-        moments = []
-        for v in range(len(VIEWS)):
-            items = [item for _, item in parts["train"]]
-            count = sum(length[v] for item in items for length in item["lengths"])
-            sums, squares = (
-                np.sum([item[name][v] for item in items], axis=0) for name in ("sums", "squares")
-            )
-            moments.append(_moments(count, sums, squares))
-        ids = [
-            None if items[0][1]["ids"] is None else [i for _, item in items for i in item["ids"]]
-            for items in parts.values()
+        train = parts["train"]
+        moments = [
+            _moments(int(train.lengths[:, v].sum()), train.sums[v], train.squares[v])
+            for v in range(len(VIEWS))
         ]
+        sizes = [width for _, width in shapes]
 
-        def opened(items: list[tuple[int, Mapping[str, Any]]], groups: np.ndarray | None) -> Split:
-            rows = np.concatenate([start + np.arange(item["count"]) for start, item in items])
-            lengths = np.asarray([length for _, item in items for length in item["lengths"]])
-            labels = np.asarray([label for _, item in items for label in item["labels"]], np.float32)
-
+        def opened(part: _Part, groups: np.ndarray | None) -> Split:
             def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-                flat = np.frombuffer(prepared.read(int(rows[row])), "<f4")
+                record = int(part.rows[row])
+                raw = prepared.read(record)
+                if len(raw) != 4 * part.lengths[row] @ sizes:
+                    raise CorruptExample(
+                        f"{prepared.name(record)} has {len(raw)} bytes, but its manifest.json states sequences of "
+                        f"{part.lengths[row].tolist()} rows of {sizes} numbers"
+                    )
+                flat = np.frombuffer(raw, "<f4")
                 views, at = [], 0
                 for v, (time, width) in enumerate(shapes):
-                    size = int(lengths[row, v]) * width
+                    size = int(part.lengths[row, v]) * width
                     cut = flat[at : at + size].reshape(-1, width)
                     at += size
                     if self.standardize:
@@ -230,9 +227,11 @@ class Sentiment:
                 return tuple(views)
 
             spec = ExampleSpec(shapes, VIEWS, given=True)
-            return Split(labels, (), spec, read, present=_unless_all(lengths > 0), groups=groups)
+            present = _unless_all(part.lengths > 0)
+            return Split(part.labels, (), spec, read, present=present, groups=groups)
 
-        return {name: opened(items, groups) for (name, items), groups in zip(parts.items(), _groups(ids))}
+        groups = _groups([part.ids for part in parts.values()])
+        return {name: opened(part, group) for (name, part), group in zip(parts.items(), groups)}
 
     def expected(self) -> Outline:
         """The published size of the training split, with the features of Koromilas 2025: BERT, HuBERT and CLIP."""
@@ -242,6 +241,68 @@ class Sentiment:
 
 def _default(dataset: Dataset) -> Path:
     return data_root(None) / f"mvcl_sentiment_{dataset}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A split of a prepared folder.
+
+    Attributes:
+      rows: (n,) numbers of its records.
+      labels: (n,) scores.
+      lengths: (n, 3) rows of text, audio and vision.
+      sums, squares: of each view, over all rows of all its sequences.
+      ids: of its utterances, if the raw file had any.
+    """
+
+    rows: np.ndarray
+    labels: np.ndarray
+    lengths: np.ndarray
+    sums: Sequence[np.ndarray]
+    squares: Sequence[np.ndarray]
+    ids: Sequence[str] | None
+
+
+def _parts(items: Sequence[Mapping[str, Any]], shapes: Sequence[tuple[int, int]]) -> dict[str, _Part]:
+    """The splits that the items of a prepared folder state; raises an error of `_shards.facts` if they are wrong."""
+    blocks: dict[str, list[_Part]] = {}
+    start = 0
+    for item in items:
+        rows = start + np.arange(item["count"])
+        start += len(rows)
+        labels = np.asarray(item["labels"], np.float32).reshape(len(rows))
+        lengths = np.asarray(item["lengths"], np.int64).reshape(len(rows), len(VIEWS))
+        sums, squares = (
+            [np.asarray(item[name][v], np.float64).reshape(width) for v, (_, width) in enumerate(shapes)]
+            for name in ("sums", "squares")
+        )
+        if (
+            (lengths < 0).any()
+            or (lengths > [time for time, _ in shapes]).any()
+            or not np.isfinite(labels).all()
+        ):
+            raise ValueError(f"the lengths or the labels of {str(item['name'])[:80]} are out of range")
+        ids = None if item["ids"] is None else [str(one) for one in item["ids"]]
+        if ids is not None and len(ids) != len(rows):
+            raise ValueError(f"{str(item['name'])[:80]} has {len(rows)} utterances and {len(ids)} ids")
+        blocks.setdefault(str(item["split"]), []).append(_Part(rows, labels, lengths, sums, squares, ids))
+    if not {"train", "test"} <= set(blocks) <= set(SPLITS.values()):
+        raise ValueError(f"its splits must be train and test, and maybe valid, got {str(list(blocks))[:80]}")
+    return {name: _joined(found) for name, found in blocks.items()}
+
+
+def _joined(parts: Sequence[_Part]) -> _Part:
+    rows, labels, lengths = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "labels", "lengths")
+    )
+    sums, squares = (
+        [np.sum(arrays, axis=0) for arrays in zip(*(getattr(part, name) for part in parts))]
+        for name in ("sums", "squares")
+    )
+    ids = (
+        None if any(part.ids is None for part in parts) else [one for part in parts for one in part.ids or ()]
+    )
+    return _Part(rows, labels, lengths, sums, squares, ids)
 
 
 def _moments(count: int, sums: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -298,33 +359,33 @@ def _read_raw(
         raise ValueError(
             f"{field} must be a prepared folder, a folder of .npy files, an .npz or a .pkl, got {str(path)!r}"
         )
-    if not isinstance(raw, dict) or not all(isinstance(part, dict) for part in raw.values()):
-        raise ValueError(f"{path} must contain a dict of splits, each a dict of arrays")
-    parts = {SPLITS[name]: part for name, part in raw.items() if name in SPLITS and part}
-    missing = [name for name in ("train", "test") if name not in parts]
-    if missing:
-        raise ValueError(f"{path} has no split {missing[0]}; it has {', '.join(map(str, raw)) or 'nothing'}")
-    splits: dict[str, Utterances] = {}
-    there: list[str] = [name for name in ("train", "valid", "test") if name in parts]
-    for part in track(there, f"checking {path}", len(there), "splits"):
-        splits[part] = _utterances(parts[part], f"{path} ({part})", dataset)
-    for name, split in splits.items():
-        if split.widths != splits["train"].widths:
+    with _untrusted.reading(path, "file of utterances"):
+        if not isinstance(raw, dict) or not all(isinstance(part, dict) for part in raw.values()):
+            raise ValueError(f"{path} must contain a dict of splits, each a dict of arrays")
+        parts = {SPLITS[name]: part for name, part in raw.items() if name in SPLITS and part}
+        missing = [name for name in ("train", "test") if name not in parts]
+        if missing:
             raise ValueError(
-                f"{path}: the features of {name} have widths {split.widths}, those of train {splits['train'].widths}"
+                f"{path} has no split {missing[0]}; it has {', '.join(map(str, raw)) or 'nothing'}"
             )
-    return splits
+        splits: dict[str, Utterances] = {}
+        there: list[str] = [name for name in ("train", "valid", "test") if name in parts]
+        for part in track(there, f"checking {path}", len(there), "splits"):
+            splits[part] = _utterances(parts[part], f"{path} ({part})", dataset)
+        for name, split in splits.items():
+            if split.widths != splits["train"].widths:
+                raise ValueError(
+                    f"{path}: the features of {name} have widths {split.widths}, those of train "
+                    f"{splits['train'].widths}"
+                )
+        return splits
 
 
 def _read_npz(path: Path) -> dict[str, dict[str, Any]]:
     raw: dict[str, dict[str, Any]] = {}
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            for name in archive.files:
-                part, _, key = name.partition("_")
-                raw.setdefault(part, {})[key] = archive[name]
-    except BAD_ARCHIVE as error:
-        raise ValueError(f"{path} is not a readable .npz file: {error}") from error
+    for name, array in _untrusted.read_npz(path).items():
+        part, _, key = name.partition("_")
+        raw.setdefault(part, {})[key] = array
     return raw
 
 

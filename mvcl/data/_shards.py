@@ -10,8 +10,11 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +23,15 @@ import grain
 
 from mvcl import _files
 from mvcl._progress import Track, untracked, write_line
+from mvcl.data import _records
 from mvcl.data._directories import lock
 from mvcl.data._splits import CorruptExample
 
 _FORMAT = 1
+# Bytes that a record takes at least, with the header of its chunk.
+_LEAST = 40
+# Errors of JSON that is damaged or has other content.
+_BAD_JSON = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +68,7 @@ class Prepared:
       items: facts of each item, with its `name` and `count` of records; record numbers run over all items.
       skipped: (name, reason) of each raw file that could not be read.
       read: record number -> its bytes. Thread-safe.
+      name: record number -> its name in messages.
     """
 
     directory: Path
@@ -67,6 +76,7 @@ class Prepared:
     items: Sequence[Mapping[str, Any]]
     skipped: Sequence[tuple[str, str]]
     read: Callable[[int], bytes]
+    name: Callable[[int], str]
 
 
 def write(
@@ -125,7 +135,10 @@ def write(
         for _, reason in skipped:
             write_line(f"skipped: {reason}", sys.stderr)
         if not any(item["count"] for shard in shards for item in shard["items"]):
-            raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
+            last = skipped[-1][1] if skipped else names[-1]
+            raise ValueError(
+                f"{directory}: none of the {len(names)} raw files gave a record; the last: {last}"
+            )
         _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
     return directory
 
@@ -179,35 +192,59 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
     shards = _manifest(directory, kind)
     for shard in shards["shards"]:
         path = directory / shard["file"]
-        if not path.is_file():
-            raise ValueError(f"{directory} lacks its shard {shard['file']}; prepare it again")
+        if not os.path.isfile(path):
+            raise ValueError(
+                f"{directory} lacks the shard {path.name} of its manifest.json; prepare it again"
+            )
         if path.stat().st_size != shard["bytes"]:
             raise ValueError(
-                f"{path} has {path.stat().st_size} bytes instead of {shard['bytes']}; remove it and its .json "
-                "and prepare again"
+                f"{path} has {path.stat().st_size} bytes instead of {shard['bytes']} as in manifest.json; remove it "
+                "and its .json and prepare again"
             )
     counts = [sum(item["count"] for item in shard["items"]) for shard in shards["shards"]]
-    files = [str(directory / shard["file"]) for shard in shards["shards"]]
+    files = [directory / shard["file"] for shard in shards["shards"]]
+    ends = list(accumulate(counts))
     # With known counts, a file is opened only when one of its records is read.
     source = grain.sources.ArrayRecordDataSource(
-        [_File(file, 0, count, count) for file, count in zip(files, counts)]
+        [_File(str(file), 0, count, count) for file, count in zip(files, counts)]
     )
+
+    def name(row: int) -> str:
+        return f"record {row} in {files[bisect.bisect_right(ends, row)]}"
+
+    @cache
+    def check(number: int) -> None:
+        _records.check(files[number], counts[number])
 
     def read(row: int) -> bytes:
         try:
+            check(bisect.bisect_right(ends, row))
             return source[row]
-        except RuntimeError as error:  # a checksum of the record is wrong
-            file = files[bisect.bisect_right(list(accumulate(counts)), row)]
-            raise CorruptExample(f"record {row} in {file} cannot be read: {error}") from error
+        except Exception as error:  # a wrong checksum is a RuntimeError, other damage may raise any
+            raise CorruptExample(f"{name(row)} cannot be read: {error}") from error
 
     items = [item for shard in shards["shards"] for item in shard["items"]]
     lost = [(name, reason) for shard in shards["shards"] for name, reason in shard["skipped"]]
-    return Prepared(directory, shards["settings"], items, lost, read)
+    return Prepared(directory, shards["settings"], items, lost, read, name)
+
+
+@contextmanager
+def facts(directory: Path) -> Iterator[None]:
+    """Context for using the settings and items of a prepared folder, whose entries may be missing or of any type.
+
+    Raises:
+      ValueError: they cannot be used; the message names the manifest.
+    """
+    try:
+        yield
+    except (*_BAD_JSON, OverflowError) as error:
+        reason = error if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+        raise ValueError(f"{directory / 'manifest.json'} cannot be used: {str(reason)[:200]}") from error
 
 
 def is_prepared(directory: Path) -> bool:
     """Whether a folder was prepared, at least in part."""
-    return (directory / "plan.json").is_file()
+    return any((directory / name).is_file() for name in ("plan.json", "manifest.json"))
 
 
 def verify(directory: Path, kind: str, track: Track = untracked) -> int:
@@ -234,27 +271,36 @@ def _manifest(directory: Path, kind: str) -> dict[str, Any]:
     path = directory / "manifest.json"
     if not path.is_file():
         state = "is not finished" if is_prepared(directory) else "is not a prepared folder"
-        raise ValueError(f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help")
+        raise ValueError(
+            f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help (it has no manifest.json)"
+        )
     try:
         manifest = json.loads(path.read_text())
-        if (manifest["kind"], manifest["format"]) == (kind, _FORMAT):
+        found = manifest["kind"], manifest["format"]
+        if found == (kind, _FORMAT):
             for shard in manifest["shards"]:
                 _check_shard(shard)
+            if not (manifest["shards"] and manifest["settings"].keys()):
+                raise ValueError("it has no shards or no settings")
             return manifest
-    except (ValueError, KeyError, TypeError) as error:
+    except _BAD_JSON as error:
         raise ValueError(f"{path} is not a manifest ({error}); prepare the folder again") from error
     raise ValueError(
-        f"{directory} has {manifest['kind']} in format {manifest['format']}, expected {kind} in format {_FORMAT}"
+        f"{path} has {str(found[0])[:80]} in format {str(found[1])[:80]}, expected {kind} in format {_FORMAT}"
     )
 
 
 def _check_shard(shard: Mapping[str, Any]) -> None:
     """Validate the facts of a shard, since a folder may come from elsewhere."""
-    if Path(shard["file"]).name != shard["file"]:
+    if Path(shard["file"]).name != shard["file"] or not shard["file"]:
         raise ValueError(f"its shard {shard['file']!r} is outside of the folder")
     numbers = [shard["bytes"], *(item["count"] for item in shard["items"])]
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
         raise ValueError(f"the sizes of {shard['file']} must be numbers")
+    if sum(numbers[1:]) * _LEAST > shard["bytes"]:
+        raise ValueError(
+            f"{shard['file']} has {shard['bytes']} bytes, too few for {sum(numbers[1:])} records"
+        )
     if not isinstance(shard["sha256"], str):
         raise ValueError(f"the checksum of {shard['file']} must be a string")
     if not all(len(entry) == 2 for entry in shard["skipped"]):
@@ -269,7 +315,7 @@ def _check_plan(directory: Path, plan: dict[str, Any]) -> None:
     try:
         before = json.loads(path.read_text())
         before["kind"], before["format"], before["items"], before["settings"].keys()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _BAD_JSON as error:
         raise ValueError(f"{path} is damaged ({error}); remove {directory} and prepare again") from error
     old, new = ({"kind": p["kind"], **p["settings"]} for p in (before, plan))
     differ = [
@@ -297,7 +343,7 @@ def _finished(path: Path) -> dict[str, Any] | None:
     try:
         shard = json.loads(facts.read_text())
         _check_shard(shard)
-    except (ValueError, KeyError, TypeError):
+    except _BAD_JSON:
         return None
     return shard if (path.name, path.stat().st_size) == (shard["file"], shard["bytes"]) else None
 

@@ -82,7 +82,7 @@ class Tables:
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        path = _buckets.local_copy(self.path)
+        path = _buckets.local_copy(self.path, track)
         if not self.path or not path.exists():
             raise ValueError(
                 f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}, which does not exist"

@@ -72,7 +72,7 @@ class Transfer:
         chosen = self._chosen()
         if not chosen.tfds:
             return open_aircraft(self.directory, track)
-        prepared = prepared_directory(chosen.tfds, self.directory)
+        prepared = prepared_directory(chosen.tfds, self.directory, track)
         return open_tfds(prepared, {"train": chosen.train, "test": chosen.test}, (), track)
 
     def expected(self) -> Outline:

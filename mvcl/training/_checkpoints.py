@@ -41,13 +41,16 @@ class Checkpoints:
     saved. Saving is asynchronous and atomic. A state may be scored after it is saved.
     """
 
-    def __init__(self, folder: Path, keep: int, scores: Mapping[int, float] = {}) -> None:
+    def __init__(
+        self, folder: Path, keep: int, scores: Mapping[int, float] = {}, *, read_only: bool = False
+    ) -> None:
         """Open or make a folder.
 
         Args:
           folder: of the checkpoints.
           keep: number of newest checkpoints to keep, besides the best.
           scores: step -> score, of earlier checkpoints; higher is better.
+          read_only: change nothing, not even what a run that is going on has half written.
 
         Raises:
           DamagedCheckpoints: orbax cannot read what the folder says of its checkpoints.
@@ -64,7 +67,8 @@ class Checkpoints:
             preservation_policy=preservation_policy.AnyPreservationPolicy(
                 [preservation_policy.LatestN(keep), _Best(self._scores)]
             ),
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=not read_only,
+            read_only=read_only,
         )
         try:
             self._manager = ocp.CheckpointManager(self._place, options=options)
@@ -82,9 +86,9 @@ class Checkpoints:
         """Step of the checkpoint with the highest score, None if none has one."""
         return _best(self.steps(), self._scores)
 
-    def has_score(self, step: int) -> bool:
-        """Whether the score of a step is known."""
-        return step in self._scores
+    def score(self, step: int) -> float | None:
+        """The score of a step, if it is known."""
+        return self._scores.get(step)
 
     def scored(self, step: int, score: float) -> None:
         """Set the score of a step, higher is better; the best checkpoint is kept when later ones are saved."""

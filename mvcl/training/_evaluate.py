@@ -80,8 +80,14 @@ def evaluated(
         content = kept.title | {"score": found.score, "rows": _plain(table)}
         content |= {"warnings": suspect} if suspect else {}
         _files.write_whole(workdir / _FILE, json.dumps(content, indent=2))
-        (workdir / _UNFINISHED).unlink(missing_ok=True)
+        forget_unfinished(workdir)
     return found
+
+
+def forget_unfinished(workdir: Path) -> None:
+    """Delete what an evaluation that did not end has kept."""
+    if jax.process_index() == 0:
+        (workdir / _UNFINISHED).unlink(missing_ok=True)
 
 
 def saved(run: Run, workdir: Path, step: int) -> Evaluated | None:

@@ -44,7 +44,7 @@ def held(path: Path, log: Callable[[str], None] = print) -> Iterator[None]:
     def renew() -> None:
         while not stop.wait(_RENEW_SECONDS):
             with suppress(Exception):  # the next turn tries again
-                if _read(client, path).get("token") != token:
+                if _read(client, path).get("token", token) != token:  # a lock that was deleted is made again
                     log(f"another run has taken the lock {path}; this one stops")
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
@@ -57,7 +57,7 @@ def held(path: Path, log: Callable[[str], None] = print) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join()
+        thread.join(5.0)  # not as long as a client repeats its requests
         _HELD.discard(token)
         with suppress(Exception):  # a lock that is left ends by itself
             if _read(client, path).get("token") == token:
@@ -122,7 +122,9 @@ def _is_dead(owner: dict[str, Any]) -> bool:
 
 
 def _boot() -> str:
-    """Identifies the machine since its last start; empty where it is unknown."""
+    """Identifies the machine since its last start, and the container; empty where it is unknown."""
     with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # Containers of a machine may share its name, but not the numbers of processes.
+        boot, processes = Path("/proc/sys/kernel/random/boot_id"), "/proc/self/ns/pid"
+        return f"{boot.read_text().strip()} {os.readlink(processes)}"
     return ""

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -130,7 +131,10 @@ class Log:
             with suppress(OSError):  # a full disk: the first write that failed has raised
                 if file is not None:
                     file.close()
-        self._mirror.upload()
+        try:
+            self._mirror.upload()
+        except OSError as error:  # it must not hide why the run ends
+            print(f"mvcl: the end of the log was not uploaded: {error}", file=sys.stderr)
 
     @cached_property
     def _board(self) -> "SummaryWriter":

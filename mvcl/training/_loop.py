@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import jax
@@ -42,13 +42,13 @@ class Tools:
     """Writes the pictures of the views, if they are missing."""
 
     def close(self) -> None:
-        """End the profile, write the last heartbeat, and close the log with the run's goodput."""
-        self.trace.close()
+        """Write the last heartbeat, close the log with the run's goodput, and end the profile."""
         if self.heartbeat is not None:
             self.heartbeat.close()
         if self.log is not None:
             self.log.line(str(self.goodput))
             self.log.close()
+        self.trace.close()
 
 
 def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.State:
@@ -62,7 +62,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     """
     config, program = run.config, run.program
     every = round(config.train.evaluate_every * program.steps_per_epoch)
-    if _is_scored(step, every, program.steps) and not tools.checkpoints.has_score(step):
+    if _is_scored(step, every, program.steps) and tools.checkpoints.score(step) is None:
         _score(run, state, step, tools)
     host = _input.batches(run, step, tools.reading)
     stream = data.to_devices(host, program.batch_sharding)
@@ -72,7 +72,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     stream = itertools.chain([first], stream)
     watch = _watch.Watch(program.mesh.size, _flops(run, state, first), _peak(run), step)
     pending: list[dict[str, jax.Array]] = []
-    compiling = tools.guard(step).during("compiling the training step")
+    compiling: AbstractContextManager[None] = run.progress.during("compiling the training step")
     begun, chance = step, {}
     while step < program.steps:
         state = restarted(run, refreshed(run, state, step, tools.workdir, tools.log), step)
@@ -165,9 +165,9 @@ def _score(run: Run, state: _program.State, step: int, tools: Tools) -> None:
 
 
 def record_score(step: int, found: _evaluate.Score, checkpoints: Checkpoints, log: Log | None) -> None:
-    """Log the score of a step, unless it was logged before."""
+    """Log the score of a step, unless this score was logged before."""
     name, value = found
-    if log is not None and not checkpoints.has_score(step):
+    if log is not None and checkpoints.score(step) != value:
         log.score(step, name, value)
         log.upload()
     checkpoints.scored(step, value)

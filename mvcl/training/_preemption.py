@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
+from mvcl._progress import write_line
 from mvcl.training._signals import MAINTENANCE, PREEMPTED
 
 _PRODUCT = Path("/sys/class/dmi/id/product_name")
@@ -67,7 +68,7 @@ def _follow(host: str, key: str, stop: dict[str, int], ended: threading.Event) -
             if isinstance(error, HTTPError) and error.code == 404:
                 return  # this kind of machine has no such key
             if not complained and not ended.is_set():
-                print(f"mvcl: no notices of pre-emption from {host}: {error}; trying again", file=sys.stderr)
+                write_line(f"mvcl: no notices of pre-emption from {host}: {error}; trying again", sys.stderr)
             complained = True
             ended.wait(_RETRY_SECONDS)
             continue

@@ -114,7 +114,9 @@ def open_run(
         )
     with _untrusted.naming(workdir):
         run = prepare(config, progress)
-    checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep, scores(workdir))
+    checkpoints = Checkpoints(
+        workdir / "checkpoints", config.checkpoint.keep, scores(workdir), read_only=True
+    )
     try:
         steps = checkpoints.steps()
         named: dict[str, int | None] = {"latest": max(steps, default=None), "best": checkpoints.best()}

@@ -13,3 +13,8 @@ def scores(workdir: Path) -> dict[int, float]:
     rows = _folder.read_log(workdir)
     found = [(row.get("step"), row.get(str(row[KEY]))) for row in rows if KEY in row]
     return {step: value for step, value in found if isinstance(step, int) and isinstance(value, float)}
+
+
+def append_score(workdir: Path, step: int, name: str, value: float) -> None:
+    """Add the score of a step to the log of a run that is not open."""
+    _folder.append_line(workdir / "metrics.jsonl", {"step": step, name: value, KEY: name})

@@ -19,7 +19,7 @@ from mvcl.training._log import Log, log_line
 from mvcl.training._loop import Diverged, Tools, loop, record_score
 from mvcl.training._preemption import notices
 from mvcl.training._run import Run, prepare
-from mvcl.training._scores import scores
+from mvcl.training._scores import append_score, scores
 from mvcl.training._signals import Interrupted, stop_signals
 
 # Steps before a profile starts: they compile and fill queues.
@@ -75,24 +75,23 @@ def _continue(
 ) -> _evaluate.Table:
     """Train the remaining steps, and carry out what is left of the evaluation."""
     checkpoints = Checkpoints(workdir / "checkpoints", run.config.checkpoint.keep, scores(workdir))
+    steps = run.program.steps
     with stop_signals() as stop, notices(stop), ExitStack() as files:
         try:
             state, record = _restored(run, checkpoints, reference)
             step = int(record["step"])
             checkpoints.rewind(step)
             reading = data.Reading(run.config.train.corrupt_limit, record["corrupt"])
+            found = _evaluate.saved(run, workdir, step) if step == steps else None
+            if found is not None:
+                return _finished(workdir, step, found, checkpoints)
             heartbeat = _begin(run, workdir, step, goodput) if jax.process_index() == 0 else None
-            done = _evaluate.saved(run, workdir, step) if step == run.program.steps else None
-            if done is not None:
-                if heartbeat is not None:
-                    heartbeat.beat(step, "done", now=True)
-                return done.table
             tools = _tools(
                 run, workdir, step, checkpoints, reading, heartbeat, stop, profile=profile, goodput=goodput
             )
             files.enter_context(run.progress.showing())  # of the log
             files.callback(tools.close)
-            if step < run.program.steps:
+            if step < steps:
                 with goodput.during("training"):
                     state = loop(run, state, step, tools)
             tools.pictures()  # of a run that was killed before they were written
@@ -104,7 +103,20 @@ def _continue(
             with goodput.during("saving"), run.progress.during("writing the last checkpoint"):
                 checkpoints.close()
         with goodput.during("evaluating"):
-            return _evaluated(run, state, tools)
+            table = _evaluated(run, state, tools)
+    if stop["signal"] and jax.process_count() == 1:  # too late to stop this run, but not those after it
+        raise Interrupted(stop["signal"], steps, steps, "ending")
+    return table
+
+
+def _finished(
+    workdir: Path, step: int, found: _evaluate.Evaluated, checkpoints: Checkpoints
+) -> _evaluate.Table:
+    """The table of a run that has ended; logs its score if the run was killed before that."""
+    if found.score is not None and checkpoints.score(step) is None and jax.process_index() == 0:
+        append_score(workdir, step, *found.score)
+    _evaluate.forget_unfinished(workdir)
+    return found.table
 
 
 def _restored(
@@ -190,4 +202,15 @@ def _tools(
         heartbeat=heartbeat,
         progress=run.progress,
     )
-    return Tools(checkpoints, log, heartbeat, trace, reading, stop, workdir, guard, goodput, pictures)
+    return Tools(
+        checkpoints=checkpoints,
+        log=log,
+        heartbeat=heartbeat,
+        trace=trace,
+        reading=reading,
+        stop=stop,
+        workdir=workdir,
+        guard=guard,
+        goodput=goodput,
+        pictures=pictures,
+    )

@@ -39,7 +39,7 @@ def test_kill_9_in_a_bucket(runs, whole, tmp_path, report, scheme):
         mvcl("evaluate", run, environment)
         (run / "report.html").unlink()
         mvcl("report", run, environment)
-        assert (run / "report.html").read_text().startswith("<!DOCTYPE html>")
+        assert (run / "report.html").read_text().startswith("<!doctype html>")
         _buckets.download(run, tmp_path / "copy")
     same_bits(tmp_path / "copy", whole)
     assert list((tmp_path / "copy" / "tensorboard").iterdir())

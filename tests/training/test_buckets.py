@@ -68,7 +68,7 @@ def test_the_extra_is_named(monkeypatch, tmp_path, capsys):
 def test_the_extra_has_what_is_imported():
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     wanted = {text.split(">")[0] for text in extras["optional-dependencies"]["bucket"]}
-    assert wanted == {"gcsfs", "google-cloud-storage", "s3fs"}
+    assert wanted == {"etils[epath]", "fsspec", "gcsfs", "google-cloud-storage", "s3fs"}
 
 
 def test_a_missing_bucket_is_named(server, tmp_path, monkeypatch):
@@ -112,6 +112,18 @@ def test_copies_follow_the_bucket(bucket, capsys):
     assert (_buckets.local_copy(bucket / "d") / "a.txt").read_text() == "six"
     assert _buckets.local_copy(bucket / "d/a.txt").read_text() == "six"
     assert not list(first.parents[2].glob(".unfinished*"))
+
+
+def test_copies_to_and_from_a_bucket_are_reported(bucket, tmp_path, monkeypatch, tracked):
+    monkeypatch.setattr(_buckets, "_AT_ONCE", 2)
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    _buckets.upload(tmp_path, bucket / "d", tracked)
+    _buckets.local_copy(bucket / "d", tracked)
+    assert tracked == [
+        (f"copying to {bucket / 'd'}", 3, "files", 3),
+        ("copying from the bucket", 2, "blocks of 2 files", 2),
+    ]
 
 
 def test_a_copy_that_fails_leaves_nothing(bucket, monkeypatch):

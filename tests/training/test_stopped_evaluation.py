@@ -8,7 +8,7 @@ import pytest
 
 from mvcl import training
 from mvcl.evaluation import _table
-from mvcl.training import _guard
+from mvcl.training import _guard, _train
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +114,31 @@ def test_the_best_checkpoint_is_that_of_the_log(whole):
     best = max((row["knn"], row["step"]) for row in rows(workdir) if "score" in row)[1]
     _, state = training.open_run(workdir, "best")
     assert int(state["step"]) == best
+
+
+def test_a_kill_after_the_evaluation_loses_no_score(scored, whole, tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_train, "record_score", killed)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(scored, tmp_path / "run")
+    monkeypatch.undo()
+    assert [row["step"] for row in rows(tmp_path / "run") if "score" in row] == [2, 4]
+    for _ in range(2):  # a finished run is read, and not changed any more
+        assert training.train(scored, tmp_path / "run") == whole[1]
+        assert numbers(tmp_path / "run") == numbers(whole[0])
+
+
+def test_a_signal_at_the_end_of_a_run_stops_the_next_seed(scored, tmp_path, monkeypatch):
+    record = _train.record_score
+
+    def signalled(*args):
+        record(*args)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(_train, "record_score", signalled)
+    with pytest.raises(training.Interrupted, match="stopped by SIGTERM while ending"):
+        training.train_seeds(scored, tmp_path, 2)
+    assert (tmp_path / "seed0" / "evaluation.json").is_file()
+    assert not (tmp_path / "seed1").exists()
