@@ -17,6 +17,7 @@ from mvcl import _buckets
 # A lock that was not renewed for so long belongs to nobody.
 LEASE_SECONDS = 180.0
 _RENEW_SECONDS = 20.0
+_LOOK_SECONDS = 5.0
 # After a take-over, the time in which another process that takes over at once replaces the lock.
 _SETTLE_SECONDS = 1.0
 # Tokens of the locks that this process holds: its number may be that of an owner that has ended.
@@ -27,12 +28,12 @@ _HELD: set[str] = set()
 def held(path: Path, log: Callable[[str], None] = print) -> Iterator[None]:
     """Hold the lock object `path`; a thread renews it.
 
-    The lock of a killed process is taken over: at once on its machine, elsewhere when its lease has ended. If another
-    process takes the lock over, because this one could not renew it, this process gets SIGTERM.
+    The lock of a killed process is taken over: at once on its machine, elsewhere after a wait of LEASE_SECONDS in which
+    nobody renews it, so that a run goes on by itself on the machine that replaces a lost one. If another process takes
+    the lock over, because this one could not renew it, this process gets SIGTERM.
 
     Raises:
-      ValueError: another run holds the lock, and the message says how long to wait if that run has been killed; or the
-        folder is not writable.
+      ValueError: another run holds the lock and is alive; or the folder is not writable.
     """
     client, token, stop = _buckets.filesystem(path), uuid4().hex, threading.Event()
     try:
@@ -68,21 +69,36 @@ def _take(client: Any, path: Path, token: str, log: Callable[[str], None]) -> No
     if _create(client, path, token):
         return
     owner = _read(client, path)
-    age = time.time() - owner.get("time", 0.0)
-    host, pid = owner.get("host", "an unknown host"), owner.get("pid", 0)
-    if not _is_dead(owner) and age < LEASE_SECONDS:
+    named = f"process {owner.get('pid', 0)} of {owner.get('host', 'an unknown host')}"
+    gone = not owner or _is_dead(owner)
+    if not gone and (_is_here(owner) or _is_renewed(client, path, owner, named, log)):
         raise ValueError(
-            f"another run is using {path.parent}: process {pid} of {host}, seen {max(age, 0):.0f} s ago; wait until it "
-            f"ends, or choose another --workdir. If it was killed, repeat the command in "
-            f"{LEASE_SECONDS - age:.0f} s"
+            f"another run is using {path.parent}: {named}; wait until it ends, or choose another --workdir"
         )
-    log(f"taking over the lock of process {pid} of {host}, which has ended or not renewed it for {age:.0f} s")
+    log(f"taking over the lock of {named}, which has ended or does not renew it")
     with suppress(FileNotFoundError):
         client.rm_file(str(path))
     mine = _create(client, path, token)
     time.sleep(_SETTLE_SECONDS)
     if not mine or _read(client, path).get("token") != token:
         raise ValueError(f"another run is using {path.parent}; it took the lock at the same time")
+
+
+def _is_renewed(
+    client: Any, path: Path, owner: dict[str, Any], named: str, log: Callable[[str], None]
+) -> bool:
+    """Whether the owner is alive: False if the lock stays as it is for the lease, or is released.
+
+    The clocks of two machines are not compared.
+    """
+    log(f"{path.parent} is locked by {named}; waiting for a sign of it, at most {LEASE_SECONDS:.0f} s")
+    started = time.monotonic()
+    while time.monotonic() - started < LEASE_SECONDS:
+        time.sleep(_LOOK_SECONDS)
+        now = _read(client, path)
+        if now != owner:
+            return bool(now)
+    return False
 
 
 def _create(client: Any, path: Path, token: str) -> bool:
@@ -108,9 +124,14 @@ def _read(client: Any, path: Path) -> dict[str, Any]:
     return owner if isinstance(owner, dict) else {}
 
 
+def _is_here(owner: dict[str, Any]) -> bool:
+    """Whether the owner was a process of this machine, since its last start."""
+    return (owner.get("host"), owner.get("boot")) == (socket.gethostname(), _boot())
+
+
 def _is_dead(owner: dict[str, Any]) -> bool:
-    """Whether the owner was a process of this machine, since its last start, that has ended."""
-    if (owner.get("host"), owner.get("boot")) != (socket.gethostname(), _boot()):
+    """Whether the owner was a process of this machine that has ended."""
+    if not _is_here(owner):
         return False
     try:
         os.kill(owner["pid"], 0)
