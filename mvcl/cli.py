@@ -470,7 +470,7 @@ def _exit_code(error: Exception) -> int:
     if (number := getattr(error, "signal", None)) is not None:  # training.Interrupted
         return 128 + number
     # Too many corrupt examples (data.CorruptExample) are found in a run; other ValueErrors are of its start.
-    return getattr(error, "exit_code", 2 if isinstance(error, ValueError) else 1)
+    return 2 if isinstance(error, ValueError) else 1
 
 
 def _one_line(error: Exception) -> str:

@@ -11,9 +11,7 @@ from mvcl._progress import Track, untracked
 
 
 class CorruptExample(ValueError):
-    """An example that cannot be decoded; the message names it. A run that has too many exits with code 1."""
-
-    exit_code = 1
+    """An example that cannot be decoded; the message names it."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,11 +46,11 @@ def test_everything_in_a_run_is_reported(run):
         "building the model",
         "reading the newest checkpoint",
         "initialising the parameters",
-        "reading images for the report",
-        "compiling the views",
-        "compiling the chance level",
         "reading the first batch",
         "compiling the training step",
+        "compiling the chance level",
+        "reading images for the report",
+        "compiling the views",
         *(
             f"{row}: {part}"
             for row in ("trained encoder", "untrained encoder", "raw input")
