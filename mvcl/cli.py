@@ -469,7 +469,6 @@ def _needs_hard_exit(error: Exception) -> bool:
 def _exit_code(error: Exception) -> int:
     if (number := getattr(error, "signal", None)) is not None:  # training.Interrupted
         return 128 + number
-    # Too many corrupt examples (data.CorruptExample) are found in a run; other ValueErrors are of its start.
     return 2 if isinstance(error, ValueError) else 1
 
 
