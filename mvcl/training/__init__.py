@@ -10,7 +10,7 @@ with _extras.needed("train", by="mvcl.training"):
 from mvcl.training._arguments import CHOICES, choose, choose_all, registry
 from mvcl.training._cache import compilation_cache
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
-from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, suited_to
+from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, replace_at, suited_to
 from mvcl.training._dry_run import Estimate, dry_run, estimate
 from mvcl.training._embed import embed
 from mvcl.training._encoding import encode, one_encoder
@@ -71,6 +71,7 @@ __all__ = [
     "prepare",
     "profiler_server",
     "registry",
+    "replace_at",
     "suited_to",
     "to_json",
     "train",

@@ -1,0 +1,201 @@
+"""A study: the cells of a table or a figure, what is measured of each, and what the paper prints."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from mvcl import training
+from mvcl._progress import Progress
+from mvcl.training import Config
+
+if TYPE_CHECKING:
+    from mvcl.studies._verdicts import Claim
+
+Factors = Mapping[str, str | int | float]
+Values = dict[str, float]
+
+
+class Task(Protocol):
+    """The work of a cell, a frozen dataclass: its fields decide whether a finished cell is still valid."""
+
+    def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
+        """Do the work and return what was measured.
+
+        Args:
+          folder: for its files; called again after a kill, it goes on with what is there.
+          seed: of all random draws.
+          progress: reports on the work.
+
+        Returns:
+          Measure name -> value, an entry for each network that was trained side by side, usually one.
+        """
+
+
+def results(folder: Path) -> list[Values]:
+    """The results of a finished run, of evaluation.json and metrics.jsonl.
+
+    Returns:
+      One entry: the results of the trained encoder under their names; those of the untrained encoder and the raw input
+      under "untrained encoder: NAME" and "raw input: NAME"; "loss", the mean over the logged steps of the last epoch.
+    """
+    content = json.loads((folder / "evaluation.json").read_text())
+    found: Values = {}
+    for row, measured in content["rows"].items():
+        prefix = "" if row == "trained encoder" else f"{row}: "
+        found |= {
+            prefix + result["name"]: result["value"] for result in measured if result["value"] is not None
+        }
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    logged = [line for line in lines if "loss" in line]
+    last = [line["loss"] for line in logged if line["epoch"] > logged[-1]["epoch"] - 1]
+    return [found | {"loss": float(np.mean(last))}]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """A run of `training.train`; a `Task`."""
+
+    config: Config
+    """The experiment; its train.seed is replaced by the seed of the cell."""
+    measure: Callable[[Path], Sequence[Values]] = results
+    """What is measured of the finished run folder."""
+
+    def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
+        """Train, or resume, and measure."""
+        training.train(changed(self.config, {"train.seed": seed}), folder, progress=progress)
+        return self.measure(folder)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One place of a study: a task, trained once per seed."""
+
+    factors: Factors
+    """What distinguishes it from the other cells: {"objective": "MV-DHEL", "k": 4}."""
+    task: Task
+    printed: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Measure name -> value that the paper prints, in the unit of the table: per cent for a `Measure` in per cent."""
+
+    @property
+    def name(self) -> str:
+        """The factors as text: "objective MV-DHEL, k 4"."""
+        return ", ".join(f"{factor} {level}" for factor, level in self.factors.items())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A number that is measured in every cell, and how it is shown."""
+
+    name: str
+    """Key of the values that tasks return."""
+    label: str = ""
+    """Heading; empty: the name."""
+    percent: bool = False
+    """Whether the value is a share, shown in per cent."""
+    digits: int = 1
+    """Digits after the point."""
+    better: str = "higher"
+    """Which values are better, for readers: "higher", "lower" or ""."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """A grid of cells with their measures; at one scale, as a function of a file in configs/studies returns it."""
+
+    title: str
+    """Such as "Koromilas 2025, Table II: linear accuracy by number of views"."""
+    about: str
+    """Markdown, one or more paragraphs: what the paper does, what is done here, and every difference."""
+    cells: tuple[Cell, ...]
+    measures: tuple[Measure, ...]
+    """The first is that of the figure."""
+    claims: "tuple[Claim, ...]" = ()
+    """What the paper says that its cells show."""
+    columns: str | None = None
+    """Factor whose levels are columns; None: the measures are the columns."""
+    reference: Factors | None = None
+    """Paired differences are to the cell with these factors in place of its own; None: no differences."""
+    along: str | None = None
+    """Factor on the horizontal axis of the figure, of numbers; None: a line for each cell."""
+    seeds: int = 5
+    """Seeds 0 to seeds - 1 of every cell."""
+    cost: str
+    """Hardware and time of all cells, measured or estimated, and how: "25 minutes on 2 cores"."""
+
+    def __post_init__(self) -> None:
+        names = [cell.name for cell in self.cells]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"the cells of a study must differ in their factors, got {twice!r} twice")
+        if not self.cells or not self.measures:
+            raise ValueError(f"a study must have cells and measures, got none in {self.title!r}")
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        factors = list(self.cells[0].factors)
+        for cell in self.cells:
+            if list(cell.factors) != factors:
+                raise ValueError(
+                    f"the cells must have the same factors, got {factors} and {list(cell.factors)}"
+                )
+        for field in ("columns", "along"):
+            if getattr(self, field) not in (None, *factors):
+                raise ValueError(f"{field} must be one of {', '.join(factors)}, got {getattr(self, field)!r}")
+        for claim in self.claims:
+            claim.check(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What was measured so far.
+
+    Attributes:
+      study: the study.
+      values: for each cell, seed -> measured values. Of tasks with several networks the seeds count all of them.
+    """
+
+    study: Study
+    values: tuple[Mapping[int, Values], ...]
+
+    def of(self, cell: Cell, measure: str) -> dict[int, float]:
+        """Seed -> value of a measure, for the seeds that have it; per cent if the measure is in per cent."""
+        shown = next((m for m in self.study.measures if m.name == measure), None)
+        scale = 100.0 if shown is not None and shown.percent else 1.0
+        rows = self.values[self.study.cells.index(cell)]
+        return {seed: scale * row[measure] for seed, row in rows.items() if measure in row}
+
+
+def select(study: Study, factors: Factors) -> tuple[Cell, ...]:
+    """The cells with these levels of these factors."""
+    return tuple(
+        cell for cell in study.cells if all(cell.factors[name] == level for name, level in factors.items())
+    )
+
+
+def partner(study: Study, cell: Cell, factors: Factors) -> Cell | None:
+    """The cell with these factors in place of its own; None if there is none."""
+    found = select(study, {**cell.factors, **factors})
+    return found[0] if found else None
+
+
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The config with values replaced by dotted field names.
+
+    Args:
+      config: the experiment.
+      changes: {"views.k": 4, "train.epochs": 20.0, "objective": losses.mv_dhel}.
+
+    Raises:
+      ValueError: there is no such field.
+    """
+    for name, value in changes.items():
+        config = training.replace_at(config, name.split("."), value)
+    return config
+
+
+def levels(cells: Iterable[Cell], factor: str) -> tuple[str | int | float, ...]:
+    """The levels of a factor in the order of the cells."""
+    return tuple(dict.fromkeys(cell.factors[factor] for cell in cells))

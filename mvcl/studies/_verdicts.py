@@ -1,0 +1,215 @@
+"""Intervals over seeds, and the claims of a paper: does what it says hold here?"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from mvcl.studies._study import Cell, Factors, Found, Study, partner, select
+
+Answer = Literal["holds", "does not hold", "cannot tell"]
+
+
+class Interval(NamedTuple):
+    """A mean with its confidence interval; the interval of one seed is infinite.
+
+    Attributes:
+      mean: over seeds.
+      low: lower end.
+      high: upper end.
+      seeds: number of values.
+    """
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+
+def interval(values: Iterable[float], level: float = 0.95) -> Interval:
+    """Mean and confidence interval by Student's t, for independent values of one normal distribution.
+
+    Args:
+      values: one per seed.
+      level: confidence, in (0, 1).
+
+    Returns:
+      The interval; of one value from minus to plus infinity, of none all NaN.
+    """
+    from scipy.special import stdtrit  # its import is slow
+
+    x = np.asarray(list(values), np.float64)
+    if not len(x):
+        return Interval(math.nan, math.nan, math.nan, 0)
+    mean = float(x.mean())
+    if len(x) == 1:
+        return Interval(mean, -math.inf, math.inf, 1)
+    half = float(stdtrit(len(x) - 1, 0.5 + level / 2) * x.std(ddof=1) / math.sqrt(len(x)))
+    return Interval(mean, mean - half, mean + half, len(x))
+
+
+def difference(found: Found, first: Cell, second: Cell, measure: str, level: float = 0.95) -> Interval:
+    """Interval of first - second, paired by seed, over the seeds that both have."""
+    a, b = found.of(first, measure), found.of(second, measure)
+    return interval((a[seed] - b[seed] for seed in a if seed in b), level)
+
+
+class Verdict(NamedTuple):
+    """The answer to a claim.
+
+    Attributes:
+      answer: whether it holds.
+      reason: the numbers that decide, in words.
+    """
+
+    answer: Answer
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A statement of a paper about the cells of a study."""
+
+    text: str
+    """The statement in our words."""
+    source: str
+    """Section, table or figure of the paper."""
+    measure: str
+    """Name of the measure that decides."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found, for readers."""
+        raise NotImplementedError(f"{type(self).__name__} is an interface")
+
+    def check(self, study: Study) -> None:
+        """Raise `ValueError` if the study has no cells that the claim is about."""
+        raise NotImplementedError(f"{type(self).__name__} is an interface")
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        raise NotImplementedError(f"{type(self).__name__} is an interface")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Above(Claim):
+    """Some cells have a larger value than others; of a measure where less is better, exchange the two."""
+
+    cells: Factors
+    """Cells with these levels; all other factors may vary."""
+    than: tuple[Factors, ...]
+    """Each is put in place of a cell's own factors to find the cell that it is compared with."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        return (
+            "paired differences by seed: holds if all 95% intervals are above 0; does not hold if one is below 0, at "
+            "95% for all together (Bonferroni)"
+        )
+
+    def pairs(self, study: Study) -> list[tuple[Cell, Cell]]:
+        """The compared cells."""
+        found = [
+            (cell, other)
+            for cell in select(study, self.cells)
+            for factors in self.than
+            if (other := partner(study, cell, factors)) is not None
+        ]
+        return [(cell, other) for cell, other in found if cell is not other]
+
+    def check(self, study: Study) -> None:
+        """Raise `ValueError` if the study has no cells that the claim is about."""
+        if not self.pairs(study):
+            raise ValueError(f"the claim {self.text!r} is about no cells of {study.title!r}")
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        return _of_all(
+            found, [(f"{a.name} - {b.name}", a, b) for a, b in self.pairs(found.study)], self.measure
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trend(Claim):
+    """A measure rises, or falls, along a factor of numbers."""
+
+    cells: Factors
+    """Cells with these levels; factors beside `along` that still vary give one trend each."""
+    along: str
+    """The factor."""
+    rises: bool = True
+    """False: it falls."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        way, other = ("above", "below") if self.rises else ("below", "above")
+        return (
+            f"paired differences by seed: holds if the 95% interval from the first to the last {self.along} is {way} 0 "
+            f"and no step's is {other} 0; does not hold if that from the first to the last is {other} 0"
+        )
+
+    def _lines(self, study: Study) -> list[list[Cell]]:
+        cells = sorted(select(study, self.cells), key=lambda cell: cell.factors[self.along])
+        groups: dict[tuple[object, ...], list[Cell]] = {}
+        for cell in cells:
+            rest = tuple(level for name, level in cell.factors.items() if name != self.along)
+            groups.setdefault(rest, []).append(cell)
+        return [group for group in groups.values() if len(group) > 1]
+
+    def check(self, study: Study) -> None:
+        """Raise `ValueError` if the study has no cells that the claim is about."""
+        if self.along not in study.cells[0].factors or not self._lines(study):
+            raise ValueError(f"the claim {self.text!r} is about no cells of {study.title!r}")
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        sign = 1 if self.rises else -1
+        answers, reasons = [], []
+        lines = self._lines(found.study)
+        for line in lines:
+            whole = difference(found, line[-1], line[0], self.measure)
+            steps = [difference(found, b, a, self.measure) for a, b in itertools.pairwise(line)]
+            against = any(_sign(step) == -sign for step in steps)
+            all_together = difference(found, line[-1], line[0], self.measure, 1 - 0.05 / len(lines))
+            holds = _sign(whole) == sign and not against
+            refuted = _sign(all_together) == -sign
+            answers.append("holds" if holds else "does not hold" if refuted else "cannot tell")
+            reasons.append(f"{line[-1].name} - {line[0].name}: {text(whole)}")
+        return Verdict(_together(answers), "; ".join(reasons))
+
+
+def text(of: Interval, digits: int = 2) -> str:
+    """An interval in words: "+1.20 [0.80, 1.60], 5 seeds"."""
+    if not of.seeds:
+        return "not run"
+    if of.seeds == 1:
+        return f"{of.mean:+.{digits}f}, 1 seed"
+    return f"{of.mean:+.{digits}f} [{of.low:.{digits}f}, {of.high:.{digits}f}], {of.seeds} seeds"
+
+
+def _of_all(found: Found, pairs: Sequence[tuple[str, Cell, Cell]], measure: str) -> Verdict:
+    answers, reasons = [], []
+    for name, first, second in pairs:
+        gap = difference(found, first, second, measure)
+        together = difference(found, first, second, measure, 1 - 0.05 / len(pairs))
+        answers.append(
+            "holds" if _sign(gap) > 0 else "does not hold" if _sign(together) < 0 else "cannot tell"
+        )
+        reasons.append(f"{name}: {text(gap)}")
+    return Verdict(_together(answers), "; ".join(reasons))
+
+
+def _together(answers: Sequence[str]) -> Answer:
+    if "does not hold" in answers:
+        return "does not hold"
+    return "cannot tell" if "cannot tell" in answers else "holds"
+
+
+def _sign(of: Interval) -> int:
+    """1 if the interval is above 0, -1 if below, else 0."""
+    return int(of.low > 0) - int(of.high < 0)
