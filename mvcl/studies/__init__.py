@@ -8,7 +8,8 @@ with _extras.needed("train", by="mvcl.studies"):
 
 from mvcl import training
 from mvcl.studies._claims import multi_crop_variance, two_classes
-from mvcl.studies._engine import run
+from mvcl.studies._code import code_of
+from mvcl.studies._engine import Look, Place, look, places, run
 from mvcl.studies._gaussian import (
     OBJECTIVES,
     Gaussian,
@@ -61,10 +62,12 @@ __all__ = [
     "GaussianViews",
     "InformationBound",
     "Interval",
+    "Look",
     "Measure",
     "Objective",
     "Opened",
     "Options",
+    "Place",
     "SideBySide",
     "Slurm",
     "Study",
@@ -76,6 +79,7 @@ __all__ = [
     "arithmetic_on_grid",
     "changed",
     "check",
+    "code_of",
     "config_of",
     "costs",
     "difference",
@@ -84,6 +88,7 @@ __all__ = [
     "geometric_on_grid",
     "interval",
     "levels",
+    "look",
     "multi_crop_on_grid",
     "multi_crop_variance",
     "numbers",
@@ -93,6 +98,7 @@ __all__ = [
     "page",
     "parameters",
     "partner",
+    "places",
     "plot",
     "recipe",
     "results",
