@@ -1,4 +1,4 @@
-"""A paper's synthetic study: a config in; a grid of training runs, and from them numbers, a figure and a page."""
+"""Studies: grids of runs, what is measured of each cell, and the claims of a paper that they decide."""
 
 from mvcl import _extras
 
@@ -7,19 +7,8 @@ with _extras.needed("train", by="mvcl.studies"):
     import optax  # noqa: F401
 
 from mvcl import training
-from mvcl.studies._claims import multi_crop_variance, two_classes
-from mvcl.studies._gaussian import (
-    OBJECTIVES,
-    Gaussian,
-    Objective,
-    check,
-    config_of,
-    dry_run,
-    numbers,
-    plot,
-    table,
-    verdict,
-)
+from mvcl.studies._claims import MultiCropVariance, printed_variance, two_classes
+from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
     geometric_on_grid,
@@ -28,7 +17,6 @@ from mvcl.studies._grid import (
     sufficient_statistics_on_grid,
 )
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
-from mvcl.studies._page import page, run
 from mvcl.studies._study import (
     Cell,
     Factors,
@@ -44,7 +32,7 @@ from mvcl.studies._study import (
     results,
     select,
 )
-from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, difference, interval
+from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, Within, difference, interval
 
 training.may_name(
     GaussianViews,
@@ -64,11 +52,11 @@ __all__ = [
     "Claim",
     "Factors",
     "Found",
-    "Gaussian",
     "GaussianViews",
     "InformationBound",
     "Interval",
     "Measure",
+    "MultiCropVariance",
     "Objective",
     "SideBySide",
     "Study",
@@ -77,27 +65,21 @@ __all__ = [
     "Trend",
     "Values",
     "Verdict",
+    "Within",
     "arithmetic_on_grid",
     "changed",
-    "check",
-    "config_of",
     "difference",
-    "dry_run",
+    "each_network",
+    "gaussian",
     "geometric_on_grid",
     "interval",
     "levels",
     "multi_crop_on_grid",
-    "multi_crop_variance",
-    "numbers",
     "of_inputs",
-    "page",
     "partner",
-    "plot",
+    "printed_variance",
     "results",
-    "run",
     "select",
     "sufficient_statistics_on_grid",
-    "table",
     "two_classes",
-    "verdict",
 ]
