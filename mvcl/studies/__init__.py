@@ -8,6 +8,8 @@ with _extras.needed("train", by="mvcl.studies"):
 
 from mvcl import training
 from mvcl.studies._claims import MultiCropVariance, printed_variance, two_classes
+from mvcl.studies._compute import with_compute
+from mvcl.studies._engine import run
 from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
@@ -16,22 +18,14 @@ from mvcl.studies._grid import (
     of_inputs,
     sufficient_statistics_on_grid,
 )
+from mvcl.studies._jobs import Slurm
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
-from mvcl.studies._study import (
-    Cell,
-    Factors,
-    Found,
-    Measure,
-    Study,
-    Task,
-    Training,
-    Values,
-    changed,
-    levels,
-    partner,
-    results,
-    select,
-)
+from mvcl.studies._numbers import numbers as study_numbers
+from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
+from mvcl.studies._run import Options, overview, run_study
+from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
+from mvcl.studies._task import Task, Training, Values, changed, results
+from mvcl.studies._transfer import Finetuned, Transfer
 from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, Within, difference, interval
 
 training.may_name(
@@ -51,6 +45,7 @@ __all__ = [
     "Cell",
     "Claim",
     "Factors",
+    "Finetuned",
     "Found",
     "GaussianViews",
     "InformationBound",
@@ -58,28 +53,44 @@ __all__ = [
     "Measure",
     "MultiCropVariance",
     "Objective",
+    "Opened",
+    "Options",
     "SideBySide",
+    "Slurm",
     "Study",
     "Task",
     "Training",
+    "Transfer",
     "Trend",
     "Values",
     "Verdict",
     "Within",
     "arithmetic_on_grid",
     "changed",
+    "costs",
     "difference",
     "each_network",
+    "find",
     "gaussian",
     "geometric_on_grid",
     "interval",
     "levels",
     "multi_crop_on_grid",
     "of_inputs",
+    "open_study",
+    "overview",
+    "parameters",
     "partner",
     "printed_variance",
+    "recipe",
     "results",
+    "run",
+    "run_study",
+    "scales",
     "select",
+    "study_files",
+    "study_numbers",
     "sufficient_statistics_on_grid",
     "two_classes",
+    "with_compute",
 ]

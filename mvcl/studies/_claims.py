@@ -12,7 +12,7 @@ import numpy as np
 
 from mvcl import losses
 from mvcl._progress import Progress
-from mvcl.studies._study import Values
+from mvcl.studies._task import Values
 
 
 def two_classes(instances: int, views: int) -> tuple[float, float]:

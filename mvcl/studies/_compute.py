@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mvcl import metrics, training
 from mvcl._progress import Progress
-from mvcl.studies._study import Values, results
+from mvcl.studies._task import Values, results
 
 
 def with_compute(folder: Path) -> list[Values]:

@@ -17,7 +17,7 @@ import jax
 
 from mvcl import losses, metrics, models, training
 from mvcl.studies import _grid, _networks
-from mvcl.studies._study import Values
+from mvcl.studies._task import Values
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from mvcl import data, training
 from mvcl._progress import Progress
-from mvcl.studies._study import Values, changed
+from mvcl.studies._task import Values, changed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
