@@ -1,4 +1,4 @@
-"""Shidani 2024, the 1-D Gaussian model of Section 3.1: 16 networks side by side, geometric poly-view loss of M = 8 views.
+"""Shidani 2024, the 1-D Gaussian model of Section 3.1: 16 networks, geometric poly-view loss, M = 8.
 
     mvcl train configs/shidani/gaussian.py --workdir runs/gaussian       # one point of Figure 2
     mvcl study shidani_figure2                                           # all of Figure 2

@@ -2,8 +2,8 @@
 
     mvcl study shidani_figure5
 
-Appendix F.3: 128 epochs, growing batch. Needs ImageNet-1K (docs/data.md). Cost: 24 runs of configs/shidani/imagenet1k.py
-on many accelerators: 320,000 PFLOP with one seed; smoke a minute.
+Appendix F.3: 128 epochs, growing batch. Needs ImageNet-1K (docs/data.md). Cost: 24 runs of the recipe
+configs/shidani/imagenet1k.py on many accelerators: 320,000 PFLOP with one seed; smoke a minute.
 """
 
 from functools import partial
@@ -13,11 +13,11 @@ from mvcl.studies import Above, Cell, Measure, Study, Training
 from mvcl.training import Config
 
 _ABOUT = """\
-The paper's figure has no numbers, and the text does not name its strengths: those here are ours. Colour: the strength of
-SimCLR's jitter, 1 in all other experiments, with crops of 8 % to 100 % of the area. Crop: the least area, at strength 1.
-Geometric and arithmetic have M = 4 views, SimCLR 2. Accuracy is that of our linear probe on the validation images. The
-paper sees no "significantly different qualitative behavior" between SimCLR and the poly-view losses; here that is read
-as the same order at every strength."""
+The paper's figure has no numbers, and the text does not name its strengths: those here are ours. Colour: the strength
+of SimCLR's jitter, 1 in all other experiments, with crops of 8 % to 100 % of the area. Crop: the least area, with
+jitter of strength 1. Geometric and arithmetic have M = 4 views, SimCLR 2. Accuracy is that of our linear probe on the
+validation images. The paper sees no "significantly different qualitative behavior" between SimCLR and the poly-view
+losses; here that is read as the same order at every strength."""
 
 SIMCLR, GEOMETRIC, ARITHMETIC = "SimCLR", "Poly-view, geometric", "Poly-view, arithmetic"
 _OBJECTIVES = {

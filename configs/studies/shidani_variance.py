@@ -10,8 +10,8 @@ from mvcl.studies import Cell, Measure, MultiCropVariance, Study, Trend, Within,
 
 _ABOUT = """\
 Variance of Multi-Crop's loss over batches by that of one pair of views, beside the factor of Eq. 3, 2 (2M - 1) / (3 M
-(M - 1)), which the paper proves to be an upper bound and does not measure. Views c + noise / 2, both standard normal, of
-32 instances, embedded as (cos x, sin x), temperature 0.5, InfoNCE. The factor's proof counts a third of the pairs of
+(M - 1)), which the paper proves to be an upper bound and does not measure. Views c + noise / 2, both standard normal,
+of 32 instances, embedded as (cos x, sin x), temperature 0.5, InfoNCE. The factor's proof counts a third of the pairs of
 pairs that share a view, and gives pairs without a common view no covariance, although they share their instances."""
 
 

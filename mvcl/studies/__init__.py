@@ -23,6 +23,7 @@ from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
 from mvcl.studies._numbers import numbers as study_numbers
 from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
 from mvcl.studies._run import Options, overview, run_study
+from mvcl.studies._steps import Running, StepTime, running, turns
 from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
 from mvcl.studies._task import Task, Training, Values, changed, results
 from mvcl.studies._transfer import Finetuned, Transfer
@@ -55,8 +56,10 @@ __all__ = [
     "Objective",
     "Opened",
     "Options",
+    "Running",
     "SideBySide",
     "Slurm",
+    "StepTime",
     "Study",
     "Task",
     "Training",
@@ -86,11 +89,13 @@ __all__ = [
     "results",
     "run",
     "run_study",
+    "running",
     "scales",
     "select",
     "study_files",
     "study_numbers",
     "sufficient_statistics_on_grid",
+    "turns",
     "two_classes",
     "with_compute",
 ]

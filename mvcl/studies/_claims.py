@@ -37,7 +37,7 @@ def two_classes(instances: int, views: int) -> tuple[float, float]:
 
 
 def printed_variance(views: int) -> float:
-    """Shidani 2024, Eq. 3: variance of Multi-Crop of M views by that of one pair, at most 2 (2M - 1) / (3 M (M - 1))."""
+    """The factor of Shidani 2024, Eq. 3, 2 (2M - 1) / (3 M (M - 1)): variance of Multi-Crop by that of one pair."""
     return 2 * (2 * views - 1) / (3 * views * (views - 1))
 
 

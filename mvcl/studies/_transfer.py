@@ -1,7 +1,7 @@
 """Pre-training once, then fine-tuning on several data sets."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ class Finetuned:
     name: str
     """Of the measure."""
     source: data.Source
-    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Of `training.finetune_config`, by dotted field name."""
+    changes: tuple[tuple[str, Any], ...] = ()
+    """Of the config by `training.finetune_config`: dotted field names with values."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Transfer:
         training.train(changed(self.config, seeded), pretrained, progress=progress)
         found: Values = {}
         for one in self.sets:
-            config = changed(training.finetune_config(pretrained, one.source), {**one.changes, **seeded})
+            config = changed(training.finetune_config(pretrained, one.source), dict(one.changes) | seeded)
             table = training.train(config, folder / one.name, progress=progress)
             accuracy = table["trained encoder"][0].value
             if accuracy is not None:
