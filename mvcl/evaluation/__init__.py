@@ -14,7 +14,6 @@ from mvcl.evaluation._domains import (
     Domains,
     Transfer,
     domain_transfer,
-    merged,
     transfer_heat_map,
     transfer_table,
 )
@@ -71,7 +70,6 @@ __all__ = [
     "fit_probe",
     "linear_probe",
     "mae_probe",
-    "merged",
     "regression_measures",
     "ridge",
     "sentiment_regression",

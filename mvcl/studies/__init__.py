@@ -1,4 +1,4 @@
-"""A paper's synthetic study: a config in; a grid of training runs, and from them numbers, a figure and a page."""
+"""Studies: grids of runs, what is measured of each cell, and the claims of a paper that they decide."""
 
 from mvcl import _extras
 
@@ -22,6 +22,10 @@ from mvcl.studies._gaussian import (
     table,
     verdict,
 )
+from mvcl.studies._claims import MultiCropVariance, printed_variance, two_classes
+from mvcl.studies._compute import with_compute
+from mvcl.studies._engine import run
+from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
     geometric_on_grid,
@@ -33,12 +37,12 @@ from mvcl.studies._jobs import Slurm
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
 from mvcl.studies._numbers import numbers as study_numbers
 from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
-from mvcl.studies._page import page
-from mvcl.studies._page import run as run_gaussian
 from mvcl.studies._run import Options, overview, run_study
+from mvcl.studies._steps import Running, StepTime, running, turns
 from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
 from mvcl.studies._task import Task, Training, Values, changed, results
-from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, difference, interval
+from mvcl.studies._transfer import Finetuned, Transfer
+from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, Within, difference, interval
 
 training.may_name(
     GaussianViews,
@@ -57,25 +61,30 @@ __all__ = [
     "Cell",
     "Claim",
     "Factors",
+    "Finetuned",
     "Found",
-    "Gaussian",
     "GaussianViews",
     "InformationBound",
     "Interval",
     "Look",
     "Measure",
+    "MultiCropVariance",
     "Objective",
     "Opened",
     "Options",
     "Place",
+    "Running",
     "SideBySide",
     "Slurm",
+    "StepTime",
     "Study",
     "Task",
     "Training",
+    "Transfer",
     "Trend",
     "Values",
     "Verdict",
+    "Within",
     "arithmetic_on_grid",
     "changed",
     "check",
@@ -83,34 +92,33 @@ __all__ = [
     "config_of",
     "costs",
     "difference",
-    "dry_run",
+    "each_network",
     "find",
+    "gaussian",
     "geometric_on_grid",
     "interval",
     "levels",
     "look",
     "multi_crop_on_grid",
-    "multi_crop_variance",
-    "numbers",
     "of_inputs",
     "open_study",
     "overview",
-    "page",
     "parameters",
     "partner",
     "places",
     "plot",
+    "printed_variance",
     "recipe",
     "results",
     "run",
-    "run_gaussian",
     "run_study",
+    "running",
     "scales",
     "select",
     "study_files",
     "study_numbers",
     "sufficient_statistics_on_grid",
-    "table",
+    "turns",
     "two_classes",
-    "verdict",
+    "with_compute",
 ]
