@@ -16,6 +16,7 @@ from mvcl.training._embed import embed
 from mvcl.training._encoding import encode, one_encoder
 from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
+from mvcl.training._geometry import RunGeometry, geometry
 from mvcl.training._load import load, load_any
 from mvcl.training._loop import Diverged
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
@@ -45,6 +46,7 @@ __all__ = [
     "Optimizer",
     "Program",
     "Run",
+    "RunGeometry",
     "Sgd",
     "Train",
     "UnwrittenCheckpoint",
@@ -62,6 +64,7 @@ __all__ = [
     "finetune",
     "finetune_config",
     "from_json",
+    "geometry",
     "join",
     "load",
     "load_any",
