@@ -41,7 +41,7 @@ def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
     if vectors.ndim != 3 or vectors.shape[1] < 2 or not np.isfinite(vectors).all():
         raise ValueError(f"z must be (k, n, d) with n >= 2 and finite, got {vectors.shape}")
     k, n, d = vectors.shape
-    values = geometry(vectors, seed=seed).numbers()
+    values = geometry(list(vectors), seed=seed).numbers()
     over = f"mean over {k} views" if k > 1 else "one view"
     some = {"rank": MOST, "effective rank": MOST, "LiDAR": ROWS, "alignment": n}
     results = []

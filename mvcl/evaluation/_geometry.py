@@ -340,7 +340,7 @@ def _values(spread: Spread) -> dict[str, float]:
     }
 
 
-def _mean(values: ArrayLike) -> float:
+def _mean(values: Sequence[float] | np.ndarray) -> float:
     """Mean of the finite values; NaN without any."""
     array: np.ndarray = np.asarray(values, np.float64)
     finite = array[np.isfinite(array)]

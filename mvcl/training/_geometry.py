@@ -19,6 +19,7 @@ FILE = "geometry.json"
 OUTPUTS = ("encoder", "head")
 # Of the split, in training: enough for 3 digits of every measure, and quickly encoded.
 _EXAMPLES_IN_TRAINING = 1_000
+_KEY = "encoder_uniformity"  # in every row of the log with a geometry
 _DIGITS = 6  # of a number in the file, whose spectra are long
 
 
@@ -65,21 +66,19 @@ def geometry(
     state: _program.State,
     out: Path | None = None,
     *,
-    split: str = "test",
+    split: str | None = None,
     views: int | None = None,
     examples: int = 10_000,
-    guard: Guard | None = None,
 ) -> RunGeometry:
     """Embed each view of the examples of a split, at encoder and head, and measure the embeddings.
 
     Args:
       run, state: as from `open_run`.
       out: the .json file to write; None: none.
-      split: its name.
+      split: its name; None: the last that the evaluation uses, usually `test`.
       views: random views of each image, drawn by the policies of training; None: the config's k. Given views are
         embedded as they are, all of them.
       examples: at most so many examples, a fixed random sample.
-      guard: goes through the work; None: reported and not stopped.
 
     Returns:
       The geometry of the views at each output; with views that are given and a head that takes them together (method
@@ -88,12 +87,12 @@ def geometry(
     Raises:
       ValueError: there is no such split, no images to draw views of, or too few examples.
     """
-    guard = Guard(progress=run.progress) if guard is None else guard
-    embedded, present, names = _embedded(run, state, split, views, examples, guard.track)
+    split = _test(run) if split is None else split
+    reading = data.Reading(run.config.train.corrupt_limit)
+    embedded, present, names = _embedded(run, state, split, views, examples, reading, run.progress)
     found = {}
     for output, arrays in embedded.items():
-        guard.check()
-        with guard.during(f"measuring the embeddings of the {output}"):
+        with run.progress.during(f"measuring the embeddings of the {output}"):
             whole = len(arrays) == len(names)
             found[output] = evaluation.geometry(
                 arrays,
@@ -107,8 +106,48 @@ def geometry(
     return result
 
 
+def is_due(run: Run, step: int) -> bool:
+    """Whether the geometry of this step belongs in the log, by train.geometry_every."""
+    every = run.config.train.geometry_every
+    return every > 0 and step % max(1, round(every * run.program.steps_per_epoch)) == 0
+
+
+def is_logged(workdir: Path, step: int) -> bool:
+    """Whether the log has the geometry of this step."""
+    return any(row.get("step") == step and _KEY in row for row in _folder.read_log(workdir))
+
+
+def scores(run: Run, state: _program.State, reading: data.Reading, guard: Guard) -> dict[str, float]:
+    """`encoder_alignment`, `head_uniformity` and so on: the measures that cost least, of a part of the test split.
+
+    Raises:
+      Interrupted: the guard stopped it.
+    """
+    split = _test(run)
+    embedded, present, names = _embedded(
+        run, state, split, None, _EXAMPLES_IN_TRAINING, reading, guard.track
+    )
+    found = {}
+    for output, arrays in embedded.items():
+        guard.check()
+        with guard.during(f"measuring the embeddings of the {output}"):
+            values = evaluation.geometry_scores(arrays, present=present if len(arrays) == len(names) else None)
+        found |= {f"{output}_{name}": value for name, value in values.items()}
+    return found
+
+
+def _test(run: Run) -> str:
+    return run.config.evaluation.splits(tuple(run.splits))[-1]
+
+
 def _embedded(
-    run: Run, state: _program.State, split: str, views: int | None, examples: int, track: Track
+    run: Run,
+    state: _program.State,
+    split: str,
+    views: int | None,
+    examples: int,
+    reading: data.Reading,
+    track: Track,
 ) -> tuple[dict[str, list[np.ndarray]], np.ndarray | None, tuple[str, ...]]:
     """Of each output the embeddings of each view; the (n, k) mask if views may be missing; and names of the views."""
     _encoding.check_split(run, split)
@@ -116,7 +155,7 @@ def _embedded(
     if examples < 2:
         raise ValueError(f"--examples must be at least 2, got {examples}")
     rows = np.random.default_rng(config.evaluation.seed).permutation(len(used))[:examples]
-    reading, rows = data.Reading(config.train.corrupt_limit), np.sort(rows)
+    rows = np.sort(rows)
     if used.spec.given:
         if views not in (None, config.views.k):
             raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
