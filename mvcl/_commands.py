@@ -91,3 +91,11 @@ class Prepare:
 @dataclasses.dataclass(frozen=True)
 class Configs:
     """List the configs of the project."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Studies:
+    """Run a study, a table or figure of a paper: mvcl study NAME; `mvcl study NAME --help` describes its options."""
+
+    list: bool = True
+    """List the studies of the project, with the number of runs and the cost at each scale."""

@@ -8,6 +8,7 @@ with _extras.needed("train", by="mvcl.studies"):
 
 from mvcl import training
 from mvcl.studies._claims import multi_crop_variance, two_classes
+from mvcl.studies._engine import run
 from mvcl.studies._gaussian import (
     OBJECTIVES,
     Gaussian,
@@ -27,23 +28,15 @@ from mvcl.studies._grid import (
     of_inputs,
     sufficient_statistics_on_grid,
 )
+from mvcl.studies._jobs import Slurm
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
-from mvcl.studies._page import page, run
-from mvcl.studies._study import (
-    Cell,
-    Factors,
-    Found,
-    Measure,
-    Study,
-    Task,
-    Training,
-    Values,
-    changed,
-    levels,
-    partner,
-    results,
-    select,
-)
+from mvcl.studies._numbers import numbers as study_numbers
+from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
+from mvcl.studies._page import page
+from mvcl.studies._page import run as run_gaussian
+from mvcl.studies._run import Options, overview, run_study
+from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
+from mvcl.studies._task import Task, Training, Values, changed, results
 from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, difference, interval
 
 training.may_name(
@@ -70,7 +63,10 @@ __all__ = [
     "Interval",
     "Measure",
     "Objective",
+    "Opened",
+    "Options",
     "SideBySide",
+    "Slurm",
     "Study",
     "Task",
     "Training",
@@ -81,8 +77,10 @@ __all__ = [
     "changed",
     "check",
     "config_of",
+    "costs",
     "difference",
     "dry_run",
+    "find",
     "geometric_on_grid",
     "interval",
     "levels",
@@ -90,12 +88,21 @@ __all__ = [
     "multi_crop_variance",
     "numbers",
     "of_inputs",
+    "open_study",
+    "overview",
     "page",
+    "parameters",
     "partner",
     "plot",
+    "recipe",
     "results",
     "run",
+    "run_gaussian",
+    "run_study",
+    "scales",
     "select",
+    "study_files",
+    "study_numbers",
     "sufficient_statistics_on_grid",
     "table",
     "two_classes",
