@@ -71,7 +71,7 @@ def vectors() -> Config:
         real,
         data=data.Synthetic(view_shapes=((6,),) * 4),
         encoder=models.MLP(widths=(8,)),
-        head=models.MLPHead(layers=1, out=8),
+        head=models.MLPHead(layers=1),
         train=dataclasses.replace(real.train, steps=2, batch_size=16, log_every=1),
         evaluation=evaluation.Classification(baselines=False, draws=2),
     )

@@ -24,9 +24,9 @@ where InfoNCE of the same directions has <μ_i, μ_j> / t. So T / (A_i κ_j) has
 *effective temperature* of a pair. With A = R and κ = R (d - R²) / (d (1 - R²)), as the released code trains, it is
 (1 - R²) / (R² (1 - R²/d)) at T = 1. Groups of one view have R = 0.95 and 0.109 at d = 128; a group of scattered views
 has a smaller R and a higher temperature, {example} at a mean of length 0.9. It differs from pair to pair and drifts
-in training, so no one T has the temperature of a run of InfoNCE. Here T follows: in every batch it is t mean(R) mean(κ),
-without gradient, so that the mean pair has the effective temperature t (`studies.dsf_at_effective_temperature`; with
-one view for each group it is InfoNCE at t, exactly).
+in training, so no one T has the temperature of a run of InfoNCE. Here T follows: in every batch it is t times
+mean(R) mean(κ), without gradient, so that the mean pair has the effective temperature t
+(`studies.dsf_at_effective_temperature`); with one view in each group that is InfoNCE at t, exactly.
 
 What then remains of DSF is that pairs of concentrated groups are compared more sharply than others, and the offset
 g(κ_j). "InfoNCE of means" compares the same directions of the groups' means at t, "InfoNCE of pairs" the single

@@ -21,8 +21,8 @@ temperature or a head of its own choice, so a low row may be one that this recip
 features of the encoder: logistic regression on 10 and 5 labels of each class, the mean of 10 draws that all rows share;
 on all labels; weighted k-NN.
 
-Few labels separate rows. The linear probe on all labels and k-NN hardly do: pixels alone are at 96.4 and 94.4 %, and one
-of the 360 test images is 0.28 %.
+Few labels separate rows. The linear probe on all labels and k-NN hardly do: pixels alone are at 96.4 and 94.4 %, and
+one of the 360 test images is 0.28 %.
 
 Temperatures are 0.5 for losses that contrast exponentials of cosines, 0.1 with a queue; other options have the defaults
 of the library, which are mostly those of the papers. M3G compares groups of 64, as Piran 2024. Rows of moco_v2 have a
@@ -99,7 +99,11 @@ def _cells(base: Config) -> list[Cell]:
             task=Training(
                 config=studies.changed(
                     config,
-                    {"objective": loss, "method": method, "views.k": losses.takes(loss).views or config.views.k},
+                    {
+                        "objective": loss,
+                        "method": method,
+                        "views.k": losses.takes(loss).views or config.views.k,
+                    },
                 )
             ),
         )

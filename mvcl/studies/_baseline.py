@@ -7,7 +7,7 @@ from typing import Literal
 
 from mvcl import training
 from mvcl._progress import Progress
-from mvcl.studies._study import Values, changed, results
+from mvcl.studies._task import Values, changed, results
 from mvcl.training import Config
 
 

@@ -1,7 +1,8 @@
 """What the small studies on digits share: their recipes, and their measures."""
 
-from mvcl.studies._recipes import recipe
-from mvcl.studies._study import Measure, changed
+from mvcl.studies._open import recipe
+from mvcl.studies._study import Measure
+from mvcl.studies._task import changed
 from mvcl.training import Config
 
 # Few labels first: all labels leave little to separate on digits.
