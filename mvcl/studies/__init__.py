@@ -7,9 +7,13 @@ with _extras.needed("train", by="mvcl.studies"):
     import optax  # noqa: F401
 
 from mvcl import training
+from mvcl.studies._baseline import Baseline
+from mvcl.studies._cifar import Cifar10Part, check_cifar10
 from mvcl.studies._claims import multi_crop_variance, two_classes
 from mvcl.studies._code import code_of
 from mvcl.studies._engine import Look, Place, look, places, run
+from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
+from mvcl.studies._engine import run
 from mvcl.studies._gaussian import (
     OBJECTIVES,
     Gaussian,
@@ -43,12 +47,16 @@ from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, pa
 from mvcl.studies._task import Task, Training, Values, changed, results
 from mvcl.studies._transfer import Finetuned, Transfer
 from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, Within, difference, interval
+from mvcl.studies._temperature import dsf_at_effective_temperature
+from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, difference, interval
 
 training.may_name(
+    Cifar10Part,
     GaussianViews,
     InformationBound,
     SideBySide,
     arithmetic_on_grid,
+    dsf_at_effective_temperature,
     geometric_on_grid,
     multi_crop_on_grid,
     of_inputs,
@@ -56,9 +64,12 @@ training.may_name(
 )
 
 __all__ = [
+    "ACCURACIES",
     "OBJECTIVES",
     "Above",
+    "Baseline",
     "Cell",
+    "Cifar10Part",
     "Claim",
     "Factors",
     "Finetuned",
@@ -93,6 +104,10 @@ __all__ = [
     "costs",
     "difference",
     "each_network",
+    "check_cifar10",
+    "digits_of",
+    "dry_run",
+    "dsf_at_effective_temperature",
     "find",
     "gaussian",
     "geometric_on_grid",
@@ -121,4 +136,6 @@ __all__ = [
     "turns",
     "two_classes",
     "with_compute",
+    "vectors_of",
+    "verdict",
 ]
