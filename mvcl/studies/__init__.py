@@ -9,26 +9,11 @@ with _extras.needed("train", by="mvcl.studies"):
 from mvcl import training
 from mvcl.studies._baseline import Baseline
 from mvcl.studies._cifar import Cifar10Part, check_cifar10
-from mvcl.studies._claims import multi_crop_variance, two_classes
-from mvcl.studies._code import code_of
-from mvcl.studies._engine import Look, Place, look, places, run
-from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
-from mvcl.studies._engine import run
-from mvcl.studies._gaussian import (
-    OBJECTIVES,
-    Gaussian,
-    Objective,
-    check,
-    config_of,
-    dry_run,
-    numbers,
-    plot,
-    table,
-    verdict,
-)
 from mvcl.studies._claims import MultiCropVariance, printed_variance, two_classes
+from mvcl.studies._code import code_of
 from mvcl.studies._compute import with_compute
-from mvcl.studies._engine import run
+from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
+from mvcl.studies._engine import Look, Place, look, places, run
 from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
@@ -45,10 +30,9 @@ from mvcl.studies._run import Options, overview, run_study
 from mvcl.studies._steps import Running, StepTime, running, turns
 from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
 from mvcl.studies._task import Task, Training, Values, changed, results
+from mvcl.studies._temperature import dsf_at_effective_temperature
 from mvcl.studies._transfer import Finetuned, Transfer
 from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, Within, difference, interval
-from mvcl.studies._temperature import dsf_at_effective_temperature
-from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, difference, interval
 
 training.may_name(
     Cifar10Part,
@@ -98,16 +82,13 @@ __all__ = [
     "Within",
     "arithmetic_on_grid",
     "changed",
-    "check",
+    "check_cifar10",
     "code_of",
-    "config_of",
     "costs",
     "difference",
-    "each_network",
-    "check_cifar10",
     "digits_of",
-    "dry_run",
     "dsf_at_effective_temperature",
+    "each_network",
     "find",
     "gaussian",
     "geometric_on_grid",
@@ -121,7 +102,6 @@ __all__ = [
     "parameters",
     "partner",
     "places",
-    "plot",
     "printed_variance",
     "recipe",
     "results",
@@ -135,7 +115,6 @@ __all__ = [
     "sufficient_statistics_on_grid",
     "turns",
     "two_classes",
-    "with_compute",
     "vectors_of",
-    "verdict",
+    "with_compute",
 ]
