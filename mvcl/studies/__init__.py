@@ -28,7 +28,17 @@ from mvcl.studies._grid import (
     of_inputs,
     sufficient_statistics_on_grid,
 )
+from mvcl.studies._jeon import jeon_digits, results_and_similarities, results_and_time
 from mvcl.studies._jobs import Slurm
+from mvcl.studies._koromilas import (
+    TunedRate,
+    best_claims,
+    gain_claim,
+    koromilas_objectives,
+    recipe_of,
+    results_and_embeddings,
+    rise_claims,
+)
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
 from mvcl.studies._numbers import numbers as study_numbers
 from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
@@ -37,7 +47,7 @@ from mvcl.studies._page import run as run_gaussian
 from mvcl.studies._run import Options, overview, run_study
 from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
 from mvcl.studies._task import Task, Training, Values, changed, results
-from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, difference, interval
+from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict, difference, interval
 
 training.may_name(
     GaussianViews,
@@ -57,6 +67,7 @@ __all__ = [
     "Claim",
     "Factors",
     "Found",
+    "Gain",
     "Gaussian",
     "GaussianViews",
     "InformationBound",
@@ -71,9 +82,11 @@ __all__ = [
     "Task",
     "Training",
     "Trend",
+    "TunedRate",
     "Values",
     "Verdict",
     "arithmetic_on_grid",
+    "best_claims",
     "changed",
     "check",
     "config_of",
@@ -81,8 +94,11 @@ __all__ = [
     "difference",
     "dry_run",
     "find",
+    "gain_claim",
     "geometric_on_grid",
     "interval",
+    "jeon_digits",
+    "koromilas_objectives",
     "levels",
     "multi_crop_on_grid",
     "multi_crop_variance",
@@ -95,7 +111,12 @@ __all__ = [
     "partner",
     "plot",
     "recipe",
+    "recipe_of",
     "results",
+    "results_and_embeddings",
+    "results_and_similarities",
+    "results_and_time",
+    "rise_claims",
     "run",
     "run_gaussian",
     "run_study",
