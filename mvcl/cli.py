@@ -140,12 +140,9 @@ def _train(arguments: list[str]) -> int:
     _options.check(path, arguments[1:])
     name = _default_name(path, variant)
     _quiet()
-    from mvcl import studies, training
+    from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
 
-    source = path if path.suffix != ".py" else f"{path}:{variant}"
-    loaded = training.load_any(source, (training.Config, studies.Gaussian))
-    if isinstance(loaded, studies.Gaussian):
-        return _study(loaded, name, arguments)
+    loaded = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
@@ -192,30 +189,6 @@ def _train(arguments: list[str]) -> int:
 
             _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
-    return 0
-
-
-def _study(study: Any, name: str, arguments: list[str]) -> int:
-    import tyro
-
-    from mvcl import studies
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Study:
-        workdir: Path = Path("runs") / name
-        """Folder of the page, the figure, the numbers and the runs. Repeating the command resumes them."""
-        dry_run: bool = False
-        """Print the cost of the study and exit."""
-        config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
-
-    prog = f"mvcl train {arguments[0]}"
-    parsed = _opened(tyro.cli(Study, args=arguments[1:], prog=prog, description=study.__doc__))
-    _start_jax()
-    if parsed.dry_run:
-        print(studies.dry_run(parsed.config))
-        return 0
-    page = studies.run_gaussian(parsed.config, parsed.workdir)
-    print(f"\n{page.read_text()}\npage: {page}")
     return 0
 
 

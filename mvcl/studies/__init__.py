@@ -1,4 +1,4 @@
-"""A paper's synthetic study: a config in; a grid of training runs, and from them numbers, a figure and a page."""
+"""Studies: grids of runs, what is measured of each cell, and the claims of a paper that they decide."""
 
 from mvcl import _extras
 
@@ -7,20 +7,10 @@ with _extras.needed("train", by="mvcl.studies"):
     import optax  # noqa: F401
 
 from mvcl import training
-from mvcl.studies._claims import multi_crop_variance, two_classes
+from mvcl.studies._claims import MultiCropVariance, printed_variance, two_classes
+from mvcl.studies._compute import with_compute
 from mvcl.studies._engine import run
-from mvcl.studies._gaussian import (
-    OBJECTIVES,
-    Gaussian,
-    Objective,
-    check,
-    config_of,
-    dry_run,
-    numbers,
-    plot,
-    table,
-    verdict,
-)
+from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
     geometric_on_grid,
@@ -42,12 +32,12 @@ from mvcl.studies._koromilas import (
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
 from mvcl.studies._numbers import numbers as study_numbers
 from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
-from mvcl.studies._page import page
-from mvcl.studies._page import run as run_gaussian
 from mvcl.studies._run import Options, overview, run_study
+from mvcl.studies._steps import Running, StepTime, running, turns
 from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
 from mvcl.studies._task import Task, Training, Values, changed, results
-from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict, difference, interval
+from mvcl.studies._transfer import Finetuned, Transfer
+from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict, Within, difference, interval
 
 training.may_name(
     GaussianViews,
@@ -66,50 +56,51 @@ __all__ = [
     "Cell",
     "Claim",
     "Factors",
+    "Finetuned",
     "Found",
     "Gain",
-    "Gaussian",
     "GaussianViews",
     "InformationBound",
     "Interval",
     "Measure",
+    "MultiCropVariance",
     "Objective",
     "Opened",
     "Options",
+    "Running",
     "SideBySide",
     "Slurm",
+    "StepTime",
     "Study",
     "Task",
     "Training",
+    "Transfer",
     "Trend",
     "TunedRate",
     "Values",
     "Verdict",
+    "Within",
     "arithmetic_on_grid",
     "best_claims",
     "changed",
-    "check",
-    "config_of",
     "costs",
     "difference",
-    "dry_run",
+    "each_network",
     "find",
     "gain_claim",
+    "gaussian",
     "geometric_on_grid",
     "interval",
     "jeon_digits",
     "koromilas_objectives",
     "levels",
     "multi_crop_on_grid",
-    "multi_crop_variance",
-    "numbers",
     "of_inputs",
     "open_study",
     "overview",
-    "page",
     "parameters",
     "partner",
-    "plot",
+    "printed_variance",
     "recipe",
     "recipe_of",
     "results",
@@ -118,14 +109,14 @@ __all__ = [
     "results_and_time",
     "rise_claims",
     "run",
-    "run_gaussian",
     "run_study",
+    "running",
     "scales",
     "select",
     "study_files",
     "study_numbers",
     "sufficient_statistics_on_grid",
-    "table",
+    "turns",
     "two_classes",
-    "verdict",
+    "with_compute",
 ]

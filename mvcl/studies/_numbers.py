@@ -123,19 +123,23 @@ def _by_network(records: list[tuple[int, dict[str, Any]]], seeds: int) -> dict[i
 def _separates(found: Found, cell: Cell, measure: str) -> bool | None:
     """Whether training changed a measure: the paired interval to the best baseline is above 0; None without baselines.
 
-    Where less is better, it is below 0.
+    Where less is better, it is below 0. A cell whose runs do not measure the baselines has those of another cell.
     """
-    better = next(m.better for m in found.study.measures if m.name == measure)
-    sign = {"higher": 1, "lower": -1}.get(better)
-    trained = found.of(cell, measure)
-    rows = found.values[found.study.cells.index(cell)]
-    scale = 100.0 if next(m.percent for m in found.study.measures if m.name == measure) else 1.0
+    shown = next(m for m in found.study.measures if m.name == measure)
+    sign = {"higher": 1, "lower": -1}.get(shown.better)
+    if sign is None:
+        return None
+    own = found.values[found.study.cells.index(cell)]
     gaps = []
-    for seed, value in trained.items():
-        names = [name for row in BASELINES if (name := f"{row}: {measure}") in rows[seed]]
-        if sign is None or not names:
-            return None
-        gaps.append(min(sign * (value - scale * rows[seed][name]) for name in names))
+    for seed, value in own.items():
+        rows = (own, *found.values)
+        of_seed = [
+            next((row[seed][name] for row in rows if name in row.get(seed, ())), None)
+            for name in (f"{row}: {measure}" for row in BASELINES)
+        ]
+        known = [baseline for baseline in of_seed if baseline is not None]
+        if measure in value and known:
+            gaps.append(min(sign * (value[measure] - baseline) for baseline in known))
     return _verdicts.interval(gaps).low > 0 if len(gaps) > 1 else None
 
 

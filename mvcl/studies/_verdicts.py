@@ -225,6 +225,59 @@ class Trend(Claim):
         return Verdict(_together(answers), "; ".join(reasons))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Within(Claim):
+    """A measure, or its difference between cells, lies in a range: cells are alike, or a bound is not passed."""
+
+    cells: Factors
+    """Cells with these levels; all other factors may vary."""
+    than: tuple[Factors, ...] = ()
+    """Each is put in place of a cell's own factors to find the cell whose value is subtracted; none: the values."""
+    low: float = -math.inf
+    """Least value, in the unit of the table."""
+    high: float = math.inf
+    """Largest value."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        what = "paired differences by seed" if self.than else "means over seeds"
+        return (
+            f"{what}: holds if all 95% intervals are in [{self.low:g}, {self.high:g}]; does not hold if one is wholly "
+            "outside, at 95% for all together (Bonferroni)"
+        )
+
+    def _compared(self, study: Study) -> list[tuple[Cell, Cell | None]]:
+        if not self.than:
+            return [(cell, None) for cell in select(study, self.cells)]
+        above = Above(
+            text=self.text, source=self.source, measure=self.measure, cells=self.cells, than=self.than
+        )
+        return list(above.pairs(study))
+
+    def check(self, study: Study) -> None:
+        """Raise `ValueError` if the study has no cells that the claim is about."""
+        if not self._compared(study):
+            raise ValueError(f"the claim {self.text!r} is about no cells of {study.title!r}")
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        compared = self._compared(found.study)
+        answers, reasons = [], []
+        for cell, other in compared:
+            mean, together = (
+                interval(found.of(cell, self.measure).values(), level)
+                if other is None
+                else difference(found, cell, other, self.measure, level)
+                for level in (0.95, 1 - 0.05 / len(compared))
+            )
+            inside = self.low <= mean.low and mean.high <= self.high
+            outside = together.high < self.low or together.low > self.high
+            answers.append("holds" if inside else "does not hold" if outside else "cannot tell")
+            reasons.append(f"{cell.name}{'' if other is None else f' - {other.name}'}: {text(mean)}")
+        return Verdict(_together(answers), "; ".join(reasons))
+
+
 def lines(study: Study, factors: Factors, along: str) -> list[list[Cell]]:
     """The cells with these factors, in the order of the factor `along`: a line for each level of the other factors."""
     cells = sorted(select(study, factors), key=lambda cell: cell.factors[along])

@@ -344,8 +344,11 @@ def evaluation_view(
     config: Config, image_shape: tuple[int, int, int] | None
 ) -> Callable[[jax.Array], jax.Array]:
     """(b, H, W, C) images, or crops from the host, to (b, size, size, C) inputs of the encoder; deterministic."""
-    policy, cropped = evaluation_policy(config, image_shape), image_shape is None
+    return _resized(evaluation_policy(config, image_shape), image_shape is None)
 
+
+@lru_cache(maxsize=8)  # the same function compiles once
+def _resized(policy: augment.Policy, cropped: bool) -> Callable[[jax.Array], jax.Array]:
     def of_one(image: jax.Array) -> jax.Array:
         return augment.apply_policy(policy, jax.random.key(0), image, cropped=cropped)  # draws nothing
 
