@@ -112,9 +112,7 @@ def _random(k: int) -> Config:
     return studies.changed(studies.recipe_of("digits.py:smoke", k), steps)
 
 
-def _claims(
-    names: Sequence[str], ks: Sequence[int], accuracy: str, where: Factors, full: int
-) -> list[Claim]:
+def _claims(names: Sequence[str], ks: Sequence[int], accuracy: str, where: Factors, full: int) -> list[Claim]:
     """What Section V-C says of Fig. 3; `full` is the largest rank."""
     on = "".join(f", {level}" for level in where.values())
     ours = [name for name in names if name in ("MV-InfoNCE", "MV-DHEL")]

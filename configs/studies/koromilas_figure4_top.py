@@ -51,9 +51,7 @@ def small(seeds: int = 5) -> Study:
     """
     names = ("pwe", "MV-InfoNCE", "MV-DHEL")
     bases = {"digits": studies.digits_of(4)}
-    return _study(
-        bases, names, (32, 128, 512), studies.ACCURACIES, 1.0, _ABOUT_SMALL, seeds, "COST_SMALL"
-    )
+    return _study(bases, names, (32, 128, 512), studies.ACCURACIES, 1.0, _ABOUT_SMALL, seeds, "COST_SMALL")
 
 
 def smoke(seeds: int = 2) -> Study:

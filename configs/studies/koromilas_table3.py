@@ -53,7 +53,9 @@ def paper(seeds: int = 1) -> Study:
         name: (partial(studies.recipe_of, recipe), temperature)
         for name, (recipe, temperature) in recipes.items()
     }
-    cost = "several GPUs; 105,000 PFLOP a seed, estimated from the recipes' cost at k = 4; none beside Table II"
+    cost = (
+        "several GPUs; 105,000 PFLOP a seed, estimated from the recipes' cost at k = 4; none beside Table II"
+    )
     return _study(bases, _OBJECTIVES, (3, 4), seeds, cost)
 
 

@@ -57,9 +57,7 @@ def smoke(seeds: int = 2) -> Study:
     return _study({"random": studies.vectors_of(3)}, (8, 16), "linear", seeds, "seconds on 2 cores")
 
 
-def _study(
-    bases: Mapping[str, Config], batches: Sequence[int], measure: str, seeds: int, cost: str
-) -> Study:
+def _study(bases: Mapping[str, Config], batches: Sequence[int], measure: str, seeds: int, cost: str) -> Study:
     return Study(
         title="Koromilas 2025, Table V: MV-DHEL with 4 views by images in a batch",
         about=_ABOUT,

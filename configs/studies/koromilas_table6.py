@@ -55,9 +55,7 @@ def small(seeds: int = 5) -> Study:
     Args:
       seeds: of every cell.
     """
-    return _study(
-        studies.digits_of, _NAMES, (4,), studies.ACCURACIES, _ABOUT_SMALL, seeds, "COST_SMALL"
-    )
+    return _study(studies.digits_of, _NAMES, (4,), studies.ACCURACIES, _ABOUT_SMALL, seeds, "COST_SMALL")
 
 
 def smoke(seeds: int = 2) -> Study:

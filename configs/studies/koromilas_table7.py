@@ -99,9 +99,7 @@ def _study(
         cells=tuple(
             Cell(
                 factors={"objective": name},
-                task=TunedRate(
-                    config=studies.changed(base, {"objective": objectives[name]}), rates=rates
-                ),
+                task=TunedRate(config=studies.changed(base, {"objective": objectives[name]}), rates=rates),
                 printed=dict(zip((accuracy, "MAE"), _PRINTED.get(name, ()))),
             )
             for name in names

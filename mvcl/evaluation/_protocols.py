@@ -147,6 +147,13 @@ class Classification(Evaluation):
     linear: LinearProbe | None = None
     """An additional linear probe trained by SGD on all labels, as in the papers; None: no such probe. With
     augmentation only the trained encoder is probed, since every epoch encodes the training split again."""
+    baselines: bool = True
+    """Evaluate an untrained encoder and the raw input too. Runs that differ only in what is trained share them."""
+
+    @property
+    def compared(self) -> bool:
+        """As `baselines` says."""
+        return self.baselines
 
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` for options that are invalid for these splits."""

@@ -7,8 +7,11 @@ with _extras.needed("train", by="mvcl.studies"):
     import optax  # noqa: F401
 
 from mvcl import training
+from mvcl.studies._baseline import Baseline
+from mvcl.studies._cifar import Cifar10Part, check_cifar10
 from mvcl.studies._claims import MultiCropVariance, printed_variance, two_classes
 from mvcl.studies._compute import with_compute
+from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
 from mvcl.studies._engine import run
 from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
@@ -36,14 +39,17 @@ from mvcl.studies._run import Options, overview, run_study
 from mvcl.studies._steps import Running, StepTime, running, turns
 from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
 from mvcl.studies._task import Task, Training, Values, changed, results
+from mvcl.studies._temperature import dsf_at_effective_temperature
 from mvcl.studies._transfer import Finetuned, Transfer
 from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict, Within, difference, interval
 
 training.may_name(
+    Cifar10Part,
     GaussianViews,
     InformationBound,
     SideBySide,
     arithmetic_on_grid,
+    dsf_at_effective_temperature,
     geometric_on_grid,
     multi_crop_on_grid,
     of_inputs,
@@ -51,9 +57,12 @@ training.may_name(
 )
 
 __all__ = [
+    "ACCURACIES",
     "OBJECTIVES",
     "Above",
+    "Baseline",
     "Cell",
+    "Cifar10Part",
     "Claim",
     "Factors",
     "Finetuned",
@@ -83,8 +92,14 @@ __all__ = [
     "arithmetic_on_grid",
     "best_claims",
     "changed",
+    "check",
+    "check_cifar10",
+    "config_of",
     "costs",
     "difference",
+    "digits_of",
+    "dry_run",
+    "dsf_at_effective_temperature",
     "each_network",
     "find",
     "gain_claim",
@@ -118,5 +133,7 @@ __all__ = [
     "sufficient_statistics_on_grid",
     "turns",
     "two_classes",
+    "vectors_of",
+    "verdict",
     "with_compute",
 ]
