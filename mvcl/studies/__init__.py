@@ -14,6 +14,7 @@ from mvcl.studies._code import code_of
 from mvcl.studies._compute import with_compute
 from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
 from mvcl.studies._engine import Look, Place, look, places, run
+from mvcl.studies._engine import run
 from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
@@ -22,7 +23,17 @@ from mvcl.studies._grid import (
     of_inputs,
     sufficient_statistics_on_grid,
 )
+from mvcl.studies._jeon import jeon_digits, results_and_similarities, results_and_time
 from mvcl.studies._jobs import Slurm
+from mvcl.studies._koromilas import (
+    TunedRate,
+    best_claims,
+    gain_claim,
+    koromilas_objectives,
+    recipe_of,
+    results_and_embeddings,
+    rise_claims,
+)
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
 from mvcl.studies._numbers import numbers as study_numbers
 from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
@@ -33,6 +44,7 @@ from mvcl.studies._task import Task, Training, Values, changed, results
 from mvcl.studies._temperature import dsf_at_effective_temperature
 from mvcl.studies._transfer import Finetuned, Transfer
 from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, Within, difference, interval
+from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict, Within, difference, interval
 
 training.may_name(
     Cifar10Part,
@@ -58,6 +70,7 @@ __all__ = [
     "Factors",
     "Finetuned",
     "Found",
+    "Gain",
     "GaussianViews",
     "InformationBound",
     "Interval",
@@ -77,11 +90,14 @@ __all__ = [
     "Training",
     "Transfer",
     "Trend",
+    "TunedRate",
     "Values",
     "Verdict",
     "Within",
     "arithmetic_on_grid",
+    "best_claims",
     "changed",
+    "check",
     "check_cifar10",
     "code_of",
     "costs",
@@ -90,9 +106,12 @@ __all__ = [
     "dsf_at_effective_temperature",
     "each_network",
     "find",
+    "gain_claim",
     "gaussian",
     "geometric_on_grid",
     "interval",
+    "jeon_digits",
+    "koromilas_objectives",
     "levels",
     "look",
     "multi_crop_on_grid",
@@ -104,7 +123,12 @@ __all__ = [
     "places",
     "printed_variance",
     "recipe",
+    "recipe_of",
     "results",
+    "results_and_embeddings",
+    "results_and_similarities",
+    "results_and_time",
+    "rise_claims",
     "run",
     "run_study",
     "running",
@@ -116,5 +140,6 @@ __all__ = [
     "turns",
     "two_classes",
     "vectors_of",
+    "verdict",
     "with_compute",
 ]
