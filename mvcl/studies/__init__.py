@@ -14,7 +14,6 @@ from mvcl.studies._code import code_of
 from mvcl.studies._compute import with_compute
 from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
 from mvcl.studies._engine import Look, Place, look, places, run
-from mvcl.studies._engine import run
 from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
@@ -43,7 +42,6 @@ from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, pa
 from mvcl.studies._task import Task, Training, Values, changed, results
 from mvcl.studies._temperature import dsf_at_effective_temperature
 from mvcl.studies._transfer import Finetuned, Transfer
-from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, Within, difference, interval
 from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict, Within, difference, interval
 
 training.may_name(
@@ -97,7 +95,6 @@ __all__ = [
     "arithmetic_on_grid",
     "best_claims",
     "changed",
-    "check",
     "check_cifar10",
     "code_of",
     "costs",
@@ -140,6 +137,5 @@ __all__ = [
     "turns",
     "two_classes",
     "vectors_of",
-    "verdict",
     "with_compute",
 ]
