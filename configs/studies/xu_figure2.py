@@ -24,7 +24,8 @@ numbers, of which the text names one: the cosine of the two views converges to 1
 _SMALL = """
 
 **Small scale.** handwritten.mat, which is not from the paper, with networks of 64 units, 15 epochs of reconstruction
-and 20 of contrast. View 6, of 6 columns, is compared with view 1, of 240. """
+and 20 of contrast. View 5, whose clusters are the worst after this short reconstruction, is compared
+with view 6, whose are the best."""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
@@ -40,14 +41,14 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
-    """Handwritten numerals, views 6 and 1.
+    """Handwritten numerals, views 5 and 6.
 
     Args:
       seeds: trainings of each cell.
       data: handwritten.mat.
     """
     base = studies.sem_small(sources.Tables(path=str(data)))
-    return _study(base, 6, (6, 1), seeds, "2 CPU cores, half a minute", _ABOUT + _SMALL)
+    return _study(base, 6, (5, 6), seeds, "2 CPU cores, half a minute", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
