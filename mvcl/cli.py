@@ -37,7 +37,9 @@ Multi-view contrastive representation learning.
                              fine-tune the whole encoder, on the run's data or a transfer set
   mvcl embed RUN --split test --out z.npz
                              write the features of a split
+  mvcl geometry RUN          measure how the embeddings of the views fill the sphere
   mvcl report RUN ...        write report.html for one run, or for several side by side
+  mvcl report STUDY          write study.html for the folder of a study
   mvcl study NAME [--scale small] [--seeds N]
                              run a table or figure of a paper, and write its page
   mvcl study --list          list the studies with their costs
@@ -79,6 +81,7 @@ def _dispatch(arguments: list[str]) -> int:
         "evaluate": _evaluate,
         "finetune": _finetune,
         "embed": _embed,
+        "geometry": _geometry,
         "report": _report,
         "export": _export,
         "data": _data,
@@ -300,17 +303,49 @@ def _embed(arguments: list[str]) -> int:
     return 0
 
 
+def _geometry(arguments: list[str]) -> int:
+    from mvcl._commands import Geometry
+
+    options = _parse(Geometry, "geometry", arguments)
+    _run_folder(options.run)
+    if options.out is not None and options.out.suffix != ".json":
+        raise ValueError(f"--out must be a .json file, got {options.out}")
+    _start_jax()
+    from mvcl import evaluation, report, training
+
+    run, state = training.open_run(
+        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+    )
+    as_trained = options.checkpoint == "latest" and options.network == "config"
+    out = options.run / "geometry.json" if options.out is None and as_trained else options.out
+    found = training.geometry(
+        run, state, out, split=options.split, views=options.views, examples=options.examples
+    )
+    print(f"step {found.step} of {options.run}, {found.examples:,} examples of split {found.split}\n")
+    print(evaluation.evaluation_table(found.results()))
+    if out is not None:
+        with run.progress.during("drawing the pictures"):
+            picture = report.write_geometry(out, out.with_suffix(".svg"))
+        print(f"\n{out}\n{picture}")
+    return 0
+
+
 def _report(arguments: list[str]) -> int:
     from mvcl._commands import Report
 
     options = _parse(Report, "report", arguments)
     if not options.runs:
-        raise ValueError("mvcl report needs a run folder: mvcl report RUN [RUN ...]")
-    for run in options.runs:
-        _run_folder(run)
+        raise ValueError("mvcl report needs a folder: mvcl report RUN [RUN ...] or mvcl report STUDY")
     from mvcl import report
 
     _collect_garbage()
+    if len(options.runs) == 1 and report.is_study(options.runs[0]):
+        progress = Progress()
+        with progress.during("writing the report"):
+            print(report.write_study(options.runs[0], options.out, progress))
+        return 0
+    for run in options.runs:
+        _run_folder(run)
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
     progress = Progress()
     with progress.during("writing the report"):

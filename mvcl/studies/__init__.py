@@ -7,9 +7,13 @@ with _extras.needed("train", by="mvcl.studies"):
     import optax  # noqa: F401
 
 from mvcl import training
+from mvcl.studies._baseline import Baseline
+from mvcl.studies._cifar import Cifar10Part, check_cifar10
 from mvcl.studies._claims import MultiCropVariance, printed_variance, two_classes
+from mvcl.studies._code import code_of
 from mvcl.studies._compute import with_compute
-from mvcl.studies._engine import run
+from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
+from mvcl.studies._engine import Look, Place, look, places, run
 from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
@@ -18,7 +22,17 @@ from mvcl.studies._grid import (
     of_inputs,
     sufficient_statistics_on_grid,
 )
+from mvcl.studies._jeon import jeon_digits, results_and_similarities, results_and_time
 from mvcl.studies._jobs import Slurm
+from mvcl.studies._koromilas import (
+    TunedRate,
+    best_claims,
+    gain_claim,
+    koromilas_objectives,
+    recipe_of,
+    results_and_embeddings,
+    rise_claims,
+)
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
 from mvcl.studies._numbers import numbers as study_numbers
 from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
@@ -26,14 +40,17 @@ from mvcl.studies._run import Options, overview, run_study
 from mvcl.studies._steps import Running, StepTime, running, turns
 from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
 from mvcl.studies._task import Task, Training, Values, changed, results
+from mvcl.studies._temperature import dsf_at_effective_temperature
 from mvcl.studies._transfer import Finetuned, Transfer
-from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, Within, difference, interval
+from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict, Within, difference, interval
 
 training.may_name(
+    Cifar10Part,
     GaussianViews,
     InformationBound,
     SideBySide,
     arithmetic_on_grid,
+    dsf_at_effective_temperature,
     geometric_on_grid,
     multi_crop_on_grid,
     of_inputs,
@@ -41,21 +58,27 @@ training.may_name(
 )
 
 __all__ = [
+    "ACCURACIES",
     "OBJECTIVES",
     "Above",
+    "Baseline",
     "Cell",
+    "Cifar10Part",
     "Claim",
     "Factors",
     "Finetuned",
     "Found",
+    "Gain",
     "GaussianViews",
     "InformationBound",
     "Interval",
+    "Look",
     "Measure",
     "MultiCropVariance",
     "Objective",
     "Opened",
     "Options",
+    "Place",
     "Running",
     "SideBySide",
     "Slurm",
@@ -65,28 +88,44 @@ __all__ = [
     "Training",
     "Transfer",
     "Trend",
+    "TunedRate",
     "Values",
     "Verdict",
     "Within",
     "arithmetic_on_grid",
+    "best_claims",
     "changed",
+    "check_cifar10",
+    "code_of",
     "costs",
     "difference",
+    "digits_of",
+    "dsf_at_effective_temperature",
     "each_network",
     "find",
+    "gain_claim",
     "gaussian",
     "geometric_on_grid",
     "interval",
+    "jeon_digits",
+    "koromilas_objectives",
     "levels",
+    "look",
     "multi_crop_on_grid",
     "of_inputs",
     "open_study",
     "overview",
     "parameters",
     "partner",
+    "places",
     "printed_variance",
     "recipe",
+    "recipe_of",
     "results",
+    "results_and_embeddings",
+    "results_and_similarities",
+    "results_and_time",
+    "rise_claims",
     "run",
     "run_study",
     "running",
@@ -97,5 +136,6 @@ __all__ = [
     "sufficient_statistics_on_grid",
     "turns",
     "two_classes",
+    "vectors_of",
     "with_compute",
 ]
