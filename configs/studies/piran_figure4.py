@@ -46,8 +46,8 @@ def small(seeds: int = 5) -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Five steps of a small network on random images, without a teacher."""
-    base = studies.recipe("digits.py:smoke")
+    """Five steps of a small network on random vectors, without a teacher."""
+    base = studies.vectors_of(2)
     return _study(base, (2,), seeds, 0.0, "seconds")
 
 

@@ -60,8 +60,8 @@ def small(seeds: int = 5) -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Some steps of a small network on random images, without a teacher."""
-    base = studies.recipe("digits.py:smoke")
+    """Some steps of a small network on random vectors, without a teacher."""
+    base = studies.vectors_of(2)
     methods = {name: METHODS[name] for name in ("InfoNCE pwe", M3G)}
     return _study(base, methods, (2,), seeds, "seconds", "k-NN")
 
@@ -80,7 +80,17 @@ def _study(
     cells = tuple(
         Cell(
             factors={"method": name, "k": k},
-            task=Training(config=studies.changed(base, {"objective": objective, "views.k": k})),
+            task=Training(
+                config=studies.changed(
+                    base,
+                    {
+                        "objective": objective,
+                        "views.k": k,
+                        # At small scale one cell measures the untrained encoder and the raw input for all.
+                        "evaluation.baselines": base.evaluation.baselines or (row, k) == (0, views[0]),
+                    },
+                )
+            ),
             printed={accuracy: _PRINTED[k][row]} if printed else {},
         )
         for row, (name, objective) in enumerate(methods.items())
