@@ -2,6 +2,7 @@
 
     mvcl train configs/digits.py --workdir runs/digits          # the same as make train
     mvcl train configs/digits.py:m3g --workdir runs/digits_m3g
+    mvcl train configs/digits.py:student_teacher --workdir runs/digits_student_teacher
 
 Hardware: 2 CPU cores.
 Cost: about a minute.
@@ -11,7 +12,7 @@ Paper: none.
 import dataclasses
 from functools import partial
 
-from mvcl import augment, data, evaluation, losses, models
+from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
 
@@ -43,6 +44,23 @@ def m3g() -> Config:
         optimizer=AdamW(learning_rate=1e-3, weight_decay=1e-4, warmup_epochs=2),
         train=Train(epochs=30, batch_size=64, evaluate_every=10),
         checkpoint=Checkpoint(every_steps=200),
+    )
+
+
+def student_teacher() -> Config:
+    """M3G by student and teacher on groups of 16 examples: the small scale of the studies of Piran 2024."""
+    head = dataclasses.replace(models.piran_head(), hidden=128, out=32)
+    return Config(
+        data=data.Digits(),
+        views=Views(k=4, policy=augment.digits(crop_scale=(0.3, 1.0))),
+        encoder=models.ConvNet(widths=(16, 32, 64)),
+        head=head,
+        objective=partial(losses.m3g, epsilon=0.2),
+        method=methods.StudentTeacher(momentum=0.99, predictor=head),
+        optimizer=AdamW(learning_rate=3e-3, weight_decay=1e-4, warmup_epochs=2),
+        train=Train(epochs=15, batch_size=64, group=16, evaluate_every=0),
+        checkpoint=Checkpoint(every_steps=1000),
+        evaluation=evaluation.Classification(labels_per_class=(10,), draws=5),
     )
 
 

@@ -37,7 +37,9 @@ Multi-view contrastive representation learning.
                              fine-tune the whole encoder, on the run's data or a transfer set
   mvcl embed RUN --split test --out z.npz
                              write the features of a split
+  mvcl geometry RUN          measure how the embeddings of the views fill the sphere
   mvcl report RUN ...        write report.html for one run, or for several side by side
+  mvcl report STUDY          write study.html for the folder of a study
   mvcl study NAME [--scale small] [--seeds N]
                              run a table or figure of a paper, and write its page
   mvcl study --list          list the studies with their costs
@@ -79,6 +81,7 @@ def _dispatch(arguments: list[str]) -> int:
         "evaluate": _evaluate,
         "finetune": _finetune,
         "embed": _embed,
+        "geometry": _geometry,
         "report": _report,
         "export": _export,
         "data": _data,
@@ -140,12 +143,9 @@ def _train(arguments: list[str]) -> int:
     _options.check(path, arguments[1:])
     name = _default_name(path, variant)
     _quiet()
-    from mvcl import studies, training
+    from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
 
-    source = path if path.suffix != ".py" else f"{path}:{variant}"
-    loaded = training.load_any(source, (training.Config, studies.Gaussian))
-    if isinstance(loaded, studies.Gaussian):
-        return _study(loaded, name, arguments)
+    loaded = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
@@ -192,30 +192,6 @@ def _train(arguments: list[str]) -> int:
 
             _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
-    return 0
-
-
-def _study(study: Any, name: str, arguments: list[str]) -> int:
-    import tyro
-
-    from mvcl import studies
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Study:
-        workdir: Path = Path("runs") / name
-        """Folder of the page, the figure, the numbers and the runs. Repeating the command resumes them."""
-        dry_run: bool = False
-        """Print the cost of the study and exit."""
-        config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
-
-    prog = f"mvcl train {arguments[0]}"
-    parsed = _opened(tyro.cli(Study, args=arguments[1:], prog=prog, description=study.__doc__))
-    _start_jax()
-    if parsed.dry_run:
-        print(studies.dry_run(parsed.config))
-        return 0
-    page = studies.run_gaussian(parsed.config, parsed.workdir)
-    print(f"\n{page.read_text()}\npage: {page}")
     return 0
 
 
@@ -327,17 +303,49 @@ def _embed(arguments: list[str]) -> int:
     return 0
 
 
+def _geometry(arguments: list[str]) -> int:
+    from mvcl._commands import Geometry
+
+    options = _parse(Geometry, "geometry", arguments)
+    _run_folder(options.run)
+    if options.out is not None and options.out.suffix != ".json":
+        raise ValueError(f"--out must be a .json file, got {options.out}")
+    _start_jax()
+    from mvcl import evaluation, report, training
+
+    run, state = training.open_run(
+        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+    )
+    as_trained = options.checkpoint == "latest" and options.network == "config"
+    out = options.run / "geometry.json" if options.out is None and as_trained else options.out
+    found = training.geometry(
+        run, state, out, split=options.split, views=options.views, examples=options.examples
+    )
+    print(f"step {found.step} of {options.run}, {found.examples:,} examples of split {found.split}\n")
+    print(evaluation.evaluation_table(found.results()))
+    if out is not None:
+        with run.progress.during("drawing the pictures"):
+            picture = report.write_geometry(out, out.with_suffix(".svg"))
+        print(f"\n{out}\n{picture}")
+    return 0
+
+
 def _report(arguments: list[str]) -> int:
     from mvcl._commands import Report
 
     options = _parse(Report, "report", arguments)
     if not options.runs:
-        raise ValueError("mvcl report needs a run folder: mvcl report RUN [RUN ...]")
-    for run in options.runs:
-        _run_folder(run)
+        raise ValueError("mvcl report needs a folder: mvcl report RUN [RUN ...] or mvcl report STUDY")
     from mvcl import report
 
     _collect_garbage()
+    if len(options.runs) == 1 and report.is_study(options.runs[0]):
+        progress = Progress()
+        with progress.during("writing the report"):
+            print(report.write_study(options.runs[0], options.out, progress))
+        return 0
+    for run in options.runs:
+        _run_folder(run)
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
     progress = Progress()
     with progress.during("writing the report"):
@@ -411,8 +419,6 @@ def _run_study(arguments: list[str]) -> int:
 
     opened, options = _opened_study(studies.find(arguments[0]), arguments)
     folder = options.workdir or Path("runs") / "studies" / f"{opened.name}_{opened.scale}"
-    if _buckets.is_remote(folder):
-        raise ValueError(f"--workdir of a study must be a folder on a disk, got {folder}")
     _start_jax()
     progress = Progress()
     if options.dry_run:
@@ -456,7 +462,11 @@ def _opened_study(file: Path, arguments: list[str]) -> tuple[Any, Any]:
     fields += [("seeds", int, dataclasses.field(default=seeds, kw_only=True))]
     kind = dataclasses.make_dataclass("Options", fields, bases=(studies.Options,), frozen=True)
     prog = f"mvcl study {arguments[0]}"
-    options = _opened(tyro.cli(kind, args=arguments[1:], prog=prog, description=_configs.summary(file)))
+    options: Any = tyro.cli(kind, args=arguments[1:], prog=prog, description=_configs.summary(file))
+    for name in ("workdir", "write"):
+        if ":/" in str(getattr(options, name)):  # a bucket
+            raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")
+    options = _opened(options)
     given = {name: getattr(options, name) for name in studies.parameters(function)}
     return studies.open_study(file, scale, options.seeds, given), options
 

@@ -17,6 +17,7 @@ from mvcl.training._encoding import encode, one_encoder
 from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
 from mvcl.training._folder import differences, locked
+from mvcl.training._geometry import RunGeometry, geometry
 from mvcl.training._lease import Locked
 from mvcl.training._load import config_module, load, load_any
 from mvcl.training._loop import Diverged
@@ -48,6 +49,7 @@ __all__ = [
     "Optimizer",
     "Program",
     "Run",
+    "RunGeometry",
     "Sgd",
     "Train",
     "UnwrittenCheckpoint",
@@ -69,6 +71,7 @@ __all__ = [
     "finetune_config",
     "flatten",
     "from_json",
+    "geometry",
     "join",
     "load",
     "load_any",

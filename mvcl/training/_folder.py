@@ -16,6 +16,7 @@ _FREE = (
     "mesh.",
     "checkpoint.",
     "train.log_every",
+    "train.geometry_every",
     "train.threads",
     "train.corrupt_limit",
     "train.stall_seconds",
