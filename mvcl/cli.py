@@ -419,8 +419,6 @@ def _run_study(arguments: list[str]) -> int:
 
     opened, options = _opened_study(studies.find(arguments[0]), arguments)
     folder = options.workdir or Path("runs") / "studies" / f"{opened.name}_{opened.scale}"
-    if _buckets.is_remote(folder):
-        raise ValueError(f"--workdir of a study must be a folder on a disk, got {folder}")
     _start_jax()
     progress = Progress()
     if options.dry_run:
@@ -464,7 +462,11 @@ def _opened_study(file: Path, arguments: list[str]) -> tuple[Any, Any]:
     fields += [("seeds", int, dataclasses.field(default=seeds, kw_only=True))]
     kind = dataclasses.make_dataclass("Options", fields, bases=(studies.Options,), frozen=True)
     prog = f"mvcl study {arguments[0]}"
-    options = _opened(tyro.cli(kind, args=arguments[1:], prog=prog, description=_configs.summary(file)))
+    options: Any = tyro.cli(kind, args=arguments[1:], prog=prog, description=_configs.summary(file))
+    for name in ("workdir", "write"):
+        if ":/" in str(getattr(options, name)):  # a bucket
+            raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")
+    options = _opened(options)
     given = {name: getattr(options, name) for name in studies.parameters(function)}
     return studies.open_study(file, scale, options.seeds, given), options
 

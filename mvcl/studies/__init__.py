@@ -10,9 +10,10 @@ from mvcl import training
 from mvcl.studies._baseline import Baseline
 from mvcl.studies._cifar import Cifar10Part, check_cifar10
 from mvcl.studies._claims import MultiCropVariance, printed_variance, two_classes
+from mvcl.studies._code import code_of
 from mvcl.studies._compute import with_compute
 from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
-from mvcl.studies._engine import run
+from mvcl.studies._engine import Look, Place, look, places, run
 from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
@@ -72,11 +73,13 @@ __all__ = [
     "GaussianViews",
     "InformationBound",
     "Interval",
+    "Look",
     "Measure",
     "MultiCropVariance",
     "Objective",
     "Opened",
     "Options",
+    "Place",
     "Running",
     "SideBySide",
     "Slurm",
@@ -93,13 +96,11 @@ __all__ = [
     "arithmetic_on_grid",
     "best_claims",
     "changed",
-    "check",
     "check_cifar10",
-    "config_of",
+    "code_of",
     "costs",
     "difference",
     "digits_of",
-    "dry_run",
     "dsf_at_effective_temperature",
     "each_network",
     "find",
@@ -110,6 +111,7 @@ __all__ = [
     "jeon_digits",
     "koromilas_objectives",
     "levels",
+    "look",
     "margin_claims",
     "multi_crop_on_grid",
     "of_inputs",
@@ -117,6 +119,7 @@ __all__ = [
     "overview",
     "parameters",
     "partner",
+    "places",
     "printed_variance",
     "recipe",
     "recipe_of",
@@ -136,6 +139,5 @@ __all__ = [
     "turns",
     "two_classes",
     "vectors_of",
-    "verdict",
     "with_compute",
 ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from mvcl import _files, data, evaluation
 from mvcl._progress import Track
-from mvcl.training import _augmented, _encoding, _program
+from mvcl.training import _augmented, _encoding, _folder, _program
 from mvcl.training._guard import Guard
 from mvcl.training._run import Run
 
@@ -102,7 +102,7 @@ def geometry(
             )
     result = RunGeometry(int(state["step"]), split, len(next(iter(embedded.values()))[0]), found)
     if out is not None and jax.process_index() == 0:
-        _files.write_whole(out, json.dumps(result.plain(), indent=1) + "\n")
+        _files.write_whole(out, json.dumps(result.plain()) + "\n")
     return result
 
 
@@ -124,14 +124,14 @@ def scores(run: Run, state: _program.State, reading: data.Reading, guard: Guard)
       Interrupted: the guard stopped it.
     """
     split = _test(run)
-    embedded, present, names = _embedded(
-        run, state, split, None, _EXAMPLES_IN_TRAINING, reading, guard.track
-    )
+    embedded, present, names = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading, guard.track)
     found = {}
     for output, arrays in embedded.items():
         guard.check()
         with guard.during(f"measuring the embeddings of the {output}"):
-            values = evaluation.geometry_scores(arrays, present=present if len(arrays) == len(names) else None)
+            values = evaluation.geometry_scores(
+                arrays, present=present if len(arrays) == len(names) else None
+            )
         found |= {f"{output}_{name}": value for name, value in values.items()}
     return found
 

@@ -91,9 +91,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         stopping = _processes.should_stop(flags, tools.stop, tools.reading, step)
         scoring = _is_scored(step, every, program.steps)
         measuring = not last and _geometry.is_due(run, step)
-        saving = (
-            last or scoring or measuring or stopping > 0 or step % config.checkpoint.every_steps == 0
-        )
+        saving = last or scoring or measuring or stopping > 0 or step % config.checkpoint.every_steps == 0
         logging = step % config.train.log_every == 0
         if saving or logging:
             fetched = jax.device_get(pending)
