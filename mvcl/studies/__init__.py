@@ -25,7 +25,7 @@ from mvcl.studies._grid import (
     of_inputs,
     sufficient_statistics_on_grid,
 )
-from mvcl.studies._jeon import jeon_digits, results_and_similarities, results_and_time
+from mvcl.studies._jeon import MARGINS, jeon_digits, margin_claims, results_and_similarities, results_and_time
 from mvcl.studies._jobs import Slurm
 from mvcl.studies._koromilas import (
     TunedRate,
@@ -67,6 +67,7 @@ training.may_name(
 __all__ = [
     "ACCURACIES",
     "FACTORS",
+    "MARGINS",
     "OBJECTIVES",
     "Above",
     "Baseline",
@@ -122,6 +123,7 @@ __all__ = [
     "koromilas_objectives",
     "levels",
     "look",
+    "margin_claims",
     "multi_crop_on_grid",
     "of_inputs",
     "open_study",
