@@ -73,8 +73,8 @@ def handwritten() -> Config:
 
     Cost: 5 minutes; 0.063 PFLOP.
     Ours: not run with these networks; docs/studies has smaller ones. The released code (3 seeds): ACC 82.6 ± 0.3 %, NMI
-    82.3 ± 0.4 %, and after round 1 85.3 ± 1.1 %, 86.9 ± 0.3 %; one run of --method.as-released, which trains as it does,
-    gave 82.3 % and 81.9 %.
+    82.3 ± 0.4 %, and after round 1 85.3 ± 1.1 %, 86.9 ± 0.3 %; one run with --method.as-released, its training: 82.3 %,
+    81.9 %.
     """
     return dataclasses.replace(tables(), data=data.Tables(path="handwritten.mat"))
 
