@@ -21,8 +21,9 @@ not give its protocol (docs/papers/shidani.md). Between 128 and 1024 epochs, whi
 Growing: K = 4096 instances a batch for every M. Fixed: K = (2 / M) 4096, 1024 at M = 8. The headline run has K = 256 at
 M = 8, see the header of configs/shidani/imagenet1k.py. Figures 6 and 7 show the same runs against total FLOPs: those of
 the step by XLA's analysis, times the updates; the paper's are those of PyTorch's profiler. Relative compute is Eq. 29,
-M / 2 times epochs / 128; M = 8 views of e epochs compute as much as SimCLR of 4 e. That gains "are minor" in the
-growing case, and that the conclusions for FLOPs are "unchanged" have no number that could decide."""
+M / 2 times epochs / 128; M = 8 views of e epochs compute as much as SimCLR of 4 e, and with fixed batch take as many
+updates. That gains "are minor" in the growing case, and that the conclusions for FLOPs are "unchanged" have no number
+that could decide."""
 
 GEOMETRIC, SUFFICIENT, MULTI_CROP, SIMCLR = (
     "Poly-view, geometric",
