@@ -35,7 +35,9 @@ def paper(seeds: int = 5) -> Study:
 def small(seeds: int = 5) -> Study:
     """Digits."""
     base = studies.recipe("digits.py:student_teacher")
-    return _study(base, (0.05, 0.2, 0.8), (2, 4), seeds, "2 CPU cores, 2 minutes", "10 labels/class", _SMALL)
+    return _study(
+        base, (0.05, 0.2, 0.8), (2, 4), seeds, "2 CPU cores, 2 minutes, estimated", "10 labels/class", _SMALL
+    )
 
 
 def smoke(seeds: int = 2) -> Study:
