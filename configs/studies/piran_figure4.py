@@ -42,7 +42,7 @@ def small(seeds: int = 5) -> Study:
         studies.recipe("digits.py:student_teacher"),
         {"train.group": None, "views.policy": augment.digits(image_size=16), "encoder.widths": (8, 16, 32)},
     )
-    return _study(base, (2, 4), seeds, 2.0, "2 CPU cores, a minute", _SMALL)
+    return _study(base, (2, 4), seeds, 2.0, "2 CPU cores, 1.5 minutes, estimated", _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -71,9 +71,8 @@ def smoke(seeds: int = 2) -> Study:
 
 def from_domains(folder: Path) -> list[Values]:
     """The results of a run; those of the classifiers of one domain by its name."""
-    summaries = ("5 to 1", "1 to 1")
     return [
-        {name if name in summaries else name.split(" to ")[0]: value for name, value in values.items()}
+        {name if name.endswith(" to 1") else name.split(" to ")[0]: value for name, value in values.items()}
         for values in studies.results(folder)
     ]
 

@@ -39,7 +39,7 @@ def paper(seeds: int = 5) -> Study:
 def small(seeds: int = 5) -> Study:
     """Digits."""
     base = studies.recipe("digits.py:student_teacher")
-    return _study(base, (2, 4), seeds, "2 CPU cores, a minute", "10 labels/class", _SMALL)
+    return _study(base, (2, 4), seeds, "2 CPU cores, 1.5 minutes, estimated", "10 labels/class", _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
