@@ -14,6 +14,9 @@ from mvcl.studies._code import code_of
 from mvcl.studies._compute import with_compute
 from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
 from mvcl.studies._engine import Look, Place, look, places, run
+from mvcl.studies._factors import FACTORS, FactorViews
+from mvcl.studies._factors_map import heat_map
+from mvcl.studies._factors_task import Factored, to_bits, to_inputs
 from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
@@ -46,6 +49,8 @@ from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict,
 
 training.may_name(
     Cifar10Part,
+    FactorViews,
+    Factored,
     GaussianViews,
     InformationBound,
     SideBySide,
@@ -55,10 +60,13 @@ training.may_name(
     multi_crop_on_grid,
     of_inputs,
     sufficient_statistics_on_grid,
+    to_bits,
+    to_inputs,
 )
 
 __all__ = [
     "ACCURACIES",
+    "FACTORS",
     "MARGINS",
     "OBJECTIVES",
     "Above",
@@ -66,6 +74,8 @@ __all__ = [
     "Cell",
     "Cifar10Part",
     "Claim",
+    "FactorViews",
+    "Factored",
     "Factors",
     "Finetuned",
     "Found",
@@ -107,6 +117,7 @@ __all__ = [
     "gain_claim",
     "gaussian",
     "geometric_on_grid",
+    "heat_map",
     "interval",
     "jeon_digits",
     "koromilas_objectives",
@@ -136,6 +147,8 @@ __all__ = [
     "study_files",
     "study_numbers",
     "sufficient_statistics_on_grid",
+    "to_bits",
+    "to_inputs",
     "turns",
     "two_classes",
     "vectors_of",
