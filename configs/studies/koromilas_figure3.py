@@ -124,7 +124,7 @@ def _claims(names: Sequence[str], ks: Sequence[int], accuracy: str, where: Facto
     than = tuple({"objective": name} for name in others)
     many = [k for k in ks if k >= 5] or [max(ks)]
     source = "Fig. 3b, Section V-C2"
-    found = [
+    found: list[Claim] = [
         *studies.best_claims(names, ks, accuracy, "Fig. 3a, Section V-C1", where),
         *(
             Within(
