@@ -232,7 +232,9 @@ def test_a_study_and_its_levels(browser, study_folder, tmp_path):
         browser.evaluate("document.querySelector('input').focus()")
         pressed.append(browser.evaluate(SHOWN))
         for kind in ("keyDown", "keyUp"):
-            call("Input.dispatchKeyEvent", type=kind, key=" ", code="Space", text=" ")
+            call(
+                "Input.dispatchKeyEvent", type=kind, key=" ", code="Space", text=" ", windowsVirtualKeyCode=32
+            )
         pressed.append(browser.evaluate(SHOWN))
 
     seen = browser.open(page.as_uri(), tmp_path, press)
