@@ -143,12 +143,9 @@ def _train(arguments: list[str]) -> int:
     _options.check(path, arguments[1:])
     name = _default_name(path, variant)
     _quiet()
-    from mvcl import studies, training
+    from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
 
-    source = path if path.suffix != ".py" else f"{path}:{variant}"
-    loaded = training.load_any(source, (training.Config, studies.Gaussian))
-    if isinstance(loaded, studies.Gaussian):
-        return _study(loaded, name, arguments)
+    loaded = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
@@ -195,30 +192,6 @@ def _train(arguments: list[str]) -> int:
 
             _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
-    return 0
-
-
-def _study(study: Any, name: str, arguments: list[str]) -> int:
-    import tyro
-
-    from mvcl import studies
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Study:
-        workdir: Path = Path("runs") / name
-        """Folder of the page, the figure, the numbers and the runs. Repeating the command resumes them."""
-        dry_run: bool = False
-        """Print the cost of the study and exit."""
-        config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
-
-    prog = f"mvcl train {arguments[0]}"
-    parsed = _opened(tyro.cli(Study, args=arguments[1:], prog=prog, description=study.__doc__))
-    _start_jax()
-    if parsed.dry_run:
-        print(studies.dry_run(parsed.config))
-        return 0
-    page = studies.run_gaussian(parsed.config, parsed.workdir)
-    print(f"\n{page.read_text()}\npage: {page}")
     return 0
 
 
@@ -446,8 +419,6 @@ def _run_study(arguments: list[str]) -> int:
 
     opened, options = _opened_study(studies.find(arguments[0]), arguments)
     folder = options.workdir or Path("runs") / "studies" / f"{opened.name}_{opened.scale}"
-    if _buckets.is_remote(folder):
-        raise ValueError(f"--workdir of a study must be a folder on a disk, got {folder}")
     _start_jax()
     progress = Progress()
     if options.dry_run:
@@ -491,7 +462,11 @@ def _opened_study(file: Path, arguments: list[str]) -> tuple[Any, Any]:
     fields += [("seeds", int, dataclasses.field(default=seeds, kw_only=True))]
     kind = dataclasses.make_dataclass("Options", fields, bases=(studies.Options,), frozen=True)
     prog = f"mvcl study {arguments[0]}"
-    options = _opened(tyro.cli(kind, args=arguments[1:], prog=prog, description=_configs.summary(file)))
+    options: Any = tyro.cli(kind, args=arguments[1:], prog=prog, description=_configs.summary(file))
+    for name in ("workdir", "write"):
+        if ":/" in str(getattr(options, name)):  # a bucket
+            raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")
+    options = _opened(options)
     given = {name: getattr(options, name) for name in studies.parameters(function)}
     return studies.open_study(file, scale, options.seeds, given), options
 

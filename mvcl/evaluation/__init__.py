@@ -14,7 +14,6 @@ from mvcl.evaluation._domains import (
     Domains,
     Transfer,
     domain_transfer,
-    merged,
     transfer_heat_map,
     transfer_table,
 )
@@ -77,7 +76,6 @@ __all__ = [
     "geometry_scores",
     "linear_probe",
     "mae_probe",
-    "merged",
     "regression_measures",
     "ridge",
     "sentiment_regression",

@@ -90,7 +90,11 @@ def open_study(file: Path, scale: str, seeds: int, given: Mapping[str, Any]) -> 
     name = file.stem if file.parent == _configs.STUDIES else str(file)
     arguments = [name, "--scale", scale, "--seeds", str(seeds)]
     for option, value in given.items():
-        arguments += [f"--{option.replace('_', '-')}", str(value)]
+        flag = option.replace("_", "-")
+        if isinstance(value, bool):
+            arguments += [f"--{flag}" if value else f"--no-{flag}"]
+        else:
+            arguments += [f"--{flag}", str(value)]
     return Opened(file.stem, scale, study, tuple(arguments))
 
 

@@ -56,13 +56,15 @@ class Training:
     """A run of `training.train`; a `Task`."""
 
     config: Config
-    """The experiment; its train.seed is replaced by the seed of the cell."""
+    """The experiment."""
+    seeded: tuple[str, ...] = ("train.seed",)
+    """Its fields, by dotted name, that are replaced by the seed of the cell."""
     measure: Callable[[Path], Sequence[Values]] = results
     """What is measured of the finished run folder."""
 
     def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
         """Train, or resume, and measure."""
-        training.train(changed(self.config, {"train.seed": seed}), folder, progress=progress)
+        training.train(changed(self.config, dict.fromkeys(self.seeded, seed)), folder, progress=progress)
         return self.measure(folder)
 
 

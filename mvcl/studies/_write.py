@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -263,10 +263,8 @@ def _plot_cells(axes: Any, content: dict[str, Any], measure: dict[str, Any]) -> 
             )
         if content["scale"] == "paper" and measure["name"] in cell["printed"]:
             axes.plot([cell["printed"][measure["name"]]], [place], "x", color=_COLOURS[1])
-    for (row, values), style in zip(content["baselines"].items(), (":", "--")):
-        if measure["name"] in values:
-            axes.axvline(values[measure["name"]], color="#777777", ls=style, lw=1, label=row)
-            axes.legend(loc="best")
+    if _baselines(axes.axvline, content, measure):
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8)
     names = [", ".join(map(str, cell["factors"].values())) for cell in content["cells"]]
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
@@ -288,11 +286,27 @@ def _plot_along(axes: Any, content: dict[str, Any], measure: dict[str, Any]) -> 
         bars = [[bar[0] for bar in map(_bars, of)], [bar[1] for bar in map(_bars, of)]] if of else None
         x, y = [cell["factors"][along] for cell in known], [one["mean"] for one in of]
         axes.errorbar(x, y, yerr=bars, ms=4, capsize=2, lw=1.3, label=name or None, **style)
+    _baselines(axes.axhline, content, measure)
+    levels = sorted({cell["factors"][along] for cell in content["cells"]})
+    if len(levels) <= 10 and max(levels) <= 16 * min(levels):
+        axes.set_xticks(levels, [f"{level:g}" for level in levels])
     axes.set_xlabel(along)
     axes.set_ylabel(_heading(measure))
     axes.grid(alpha=0.3)
     if any(lines):
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _baselines(draw: Callable[..., Any], content: dict[str, Any], measure: dict[str, Any]) -> bool:
+    """Draw a line for each baseline that has the measure; whether there are any."""
+    known = [
+        (row, values[measure["name"]])
+        for row, values in content["baselines"].items()
+        if measure["name"] in values
+    ]
+    for (row, value), style in zip(known, (":", "--")):
+        draw(value, color="#777777", ls=style, lw=1, label=row)
+    return bool(known)
 
 
 def _bars(of: dict[str, Any]) -> tuple[float, float]:
