@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train smoke test test-slow test-distributed test-faults reproduce-small reproduce-sem lint clean
+.PHONY: train smoke test test-slow test-distributed test-faults test-studies reproduce-small reproduce-sem lint clean
 
 train: .venv/.run
 	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
@@ -25,6 +25,10 @@ test-distributed: .venv/.test
 
 test-faults: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/faults --ignore tests/faults/test_distributed.py
+
+# Every study at its smoke scale: random data, seconds each.
+test-studies: .venv/.test
+	$(BIN)/python -m pytest -m slow tests/studies/test_smoke_studies.py
 
 # The papers' comparison on part of CIFAR-10, 33 short runs: make reproduce-small CIFAR10=cifar10.npz
 reproduce-small: .venv/.run

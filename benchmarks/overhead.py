@@ -18,11 +18,8 @@ before.
 """
 
 import argparse
-import dataclasses
-import itertools
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,13 +27,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mvcl import augment, data, losses, methods, models
+from mvcl import augment, data, losses, methods, models, studies
 from mvcl.losses import m3g_with_status
-from mvcl.training import AdamW, Config, Mesh, Program, Train, Views, prepare
+from mvcl.training import AdamW, Config, Mesh, Train, Views
 
 SIZES = [(64, 2), (64, 3), (64, 4), (16, 5), (128, 4)]
 EPSILON, PASSES_EPSILON, PASSES_STEPS = 0.2, (0.2, 0.05), (0, 100, 1000)
-WARM_UP, BATCHES = 2, 20
 
 m3g = partial(losses.m3g, epsilon=EPSILON)
 
@@ -89,67 +85,14 @@ def config(
     )
 
 
-def clock() -> float:
-    """Seconds: on a CPU those that this process has computed, which other processes change least."""
-    return time.process_time() if jax.default_backend() == "cpu" else time.perf_counter()
-
-
-@dataclasses.dataclass
-class Running:
-    """A run's program, its state and some batches, which it takes in turn."""
-
-    program: Program
-    state: Any
-    batches: list[Any]
-    steps: int = 0
-
-    @property
-    def batch(self) -> Any:
-        """The batch of the next step."""
-        return self.batches[self.steps % len(self.batches)]
-
-    def step(self) -> tuple[float, dict[str, jax.Array]]:
-        """Seconds of one step, and the values that it logs."""
-        start = clock()
-        self.state, values = self.program.step(self.state, self.batch)
-        values = jax.block_until_ready(values)
-        self.steps += 1
-        return clock() - start, values
-
-
-def running(of: Config) -> Running:
-    run = prepare(of)
-    host = data.batches(run.splits["train"], batch_size=of.examples, seed=0)
-    batches = data.to_devices(itertools.islice(host, BATCHES), run.program.batch_sharding)
-    return Running(run.program, run.program.init(), list(batches))
-
-
-def turns(runs: dict[str, Running], budget: float) -> dict[str, list[float]]:
-    """Seconds of each run's steps, in turns for about `budget` seconds, after compilation.
-
-    The run that begins a turn is another in each.
-    """
-    for run in runs.values():
-        for _ in range(WARM_UP):
-            run.step()
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    end = time.perf_counter() + budget
-    for turn in itertools.count():
-        if turn >= 5 and time.perf_counter() > end:
-            break
-        for name in [*runs, *runs][turn % len(runs) :][: len(runs)]:
-            found[name].append(runs[name].step()[0])
-    return found
-
-
 def of_size(n: int, k: int, folder: str, budget: float) -> None:
     """Print the ratios of one size."""
     runs = {
-        f"{title}: {name}": running(config(n, k, method, objective, folder))
+        f"{title}: {name}": studies.running(config(n, k, method, objective, folder))
         for title, method, objectives in METHODS
         for name, objective in objectives.items()
     }
-    found = turns(runs, budget)
+    found = studies.turns(runs, budget)
     for title, _, objectives in METHODS:
         reference = found[f"{title}: all_pairs(info_nce)"]
         for name in objectives:
@@ -176,7 +119,7 @@ def passes(problems: jax.Array, epsilon: float, *, warm: bool) -> list[jax.Array
     return found
 
 
-def problems_of(run: Running) -> jax.Array:
+def problems_of(run: studies.Running) -> jax.Array:
     """(k, k, n, d): the problems that the method makes at this state."""
 
     def seen(z: jax.Array, **_: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -194,7 +137,7 @@ def count_passes(sizes: list[tuple[int, int]], folder: str) -> None:
     for n, k in sizes:
         for epsilon in PASSES_EPSILON:
             objective = partial(losses.m3g, epsilon=epsilon, max_iterations=1000)
-            run = running(config(n, k, TEACHER, objective, folder, image_size=8))
+            run = studies.running(config(n, k, TEACHER, objective, folder, image_size=8))
             for step in PASSES_STEPS:
                 while run.steps < step:
                     run.step()

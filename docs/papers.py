@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mvcl import data, studies, training
+from mvcl import data, training
 from mvcl.training import _functions, _saved
 
 ROOT = Path(__file__).parents[1]
@@ -138,9 +138,9 @@ def _plain(value: Any, choice: bool) -> Any:
     return value.rsplit(".", 1)[-1] if choice else value
 
 
-def load(source: str) -> Any:
-    """A config or a study by FILE.py:VARIANT."""
-    return training.load_any(ROOT / source, (training.Config, studies.Gaussian))
+def load(source: str) -> training.Config:
+    """A config by FILE.py:VARIANT."""
+    return training.load(ROOT / source)
 
 
 def chosen(config: Any) -> list[str]:

@@ -52,13 +52,40 @@ class Embed:
 
 
 @dataclasses.dataclass(frozen=True)
+class Geometry:
+    """Measure the embeddings of the views of a split: how they fill the sphere, and how far views are apart.
+
+    At the encoder and the head, of each view, each pair of views and all together: rank, effective rank, LiDAR,
+    uniformity, alignment, spectrum, and the cosines of positives and negatives. Written as .json and as pictures in an
+    .svg file beside it; the report shows both.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    split: str | None = None
+    """`train` or `test`; None: the last split that the evaluation uses, usually `test`."""
+    views: int | None = None
+    """Random views of each image, drawn by the policies of training; None: as many as in training."""
+    examples: int = 10_000
+    """Most examples to embed, a fixed random sample."""
+    out: Path | None = None
+    """The .json file to write; None: RUN/geometry.json for the newest checkpoint, and no file for another."""
+    checkpoint: str = "latest"
+    """`latest`, `best`, or a step."""
+    network: Literal["config", "online", "momentum"] = "config"
+    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
+    config: str | None = None
+    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
-    """Write report.html for one run, or one page that compares several runs."""
+    """Write a page for one run, one that compares several runs, or that of a study."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of the runs."""
+    """Folders of the runs, or the folder of one study."""
     out: Path | None = None
-    """File to write; None is RUN/report.html, or ./report.html for several runs."""
+    """File to write; None is RUN/report.html, ./report.html for several runs, or STUDY/study.html."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,3 +118,11 @@ class Prepare:
 @dataclasses.dataclass(frozen=True)
 class Configs:
     """List the configs of the project."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Studies:
+    """Run a study, a table or figure of a paper: mvcl study NAME; `mvcl study NAME --help` describes its options."""
+
+    list: bool = True
+    """List the studies of the project, with the number of runs and the cost at each scale."""

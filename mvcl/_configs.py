@@ -8,6 +8,9 @@ from pathlib import Path
 
 from mvcl import _buckets
 
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+STUDIES = CONFIGS / "studies"
+
 
 def split(source: str | Path) -> tuple[Path, str]:
     """File and variant of `FILE.py:VARIANT`; the variant of a plain file is `get_config`."""
@@ -57,6 +60,15 @@ def unknown_variant(file: Path, variant: str, known: Iterable[str]) -> ValueErro
     hint = f"did you mean {close[0]}? " if close else ""
     return ValueError(
         f"{file} has no function {variant}() that returns a Config; {hint}It has {', '.join(known) or 'none'}"
+    )
+
+
+def unknown_study(name: str, known: Iterable[str]) -> ValueError:
+    """The error of a study that the project does not have."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return ValueError(
+        f"no study {name!r}; {hint}`mvcl study --list` lists them; a file of your own ends with .py"
     )
 
 

@@ -4,13 +4,15 @@ import dataclasses
 import difflib
 import errno
 import gc
+import inspect
+import itertools
 import json
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from mvcl import _buckets, _choices, _configs, _extras, _options
 from mvcl._configs import variants
@@ -18,7 +20,7 @@ from mvcl._progress import Progress, write_line
 
 _extras.check("train", "tyro", by="the mvcl command")
 
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = _configs.CONFIGS.parent
 _OVERVIEW = """usage: mvcl COMMAND ...
 
 Multi-view contrastive representation learning.
@@ -35,7 +37,12 @@ Multi-view contrastive representation learning.
                              fine-tune the whole encoder, on the run's data or a transfer set
   mvcl embed RUN --split test --out z.npz
                              write the features of a split
+  mvcl geometry RUN          measure how the embeddings of the views fill the sphere
   mvcl report RUN ...        write report.html for one run, or for several side by side
+  mvcl report STUDY          write study.html for the folder of a study
+  mvcl study NAME [--scale small] [--seeds N]
+                             run a table or figure of a paper, and write its page
+  mvcl study --list          list the studies with their costs
   mvcl export RUN --out encoder.safetensors
                              write the encoder's weights under torchvision's or timm's names
   mvcl data prepare NAME     write a data set as ArrayRecord files
@@ -74,10 +81,12 @@ def _dispatch(arguments: list[str]) -> int:
         "evaluate": _evaluate,
         "finetune": _finetune,
         "embed": _embed,
+        "geometry": _geometry,
         "report": _report,
         "export": _export,
         "data": _data,
         "configs": _list_configs,
+        "study": _run_study,
     }
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_OVERVIEW, end="")
@@ -134,12 +143,9 @@ def _train(arguments: list[str]) -> int:
     _options.check(path, arguments[1:])
     name = _default_name(path, variant)
     _quiet()
-    from mvcl import studies, training
+    from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
 
-    source = path if path.suffix != ".py" else f"{path}:{variant}"
-    loaded = training.load_any(source, (training.Config, studies.Gaussian))
-    if isinstance(loaded, studies.Gaussian):
-        return _study(loaded, name, arguments)
+    loaded = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Train:
@@ -186,30 +192,6 @@ def _train(arguments: list[str]) -> int:
 
             _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
-    return 0
-
-
-def _study(study: Any, name: str, arguments: list[str]) -> int:
-    import tyro
-
-    from mvcl import studies
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Study:
-        workdir: Path = Path("runs") / name
-        """Folder of the page, the figure, the numbers and the runs. Repeating the command resumes them."""
-        dry_run: bool = False
-        """Print the cost of the study and exit."""
-        config: Annotated[studies.Gaussian, tyro.conf.arg(name="")] = study
-
-    prog = f"mvcl train {arguments[0]}"
-    parsed = _opened(tyro.cli(Study, args=arguments[1:], prog=prog, description=study.__doc__))
-    _start_jax()
-    if parsed.dry_run:
-        print(studies.dry_run(parsed.config))
-        return 0
-    page = studies.run(parsed.config, parsed.workdir)
-    print(f"\n{page.read_text()}\npage: {page}")
     return 0
 
 
@@ -321,17 +303,49 @@ def _embed(arguments: list[str]) -> int:
     return 0
 
 
+def _geometry(arguments: list[str]) -> int:
+    from mvcl._commands import Geometry
+
+    options = _parse(Geometry, "geometry", arguments)
+    _run_folder(options.run)
+    if options.out is not None and options.out.suffix != ".json":
+        raise ValueError(f"--out must be a .json file, got {options.out}")
+    _start_jax()
+    from mvcl import evaluation, report, training
+
+    run, state = training.open_run(
+        options.run, options.checkpoint, options.network, reference=_reference(options.config)
+    )
+    as_trained = options.checkpoint == "latest" and options.network == "config"
+    out = options.run / "geometry.json" if options.out is None and as_trained else options.out
+    found = training.geometry(
+        run, state, out, split=options.split, views=options.views, examples=options.examples
+    )
+    print(f"step {found.step} of {options.run}, {found.examples:,} examples of split {found.split}\n")
+    print(evaluation.evaluation_table(found.results()))
+    if out is not None:
+        with run.progress.during("drawing the pictures"):
+            picture = report.write_geometry(out, out.with_suffix(".svg"))
+        print(f"\n{out}\n{picture}")
+    return 0
+
+
 def _report(arguments: list[str]) -> int:
     from mvcl._commands import Report
 
     options = _parse(Report, "report", arguments)
     if not options.runs:
-        raise ValueError("mvcl report needs a run folder: mvcl report RUN [RUN ...]")
-    for run in options.runs:
-        _run_folder(run)
+        raise ValueError("mvcl report needs a folder: mvcl report RUN [RUN ...] or mvcl report STUDY")
     from mvcl import report
 
     _collect_garbage()
+    if len(options.runs) == 1 and report.is_study(options.runs[0]):
+        progress = Progress()
+        with progress.during("writing the report"):
+            print(report.write_study(options.runs[0], options.out, progress))
+        return 0
+    for run in options.runs:
+        _run_folder(run)
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
     progress = Progress()
     with progress.during("writing the report"):
@@ -386,14 +400,89 @@ def _list_configs(arguments: list[str]) -> int:
         from mvcl._commands import Configs
 
         _parse(Configs, "configs", arguments)
-    files = sorted((_ROOT / "configs").rglob("*.py"))
+    files = sorted(file for file in _configs.CONFIGS.rglob("*.py") if file.parent != _configs.STUDIES)
     if not files:
-        raise ValueError(f"there are no configs in {_ROOT / 'configs'}; run from a checkout of the project")
+        raise ValueError(f"there are no configs in {_configs.CONFIGS}; run from a checkout of the project")
     for file in files:
         print(f"{file.relative_to(_ROOT)}\n  {_configs.summary(file)}")
         for variant, text in variants(file).items():
             if variant != "get_config":  # the default, listed by the file's name
                 print(f"    :{variant:<18} {text}")
+    return 0
+
+
+def _run_study(arguments: list[str]) -> int:
+    if not arguments or arguments[0].startswith("-"):
+        return _list_studies(arguments)
+    _quiet()
+    from mvcl import studies
+
+    opened, options = _opened_study(studies.find(arguments[0]), arguments)
+    folder = options.workdir or Path("runs") / "studies" / f"{opened.name}_{opened.scale}"
+    _start_jax()
+    progress = Progress()
+    if options.dry_run:
+        print(studies.overview(opened, folder))
+        return 0
+    if options.worker:
+        return int(studies.run(opened.study, folder, progress, again=options.again) > 0)
+    page, unfinished = studies.run_study(opened, folder, options, progress)
+    print(f"\n{page.read_text()}\npage: {page}")
+    return int(unfinished > 0)
+
+
+def _opened_study(file: Path, arguments: list[str]) -> tuple[Any, Any]:
+    """The study at the scale that the arguments ask for, and the options of the command."""
+    import docstring_parser
+    import tyro
+
+    from mvcl import studies
+
+    functions = studies.scales(file)
+    default = next(scale for scale in ("small", "smoke", "paper") if scale in functions)
+    asked = [value for name, value in itertools.pairwise(arguments) if name == "--scale"]
+    scale = asked[-1] if asked else default
+    if scale not in functions:
+        raise ValueError(f"--scale of {file.stem} must be one of {', '.join(functions)}, got {scale!r}")
+    function = functions[scale]
+    described = {
+        item.arg_name: item.description for item in docstring_parser.parse(function.__doc__ or "").params
+    }
+    fields: list[Any] = [
+        (
+            name,
+            Annotated[parameter.annotation, tyro.conf.arg(help=described.get(name))],
+            dataclasses.MISSING if parameter.default is parameter.empty else parameter.default,
+        )
+        for name, parameter in studies.parameters(function).items()
+    ]
+    fields = [(n, kind, dataclasses.field(default=value, kw_only=True)) for n, kind, value in fields]
+    seeds = inspect.signature(function).parameters["seeds"].default
+    fields += [("scale", Literal[tuple(functions)], dataclasses.field(default=scale, kw_only=True))]
+    fields += [("seeds", int, dataclasses.field(default=seeds, kw_only=True))]
+    kind = dataclasses.make_dataclass("Options", fields, bases=(studies.Options,), frozen=True)
+    prog = f"mvcl study {arguments[0]}"
+    options: Any = tyro.cli(kind, args=arguments[1:], prog=prog, description=_configs.summary(file))
+    for name in ("workdir", "write"):
+        if ":/" in str(getattr(options, name)):  # a bucket
+            raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")
+    options = _opened(options)
+    given = {name: getattr(options, name) for name in studies.parameters(function)}
+    return studies.open_study(file, scale, options.seeds, given), options
+
+
+def _list_studies(arguments: list[str]) -> int:
+    if arguments != ["--list"]:
+        from mvcl._commands import Studies
+
+        _parse(Studies, "study", arguments)
+    _quiet()
+    from mvcl import studies
+
+    for file in studies.study_files():
+        print(f"{file.stem}\n  {_configs.summary(file)}")
+        for scale, cost in studies.costs(file).items():
+            print(f"    {scale:6} {cost}")
     return 0
 
 

@@ -29,6 +29,8 @@ class Arrays:
     """The .npz file."""
     classes: tuple[str, ...] = ()
     """Keep only these classes, as in the tfds source. Empty keeps all."""
+    first: tuple[int, int] | None = None
+    """Keep only the first so many images of train and of test; the others are not decoded. None keeps all."""
 
     def open(self, track: Track = untracked) -> dict[str, Split]:
         """The splits `train` and `test`."""
@@ -56,13 +58,20 @@ class Arrays:
             for part, rows in (("train", ~test), ("test", test)):
                 arrays[f"{part}_images"] = images[rows]
                 arrays[f"{part}_labels"] = labels[rows]
+        limits = (None, None) if self.first is None else self.first
         return {
-            part: _array_split(arrays, part, self.path, self.classes, track) for part in ("train", "test")
+            part: _array_split(arrays, part, self.path, self.classes, limit, track)
+            for part, limit in zip(("train", "test"), limits, strict=True)
         }
 
 
 def _array_split(
-    arrays: dict[str, np.ndarray], part: str, path: str, classes: Sequence[str], track: Track
+    arrays: dict[str, np.ndarray],
+    part: str,
+    path: str,
+    classes: Sequence[str],
+    limit: int | None,
+    track: Track,
 ) -> Split:
     def get(name: str) -> np.ndarray:
         if f"{part}_{name}" not in arrays:
@@ -81,6 +90,7 @@ def _array_split(
         raise ValueError(f"{path}: class_names has {len(names)} names for labels up to {count - 1}")
     kept = keep(names, classes)
     rows, kept_labels = select(labels.astype(np.int64), names, kept)
+    rows, kept_labels = rows[:limit], kept_labels[:limit]
     if f"{part}_jpeg" in arrays:
         origin = f"{path} ({part})"
         if not len(rows):

@@ -200,6 +200,7 @@ def in_order(
     process_count: int = 1,
     crop: Crop | None = None,
     reading: Reading | None = None,
+    rows: np.ndarray | None = None,
 ) -> Iterator[Batch]:
     """Every readable example once; each process reads its share, in the same number of batches as the others.
 
@@ -211,6 +212,7 @@ def in_order(
       process_count: number of processes that share a batch.
       crop: (arrays of an example, epoch, row) -> one crop (H, W, C), or several, for images of different sizes.
       reading: records what is being read and the corrupt examples; None allows no corrupt example.
+      rows: only these rows of the split; None: all.
 
     Yields:
       `index` (b,), the rows, and `inputs`: images (b, H, W, C), a tuple of such arrays for several crops, or a mapping
@@ -220,16 +222,18 @@ def in_order(
       CorruptExample: more corrupt examples than `reading` allows.
     """
     reader = Reader(split, part, Reading() if reading is None else reading, crop)
-    size, share = len(split), batch_size // process_count
-    for start in range(0, size, batch_size):
-        rows = np.arange(start + process_index * share, min(start + (process_index + 1) * share, size))
+    every = np.arange(len(split)) if rows is None else rows
+    share = batch_size // process_count
+    for start in range(0, len(every), batch_size):
+        first = start + process_index * share
+        index = every[first : min(first + share, len(every))]
         examples = None
         if not reader.in_memory:
-            read = list(reader.readable(rows))
-            rows = np.asarray([row for row, _ in read], np.int64)
+            read = list(reader.readable(index))
+            index = np.asarray([row for row, _ in read], np.int64)
             examples = [arrays for _, arrays in read]
-        batch = reader.batch(rows, examples)
-        yield {"inputs": batch if split.spec.given else batch["images"], "index": rows}
+        batch = reader.batch(index, examples)
+        yield {"inputs": batch if split.spec.given else batch["images"], "index": index}
 
 
 def _candidates(index: np.ndarray, place: int, size: int, seed: int, step: int) -> Iterator[int]:

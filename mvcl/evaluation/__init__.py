@@ -14,12 +14,12 @@ from mvcl.evaluation._domains import (
     Domains,
     Transfer,
     domain_transfer,
-    merged,
     transfer_heat_map,
     transfer_table,
 )
 from mvcl.evaluation._embeddings import embedding_measures
 from mvcl.evaluation._encode import encode
+from mvcl.evaluation._geometry import TOGETHER, Geometry, Spread, geometry, geometry_scores
 from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
 from mvcl.evaluation._protocols import Classification, Evaluation
@@ -41,6 +41,7 @@ from mvcl.evaluation._work import AT_ONCE, Part, Work
 __all__ = [
     "AT_ONCE",
     "EVALUATIONS",
+    "TOGETHER",
     "Augmented",
     "ChannelProbe",
     "Channels",
@@ -48,6 +49,7 @@ __all__ = [
     "Clustering",
     "Domains",
     "Evaluation",
+    "Geometry",
     "LinearProbe",
     "MaeProbe",
     "Part",
@@ -56,6 +58,7 @@ __all__ = [
     "Regression",
     "Result",
     "Retrieval",
+    "Spread",
     "Transfer",
     "Work",
     "channel_probe",
@@ -69,9 +72,10 @@ __all__ = [
     "few_label_probe",
     "fit_logistic",
     "fit_probe",
+    "geometry",
+    "geometry_scores",
     "linear_probe",
     "mae_probe",
-    "merged",
     "regression_measures",
     "ridge",
     "sentiment_regression",

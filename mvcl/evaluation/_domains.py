@@ -108,34 +108,6 @@ def domain_transfer(
     return Transfer(tuple(train), tuple(test), one, rest)
 
 
-def merged(transfers: Sequence[Transfer]) -> Transfer:
-    """The matrix of several runs, each of which holds another domain out and tests on it: (S, S), (S,).
-
-    The diagonal is NaN: no run trains a classifier on the domain that it holds out. Piran 2024, Figures 2 and A1.
-
-    Raises:
-      ValueError: a run has several test domains, or two runs the same, or their domains do not fit together.
-    """
-    targets = [transfer.targets[0] for transfer in transfers]
-    if any(len(transfer.targets) != 1 for transfer in transfers) or len(set(targets)) < len(targets):
-        raise ValueError(
-            f"each run must test on one domain, another than the others, got {', '.join(targets)}"
-        )
-    for transfer in transfers:
-        if set(transfer.domains) | set(transfer.targets) != set(transfers[0].domains) | set(targets[:1]):
-            raise ValueError(
-                f"the runs must have the same domains, got {', '.join(transfer.domains + transfer.targets)} and "
-                f"{', '.join(transfers[0].domains + transfers[0].targets)}"
-            )
-    names = sorted({*transfers[0].domains, targets[0]})
-    one, rest = np.full((len(names), len(targets)), np.nan), np.zeros(len(targets))
-    for j, transfer in enumerate(transfers):
-        for name, value in zip(transfer.domains, transfer.one[:, 0]):
-            one[names.index(name), j] = value
-        rest[j] = transfer.rest[0]
-    return Transfer(tuple(names), tuple(targets), one, rest)
-
-
 def transfer_table(transfer: Transfer) -> str:
     """Markdown table in per cent: rows are training domains, columns test domains, plus the row of all others.
 

@@ -85,11 +85,13 @@ class Evaluation:
     """Examples encoded at once, over all devices."""
     seed: int = 0
     """Seed of draws and held-out parts; separate from train.seed, so that runs are comparable."""
+    baselines: bool = True
+    """Evaluate an untrained encoder and the raw input too. Runs that differ only in what is trained share them."""
 
     @property
     def compared(self) -> bool:
         """Whether an untrained encoder and the raw input are evaluated too."""
-        return True
+        return self.baselines
 
     def of_clusters(self, clusters: int) -> "Evaluation":
         """The protocol to use for data without labels; `clusters` is the method's number of clusters, 0 for none."""
@@ -147,7 +149,6 @@ class Classification(Evaluation):
     linear: LinearProbe | None = None
     """An additional linear probe trained by SGD on all labels, as in the papers; None: no such probe. With
     augmentation only the trained encoder is probed, since every epoch encodes the training split again."""
-
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` for options that are invalid for these splits."""
         train, _ = self.splits(tuple(splits))

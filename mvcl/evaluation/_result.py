@@ -15,3 +15,5 @@ class Result:
     """Standard deviation over draws (divisor n - 1); None for a single measurement."""
     protocol: str
     """One line on how it was measured, the same for all rows of a table."""
+    each: tuple[float, ...] = ()
+    """The values that were averaged, such as one for each of several networks; () where they are not kept."""

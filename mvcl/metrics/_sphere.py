@@ -1,5 +1,6 @@
 """Distribution of embeddings on the unit sphere."""
 
+import functools
 import math
 
 import jax
@@ -105,7 +106,7 @@ def wasserstein_uniformity(x: ArrayLike) -> float:
     Raises:
       ValueError: invalid shapes or dtypes.
     """
-    from scipy.special import betainc, betaincinv, betaln  # its import is slow
+    from scipy.special import betainc, betaln  # its import is slow
 
     z = np.asarray(_checks.array("x", x, "n d", (2, 2)), np.float64)
     n, d = z.shape
@@ -121,14 +122,22 @@ def wasserstein_uniformity(x: ArrayLike) -> float:
         """∫_{-1}^c t p(t) dt"""
         return -np.exp(log_constant) * (1 - c * c) ** shape / (d - 1)
 
-    levels = np.arange(len(cosines) + 1) / len(cosines)
-    quantiles = 2 * betaincinv(shape, shape, levels) - 1
+    levels, quantiles = _uniform_quantiles(len(cosines), shape)
     low, high = quantiles[:-1], quantiles[1:]
     split = np.clip(cosines, low, high)
     share = np.clip(cumulated(split), levels[:-1], levels[1:])
     below = cosines * (share - levels[:-1]) - (partial_mean(split) - partial_mean(low))
     above = partial_mean(high) - partial_mean(split) - cosines * (levels[1:] - share)
     return float(np.sum(below + above))
+
+
+@functools.lru_cache(maxsize=2)  # the slowest part, equal for all views of a data set
+def _uniform_quantiles(count: int, shape: float) -> tuple[np.ndarray, np.ndarray]:
+    """The levels 0, 1 / count, ..., 1 and the quantiles of the cosine of two uniform points."""
+    from scipy.special import betaincinv
+
+    levels = np.arange(count + 1) / count
+    return levels, 2 * betaincinv(shape, shape, levels) - 1
 
 
 def _prepare(z: jax.Array, normalize: bool) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Reports: one self-contained HTML page from run folders."""
+"""Reports: one self-contained HTML page from run folders, or from that of a study."""
 
 from mvcl import _extras
 
@@ -7,6 +7,7 @@ with _extras.needed("report", by="mvcl.report"):
     import matplotlib  # noqa: F401
     import PIL  # noqa: F401
 
-from mvcl.report._page import write_report
+from mvcl.report._page import write_geometry, write_report
+from mvcl.report._study import is_study, write_study
 
-__all__ = ["write_report"]
+__all__ = ["is_study", "write_geometry", "write_report", "write_study"]

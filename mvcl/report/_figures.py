@@ -4,14 +4,19 @@ import base64
 import io
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import matplotlib
 import numpy as np
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
@@ -59,9 +64,7 @@ def curves(
     alt: str,
 ) -> Markup:
     """One line per run over its steps, in the run's colour and marker, above the `dashed` lines."""
-    with matplotlib.rc_context(_RC):
-        figure = Figure(figsize=(4.6, 2.7), layout="constrained")
-        axes = figure.add_subplot()
+    with _axes((4.6, 2.7)) as (figure, axes):
         for i, (steps, values) in enumerate(dashed):
             color = _SERIES[i % COLORS] if len(dashed) > 1 else _INK
             axes.plot(steps, values, color=color, linestyle=(0, (5, 3)), linewidth=1.1, alpha=0.8)
@@ -77,11 +80,153 @@ def curves(
         return _svg(figure, alt)
 
 
+@contextmanager
+def _axes(size: tuple[float, float]) -> Iterator[tuple[Figure, Axes]]:
+    """A figure of one plot, in the style of the page."""
+    with matplotlib.rc_context(_RC):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure, figure.add_subplot()
+
+
+Band = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def bands(series: Sequence[Band], horizontal: str, label: str, alt: str) -> Markup:
+    """Lines with bands around them, (x, middle, low, high) each; NaN where there is no band.
+
+    Line and band i are elements whose ids end in "-cell<i>" and "-band<i>", so that a style can hide them.
+    """
+    with _axes((4.6, 2.9)) as (figure, axes):
+        for i, (x, middle, low, high) in enumerate(series):
+            color = _SERIES[i % COLORS]
+            if np.isfinite(low).any():
+                axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0, gid=f"band{i}")
+            every = max(1, len(x) // 6)
+            axes.plot(
+                x,
+                middle,
+                color=color,
+                marker=MARKERS[i % len(MARKERS)],
+                markevery=(i * every // max(len(series), 1), every),
+                linewidth=1.3,
+                gid=f"cell{i}",
+            )
+        axes.set_xlabel(horizontal)
+        axes.set_ylabel(label)
+        return _svg(figure, alt)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The embeddings of the views at one output of the network, to be drawn.
+
+    Attributes:
+      views: their names.
+      spectra: name of a view, or of all views -> eigenvalues of the covariance, largest first.
+      alignment: (k, k) mean squared distance of two views of an instance; NaN where it is not defined.
+      positives: counts of the cosines of positives, in equal bins from -1 to 1.
+      negatives: counts of those of negatives.
+    """
+
+    views: Sequence[str]
+    spectra: Mapping[str, np.ndarray]
+    alignment: np.ndarray
+    positives: np.ndarray
+    negatives: np.ndarray
+
+
+def spectrum(of: Embedded, alt: str) -> Markup:
+    """The eigenvalues of the covariance of each view."""
+    with _axes((4.6, 3.0)) as (figure, axes):
+        _draw_spectrum(axes, of)
+        return _svg(figure, alt)
+
+
+def cosines(of: Embedded, alt: str) -> Markup:
+    """Histograms of the cosines of positives and negatives."""
+    with _axes((4.6, 3.0)) as (figure, axes):
+        _draw_cosines(axes, of)
+        return _svg(figure, alt)
+
+
+def alignment(of: Embedded, alt: str) -> Markup:
+    """A heat map of the alignment of pairs of views."""
+    with _axes((4.6, 3.4)) as (figure, axes):
+        _draw_alignment(axes, of)
+        return _svg(figure, alt)
+
+
+def geometry_file(outputs: Mapping[str, Embedded], alt: str) -> str:
+    """A picture of its own, as SVG: a row of three plots for each output, in light or dark as the reader has it."""
+    style = resources.files("mvcl.report").joinpath("templates/style.css").read_text()
+    variables = style[: style.index("* {")]
+    with matplotlib.rc_context(_RC):
+        figure = Figure(figsize=(12.5, 3.6 * len(outputs)), layout="constrained")
+        for row, (name, of) in zip(figure.subplots(len(outputs), 3, squeeze=False), outputs.items()):
+            for axes, draw in zip(row, (_draw_spectrum, _draw_cosines, _draw_alignment)):
+                draw(axes, of)
+            row[1].set_title(name)
+        text = str(_svg(figure, alt))
+    space = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+    own = f"<style>{variables} svg {{ background: var(--card); font-family: system-ui, sans-serif; }}</style>"
+    end = text.index(">") + 1
+    return text[:end].replace("<svg ", f"<svg {space}", 1) + own + text[end:]
+
+
+def _draw_spectrum(axes: Axes, of: Embedded) -> None:
+    for i, (name, values) in enumerate(of.spectra.items()):
+        whole = name not in of.views
+        shown = np.where(values > 1e-12, values, np.nan)  # nothing is exactly zero after rounding
+        color, style = (_INK, (0, (5, 3))) if whole else (_SERIES[i % COLORS], "-")
+        axes.plot(np.arange(1, len(values) + 1), shown, color=color, linestyle=style, label=name)
+    axes.set_yscale("log")
+    axes.set_xlabel("eigenvalue of the covariance, in order")
+    axes.set_ylabel("variance")
+    if len(of.spectra) <= COLORS + 1:
+        axes.legend(fontsize=7.5, frameon=False)
+
+
+def _draw_cosines(axes: Axes, of: Embedded) -> None:
+    for counts, name, color in (
+        (of.positives, "positives", _SERIES[2]),
+        (of.negatives, "negatives", _SERIES[1]),
+    ):
+        if not counts.sum():
+            continue
+        edges = np.linspace(-1, 1, len(counts) + 1)
+        density = counts / counts.sum() / np.diff(edges)
+        axes.stairs(density, edges, fill=True, color=color, alpha=0.35)
+        axes.stairs(density, edges, color=color, label=name)
+    axes.set_xlabel(
+        "cosine of two views of an instance (positives), or of two instances (negatives)", fontsize=8
+    )
+    axes.set_ylabel("density")
+    axes.legend(fontsize=7.5, frameon=False)
+
+
+def _draw_alignment(axes: Axes, of: Embedded) -> None:
+    k, most = len(of.views), float(np.nanmax(of.alignment, initial=0)) or 1.0
+    for (row, column), value in np.ndenumerate(of.alignment):
+        if not np.isfinite(value):
+            continue
+        # Opaque at 60 %, so that numbers in the colour of the text can be read on all.
+        axes.add_patch(
+            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=_SERIES[0], alpha=0.6 * value / most)
+        )
+        if k <= 10:
+            axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=min(9, 60 / k))
+    axes.set_xlim(-0.5, k - 0.5)
+    axes.set_ylim(k - 0.5, -0.5)
+    axes.set_xticks(range(k), of.views, rotation=0 if k <= 4 else 60, fontsize=7.5)
+    axes.set_yticks(range(k), of.views, fontsize=7.5)
+    axes.grid(False)
+    axes.set_aspect("equal")
+    axes.set_xlabel("alignment: mean squared distance of the views of an instance", fontsize=8)
+
+
 def scatter(points: np.ndarray, labels: np.ndarray, classes: int, alt: str) -> Markup:
     """Scatter plot of (n, 2) points, with a pair of colour and marker per class."""
-    with matplotlib.rc_context(_RC):
-        figure = Figure(figsize=(5.4, 4.6), layout="constrained")
-        axes = figure.add_subplot()
+    with _axes((5.4, 4.6)) as (figure, axes):
         for c in range(classes):
             chosen = points[labels == c]
             axes.scatter(

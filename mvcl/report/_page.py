@@ -13,7 +13,7 @@ from markupsafe import Markup
 from mvcl import _buckets, _files, metrics
 from mvcl._progress import Track, duration, untracked
 from mvcl.report import _figures
-from mvcl.report._read import Row, Run, differences, kind, number, read_run
+from mvcl.report._read import Row, Run, differences, kind, number, read_geometry, read_run
 
 CURVES = (
     ("loss", "Loss", "loss"),
@@ -29,6 +29,17 @@ CURVES = (
     ("concentration", "Concentration κ of the groups of views", "κ"),
     ("positive_similarity", "Similarity of positives, s+", "similarity"),
     ("negative_similarity", "Mean similarity of negatives, s-", "similarity"),
+    *(
+        (f"{output}_{key}", f"{title}, {output}", label)
+        for key, title, label in (
+            ("alignment", "Alignment of the views", "mean squared distance"),
+            ("uniformity", "Uniformity of each view", "log mean exp(-2 distance²)"),
+            ("effective_rank", "Effective rank of the views", "dimensions"),
+            ("positive_cosine", "Cosine of positives", "cosine"),
+            ("negative_cosine", "Cosine of negatives", "cosine"),
+        )
+        for output in ("encoder", "head")
+    ),
 )
 # Part of the wall time -> its name on the page and the number of its colour.
 PARTS = {
@@ -110,9 +121,15 @@ def _render(runs: Sequence[Run]) -> str:
             "alone": _view_accuracies(runs[0]),
             "warnings": runs[0].warnings,
             "pairs": _pairs(runs[0]),
+            "geometry": _geometry(runs[0]),
             "embeddings": _embeddings(runs[0]),
             "config": runs[0].config,
         }
+    return render("several.html" if len(runs) > 1 else "one.html", shown)
+
+
+def render(template: str, shown: Mapping[str, object]) -> str:
+    """The page of a template with these values."""
     templates = Environment(
         loader=PackageLoader("mvcl.report"),
         autoescape=True,
@@ -122,7 +139,7 @@ def _render(runs: Sequence[Run]) -> str:
         keep_trailing_newline=True,
     )
     templates.filters |= {"kind": kind, "short": _short, "indented": _indented}
-    return templates.get_template("several.html" if len(runs) > 1 else "one.html").render(shown)
+    return templates.get_template(template).render(shown)
 
 
 def _subtitle(run: Run) -> str:
@@ -346,6 +363,57 @@ def _accuracy(labels: np.ndarray, clusters: np.ndarray) -> float:
 
 def _view_labels(run: Run, k: int) -> list[str]:
     return run.view_names if len(run.view_names) == k else [f"view {i + 1}" for i in range(k)]
+
+
+def _geometry(run: Run) -> dict[str, object] | None:
+    """The tables and pictures of the geometry of the embeddings."""
+    found = run.geometry
+    if found is None:
+        return None
+    outputs = []
+    for name, output in found.outputs.items():
+        columns = list(dict.fromkeys(measure for row in output.rows.values() for measure in row))
+        of, views = output.drawn, ", ".join(output.drawn.views)
+        plots = [
+            (_figures.spectrum(of, f"Eigenvalues of the covariance at the {name}: {views}"), _SPECTRUM),
+            (_figures.cosines(of, f"Cosines of positives and negatives at the {name}"), _COSINES),
+        ]
+        if np.isfinite(of.alignment).any():
+            pairs = f"Alignment of pairs of views at the {name}: {views}"
+            plots.append((_figures.alignment(of, pairs), _ALIGNMENT))
+        outputs.append((name, columns, output.rows, plots))
+    return {"step": found.step, "split": found.split, "examples": found.examples, "outputs": outputs}
+
+
+_SPECTRUM = (
+    "Spectrum",
+    "variance of the embeddings in each direction, dashed for all views; where a line falls early, dimensions are unused.",
+)
+_COSINES = (
+    "Cosines",
+    "of two views of an instance and of two instances; the less they overlap, the better views find their instance.",
+)
+_ALIGNMENT = ("Alignment", "mean squared distance of two views of an instance, on the unit sphere.")
+
+
+def write_geometry(source: Path, out: Path) -> Path:
+    """Draw the geometry of a run's embeddings as one SVG picture.
+
+    Args:
+      source: the file that `mvcl geometry` has written.
+      out: the .svg file to write, atomically.
+
+    Returns:
+      `out`.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
+    found = read_geometry(_buckets.path(source))
+    drawn = {name: output.drawn for name, output in found.outputs.items()}
+    alt = f"Geometry of the embeddings of {found.examples} examples of {found.split} at step {found.step}"
+    _files.write_whole(_buckets.path(out), _figures.geometry_file(drawn, alt))
+    return out
 
 
 def _embeddings(run: Run) -> dict[str, object] | None:

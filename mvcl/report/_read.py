@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mvcl import _buckets, _untrusted
+from mvcl.report._figures import Embedded
 
 Scalars = dict[int, dict[str, float]]
 
@@ -58,6 +59,24 @@ class Look:
 
 
 @dataclass(frozen=True)
+class Output:
+    """The geometry of the embeddings at one output: row -> measure -> value, and what is drawn of them."""
+
+    rows: dict[str, dict[str, float]]
+    drawn: Embedded
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What `mvcl geometry` has measured of a state: output -> its geometry."""
+
+    step: int
+    split: str
+    examples: int
+    outputs: dict[str, Output]
+
+
+@dataclass(frozen=True)
 class Run:
     """Content of a run folder; `missing` gives the reasons for None and empty values."""
 
@@ -77,6 +96,8 @@ class Run:
     """Wall time of each part, such as training; empty if heartbeat.json does not tell it."""
     sessions: int = 1
     """How many times the run was started."""
+    geometry: Geometry | None = None
+    """None without the file, which only `mvcl geometry` writes."""
     missing: list[tuple[str, str, str]] = field(default_factory=list)
     """(missing part, reason, what to do), one for each missing or unreadable file."""
 
@@ -106,7 +127,7 @@ def read_run(path: Path) -> Run:
             return None
 
     config = attempt("config.json", "The configuration", train, _config)
-    scalars = attempt("metrics.jsonl", "The curves", train, _scalars)
+    scalars = attempt("metrics.jsonl", "The curves", train, read_scalars)
     evaluation = attempt("evaluation.json", "The evaluation table", f"run: mvcl evaluate {path}", _evaluation)
     looks = (
         attempt("refresh.jsonl", "The weights of the views", train, _looks)
@@ -122,6 +143,11 @@ def read_run(path: Path) -> Run:
         f"run: mvcl embed {path} --split test --out {path / 'embeddings.npz'}",
         _embeddings,
     )
+    geometry = None
+    if (path / "geometry.json").is_file():
+        geometry = attempt(
+            "geometry.json", "The geometry of the embeddings", f"run: mvcl geometry {path}", read_geometry
+        )
     goodput = None
     if (path / "heartbeat.json").is_file():
         goodput = attempt("heartbeat.json", "The wall time", train, _goodput)
@@ -139,6 +165,7 @@ def read_run(path: Path) -> Run:
         names or [],
         seconds=goodput[0] if goodput else {},
         sessions=goodput[1] if goodput else 1,
+        geometry=geometry,
         missing=missing,
     )
 
@@ -186,7 +213,12 @@ def _config(file: Path) -> dict[str, Any]:
     return config
 
 
-def _scalars(file: Path) -> Scalars:
+def read_scalars(file: Path) -> Scalars:
+    """Step -> the numbers of its lines in a metrics.jsonl.
+
+    Raises:
+      ValueError: it has no lines with a step.
+    """
     steps: Scalars = {}
     for line in file.read_bytes().decode(errors="replace").splitlines():
         try:
@@ -288,6 +320,40 @@ def _embeddings(file: Path) -> Embeddings:
         raise ValueError(f"{np.sum(~np.isfinite(features))} of the features are not finite")
     kinds = np.unique(labels)
     return Embeddings(features, np.searchsorted(kinds, labels), [_name(class_names, c) for c in kinds])
+
+
+def read_geometry(file: Path) -> Geometry:
+    """The content of a geometry.json.
+
+    Raises:
+      ValueError: it is damaged, or of another kind.
+    """
+    with _untrusted.reading(file, "geometry of a run"):
+        content = _untrusted.read_json(file)
+        outputs = {str(name): _output(str(name), plain) for name, plain in content["outputs"].items()}
+        if not outputs:
+            raise ValueError("it has no outputs")
+        return Geometry(int(content["step"]), str(content["split"]), int(content["examples"]), outputs)
+
+
+def _output(name: str, plain: Mapping[str, Any]) -> Output:
+    views = [str(view) for view in plain["views"]]
+    rows = {
+        str(row): {str(measure): float(value) for measure, value in values.items()}
+        for row, values in plain["rows"].items()
+    }
+    spectra = {str(row): np.asarray(s["eigenvalues"], float) for row, s in plain["spreads"].items()}
+    alignment = np.array([[np.nan if x is None else float(x) for x in row] for row in plain["alignment"]])
+    positives, negatives = (np.asarray(plain[key], float) for key in ("positives", "negatives"))
+    k = len(views)
+    if alignment.shape != (k, k) or not k:
+        raise ValueError(f"alignment of {name} must be ({k}, {k}), got {list(alignment.shape)}")
+    if any(x.ndim != 1 or not len(x) for x in (*spectra.values(), positives, negatives)):
+        raise ValueError(f"eigenvalues and counts of {name} must be lists of numbers")
+    numbers = [value for values in rows.values() for value in values.values()]
+    if not all(np.isfinite(x).all() for x in (*spectra.values(), positives, negatives, np.array(numbers))):
+        raise ValueError(f"the numbers of {name} must be finite")
+    return Output(rows, Embedded(views, spectra, alignment, positives, negatives))
 
 
 def _names(data: Mapping[str, np.ndarray]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A paper's synthetic study: a config in; a grid of training runs, and from them numbers, a figure and a page."""
+"""Studies: grids of runs, what is measured of each cell, and the claims of a paper that they decide."""
 
 from mvcl import _extras
 
@@ -7,19 +7,14 @@ with _extras.needed("train", by="mvcl.studies"):
     import optax  # noqa: F401
 
 from mvcl import training
-from mvcl.studies._claims import multi_crop_variance, two_classes
-from mvcl.studies._gaussian import (
-    OBJECTIVES,
-    Gaussian,
-    Objective,
-    check,
-    config_of,
-    dry_run,
-    numbers,
-    plot,
-    table,
-    verdict,
-)
+from mvcl.studies._baseline import Baseline
+from mvcl.studies._cifar import Cifar10Part, check_cifar10
+from mvcl.studies._claims import MultiCropVariance, printed_variance, two_classes
+from mvcl.studies._code import code_of
+from mvcl.studies._compute import with_compute
+from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
+from mvcl.studies._engine import Look, Place, look, places, run
+from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
     geometric_on_grid,
@@ -27,30 +22,35 @@ from mvcl.studies._grid import (
     of_inputs,
     sufficient_statistics_on_grid,
 )
-from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
-from mvcl.studies._page import page, run
-from mvcl.studies._study import (
-    Cell,
-    Factors,
-    Found,
-    Measure,
-    Study,
-    Task,
-    Training,
-    Values,
-    changed,
-    levels,
-    partner,
-    results,
-    select,
+from mvcl.studies._jeon import jeon_digits, results_and_similarities, results_and_time
+from mvcl.studies._jobs import Slurm
+from mvcl.studies._koromilas import (
+    TunedRate,
+    best_claims,
+    gain_claim,
+    koromilas_objectives,
+    recipe_of,
+    results_and_embeddings,
+    rise_claims,
 )
-from mvcl.studies._verdicts import Above, Claim, Interval, Trend, Verdict, difference, interval
+from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
+from mvcl.studies._numbers import numbers as study_numbers
+from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
+from mvcl.studies._run import Options, overview, run_study
+from mvcl.studies._steps import Running, StepTime, running, turns
+from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
+from mvcl.studies._task import Task, Training, Values, changed, results
+from mvcl.studies._temperature import dsf_at_effective_temperature
+from mvcl.studies._transfer import Finetuned, Transfer
+from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict, Within, difference, interval
 
 training.may_name(
+    Cifar10Part,
     GaussianViews,
     InformationBound,
     SideBySide,
     arithmetic_on_grid,
+    dsf_at_effective_temperature,
     geometric_on_grid,
     multi_crop_on_grid,
     of_inputs,
@@ -58,46 +58,84 @@ training.may_name(
 )
 
 __all__ = [
+    "ACCURACIES",
     "OBJECTIVES",
     "Above",
+    "Baseline",
     "Cell",
+    "Cifar10Part",
     "Claim",
     "Factors",
+    "Finetuned",
     "Found",
-    "Gaussian",
+    "Gain",
     "GaussianViews",
     "InformationBound",
     "Interval",
+    "Look",
     "Measure",
+    "MultiCropVariance",
     "Objective",
+    "Opened",
+    "Options",
+    "Place",
+    "Running",
     "SideBySide",
+    "Slurm",
+    "StepTime",
     "Study",
     "Task",
     "Training",
+    "Transfer",
     "Trend",
+    "TunedRate",
     "Values",
     "Verdict",
+    "Within",
     "arithmetic_on_grid",
+    "best_claims",
     "changed",
-    "check",
-    "config_of",
+    "check_cifar10",
+    "code_of",
+    "costs",
     "difference",
-    "dry_run",
+    "digits_of",
+    "dsf_at_effective_temperature",
+    "each_network",
+    "find",
+    "gain_claim",
+    "gaussian",
     "geometric_on_grid",
     "interval",
+    "jeon_digits",
+    "koromilas_objectives",
     "levels",
+    "look",
     "multi_crop_on_grid",
-    "multi_crop_variance",
-    "numbers",
     "of_inputs",
-    "page",
+    "open_study",
+    "overview",
+    "parameters",
     "partner",
-    "plot",
+    "places",
+    "printed_variance",
+    "recipe",
+    "recipe_of",
     "results",
+    "results_and_embeddings",
+    "results_and_similarities",
+    "results_and_time",
+    "rise_claims",
     "run",
+    "run_study",
+    "running",
+    "scales",
     "select",
+    "study_files",
+    "study_numbers",
     "sufficient_statistics_on_grid",
-    "table",
+    "turns",
     "two_classes",
-    "verdict",
+    "vectors_of",
+    "with_compute",
 ]

@@ -40,6 +40,10 @@ class GaussianViews:
         sizes = {"train": self.instances, "test": self.test_instances, "picture": 64}
         return {name: self._split(part, size) for part, (name, size) in enumerate(sizes.items())}
 
+    def expected(self) -> data.Outline:
+        """The outline of the training split, without drawing it."""
+        return data.Outline(self.instances, 0, data.ExampleSpec(((self.networks,),) * self.views, given=True))
+
     def _split(self, part: int, size: int) -> data.Split:
         rng = np.random.default_rng((self.seed, self.views, part))
 
@@ -134,8 +138,8 @@ class InformationBound(evaluation.Evaluation):
     Of fresh batches: the loss; the paper's bound `chance` - loss, its gap `information` - bound and the paper's ratio
     `information` / bound; `valid`, the mean over views of `metrics.info_nce_bound` of one view and the others, which is
     a lower bound for any number of instances, and its gap; `two sets`, the same of the first half of the views and the
-    second. Each number is the mean over networks, with their standard deviation. Each network's batches are averaged
-    first.
+    second. Each number is the mean over networks, with their standard deviation and each network's value. A network's
+    batches are averaged first.
     """
 
     objective: losses.Loss = losses.poly_view
@@ -155,6 +159,11 @@ class InformationBound(evaluation.Evaluation):
     critic: Literal["geometric", "arithmetic", "harmonic", "sufficient_statistics"] = "geometric"
     """Aggregation of those scores, see `metrics.group_scores`."""
 
+    @property
+    def compared(self) -> bool:
+        """False: an untrained network knows next to nothing, and numbers without a network have no bound."""
+        return False
+
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """`test` is measured; the few examples of `picture` are for the picture of the embeddings."""
         return ("test", "picture")
@@ -172,11 +181,9 @@ class InformationBound(evaluation.Evaluation):
         splits: Mapping[str, Any],
         work: evaluation.Work = evaluation.AT_ONCE,
     ) -> list[evaluation.Result]:
-        """Loss, bound, gap, ratio, valid, valid gap and two sets."""
-        z = features["test"].reshape(-1, self.instances, self.views, self.networks, self._length(features))
-        if z.shape[-1] == 1:
-            why = "not measured: unit vectors of length 1 are signs"
-            return [evaluation.Result(name, None, None, why) for name in ("loss", "bound", "gap")]
+        """Loss, bound, gap, ratio, valid, valid gap, two sets and the information itself."""
+        length = features["test"].shape[1] // (self.views * self.networks)
+        z = features["test"].reshape(-1, self.instances, self.views, self.networks, length)
         z = z.transpose(3, 0, 2, 1, 4)  # (networks, batches, M, K, d)
         measured = jax.jit(lambda batches: jax.lax.map(self._of_batch, batches))
         networks = work.track(z, "bounds", len(z), "networks")
@@ -184,14 +191,18 @@ class InformationBound(evaluation.Evaluation):
         bound = self.chance - loss
         found = {"loss": loss, "bound": bound, "gap": self.information - bound}
         found |= {"ratio": self.information / bound, "valid": valid, "valid gap": self.information - valid}
-        found |= {"two sets": two_sets}
+        found |= {"two sets": two_sets, "information": np.full(len(z), self.information)}
         how = (
             f"nats, mean and deviation of {self.networks} networks, each on {z.shape[1]} batches of {self.instances} "
             f"instances and {self.views} views"
         )
         return [
             evaluation.Result(
-                name, float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else None, f"{name}, {how}"
+                name,
+                float(x.mean()),
+                float(x.std(ddof=1)) if len(x) > 1 else None,
+                f"{name}, {how}",
+                tuple(x.tolist()),
             )
             for name, x in found.items()
         ]
@@ -204,7 +215,3 @@ class InformationBound(evaluation.Evaluation):
 
         of_view = jax.lax.map(lambda v: valid(jnp.roll(z, -v, axis=0), (0,)), jnp.arange(self.views))
         return jnp.stack([self.objective(z), of_view.mean(), valid(z, range(self.views // 2))])
-
-    def _length(self, features: Mapping[str, np.ndarray]) -> int:
-        """d, of an embedding."""
-        return features["test"].shape[1] // (self.views * self.networks)

@@ -134,6 +134,56 @@ class Above(Claim):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Gain(Claim):
+    """A measure gains more from the first to the last level of a factor of numbers in some cells than in others."""
+
+    cells: Factors
+    """Cells with these levels; factors beside `along` that still vary give one gain each."""
+    than: tuple[Factors, ...]
+    """Each is put in place of the cells' own factors to find the cells whose gain is smaller."""
+    along: str
+    """The factor."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        return (
+            f"differences of the gains from the first to the last {self.along}, paired by seed: holds if all 95% "
+            "intervals are above 0; does not hold if one is below 0, at 95% for all together (Bonferroni)"
+        )
+
+    def _pairs(self, study: Study) -> list[tuple[tuple[Cell, Cell], tuple[Cell, Cell]]]:
+        """First and last cell of a line, and those of the line that it is compared with."""
+        found = []
+        for line in lines(study, self.cells, self.along):
+            for factors in self.than:
+                first, last = (partner(study, cell, factors) for cell in (line[0], line[-1]))
+                if first is not None and last is not None and first is not line[0]:
+                    found.append(((line[0], line[-1]), (first, last)))
+        return found
+
+    def check(self, study: Study) -> None:
+        """Raise `ValueError` if the study has no cells that the claim is about."""
+        if self.along not in study.cells[0].factors or not self._pairs(study):
+            raise ValueError(f"the claim {self.text!r} is about no cells of {study.title!r}")
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        compared = []
+        for (first, last), (other_first, other_last) in self._pairs(found.study):
+            gains, others = (
+                {seed: high[seed] - low[seed] for seed in high if seed in low}
+                for low, high in (
+                    (found.of(first, self.measure), found.of(last, self.measure)),
+                    (found.of(other_first, self.measure), found.of(other_last, self.measure)),
+                )
+            )
+            name = f"gain of {last.name} - that of {other_last.name}"
+            compared.append((name, [gains[seed] - others[seed] for seed in gains if seed in others]))
+        return _above_zero(compared)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Trend(Claim):
     """A measure rises, or falls, along a factor of numbers."""
 
@@ -153,34 +203,89 @@ class Trend(Claim):
             f"and no step's is {other} 0; does not hold if that from the first to the last is {other} 0"
         )
 
-    def _lines(self, study: Study) -> list[list[Cell]]:
-        cells = sorted(select(study, self.cells), key=lambda cell: cell.factors[self.along])
-        groups: dict[tuple[object, ...], list[Cell]] = {}
-        for cell in cells:
-            rest = tuple(level for name, level in cell.factors.items() if name != self.along)
-            groups.setdefault(rest, []).append(cell)
-        return [group for group in groups.values() if len(group) > 1]
-
     def check(self, study: Study) -> None:
         """Raise `ValueError` if the study has no cells that the claim is about."""
-        if self.along not in study.cells[0].factors or not self._lines(study):
+        if self.along not in study.cells[0].factors or not lines(study, self.cells, self.along):
             raise ValueError(f"the claim {self.text!r} is about no cells of {study.title!r}")
 
     def judge(self, found: Found) -> Verdict:
         """The answer from what was measured."""
         sign = 1 if self.rises else -1
         answers, reasons = [], []
-        lines = self._lines(found.study)
-        for line in lines:
+        compared = lines(found.study, self.cells, self.along)
+        for line in compared:
             whole = difference(found, line[-1], line[0], self.measure)
             steps = [difference(found, b, a, self.measure) for a, b in itertools.pairwise(line)]
             against = any(_sign(step) == -sign for step in steps)
-            all_together = difference(found, line[-1], line[0], self.measure, 1 - 0.05 / len(lines))
+            all_together = difference(found, line[-1], line[0], self.measure, 1 - 0.05 / len(compared))
             holds = _sign(whole) == sign and not against
             refuted = _sign(all_together) == -sign
             answers.append("holds" if holds else "does not hold" if refuted else "cannot tell")
             reasons.append(f"{line[-1].name} - {line[0].name}: {text(whole)}")
         return Verdict(_together(answers), "; ".join(reasons))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Within(Claim):
+    """A measure, or its difference between cells, lies in a range: cells are alike, or a bound is not passed."""
+
+    cells: Factors
+    """Cells with these levels; all other factors may vary."""
+    than: tuple[Factors, ...] = ()
+    """Each is put in place of a cell's own factors to find the cell whose value is subtracted; none: the values."""
+    low: float = -math.inf
+    """Least value, in the unit of the table."""
+    high: float = math.inf
+    """Largest value."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        what = "paired differences by seed" if self.than else "means over seeds"
+        return (
+            f"{what}: holds if all 95% intervals are in [{self.low:g}, {self.high:g}]; does not hold if one is wholly "
+            "outside, at 95% for all together (Bonferroni)"
+        )
+
+    def _compared(self, study: Study) -> list[tuple[Cell, Cell | None]]:
+        if not self.than:
+            return [(cell, None) for cell in select(study, self.cells)]
+        above = Above(
+            text=self.text, source=self.source, measure=self.measure, cells=self.cells, than=self.than
+        )
+        return list(above.pairs(study))
+
+    def check(self, study: Study) -> None:
+        """Raise `ValueError` if the study has no cells that the claim is about."""
+        if not self._compared(study):
+            raise ValueError(f"the claim {self.text!r} is about no cells of {study.title!r}")
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        compared = self._compared(found.study)
+        answers, reasons = [], []
+        for cell, other in compared:
+            mean, together = (
+                interval(found.of(cell, self.measure).values(), level)
+                if other is None
+                else difference(found, cell, other, self.measure, level)
+                for level in (0.95, 1 - 0.05 / len(compared))
+            )
+            inside = self.low <= mean.low and mean.high <= self.high
+            outside = together.high < self.low or together.low > self.high
+            answers.append("holds" if inside else "does not hold" if outside else "cannot tell")
+            reasons.append(f"{cell.name}{'' if other is None else f' - {other.name}'}: {text(mean)}")
+        return Verdict(_together(answers), "; ".join(reasons))
+
+
+def lines(study: Study, factors: Factors, along: str) -> list[list[Cell]]:
+    """The cells with these factors, in the order of the factor `along`: a line for each level of the other factors."""
+    cells = sorted(select(study, factors), key=lambda cell: cell.factors[along])
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        rest = tuple(level for name, level in cell.factors.items() if name != along)
+        groups.setdefault(rest, []).append(cell)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def text(of: Interval, digits: int = 2) -> str:
@@ -193,10 +298,18 @@ def text(of: Interval, digits: int = 2) -> str:
 
 
 def _of_all(found: Found, pairs: Sequence[tuple[str, Cell, Cell]], measure: str) -> Verdict:
-    answers, reasons = [], []
+    compared = []
     for name, first, second in pairs:
-        gap = difference(found, first, second, measure)
-        together = difference(found, first, second, measure, 1 - 0.05 / len(pairs))
+        a, b = found.of(first, measure), found.of(second, measure)
+        compared.append((name, [a[seed] - b[seed] for seed in a if seed in b]))
+    return _above_zero(compared)
+
+
+def _above_zero(compared: Sequence[tuple[str, Sequence[float]]]) -> Verdict:
+    """Whether the values of each name, one per seed, are above 0."""
+    answers, reasons = [], []
+    for name, values in compared:
+        gap, together = interval(values), interval(values, 1 - 0.05 / len(compared))
         answers.append(
             "holds" if _sign(gap) > 0 else "does not hold" if _sign(together) < 0 else "cannot tell"
         )

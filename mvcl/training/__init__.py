@@ -16,13 +16,16 @@ from mvcl.training._embed import embed
 from mvcl.training._encoding import encode, one_encoder
 from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
-from mvcl.training._load import load, load_any
+from mvcl.training._folder import differences, locked
+from mvcl.training._geometry import RunGeometry, geometry
+from mvcl.training._lease import Locked
+from mvcl.training._load import config_module, load, load_any
 from mvcl.training._loop import Diverged
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
 from mvcl.training._program import Program, build
 from mvcl.training._run import Run, open_run, prepare
-from mvcl.training._saved import from_json, may_name, to_json
+from mvcl.training._saved import definitions, flatten, from_json, may_name, to_json, tree
 from mvcl.training._seeds import train_seeds
 from mvcl.training._signals import Interrupted
 from mvcl.training._train import train
@@ -40,11 +43,13 @@ __all__ = [
     "Estimate",
     "Interrupted",
     "Lars",
+    "Locked",
     "LostProcess",
     "Mesh",
     "Optimizer",
     "Program",
     "Run",
+    "RunGeometry",
     "Sgd",
     "Train",
     "UnwrittenCheckpoint",
@@ -54,6 +59,9 @@ __all__ = [
     "choose",
     "choose_all",
     "compilation_cache",
+    "config_module",
+    "definitions",
+    "differences",
     "dry_run",
     "embed",
     "encode",
@@ -61,10 +69,13 @@ __all__ = [
     "evaluate",
     "finetune",
     "finetune_config",
+    "flatten",
     "from_json",
+    "geometry",
     "join",
     "load",
     "load_any",
+    "locked",
     "may_name",
     "one_encoder",
     "open_run",
@@ -76,4 +87,5 @@ __all__ = [
     "to_json",
     "train",
     "train_seeds",
+    "tree",
 ]

@@ -1,16 +1,17 @@
-"""Features of random views: of the training split for the linear probe, and of a split for `mvcl embed`."""
+"""Features of views: random ones of the training split for the linear probe, and each view of a split."""
 
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mvcl import augment, data, evaluation
+from mvcl import augment, data, evaluation, methods
+from mvcl._progress import Track
 from mvcl.training import _program
 from mvcl.training._config import Config
 from mvcl.training._run import Run
@@ -79,40 +80,58 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
 
 
 def of_views(
-    run: Run, state: _program.State, split: str, views: int, output: str, reading: data.Reading
-) -> tuple[np.ndarray, np.ndarray]:
+    run: Run,
+    state: _program.State,
+    split: str,
+    views: int,
+    outputs: tuple[str, ...],
+    reading: data.Reading,
+    *,
+    rows: np.ndarray | None = None,
+    track: Track | None = None,
+) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
     """Features of random views of the readable images of a split, by the policies of training.
 
     Args:
       run, state: the run, and the state whose encoder (and head) is used.
       split: its name.
-      views: views per image, at least 1; view v is drawn by the policy of view v, modulo the config's k.
-      output: `encoder` or `head`, in evaluation mode.
+      views: views per image, at least 1; view v is drawn by the policy of view v, modulo the config's k, and embedded
+        by the encoder of view v if each view has one.
+      outputs: `encoder`, `head` or both, in evaluation mode; of both the encoder is computed once.
       reading: counts unreadable images.
+      rows: only these rows of the split; None: all.
+      track: goes through the batches; None: the run's progress.
 
     Returns:
-      (n, views, d) float32 features and the (n,) rows of the split.
+      Of each output a (n, d) float32 array for each view, and the (n,) rows of the split.
 
     Raises:
-      ValueError: an example is not one image.
+      ValueError: an example is not one image, or there are other views than the encoders have.
     """
     spec, program, options = run.splits[split].spec, run.program, run.config.evaluation
     if spec.given or len(spec.shapes) > 1:
         raise ValueError(f"--views draws views of one image, got examples of {len(spec.shapes)} arrays")
-    policies = [run.config.policies[view % run.config.views.k] for view in range(views)]
-    seed, learner, fixed = options.seed + _SEED, program.learner, run.outline.spec.fixed
+    learner, k = program.learner, run.config.views.k
+    if not learner.one_encoder and views != k:
+        raise ValueError(f"--views must be {k}, since each view has an encoder of its own; got {views}")
+    policies = [run.config.policies[view % k] for view in range(views)]
+    seed, fixed = options.seed + _SEED, run.outline.spec.fixed
 
-    def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+    def each(params: Any, statistics: Any, inputs: Any) -> list[jax.Array]:
+        """Of each output (b, Σ_l d_l) features of all views, side by side."""
         images, index = inputs["images"], inputs["index"]
         if not fixed and views == 1:
             images = (images,)  # one crop
         drawn = augment.draw_views(policies, images, seed, np.zeros(len(index), np.uint32), index)
-        found = []
+        if not learner.one_encoder:
+            return _of_own_encoders(learner, params, statistics, {"views": drawn}, outputs)
+        found: list[list[tuple[Sequence[int], jax.Array]]] = [[] for _ in outputs]
         for places, group in augment.by_shape(drawn):
             flat = group.reshape((-1, *group.shape[2:]))
-            encoded = learner.features(params, statistics, flat, output)
-            found.append((places, encoded.reshape((*group.shape[:2], -1))))
-        return augment.in_order_of_views(found).reshape((len(index), -1))
+            for output, parts in zip(outputs, found):  # XLA merges the calls of the encoder
+                encoded = learner.features(params, statistics, flat, output)
+                parts.append((places, encoded.reshape((*group.shape[:2], -1))))
+        return [augment.in_order_of_views(parts).reshape((len(index), -1)) for parts in found]
 
     def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
         return augment.host_crop(arrays[0], policies, seed, 0, row)
@@ -126,21 +145,110 @@ def of_views(
         process_count=jax.process_count(),
         crop=None if fixed else crop,
         reading=reading,
+        rows=rows,
     )
     watched = data.watched(stream, run.config.train.stall_seconds, reading)
     batches = (
         {"inputs": {"images": batch["inputs"], "index": batch["index"]}, "index": batch["index"]}
-        for batch in run.progress(
+        for batch in (run.progress if track is None else track)(
             watched,
             f"encoding {views} views of {split}",
-            -(-len(run.splits[split]) // size),
+            -(-(len(run.splits[split]) if rows is None else len(rows)) // size),
             f"batches of {size}",
         )
     )
-    apply = jax.tree_util.Partial(features, *program.evaluated(state))
+    return _encoded(run, state, each, batches, views, outputs)
+
+
+def of_given_views(
+    run: Run,
+    state: _program.State,
+    split: str,
+    outputs: tuple[str, ...],
+    reading: data.Reading,
+    *,
+    rows: np.ndarray | None = None,
+    track: Track | None = None,
+) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
+    """Features of each given view of the readable examples of a split, by its own encoder if each view has one.
+
+    Args, returns: as `of_views`; vectors of missing views are zero. A method whose head takes all views together, as
+    `supervised`, has one array for `head`.
+    """
+    program, learner = run.program, run.program.learner
+
+    def each(params: Any, statistics: Any, inputs: Any) -> list[jax.Array]:
+        return _of_own_encoders(learner, params, statistics, inputs, outputs)
+
+    size = -(-run.config.evaluation.batch_size // program.mesh.size) * program.mesh.size
+    stream = data.in_order(
+        run.splits[split],
+        split,
+        batch_size=size,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+        reading=reading,
+        rows=rows,
+    )
+    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    count = len(run.splits[split]) if rows is None else len(rows)
+    batches = (run.progress if track is None else track)(
+        watched, f"encoding the views of {split}", -(-count // size), f"batches of {size}"
+    )
+    return _encoded(run, state, each, batches, run.config.views.k, outputs)
+
+
+def _of_own_encoders(
+    learner: methods.Learner, params: Any, statistics: Any, inputs: Any, outputs: tuple[str, ...]
+) -> list[jax.Array]:
+    """Of each output the (b, Σ_l d_l) features of the views, side by side."""
+    return [learner.features(params, statistics, inputs, _beside(learner, output)) for output in outputs]
+
+
+def _beside(learner: methods.Learner, output: str) -> str:
+    """The output of a method that has those of the views side by side."""
+    views = {"encoder": "views", "head": "head_views"}[output]
+    return views if views in learner.outputs else output
+
+
+def _encoded(
+    run: Run,
+    state: _program.State,
+    each: Callable[..., list[jax.Array]],
+    batches: Iterator[dict[str, Any]],
+    views: int,
+    outputs: tuple[str, ...],
+) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
+    """What `each` computes of the batches, split into outputs and views, and the rows."""
+    program = run.program
+    variables = program.evaluated(state)
+    first = next(batches)
+    widths = [x.shape[1] for x in jax.eval_shape(each, *variables, first["inputs"])]
+
+    def joined(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+        return jnp.concatenate(each(params, statistics, inputs), axis=1)
+
+    size = -(-run.config.evaluation.batch_size // program.mesh.size) * program.mesh.size
     sharding = program.batch_sharding if program.mesh.size > 1 else None
-    found, index = evaluation.encode(apply, batches, batch_size=size, sharding=sharding)
-    return found.reshape((len(found), views, -1)), index
+    apply = jax.tree_util.Partial(joined, *variables)
+    found, index = evaluation.encode(
+        apply, itertools.chain([first], batches), batch_size=size, sharding=sharding
+    )
+    parts = np.split(found, np.cumsum(widths)[:-1], axis=1)
+    return {
+        output: np.split(part, np.cumsum(_lengths(run, state, output, part.shape[1], views))[:-1], axis=1)
+        for output, part in zip(outputs, parts)
+    }, index
+
+
+def _lengths(run: Run, state: _program.State, output: str, width: int, views: int) -> list[int]:
+    """Lengths of the embeddings of the views, of `width` in all; one of a head that takes all views together."""
+    learner = run.program.learner
+    if learner.one_encoder or _beside(learner, output) != output:
+        return [width // views] * views
+    if output == "head":
+        return [width]
+    return [encoder.features for encoder in learner.network(*run.program.evaluated(state)).encoder]
 
 
 def _parts(batch: data.Batch, count: int, size: int) -> Iterator[dict[str, Any]]:

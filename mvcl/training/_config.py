@@ -71,6 +71,9 @@ class Train:
     """Steps between log lines."""
     evaluate_every: float = 10.0
     """Epochs between k-NN evaluations during training; 0 evaluates only at the end."""
+    geometry_every: float = 0.0
+    """Epochs between logs of alignment, uniformity, effective rank and cosines of the views of test examples, at
+    encoder and head; 0: never. `mvcl geometry RUN` measures more of the trained network."""
     threads: int = 4
     """Host threads that read and decode batches."""
     corrupt_limit: int = 10
@@ -193,8 +196,9 @@ def check(config: Config) -> Config:
             raise ValueError(f"train.{name} must be at least 0, got {getattr(train, name)}")
     if train.peak_tflops is not None and not train.peak_tflops > 0:
         raise ValueError(f"train.peak_tflops must be positive, got {train.peak_tflops}")
-    if train.evaluate_every < 0:
-        raise ValueError(f"train.evaluate_every must be at least 0, got {train.evaluate_every}")
+    for name in ("evaluate_every", "geometry_every"):
+        if not getattr(train, name) >= 0:
+            raise ValueError(f"train.{name} must be at least 0, got {getattr(train, name)}")
     if config.checkpoint.every_steps < 1 or config.checkpoint.keep < 1:
         raise ValueError(
             "checkpoint.every_steps and checkpoint.keep must be at least 1, got "

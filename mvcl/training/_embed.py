@@ -35,10 +35,10 @@ def embed(
     if views:
         _encoding.check_split(run, split)
         reading = data.Reading(run.config.train.corrupt_limit)
-        features, rows = _augmented.of_views(
-            run, state, split, views, run.config.evaluation.features, reading
-        )
-        labels, by_view = run.splits[split].labels[rows], features.swapaxes(0, 1)
+        output = run.config.evaluation.features
+        by_output, rows = _augmented.of_views(run, state, split, views, (output,), reading)
+        by_view = np.stack(by_output[output])
+        labels, features = run.splits[split].labels[rows], by_view.swapaxes(0, 1)
     else:
         encoded, of_split = _encoding.encode(run, state, (split,))
         features, labels, by_view = encoded[split], of_split[split], encoded[split][None]

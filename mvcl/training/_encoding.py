@@ -1,7 +1,8 @@
 """Features of a run's splits."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,8 @@ def check_split(run: Run, name: str) -> None:
 
 def raw_inputs(run: Run, reading: data.Reading, guard: Guard) -> tuple[Features, dict[str, data.Split]]:
     """The readable inputs as rows, images at the encoder's size and views concatenated, and their splits."""
-    view = _program.evaluation_view(run.config, run.outline.spec.image_shape)
-
-    def flat(inputs: Any) -> jax.Array:
-        parts = inputs["views"] if run.outline.spec.given else (view(inputs),)
-        rows = [jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts]
-        return jnp.concatenate(rows, axis=1)
-
+    spec = run.outline.spec
+    flat = _flat(None if spec.given else _program.evaluation_view(run.config, spec.image_shape))
     size = run.config.evaluation.batch_size * jax.process_count()
     sharding = run.program.batch_sharding if jax.process_count() > 1 else None
     apply = jax.tree_util.Partial(flat)
@@ -91,6 +87,18 @@ def raw_inputs(run: Run, reading: data.Reading, guard: Guard) -> tuple[Features,
         features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
         readable[name] = run.splits[name].only(index)
     return features, readable
+
+
+@lru_cache(maxsize=8)  # the same function compiles once
+def _flat(view: Callable[[jax.Array], jax.Array] | None) -> Callable[[Any], jax.Array]:
+    """Inputs to rows: images by `view`, None for given views."""
+
+    def flat(inputs: Any) -> jax.Array:
+        parts = inputs["views"] if view is None else (view(inputs),)
+        rows = [jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts]
+        return jnp.concatenate(rows, axis=1)
+
+    return flat
 
 
 def raw_bytes(run: Run) -> int:

@@ -243,7 +243,8 @@ def _plain_results(results: list[evaluation.Result]) -> list[dict[str, Any]]:
 
 
 def _results(plain: list[dict[str, Any]]) -> list[evaluation.Result]:
-    return [_saved.checked(evaluation.Result(**result)) for result in plain]
+    tuples = ({**result, "each": tuple(result.get("each", ()))} for result in plain)
+    return [_saved.checked(evaluation.Result(**result)) for result in tuples]
 
 
 def _row(plain: Mapping[str, Any]) -> _Row:

@@ -16,6 +16,7 @@ _FREE = (
     "mesh.",
     "checkpoint.",
     "train.log_every",
+    "train.geometry_every",
     "train.threads",
     "train.corrupt_limit",
     "train.stall_seconds",
@@ -27,28 +28,33 @@ _FREE = (
 
 
 @contextmanager
-def locked(workdir: Path) -> Iterator[None]:
+def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
     """Lock the folder for this run.
 
     Locally it is `flock`, which ends with the process; in a bucket it is an object that is renewed (`_lease`).
 
+    Args:
+      workdir: the folder, made if it is missing.
+      name: of the lock, a file in it that begins with a point.
+
     Raises:
-      ValueError: another run holds the lock, or the folder is not writable.
+      Locked: another run holds the lock.
+      ValueError: the folder is not writable.
     """
     if _buckets.is_remote(workdir):
-        with _lease.held(workdir / ".lock"):
+        with _lease.held(workdir / name):
             yield
         return
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        file = open(workdir / ".lock", "w")
+        file = open(workdir / name, "w")
     except OSError as error:
         raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ValueError(
+            raise _lease.Locked(
                 f"another run is using {workdir}; wait until it ends, or choose another --workdir"
             ) from error
         yield
@@ -77,11 +83,7 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
         saved = _untrusted.read_json(path)
         old, before = _saved.flatten(saved), _saved.digests(saved)
     new = _saved.flatten(given)
-    differing = [
-        f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name) and not name.startswith(_FREE)
-    ]
+    differing = differences(old, new, _FREE)
     if differing:
         more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
         raise ValueError(
@@ -97,6 +99,15 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
             )
     if saved != given:
         _files.write_whole(path, _saved.to_json(config))
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] = ()) -> list[str]:
+    """The leaves that differ between two flat trees, in words; names that begin with one of `free` may."""
+    return [
+        f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name) and not name.startswith(free)
+    ]
 
 
 def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:

@@ -24,6 +24,10 @@ _SETTLE_SECONDS = 1.0
 _HELD: set[str] = set()
 
 
+class Locked(ValueError):
+    """Another run is using the folder."""
+
+
 @contextmanager
 def held(path: Path, log: Callable[[str], None] = print) -> Iterator[None]:
     """Hold the lock object `path`; a thread renews it.
@@ -33,7 +37,8 @@ def held(path: Path, log: Callable[[str], None] = print) -> Iterator[None]:
     the lock over, because this one could not renew it, this process gets SIGTERM.
 
     Raises:
-      ValueError: another run holds the lock and is alive; or the folder is not writable.
+      Locked: another run holds the lock and is alive.
+      ValueError: the folder is not writable.
     """
     client, token, stop = _buckets.filesystem(path), uuid4().hex, threading.Event()
     try:
@@ -72,7 +77,7 @@ def _take(client: Any, path: Path, token: str, log: Callable[[str], None]) -> No
     named = f"process {owner.get('pid', 0)} of {owner.get('host', 'an unknown host')}"
     gone = not owner or _is_dead(owner)
     if not gone and (_is_here(owner) or _is_renewed(client, path, owner, named, log)):
-        raise ValueError(
+        raise Locked(
             f"another run is using {path.parent}: {named}; wait until it ends, or choose another --workdir"
         )
     log(f"taking over the lock of {named}, which has ended or does not renew it")
@@ -81,7 +86,7 @@ def _take(client: Any, path: Path, token: str, log: Callable[[str], None]) -> No
     mine = _create(client, path, token)
     time.sleep(_SETTLE_SECONDS)
     if not mine or _read(client, path).get("token") != token:
-        raise ValueError(f"another run is using {path.parent}; it took the lock at the same time")
+        raise Locked(f"another run is using {path.parent}; it took the lock at the same time")
 
 
 def _is_renewed(

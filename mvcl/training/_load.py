@@ -38,7 +38,7 @@ def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | No
     if file.suffix == ".json":
         with _untrusted.naming(file):
             return _saved.from_tree(_untrusted.read_json(file), reference)
-    module = _module(file)
+    module = config_module(file)
     functions = variants(module)
     if variant not in functions:
         raise _configs.unknown_variant(file, variant, functions)
@@ -62,7 +62,7 @@ def variants(module: types.ModuleType) -> dict[str, Callable[[], Config]]:
     }
 
 
-def _module(file: Path) -> types.ModuleType:
+def config_module(file: Path) -> types.ModuleType:
     """Import the file as a module, with its folder on the import path as for a script."""
     spec = importlib.util.spec_from_file_location(file.name, file)
     assert spec is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 
 from mvcl import data
-from mvcl.training import _evaluate, _input, _processes, _program, _watch
+from mvcl.training import _evaluate, _geometry, _input, _processes, _program, _watch
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._goodput import Goodput
 from mvcl.training._guard import Guard
@@ -54,7 +54,7 @@ class Tools:
 def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.State:
     """Train from `step` to the end of the run.
 
-    A step that is scored is saved first. If the scoring is stopped, the next call begins with it.
+    A step that is scored or whose geometry is logged is saved first. If this is stopped, the next call begins with it.
 
     Raises:
       Interrupted: a process received a stop signal; all processes saved the same step.
@@ -64,6 +64,8 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
     every = round(config.train.evaluate_every * program.steps_per_epoch)
     if _is_scored(step, every, program.steps) and tools.checkpoints.score(step) is None:
         _score(run, state, step, tools)
+    if step:
+        log_geometry(run, state, step, tools)
     host = _input.batches(run, step, tools.reading)
     stream = data.to_devices(host, program.batch_sharding)
     flags = _processes.Flags(program.mesh, 1 + _processes.MAX_ROWS)
@@ -88,7 +90,8 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         last = step == program.steps
         stopping = _processes.should_stop(flags, tools.stop, tools.reading, step)
         scoring = _is_scored(step, every, program.steps)
-        saving = last or scoring or stopping > 0 or step % config.checkpoint.every_steps == 0
+        measuring = not last and _geometry.is_due(run, step)
+        saving = last or scoring or measuring or stopping > 0 or step % config.checkpoint.every_steps == 0
         logging = step % config.train.log_every == 0
         if saving or logging:
             fetched = jax.device_get(pending)
@@ -116,9 +119,12 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         if stopping:
             _wait(run, tools)
             raise Interrupted(stopping, step, program.steps)
-        if scoring:
+        if scoring or measuring:
             _wait(run, tools)  # a kill during the scoring must not cost a step
+        if scoring:
             _score(run, state, step, tools)
+        if measuring:
+            log_geometry(run, state, step, tools)
         if saving:
             watch.restart(step)
             if tools.log is not None:
@@ -162,6 +168,25 @@ def _score(run: Run, state: _program.State, step: int, tools: Tools) -> None:
         tools.heartbeat.beat(step, "training", now=True)
     if found is not None:
         record_score(step, found, tools.checkpoints, tools.log)
+
+
+def log_geometry(run: Run, state: _program.State, step: int, tools: Tools) -> None:
+    """Log the geometry of the embeddings of a saved state, if it is due and not in the log.
+
+    Raises:
+      Interrupted: the guard stopped it.
+    """
+    if not _geometry.is_due(run, step) or _geometry.is_logged(tools.workdir, step):
+        return
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "evaluating", now=True)
+    with tools.goodput.during("evaluating"):
+        found = _geometry.scores(run, state, tools.reading, tools.guard(step))
+    if tools.heartbeat is not None:
+        tools.heartbeat.beat(step, "training", now=True)
+    if tools.log is not None:
+        tools.log.scores(step, found)
+        tools.log.upload()
 
 
 def record_score(step: int, found: _evaluate.Score, checkpoints: Checkpoints, log: Log | None) -> None:

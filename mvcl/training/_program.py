@@ -3,7 +3,7 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -31,7 +31,7 @@ class Program:
       steps: updates of the whole run.
       steps_per_epoch: updates in one pass over the training split.
       learner: the method with its networks.
-      init: () -> state, a dict of params, statistics, opt, step (updates done) and, with an EMA, ema.
+      init: () -> state, a dict of params, statistics, opt, step (updates done), seed and, with an EMA, ema.
       step: (state, batch) -> (state, metrics); the state is donated.
       views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views and for sizes that differ.
       apply: (params, statistics, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or
@@ -76,12 +76,31 @@ class Program:
 def build(config: Config, outline: data.Outline) -> Program:
     """The compiled functions of a config for data of this outline.
 
+    The seed is an argument of the compiled functions, part of the state. Configs that differ in nothing else have them
+    in common, so that runs one after the other compile once.
+
     Raises:
       ValueError: a batch does not divide over the devices, or is larger than the split; or the method's options do
         not allow this optimiser.
     """
+    of_any = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=0))
     mesh = make_mesh(config.mesh)
-    n, k, seed = config.examples, config.views.k, config.train.seed
+    try:
+        hash((of_any, outline))
+    except TypeError:  # a field of the user's own, such as a dict
+        program = _built.__wrapped__(of_any, outline, mesh)
+    else:
+        program = _built(of_any, outline, mesh)
+    seed = np.uint32(config.train.seed % 2**32)
+    init: Any = program.init
+    draw: Any = program.views
+    return dataclasses.replace(program, init=partial(init, seed), views=partial(draw, seed))
+
+
+@lru_cache(maxsize=2)
+def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
+    """`build` for any seed, which `init` and `views` take as their first argument."""
+    n, k = config.examples, config.views.k
     rows = _rows(n, outline.examples, mesh)
     learner = _learner(config, outline, mesh)
     steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
@@ -96,7 +115,7 @@ def build(config: Config, outline: data.Outline) -> Program:
         config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch
     )
     if learner.restarts is not None:
-        names = tuple(jax.eval_shape(learner.init, jax.random.key(seed))[0])
+        names = tuple(jax.eval_shape(learner.init, jax.random.key(0))[0])
         rule = _by_part(rule, config.optimizer, names, n)
     of_views = methods.of_views(config.objective, config.views.global_views)
     objective = _sharded(of_views, losses.takes(config.objective), mesh, _group(config.train.group, rows))
@@ -108,22 +127,24 @@ def build(config: Config, outline: data.Outline) -> Program:
     def keyed(key: jax.Array) -> methods.OfViews:
         return partial(objective, key=key) if takes_key else objective
 
-    def loss(params: Any, statistics: Any, batch: Any, step: jax.Array) -> tuple[jax.Array, Any]:
-        of_step = keyed(jax.random.fold_in(jax.random.key(seed), step))
-        return learner.loss(params, statistics, batch, draw, of_step, microbatches)
+    def loss(params: Any, state: State, batch: Any) -> tuple[jax.Array, Any]:
+        seed = state["seed"]
+        of_step = keyed(jax.random.fold_in(jax.random.key(seed), state["step"]))
+        return learner.loss(params, state["statistics"], batch, partial(draw, seed), of_step, microbatches)
 
-    def init() -> State:
+    def init(seed: jax.Array) -> State:
         params, statistics = learner.init(jax.random.key(seed))
         state = {
             "params": params,
             "statistics": statistics,
             "opt": rule.init(params),
             "step": jnp.zeros((), jnp.int32),
+            "seed": jnp.asarray(seed, jnp.uint32),
         }
         return state | ({"ema": jax.tree.map(jnp.copy, params)} if config.train.ema else {})
 
     level = learner.level
-    sharding = _state_sharding(jax.eval_shape(init), mesh)
+    sharding = _state_sharding(jax.eval_shape(init, np.uint32(0)), mesh)
     replicated = NamedSharding(mesh, PartitionSpec())
 
     @partial(jax.jit, out_shardings=replicated)
@@ -239,9 +260,9 @@ def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learn
     )
 
 
-def _draw(config: Config, spec: data.ExampleSpec) -> Callable[[dict[str, Any]], Any]:
-    """Batch -> views: drawn from images, or the given views."""
-    policies, seed = config.policies, config.train.seed
+def _draw(config: Config, spec: data.ExampleSpec) -> Callable[[jax.Array, dict[str, Any]], Any]:
+    """(seed, batch) -> views: drawn from images, or the given views."""
+    policies = config.policies
     for policy in () if spec.given else policies:
         numbers = max(len(policy.mean), len(policy.std))
         if numbers not in (1, spec.channels):
@@ -250,7 +271,7 @@ def _draw(config: Config, spec: data.ExampleSpec) -> Callable[[dict[str, Any]], 
                 "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
             )
 
-    def draw(inputs: dict[str, Any]) -> Any:
+    def draw(seed: jax.Array, inputs: dict[str, Any]) -> Any:
         if spec.given:
             return inputs["views"]
         return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
@@ -269,13 +290,13 @@ def _step(
 
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
         (value, (statistics, z, measures)), gradient = jax.value_and_grad(loss, has_aux=True)(
-            state["params"], state["statistics"], batch, state["step"]
+            state["params"], state, batch
         )
         updates, opt = rule.update(gradient, state["opt"], state["params"])
         params = optax.apply_updates(state["params"], updates)
         if learner.after is not None:
             statistics = learner.after(params, statistics, (state["step"] + 1) / steps)
-        new = {"params": params, "statistics": statistics, "opt": opt, "step": state["step"] + 1}
+        new = {**state, "params": params, "statistics": statistics, "opt": opt, "step": state["step"] + 1}
         if config.train.ema:
             new["ema"] = optax.incremental_update(params, state["ema"], 1 - config.train.ema)
         # The singular value decomposition is slow compared with a small encoder's step: only at logged steps.
@@ -323,8 +344,11 @@ def evaluation_view(
     config: Config, image_shape: tuple[int, int, int] | None
 ) -> Callable[[jax.Array], jax.Array]:
     """(b, H, W, C) images, or crops from the host, to (b, size, size, C) inputs of the encoder; deterministic."""
-    policy, cropped = evaluation_policy(config, image_shape), image_shape is None
+    return _resized(evaluation_policy(config, image_shape), image_shape is None)
 
+
+@lru_cache(maxsize=8)  # the same function compiles once
+def _resized(policy: augment.Policy, cropped: bool) -> Callable[[jax.Array], jax.Array]:
     def of_one(image: jax.Array) -> jax.Array:
         return augment.apply_policy(policy, jax.random.key(0), image, cropped=cropped)  # draws nothing
 

@@ -123,21 +123,21 @@ def path(named: Any) -> str:
 
 def outside(config: Config) -> dict[str, Any]:
     """Import path -> object, for the functions and classes of a config from outside mvcl."""
-    return {path(named): named for named in _named(config) if _is_outside(named)}
+    return {path(item): item for item in definitions(config) if _is_outside(item)}
 
 
-def _named(value: Any) -> Iterator[Any]:
+def definitions(value: Any) -> Iterator[Any]:
     """All functions and classes in a config."""
     if isinstance(value, (tuple, list)):
         for item in value:
-            yield from _named(item)
+            yield from definitions(item)
     elif _functions.is_function(value):
         named, given = _functions.parts(value)
         yield named
-        yield from _named(tuple(given.values()))
+        yield from definitions(tuple(given.values()))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield type(value)
-        yield from _named(tuple(getattr(value, f.name) for f in dataclasses.fields(value)))
+        yield from definitions(tuple(getattr(value, f.name) for f in dataclasses.fields(value)))
 
 
 def may_name(*named: Any) -> None:

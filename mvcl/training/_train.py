@@ -16,7 +16,7 @@ from mvcl.training._goodput import Goodput
 from mvcl.training._guard import Guard
 from mvcl.training._initial import initial_state
 from mvcl.training._log import Log, log_line
-from mvcl.training._loop import Diverged, Tools, loop, record_score
+from mvcl.training._loop import Diverged, Tools, log_geometry, loop, record_score
 from mvcl.training._preemption import notices
 from mvcl.training._run import Run, prepare
 from mvcl.training._scores import append_score, scores
@@ -102,6 +102,7 @@ def _continue(
         finally:
             with goodput.during("saving"), run.progress.during("writing the last checkpoint"):
                 checkpoints.close()
+        log_geometry(run, state, steps, tools)
         with goodput.during("evaluating"):
             table = _evaluated(run, state, tools)
     if stop["signal"] and jax.process_count() == 1:  # too late to stop this run, but not those after it

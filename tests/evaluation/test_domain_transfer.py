@@ -45,28 +45,6 @@ def test_tests_on_the_held_out_domain_only(rng):
     assert results == {"2 to 1": 0, "1 to 1": 0, "a to c": 0, "b to c": 0}
 
 
-def test_merged_runs_give_the_matrix(rng, tmp_path):
-    turns = {"a": 0.0, "b": 0.1, "c": 2 * np.pi / 3}
-    rows = {name: domain(rng, turn) for name, turn in turns.items()}
-    runs = [
-        evaluation.domain_transfer(
-            {name: rows[name] for name in rows if name != held},
-            {held: rows[held]},
-            num_classes=3,
-            penalties=(1e-2,),
-        )
-        for held in "abc"
-    ]
-    whole = evaluation.merged(runs)
-    nan = np.nan
-    np.testing.assert_array_equal(whole.one, [[nan, 1, 0], [1, nan, 0], [0, 0, nan]])
-    assert whole.rest[2] == 0
-    assert evaluation.transfer_table(whole).splitlines()[2] == "| a | - | 100.0% | 0.0% |"
-    evaluation.transfer_heat_map(whole, tmp_path / "map.svg")
-    with pytest.raises(ValueError, match="another than the others, got a, a"):
-        evaluation.merged([runs[0], runs[0]])
-
-
 def test_probes_by_sgd_with_and_without_augmentation(rng, monkeypatch):
     splits = data.Synthetic(domains=("a", "b", "c"), classes=3, examples=90).open()
     features = {}

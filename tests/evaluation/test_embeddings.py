@@ -47,7 +47,8 @@ def test_uniform_points_are_more_uniform_than_a_cone(rng):
 
 
 def test_large_sets_are_sampled(rng, monkeypatch):
-    monkeypatch.setattr("mvcl.evaluation._embeddings._ROWS", 50)
+    monkeypatch.setattr("mvcl.evaluation._geometry.ROWS", 50)
+    monkeypatch.setattr("mvcl.evaluation._embeddings.ROWS", 50)
     results = {r.name: r for r in evaluation.embedding_measures(rng.normal(size=(1, 80, 3)))}
     assert results["uniformity, Gaussian"].protocol.endswith("50 rows of 3 on the unit sphere, one view")
     assert "80 rows" in results["rank"].protocol

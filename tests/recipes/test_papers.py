@@ -73,11 +73,12 @@ def test_commands_of_the_page_parse(name, entry):
                 if option in options:
                     place = options.index(option)
                     del options[place : place + 2]
-            config = papers.load(words[2])
-            if isinstance(config, training.Config):
-                training.check(cli._with_config(Nothing, config, "train", options, "").config)
-            else:
-                assert isinstance(config, studies.Gaussian)
+            training.check(cli._with_config(Nothing, papers.load(words[2]), "train", options, "").config)
+        elif words[:2] == ["mvcl", "study"]:
+            scale = words[words.index("--scale") + 1] if "--scale" in words else "small"
+            function = studies.scales(studies.find(words[2]))[scale]
+            named = {option.removeprefix("--") for option in words[3::2]}
+            assert named >= set(studies.parameters(function)), command
         elif words[0] == "mvcl":
             assert re.search(rf"^  mvcl {words[1]} ", cli._OVERVIEW, re.MULTILINE), command
         elif words[0] == "make":

@@ -1,10 +1,6 @@
-"""The Gaussian study: the grid against the library's losses, and the numbers against closed forms."""
+"""The Gaussian studies: the grid against the library's losses, and the numbers against closed forms."""
 
-import dataclasses
-import itertools
-import json
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,42 +9,37 @@ import optax
 import pytest
 from flax import nnx
 
-from mvcl import cli, losses, metrics, studies, training
-from mvcl.studies import _gaussian
+from mvcl import losses, metrics, studies, training
+from mvcl._progress import Progress
 
-CONFIG = Path(__file__).parents[2] / "configs/shidani/gaussian.py"
-TINY = studies.Gaussian(
-    objectives=("arithmetic", "multi_crop"),
-    views=(3,),
-    instances=16,
-    epochs=2,
-    steps_per_epoch=2,
-    seeds=3,
-    grid=32,  # less than the 48 vectors of a batch, which are summed exactly otherwise
-    evaluation_batches=2,
-)
+NAMES = ("arithmetic", "multi_crop")
+
+
+def tiny(name, **options):
+    """M = 3, K = 16; the grid has fewer nodes than the 48 vectors of a batch, which are summed exactly otherwise."""
+    options = {
+        "networks": 3,
+        "epochs": 2,
+        "steps_per_epoch": 2,
+        "grid": 32,
+        "evaluation_batches": 1,
+    } | options
+    return studies.gaussian(name, 3, 16, **options)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of the study TINY, and its numbers."""
-    folder = tmp_path_factory.mktemp("study")
-    return folder, studies.numbers(TINY, folder)
+    """Folders of a run of each objective."""
+    folders = {name: tmp_path_factory.mktemp(name) / "run" for name in NAMES}
+    for name, folder in folders.items():
+        training.train(tiny(name), folder, progress=Progress(silent=True))
+    return folders
 
 
 def curve(parameters, x):
     """A smooth curve in three dimensions that turns about once in one unit of x."""
     angle = parameters["turn"] * x
     return jnp.stack([jnp.cos(angle), jnp.sin(angle), parameters["rise"] * jnp.tanh(x)], axis=-1)
-
-
-def test_trainings_are_counted(tmp_path, monkeypatch):
-    within = []
-    monkeypatch.setattr(
-        _gaussian, "_trained", lambda *arguments: within.append(arguments[-1]._nested[-1].name())
-    )
-    studies.numbers(dataclasses.replace(TINY, views=(3, 4)), tmp_path)
-    assert [name.partition(" (")[0] for name in within] == [f"training {i} of 4" for i in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("name", list(studies.OBJECTIVES))
@@ -73,8 +64,7 @@ def test_grid_gives_the_loss_and_its_gradient(name, rng):
 @pytest.mark.slow
 def test_networks_train_in_one_run_as_separately():
     """Three AdamW steps of 3 networks, against single networks with the optimiser's weight mask."""
-    study = dataclasses.replace(TINY, grid=0, learning_rate=0.1, weight_decay=0.5)
-    config = studies.config_of(study, "arithmetic", 3, 16)
+    config = tiny("arithmetic", grid=0, learning_rate=0.1, weight_decay=0.5)
     run = training.prepare(config)
     state, views = run.program.init(), run.splits["train"].arrays
     rows = [np.arange(16 * step, 16 * (step + 1)) for step in range(3)]
@@ -99,8 +89,7 @@ def test_networks_train_in_one_run_as_separately():
 
 
 def test_features_are_embeddings_by_view_and_network():
-    config = studies.config_of(TINY, "arithmetic", 3, 16)
-    run = training.prepare(config)
+    run = training.prepare(tiny("arithmetic"))
     state = run.program.init()
     views = tuple(view[:5] for view in run.splits["test"].arrays)
     found = run.program.apply(state["params"], {}, {"views": views}).reshape(5, 3, 3, -1)
@@ -110,120 +99,62 @@ def test_features_are_embeddings_by_view_and_network():
     assert not np.allclose(found[:, :, 0], found[:, :, 1])
 
 
-def test_numbers_are_bounds_of_the_models_information(trained):
-    _, found = trained
-    assert [(r["objective"], r["views"]) for r in found["runs"]] == [("arithmetic", 3), ("multi_crop", 3)]
-    for run in found["runs"]:
-        m = run["views"]
-        covariance = np.ones((m, m)) + 0.25 * np.eye(m)  # signal 1, noise 1/2
-        whole, rest = np.linalg.det(covariance), np.linalg.det(covariance[1:, 1:])
-        truth = 0.5 * np.log(covariance[0, 0] * rest / whole)
-        np.testing.assert_allclose(run["information"], truth, rtol=1e-10)
-        chance = np.log(16 * m - m + 1) if run["objective"] == "arithmetic" else np.log(16)
-        np.testing.assert_allclose(run["bound"], [chance - run["loss"][0], run["loss"][1]], rtol=1e-5)
-        np.testing.assert_allclose(run["gap"], [truth - run["bound"][0], run["loss"][1]], rtol=1e-5)
-        np.testing.assert_allclose(run["valid gap"][0], truth - run["valid"][0], rtol=1e-5)
-        assert run["loss"][1] > 0
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_are_bounds_of_the_models_information(trained, name):
+    found = studies.each_network(trained[name])
+    assert len(found) == 3
+    covariance = np.ones((3, 3)) + 0.25 * np.eye(3)  # signal 1, noise 1/2
+    whole, rest = np.linalg.det(covariance), np.linalg.det(covariance[1:, 1:])
+    truth = 0.5 * np.log(covariance[0, 0] * rest / whole)
+    chance = np.log(16 * 3 - 3 + 1) if name == "arithmetic" else np.log(16)
+    for network in found:
+        np.testing.assert_allclose(network["information"], truth, rtol=1e-10)
+        np.testing.assert_allclose(network["bound"], chance - network["loss"], rtol=1e-5)
+        np.testing.assert_allclose(network["gap"], truth - network["bound"], rtol=1e-5)
+        np.testing.assert_allclose(network["ratio"], truth / network["bound"], rtol=1e-5)
+        np.testing.assert_allclose(network["valid gap"], truth - network["valid"], rtol=1e-5)
+    assert len({network["loss"] for network in found}) == 3
 
 
-def test_measures_the_losses_of_the_library(trained):
-    folder, found = trained
-    for run, name in zip(found["runs"], TINY.objectives):
-        config = studies.config_of(TINY, name, 3, 16)
-        prepared = training.prepare(config)
-        like = prepared.program.abstract_state()
-        checkpoints = training.Checkpoints(folder / f"{name}_3" / "checkpoints", 1)
-        state, _ = checkpoints.restore(like)
-        checkpoints.close()
-        z = training.encode(prepared, state, ("test",))[0]["test"].reshape(2, 16, 3, 3, -1)
-        of_network = [
-            np.mean([studies.OBJECTIVES[name].at(0.1)(batch[:, :, s].swapaxes(0, 1)) for batch in z])
-            for s in range(3)
-        ]
-        np.testing.assert_allclose(run["loss"], [np.mean(of_network), np.std(of_network, ddof=1)], rtol=1e-5)
-        bounds = run["bound"][0] + run["loss"][0] - np.array(of_network)
-        np.testing.assert_allclose(run["ratio"][0], np.mean(run["information"] / bounds), rtol=1e-4)
-        valid = [
-            metrics.info_nce_bound(
-                metrics.group_scores(
-                    batch[:, :, s].swapaxes(0, 1), (v,), 0.1, studies.OBJECTIVES[name].critic
-                )
-            )
-            for s, batch, v in itertools.product(range(3), z, range(3))
-        ]
-        np.testing.assert_allclose(run["valid"][0], np.mean(valid), atol=1e-5)
+@pytest.mark.parametrize("name", NAMES)
+def test_measures_the_losses_of_the_library(trained, name):
+    prepared, state = training.open_run(trained[name])
+    of = studies.OBJECTIVES[name]
+    z = training.encode(prepared, state, ("test",))[0]["test"].reshape(64, 16, 3, 3, -1)
+    found = studies.each_network(trained[name])
+    for s in range(3):
+        batches = jnp.asarray(z[:, :, :, s].swapaxes(1, 2))  # (batches, M, K, d)
+        np.testing.assert_allclose(found[s]["loss"], jax.vmap(of.at(0.1))(batches).mean(), rtol=1e-5)
+
+        def bound(batch, view):
+            return metrics.info_nce_bound(metrics.group_scores(batch, (view,), 0.1, of.critic))
+
+        valid = [jax.vmap(partial(bound, view=view))(batches).mean() for view in range(3)]
+        np.testing.assert_allclose(found[s]["valid"], np.mean(valid), atol=1e-5)
 
 
-def test_opens_a_run_from_its_folder(trained):
-    folder = trained[0] / "multi_crop_3"
-    assert training.to_json(training.load(folder)) == (folder / "config.json").read_text()
+def test_a_finished_run_keeps_the_value_of_each_network(trained, capsys):
+    folder = trained["multi_crop"]
+    table = training.train(tiny("multi_crop"), folder, progress=Progress(silent=True))
+    values = [network["gap"] for network in studies.each_network(folder)]
+    gap = next(result for result in table["trained encoder"] if result.name == "gap")
+    assert gap.each == tuple(values)
+    np.testing.assert_allclose(
+        [gap.value, gap.deviation], [np.mean(values), np.std(values, ddof=1)], rtol=1e-9
+    )
     assert int(training.open_run(folder)[1]["step"]) == 4
-
-
-def test_finished_run_is_not_repeated(trained, capsys):
-    folder, found = trained
-    again = studies.numbers(TINY, folder)
-    assert again["runs"] == found["runs"]
-    assert "step" not in capsys.readouterr().out.replace("from step 4 of 4", "")
-
-
-def test_verdict_on_decrease_and_increase():
-    def run(name, views, gap):
-        return {"objective": name, "views": views, "gap": [gap, 0.02 / np.sqrt(2)]}
-
-    found = {
-        "config": {"seeds": 2},
-        "runs": [run("arithmetic", m, g) for m, g in ((2, 0.3), (4, 0.2), (8, 0.19))]
-        + [run("geometric", m, g) for m, g in ((2, 0.1), (4, 0.2), (8, 0.3))]
-        + [run("multi_crop", m, g) for m, g in ((2, 0.3), (4, 0.1), (8, 0.2))],
-    }
-    geometric, arithmetic, multi_crop = studies.verdict(found).splitlines()[2:]
-    # Two seeds 0.02 apart: a deviation of 0.0141 and, over root 2 and for two means, an error of 0.0141.
-    assert "| 0.3000, 0.2000, 0.1900 | falls, level | -0.1100 ± 0.0141 | yes |" in arithmetic
-    assert "| rises, rises | +0.2000 ± 0.0141 | no |" in geometric
-    assert "| falls, rises | -0.1000 ± 0.0141 | no |" in multi_crop
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("objectives", ("vicreg",)),
-        ("views", (1,)),
-        ("noise", 0.0),
-        ("grid", 3),
-        ("seeds", 0),
-        ("batch_views", (2, 5)),
-        ("batch", 64),
-    ],
+    [("views", 1), ("instances", 1), ("networks", 0), ("epochs", 0), ("grid", 3), ("noise", 0.0)],
 )
 def test_raises_on_bad_fields(field, value):
-    with pytest.raises(ValueError, match=field):
-        studies.check(dataclasses.replace(TINY, **({"batch": 8, "batch_views": (2, 4), field: value})))
-
-
-def test_train_runs_the_config(tmp_path, capsys):
-    small = (
-        "--seeds 2 --epochs 1 --steps-per-epoch 2 --instances 16 --views 2 --objectives geometric --batch 8 "
-        "--batch-views 2 4"
-    )
-    assert cli.main(["train", str(CONFIG), "--workdir", str(tmp_path), *small.split()]) == 0
-    assert f"page: {tmp_path / 'gaussian.md'}" in capsys.readouterr().out
-    found = json.loads((tmp_path / "gaussian.json").read_text())
-    assert found["config"]["instances"] == 16
-    assert found["config"]["learning_rate"] == 5e-4
-    assert [len(run["gap"]) for run in found["runs"]] == [2]
-    assert [(run["views"], run["instances"]) for run in found["of_batch"]] == [(2, 4), (4, 2)]
-    assert "Truth / bound" in (tmp_path / "gaussian.svg").read_text()
-    page = (tmp_path / "gaussian.md").read_text()
-    equation_154 = metrics.optimal_multiplicity(8, found["of_batch"][0]["loss"][0], 154)
-    assert f"| {equation_154:.1f} |" in page.split("## The best M")[1]
-    assert studies.page(found) == page
-
-
-def test_docs_page_is_made_from_its_numbers():
-    docs = CONFIG.parents[2] / "docs"
-    found = json.loads((docs / "gaussian.json").read_text())
-    assert studies.page(found) == (docs / "gaussian.md").read_text()
+    options = {"views": 3, "instances": 16} | {field: value}
+    with pytest.raises(ValueError, match=f"{field} must be"):
+        studies.gaussian("arithmetic", **options)
+    with pytest.raises(ValueError, match=r"objective must be one of geometric, arithmetic, .* got 'vicreg'"):
+        studies.gaussian("vicreg", 2)
 
 
 def test_two_classes():
@@ -234,16 +165,12 @@ def test_two_classes():
     assert valid < np.log(2) < printed
 
 
-def test_multi_crop_variance_falls_less_than_printed():
-    found = studies.multi_crop_variance(views=(2, 4), batches=2000)
-    assert found[0] == {"views": 2, "measured": 1.0, "printed": 1.0}
-    assert found[1]["printed"] == 2 * 7 / (3 * 4 * 3)
-    assert 0.45 < found[1]["measured"] < 0.65
-
-
-def test_dry_run_prints_parameters_and_cost(capsys):
-    small = "--seeds 2 --instances 16 --views 2 4 --batch 0 --objectives multi_crop --dry-run"
-    assert cli.main(["train", str(CONFIG), *small.split()]) == 0
-    out = capsys.readouterr().out
-    assert f"parameters of a network: {2 * 32 + 33 * 32:,}" in out
-    assert "multi_crop at M = 4" in out
+def test_multi_crop_variance_falls_less_than_printed(tmp_path):
+    silent = Progress(silent=True)
+    pair, four = (
+        studies.MultiCropVariance(views=views, batches=2000).run(tmp_path, 0, silent)[0] for views in (2, 4)
+    )
+    assert pair == {"variance": 1.0, "excess": 0.0}
+    assert studies.printed_variance(4) == 2 * 7 / (3 * 4 * 3)
+    assert 0.45 < four["variance"] < 0.65
+    assert four["excess"] == four["variance"] - studies.printed_variance(4)

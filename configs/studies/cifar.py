@@ -1,0 +1,214 @@
+"""CIFAR-10 at 16 pixels: objectives of Koromilas 2025, Piran 2024 and Jeon 2025, trained until accuracy is flat.
+
+    mvcl study cifar --scale small --data cifar10.npz
+
+cifar10.npz is CIFAR-10 as `data:arrays` reads it (README). The papers' own settings are the studies of their tables, at
+scale paper.
+
+Cost: small COST on 2 cores; smoke seconds.
+Source: Koromilas 2025, Table II; Piran 2024; Jeon 2025, Table 1.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from mvcl import augment, evaluation, losses, methods, models, studies
+from mvcl import data as sources
+from mvcl.studies import Above, Baseline, Cell, Measure, Study, Training, Values
+from mvcl.training import AdamW, Checkpoint, Config, Train, Views
+
+_TRAIN, _TEST, _SIDE, _EPOCHS = 4_000, 2_000, 16, 10
+_ABOUT = f"""\
+The first {_TRAIN:,} training and {_TEST:,} test images of CIFAR-10, views of {_SIDE} x {_SIDE} pixels by SimCLR's
+policy at strength 0.5 without blur, a ConvNet of widths 16, 32 and 64 with BatchNorm, Koromilas 2025's head, AdamW at
+3e-3 with cosine decay, batches of 128, {_EPOCHS} epochs. All rows have the same images, epochs, batch and rate, of 4 views takes twice the encoder passes of 2. Temperature 0.5, for MoCo 0.1; M3G: epsilon 0.2, groups of 64.
+MoCo v2: two queries and two keys, momentum 0.99, a queue of 1,024 instances with a row for each. Accuracy of frozen
+features of the encoder: weighted k-NN and a linear classifier, on the labels of the {_TRAIN:,} images.
+
+"Gain" is the k-NN accuracy at the end minus that after two thirds of training: how far from flat the curve is. The
+network is small, which is why it is flat; a larger one gains from longer training. One of the 2,000 test images is
+0.05 %, and the same images are tested in all rows.
+
+Printed values are the papers' linear accuracy of ResNet-18 on all 50,000 images of 32 pixels after 200 epochs
+(Koromilas, k as here) or 250 (Jeon, 8 views): compare the order of rows, not the values."""
+
+_XENT = partial(losses.nt_xent, temperature=0.5)
+_KEY = partial(losses.info_nce, temperature=0.1, in_batch_negatives=False)
+# Name -> (k, objective, printed linear accuracy).
+_SIMCLR: dict[str, tuple[int, losses.Loss, float | None]] = {
+    "nt_xent": (2, _XENT, 86.0),
+    "all_pairs(nt_xent)": (4, losses.all_pairs(_XENT), 88.7),
+    "one_vs_rest(nt_xent)": (4, losses.one_vs_rest(_XENT), 88.2),
+    "poly_view": (4, partial(losses.poly_view, temperature=0.5), 88.0),
+    "mv_infonce": (4, partial(losses.mv_infonce, temperature=0.5, negatives="all"), 88.8),
+    "mv_dhel": (4, partial(losses.mv_dhel, temperature=0.5), 89.5),
+    "m3g": (4, partial(losses.m3g, epsilon=0.2), None),
+}
+_MOCO: dict[str, tuple[int, losses.Loss, float | None]] = {
+    "cross_pairs(info_nce)": (4, losses.cross_pairs(_KEY), 88.58),
+    "dsf": (4, partial(losses.dsf, in_batch_negatives=False), 91.21),
+}
+_GAIN = "k-NN, gain of the last third"
+_MEASURES = (
+    Measure(name="linear", percent=True),
+    Measure(name="k-NN", percent=True),
+    Measure(name=_GAIN, percent=True, better=""),
+)
+
+
+def _measured(folder: Path) -> list[Values]:
+    """The results, and what k-NN accuracy gained since it was scored in training."""
+    [found] = studies.results(folder)
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    scored = next(line["knn"] for line in lines if "knn" in line)
+    return [found | {_GAIN: found["k-NN"] - scored}]
+
+
+def _base(source: sources.Source) -> Config:
+    return Config(
+        data=source,
+        views=Views(
+            k=4,
+            # Images in [0, 1], as SimCLR's code has them.
+            policy=augment.simclr(0.5, image_size=_SIDE, blur_probability=0.0, mean=(0.0,), std=(1.0,)),
+        ),
+        encoder=models.ConvNet(widths=(16, 32, 64)),
+        head=models.koromilas_head(),
+        optimizer=AdamW(learning_rate=3e-3, weight_decay=1e-4, warmup_epochs=1),
+        train=Train(epochs=_EPOCHS, batch_size=128, evaluate_every=2 * _EPOCHS / 3, log_every=31),
+        checkpoint=Checkpoint(every_steps=10_000, keep=1),
+        evaluation=evaluation.Classification(labels_per_class=(), baselines=False),
+    )
+
+
+def _cells(base: Config) -> list[Cell]:
+    moco = methods.MocoV2(momentum=0.99, end_momentum=0.99, queue=1024, queue_keys="one")
+    changes = {"moco_v2": {"method": moco}, "simclr": {"method": methods.Simclr()}}
+    rows = [("simclr", name, *row) for name, row in _SIMCLR.items()]
+    rows += [("moco_v2", name, *row) for name, row in _MOCO.items()]
+    return [
+        Cell(
+            factors={"method": method, "objective": name, "k": k},
+            task=Training(
+                config=studies.changed(
+                    base,
+                    {
+                        **changes[method],
+                        "objective": objective,
+                        "views.k": k,
+                        "train.group": 64 if name == "m3g" else None,
+                    },
+                ),
+                measure=_measured,
+            ),
+            printed={} if linear is None else {"linear": linear},
+        )
+        for method, name, k, objective, linear in rows
+    ]
+
+
+_CLAIM = partial(Above, measure="linear")
+_OF_FOUR = ("mv_infonce", "all_pairs(nt_xent)", "one_vs_rest(nt_xent)", "poly_view")
+_CLAIMS = (
+    *(
+        _CLAIM(
+            text=f"MV-DHEL is better than {other}",
+            source="Koromilas 2025, Table II",
+            cells={"objective": "mv_dhel"},
+            than=({"objective": other},),
+        )
+        for other in _OF_FOUR
+    ),
+    *(
+        _CLAIM(
+            text=f"MV-InfoNCE is better than {other}",
+            source="Koromilas 2025, Table II",
+            cells={"objective": "mv_infonce"},
+            than=({"objective": other},),
+        )
+        for other in _OF_FOUR[1:]
+    ),
+    *(
+        _CLAIM(
+            text=f"{objective} of 4 views is better than NT-Xent of 2, at equal epochs",
+            source="Koromilas 2025, Table II",
+            cells={"objective": objective},
+            than=({"objective": "nt_xent", "k": 2},),
+        )
+        for objective in ("mv_dhel", *_OF_FOUR)
+    ),
+    _CLAIM(
+        text="M3G is better than the pairwise contrast",
+        source="Piran 2024, Table 1, with a teacher",
+        cells={"objective": "m3g"},
+        than=({"objective": "all_pairs(nt_xent)"},),
+    ),
+    _CLAIM(
+        text="DSF is better than InfoNCE averaged over pairs (loss_avg)",
+        source="Jeon 2025, Table 1",
+        cells={"objective": "dsf"},
+        than=({"objective": "cross_pairs(info_nce)"},),
+    ),
+)
+
+
+def _study(base: Config, trained: Sequence[Cell], claims: tuple[Above, ...], seeds: int, cost: str) -> Study:
+    rows: tuple[Literal["raw input", "untrained encoder"], ...] = ("raw input", "untrained encoder")
+    untrained = [
+        Cell(factors={"method": "none", "objective": row, "k": 0}, task=Baseline(config=base, row=row))
+        for row in rows
+    ]
+    above = tuple(
+        _CLAIM(
+            text=f"every row is better than the {row}",
+            source="ours",
+            cells={"method": method},
+            than=({"method": "none", "objective": row, "k": 0},),
+        )
+        for method in studies.levels(trained, "method")
+        for row in rows
+    )
+    return Study(
+        title="CIFAR-10 at 16 pixels",
+        about=_ABOUT,
+        cells=(*untrained, *trained),
+        measures=_MEASURES,
+        claims=(*claims, *above),
+        reference={"method": "simclr", "objective": "all_pairs(nt_xent)", "k": 4},
+        seeds=seeds,
+        cost=cost,
+    )
+
+
+def small(seeds: int = 5, *, data: Path) -> Study:
+    """Part of CIFAR-10, nine objectives and two baselines.
+
+    Args:
+      seeds: of every cell.
+      data: the file of CIFAR-10, .npz.
+    """
+    base = _base(studies.Cifar10Part(path=str(data), train=_TRAIN, test=_TEST))
+    return _study(base, _cells(base), _CLAIMS, seeds, "COST on 2 cores")
+
+
+def smoke(seeds: int = 2) -> Study:
+    """Random images, one objective.
+
+    Args:
+      seeds: of every cell.
+    """
+    base = studies.changed(
+        _base(sources.Synthetic(image_size=8)),
+        {
+            "encoder": models.ConvNet(widths=(4,)),
+            "views.policy": augment.evaluation(8),
+            "train.steps": 2,
+            "train.evaluate_every": 0.25,  # of the 4 steps of an epoch
+            "train.batch_size": 16,
+            "train.log_every": 1,
+        },
+    )
+    return _study(base, _cells(base)[1:2], (), seeds, "seconds on 2 cores")

@@ -1,0 +1,98 @@
+"""Control: DSF against InfoNCE at equal effective temperature.
+
+    mvcl study control_dsf_temperature --scale small
+
+DSF (Jeon 2025) has no temperature, but the lengths of the groups' means act as one. It was compared with InfoNCE of one
+temperature, 0.1 or 0.2. Is its gain that of another temperature?
+
+Cost: small COST on 2 cores; smoke seconds.
+Source: ours.
+"""
+
+from functools import partial
+
+from mvcl import losses, studies
+from mvcl.studies import Above, Cell, Study, Training
+from mvcl.training import Config
+
+_ABOUT = """\
+What depends on the query alone cancels in the softmax of DSF, whose logits are then
+
+    A_i κ_j <μ_i, μ_j> / T - g(κ_j) / T,    g(κ) = log I_ν(κ) - ν log κ,
+
+where InfoNCE of the same directions has <μ_i, μ_j> / t. So T / (A_i κ_j) has the place of InfoNCE's temperature t: the
+*effective temperature* of a pair. With A = R and κ = R (d - R²) / (d (1 - R²)), as the released code trains, it is
+(1 - R²) / (R² (1 - R²/d)) at T = 1. Groups of one view have R = 0.95 and 0.109 at d = 128; a group of scattered views
+has a smaller R and a higher temperature, {example} at a mean of length 0.9. It differs from pair to pair and drifts
+in training, so no one T has the temperature of a run of InfoNCE. Here T follows: in every batch it is t times
+mean(R) mean(κ), without gradient, so that the mean pair has the effective temperature t
+(`studies.dsf_at_effective_temperature`); with one view in each group that is InfoNCE at t, exactly.
+
+What then remains of DSF is that pairs of concentrated groups are compared more sharply than others, and the offset
+g(κ_j). "InfoNCE of means" compares the same directions of the groups' means at t, "InfoNCE of pairs" the single
+views (loss_avg) at t. No momentum encoder: two groups of two views from one network, the other group's batch as
+negatives, gradient through both. Images, epochs, batch and learning rate are the same for all."""
+# The effective temperature at T = 1, d = 128 and a mean of length 0.9: R = 0.855.
+_R2 = (0.95 * 0.9) ** 2
+_EXAMPLE = f"{(1 - _R2) / (_R2 * (1 - _R2 / 128)):.3f}"
+_SIMILARITIES = ("DSF", "InfoNCE of means", "InfoNCE of pairs")
+
+
+def _objective(similarity: str, temperature: float) -> losses.Loss:
+    pair = partial(losses.info_nce, temperature=temperature)
+    return {
+        "DSF": partial(studies.dsf_at_effective_temperature, temperature=temperature),
+        "InfoNCE of means": losses.mean_pair(pair, renormalize=True),
+        "InfoNCE of pairs": losses.cross_pairs(pair),
+    }[similarity]
+
+
+def _study(base: Config, temperatures: tuple[float, ...], seeds: int, cost: str) -> Study:
+    claim = partial(Above, source="ours", measure=studies.ACCURACIES[0].name)
+    return Study(
+        title="Control: DSF against InfoNCE at equal effective temperature",
+        about=_ABOUT.format(example=_EXAMPLE),
+        cells=tuple(
+            Cell(
+                factors={"similarity": similarity, "t": temperature},
+                task=Training(
+                    config=studies.changed(base, {"objective": _objective(similarity, temperature)})
+                ),
+            )
+            for similarity in _SIMILARITIES
+            for temperature in temperatures
+        ),
+        measures=studies.ACCURACIES,
+        claims=tuple(
+            claim(
+                text=f"DSF is better than {other} at effective temperature {temperature}",
+                cells={"similarity": "DSF", "t": temperature},
+                than=({"similarity": other},),
+            )
+            for other in _SIMILARITIES[1:]
+            for temperature in temperatures
+        ),
+        columns="t",
+        reference={"similarity": "InfoNCE of means"},
+        along="t",
+        seeds=seeds,
+        cost=cost,
+    )
+
+
+def small(seeds: int = 5) -> Study:
+    """Digits, two groups of 2 views, temperatures 0.1 and 0.5.
+
+    Args:
+      seeds: of every cell.
+    """
+    return _study(studies.digits_of(4), (0.1, 0.5), seeds, "COST on 2 cores")
+
+
+def smoke(seeds: int = 2) -> Study:
+    """Random vectors, two groups of 2.
+
+    Args:
+      seeds: of every cell.
+    """
+    return _study(studies.vectors_of(4), (0.5,), seeds, "seconds on 2 cores")

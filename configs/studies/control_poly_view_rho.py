@@ -1,0 +1,90 @@
+"""Control: poly-view contrast over rho, which mean of the likelihoods.
+
+    mvcl study control_poly_view_rho --scale small
+
+Shidani 2024 has the arithmetic (rho = 1) and the geometric mean (rho = 0) of the likelihoods of a view's k - 1
+partners, and its pseudocode the harmonic one (rho = -1). They are three of one family, (1/rho) log mean l^rho, of which
+no paper trains others.
+
+Cost: small COST on 2 cores; smoke seconds.
+Source: ours.
+"""
+
+from functools import partial
+
+from mvcl import losses, studies
+from mvcl.studies import Above, Cell, Study, Training, Trend
+from mvcl.training import Config
+
+_ABOUT = """\
+`poly_view(aggregation=rho)` takes the power mean of order rho of the likelihoods with which a view finds each of its
+k - 1 partners. A low rho weighs the partner that is found worst, a high one that which is found best: as rho falls the
+loss asks that every partner is found, as it rises that some partner is. rho = 1 is the paper's "arithmetic", 0 its
+"geometric" mean, which is the pairwise loss with more negatives, and -1, "harmonic", what the paper's pseudocode
+computes under the name of arithmetic. At k = 2 all are `nt_xent`. Temperature {temperature}; images, epochs, batch and
+learning rate are the same for all. The loss with a rho far from 0 has its gradient on fewer pairs, so effects of rho
+are also effects of noise in the gradient."""
+
+
+def _study(base: Config, rhos: tuple[float, ...], temperature: float, seeds: int, cost: str) -> Study:
+    claim = partial(Above, source="ours", measure=studies.ACCURACIES[0].name)
+    return Study(
+        title="Control: poly-view contrast over rho",
+        about=_ABOUT.format(temperature=temperature),
+        cells=tuple(
+            Cell(
+                factors={"rho": rho},
+                task=Training(
+                    config=studies.changed(
+                        base,
+                        {"objective": partial(losses.poly_view, temperature=temperature, aggregation=rho)},
+                    )
+                ),
+            )
+            for rho in rhos
+        ),
+        measures=studies.ACCURACIES,
+        claims=(
+            claim(
+                text="the geometric mean (rho 0) is better than the arithmetic (rho 1)",
+                cells={"rho": 0.0},
+                than=({"rho": 1.0},),
+            ),
+            claim(
+                text="the harmonic mean (rho -1) is better than the geometric (rho 0)",
+                cells={"rho": -1.0},
+                than=({"rho": 0.0},),
+            ),
+            Trend(
+                text="accuracy falls as rho rises, from every partner to some partner",
+                source="ours",
+                measure=studies.ACCURACIES[0].name,
+                cells={},
+                along="rho",
+                rises=False,
+            ),
+        ),
+        reference={"rho": 0.0},
+        along="rho",
+        seeds=seeds,
+        cost=cost,
+    )
+
+
+def small(seeds: int = 5) -> Study:
+    """Digits, 4 views.
+
+    Args:
+      seeds: of every cell.
+    """
+    rhos = (-4.0, -1.0, 0.0, 1.0, 4.0)
+    return _study(studies.digits_of(4), rhos, 0.1, seeds, "COST on 2 cores")
+
+
+def smoke(seeds: int = 2) -> Study:
+    """Random vectors, 3 views.
+
+    Args:
+      seeds: of every cell.
+    """
+    return _study(studies.vectors_of(3), (-1.0, 0.0, 1.0), 0.5, seeds, "seconds on 2 cores")

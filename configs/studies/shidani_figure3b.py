@@ -1,0 +1,104 @@
+"""Shidani 2024, Figure 3b: ImageNet-1K accuracy after 128 epochs against the number of views M.
+
+    mvcl study shidani_figure3b
+
+Section 3.2: M = 2, 3, 4, 6, 8, 12, 16, growing and fixed batch. Needs ImageNet-1K (docs/data.md). Cost: 42 runs and 3
+seeds of configs/shidani/imagenet1k.py on many accelerators: 3,600,000 PFLOP; smoke a minute.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from mvcl import losses, models, studies
+from mvcl.studies import Above, Cell, Measure, Study, Training, Trend
+from mvcl.training import Config
+
+_ABOUT = """\
+The paper's figure has no numbers. Accuracy is that of our linear probe on the validation images, as the paper does not
+give its protocol (docs/papers/shidani.md). Growing: K = 4096 instances a batch for every M; fixed: K = (2 / M) 4096,
+rounded down at M = 3, 6 and 12. At M = 2 all objectives are SimCLR's loss (Appendix E.2)."""
+
+GEOMETRIC, SUFFICIENT, MULTI_CROP = "Poly-view, geometric", "Sufficient statistics", "Multi-Crop"
+_OBJECTIVES = {
+    GEOMETRIC: partial(losses.poly_view, temperature=0.1, aggregation="geometric"),
+    SUFFICIENT: partial(losses.sufficient_statistics, temperature=0.1),
+    MULTI_CROP: losses.all_pairs(partial(losses.nt_xent, temperature=0.1)),
+}
+
+
+def paper(seeds: int = 3) -> Study:
+    """ImageNet-1K, ResNet-50, 128 epochs."""
+    bases = {name: studies.recipe(f"shidani/imagenet1k.py:{name}_batch") for name in ("growing", "fixed")}
+    cost = "many accelerators; 3,600,000 PFLOP with 3 seeds, estimated from 31,500 for M = 8 (--dry-run)"
+    return _study(bases, (2, 3, 4, 6, 8, 12, 16), seeds, cost)
+
+
+def smoke(seeds: int = 2) -> Study:
+    """Some steps of a small network on random images."""
+    small = studies.changed(
+        studies.recipe("shidani/imagenet1k.py:smoke_fixed_batch"),
+        {"encoder": models.ConvNet(widths=(4, 8)), "evaluation.linear": None},
+    )
+    return _study({"fixed": small}, (2, 4), seeds, "seconds", "k-NN")
+
+
+def _study(
+    bases: Mapping[str, Config],
+    views: tuple[int, ...],
+    seeds: int,
+    cost: str,
+    accuracy: str = "linear, SGD",
+) -> Study:
+    cells = tuple(
+        Cell(
+            factors={"objective": name, "batch": batch, "M": m},
+            task=Training(config=studies.changed(base, {"objective": objective, "views.k": m})),
+        )
+        for batch, base in bases.items()
+        for name, objective in _OBJECTIVES.items()
+        for m in views
+    )
+    others = ({"objective": SUFFICIENT}, {"objective": MULTI_CROP})
+    claims: list[Above | Trend] = []
+    for batch in bases:
+        claims += [
+            Trend(
+                text=f"More views are never harmful, {batch} batch: {name}",
+                source="Section 3.2, Figure 3b",
+                measure=accuracy,
+                cells={"objective": name, "batch": batch},
+                along="M",
+            )
+            for name in _OBJECTIVES
+        ]
+        claims.append(
+            Above(
+                text=f"Geometric is the strongest, {batch} batch, M = {views[-1]}",
+                source="Section 3.2, Figure 3b",
+                measure=accuracy,
+                cells={"objective": GEOMETRIC, "batch": batch, "M": views[-1]},
+                than=others,
+            )
+        )
+        if batch == "growing":
+            claims.append(
+                Above(
+                    text=f"Multi-Crop is above sufficient statistics, growing batch, M = {views[-1]}",
+                    source="Section 3.2, Figure 3b",
+                    measure=accuracy,
+                    cells={"objective": MULTI_CROP, "batch": batch, "M": views[-1]},
+                    than=({"objective": SUFFICIENT},),
+                )
+            )
+    return Study(
+        title="Shidani 2024, Figure 3b: ImageNet-1K after 128 epochs by number of views",
+        about=_ABOUT,
+        cells=cells,
+        measures=(Measure(name=accuracy, label="accuracy", percent=True, digits=2),),
+        claims=tuple(claims),
+        columns="M",
+        along="M",
+        reference={"objective": GEOMETRIC},
+        seeds=seeds,
+        cost=cost,
+    )

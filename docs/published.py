@@ -1,0 +1,87 @@
+"""Write docs/studies/README.md: the studies with their costs, and the claims of the papers with their answers.
+
+python -m docs.published
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from mvcl import _configs, studies
+from mvcl._progress import duration
+
+FOLDER = Path(__file__).with_name("studies")
+_HEAD = """# Studies
+
+Each table and figure is one command; a study is one file of [configs/studies](../../configs/studies):
+
+```sh
+mvcl study --list                       # all studies, with the number of runs and the cost at each scale
+mvcl study digits --scale small --jobs 2 --write docs/studies
+mvcl study koromilas_table2 --scale paper --executor slurm --jobs 6
+```
+
+`paper` has the paper's settings and data, `small` something that two cores train in minutes, `smoke` seconds of random
+data. A second call goes on with what is missing; a cell whose config or code has changed since is shown as stale, and
+`--again` runs it again. A run is beside the others as `cells/CELL/SEED`, an ordinary run folder; `mvcl report WORKDIR`
+shows the study with its curves.
+
+This page is made by `python -m docs.published`. No study has been run at its `paper` scale.
+"""
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """Name_scale -> numbers of each page of the folder."""
+    return {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
+
+
+def page() -> str:
+    """The Markdown of the list."""
+    found = published()
+    return "\n".join([_HEAD, _list(found), "", _claims(found)])
+
+
+def _list(found: dict[str, dict[str, Any]]) -> str:
+    lines = ["| study | | paper | small | published |", "| --- | --- | --- | --- | --- |"]
+    for file in studies.study_files():
+        costs = studies.costs(file)
+        known = found.get(f"{file.stem}_small")
+        link = "" if known is None else f"[page]({file.stem}_small.md): {_finished(known)}"
+        lines.append(
+            f"| [`{file.stem}`](../../configs/studies/{file.name}) | {_configs.summary(file)} | "
+            f"{costs.get('paper', '')} | {costs.get('small', '')} | {link} |"
+        )
+    return "\n".join(lines)
+
+
+def _finished(known: dict[str, Any]) -> str:
+    states = Counter(state for cell in known["cells"] for state in cell["status"].values())
+    runs = ", ".join(f"{count} {state}" for state, count in states.items())
+    return f"{runs}, {known['seeds']} seeds, {duration(known['seconds'])} of run time"
+
+
+def _claims(found: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        f"| {claim['text']} | {claim['source']} | [{name}]({name}.md) | {claim['answer']} |"
+        for name, known in found.items()
+        for claim in known["claims"]
+    ]
+    counts = Counter(claim["answer"] for known in found.values() for claim in known["claims"])
+    total = ", ".join(f"{count} {answer}" for answer, count in sorted(counts.items()))
+    text = (
+        "## Claims at small scale\n\n"
+        "What the papers say, on data and networks that are not theirs: an answer here is about the small study, whose "
+        f"page has the numbers and the rule. {total or 'None was run'}.\n"
+    )
+    return "\n".join([text, "| claim | source | study | here |", "| --- | --- | --- | --- |", *rows, ""])
+
+
+def main() -> None:
+    """Write the page."""
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "README.md").write_text(page())
+
+
+if __name__ == "__main__":
+    main()

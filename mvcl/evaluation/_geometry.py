@@ -1,0 +1,347 @@
+"""Geometry of the embeddings of k views: how they fill the sphere, and how far views and instances are apart."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from mvcl import metrics
+from mvcl.evaluation._result import Result
+
+BINS = 80
+"""Bins of the histograms of cosines, of equal width in [-1, 1]."""
+TOGETHER = "all views"
+"""Name of the vectors of all views as one set."""
+ROWS = 1_000
+"""Most rows of a view whose distances of all pairs are measured."""
+MOST = 50_000
+"""Most rows of a view that its ranks are of."""
+_CHUNK = 4_096  # rows that are widened at once
+_uniformity = jax.jit(metrics.uniformity)  # compiled once for all views
+_FLAT = 1e-5  # covariance in a direction that is not used, of `metrics.matrix_rank`
+
+MEASURES: Mapping[str, str] = {
+    "rank": "eigenvalues of the covariance above 1e-5",
+    "effective rank": "RankMe: exponential of the entropy of the singular values",
+    "LiDAR": "rank of what differs between instances (Thilak 2024), delta 1e-4, over instances with all views",
+    "uniformity, Wasserstein": "distance of the cosines from those of uniform points, 0 is uniform",
+    "uniformity, Gaussian": "log mean exp(-2 distance²) (Wang & Isola 2020), lower is more uniform",
+    "alignment": "mean squared distance between two views of an instance, mean over pairs of views",
+    "positive cosine": "mean cosine of two views of an instance, mean over pairs of views",
+    "negative cosine": "mean cosine of two instances, within each view and between each two",
+}
+"""Measure -> how it is measured; all of vectors on the unit sphere."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """How a set of unit vectors fills the sphere.
+
+    Attributes:
+      vectors: n, their number.
+      dimension: d.
+      singular_values: the min(n, d) singular values, largest first, not centred.
+      eigenvalues: the d eigenvalues of the covariance, largest first.
+      gaussian: `metrics.uniformity`.
+      wasserstein: `metrics.wasserstein_uniformity`; None on the line, where every vector is 1 or -1.
+    """
+
+    vectors: int
+    dimension: int
+    singular_values: np.ndarray
+    eigenvalues: np.ndarray
+    gaussian: float
+    wasserstein: float | None
+
+    @property
+    def rank(self) -> int:
+        """`metrics.matrix_rank`."""
+        return int(np.sum(self.eigenvalues > _FLAT))
+
+    @property
+    def effective_rank(self) -> float:
+        """`metrics.effective_rank`, RankMe."""
+        return _effective_rank(self.singular_values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """The geometry of the embeddings of k views of n instances, all projected onto the unit sphere.
+
+    Attributes:
+      names: of the views.
+      views: the spread of each view.
+      together: the spread of the vectors of all views; its uniformity is that of one random view of each instance, so
+        that no two vectors belong to one instance. None if views have embeddings of different lengths.
+      lidar: `metrics.lidar` of the instances with all views; None for one view, different lengths or fewer than two
+        such instances.
+      alignment: (k, k) mean squared distances of two views of an instance; NaN on the diagonal, and for different
+        lengths.
+      positive: (k, k) mean cosines of two views of an instance, likewise.
+      negative: (k, k) mean cosines of two instances, each in its view.
+      positives: (BINS,) counts of the cosines of positives.
+      negatives: (BINS,) counts of those of a sample of negatives.
+    """
+
+    names: tuple[str, ...]
+    views: tuple[Spread, ...]
+    together: Spread | None
+    lidar: float | None
+    alignment: np.ndarray
+    positive: np.ndarray
+    negative: np.ndarray
+    positives: np.ndarray
+    negatives: np.ndarray
+
+    def rows(self) -> dict[str, dict[str, float]]:
+        """Row name -> measure -> value: each view with its pairs; their mean; and all views as one set."""
+        both = {"alignment": self.alignment, "positive cosine": self.positive}
+        rows = {
+            name: _values(spread)
+            | {measure: _mean(pairs[l]) for measure, pairs in both.items()}
+            | {"negative cosine": float(self.negative[l, l])}
+            for l, (name, spread) in enumerate(zip(self.names, self.views, strict=True))
+        }
+        if len(self.views) > 1:
+            rows["mean"] = {name: _mean([row[name] for row in rows.values()]) for name in rows[self.names[0]]}
+            rows["mean"] |= {"negative cosine": _mean(self.negative)}
+            rows["mean"] |= {"LiDAR": math.nan if self.lidar is None else self.lidar}
+        if self.together is not None and len(self.views) > 1:
+            rows[TOGETHER] = _values(self.together)
+        return {
+            row: {name: values[name] for name in MEASURES if math.isfinite(values.get(name, math.nan))}
+            for row, values in rows.items()
+        }
+
+    def numbers(self) -> dict[str, float]:
+        """Measure -> mean over views, or over pairs; and "all views: MEASURE" for all vectors as one set."""
+        rows = self.rows()
+        means = rows.get("mean", rows[self.names[0]])
+        return means | {f"{TOGETHER}: {name}": value for name, value in rows.get(TOGETHER, {}).items()}
+
+    def results(self) -> dict[str, list[Result]]:
+        """`rows` for `evaluation_table`."""
+        return {
+            row: [Result(name, values.get(name), None, how) for name, how in MEASURES.items()]
+            for row, values in self.rows().items()
+        }
+
+
+def geometry(
+    views: Sequence[ArrayLike],
+    *,
+    present: ArrayLike | None = None,
+    names: Sequence[str] = (),
+    seed: int = 0,
+) -> Geometry:
+    """Measure the embeddings of k views.
+
+    Args:
+      views: k >= 1 arrays (n, d) floating, the embeddings of n instances in each view; d may differ between views.
+      present: (n, k) bool, False where an instance lacks a view, whose vector is not read; None: all are there.
+      names: of the views; (): view 1, view 2, ...
+      seed: of the at most 1,000 instances whose distances are measured, and the 50,000 of the ranks.
+
+    Raises:
+      ValueError: other shapes, values that are not finite, or a view of fewer than two instances.
+    """
+    unit, here = _checked(views, present)
+    n, k = here.shape
+    names = tuple(names) or tuple(f"view {l + 1}" for l in range(k))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(n)
+    moments = [_moments(x[rows]) for x, rows in zip(unit, _samples(here, order, MOST))]
+    spreads = tuple(
+        _spread([moment], x[rows]) for moment, x, rows in zip(moments, unit, _samples(here, order, ROWS))
+    )
+    pairs = _pairs(unit, here)
+    together, lidar = None, None
+    if len({x.shape[1] for x in unit}) == 1:
+        one = _one_view_each(here, rng)
+        some = order[one[order] >= 0][:ROWS]
+        together = _spread(moments, np.stack(unit)[one[some], some])
+        complete = np.sort(order[here[order].all(axis=1)][:ROWS])
+        if k > 1 and len(complete) > 1:
+            lidar = float(jax.jit(metrics.lidar)(np.stack([x[complete] for x in unit])))
+    return Geometry(names, spreads, together, lidar, *pairs, *_histograms(unit, here, order))
+
+
+def geometry_scores(
+    views: Sequence[ArrayLike], *, present: ArrayLike | None = None, seed: int = 0
+) -> dict[str, float]:
+    """The measures of `geometry` that cost least, for the log of a training run.
+
+    Returns:
+      "alignment", "positive_cosine", "negative_cosine", "uniformity" (Gaussian) and "effective_rank", means as in
+      `Geometry.numbers` and with its values; without those of pairs for one view.
+
+    Raises:
+      ValueError: as `geometry`.
+    """
+    unit, here = _checked(views, present)
+    order = np.random.default_rng(seed).permutation(len(here))
+    alignment, positive, negative = _pairs(unit, here)
+    found = {
+        "alignment": _mean(alignment),
+        "positive_cosine": _mean(positive),
+        "negative_cosine": _mean(negative),
+        "uniformity": _mean(
+            [float(_uniformity(x[rows])) for x, rows in zip(unit, _samples(here, order, ROWS))]
+        ),
+        "effective_rank": _mean(
+            [
+                _effective_rank(_singular_values(_moments(x[rows])))
+                for x, rows in zip(unit, _samples(here, order, MOST))
+            ]
+        ),
+    }
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _checked(views: Sequence[ArrayLike], present: ArrayLike | None) -> tuple[list[np.ndarray], np.ndarray]:
+    """Unit vectors of the views, zero for missing ones, and the (n, k) mask."""
+    arrays: list[np.ndarray] = [np.asarray(view, np.float32) for view in views]
+    shapes = ", ".join(str(x.shape) for x in arrays)
+    if not arrays or any(x.ndim != 2 or 0 in x.shape for x in arrays) or len({len(x) for x in arrays}) != 1:
+        raise ValueError(f"views must be arrays (n, d) with the same n, got {shapes or 'none'}")
+    n, k = len(arrays[0]), len(arrays)
+    here = np.ones((n, k), bool) if present is None else np.asarray(present, bool)
+    if here.shape != (n, k):
+        raise ValueError(f"present must be ({n}, {k}), an entry for each instance and view, got {here.shape}")
+    if here.sum(axis=0).min() < 2:
+        raise ValueError(f"views must have at least 2 instances each, got {here.sum(axis=0).tolist()}")
+    unit = []
+    for l, x in enumerate(arrays):
+        x = np.where(here[:, l, None], x, 0)
+        if not np.isfinite(x).all():
+            raise ValueError(f"views must be finite, got NaN or infinite values in view {l + 1}")
+        unit.append(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), np.finfo(np.float32).tiny))
+    return unit, here
+
+
+def _samples(here: np.ndarray, order: np.ndarray, most: int) -> list[np.ndarray]:
+    """Of each view the first `most` rows of the order that are there, ascending."""
+    return [np.sort(order[there[order]][:most]) for there in here.T]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Moments:
+    """Number, (d,) sum and (d, d) sum of outer products of vectors, in float64."""
+
+    count: int
+    total: np.ndarray
+    outer: np.ndarray
+
+    def __add__(self, other: "_Moments") -> "_Moments":
+        return _Moments(self.count + other.count, self.total + other.total, self.outer + other.outer)
+
+
+def _moments(x: np.ndarray) -> _Moments:
+    d = x.shape[1]
+    total, outer = np.zeros(d), np.zeros((d, d))
+    for start in range(0, len(x), _CHUNK):
+        part = x[start : start + _CHUNK].astype(np.float64)
+        total += part.sum(axis=0)
+        outer += part.T @ part
+    return _Moments(len(x), total, outer)
+
+
+def _spread(moments: Sequence[_Moments], some: np.ndarray) -> Spread:
+    """The spread of the vectors with these moments; `some` are those whose distances are measured."""
+    whole = moments[0]
+    for more in moments[1:]:
+        whole += more
+    mean = whole.total / whole.count
+    covariance = (whole.outer - whole.count * np.outer(mean, mean)) / (whole.count - 1)
+    return Spread(
+        whole.count,
+        len(mean),
+        _singular_values(whole),
+        np.maximum(np.linalg.eigvalsh(covariance)[::-1], 0),
+        float(_uniformity(some)),
+        metrics.wasserstein_uniformity(some) if some.shape[1] > 1 else None,
+    )
+
+
+def _singular_values(moments: _Moments) -> np.ndarray:
+    """Of float64 products, so smaller errors than those of float32 vectors, and no decomposition of n rows."""
+    values = np.linalg.eigvalsh(moments.outer)[::-1][: moments.count]
+    return np.sqrt(np.maximum(values, 0))
+
+
+def _effective_rank(singular_values: np.ndarray) -> float:
+    # A diagonal matrix has the same singular values as the vectors.
+    return float(metrics.effective_rank(np.diag(singular_values).astype(np.float32)))
+
+
+def _pairs(unit: Sequence[np.ndarray], here: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(k, k) alignment and mean cosines of positives and negatives, as `Geometry` has them."""
+    k = len(unit)
+    alignment, positive, negative = np.full((3, k, k), np.nan)
+    sums = [x.sum(axis=0, dtype=np.float64) for x in unit]
+    for l, m in itertools.combinations_with_replacement(range(k), 2):
+        if unit[l].shape != unit[m].shape:
+            continue
+        there = here[:, l] & here[:, m]
+        both = int(there.sum())
+        same = float(np.einsum("nd,nd->", unit[l], unit[m], dtype=np.float64))  # missing vectors are zero
+        pairs = int(here[:, l].sum()) * int(here[:, m].sum()) - both
+        # Σ_ij <x_i, y_j> = <Σ_i x_i, Σ_j y_j>: needs no matrix.
+        negative[l, m] = negative[m, l] = (sums[l] @ sums[m] - same) / pairs
+        if l != m and both:
+            positive[l, m] = positive[m, l] = same / both
+            # Not 2 - 2 cosine: that of views that nearly coincide is lost in the rounding of the cosine.
+            apart = unit[l][there] - unit[m][there]
+            alignment[l, m] = alignment[m, l] = np.einsum("nd,nd->", apart, apart, dtype=np.float64) / both
+    return alignment, positive, negative
+
+
+def _one_view_each(here: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(n,) a random view of each instance, among those that are there; -1 without any."""
+    drawn = np.where(here, rng.random(here.shape), -1)
+    return np.where(here.any(axis=1), drawn.argmax(axis=1), -1)
+
+
+def _histograms(
+    unit: Sequence[np.ndarray], here: np.ndarray, order: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(BINS,) counts of the cosines of all positives, and of the negatives of about 1,000 vectors."""
+    k = len(unit)
+    edges = np.linspace(-1, 1, BINS + 1)
+    some = order[: max(ROWS // k, 2)]
+    others = ~np.eye(len(some), dtype=bool)
+    positives, negatives = np.zeros((2, BINS), np.int64)
+    for l, m in itertools.combinations_with_replacement(range(k), 2):
+        if unit[l].shape != unit[m].shape:
+            continue
+        if l != m:
+            both = here[:, l] & here[:, m]
+            positives += _counts(np.einsum("nd,nd->n", unit[l][both], unit[m][both]), edges)
+        # Within a view each pair of instances once, between two views each of its two pairs of vectors.
+        there = (others if l != m else np.triu(others)) & np.outer(here[some, l], here[some, m])
+        negatives += _counts((unit[l][some] @ unit[m][some].T)[there], edges)
+    return positives, negatives
+
+
+def _counts(cosines: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    return np.histogram(np.clip(cosines, -1, 1), edges)[0]  # rounding goes beyond 1
+
+
+def _values(spread: Spread) -> dict[str, float]:
+    return {
+        "rank": float(spread.rank),
+        "effective rank": spread.effective_rank,
+        "uniformity, Wasserstein": math.nan if spread.wasserstein is None else spread.wasserstein,
+        "uniformity, Gaussian": spread.gaussian,
+    }
+
+
+def _mean(values: Sequence[float] | np.ndarray) -> float:
+    """Mean of the finite values; NaN without any."""
+    array: np.ndarray = np.asarray(values, np.float64)
+    finite = array[np.isfinite(array)]
+    return float(finite.mean()) if len(finite) else math.nan

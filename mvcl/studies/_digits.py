@@ -1,0 +1,24 @@
+"""What the small studies on digits share: their recipes, and their measures."""
+
+from mvcl.studies._open import recipe
+from mvcl.studies._study import Measure
+from mvcl.studies._task import changed
+from mvcl.training import Config
+
+# Few labels first: all labels leave little to separate on digits.
+ACCURACIES = (
+    Measure(name="10 labels/class", percent=True),
+    Measure(name="5 labels/class", percent=True),
+    Measure(name="linear", percent=True),
+    Measure(name="k-NN", percent=True),
+)
+
+
+def digits_of(k: int) -> Config:
+    """`configs/digits.py:small` with k views."""
+    return changed(recipe("digits.py:small"), {"views.k": k})
+
+
+def vectors_of(k: int) -> Config:
+    """`configs/digits.py:vectors` with k views, for the scale smoke."""
+    return changed(recipe("digits.py:vectors"), {"views.k": k, "data.view_shapes": ((6,),) * k})

@@ -1,0 +1,75 @@
+"""What the studies of Jeon 2025 share: methods on digits, and what the log of a run has of its similarities."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mvcl import losses, methods
+from mvcl.studies._task import Values, changed, results
+from mvcl.training import Config
+
+_SHARE = 0.1  # of a run, at its start and at its end
+
+
+def jeon_digits(base: Config, queue: int = 512) -> dict[str, Config]:
+    """MoCo v2, its two averages over views, and DSF: one recipe with the objectives of Jeon 2025, Algorithm 1.
+
+    Args:
+      base: data, network, optimiser and length.
+      queue: keys of earlier batches, the only negatives.
+
+    Returns:
+      "MoCo", with two views, "loss_avg", "fea_avg" and "DSF", with those of the base.
+    """
+    pair = partial(losses.info_nce, temperature=0.1, in_batch_negatives=False)
+    method = methods.MocoV2(momentum=0.99, end_momentum=0.99, queue=queue, queue_keys="one")
+    objectives: Mapping[str, losses.Loss] = {
+        "MoCo": pair,
+        "loss_avg": losses.cross_pairs(pair),
+        "fea_avg": losses.mean_pair(pair, renormalize=False),
+        "DSF": partial(losses.dsf, in_batch_negatives=False),
+    }
+    found = {
+        name: changed(base, {"method": method, "objective": objective})
+        for name, objective in objectives.items()
+    }
+    return found | {"MoCo": changed(found["MoCo"], {"views.k": 2})}
+
+
+def results_and_time(folder: Path) -> list[Values]:
+    """`results`, and "hours" from the start of the training to its end."""
+    [found] = results(folder)
+    return [found | {"hours": _logged(folder)[-1]["seconds"] / 3600}]
+
+
+def results_and_similarities(folder: Path) -> list[Values]:
+    """`results`, and means over the first and the last tenth of the steps of what DSF logs.
+
+    Returns:
+      One entry, with "margin", s+ - s-, "R" and "kappa" at their "start" and "end", their "gain" from start to end, and
+      the "largest" of all logged steps: "margin, end", "kappa, largest".
+    """
+    [found] = results(folder)
+    rows = _logged(folder)
+    curves = {
+        "margin": np.array([row["positive_similarity"] - row["negative_similarity"] for row in rows]),
+        "R": np.array([row["resultant"] for row in rows]),
+        "kappa": np.array([row["concentration"] for row in rows]),
+    }
+    steps = np.array([row["step"] for row in rows])
+    first, last = steps <= max(_SHARE * steps[-1], steps[0]), steps > (1 - _SHARE) * steps[-1]
+    for name, curve in curves.items():
+        start, end = float(curve[first].mean()), float(curve[last].mean())
+        found |= {f"{name}, start": start, f"{name}, end": end, f"{name}, gain": end - start}
+        found |= {f"{name}, largest": float(curve.max())}
+    return [found]
+
+
+def _logged(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the log that are of training steps."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if "loss" in row]

@@ -1,0 +1,163 @@
+"""The geometry of the embeddings of k views, against loops of the definitions and trusted metrics."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from mvcl import evaluation, metrics
+
+
+def by_hand(views, present):
+    """alignment, positive and negative cosines (k, k), by loops over instances."""
+    k, n = len(views), len(views[0])
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in np.asarray(views, float)]
+    alignment, positive, negative = np.full((3, k, k), np.nan)
+    for l in range(k):
+        for m in range(k):
+            own = [i for i in range(n) if present[i, l] and present[i, m]]
+            apart = [(i, j) for i in range(n) for j in range(n) if i != j and present[i, l] and present[j, m]]
+            negative[l, m] = np.mean([unit[l][i] @ unit[m][j] for i, j in apart])
+            if l != m:
+                positive[l, m] = np.mean([unit[l][i] @ unit[m][i] for i in own])
+                alignment[l, m] = np.mean([np.sum((unit[l][i] - unit[m][i]) ** 2) for i in own])
+    return alignment, positive, negative
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_pairs_equal_the_loops(rng, missing):
+    views = rng.normal(size=(3, 12, 4)) + rng.normal(size=(1, 12, 4)) + 0.5
+    present = rng.random((12, 3)) > 0.3 if missing else np.ones((12, 3), bool)
+    found = evaluation.geometry(views, present=present if missing else None)
+    alignment, positive, negative = by_hand(views, present)
+    np.testing.assert_allclose(found.alignment, alignment, rtol=1e-5)
+    np.testing.assert_allclose(found.positive, positive, rtol=1e-5)
+    np.testing.assert_allclose(found.negative, negative, rtol=1e-5)
+    numbers = found.numbers()
+    assert numbers["alignment"] == pytest.approx(np.nanmean(alignment), rel=1e-5)
+    assert numbers["negative cosine"] == pytest.approx(np.mean(negative), rel=1e-5)
+    assert found.rows()["view 2"]["alignment"] == pytest.approx(np.nanmean(alignment[1]), rel=1e-5)
+    assert found.rows()["view 2"]["negative cosine"] == pytest.approx(negative[1, 1], rel=1e-5)
+
+
+def test_each_view_has_the_trusted_measures(rng):
+    views = [rng.normal(size=(40, 6)) @ np.diag([1, 1, 1, 0.5, 0.1, 0]) for _ in range(2)]
+    found = evaluation.geometry(views, names=("a", "b"))
+    assert list(found.rows()) == ["a", "b", "mean", "all views"]
+    for x, row, spread in zip(views, found.rows().values(), found.views):
+        unit = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+        assert row["rank"] == metrics.matrix_rank(unit) == 5
+        assert row["effective rank"] == pytest.approx(float(metrics.effective_rank(unit)), rel=1e-4)
+        assert row["uniformity, Gaussian"] == pytest.approx(float(metrics.uniformity(unit)), rel=1e-5)
+        assert row["uniformity, Wasserstein"] == pytest.approx(metrics.wasserstein_uniformity(unit), rel=1e-4)
+        singular = np.linalg.svd(unit.astype(float), compute_uv=False)
+        np.testing.assert_allclose(spread.singular_values, singular, atol=1e-6)
+        covariance = np.sort(np.linalg.eigvalsh(np.cov(unit.astype(float).T)))[::-1]
+        np.testing.assert_allclose(spread.eigenvalues, covariance, atol=1e-9)
+    unit = np.stack([x / np.linalg.norm(x, axis=1, keepdims=True) for x in views]).astype(np.float32)
+    assert found.numbers()["LiDAR"] == pytest.approx(float(metrics.lidar(unit)), rel=1e-4)
+    assert found.numbers()["rank"] == 5
+
+
+def test_all_views_together_count_the_directions_of_each(rng):
+    """Two views that use different directions: each has rank 2, together 4, and no vector is another's positive."""
+    views = np.zeros((2, 50, 4))
+    views[0, :, :2], views[1, :, 2:] = rng.normal(size=(2, 50, 2))
+    numbers = evaluation.geometry(views).numbers()
+    assert numbers["rank"] == 2
+    assert numbers["all views: rank"] == 4
+    assert numbers["all views: effective rank"] == pytest.approx(4, rel=0.02)
+    same = np.repeat(rng.normal(size=(1, 30, 5)), 3, axis=0)
+    numbers = evaluation.geometry(same).numbers()
+    # With positives among the pairs, coinciding views would look less uniform than one of them.
+    for name in ("uniformity, Gaussian", "uniformity, Wasserstein"):
+        assert numbers[f"all views: {name}"] == pytest.approx(numbers[name], rel=1e-5)
+    assert numbers["alignment"] == 0
+
+
+def test_histograms_count_all_pairs(rng):
+    views = rng.normal(size=(2, 30, 3))
+    found = evaluation.geometry(views)
+    unit = views / np.linalg.norm(views, axis=-1, keepdims=True)
+    edges = np.linspace(-1, 1, len(found.positives) + 1)
+    np.testing.assert_array_equal(found.positives, np.histogram(np.sum(unit[0] * unit[1], -1), edges)[0])
+    places = list(np.ndindex(2, 30))
+    apart = [unit[l, i] @ unit[m, j] for l, i in places for m, j in places if i < j]
+    np.testing.assert_array_equal(found.negatives, np.histogram(apart, edges)[0])
+
+
+def test_missing_views_are_not_read(rng):
+    views = rng.normal(size=(3, 40, 5))
+    present = rng.random((40, 3)) > 0.4
+    present[0] = False
+    gaps = np.where(present.T[:, :, None], views, np.nan)
+    found, same = (evaluation.geometry(z, present=present) for z in (gaps, views))
+    assert found.numbers() == same.numbers()
+    assert [spread.vectors for spread in found.views] == present.sum(0).tolist()
+    alone = evaluation.geometry([views[1][present[:, 1]]]).rows()["view 1"]
+    for name in ("rank", "effective rank", "uniformity, Wasserstein", "negative cosine"):
+        assert found.rows()["view 2"][name] == pytest.approx(alone[name], rel=1e-6)
+    whole = present.all(1)
+    unit = (views / np.linalg.norm(views, axis=-1, keepdims=True)).astype(np.float32)
+    assert found.lidar == pytest.approx(float(metrics.lidar(unit[:, whole])), rel=1e-5)
+
+
+def test_views_of_different_lengths_have_no_pairs(rng):
+    found = evaluation.geometry(
+        [rng.normal(size=(20, 3)), rng.normal(size=(20, 4)), rng.normal(size=(20, 3))]
+    )
+    assert found.together is found.lidar is None
+    assert np.isfinite(found.alignment[0, 2])
+    assert np.isnan(found.alignment[1]).all()
+    assert np.isnan(found.negative[0, 1])
+    assert np.isfinite(np.diag(found.negative)).all()
+    assert "LiDAR" not in found.numbers()
+    assert found.positives.sum() == 20
+
+
+def test_one_view_and_one_dimension(rng):
+    found = evaluation.geometry([rng.normal(size=(20, 1))])
+    assert list(found.rows()) == ["view 1"]
+    assert set(found.numbers()) == {"rank", "effective rank", "uniformity, Gaussian", "negative cosine"}
+    table = evaluation.evaluation_table(found.results())
+    assert "view 1" in table
+
+
+def test_scores_in_training_are_those_of_the_geometry(rng):
+    views, present = rng.normal(size=(3, 40, 5)), rng.random((40, 3)) > 0.2
+    scores = evaluation.geometry_scores(views, present=present)
+    numbers = evaluation.geometry(views, present=present).numbers()
+    names = {"alignment", "positive cosine", "negative cosine", "effective rank"}
+    for name in names:
+        assert scores[name.replace(" ", "_")] == pytest.approx(numbers[name], rel=1e-6)
+    assert scores["uniformity"] == pytest.approx(numbers["uniformity, Gaussian"], rel=1e-6)
+    assert len(scores) == 5
+    assert set(evaluation.geometry_scores(views[:1])) == {"negative_cosine", "uniformity", "effective_rank"}
+
+
+def test_large_sets_are_sampled(rng, monkeypatch):
+    monkeypatch.setattr("mvcl.evaluation._geometry.ROWS", 10)
+    views = rng.normal(size=(2, 50, 3))
+    few = evaluation.geometry(views)
+    monkeypatch.undo()
+    every = evaluation.geometry(views)
+    assert few.numbers()["uniformity, Gaussian"] != every.numbers()["uniformity, Gaussian"]
+    for name in ("rank", "effective rank", "alignment", "negative cosine"):
+        assert few.numbers()[name] == every.numbers()[name]
+    assert dataclasses.replace(few, negatives=every.negatives).positives.sum() == 50
+    assert few.negatives.sum() == 2 * 10 + 20  # 5 instances: 10 pairs in each view, 20 between them
+
+
+@pytest.mark.parametrize(
+    ("views", "options", "message"),
+    [
+        ([], {}, "views must be arrays .* got none"),
+        ([np.ones((3, 2)), np.ones((4, 2))], {}, r"the same n, got \(3, 2\), \(4, 2\)"),
+        ([np.ones((1, 2))], {}, r"at least 2 instances each, got \[1\]"),
+        ([np.full((3, 2), np.nan)], {}, "views must be finite, got NaN or infinite values in view 1"),
+        ([np.ones((3, 2))], {"present": np.ones((3, 2))}, r"present must be \(3, 1\)"),
+    ],
+)
+def test_raises_on_invalid_views(views, options, message):
+    with pytest.raises(ValueError, match=message):
+        evaluation.geometry(views, **options)

@@ -1,0 +1,170 @@
+"""One study in several processes, here and as SLURM jobs; and the command."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mvcl import cli
+
+STUDY = '''"""Numbers that need no training."""
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+
+from mvcl import studies
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slow:
+    """Its value; takes some time, so that several processes share the cells."""
+
+    value: int
+    fails: bool = False
+
+    def run(self, folder, seed, progress):
+        time.sleep(0.3)
+        if self.fails:
+            raise ValueError("no")
+        return [{"value": float(self.value + seed), "process": float(os.getpid())}]
+
+
+def small(seeds: int = 2, *, scale_of: float = 1.0, fails: bool = False) -> studies.Study:
+    """Ten cells.
+
+    Args:
+      seeds: of each cell.
+      scale_of: a number.
+      fails: whether cell 3 fails.
+    """
+    return studies.Study(
+        title="Numbers",
+        about="None.",
+        cells=tuple(
+            studies.Cell(factors={"n": n}, task=Slow(value=n, fails=fails and n == 3)) for n in range(10)
+        ),
+        measures=(studies.Measure(name="value"), studies.Measure(name="process", better="")),
+        along="n",
+        seeds=seeds,
+        cost=f"{scale_of:g} s",
+    )
+'''
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study file of ten cells."""
+    file = tmp_path / "numbers_study.py"
+    file.write_text(STUDY)
+    return file
+
+
+def run(*arguments: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    if path is not None:
+        environment["PATH"] = f"{path}:{environment['PATH']}"
+    return subprocess.run(
+        [sys.executable, "-m", "mvcl", "study", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+
+
+def content(folder: Path) -> dict:
+    return json.loads((folder / "numbers_study.json").read_text())
+
+
+def test_two_processes_share_the_cells(study, tmp_path):
+    ended = run(study, "--workdir", tmp_path / "work", "--jobs", 2, "--fails")
+    assert ended.returncode == 1, ended.stderr  # a cell failed
+    cells = content(tmp_path / "work")["cells"]
+    assert [cell["name"] for cell in cells if "failed" in cell["status"].values()] == ["n 3"]
+    values = [seed for cell in cells for seed in cell["seeds"].values()]
+    assert len(values) == 18
+    assert len({seed["process"] for seed in values}) == 2
+    assert "Failed: n 3: ValueError: no" in ended.stdout
+
+
+# What SLURM's commands do with a job array, on this machine.
+SBATCH = """#!/bin/bash
+script="${@: -1}"
+last=$(grep -oP '(?<=--array=0-)[0-9]+' "$script")
+cp "$script" "$FAKE_SLURM/script.sh"
+for index in $(seq 0 "$last"); do
+  SLURM_JOB_ID=77 SLURM_ARRAY_JOB_ID=77 SLURM_ARRAY_TASK_ID=$index SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 \\
+    SLURM_NODEID=0 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=here bash "$script" >"$FAKE_SLURM/$index.log" 2>&1 &
+done
+echo "Submitted batch job 77"
+"""
+SRUN = """#!/bin/bash
+while [[ "$1" == --* ]]; do
+  case "$1" in --output|--error) shift 2 ;; *) shift ;; esac
+done
+exec "$@"
+"""
+SACCT = """#!/bin/bash
+echo "JobID|State|NodeList"
+echo "77_0|RUNNING|here"
+echo "77_1|RUNNING|here"
+"""
+
+
+def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    monkeypatch.setenv("FAKE_SLURM", str(tmp_path))
+    for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT)):
+        (commands / name).write_text(text)
+        (commands / name).chmod(stat.S_IRWXU)
+    options = ("--jobs", 2, "--executor", "slurm", "--slurm.partition", "gpu", "--slurm.gpus", 2)
+    ended = run(study, "--workdir", tmp_path / "work", *options, path=commands)
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    assert "submitted jobs 77_0, 77_1" in ended.stdout
+    values = [seed for cell in content(tmp_path / "work")["cells"] for seed in cell["seeds"].values()]
+    assert len(values) == 20
+    assert len({seed["process"] for seed in values}) == 2
+    script = (tmp_path / "script.sh").read_text()
+    for line in ("--partition=gpu", "--gpus-per-node=2", "--time=240", "--cpus-per-task=8"):
+        assert f"#SBATCH {line}" in script
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nothing_like_it"], "no study 'nothing_like_it'"),
+        (["missing.py"], "no study at missing.py"),
+        (["FILE", "--scale", "paper"], "--scale of numbers_study must be one of small, got 'paper'"),
+        (["FILE", "--workdir", "gs://bucket/x"], "--workdir of a study must be a folder on a disk"),
+        (["FILE", "--seeds", "0"], "seeds must be at least 1, got 0"),
+    ],
+)
+def test_errors_name_the_argument(study, arguments, text, capsys):
+    assert cli.main(["study", *(str(study) if a == "FILE" else a for a in arguments)]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_dry_run_lists_the_runs(study, tmp_path, capsys):
+    assert (
+        cli.main(["study", str(study), "--workdir", str(tmp_path / "w"), "--dry-run", "--scale-of", "3"]) == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "missing   n 0, seed 0"
+    assert lines[-2:] == ["20 runs: 20 missing", "cost of all: 3 s"]
+    assert not (tmp_path / "w").exists()
+
+
+def test_help_describes_the_options_of_the_scale(study, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["study", str(study), "--help"])
+    text = capsys.readouterr().out
+    assert "--scale-of" in text
+    assert "whether cell 3 fails" in text
+    assert "--executor" in text

@@ -1,0 +1,160 @@
+"""`training.geometry` on images, tables and every method, against embeddings computed view by view."""
+
+import dataclasses
+import json
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from mvcl import augment, data, evaluation, losses, methods, models, training
+from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views
+
+IMAGES = data.Synthetic(image_size=8, examples=24, classes=2)
+POLICY = dataclasses.replace(augment.policy("digits"), image_size=8)
+
+
+def config(**changes):
+    plain = Config(
+        data=IMAGES,
+        views=Views(k=3, policy=POLICY),
+        encoder=models.ConvNet(widths=(4,)),
+        head=models.MLPHead(out=5, norm="none", output_norm="none"),
+        objective=partial(losses.mv_dhel, temperature=0.5),
+        optimizer=AdamW(learning_rate=1e-2),
+        train=Train(steps=4, batch_size=8, log_every=2, evaluate_every=0),
+        mesh=Mesh(data=1),
+        checkpoint=Checkpoint(every_steps=10),
+        evaluation=evaluation.Classification(knn_k=3, labels_per_class=(1,), draws=1, batch_size=16),
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+TABLES = data.Synthetic(view_shapes=((6,), (6,), (6,)), examples=24, classes=2, missing=0.2)
+RAGGED = dataclasses.replace(TABLES, view_shapes=((6,), (4,), (5,)))
+MLP = models.MLP(widths=(7,))
+
+
+def measured(config, **options):
+    run = training.prepare(config)
+    state = run.program.init()
+    return run, state, training.geometry(run, state, **options)
+
+
+def test_images_are_measured_by_their_drawn_views(tmp_path):
+    run, state, found = measured(config(), out=tmp_path / "geometry.json")
+    split, rows = run.splits["test"], np.arange(12)
+    draw = jax.jit(lambda x: augment.draw_views(run.config.policies, x, 1_000_003, 0 * rows, rows))
+    views = draw(split.take(rows)[0])
+    features = jax.jit(run.program.learner.features, static_argnums=3)
+    for output in ("encoder", "head"):
+        each = [features(*run.program.evaluated(state), views[:, l], output) for l in range(3)]
+        expected = evaluation.geometry(each).numbers()
+        got = found.outputs[output].numbers()
+        assert got == pytest.approx(expected, rel=2e-3, abs=1e-4)
+        assert found.numbers()[f"{output}: alignment"] == got["alignment"]
+    content = json.loads((tmp_path / "geometry.json").read_text())
+    assert (content["step"], content["split"], content["examples"]) == (0, "test", 12)
+    head = content["outputs"]["head"]
+    assert head["views"] == ["view 1", "view 2", "view 3"]
+    assert head["rows"]["mean"] == found.outputs["head"].rows()["mean"]
+    assert len(head["spreads"]["all views"]["eigenvalues"]) == 5
+    assert head["alignment"][0][0] is None
+    assert sum(head["positives"]) == 3 * 12
+    assert "head, view 3" in evaluation.evaluation_table(found.results())
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.MocoV2(queue=32),
+        methods.MocoV3(predictor=models.MLPHead(out=5)),
+        methods.StudentTeacher(predictor=models.MLPHead(out=5)),
+        methods.Supervised(),
+        methods.MultiEncoder(),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_every_method_on_images(method):
+    run, state, found = measured(config(views=Views(k=2, policy=POLICY), method=method), examples=8)
+    assert found.examples == 8
+    for output, d in (("encoder", 4), ("head", 2 if isinstance(method, methods.Supervised) else 5)):
+        assert [spread.dimension for spread in found.outputs[output].views] == [d, d]
+    again = training.geometry(run, state, examples=8)
+    assert again.numbers() == found.numbers()
+
+
+def test_more_views_than_in_training(tmp_path):
+    _, _, found = measured(config(), views=5)
+    assert found.outputs["head"].names == ("view 1", "view 2", "view 3", "view 4", "view 5")
+    run = training.prepare(config(method=methods.MultiEncoder()))
+    with pytest.raises(
+        ValueError, match="--views must be 3, since each view has an encoder of its own; got 2"
+    ):
+        training.geometry(run, run.program.init(), views=2)
+
+
+def test_each_image_encoder_embeds_its_own_view():
+    run, state, found = measured(config(method=methods.MultiEncoder()))
+    rows = np.arange(12)
+    draw = jax.jit(lambda x: augment.draw_views(run.config.policies, x, 1_000_003, 0 * rows, rows))
+    views = draw(run.splits["test"].take(rows)[0])
+    net = models.eval_view(run.program.learner.network(*run.program.evaluated(state)))
+    expected = evaluation.geometry([net.encoder[l](views[:, l]) for l in range(3)]).numbers()
+    assert found.outputs["encoder"].numbers() == pytest.approx(expected, rel=2e-3, abs=1e-4)
+
+
+def test_given_views_have_their_own_encoders_and_may_be_missing():
+    encoders = tuple(models.MLP(widths=(width,)) for width in (7, 8, 7))
+    run, state, found = measured(
+        config(data=RAGGED, encoder=MLP, method=methods.MultiEncoder(encoders=encoders))
+    )
+    split = run.splits["test"]
+    assert found.outputs["encoder"].names == split.spec.view_names
+    inputs = data.inputs(split, np.arange(12))
+    net = models.eval_view(run.program.learner.network(*run.program.evaluated(state)))
+    each = [net.encoder[l](inputs["views"][l]) for l in range(3)]
+    heads = [net.head[l](x) for l, x in enumerate(each)]
+    for output, arrays in (("encoder", each), ("head", heads)):
+        expected = evaluation.geometry(arrays, present=split.present)
+        assert found.outputs[output].numbers() == pytest.approx(expected.numbers(), rel=2e-3, abs=1e-4)
+    assert [spread.dimension for spread in found.outputs["encoder"].views] == [7, 8, 7]
+    with pytest.raises(ValueError, match="--views must be left out or 3, the views given, got 2"):
+        training.geometry(run, state, views=2)
+
+
+def test_one_encoder_embeds_each_given_view():
+    run, state, found = measured(config(data=TABLES, encoder=MLP))
+    split = run.splits["test"]
+    net = models.eval_view(run.program.learner.network(*run.program.evaluated(state)))
+    views = data.inputs(split, np.arange(12))["views"]
+    expected = evaluation.geometry([net.head(net.encoder(x)) for x in views], present=split.present)
+    assert found.outputs["head"].numbers() == pytest.approx(expected.numbers(), rel=2e-3, abs=1e-4)
+
+
+def test_sem_and_supervised_on_tables():
+    tables = dataclasses.replace(TABLES, missing=0.0)
+    sem = methods.Sem(hidden=(8,), features=6, embedding=5)
+    sem = config(data=tables, objective=losses.all_pairs(pair=losses.nt_xent), method=sem)
+    _, _, found = measured(sem)
+    assert [spread.dimension for spread in found.outputs["encoder"].views] == [6, 6, 6]
+    assert [spread.dimension for spread in found.outputs["head"].views] == [5, 5, 5]
+    _, _, found = measured(config(data=TABLES, encoder=MLP, method=methods.Supervised()))
+    assert len(found.outputs["encoder"].views) == 3
+    assert found.outputs["head"].names == ("all views",)  # one prediction of all views together
+    assert "head: rank" in found.numbers()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "val"}, "--split must be one of train, test, got 'val'"),
+        ({"views": 0}, "--views must be at least 1, got 0"),
+        ({"examples": 1}, "--examples must be at least 2, got 1"),
+    ],
+)
+def test_raises_on_invalid_options(options, message):
+    run = training.prepare(config())
+    with pytest.raises(ValueError, match=message):
+        training.geometry(run, run.program.init(), **options)
