@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train smoke test test-slow test-distributed test-faults test-studies reproduce-small reproduce-sem lint clean
+.PHONY: train smoke test test-slow test-distributed test-faults test-studies reproduce-sem lint clean
 
 train: .venv/.run
 	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
@@ -29,12 +29,6 @@ test-faults: .venv/.test
 # Every study at its smoke scale: random data, seconds each.
 test-studies: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/studies/test_smoke_studies.py
-
-# The papers' comparison on part of CIFAR-10, 33 short runs: make reproduce-small CIFAR10=cifar10.npz
-reproduce-small: .venv/.run
-	@test -f "$(CIFAR10)" || { echo "reproduce-small needs CIFAR-10 as an .npz file (data:arrays in the README): \
-	make reproduce-small CIFAR10=cifar10.npz"; exit 2; }
-	$(BIN)/python -m benchmarks.reproduce --data $(CIFAR10) --write docs
 
 # The tables of docs/sem.md as runs in runs/sem, hours on 2 quiet cores; a second call goes on where the first stopped.
 reproduce-sem: .venv/.run

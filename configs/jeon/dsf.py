@@ -22,7 +22,7 @@ There DSF has the released peak, 2.5e-3, and all baselines have 1.25e-3. CIFAR-1
 (batch 256).
 
 Hardware: one GPU for CIFAR-10, several for ImageNet-100.
-Ours: not run at this length; docs/reproduction.md has rows for MoCo v2 on part of CIFAR-10, 5 epochs.
+Ours: not run at this length; `mvcl study cifar --scale small` has MoCo v2 on part of CIFAR-10, a small network.
 """
 
 import dataclasses

@@ -36,7 +36,7 @@ CIFAR-10 only: --encoder.stem imagenet.
 
 Hardware: one GPU; a step holds 8.1 GB of temporaries in float32 (docs/recipes.md).
 Cost: 118 PFLOP for each of the two; not timed here.
-Ours: not run at this length. docs/reproduction.md has all objectives on part of CIFAR-10, 5 epochs of a small network.
+Ours: not run at this length; `mvcl study cifar --scale small` trains a small network on part of CIFAR-10.
 """
 
 import dataclasses

@@ -5,7 +5,7 @@
 More views are compared at equal epochs in most tables (Koromilas 2025, Table II; Piran 2024, Table 1), where a run with
 k views encodes k/2 times as many images as one with two. Jeon 2025 and Shidani 2024 hold the views of a batch.
 
-Cost: small COST on 2 cores; smoke seconds.
+Cost: small about 3 minutes on 2 cores with --jobs 2, estimated from single runs; smoke under a minute.
 Source: ours.
 """
 
@@ -92,7 +92,14 @@ def small(seeds: int = 5) -> Study:
     Args:
       seeds: of every cell.
     """
-    return _study(studies.digits_of, tuple(_OBJECTIVES), (2, 4), 110, seeds, "COST on 2 cores")
+    return _study(
+        studies.digits_of,
+        tuple(_OBJECTIVES),
+        (2, 4),
+        110,
+        seeds,
+        "about 3 minutes on 2 cores with --jobs 2, estimated from single runs",
+    )
 
 
 def smoke(seeds: int = 2) -> Study:
@@ -101,4 +108,4 @@ def smoke(seeds: int = 2) -> Study:
     Args:
       seeds: of every cell.
     """
-    return _study(studies.vectors_of, ("mv_dhel",), (2, 4), 4, seeds, "seconds on 2 cores")
+    return _study(studies.vectors_of, ("mv_dhel",), (2, 4), 4, seeds, "under a minute on 2 cores")

@@ -15,16 +15,16 @@ from mvcl.studies import Cell, Claim, Gain, Measure, Study, Training, Within
 from mvcl.training import Config
 
 _ABOUT = """\
-CIFAR-10 and CIFAR-100, 4 views of each of n images a batch. The paper's figure prints no numbers, we do not have it, and
-the text does not name its batch sizes: those here are Table V's, 64, 128 and 256. The learning rate is n / 256
+CIFAR-10 and CIFAR-100, 4 views of each of n images a batch. The paper's figure prints no numbers, we do not have it,
+and the text does not name its batch sizes: those here are Table V's, 64, 128 and 256. The learning rate is n / 256
 (appendix E). "More sensitive" is decided as a larger gain from the smallest to the largest batch."""
 
 _ABOUT_SMALL = """\
-1,437 training and 360 test digits of 8 x 8 pixels, a ConvNet of widths 16, 32 and 64, 4 views of each of 32, 128 and 512
-images a batch, 10 epochs of AdamW at 3e-3 for all cells (the paper: CIFAR, ResNet-18, 200 epochs of SGD, a learning rate
-of n / 256). A larger batch takes fewer steps, as in the paper. The accuracy is that of 10 labels a class, the mean of 10
-draws. "More sensitive" is decided as a larger gain from the smallest to the largest batch; "stable" of Table V as a
-difference of at most one point between batches, where the paper prints at most 0.35."""
+1,437 training and 360 test digits of 8 x 8 pixels, a ConvNet of widths 16, 32 and 64, 4 views of each of 32, 128 and
+512 images a batch, 10 epochs of AdamW at 3e-3 for all cells (the paper: CIFAR, ResNet-18, 200 epochs of SGD, a
+learning rate of n / 256). A larger batch takes fewer steps, as in the paper. The accuracy is that of 10 labels a
+class, the mean of 10 draws. "More sensitive" is decided as a larger gain from the smallest to the largest batch;
+"stable" of Table V as a difference of at most one point between batches, where the paper prints at most 0.35."""
 
 
 def paper(seeds: int = 1) -> Study:

@@ -17,13 +17,13 @@ from mvcl.training import Config
 
 _ABOUT = """\
 Top-1 accuracy of a linear layer on frozen features, for k = 2, 3 and 4 views of a growing batch: every image of the
-batch has k views, so that more views cost more. The recipes are configs/koromilas/cifar.py and imagenet.py; they name the
-origin of every value. Objectives are those of the released code: pwe, avg and PVC have NT-Xent, MV-InfoNCE contrasts a
-vector with all others of the batch. The paper gives no number of runs and no deviation.
+batch has k views, so that more views cost more. The recipes are configs/koromilas/cifar.py and imagenet.py; they name
+the origin of every value. Objectives are those of the released code: pwe, avg and PVC have NT-Xent, MV-InfoNCE
+contrasts a vector with all others of the batch. The paper gives no number of runs and no deviation.
 
-In the paper's own numbers MV-InfoNCE does not gain most from 2 to 4 views on CIFAR-100 (PVC does, +3.8) and on ImageNet-1K
-(it gains least, +1.2), is below pwe, avg and PVC on ImageNet-1K at 3 and 4 views, and no objective but it and MV-DHEL gains
-from 3 to 4 views on ImageNet-100."""
+In the paper's own numbers MV-InfoNCE does not gain most from 2 to 4 views on CIFAR-100 (PVC does, +3.8) and on
+ImageNet-1K (it gains least, +1.2), is below pwe, avg and PVC on ImageNet-1K at 3 and 4 views, and no objective but it
+and MV-DHEL gains from 3 to 4 views on ImageNet-100."""
 
 _OBJECTIVES = ("pwe", "avg", "PVC", "MV-InfoNCE", "MV-DHEL")
 _PRINTED = {

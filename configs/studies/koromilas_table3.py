@@ -18,11 +18,11 @@ from mvcl.training import Config
 
 _ABOUT = """\
 Top-1 accuracy of 200 neighbours, weighted by e^(cosine / 0.07) as in the paper's reference (Wu 2018), on the frozen
-features of the runs of Table II with 3 and 4 views. The table has no row of avg. The paper gives no temperature of the
-weights, no number of runs and no deviation.
+features of the runs of Table II with 3 and 4 views. The table has no row of avg. The paper gives no temperature of
+the weights, no number of runs and no deviation.
 
-In the paper's own numbers MV-InfoNCE is below pwe on ImageNet-100 at 3 views (64.7 and 65.3), and pwe falls there from
-3 to 4 views."""
+In the paper's own numbers MV-InfoNCE is below pwe on ImageNet-100 at 3 views (64.7 and 65.3), and pwe falls there
+from 3 to 4 views."""
 
 _OBJECTIVES = ("pwe", "PVC", "MV-InfoNCE", "MV-DHEL")
 _PRINTED = {

@@ -17,11 +17,11 @@ from mvcl.studies import Above, Cell, Claim, Measure, Study, Task, Training, Tun
 from mvcl.training import Config
 
 _ABOUT = """\
-A linear layer on the concatenated features of three frozen transformers, the mean of 3 layers and 3 trainings (appendix
-E). Each objective has the learning rate of {{1e-5, 5e-5, 1e-4}} with the least error on the validation split; the paper
-tunes them in this range "for each objective independently" and does not say by what. "Supervised", an upper bound, trains
-everything on the labels for 100 epochs at 5e-5; the paper gives no rate. The accuracy is {accuracies}: the paper does not
-say which of the usual binary accuracies it prints.
+A linear layer on the concatenated features of three frozen transformers, the mean of 3 layers and 3 trainings
+(appendix E). Each objective has the learning rate of {{1e-5, 5e-5, 1e-4}} with the least error on the validation
+split; the paper tunes them in this range "for each objective independently" and does not say by what. "Supervised",
+an upper bound, trains everything on the labels for 100 epochs at 5e-5; the paper gives no rate. The accuracy is
+{accuracies}: the paper does not say which of the usual binary accuracies it prints.
 
 In the paper's own numbers MV-InfoNCE's MAE on CMU-MOSEI (0.708) is above that of PWE (0.707)."""
 

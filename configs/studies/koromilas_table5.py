@@ -15,10 +15,10 @@ from mvcl.studies import Cell, Measure, Study, Training, Within
 from mvcl.training import Config
 
 _ABOUT = """\
-Accuracy of the linear layer. The learning rate scales with the batch (appendix E). The printed deviations, the largest
-difference between batches, are 0.05, 0.35 and 0.15 (of CIFAR-10 the printed accuracies differ by that, of ImageNet-100
-too); the claim is that no two batches differ by more than 0.35. ImageNet-100 at 256 images and 4 views is 77.23 here and
-77.2 in Table II; CIFAR-10 89.47 and 89.5."""
+Accuracy of the linear layer. The learning rate scales with the batch (appendix E). The printed deviations, the
+largest difference between batches, are 0.05, 0.35 and 0.15 (of CIFAR-10 the printed accuracies differ by that, of
+ImageNet-100 too); the claim is that no two batches differ by more than 0.35. ImageNet-100 at 256 images and 4 views
+is 77.23 here and 77.2 in Table II; CIFAR-10 89.47 and 89.5."""
 
 _PRINTED = {
     ("CIFAR-10", 64): 89.49,

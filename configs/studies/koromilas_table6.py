@@ -18,17 +18,17 @@ from mvcl.training import Config
 _NAMES = ("MV-CL1", "MV-InfoNCE", "MV-InfoNCE, Eq. 11", "MV-CL2", "MV-DHEL")
 _ABOUT = """\
 Appendix F says that MV-InfoNCE and MV-CL1 have the same negatives, so that only the number of terms of an instance
-differs. In the paper's formulas they do; in the released code MV-InfoNCE contrasts a vector with all others, MV-CL1 with
-those of other views only. "MV-InfoNCE" is the code's, which the paper prints accuracies of, and "MV-InfoNCE, Eq. 11" the
-formula's, whose comparison with MV-CL1 is controlled. MV-CL2 sums the energies over the views, as the code does: only so
-it is MV-DHEL at k = 2, as printed."""
+differs. In the paper's formulas they do; in the released code MV-InfoNCE contrasts a vector with all others, MV-CL1
+with those of other views only. "MV-InfoNCE" is the code's, which the paper prints accuracies of, and "MV-InfoNCE, Eq.
+11" the formula's, whose comparison with MV-CL1 is controlled. MV-CL2 sums the energies over the views, as the code
+does: only so it is MV-DHEL at k = 2, as printed."""
 
 _ABOUT_SMALL = f"""\
 {_ABOUT}
 
 Here on 1,437 training and 360 test digits of 8 x 8 pixels with 4 views, a ConvNet of widths 16, 32 and 64, batches of
-128, 10 epochs of AdamW at 3e-3 (the paper: ImageNet-100, ResNet-50, 200 epochs of SGD). The accuracy is that of 10 labels
-a class, the mean of 10 draws."""
+128, 10 epochs of AdamW at 3e-3 (the paper: ImageNet-100, ResNet-50, 200 epochs of SGD). The accuracy is that of 10
+labels a class, the mean of 10 draws."""
 
 _PRINTED = {
     2: (72.2, 72.2, None, 73.3, 73.3),

@@ -18,10 +18,10 @@ from mvcl.studies import Above, Cell, Claim, Measure, Study, TunedRate
 from mvcl.training import Config
 
 _ABOUT = """\
-As Table IV on CH-SIMS, with MV-CL1 and MV-CL2. "MV-InfoNCE" has the negatives of the released code, all other vectors;
-"MV-InfoNCE, Eq. 11" those of the formula, which are MV-CL1's, as appendix F says of both. MV-CL2 sums the energies over
-the views, as the code does. The accuracy is "{accuracy}": the paper does not say which of the usual binary accuracies it
-prints."""
+As Table IV on CH-SIMS, with MV-CL1 and MV-CL2. "MV-InfoNCE" has the negatives of the released code, all other
+vectors; "MV-InfoNCE, Eq. 11" those of the formula, which are MV-CL1's, as appendix F says of both. MV-CL2 sums the
+energies over the views, as the code does. The accuracy is "{accuracy}": the paper does not say which of the usual
+binary accuracies it prints."""
 
 _PRINTED = {
     "MV-CL1": (75.19, 0.434),

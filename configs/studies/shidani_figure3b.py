@@ -39,7 +39,7 @@ def smoke(seeds: int = 2) -> Study:
         studies.recipe("shidani/imagenet1k.py:smoke_fixed_batch"),
         {"encoder": models.ConvNet(widths=(4, 8)), "evaluation.linear": None},
     )
-    return _study({"fixed": small}, (2, 4), seeds, "seconds", "k-NN")
+    return _study({"fixed": small}, (2, 4), seeds, "seconds", "k-NN", (GEOMETRIC, SUFFICIENT))
 
 
 def _study(
@@ -48,14 +48,15 @@ def _study(
     seeds: int,
     cost: str,
     accuracy: str = "linear, SGD",
+    names: tuple[str, ...] = tuple(_OBJECTIVES),
 ) -> Study:
     cells = tuple(
         Cell(
             factors={"objective": name, "batch": batch, "M": m},
-            task=Training(config=studies.changed(base, {"objective": objective, "views.k": m})),
+            task=Training(config=studies.changed(base, {"objective": _OBJECTIVES[name], "views.k": m})),
         )
         for batch, base in bases.items()
-        for name, objective in _OBJECTIVES.items()
+        for name in names
         for m in views
     )
     others = ({"objective": SUFFICIENT}, {"objective": MULTI_CROP})
@@ -69,7 +70,7 @@ def _study(
                 cells={"objective": name, "batch": batch},
                 along="M",
             )
-            for name in _OBJECTIVES
+            for name in names
         ]
         claims.append(
             Above(

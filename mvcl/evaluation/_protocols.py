@@ -149,6 +149,7 @@ class Classification(Evaluation):
     linear: LinearProbe | None = None
     """An additional linear probe trained by SGD on all labels, as in the papers; None: no such probe. With
     augmentation only the trained encoder is probed, since every epoch encodes the training split again."""
+
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` for options that are invalid for these splits."""
         train, _ = self.splits(tuple(splits))

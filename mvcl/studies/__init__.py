@@ -14,6 +14,9 @@ from mvcl.studies._code import code_of
 from mvcl.studies._compute import with_compute
 from mvcl.studies._digits import ACCURACIES, digits_of, vectors_of
 from mvcl.studies._engine import Look, Place, look, places, run
+from mvcl.studies._factors import FACTORS, FactorViews
+from mvcl.studies._factors_map import heat_map
+from mvcl.studies._factors_task import Factored, to_bits, to_inputs
 from mvcl.studies._gaussian import OBJECTIVES, Objective, each_network, gaussian
 from mvcl.studies._grid import (
     arithmetic_on_grid,
@@ -22,7 +25,7 @@ from mvcl.studies._grid import (
     of_inputs,
     sufficient_statistics_on_grid,
 )
-from mvcl.studies._jeon import jeon_digits, results_and_similarities, results_and_time
+from mvcl.studies._jeon import MARGINS, jeon_digits, margin_claims, results_and_similarities, results_and_time
 from mvcl.studies._jobs import Slurm
 from mvcl.studies._koromilas import (
     TunedRate,
@@ -46,6 +49,8 @@ from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict,
 
 training.may_name(
     Cifar10Part,
+    FactorViews,
+    Factored,
     GaussianViews,
     InformationBound,
     SideBySide,
@@ -55,16 +60,22 @@ training.may_name(
     multi_crop_on_grid,
     of_inputs,
     sufficient_statistics_on_grid,
+    to_bits,
+    to_inputs,
 )
 
 __all__ = [
     "ACCURACIES",
+    "FACTORS",
+    "MARGINS",
     "OBJECTIVES",
     "Above",
     "Baseline",
     "Cell",
     "Cifar10Part",
     "Claim",
+    "FactorViews",
+    "Factored",
     "Factors",
     "Finetuned",
     "Found",
@@ -106,11 +117,13 @@ __all__ = [
     "gain_claim",
     "gaussian",
     "geometric_on_grid",
+    "heat_map",
     "interval",
     "jeon_digits",
     "koromilas_objectives",
     "levels",
     "look",
+    "margin_claims",
     "multi_crop_on_grid",
     "of_inputs",
     "open_study",
@@ -134,6 +147,8 @@ __all__ = [
     "study_files",
     "study_numbers",
     "sufficient_statistics_on_grid",
+    "to_bits",
+    "to_inputs",
     "turns",
     "two_classes",
     "vectors_of",

@@ -9,9 +9,18 @@ from typing import Any
 import numpy as np
 
 from mvcl import losses, methods
+from mvcl.studies._study import Factors, Measure
 from mvcl.studies._task import Values, changed, results
+from mvcl.studies._verdicts import Claim, Within
 from mvcl.training import Config
 
+MARGINS = (
+    Measure(name="margin, start", digits=2, better=""),
+    Measure(name="margin, end", digits=2, better=""),
+    Measure(name="margin, gain", digits=2, better=""),
+    Measure(name="margin, largest", digits=2, better=""),
+)
+"""s+ - s- of `results_and_similarities`."""
 _SHARE = 0.1  # of a run, at its start and at its end
 
 
@@ -67,6 +76,23 @@ def results_and_similarities(folder: Path) -> list[Values]:
         found |= {f"{name}, start": start, f"{name}, end": end, f"{name}, gain": end - start}
         found |= {f"{name}, largest": float(curve.max())}
     return [found]
+
+
+def margin_claims(cells: Factors) -> tuple[Claim, ...]:
+    """What Jeon 2025 says of DSF's margin, for these cells."""
+    source = "Figure 5, Proposition 1"
+    return (
+        Within(
+            text="the margin rises in training", source=source, measure="margin, gain", cells=cells, low=0
+        ),
+        Within(
+            text="the margin passes 2, the most that cosines have without a temperature",
+            source=source,
+            measure="margin, largest",
+            cells=cells,
+            low=2,
+        ),
+    )
 
 
 def _logged(folder: Path) -> list[dict[str, Any]]:

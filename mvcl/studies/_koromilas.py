@@ -54,7 +54,8 @@ def best_claims(
     """
     on = "".join(f", {level}" for level in where.values())
     others = tuple({"objective": name} for name in objectives if name != DHEL)
-    baselines = tuple({"objective": name} for name in _BASELINES if name in objectives)
+    aggregations = [name for name in _BASELINES if name in objectives]
+    baselines = tuple({"objective": name} for name in aggregations)
     found: list[Claim] = [
         Above(
             text=f"MV-DHEL is above all others at every k{on}",
@@ -68,7 +69,7 @@ def best_claims(
         # With two views MV-InfoNCE is NT-Xent but for the place of one sum, and the paper prints the same accuracy.
         found += [
             Above(
-                text=f"MV-InfoNCE is above {', '.join(name for name in _BASELINES if name in objectives)} at k = {k}{on}",
+                text=f"MV-InfoNCE is above {', '.join(aggregations)} at k = {k}{on}",
                 source=source,
                 measure=measure,
                 cells={**where, "objective": INFO_NCE, "k": k},

@@ -243,9 +243,11 @@ class Within(Claim):
     def rule(self) -> str:
         """How the answer is found."""
         what = "paired differences by seed" if self.than else "means over seeds"
+        ends = {"at least": self.low, "at most": self.high}
+        inside = " and ".join(f"{end} {value:g}" for end, value in ends.items() if math.isfinite(value))
         return (
-            f"{what}: holds if all 95% intervals are in [{self.low:g}, {self.high:g}]; does not hold if one is wholly "
-            "outside, at 95% for all together (Bonferroni)"
+            f"{what}: holds if all 95% intervals are {inside}; does not hold if one is wholly outside, at 95% for all "
+            "together (Bonferroni)"
         )
 
     def _compared(self, study: Study) -> list[tuple[Cell, Cell | None]]:

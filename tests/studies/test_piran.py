@@ -98,3 +98,21 @@ def test_figure_4_times_against_pairwise_info_nce():
         assert task.config.views.k == task.reference.views.k == cell.factors["k"]
         assert task.config.train.group is None
         assert task.config.train.batch_size == 64
+
+
+class Counted:
+    """A run whose steps take as many seconds as its name is long."""
+
+    def __init__(self, name, order):
+        self.name, self.order = name, order
+
+    def step(self):
+        self.order.append(self.name)
+        return float(len(self.name)), {}
+
+
+def test_steps_take_turns():
+    order = []
+    found = studies.turns({name: Counted(name, order) for name in ("a", "bb")}, 0.0)
+    assert found == {"a": [1.0] * 5, "bb": [2.0] * 5}
+    assert order[4:10] == ["a", "bb", "bb", "a", "a", "bb"]  # after two steps of each to warm up

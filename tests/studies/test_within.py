@@ -30,6 +30,7 @@ def test_differences(other, answer):
 
 def test_values():
     claim = Within(**KEYS, cells={}, low=0)
+    assert "95% intervals are at least 0;" in claim.rule
     assert claim.judge(found({"a": [1, 1.1, 1.2], "b": [2, 2, 2]}, claim)).answer == "holds"
     verdict = claim.judge(found({"a": [1, 1.1, 1.2], "b": [-2, -2.1, -2.2]}, claim))
     assert verdict.answer == "does not hold"

@@ -1,0 +1,154 @@
+"""Jeon 2025, Figure 3: accuracy by training time at fixed memory; on digits with Table 1.
+
+    mvcl study jeon_figure3 --scale paper --seeds 1
+    mvcl study jeon_figure3 --scale small
+    mvcl study jeon_figure3 --scale smoke
+
+Cost: paper 5,190 PFLOP a seed, estimated from the rows of Table 1; small COST_SMALL; smoke seconds.
+Source: Figure 3, Section 5.4.1; small also Table 1. Recipes configs/jeon/dsf.py, small configs/digits.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mvcl import studies
+from mvcl.studies import Above, Cell, Claim, Measure, Study, Training, Within
+from mvcl.training import Config
+
+_ABOUT = """\
+CIFAR-10 with 8 views in a batch of 2,048 views, MoCo v2 and ResNet-18: loss_avg, fea_avg and DSF for 250, 400 and 800
+epochs, and MoCo with 2 views for 800 and 8,000. The figure prints no numbers and we do not have it; epochs are those
+that its caption and Section 5.4.1 name (the text has 11 hours at 400 epochs, which at 5.5 hours for 250 would be
+500). "Similar accuracy" is decided as: not more than half a point below."""
+
+_ABOUT_SMALL = """\
+Table 1 and Figure 3 on 1,437 training and 360 test digits of 8 x 8 pixels: a ConvNet of widths 16, 32 and 64, MoCo v2
+with a queue of 512 whose keys are the only negatives, momentum 0.99, AdamW at 3e-3 for all methods (the paper:
+CIFAR-10 and ResNet-18 with SGD, ImageNet-100 and ViT-S/16 with AdamW, and twice the learning rate for DSF). A batch
+has 512 views, 64 images of 8 or 256 of 2. The averages and DSF have 5 and 10 epochs, MoCo, whose epoch has a quarter
+of the views, 20 and 40, the same number of encoder passes. The accuracy is that of 10 labels a class, the mean of 10
+draws, since all labels, the paper's linear layer, leave little to separate on digits. "Similar accuracy" is decided
+as: not more than half a point below."""
+
+_AVERAGES = ("loss_avg", "fea_avg")
+
+
+def paper(seeds: int = 1) -> Study:
+    """CIFAR-10, M = 8, up to 800 epochs, and MoCo up to 8,000.
+
+    Args:
+      seeds: of every cell.
+    """
+    variants = {"loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": "", "MoCo": "_moco"}
+    bases = {method: studies.recipe(f"jeon/dsf.py:cifar10{end}") for method, end in variants.items()}
+    measures = (
+        Measure(name="k-NN", percent=True),
+        Measure(name="linear, SGD", label="linear accuracy", percent=True),
+        Measure(name="hours", label="hours of training", digits=2, better="lower"),
+    )
+    cost = "one GPU; 5,190 PFLOP a seed, estimated from the rows of Table 1"
+    return _study(bases, (250, 400, 800), (800, 8000), measures, _ABOUT, seeds, cost)
+
+
+def small(seeds: int = 5) -> Study:
+    """Digits, M = 8, 5 and 10 epochs, and MoCo with as many encoder passes.
+
+    Args:
+      seeds: of every cell.
+    """
+    changes = {"views.strategy": "fixed", "train.batch_size": 256}
+    bases = studies.jeon_digits(studies.changed(studies.digits_of(8), changes))
+    measures = (
+        *studies.ACCURACIES,
+        Measure(name="hours", label="hours of training", digits=4, better="lower"),
+    )
+    return _study(bases, (5, 10), (20, 40), measures, _ABOUT_SMALL, seeds, "COST_SMALL")
+
+
+def smoke(seeds: int = 2) -> Study:
+    """Two steps of a tiny network on random vectors, whatever the epochs.
+
+    Args:
+      seeds: of every cell.
+    """
+    methods = studies.jeon_digits(studies.vectors_of(2), queue=16)
+    bases = {name: methods[name] for name in ("loss_avg", "DSF")}
+    measures = (Measure(name="linear", percent=True),)
+    return _study(bases, (1,), (), measures, _ABOUT, seeds, "seconds on 2 cores")
+
+
+def _study(
+    bases: Mapping[str, Config],
+    epochs: Sequence[float],
+    of_moco: Sequence[float],
+    measures: tuple[Measure, ...],
+    about: str,
+    seeds: int,
+    cost: str,
+) -> Study:
+    claims = [claim for measure in measures[:2] for claim in _claims(bases, epochs, of_moco, measure.name)]
+    return Study(
+        title="Jeon 2025, Figure 3: accuracy by training time at fixed memory",
+        about=about,
+        cells=tuple(
+            Cell(
+                factors={"method": method, "epochs": number},
+                task=Training(
+                    config=studies.changed(base, {"train.epochs": float(number)}),
+                    measure=studies.results_and_time,
+                ),
+            )
+            for method, base in bases.items()
+            for number in (of_moco if method == "MoCo" else epochs)
+        ),
+        measures=measures,
+        claims=tuple(claims),
+        columns=None,
+        reference={"method": "DSF"},
+        along="epochs",
+        seeds=seeds,
+        cost=cost,
+    )
+
+
+def _claims(
+    bases: Mapping[str, Any], epochs: Sequence[float], of_moco: Sequence[float], measure: str
+) -> list[Claim]:
+    averages = tuple({"method": name} for name in _AVERAGES if name in bases)
+    early, late = epochs[-2:][0], epochs[-1]
+    found: list[Claim] = [
+        Above(
+            text="DSF is above the averages at every length of training",
+            source="Section 5.4.1; Table 1 at the first length",
+            measure=measure,
+            cells={"method": "DSF"},
+            than=averages,
+        ),
+        Within(
+            text=f"DSF at {early:g} epochs is similar to or above the averages at {late:g}",
+            source="Section 5.4.1",
+            measure=measure,
+            cells={"method": "DSF", "epochs": early},
+            than=tuple({**other, "epochs": late} for other in averages),
+            low=-0.5,
+        ),
+    ]
+    if of_moco:
+        found += [
+            Above(
+                text=f"DSF at {epochs[0]:g} epochs is above MoCo at {of_moco[0]:g}, which takes the same time",
+                source="Table 1, Figure 3",
+                measure=measure,
+                cells={"method": "DSF", "epochs": epochs[0]},
+                than=({"method": "MoCo", "epochs": of_moco[0]},),
+            ),
+            Within(
+                text=f"DSF at {early:g} epochs is similar to or above MoCo at {of_moco[-1]:g}",
+                source="Section 5.4.1",
+                measure=measure,
+                cells={"method": "DSF", "epochs": early},
+                than=({"method": "MoCo", "epochs": of_moco[-1]},),
+                low=-0.5,
+            ),
+        ]
+    return found

@@ -1,0 +1,97 @@
+"""Jeon 2025, Table 1: k-NN and linear accuracy of MoCo, loss_avg, fea_avg and DSF at equal memory and time.
+
+    mvcl study jeon_table1 --scale paper --seeds 1
+    mvcl study jeon_table1 --scale smoke
+
+Cost: paper 15,000 PFLOP a seed, estimated from the cost of the rows with 8 views; smoke seconds. On digits the four
+methods are `mvcl study jeon_figure3 --scale small`.
+Source: Table 1, Sections 5.2 and 5.3; recipe configs/jeon/dsf.py.
+"""
+
+from collections.abc import Mapping
+
+from mvcl import studies
+from mvcl.studies import Above, Cell, Claim, Measure, Study, Training
+from mvcl.training import Config
+
+_ABOUT = """\
+The number of views in a batch is the same in all rows of a data set (512 x 2 and 128 x 8 on ImageNet-100, 1024 x 2
+and 256 x 8 on CIFAR-10), and the epochs make the time about the same. The recipe has the origin of every value;
+learning rates of DSF are the released ones, those of the averages on CIFAR-10 ours (docs/papers/jeon.md). The paper
+gives no number of runs and no deviation."""
+
+_MEASURES = (
+    Measure(name="k-NN", percent=True, digits=2),
+    Measure(name="linear, SGD", label="linear accuracy", percent=True, digits=2),
+)
+_PRINTED = {
+    ("ImageNet-100", "MoCo"): (74.08, 81.52),
+    ("ImageNet-100", "loss_avg"): (76.62, 84.24),
+    ("ImageNet-100", "fea_avg"): (76.94, 84.06),
+    ("ImageNet-100", "DSF"): (79.00, 85.66),
+    ("CIFAR-10", "MoCo"): (88.44, 88.10),
+    ("CIFAR-10", "loss_avg"): (88.28, 88.58),
+    ("CIFAR-10", "fea_avg"): (87.47, 88.02),
+    ("CIFAR-10", "DSF"): (90.04, 91.21),
+}
+
+
+def paper(seeds: int = 1) -> Study:
+    """ImageNet-100 with MoCo v3 and ViT-S/16, CIFAR-10 with MoCo v2 and ResNet-18.
+
+    Args:
+      seeds: of every cell.
+    """
+    variants = {"MoCo": "_moco", "loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": ""}
+    configs = {
+        (data, method): studies.recipe(f"jeon/dsf.py:{recipe}{variant}")
+        for data, recipe in (("ImageNet-100", "imagenet100"), ("CIFAR-10", "cifar10"))
+        for method, variant in variants.items()
+    }
+    cost = "several GPUs; 15,000 PFLOP a seed, estimated from the rows with 8 views"
+    return _study(configs, _MEASURES, seeds, cost)
+
+
+def smoke(seeds: int = 2) -> Study:
+    """Two steps of a tiny network on random vectors.
+
+    Args:
+      seeds: of every cell.
+    """
+    methods = studies.jeon_digits(studies.vectors_of(2), queue=16)
+    configs = {("random", name): methods[name] for name in ("loss_avg", "DSF")}
+    measures = (Measure(name="k-NN", percent=True), Measure(name="linear", percent=True))
+    return _study(configs, measures, seeds, "seconds on 2 cores")
+
+
+def _study(
+    configs: Mapping[tuple[str, str], Config], measures: tuple[Measure, ...], seeds: int, cost: str
+) -> Study:
+    claims: list[Claim] = [
+        Above(
+            text=f"DSF is above {', '.join(name for on, name in configs if on == data and name != 'DSF')}, {data}",
+            source="Table 1, Sections 5.2 and 5.3",
+            measure=measure.name,
+            cells={"data": data, "method": "DSF"},
+            than=tuple({"method": name} for on, name in configs if on == data and name != "DSF"),
+        )
+        for data in dict.fromkeys(on for on, _ in configs)
+        for measure in measures
+    ]
+    return Study(
+        title="Jeon 2025, Table 1: methods at equal memory and time",
+        about=_ABOUT,
+        cells=tuple(
+            Cell(
+                factors={"data": data, "method": name},
+                task=Training(config=config),
+                printed=dict(zip((m.name for m in measures), _PRINTED.get((data, name), ()))),
+            )
+            for (data, name), config in configs.items()
+        ),
+        measures=measures,
+        claims=tuple(claims),
+        reference={"method": "DSF"},
+        seeds=seeds,
+        cost=cost,
+    )

@@ -1,0 +1,168 @@
+"""Which objective sees what: every objective on views whose information is known.
+
+    mvcl study which_objective --scale small --jobs 2
+    python -m docs.which        # the heat map and docs/which.md, from the published numbers
+
+Cost: small COST on 2 cores; smoke seconds.
+Source: ours. The parts of the synergy are the XOR data of Symile (Saporta 2024, arXiv 2411.01053) with some flips.
+"""
+
+import dataclasses
+from functools import cache, partial
+from typing import Any
+
+from mvcl import losses, studies
+from mvcl.losses import Operands
+from mvcl.studies import Above, Cell, Factored, FactorViews, Measure, Study
+
+_ABOUT = """\
+The views are synthetic and their information is known (`mvcl.studies.FactorViews`). All factors are fair bits: `shared`
+bits are in all views, `pair` bits in two neighbouring views, `unique` bits in one. Of each three neighbours each has a
+`part`; two parts tell nothing of each other, and the three tell a bit, the `synergy`, which no two views tell. A view
+is a random network of its bits, and noise. Two views have no pair bits and no synergy.
+
+Each view has an encoder, an MLP of 48 hidden units to 12 numbers, one more than the 9 bits need and 4 fewer than the
+inputs. Every objective is trained with the same encoders, Adam, peak learning rate 0.01 with a cosine, and 300 steps of
+128 fresh instances; nothing is tuned for any of them. Options are the defaults of the library but for: the temperature
+of `symile`, 0.02, because its scores are products of several numbers below 1; 64 slices for `lejepa` and `visreg`;
+each aggregation of `poly_view`. Objectives of all tuples of instances
+(`m3g`, `symile` with `negatives="all"`) compare 16 instances at k = 3 and 8 at k = 4, the mean over the parts of the
+batch, and have no place at k = 8, with 16^8 tuples. Objectives of groups compare the first half of the views with the
+others, 1 with 2 at k = 3. `byol` is the distance alone: without its predictor and its target network nothing stops it
+from collapsing. What an objective has no mask for is not trained with missing views: `frossl`. `triangle` is for three
+views.
+
+The numbers are test R² of ridge regressions of each bit on the embeddings, 0 at chance and 1 at best, the mean over the
+bits of a factor: of 2,048 instances with all views, fitted on 2,048 others. `shared` to `part` are read from the
+embeddings of all views together, `one view` from that of one. No linear probe reads the synergy; its number is the
+squared correlation of it with the product of what the three probes of its parts read. Where the last view is noise,
+the bits are those of the other views; at k = 3 no synergy is left. The networks of a cell differ in data, rendering of
+the views and first weights, which are the same for all objectives, so that differences are paired.
+
+Baselines: the inputs themselves; untrained encoders; encoders trained to restore the input (`autoencoder`); encoders
+trained to restore the bits themselves (`supervised`), the upper bound for these encoders. An objective that leaves
+`unique` below the untrained encoders drops what views do not share. A row whose `shared` is not above that of the
+untrained encoders has not learned with these steps, and its other numbers tell nothing of what it prefers."""
+
+_SLICES = {losses.lejepa: {"slices": 64}, losses.visreg: {"slices": 64}}
+# All tuples of instances: 16 of three views, 8 of four.
+_TUPLES = {2: 1, 3: 8, 4: 16}
+
+
+@cache  # the same functions for all views, so that their programs are compiled once
+def _objectives() -> dict[str, tuple[losses.Loss, bool]]:
+    """Label -> objective of (k, n, d) views, and whether it compares all tuples of instances."""
+    found: dict[str, tuple[losses.Loss, bool]] = {}
+    made = losses.higher_order_functions().values()
+    for name, function in losses.objectives().items():
+        if function in made:
+            continue
+        if losses.takes(function).operands is Operands.PAIR:
+            for of_pairs in (losses.all_pairs, losses.one_vs_rest):
+                found[f"{of_pairs.__name__}({name})"] = of_pairs(function), False
+        elif function is losses.poly_view:
+            for aggregation in ("geometric", "arithmetic", "harmonic"):
+                found[f"{name}, {aggregation}"] = partial(function, aggregation=aggregation), False
+        elif function is losses.symile:
+            sharp = partial(function, temperature=0.02)
+            found[f"{name}, shuffled"] = partial(sharp, negatives="shuffled"), False
+            found[f"{name}, all"] = partial(sharp, negatives="all"), True
+        else:
+            options = _SLICES.get(function, {})
+            found[name] = partial(function, **options) if options else function, function is losses.m3g
+    for of_groups in (losses.cross_pairs, losses.mean_pair):
+        found[f"{of_groups.__name__}(info_nce)"] = of_groups(losses.info_nce), False
+    return found
+
+
+def _views() -> dict[str, FactorViews]:
+    """Label -> the views."""
+    return {
+        "k = 2": FactorViews(views=2),
+        "k = 3": FactorViews(views=3),
+        "k = 4": FactorViews(views=4),
+        "k = 8": FactorViews(views=8),
+        "k = 3, last view noise": FactorViews(views=3, gain=(1.0, 1.0, 0.0)),
+        "k = 3, missing": FactorViews(views=3, present=0.7),
+        "k = 3, unequal": FactorViews(views=3, noise=(0.1, 0.3, 1.0)),
+    }
+
+
+def _tasks(base: Factored) -> dict[str, Factored | None]:
+    """Label -> the cell of the baselines and of every objective; None if the objective cannot take these views."""
+    data = base.data
+    tasks: dict[str, Factored | None] = {
+        "raw inputs": dataclasses.replace(base, encoder=None),
+        "untrained": dataclasses.replace(base, steps=0),
+        "autoencoder": dataclasses.replace(base, target=studies.to_inputs),
+        "supervised": dataclasses.replace(base, target=studies.to_bits),
+    }
+    for label, (objective, all_tuples) in _objectives().items():
+        takes = losses.takes(objective)
+        possible = takes.views in (None, data.views) and (takes.mask or data.present == 1)
+        parts = _TUPLES.get(data.views, 0) if all_tuples else 1
+        task = dataclasses.replace(base, objective=objective, parts=parts) if possible and parts else None
+        tasks[label] = task
+    return tasks
+
+
+def _study(seeds: int, views: dict[str, FactorViews], cost: str, claims: Any = (), **sizes: Any) -> Study:
+    grid = {name: _tasks(Factored(data=data, networks=seeds, **sizes)) for name, data in views.items()}
+    return Study(
+        title="Which objective sees what",
+        about=_ABOUT,
+        cells=tuple(
+            Cell(factors={"objective": label, "views": name}, task=task)
+            for label in next(iter(grid.values()))
+            for name, tasks in grid.items()
+            if (task := tasks[label]) is not None
+        ),
+        measures=tuple(
+            Measure(name=name, digits=2)
+            for name in (*studies.FACTORS, "shared, one view", "pair, one view", "shared, last view")
+        ),
+        claims=claims,
+        columns="views",
+        seeds=1,
+        cost=cost,
+    )
+
+
+def _claims() -> tuple[Above, ...]:
+    """What Saporta 2024 says of objectives of pairs, and what is known of invariance."""
+    pairs = {"objective": "all_pairs(info_nce)"}
+    return (
+        Above(
+            text="Symile sees what three views tell together, and InfoNCE of pairs does not",
+            source="Saporta 2024, Section 5.1",
+            measure="part",
+            cells={"objective": "symile, all", "views": "k = 3"},
+            than=(pairs,),
+        ),
+        Above(
+            text="InfoNCE of pairs drops what one view alone has",
+            source="ours",
+            measure="unique",
+            cells={"objective": "untrained", "views": "k = 3"},
+            than=(pairs,),
+        ),
+    )
+
+
+def small(seeds: int = 10) -> Study:
+    """Every objective, seven kinds of views.
+
+    Args:
+      seeds: networks trained side by side in each cell.
+    """
+    return _study(seeds, _views(), "COST on 2 cores", _claims())
+
+
+def smoke(seeds: int = 2) -> Study:
+    """Some steps of every objective, three views, complete and with missing ones.
+
+    Args:
+      seeds: networks trained side by side in each cell.
+    """
+    kinds = {name: views for name, views in _views().items() if name in ("k = 3", "k = 3, missing")}
+    return _study(seeds, kinds, "seconds on 2 cores", steps=4, batch_size=32)

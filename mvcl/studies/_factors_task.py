@@ -1,0 +1,282 @@
+"""One objective on views of known factors: encoders trained side by side, and a linear probe of every factor."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from mvcl import losses, models
+from mvcl._progress import Progress
+from mvcl.studies._factors import Bits, FactorViews, render
+from mvcl.studies._task import Values
+
+# Share of the mean square of the features that the probes add to the diagonal, and the probes' examples.
+_RIDGE = 1e-3
+_PROBED = 2048
+# Steps whose batches are drawn at once.
+_CHUNK = 50
+
+
+class Batch(NamedTuple):
+    """Instances, for each of several networks.
+
+    Attributes:
+      bits: their factors.
+      seen: (k, n, seen): the bits of each view.
+      x: (k, n, inputs): the views.
+      there: (k, n) bool, False for a view that an instance lacks.
+    """
+
+    bits: Bits
+    seen: jax.Array
+    x: jax.Array
+    there: jax.Array
+
+
+def to_bits(batch: Batch) -> jax.Array:
+    """The target of supervised encoders: all bits that the view sees."""
+    return batch.seen
+
+
+def to_inputs(batch: Batch) -> jax.Array:
+    """The target of autoencoders: the view itself."""
+    return batch.x
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Factored:
+    """Encoders of one objective, one for each view, and what linear probes read from them; a `Task`.
+
+    All networks are trained in one program, each on fresh draws and a rendering of its own. It has its own loop because
+    a run of `training.train` opens data, checkpoints and an evaluation, which takes longer than this training does.
+    """
+
+    data: FactorViews
+    objective: losses.Loss | None = None
+    """Of (k, n, d) embeddings; None: no objective."""
+    target: Callable[[Batch], jax.Array] | None = None
+    """What a linear layer on the embedding of each view must restore, (k, n, m); the squared error is added to the
+    objective. None: no such layer."""
+    encoder: models.MLP | None = dataclasses.field(default_factory=lambda: models.MLP(widths=(48, 12)))
+    """Network of each view; None: the inputs are probed as they are."""
+    steps: int = 300
+    """Steps of Adam, each on a fresh batch; 0: untrained encoders are probed."""
+    batch_size: int = 128
+    """Instances of a batch."""
+    parts: int = 1
+    """The objective is the mean of that of so many parts of the batch."""
+    learning_rate: float = 1e-2
+    """Peak of Adam's, which falls to 0 along a cosine."""
+    networks: int = 10
+    """Networks trained side by side."""
+
+    def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
+        """Train and probe. A cell takes seconds, so that it begins anew after a kill."""
+        gain, noise = (jnp.asarray(x, jnp.float32) for x in self.data.quality)
+        # Views of any quality have one program.
+        data = dataclasses.replace(self.data, gain=(), noise=())
+        keys = jax.random.split(jax.random.key(seed), self.networks)
+        draw = partial(_draw, data, self.batch_size, gain, noise, keys)
+        params = None if self.encoder is None else self._trained(draw, keys, progress)
+        probes = partial(_draw, dataclasses.replace(data, present=1.0), _PROBED, gain, noise, keys)
+        fit, test = (jax.tree.map(lambda x: x[0], probes(jnp.asarray([-part]))) for part in (1, 2))
+        read = jax.device_get(_probed(self.encoder, params, fit, test))
+        return [self._values(jax.tree.map(lambda x, i=i: x[i], read)) for i in range(self.networks)]
+
+    def _trained(self, draw: Callable[[jax.Array], Batch], keys: jax.Array, progress: Progress) -> Any:
+        """The parameters of the encoders, (networks, k) in front of each."""
+        width = 0 if self.target is None else self.target(draw(jnp.asarray([0]))).shape[-1]
+        carry = _start(self, width, keys)
+        chunks = [jnp.arange(i, min(i + _CHUNK, self.steps)) for i in range(0, self.steps, _CHUNK)]
+        same = dataclasses.replace(self, data=FactorViews(views=self.data.views, present=self.data.present))
+        for steps in progress(chunks, "training", len(chunks), "chunks of steps"):
+            carry = _advance(same, carry, draw(steps), steps, keys)
+        return carry[0]["encoder"]
+
+    def _values(self, found: "Read") -> Values:
+        """Means over the bits of those views that are not noise alone."""
+        k, rings = self.data.views, range(self.data.neighbours)
+        seeing = np.asarray(self.data.quality[0]) > 0
+        pairs = [l for l in rings if seeing[l] and seeing[(l + 1) % k]]
+        triples = [l for l in rings if all(seeing[(l + place) % k] for place in range(3))]
+        chosen = {
+            "shared": found.joint.shared,
+            "pair": found.joint.pair[pairs],
+            "unique": found.joint.unique[seeing],
+            "part": found.joint.part[triples],
+            "synergy": found.joint.synergy[triples],
+            "shared, one view": found.shared_alone[seeing],
+            "pair, one view": found.pair_alone[pairs],
+            "shared, last view": found.shared_alone[-1],
+        }
+        return {name: float(np.mean(x)) for name, x in chosen.items() if x.size}
+
+
+class Read(NamedTuple):
+    """Test R² of the probes of one network, by bit.
+
+    Attributes:
+      joint: from the embeddings of all views, in the shapes of `Bits` without the first axis.
+      shared_alone: (k, shared): from one view.
+      pair_alone: (k, 2, pair): of the pair l, l + 1, from each of its two views.
+    """
+
+    joint: Bits
+    shared_alone: jax.Array
+    pair_alone: jax.Array
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _draw(
+    data: FactorViews, n: int, gain: jax.Array, noise: jax.Array, keys: jax.Array, steps: jax.Array
+) -> Batch:
+    """A batch for each step and each network, (steps, networks) in front of all axes; negative steps are the probes'.
+
+    A network's rendering follows from its key, and a batch from this key and the step.
+    """
+
+    def of_network(key: jax.Array, world: tuple[jax.Array, jax.Array], step: jax.Array) -> Batch:
+        of_bits, of_noise, of_mask = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2), step), 3)
+        bits = data.bits(of_bits, n)
+        seen = data.of_views(bits)
+        there = jax.random.bernoulli(of_mask, data.present, seen.shape[:2])
+        return Batch(bits, seen, render(world, seen, gain, noise, of_noise), there)
+
+    worlds = jax.vmap(lambda key: data.world(jax.random.fold_in(key, 0)))(keys)
+    return jax.lax.map(lambda step: jax.vmap(of_network, in_axes=(0, 0, None))(keys, worlds, step), steps)
+
+
+def _fresh(encoder: models.MLP, inputs: int, key: jax.Array) -> nnx.Module:
+    return encoder.build((inputs,), dtype=jnp.float32, rngs=nnx.Rngs(key))
+
+
+def _embedded(encoder: models.MLP, params: Any, x: jax.Array) -> jax.Array:
+    """(k, n, inputs) -> (k, n, d), by one network for each view."""
+    graph, _ = nnx.split(nnx.eval_shape(lambda: _fresh(encoder, x.shape[-1], jax.random.key(0))))
+    return jax.vmap(lambda one, view: nnx.merge(graph, one)(view))(params, x)
+
+
+def _optimizer(task: Factored) -> optax.GradientTransformation:
+    return optax.adam(optax.cosine_decay_schedule(task.learning_rate, max(task.steps, 1)))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _start(task: Factored, width: int, keys: jax.Array) -> Any:
+    """Parameters and state of the optimiser of all networks; `width` is that of the target."""
+    encoder, k = task.encoder, task.data.views
+    assert encoder is not None
+
+    def of_network(key: jax.Array) -> Any:
+        each = jax.random.split(jax.random.fold_in(key, 1), k)
+        params = {"encoder": jax.vmap(lambda one: nnx.state(_fresh(encoder, task.data.inputs, one)))(each)}
+        params["restore"] = jnp.zeros((k, encoder.widths[-1] + 1, width))
+        return params, _optimizer(task).init(params)
+
+    return jax.vmap(of_network)(keys)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _advance(task: Factored, carry: Any, batches: Batch, steps: jax.Array, keys: jax.Array) -> Any:
+    """`carry` after some steps, each on its batch."""
+    optimizer = _optimizer(task)
+
+    def of_network(params: Any, state: Any, batch: Batch, key: jax.Array) -> Any:
+        updates, state = optimizer.update(jax.grad(partial(_loss, task))(params, batch, key), state)
+        return optax.apply_updates(params, updates), state
+
+    def step(carry: Any, of_step: tuple[Batch, jax.Array]) -> tuple[Any, None]:
+        batch, number = of_step
+        return jax.vmap(of_network)(
+            *carry, batch, jax.vmap(jax.random.fold_in, (0, None))(keys, number)
+        ), None
+
+    return jax.lax.scan(step, carry, (batches, steps))[0]
+
+
+def _loss(task: Factored, params: Any, batch: Batch, key: jax.Array) -> jax.Array:
+    """The objective, and the squared error of the target."""
+    assert task.encoder is not None
+    z, total = _embedded(task.encoder, params["encoder"], batch.x), jnp.zeros(())
+    if task.objective is not None:
+        takes, objective = losses.takes(task.objective), losses.on_views(task.objective)
+        extra = {"key": key} if takes.key else {}
+
+        def parts(x: jax.Array) -> jax.Array:
+            return x.reshape(len(x), task.parts, -1, *x.shape[2:]).swapaxes(0, 1)
+
+        if task.data.present < 1:
+            total += jax.vmap(lambda z, mask: objective(z, mask=mask, **extra))(
+                parts(z), parts(batch.there)
+            ).mean()
+        else:
+            total += jax.vmap(lambda z: objective(z, **extra))(parts(z)).mean()
+    if task.target is not None:
+        restored = jnp.einsum("knd,kdo->kno", _with_one(z), params["restore"])
+        total += jnp.mean((restored - task.target(batch)) ** 2, where=batch.there[:, :, None])
+    return total
+
+
+@partial(jax.jit, static_argnums=0)
+def _probed(encoder: models.MLP | None, params: Any, fit: Batch, test: Batch) -> Read:
+    """What is read of the embeddings of all networks."""
+
+    def of_network(params: Any, fit: Batch, test: Batch) -> Read:
+        z = [batch.x if encoder is None else _embedded(encoder, params, batch.x) for batch in (fit, test)]
+        return _read(z[0], fit.bits, z[1], test.bits)
+
+    return jax.vmap(of_network)(params, fit, test)
+
+
+def _read(fit_z: jax.Array, fit: Bits, test_z: jax.Array, test: Bits) -> Read:
+    """Ridge regressions of all bits on embeddings (k, n, d), from all views and from each view."""
+    k, n, _ = fit_z.shape
+    linear = ("shared", "pair", "unique", "part")
+    joint = _regressed(*(z.swapaxes(0, 1).reshape(n, -1) for z in (fit_z, test_z)), fit, test, linear)
+    found = {name: r2 for name, (r2, _) in joint.items()}
+    # Three views tell the synergy only together: the product of what is read of their parts.
+    found["synergy"] = _squared_correlation(joint["part"][1].prod(-1), test.synergy)
+    alone = jax.vmap(lambda x, y: {m: r2 for m, (r2, _) in _regressed(x, y, fit, test, linear[:2]).items()})(
+        fit_z, test_z
+    )
+    rings = jnp.arange(found["pair"].shape[0])
+    both = jnp.stack([alone["pair"][rings, rings], alone["pair"][(rings + 1) % k, rings]], axis=1)
+    return Read(Bits(**found), alone["shared"], both)
+
+
+def _regressed(
+    x: jax.Array, x_test: jax.Array, fit: Bits, test: Bits, names: Sequence[str]
+) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Test R² of each bit, and the predictions. The ridge is a share of the mean square of the features."""
+    middle = x.mean(0)
+    scale = jnp.sqrt(jnp.mean((x - middle[None]) ** 2))
+    safe = jnp.where(scale > 0, scale, 1)
+    a, b = (_with_one((f - middle[None]) / safe) for f in (x, x_test))
+    targets, expected = ([getattr(bits, name) for name in names] for bits in (fit, test))
+    every = jnp.concatenate([y.reshape(len(y), -1) for y in targets], axis=1)
+    gram = a.T @ a + _RIDGE * len(a) * jnp.eye(a.shape[1])
+    predicted = b @ jnp.linalg.solve(gram, a.T @ every)
+    ends = np.cumsum([y[0].size for y in targets])[:-1]
+    found = {}
+    for name, y, p in zip(names, expected, jnp.split(predicted, ends, axis=1)):
+        p = p.reshape(y.shape)
+        found[name] = (1 - jnp.mean((p - y) ** 2, axis=0) / jnp.var(y, axis=0), p)
+    return found
+
+
+def _squared_correlation(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Over the first axis; 0 where x does not vary."""
+    x, y = x - x.mean(0)[None], y - y.mean(0)[None]
+    variance = jnp.mean(x * x, axis=0)
+    return jnp.mean(x * y, axis=0) ** 2 / jnp.where(variance > 0, variance * jnp.mean(y * y, axis=0), 1)
+
+
+def _with_one(x: jax.Array) -> jax.Array:
+    """A further feature that is 1: the intercept."""
+    return jnp.concatenate([x, jnp.ones((*x.shape[:-1], 1), x.dtype)], axis=-1)

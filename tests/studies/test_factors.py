@@ -1,0 +1,158 @@
+"""Views of known information: their truth by enumeration, and what probes read of trained encoders."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from mvcl import losses, models, studies
+from mvcl._progress import Progress
+from mvcl.studies import _factors
+
+FLIP = 0.1
+
+
+def information(joint, first, second):
+    """I(first; second) in bits, of a dict from tuples to probabilities; `first` and `second` are places in a tuple."""
+
+    def marginal(places):
+        found = {}
+        for outcome, p in joint.items():
+            key = tuple(outcome[place] for place in places)
+            found[key] = found.get(key, 0) + p
+        return found
+
+    a, b, both = marginal(first), marginal(second), marginal((*first, *second))
+    return sum(
+        p * math.log2(p / (a[key[: len(first)]] * b[key[len(first) :]])) for key, p in both.items() if p
+    )
+
+
+@pytest.fixture(scope="module")
+def joint():
+    """(three parts, synergy) -> probability, over the fair bits and the flip behind them."""
+    found = {}
+    for a, b, t in itertools.product((-1, 1), repeat=3):
+        outcome = (*np.asarray(_factors.parts(*map(np.float32, (a, b, t)))).astype(int).tolist(), t)
+        found[outcome] = found.get(outcome, 0) + (FLIP if t < 0 else 1 - FLIP) / 4
+    return found
+
+
+def test_no_two_views_tell_the_synergy_and_three_do(joint):
+    entropy = -FLIP * math.log2(FLIP) - (1 - FLIP) * math.log2(1 - FLIP)
+    for places in [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]:
+        assert information(joint, places, (3,)) == pytest.approx(0, abs=1e-12)
+    assert information(joint, (0, 1, 2), (3,)) == pytest.approx(entropy)
+    assert entropy == pytest.approx(0.469, abs=1e-3)
+
+
+def test_two_parts_are_independent_and_three_are_not(joint):
+    for first, second in itertools.combinations(range(3), 2):
+        assert information(joint, (first,), (second,)) == pytest.approx(0, abs=1e-12)
+    for one in range(3):
+        others = tuple(place for place in range(3) if place != one)
+        assert information(joint, (one,), others) == pytest.approx(0.531, abs=1e-3)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 8])
+def test_each_factor_is_seen_by_its_views(k):
+    data = studies.FactorViews(views=k)
+    bits = data.bits(jax.random.key(0), 2)
+
+    def seeing(name, *place):
+        """The views that change with a bit."""
+        changed = np.asarray(getattr(bits, name)).copy()
+        changed[(slice(None), *place)] *= -1
+        before, after = data.of_views(bits), data.of_views(bits._replace(**{name: changed}))
+        return {l for l in range(k) if np.any(before[l] != after[l])}
+
+    assert data.of_views(bits).shape == (k, 2, data.seen)
+    assert seeing("shared", 0) == set(range(k))
+    for l in range(k):
+        assert seeing("unique", l, 0) == {l}
+    for l in range(data.neighbours):
+        assert seeing("pair", l, 0) == {l, (l + 1) % k}
+        assert [seeing("part", l, 0, p) for p in range(3)] == [{l}, {(l + 1) % k}, {(l + 2) % k}]
+        assert seeing("synergy", l, 0) == set()
+    assert data.neighbours == (0 if k == 2 else k)
+
+
+def test_the_drawn_bits_are_fair_and_the_synergy_is_the_product_of_its_parts():
+    bits = studies.FactorViews(views=3, flip=FLIP).bits(jax.random.key(1), 4000)
+    np.testing.assert_array_equal(bits.part.prod(-1), bits.synergy)
+    np.testing.assert_allclose(np.mean(np.asarray(bits.synergy) < 0), FLIP, atol=0.01)
+    every = np.concatenate([np.asarray(x).reshape(4000, -1) for x in bits[:4]], axis=1)
+    # Five standard errors: no bit is biased, no two depend on each other.
+    covariance = every.T @ every / 4000
+    assert np.abs(every.mean(0)).max() < 5 / math.sqrt(4000)
+    assert np.abs(covariance - np.eye(len(covariance))).max() < 5 / math.sqrt(4000)
+
+
+def test_a_view_without_gain_is_noise():
+    data = studies.FactorViews(views=2)
+    seen = data.of_views(data.bits(jax.random.key(0), 500))
+    gain, noise = np.array([1.0, 0.0]), np.array([0.1, 0.1])
+    x = _factors.render(data.world(jax.random.key(1)), seen, gain, noise, jax.random.key(2))
+    assert x.shape == (2, 500, 16)
+    np.testing.assert_allclose(np.std(x[1]), 0.1, rtol=0.02)
+    assert np.std(x[0]) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"views": 1}, "views must be at least 2, got 1"),
+        ({"gain": (1.0,)}, "gain must be empty or have 3 numbers"),
+        ({"present": 1.5}, r"present must be in \[0, 1\], got 1.5"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        studies.FactorViews(**options)
+
+
+def run(tmp_path, data, **options):
+    task = studies.Factored(data=data, networks=2, encoder=models.MLP(widths=(32, 12)), **options)
+    rows = task.run(tmp_path, 0, Progress(silent=True))
+    assert len(rows) == 2
+    return {name: np.mean([row[name] for row in rows]) for name in rows[0]}
+
+
+def test_supervised_encoders_keep_all_and_untrained_ones_less(tmp_path):
+    data = studies.FactorViews(views=3)
+    before = run(tmp_path, data, steps=0)
+    after = run(tmp_path, data, steps=300, target=studies.to_bits)
+    for name in studies.FACTORS:
+        assert after[name] > before[name] + 0.1, name
+    assert after["shared"] > 0.9 > after["shared, one view"] > before["shared, one view"]
+
+
+def test_pairs_keep_what_is_shared_and_drop_what_is_not(tmp_path):
+    data = studies.FactorViews(views=2)
+    before = run(tmp_path, data, steps=0)
+    after = run(tmp_path, data, steps=200, objective=losses.all_pairs(losses.info_nce))
+    assert after["shared"] > before["shared"]
+    assert after["unique"] < before["unique"]
+    assert not {"pair", "part", "synergy"} & after.keys()
+
+
+def test_what_a_view_of_noise_would_tell_is_not_measured(tmp_path):
+    data = studies.FactorViews(views=3, gain=(1.0, 1.0, 0.0))
+    found = run(tmp_path, data, steps=0)
+    assert not {"part", "synergy"} & found.keys()
+    assert abs(found["shared, last view"]) < 0.05 < found["shared, one view"]
+
+
+def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
+    task = studies.Factored(
+        data=studies.FactorViews(present=0.7),
+        networks=2,
+        steps=3,
+        batch_size=16,
+        objective=losses.mv_infonce,
+    )
+    first, again, other = (task.run(tmp_path, seed, Progress(silent=True)) for seed in (0, 0, 1))
+    assert first == again
+    assert first != other

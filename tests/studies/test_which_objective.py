@@ -1,0 +1,90 @@
+"""The study of all objectives, its heat map and its page."""
+
+import json
+
+import pytest
+
+from docs import which
+from mvcl import losses, studies
+
+FILE = studies.find("which_objective")
+
+
+@pytest.fixture(scope="module")
+def small():
+    return studies.scales(FILE)["small"]()
+
+
+def test_every_objective_is_in_it(small):
+    found = set()
+    for cell in small.cells:
+        if cell.task.objective is not None:
+            function, options = losses.unwrap(cell.task.objective)
+            made = losses.higher_order(function)
+            found |= {made or function} | ({options["pair"]} if made else set())
+    assert found == set(losses.objectives().values())
+
+
+def test_what_is_left_out(small):
+    views = studies.levels(small.cells, "views")
+    lacking = {
+        (objective, kind)
+        for objective in studies.levels(small.cells, "objective")
+        for kind in views
+        if not studies.select(small, {"objective": objective, "views": kind})
+    }
+    assert lacking == {
+        ("frossl", "k = 3, missing"),
+        *(("triangle", f"k = {k}") for k in (2, 4, 8)),
+        ("m3g", "k = 8"),
+        ("symile, all", "k = 8"),
+    }
+
+
+def content(**means):
+    """Numbers of a study of one kind of views; values are (shared, unique) of three networks."""
+    cells = []
+    for objective, (shared, unique) in means.items():
+        seeds = {str(s): {"shared": shared + 0.01 * s, "unique": unique - 0.01 * s} for s in range(3)}
+        intervals = {
+            name: dict(
+                zip(("mean", "low", "high", "seeds"), studies.interval(v[name] for v in seeds.values()))
+            )
+            for name in ("shared", "unique")
+        }
+        missing = dict.fromkeys(("mean", "low", "high"))
+        intervals |= {name: {**missing, "seeds": 0} for name in ("pair", "part", "synergy")}
+        factors = {"objective": objective, "views": "k = 2"}
+        cells.append({"name": objective, "factors": factors, "seeds": seeds, "intervals": intervals})
+    measures = [{"name": name, "label": name} for name in ("shared", "unique", "pair", "part", "synergy")]
+    return {"title": "toy", "columns": "views", "measures": measures, "cells": cells}
+
+
+def test_sentences_follow_from_the_numbers():
+    found = which.sentences(content(untrained=(0.5, 0.5), good=(0.9, 0.2), near=(0.5, 0.5)), "k = 2")
+    assert len(found) == 2
+    assert found[0] == (
+        "**What all views share** (`shared`; untrained 0.51): 1 of 2 objectives keep it, 0 drop it. "
+        "Best, and not told apart from the best: `good` 0.91."
+    )
+    assert "0 of 2 objectives keep it, 1 drop it." in found[1]
+
+
+def test_heat_map_has_all_lines_and_only_measured_columns(tmp_path):
+    studies.heat_map(content(untrained=(0.5, 0.5), good=(0.9, 0.2)), tmp_path / "map.svg")
+    text = (tmp_path / "map.svg").read_text()
+    assert all(word in text for word in (">untrained<", ">good<", ">shared<", ">unique<", ">k = 2<", ">.91<"))
+    assert ">synergy<" not in text
+
+
+def test_heat_map_of_a_study_without_columns(tmp_path):
+    with pytest.raises(ValueError, match="a factor as columns, got none in 'toy'"):
+        studies.heat_map({**content(untrained=(0.5, 0.5)), "columns": None}, tmp_path / "map.svg")
+
+
+def test_the_page_is_made_from_the_published_numbers(tmp_path):
+    numbers = json.loads(which.NUMBERS.read_text()) if which.NUMBERS.is_file() else None
+    assert which.PAGE.read_text(encoding="utf-8") == which.page(numbers), "run: python -m docs.which"
+    if numbers is not None:
+        studies.heat_map(numbers, tmp_path / "map.svg", tuple(which.MEANING))
+        assert which.MAP.read_text() == (tmp_path / "map.svg").read_text()
