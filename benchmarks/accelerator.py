@@ -289,6 +289,9 @@ def run(options: argparse.Namespace) -> int:
     if options.write:
         write_page(record, options.size, options.write)
         return 0
+    # Two processes share the device: jax would take three quarters of its memory when it finds it.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    training.compilation_cache()
     if record["device"] not in (None, device()):
         raise ValueError(
             f"{path} was measured on {record['device']}, and this is {device()}: choose another --out, since ratios of "
@@ -310,9 +313,6 @@ def run(options: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out the command; 2 if it cannot be."""
     options = parsed(arguments)
-    # Two processes share the device: jax would take three quarters of its memory at the start.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    training.compilation_cache()
     try:
         return run(options)
     except ValueError as error:

@@ -185,6 +185,7 @@ def of_loss(name: str, n: int, size: cases.Size, torch: Torch) -> dict[str, Any]
     return found | {
         "torch_over_ours": ratio(seconds["torch"], seconds["ours"]),
         "torch_source": theirs["source"],
+        "torch_mib": theirs["mib"],
         "gradient_difference": float(apart) if comparable else None,
     }
 

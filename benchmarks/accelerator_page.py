@@ -87,6 +87,7 @@ def of_losses(name: str, found: Piece) -> list[str]:
         found.get("torch_source") or found["torch_missing"],
         "-" if apart is None else f"{apart:.0e}",
         number(found["mib"]),
+        number(found.get("torch_mib")),
     ]
 
 
@@ -137,7 +138,7 @@ TABLES: dict[str, tuple[Sequence[str], Callable[[str, Piece], list[str]]]] = {
     "losses": (
         (
             *("objective", "(k, n, d)", "floor, GFLOP", "ours / floor", "PyTorch / ours"),
-            *("PyTorch is", "differs by", "MiB"),
+            *("PyTorch is", "differs by", "MiB", "PyTorch, MiB"),
         ),
         of_losses,
     ),

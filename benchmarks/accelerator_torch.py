@@ -7,8 +7,8 @@ benchmarks/released_torch.py. Nothing is compiled.
 
 The first line on stdout has the version of torch, or what is missing. A request is a line of JSON on stdin, `{"loss":
 NAME, "input": FILE.npy, "calls": C, "gradient": FILE.npy or null}`, the input float32 of shape (k, n, d). The answer is
-a line with the value, the mean seconds of C values and gradients, and the MB that they took on the device; the gradient
-is saved if a file is named.
+a line with the value, the mean seconds of C values and gradients, and the MiB that they took on a GPU; the gradient is
+saved if a file is named.
 """
 
 import argparse
@@ -356,7 +356,7 @@ def finish(device: str) -> None:
 
 
 def gradients(loss: Loss, z: Tensor, calls: int, device: str) -> dict[str, Any]:
-    """Value, gradient, mean seconds, and on a GPU the peak of memory in MB, of so many values and gradients."""
+    """Value, gradient, mean seconds, and on a GPU the peak of memory in MiB, of so many values and gradients."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -368,8 +368,8 @@ def gradients(loss: Loss, z: Tensor, calls: int, device: str) -> dict[str, Any]:
         (gradient,) = torch.autograd.grad(value, x)
     finish(device)
     seconds = (time.perf_counter() - start) / calls
-    mb = (torch.cuda.max_memory_allocated() - before) / 1e6 if device == "cuda" else None
-    return {"value": value.item(), "gradient": gradient, "seconds": seconds, "mb": mb}
+    mib = (torch.cuda.max_memory_allocated() - before) / 2**20 if device == "cuda" else None
+    return {"value": value.item(), "gradient": gradient, "seconds": seconds, "mib": mib}
 
 
 def serve(released: Path | None, device: str) -> None:

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -135,7 +136,7 @@ def test_list_and_page_of_a_part(tmp_path, monkeypatch, capsys):
     assert call(tmp_path, "--write", str(tmp_path / "docs")) == 0
     page = (tmp_path / "docs" / "accelerator.md").read_text()
     assert (
-        "| `mv_dhel` | (4, 32, 16) | 0.50 | 1.25 (1.10 to 1.50) | - | no PyTorch was given | - | 2.0 |"
+        "| `mv_dhel` | (4, 32, 16) | 0.50 | 1.25 (1.10 to 1.50) | - | no PyTorch was given | - | 2.0 | - |"
         in page
     )
     assert "| 1 of 2 rows | not run |" in page
@@ -191,6 +192,16 @@ def test_damaged_record_is_not_overwritten(tmp_path, capsys, content):
     assert f"{file} must be a record of this benchmark, got a damaged or another file" in message
     assert "--out" in message
     assert file.read_bytes() == before
+
+
+def test_list_needs_no_device(tmp_path):
+    """Nothing may look for the device before the command has said how jax is to take its memory."""
+    command = [sys.executable, "-m", "benchmarks.accelerator", "--out", str(tmp_path), "--list"]
+    ended = subprocess.run(
+        command, env=os.environ | {"JAX_PLATFORMS": "none"}, cwd=DOCS.parent, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "0 done" in ended.stdout.splitlines()[-1]
 
 
 def test_other_device_raises(tmp_path, capsys):
