@@ -3,7 +3,7 @@
     mvcl study which_objective --scale small --jobs 2
     python -m docs.which        # the heat map and docs/which.md, from the published numbers
 
-Cost: small about 30 minutes on 2 cores, estimated from single cells; smoke half a minute.
+Cost: small about 30 minutes on 2 cores, estimated from single cells; smoke a minute.
 Source: ours. The parts of the synergy are the XOR data of Symile (Saporta 2024, arXiv 2411.01053) with some flips.
 """
 
@@ -175,7 +175,7 @@ def smoke(seeds: int = 2) -> Study:
       seeds: networks trained side by side in each cell.
     """
     kinds = {name: views for name, views in _views().items() if name in ("k = 3", "k = 3, missing")}
-    whole = _study(seeds, kinds, "half a minute on 2 cores, most of it compilation", steps=4, batch_size=32)
+    whole = _study(seeds, kinds, "a minute on 2 cores, most of it compilation", steps=4, batch_size=32)
     objectives = (
         "raw inputs",
         "untrained",
