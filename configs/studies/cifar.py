@@ -176,7 +176,7 @@ _CLAIMS = (
 )
 
 
-def _study(base: Config, cells: Sequence[Cell], claims: tuple[Above, ...], seeds: int, cost: str) -> Study:
+def _study(cells: Sequence[Cell], claims: tuple[Above, ...], seeds: int, cost: str) -> Study:
     return Study(
         title="CIFAR-10 at 16 pixels",
         about=_ABOUT,
@@ -198,8 +198,7 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     """
     base = _base(studies.Cifar10Part(path=str(data), train=_TRAIN, test=_TEST))
     return _study(
-        base,
-        _cells(base),
+        [*_baselines(base), *_cells(base)],
         _CLAIMS,
         seeds,
         "about 20 minutes on 2 cores with --jobs 2, estimated from single runs",
@@ -223,4 +222,4 @@ def smoke(seeds: int = 2) -> Study:
             "train.log_every": 1,
         },
     )
-    return _study(base, _cells(base)[1:2], (), seeds, "under a minute on 2 cores")
+    return _study(_cells(base)[1:2], (), seeds, "under a minute on 2 cores")
