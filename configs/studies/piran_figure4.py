@@ -27,7 +27,10 @@ examples: an encoder that computes far less than ViT-B/16 beside the same loss, 
 would be there."""
 
 M3G, AVERAGE = "M3G", "InfoNCE ave"
-_METHODS = {M3G: partial(losses.m3g, epsilon=0.2), AVERAGE: losses.one_vs_rest(losses.info_nce)}
+_METHODS: dict[str, losses.Loss] = {
+    M3G: partial(losses.m3g, epsilon=0.2),
+    AVERAGE: losses.one_vs_rest(losses.info_nce),
+}
 
 
 def paper(seeds: int = 3) -> Study:

@@ -24,7 +24,7 @@ The text says that M3G improves on the baselines by 0.25 and 0.49 points at k = 
 the printed numbers from the best baseline."""
 
 M3G = "M3G"
-METHODS = {
+METHODS: dict[str, losses.Loss] = {
     "BYOL ave": losses.one_vs_rest(losses.byol),
     "BYOL pwe": losses.all_pairs(losses.byol),
     "InfoNCE ave": losses.one_vs_rest(losses.info_nce),

@@ -25,7 +25,7 @@ The text does not fit Table 2 in two places: "ranging from 11% to 30% for M3G", 
 mean improvement of 3.1%" over InfoNCE ave, where the mean of the six differences is 2.7."""
 
 M3G = "M3G"
-METHODS = {
+METHODS: dict[str, losses.Loss] = {
     "BYOL ave": losses.one_vs_rest(losses.byol),
     "BYOL pwe": losses.all_pairs(losses.byol),
     "InfoNCE ave": losses.one_vs_rest(losses.info_nce),

@@ -7,6 +7,8 @@ Section 3.1. The runs are those of configs/shidani/gaussian.py; networks are tra
 number. Cost: 16 networks about 2 hours on 2 CPU cores; 8 networks at small scale 4 minutes; smoke seconds.
 """
 
+from typing import Any
+
 from mvcl import studies
 from mvcl.studies import OBJECTIVES, Above, Cell, Measure, Study, Training, Trend, Within
 
@@ -102,7 +104,7 @@ def _study(
     differences: str = "",
     instances: int = 1024,
     names: tuple[str, ...] = tuple(OBJECTIVES),
-    **options: float,
+    **options: Any,
 ) -> Study:
     cells = tuple(
         Cell(

@@ -50,7 +50,7 @@ def small(seeds: int = 5, *, data: Path) -> Study:
       seeds: trainings of each cell.
       data: handwritten.mat.
     """
-    base = studies.sem_small(sources.Tables(path=str(data)))
+    base = studies.changed(studies.sem_small(sources.Tables(path=str(data))), {"method.watch_epochs": 2})
     return _study(base, 6, 5, (6, 1), seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
 
 
