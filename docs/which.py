@@ -24,7 +24,7 @@ MEANING = {
 _HEAD = """# Which objective for which views
 
 Every sentence and number below is made by `python -m docs.which` from [the study](studies/which_objective_small.md),
-`mvcl study which_objective --scale small`: synthetic views of known information, an MLP for each view, the same 300
+`mvcl study which_objective --scale small`: synthetic views of known information, an MLP for each view, the same 600
 steps, nothing tuned for any objective. It says what these encoders kept of these data, and nothing of others.
 
 """

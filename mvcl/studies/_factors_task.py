@@ -66,7 +66,7 @@ class Factored:
     objective. None: no such layer."""
     encoder: models.MLP | None = dataclasses.field(default_factory=lambda: models.MLP(widths=(48, 12)))
     """Network of each view; None: the inputs are probed as they are."""
-    steps: int = 300
+    steps: int = 600
     """Steps of Adam, each on a fresh batch; 0: untrained encoders are probed."""
     batch_size: int = 128
     """Instances of a batch."""
