@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train smoke test test-slow test-distributed test-faults test-studies reproduce-sem lint clean
+.PHONY: train smoke test test-slow test-distributed test-faults test-studies lint clean
 
 train: .venv/.run
 	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
@@ -29,12 +29,6 @@ test-faults: .venv/.test
 # Every study at its smoke scale: random data, seconds each.
 test-studies: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/studies/test_smoke_studies.py
-
-# The tables of docs/sem.md as runs in runs/sem, hours on 2 quiet cores; a second call goes on where the first stopped.
-reproduce-sem: .venv/.run
-	@test -f "$(DATA)" || { echo "reproduce-sem needs the file of UCI's multiple features: make reproduce-sem DATA=handwritten.mat"; \
-	  exit 2; }
-	$(BIN)/python -m benchmarks.sem --data $(DATA) --digits
 
 lint: .venv/.test
 	$(BIN)/ruff check .

@@ -97,7 +97,6 @@ class Case(NamedTuple):
     over_released: float = 0.0
 
 
-KEY = jax.random.key(0)
 WIDE = (3, 1024, 128)
 CASES = {
     "symile_all": Case(
@@ -105,7 +104,7 @@ CASES = {
     ),
     "symile_shuffled": Case(
         WIDE,
-        lambda z: losses.symile(z, negatives="shuffled", key=KEY),
+        lambda z: losses.symile(z, negatives="shuffled", key=jax.random.key(0)),
         lambda z: [inner_products(view, view) for view in z],
         "3 n² products, forward and twice backward",
     ),
@@ -147,14 +146,14 @@ CASES = {
     ),
     "lejepa": Case(
         (4, 1024, 128),
-        lambda z: losses.lejepa(z, key=KEY),
+        lambda z: losses.lejepa(z, key=jax.random.key(0)),
         sines,
         "projections, forward and backward; 16 sines and cosines of each",
         1.5,
     ),
     "visreg": Case(
         (2, 1024, 128),
-        lambda z: losses.visreg(z, key=KEY),
+        lambda z: losses.visreg(z, key=jax.random.key(0)),
         sorts,
         "projections, forward and backward, and sorted",
     ),
@@ -446,7 +445,7 @@ def edges() -> dict[str, tuple[str, np.ndarray]]:
 def gradient_of(objective: str, z: np.ndarray) -> np.ndarray:
     """Our gradient in float32 with default options."""
     function = losses.objectives()[objective]
-    options = {"key": KEY} if losses.takes(function).key else {}
+    options = {"key": jax.random.key(0)} if losses.takes(function).key else {}
     loss = losses.on_views(functools.partial(function, **options))
     return np.asarray(jax.grad(loss)(jnp.asarray(z, jnp.float32)))
 

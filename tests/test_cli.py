@@ -119,6 +119,14 @@ def test_evaluate_embed_export_report(trained, tmp_path, capsys):
         assert 1 <= measures["rank"] <= z["features"].shape[2]
         assert not np.allclose(z["features"][:, 0], z["features"][:, 1])
     assert run("embed", trained, "--views", -1) == 2
+    capsys.readouterr()
+    assert run("geometry", trained, "--examples", 100) == 0
+    said = capsys.readouterr().out
+    assert "100 examples of split test" in said
+    assert "head, all views" in said
+    assert json.loads((trained / "geometry.json").read_text())["examples"] == 100
+    assert (trained / "geometry.svg").read_text().startswith("<svg ")
+    assert run("geometry", trained, "--out", tmp_path / "g.txt") == 2
     assert run("export", trained, "--out", tmp_path / "encoder.safetensors") == 0
     assert sum(x.size for x in load_file(tmp_path / "encoder.safetensors").values()) > 300
     assert run("report", trained, trained, "--out", tmp_path / "two.html") == 0
@@ -177,6 +185,7 @@ def test_lists_configs_without_jax():
         "train --help",
         "evaluate -h",
         "embed -h",
+        "geometry -h",
         "report -h",
         "export -h",
         "data -h",
@@ -244,6 +253,7 @@ def test_help_of_m3g_has_the_target_of_its_mass(capsys):
         (["data", "fetch"], "mvcl data prepare"),
         (["evaluate", "nowhere"], "not a run folder"),
         (["report", "nowhere"], "not a run folder"),
+        (["geometry", "nowhere"], "not a run folder"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_path):

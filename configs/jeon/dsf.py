@@ -7,7 +7,8 @@
     mvcl train configs/jeon/dsf.py:imagenet100 --workdir runs/dsf100
     mvcl train configs/jeon/dsf.py:imagenet100_moco --workdir runs/dsf100-moco
 
-A variant for each row of Table 1, at a fixed number of views B M. Other experiments of the paper, as options:
+A variant for each row of Table 1, at a fixed number of views B M. All cells of the paper's tables and figures are
+studies (configs/studies/jeon_*.py); as options of one run:
 
     --views.k 4 --train.batch-size 512          Figure 4: M = 4 with the same batch of 256; n = 2 batch / M
     --objective.temperature 0.9                 Table 3

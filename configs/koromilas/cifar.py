@@ -4,7 +4,8 @@
     mvcl train configs/koromilas/cifar.py --workdir runs/cifar10
     mvcl train configs/koromilas/cifar.py:cifar100 --workdir runs/cifar100
 
-Tables II and III have k in {2, 3, 4}; the ablations of Section V-C, k = 2 to 8, have batch 128. The other cells:
+All cells of Tables II, III and V and of Fig. 3 and 4 are studies (configs/studies/koromilas_*.py). Tables II and III
+have k in {2, 3, 4}; the ablations of Section V-C, k = 2 to 8, have batch 128. One cell at a time:
 
     --views.k 2                                                   the number of views
     objective:mv_infonce --objective.negatives all                MV-InfoNCE as the authors' code computes it

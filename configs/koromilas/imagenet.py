@@ -4,7 +4,8 @@
     mvcl train configs/koromilas/imagenet.py --workdir runs/imagenet100
     mvcl train configs/koromilas/imagenet.py:imagenet1k --workdir runs/imagenet1k
 
-Tables II, III, V and VI. The other cells on ImageNet-100, at temperature 0.5:
+Tables II, III, V and VI, whose cells are studies (configs/studies/koromilas_*.py). One at a time on ImageNet-100, at
+temperature 0.5:
 
     --views.k 2                                                   the number of views
     objective:mv_infonce --objective.negatives all                MV-InfoNCE as the authors' code computes it

@@ -87,7 +87,7 @@ def _base(source: sources.Source) -> Config:
 
 def _cells(base: Config) -> list[Cell]:
     moco = methods.MocoV2(momentum=0.99, end_momentum=0.99, queue=1024, queue_keys="one")
-    changes = {"moco_v2": {"method": moco}, "simclr": {"method": methods.Simclr()}}
+    used: dict[str, methods.Method] = {"moco_v2": moco, "simclr": methods.Simclr()}
     rows = [("simclr", name, *row) for name, row in _SIMCLR.items()]
     rows += [("moco_v2", name, *row) for name, row in _MOCO.items()]
     return [
@@ -97,7 +97,7 @@ def _cells(base: Config) -> list[Cell]:
                 config=studies.changed(
                     base,
                     {
-                        **changes[method],
+                        "method": used[method],
                         "objective": objective,
                         "views.k": k,
                         "train.group": 64 if name == "m3g" else None,
@@ -176,7 +176,7 @@ _CLAIMS = (
 )
 
 
-def _study(base: Config, cells: Sequence[Cell], claims: tuple[Above, ...], seeds: int, cost: str) -> Study:
+def _study(cells: Sequence[Cell], claims: tuple[Above, ...], seeds: int, cost: str) -> Study:
     return Study(
         title="CIFAR-10 at 16 pixels",
         about=_ABOUT,
@@ -198,8 +198,7 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     """
     base = _base(studies.Cifar10Part(path=str(data), train=_TRAIN, test=_TEST))
     return _study(
-        base,
-        _cells(base),
+        [*_baselines(base), *_cells(base)],
         _CLAIMS,
         seeds,
         "about 20 minutes on 2 cores with --jobs 2, estimated from single runs",
@@ -223,4 +222,4 @@ def smoke(seeds: int = 2) -> Study:
             "train.log_every": 1,
         },
     )
-    return _study(base, _cells(base)[1:2], (), seeds, "under a minute on 2 cores")
+    return _study(_cells(base)[1:2], (), seeds, "under a minute on 2 cores")

@@ -4,7 +4,8 @@
     mvcl study jeon_figure3 --scale small
     mvcl study jeon_figure3 --scale smoke
 
-Cost: paper 5,190 PFLOP a seed, estimated from the rows of Table 1; small COST_SMALL; smoke seconds.
+Cost: paper 5,190 PFLOP a seed, estimated from the rows of Table 1; small 3 minutes on 2 cores, estimated;
+smoke seconds.
 Source: Figure 3, Section 5.4.1; small also Table 1. Recipes configs/jeon/dsf.py, small configs/digits.py.
 """
 
@@ -62,7 +63,7 @@ def small(seeds: int = 5) -> Study:
         *studies.ACCURACIES,
         Measure(name="hours", label="hours of training", digits=4, better="lower"),
     )
-    return _study(bases, (5, 10), (20, 40), measures, _ABOUT_SMALL, seeds, "COST_SMALL")
+    return _study(bases, (5, 10), (20, 40), measures, _ABOUT_SMALL, seeds, "3 minutes on 2 cores, estimated")
 
 
 def smoke(seeds: int = 2) -> Study:

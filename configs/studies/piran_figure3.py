@@ -7,6 +7,7 @@ Section 5: ViT-B/16 on ImageNet-1K (docs/data.md), student and teacher. Cost: 15
 seeds on many accelerators, 12,000,000 PFLOP; small, on scikit-learn's digits, minutes on 2 CPU cores; smoke seconds.
 """
 
+import math
 from functools import partial
 
 from mvcl import losses, studies
@@ -34,7 +35,9 @@ def paper(seeds: int = 5) -> Study:
 def small(seeds: int = 5) -> Study:
     """Digits."""
     base = studies.recipe("digits.py:student_teacher")
-    return _study(base, (0.05, 0.2, 0.8), (2, 4), seeds, "2 CPU cores, 2 minutes", "10 labels/class", _SMALL)
+    return _study(
+        base, (0.05, 0.2, 0.8), (2, 4), seeds, "2 CPU cores, 2 minutes, estimated", "10 labels/class", _SMALL
+    )
 
 
 def smoke(seeds: int = 2) -> Study:
@@ -95,7 +98,7 @@ def _study(
             for k in views
             for text, low in (
                 ("Robust to epsilon (here: within 1 point of 0.2)", -1.0),
-                ("0.2 is good (here: at most 1 point below)", -100.0),
+                ("0.2 is good (here: at most 1 point below)", -math.inf),
             )
             for claim_ in claim(k, text, low)
         ),

@@ -27,7 +27,10 @@ examples: an encoder that computes far less than ViT-B/16 beside the same loss, 
 would be there."""
 
 M3G, AVERAGE = "M3G", "InfoNCE ave"
-_METHODS = {M3G: partial(losses.m3g, epsilon=0.2), AVERAGE: losses.one_vs_rest(losses.info_nce)}
+_METHODS: dict[str, losses.Loss] = {
+    M3G: partial(losses.m3g, epsilon=0.2),
+    AVERAGE: losses.one_vs_rest(losses.info_nce),
+}
 
 
 def paper(seeds: int = 3) -> Study:
@@ -42,7 +45,7 @@ def small(seeds: int = 5) -> Study:
         studies.recipe("digits.py:student_teacher"),
         {"train.group": None, "views.policy": augment.digits(image_size=16), "encoder.widths": (8, 16, 32)},
     )
-    return _study(base, (2, 4), seeds, 2.0, "2 CPU cores, a minute", _SMALL)
+    return _study(base, (2, 4), seeds, 2.0, "2 CPU cores, 1.5 minutes, estimated", _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -24,7 +24,7 @@ The text says that M3G improves on the baselines by 0.25 and 0.49 points at k = 
 the printed numbers from the best baseline."""
 
 M3G = "M3G"
-METHODS = {
+METHODS: dict[str, losses.Loss] = {
     "BYOL ave": losses.one_vs_rest(losses.byol),
     "BYOL pwe": losses.all_pairs(losses.byol),
     "InfoNCE ave": losses.one_vs_rest(losses.info_nce),
@@ -56,7 +56,9 @@ def small(seeds: int = 5) -> Study:
     methods = {name: METHODS[name] for name in ("InfoNCE ave", "InfoNCE pwe", M3G)}
     methods["Poly-view"] = partial(losses.poly_view, temperature=0.1)
     base = studies.recipe("digits.py:student_teacher")
-    return _study(base, methods, (2, 4), seeds, "2 CPU cores, 3 minutes", "10 labels/class", _SMALL)
+    return _study(
+        base, methods, (2, 4), seeds, "2 CPU cores, 3 minutes, estimated", "10 labels/class", _SMALL
+    )
 
 
 def smoke(seeds: int = 2) -> Study:

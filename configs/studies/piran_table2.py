@@ -25,7 +25,7 @@ The text does not fit Table 2 in two places: "ranging from 11% to 30% for M3G", 
 mean improvement of 3.1%" over InfoNCE ave, where the mean of the six differences is 2.7."""
 
 M3G = "M3G"
-METHODS = {
+METHODS: dict[str, losses.Loss] = {
     "BYOL ave": losses.one_vs_rest(losses.byol),
     "BYOL pwe": losses.all_pairs(losses.byol),
     "InfoNCE ave": losses.one_vs_rest(losses.info_nce),
@@ -71,9 +71,8 @@ def smoke(seeds: int = 2) -> Study:
 
 def from_domains(folder: Path) -> list[Values]:
     """The results of a run; those of the classifiers of one domain by its name."""
-    summaries = ("5 to 1", "1 to 1")
     return [
-        {name if name in summaries else name.split(" to ")[0]: value for name, value in values.items()}
+        {name if name.endswith(" to 1") else name.split(" to ")[0]: value for name, value in values.items()}
         for values in studies.results(folder)
     ]
 

@@ -8,6 +8,7 @@ seeds on many accelerators, 4,900,000 PFLOP; small, on scikit-learn's digits, mi
 """
 
 from functools import partial
+from typing import Literal
 
 from mvcl import losses, studies
 from mvcl.studies import Cell, Measure, Study, Training, Within
@@ -22,7 +23,7 @@ _SMALL = """
 **Small scale.** configs/digits.py:student_teacher: scikit-learn's digits of 8 x 8 pixels, a ConvNet, groups of 16
 examples, k views of one policy, 10 labels a class."""
 
-_COSTS = {
+_COSTS: dict[str, Literal["circular_variance", "circular_standard_deviation"]] = {
     "circular variance": "circular_variance",
     "circular standard deviation": "circular_standard_deviation",
 }
@@ -39,7 +40,7 @@ def paper(seeds: int = 5) -> Study:
 def small(seeds: int = 5) -> Study:
     """Digits."""
     base = studies.recipe("digits.py:student_teacher")
-    return _study(base, (2, 4), seeds, "2 CPU cores, a minute", "10 labels/class", _SMALL)
+    return _study(base, (2, 4), seeds, "2 CPU cores, 1.5 minutes, estimated", "10 labels/class", _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -4,10 +4,11 @@
     mvcl study shidani_fixed_batch --scale small
 
 The Gaussian model of Section 3.1 at B = 64; networks are trained side by side, so --seeds is their number. Cost: 16
-networks 10 minutes on 2 CPU cores; 8 networks at small scale 2 minutes; smoke seconds.
+networks 10 minutes on 2 CPU cores; 8 networks at small scale 3 minutes; smoke seconds.
 """
 
 from pathlib import Path
+from typing import Any
 
 from mvcl import metrics, studies, training
 from mvcl.studies import OBJECTIVES, Above, Cell, Measure, Study, Training, Values, Within
@@ -47,7 +48,7 @@ def small(seeds: int = 8) -> Study:
     return _study(
         (2, 4, 8, 16, 32),
         seeds,
-        "2 CPU cores, 2 minutes",
+        "2 CPU cores, 3 minutes, estimated",
         "\n\n**Small scale.** 67 epochs, 201 steps in place of 600, at learning rate 3e-3 in place of 5e-4.",
         epochs=67,
         learning_rate=3e-3,
@@ -77,7 +78,7 @@ def _study(
     cost: str,
     differences: str = "",
     names: tuple[str, ...] = tuple(OBJECTIVES),
-    **options: float,
+    **options: Any,
 ) -> Study:
     cells = tuple(
         Cell(
@@ -93,7 +94,7 @@ def _study(
     geometric, arithmetic, sufficient, _ = (objective.label for objective in OBJECTIVES.values())
 
     def best(text: str, source: str, objective: str, measure: str) -> Above:
-        of = {"objective": objective, "M": _BEST}
+        of: dict[str, str | int] = {"objective": objective, "M": _BEST}
         return Above(
             text=f"{text}: M = {_BEST}, {objective}", source=source, measure=measure, cells=of, than=others
         )

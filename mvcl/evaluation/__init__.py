@@ -35,6 +35,7 @@ from mvcl.evaluation._regression import (
 from mvcl.evaluation._result import Result
 from mvcl.evaluation._retrieval import Retrieval
 from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
+from mvcl.evaluation._single_views import SingleViews
 from mvcl.evaluation._table import evaluate_features, evaluation_table
 from mvcl.evaluation._work import AT_ONCE, Part, Work
 
@@ -58,6 +59,7 @@ __all__ = [
     "Regression",
     "Result",
     "Retrieval",
+    "SingleViews",
     "Spread",
     "Transfer",
     "Work",

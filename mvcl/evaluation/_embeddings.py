@@ -14,7 +14,7 @@ _MEASURES = (
     "uniformity, Gaussian",
     "alignment",
 )
-_ONE_VIEW = "not measured: it needs two views"
+_LACKING = "not measured: it needs two views, or two dimensions"
 
 
 def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
@@ -47,5 +47,5 @@ def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
     results = []
     for name in _MEASURES:
         how = f"{MEASURES[name]}, {min(n, some.get(name, ROWS))} rows of {d} on the unit sphere, {over}"
-        results.append(Result(name, values.get(name), None, how if name in values else _ONE_VIEW))
+        results.append(Result(name, values.get(name), None, how if name in values else _LACKING))
     return results

@@ -9,6 +9,7 @@ from mvcl.evaluation._predictions import Predictions
 from mvcl.evaluation._protocols import Classification, Evaluation
 from mvcl.evaluation._regression import Regression
 from mvcl.evaluation._retrieval import Retrieval
+from mvcl.evaluation._single_views import SingleViews
 
 EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "channels": Channels,
@@ -18,4 +19,5 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "predictions": Predictions,
     "regression": Regression,
     "retrieval": Retrieval,
+    "single_views": SingleViews,
 }

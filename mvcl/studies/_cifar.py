@@ -28,7 +28,7 @@ class Cifar10Part:
         splits = data.Arrays(path=self.path, first=(self.train, self.test)).open(track)
         arrays = _untrusted.read_npz(Path(self.path))
         for name, each in (("train", 5_000), ("test", 1_000)):
-            labels = arrays[f"{name}_labels" if f"{name}_labels" in arrays else f"y_{name}"]
+            labels = arrays.get(f"{name}_labels", arrays.get(f"y_{name}", np.zeros(0, np.int64)))
             check_cifar10(name, splits[name].spec.shapes[0], labels.reshape(-1), each)
         return splits
 

@@ -20,7 +20,8 @@ def with_compute(folder: Path) -> list[Values]:
       of a loop once.
     """
     config = training.load(folder)
-    epochs = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["epoch"]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    epochs = max(line["epoch"] for line in lines if "epoch" in line)
     cost = training.estimate(config, Progress(silent=True))
     updates = json.loads((folder / "evaluation.json").read_text())["step"]
     return [

@@ -115,7 +115,8 @@ class FactorViews:
         # One call for all bits: each call is a program of its own to compile.
         first, second = jax.random.split(key)
         ends = np.cumsum([math.prod(shape) for shape in shapes])
-        every = jax.random.rademacher(first, (int(ends[-1]),), jnp.float32)
+        # The barrier keeps XLA from drawing all of them again in every slice, which takes minutes to compile for k = 8.
+        every = jax.lax.optimization_barrier(jax.random.rademacher(first, (int(ends[-1]),), jnp.float32))
         shared, pair, unique, a, b = (x.reshape(s) for x, s in zip(jnp.split(every, ends[:-1]), shapes))
         synergy = jnp.where(jax.random.bernoulli(second, self.flip, triples), -1.0, 1.0)
         return Bits(shared, pair, unique, parts(a, b, synergy), synergy)

@@ -29,7 +29,9 @@ def heat_map(content: Mapping[str, Any], file: Path, measures: Sequence[str] | N
             f"a heat map needs a study with a factor as columns, got none in {content['title']!r}"
         )
     labels = {m["name"]: m["label"] for m in content["measures"] if measures is None or m["name"] in measures}
-    rows, blocks, means = {}, {}, {}
+    rows: dict[str, None] = {}
+    blocks: dict[Any, None] = {}
+    means: dict[tuple[str, Any, str], float | None] = {}
     for cell in content["cells"]:
         row = ", ".join(str(level) for name, level in cell["factors"].items() if name != column)
         rows[row], blocks[cell["factors"][column]] = None, None
@@ -39,7 +41,7 @@ def heat_map(content: Mapping[str, Any], file: Path, measures: Sequence[str] | N
     columns = [
         (b, name) for b in blocks for name in labels if any(means.get((r, b, name)) is not None for r in rows)
     ]
-    grid = np.array([[means.get((r, *c)) for c in columns] for r in rows], float)
+    grid = np.array([[means.get((r, *c)) for c in columns] for r in rows], np.float64)
     with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 7}):
         figure = Figure(figsize=(0.3 * len(columns) + 2.5, 0.17 * len(rows) + 1.6), layout="constrained")
         axes = figure.subplots()

@@ -84,16 +84,23 @@ class Factored:
         data = dataclasses.replace(self.data, gain=(), noise=())
         keys = jax.random.split(jax.random.key(seed), self.networks)
         draw = partial(_draw, data, self.batch_size, gain, noise, keys)
-        params = None if self.encoder is None else self._trained(draw, keys, progress)
+        params = None if self.encoder is None else self._trained(self.encoder, draw, keys, progress)
         probes = partial(_draw, dataclasses.replace(data, present=1.0), _PROBED, gain, noise, keys)
         fit, test = (jax.tree.map(lambda x: x[0], probes(jnp.asarray([-part]))) for part in (1, 2))
         read = jax.device_get(_probed(self.encoder, params, fit, test))
         return [self._values(jax.tree.map(lambda x, i=i: x[i], read)) for i in range(self.networks)]
 
-    def _trained(self, draw: Callable[[jax.Array], Batch], keys: jax.Array, progress: Progress) -> Any:
+    def _trained(
+        self,
+        encoder: models.MLP,
+        draw: Callable[[jax.Array], Batch],
+        keys: jax.Array,
+        progress: Progress,
+    ) -> Any:
         """The parameters of the encoders, (networks, k) in front of each."""
         width = 0 if self.target is None else self.target(draw(jnp.asarray([0]))).shape[-1]
-        carry = _start(self, width, keys)
+        params = _initial(encoder, self.data.views, self.data.inputs, width, keys)
+        carry = params, jax.vmap(_optimizer(self).init)(params)
         chunks = [jnp.arange(i, min(i + _CHUNK, self.steps)) for i in range(0, self.steps, _CHUNK)]
         same = dataclasses.replace(self, data=FactorViews(views=self.data.views, present=self.data.present))
         for steps in progress(chunks, "training", len(chunks), "chunks of steps"):
@@ -167,19 +174,16 @@ def _optimizer(task: Factored) -> optax.GradientTransformation:
     return optax.adam(optax.cosine_decay_schedule(task.learning_rate, max(task.steps, 1)))
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _start(task: Factored, width: int, keys: jax.Array) -> Any:
-    """Parameters and state of the optimiser of all networks; `width` is that of the target."""
-    encoder, k = task.encoder, task.data.views
-    assert encoder is not None
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _initial(encoder: models.MLP, k: int, inputs: int, width: int, keys: jax.Array) -> dict[str, Any]:
+    """Parameters of all networks; `width` is that of the target. All objectives share this program."""
 
     def of_network(key: jax.Array) -> Any:
         each = jax.random.split(jax.random.fold_in(key, 1), k)
-        params = {"encoder": jax.vmap(lambda one: nnx.state(_fresh(encoder, task.data.inputs, one)))(each)}
-        params["restore"] = jnp.zeros((k, encoder.widths[-1] + 1, width))
-        return params, _optimizer(task).init(params)
+        return jax.vmap(lambda one: nnx.state(_fresh(encoder, inputs, one)))(each)
 
-    return jax.vmap(of_network)(keys)
+    restore = jnp.zeros((len(keys), k, encoder.widths[-1] + 1, width))
+    return {"encoder": jax.vmap(of_network)(keys), "restore": restore}
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
@@ -193,9 +197,9 @@ def _advance(task: Factored, carry: Any, batches: Batch, steps: jax.Array, keys:
 
     def step(carry: Any, of_step: tuple[Batch, jax.Array]) -> tuple[Any, None]:
         batch, number = of_step
-        return jax.vmap(of_network)(
-            *carry, batch, jax.vmap(jax.random.fold_in, (0, None))(keys, number)
-        ), None
+        params, state = carry
+        of_step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, number)
+        return jax.vmap(of_network)(params, state, batch, of_step_keys), None
 
     return jax.lax.scan(step, carry, (batches, steps))[0]
 
@@ -238,7 +242,8 @@ def _read(fit_z: jax.Array, fit: Bits, test_z: jax.Array, test: Bits) -> Read:
     """Ridge regressions of all bits on embeddings (k, n, d), from all views and from each view."""
     k, n, _ = fit_z.shape
     linear = ("shared", "pair", "unique", "part")
-    joint = _regressed(*(z.swapaxes(0, 1).reshape(n, -1) for z in (fit_z, test_z)), fit, test, linear)
+    together = [z.swapaxes(0, 1).reshape(n, -1) for z in (fit_z, test_z)]
+    joint = _regressed(together[0], together[1], fit, test, linear)
     found = {name: r2 for name, (r2, _) in joint.items()}
     # Three views tell the synergy only together: the product of what is read of their parts.
     found["synergy"] = _squared_correlation(joint["part"][1].prod(-1), test.synergy)

@@ -86,8 +86,23 @@ class Study:
         for field in ("columns", "along"):
             if getattr(self, field) not in (None, *factors):
                 raise ValueError(f"{field} must be one of {', '.join(factors)}, got {getattr(self, field)!r}")
+        self._check_measures()
+        if self.reference is not None:
+            select(self, self.reference)
         for claim in self.claims:
             claim.check(self)
+
+    def _check_measures(self) -> None:
+        """Raise `ValueError` for a measure that is named twice, or that a cell or a claim has and the study has not."""
+        measures = [measure.name for measure in self.measures]
+        if len(set(measures)) < len(measures):
+            raise ValueError(f"the measures of a study must have different names, got {', '.join(measures)}")
+        for what, used in (
+            *((f"a printed value of {cell.name!r}", name) for cell in self.cells for name in cell.printed),
+            *((f"the claim {claim.text!r}", claim.measure) for claim in self.claims),
+        ):
+            if used not in measures:
+                raise ValueError(f"{what} must be of a measure of {', '.join(measures)}, got {used!r}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +126,14 @@ class Found:
 
 
 def select(study: Study, factors: Factors) -> tuple[Cell, ...]:
-    """The cells with these levels of these factors."""
+    """The cells with these levels of these factors.
+
+    Raises:
+      ValueError: cells have no such factor.
+    """
+    known = study.cells[0].factors
+    if unknown := [name for name in factors if name not in known]:
+        raise ValueError(f"cells are chosen by the factors {', '.join(known)}, got {unknown[0]!r}")
     return tuple(
         cell for cell in study.cells if all(cell.factors[name] == level for name, level in factors.items())
     )

@@ -202,7 +202,8 @@ class Trend(Claim):
         way, other = ("above", "below") if self.rises else ("below", "above")
         return (
             f"paired differences by seed: holds if the 95% interval from the first to the last {self.along} is {way} 0 "
-            f"and no step's is {other} 0; does not hold if that from the first to the last is {other} 0"
+            f"and no step's is {other} 0; does not hold if that from the first to the last is {other} 0, at 95% for "
+            "all together (Bonferroni)"
         )
 
     def check(self, study: Study) -> None:

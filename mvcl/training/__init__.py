@@ -19,7 +19,7 @@ from mvcl.training._finetune import finetune, finetune_config
 from mvcl.training._folder import differences, locked
 from mvcl.training._geometry import RunGeometry, geometry
 from mvcl.training._lease import Locked
-from mvcl.training._load import config_module, load, load_any
+from mvcl.training._load import config_module, load
 from mvcl.training._loop import Diverged
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
@@ -75,7 +75,6 @@ __all__ = [
     "geometry",
     "join",
     "load",
-    "load_any",
     "locked",
     "may_name",
     "one_encoder",

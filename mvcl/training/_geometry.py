@@ -125,7 +125,7 @@ def scores(run: Run, state: _program.State, reading: data.Reading, guard: Guard)
     """
     split = _test(run)
     embedded, present, names = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading, guard.track)
-    found = {}
+    found: dict[str, float] = {}
     for output, arrays in embedded.items():
         guard.check()
         with guard.during(f"measuring the embeddings of the {output}"):

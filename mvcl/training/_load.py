@@ -8,7 +8,6 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from mvcl import _configs, _untrusted
 from mvcl.training import _functions, _saved
@@ -27,13 +26,6 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
     Raises:
       ValueError: the file or variant does not exist, does not return a `Config`, or sets an unknown option.
     """
-    config = load_any(source, (Config,), reference)
-    assert isinstance(config, Config)
-    return config
-
-
-def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | None = None) -> Any:
-    """`load` for a function that may return one of several classes, such as the config of a study."""
     file, variant = _configs.find(source)
     if file.suffix == ".json":
         with _untrusted.naming(file):
@@ -43,9 +35,10 @@ def load_any(source: str | Path, kinds: tuple[type, ...], reference: Config | No
     if variant not in functions:
         raise _configs.unknown_variant(file, variant, functions)
     config = _call(functions[variant], f"{variant}() of {file}")
-    if not isinstance(config, kinds):
-        names = " or ".join(f"{kind.__module__.rpartition('._')[0]}.{kind.__name__}" for kind in kinds)
-        raise ValueError(f"{variant}() of {file} must return a {names}, got {type(config).__name__}")
+    if not isinstance(config, Config):
+        raise ValueError(
+            f"{variant}() of {file} must return a mvcl.training.Config, got {type(config).__name__}"
+        )
     _saved.tree(config)  # raises for a value that cannot be saved
     return config
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mvcl.report import write_report
+from mvcl.report import write_report, write_study
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
@@ -109,7 +109,7 @@ class Browser:
     def evaluate(self, script):
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"]["value"]
 
-    def open(self, url, shots=None):
+    def open(self, url, shots=None, act=None):
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.events.clear()
@@ -138,6 +138,8 @@ class Browser:
             if shots:
                 picture = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
                 (shots / f"{name}.png").write_bytes(base64.b64decode(picture))
+        if act is not None:
+            act(self.call)
         self.drain(0.5)
         for event in self.events:
             method, params = event.get("method"), event.get("params", {})
@@ -201,6 +203,48 @@ def test_one_run(browser, run, tmp_path):
         assert (look["images"], look["plots"]) == (40, 7)
         assert look["wide"] <= 0
     assert seen.light["page"] != seen.dark["page"]
+
+
+def test_the_geometry_of_a_run(browser, run, write_geometry, tmp_path):
+    write_geometry(run)
+    seen = browser.open(write_report([run], tmp_path / "r.html").as_uri(), tmp_path)
+    assert seen.errors == []
+    assert seen.requests == []
+    for look in (seen.light, seen.phone, seen.dark):
+        assert look["flat"] == []
+        assert look["plots"] == 7 + 6
+        assert look["wide"] <= 0
+
+
+SHOWN = """(() => {
+  const shown = (cell) => [...document.querySelectorAll(`[id$="-cell${cell}"], li.cell${cell}`)].map(
+    (e) => getComputedStyle(e).display !== 'none');
+  return [0, 1, 2, 3].map((cell) => [shown(cell).length, shown(cell).filter(Boolean).length]);
+})()"""
+
+
+def test_a_study_and_its_levels(browser, study_folder, tmp_path):
+    page = write_study(study_folder(tmp_path / "study"))
+    pressed = []
+
+    def press(call):
+        """Focus the first checkbox as the keyboard does, and press the space bar."""
+        browser.evaluate("document.querySelector('input').focus()")
+        pressed.append(browser.evaluate(SHOWN))
+        for kind in ("keyDown", "keyUp"):
+            call(
+                "Input.dispatchKeyEvent", type=kind, key=" ", code="Space", text=" ", windowsVirtualKeyCode=32
+            )
+        pressed.append(browser.evaluate(SHOWN))
+
+    seen = browser.open(page.as_uri(), tmp_path, press)
+    assert seen.errors == []
+    assert seen.requests == []
+    for look in (seen.light, seen.phone, seen.dark):
+        assert look["flat"] == []
+        assert (look["images"], look["plots"]) == (1, 3)
+        assert look["wide"] <= 0
+    assert pressed == [[[4, 4]] * 4, [[4, 0], [4, 0], [4, 4], [4, 4]]]
 
 
 def test_several_runs_and_hostile_names(browser, make_run, tmp_path):

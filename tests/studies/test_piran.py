@@ -62,10 +62,11 @@ def test_results_of_single_domains_have_their_names(tmp_path):
     cell = opened("table2", "smoke").cells[0]
     results = {"5 to 1": 0.2, "1 to 1": 0.1, "real to sketch": 0.3, "clipart to sketch": 0.15}
     rows = [{"name": name, "value": value} for name, value in results.items()]
-    (tmp_path / "evaluation.json").write_text(json.dumps({"rows": {"trained encoder": rows}}))
+    table = {"trained encoder": rows, "raw input": rows[:1]}
+    (tmp_path / "evaluation.json").write_text(json.dumps({"rows": table}))
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "epoch": 1.0, "loss": 2.0}\n')
     assert cell.task.measure(tmp_path) == [
-        {"5 to 1": 0.2, "1 to 1": 0.1, "real": 0.3, "clipart": 0.15, "loss": 2.0}
+        {"5 to 1": 0.2, "1 to 1": 0.1, "real": 0.3, "clipart": 0.15, "raw input: 5 to 1": 0.2, "loss": 2.0}
     ]
 
 

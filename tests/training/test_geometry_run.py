@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 from functools import partial
 
 import jax
@@ -158,3 +159,89 @@ def test_raises_on_invalid_options(options, message):
     run = training.prepare(config())
     with pytest.raises(ValueError, match=message):
         training.geometry(run, run.program.init(), **options)
+
+
+def logged(workdir):
+    rows = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    return {row["step"]: row for row in rows if "head_uniformity" in row}
+
+
+def params(workdir):
+    _, state = training.open_run(workdir)
+    return jax.device_get(state["params"])
+
+
+LOGGED = config(train=Train(steps=6, batch_size=8, log_every=2, evaluate_every=0, geometry_every=1))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that logged its geometry at steps 3 and 6, uninterrupted."""
+    workdir = tmp_path_factory.mktemp("runs") / "whole"
+    training.train(LOGGED, workdir)
+    return workdir
+
+
+def test_training_logs_the_geometry(whole, tmp_path):
+    found = logged(whole)
+    assert list(found) == [3, 6]
+    run, state = training.open_run(whole)
+    numbers = training.geometry(run, state).numbers()
+    for output in ("encoder", "head"):
+        for key, name in (
+            ("alignment", "alignment"),
+            ("positive_cosine", "positive cosine"),
+            ("negative_cosine", "negative cosine"),
+            ("uniformity", "uniformity, Gaussian"),
+            ("effective_rank", "effective rank"),
+        ):
+            assert found[6][f"{output}_{key}"] == pytest.approx(numbers[f"{output}: {name}"], rel=1e-4)
+    assert found[3]["head_alignment"] != found[6]["head_alignment"]
+    assert len(list((whole / "tensorboard").iterdir())) >= 1
+    training.train(
+        dataclasses.replace(LOGGED, train=dataclasses.replace(LOGGED.train, geometry_every=0)), tmp_path
+    )
+    assert logged(tmp_path) == {}
+    jax.tree.map(np.testing.assert_array_equal, params(tmp_path), params(whole))
+
+
+@pytest.mark.parametrize("stopped_at", [3, 6])
+def test_a_run_that_is_stopped_while_it_measures_logs_each_step_once(
+    whole, tmp_path, monkeypatch, stopped_at
+):
+    measure = evaluation.geometry_scores
+    left = [0 if stopped_at == 3 else 2]  # measurements before the signal: encoder and head of step 3
+
+    def stopped(*views, **options):
+        if not left[0]:
+            signal.raise_signal(signal.SIGTERM)  # the guard stops before the next one
+        left[0] -= 1
+        return measure(*views, **options)
+
+    monkeypatch.setattr(evaluation, "geometry_scores", stopped)
+    with pytest.raises(training.Interrupted):
+        training.train(LOGGED, tmp_path)
+    assert stopped_at not in logged(tmp_path)
+    monkeypatch.undo()
+    training.train(LOGGED, tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "head_uniformity" in row] == [3, 6]
+    jax.tree.map(np.testing.assert_array_equal, params(tmp_path), params(whole))
+    for step, row in logged(whole).items():
+        assert row == pytest.approx(logged(tmp_path)[step], rel=1e-5)
+
+
+def test_the_option_may_change_when_a_run_resumes(whole):
+    changed = dataclasses.replace(LOGGED, train=dataclasses.replace(LOGGED.train, geometry_every=0))
+    training.train(changed, whole)
+    with pytest.raises(ValueError, match=r"train\.geometry_every must be at least 0, got -1"):
+        training.check(dataclasses.replace(LOGGED, train=Train(geometry_every=-1)))
+
+
+def test_devices_do_not_change_the_geometry(whole):
+    run, state = training.open_run(whole)
+    assert run.program.mesh.size == 8
+    one = training.prepare(LOGGED)
+    state = jax.device_put(jax.device_get(state), jax.devices()[0])
+    many, single = training.geometry(run, state).numbers(), training.geometry(one, state).numbers()
+    assert many == pytest.approx(single, rel=2e-3, abs=1e-4)

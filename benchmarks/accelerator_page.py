@@ -1,0 +1,231 @@
+"""The page and the list of `benchmarks.accelerator`, from its record."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Piece = Mapping[str, Any]
+NOT_RUN = "not run"
+
+PAGE = """# On an accelerator
+
+Made by `python -m benchmarks.accelerator --write docs` from docs/accelerator.json. {machine}
+
+```bash
+python -m benchmarks.accelerator --list                               # what is done and what is left
+python -m benchmarks.accelerator --data cifar10.npz --torch-python torch-env/bin/python   # one slice: at most 9 minutes
+python -m benchmarks.accelerator --write docs                         # this page
+```
+
+Repeat the second command until nothing is left. A slice measures whole pieces in a fixed order and keeps each in
+runs/accelerator/full.json. The recipe is a run of `training.train` that is saved at the end of a slice and goes on in
+the next. `--only PART` chooses among `losses`, `m3g`, `steps` and `recipe`. torch is not among the dependencies of this
+package: `--torch-python` is a Python that has torch and numpy; without it the columns of PyTorch are empty. With
+`--released DIR`, losses whose released repository is in that folder (docs/released.md) are that code.
+
+The programs of a row take turns, at most {rounds} of them, each as many calls as take 20 ms. Compilation and the first
+calls are not counted, and each turn waits for its last result. A ratio is the median of the ratios of the turns, in
+brackets the quartiles.
+
+## Losses
+
+Value and gradient in float32 at full precision, of noisy views of n random directions. "floor": the bare products that
+the formula needs, once forward and twice backward, or once where their matrix is symmetric, and the sorts or waves of
+the objectives that have them; of `byol`, the embeddings read and written. PyTorch: dense formulas as released code
+writes them, not compiled, on the same device. "differs by": the distance of PyTorch's gradient from ours, by the
+length of ours; none for released code, whose options differ, and for objectives that draw.
+
+{losses}
+
+## M3G
+
+Value and gradient, d = 256, epsilon 0.2, tolerance 1e-3. "floor": the bare products of as many passes over the tuples
+as the solver made, and those of the costs. ott is the dense solver `MMSinkhorn`, where its n^k numbers are few.
+
+{m3g}
+
+## Training steps
+
+The library's own step: SimCLR's views of n images drawn on the device, encoder, head with d = 128, loss, gradient and
+AdamW, n k = {views} views, the encoder in bfloat16 (on a CPU in float32), loss and parameters in float32. The
+reference is the step of `all_pairs(info_nce)` at the same k. TFLOP are those that XLA counts in the step before it
+optimises, the body of a loop, such as that of a solver, once. The share of the peak is of the vendor's dense bfloat16
+rate of the device, the share of a product of the rate of a bare bfloat16 product of two {product} x {product} matrices
+in the same turns.
+
+{steps}
+
+## Koromilas 2025 on CIFAR-10
+
+configs/koromilas/cifar.py as it stands, MV-DHEL with k views of ResNet-18, 200 epochs, batch 256; accuracy on the test
+images, one seed. Hours are those of the run, over all slices.
+
+{recipe}
+"""
+PAPER = {2: "87.4", 4: "89.5"}  # Koromilas 2025, Table II
+
+
+def number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
+    return "-" if value is None else f"{value * scale:,.{digits}f}"
+
+
+def ratio(found: Mapping[str, float] | None) -> str:
+    return "-" if found is None else f"{found['median']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def percent(found: float | None) -> str:
+    return "-" if found is None else f"{found:.0%}"
+
+
+def of_losses(name: str, found: Piece) -> list[str]:
+    apart = found.get("gradient_difference")
+    return [
+        f"`{name.split()[1]}`",
+        str(tuple(found["shape"])),
+        number(found["floor_gflop"], 2),
+        ratio(found["over_floor"]),
+        ratio(found.get("torch_over_ours")),
+        found.get("torch_source") or found["torch_missing"],
+        "-" if apart is None else f"{apart:.0e}",
+        number(found["mib"]),
+        number(found.get("torch_mib")),
+    ]
+
+
+def of_transport(name: str, found: Piece) -> list[str]:
+    _, n, k = name.split()
+    return [
+        n,
+        k,
+        f"{int(n) ** int(k):.1e}",
+        f"{found['sweeps']}{'' if found['converged'] else ', not converged'}",
+        ratio(found["over_floor"]),
+        ratio(found.get("ott_over_ours")),
+        number(found["mib"]),
+        number(found.get("ott_mib")),
+    ]
+
+
+def of_steps(name: str, found: Piece) -> list[str]:
+    _, encoder, objective = name.split()
+    product = found["of_product"]
+    return [
+        encoder,
+        f"`{objective}`",
+        f"{found['k']} x {found['examples']}",
+        number(found["ms"]),
+        ratio(found["over_reference"]),
+        number(found["tflop"], 2),
+        percent(found["of_peak"]),
+        "-" if product is None else percent(product["median"]),
+        number(found["mib"], 0),
+    ]
+
+
+def of_recipe(_: str, found: Piece) -> list[str]:
+    return [
+        str(found["k"]),
+        f"{found['steps']:,}",
+        number(found["linear"], 1, 100),
+        PAPER.get(found["k"], "-"),
+        number(found["knn"], 1, 100),
+        number(found["ms"]),
+        percent(found["of_peak"]),
+        number(found["hours"], 2),
+    ]
+
+
+TABLES: dict[str, tuple[Sequence[str], Callable[[str, Piece], list[str]]]] = {
+    "losses": (
+        (
+            *("objective", "(k, n, d)", "floor, GFLOP", "ours / floor", "PyTorch / ours"),
+            *("PyTorch is", "differs by", "MiB", "PyTorch, MiB"),
+        ),
+        of_losses,
+    ),
+    "m3g": (
+        ("n", "k", "tuples", "sweeps", "ours / floor", "ott / ours", "MiB", "ott, MiB"),
+        of_transport,
+    ),
+    "steps": (
+        (
+            *("encoder", "objective", "k x n", "step, ms", "step / reference", "TFLOP"),
+            *("share of the peak", "of a product", "MiB"),
+        ),
+        of_steps,
+    ),
+    "recipe": (
+        ("k", "steps", "linear, %", "paper, %", "k-NN, %", "step, ms", "share of the peak", "hours"),
+        of_recipe,
+    ),
+}
+
+
+def state(found: Piece) -> str:
+    """One of done, failed, under way and left."""
+    if "result" in found:
+        return "done"
+    if "failed" in found:
+        return "failed"
+    return "under way" if found.get("progress") else "left"
+
+
+def table(part: str, names: Sequence[str], pieces: Mapping[str, Piece]) -> str:
+    """The rows of a part that were measured; those that failed, and how many are left."""
+    head, row = TABLES[part]
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    rest = " |" * (len(head) - 2)
+    left = 0
+    for name in names:
+        found = pieces.get(name, {})
+        match state(found):
+            case "done":
+                lines.append(f"| {' | '.join(row(name, found['result']))} |")
+            case "failed":
+                lines.append(f"| {name.partition(' ')[2]} | failed: {found['failed']} |{rest}")
+            case "under way":
+                lines.append(f"| {name.partition(' ')[2]} | under way: {found['progress']} |{rest}")
+            case _:
+                left += 1
+    if left:
+        lines.append(f"| {left} of {len(names)} rows | {NOT_RUN} |{rest}")
+    return "\n".join(lines)
+
+
+def machine(record: Mapping[str, Any]) -> str:
+    """Where and with what the pieces were measured."""
+    done = [piece for piece in record["pieces"].values() if "result" in piece]
+    if not done:
+        return "It was not run yet."
+
+    def all_of(key: str) -> str:
+        return ", ".join(dict.fromkeys(str(piece[key]) for piece in done if piece[key]))
+
+    torch = all_of("torch")
+    return (
+        f"Size {record['size']}, on {record['device']}; jax {all_of('jax')}, "
+        f"{f'torch {torch}' if torch else 'without torch'}, commit {all_of('commit')}."
+    )
+
+
+def page(record: Mapping[str, Any], names: Sequence[str], *, rounds: int, views: int, product: int) -> str:
+    """docs/accelerator.md."""
+    tables = {
+        part: table(part, [name for name in names if name.split()[0] == part], record["pieces"])
+        for part in TABLES
+    }
+    return PAGE.format(machine=machine(record), rounds=rounds, views=views, product=f"{product:,}", **tables)
+
+
+def listed(record: Mapping[str, Any], names: Sequence[str]) -> str:
+    """A line for each piece, and how many are done."""
+    lines, count = [], {"done": 0, "failed": 0, "under way": 0, "left": 0}
+    for name in names:
+        found = record["pieces"].get(name, {})
+        kind = state(found)
+        count[kind] += 1
+        more = {"done": f"{found.get('seconds', 0):.0f} s", "left": ""}.get(kind)
+        lines.append(
+            f"{kind:<9}  {name:<44} {found.get('failed') or found.get('progress') if more is None else more}"
+        )
+    lines.append(f"{len(names)} pieces: " + ", ".join(f"{number} {kind}" for kind, number in count.items()))
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,172 @@
+"""What the studies of Xu 2023 share: data sets, small networks, the rows of Table 2, and measures over training."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from mvcl import data, evaluation, losses, methods, metrics
+from mvcl._progress import Progress
+from mvcl.studies._baseline import Baseline
+from mvcl.studies._open import recipe
+from mvcl.studies._task import Values, changed
+from mvcl.training import AdamW, Config
+
+# Data set -> variant of configs/xu/sem.py, and its file or folder in the folder of all.
+_SETS = {
+    "DHA": ("dha", "DHA.mat"),
+    "CCV": ("ccv", "CCV"),
+    "NUSWIDE": ("nuswide", "NUSWIDE.mat"),
+    "Caltech": ("caltech", "Caltech.mat"),
+    "YoutubeVideo": ("youtubevideo", "Video-3V.mat"),
+}
+_LOSSES: Mapping[str, losses.Loss] = {
+    "InfoNCE": partial(losses.nt_xent, temperature=1.0),
+    "PSCL": losses.spectral,
+    "RINCE": partial(losses.rince, temperature=0.5),
+}
+
+
+def sem_paper(name: str, folder: Path) -> Config:
+    """SEM on a data set of the paper, with the recipe of configs/xu/sem.py.
+
+    Args:
+      name: DHA, CCV, NUSWIDE, Caltech or YoutubeVideo.
+      folder: has DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat.
+    """
+    variant, file = _SETS[name]
+    found = recipe(f"xu/sem.py:{variant}")
+    return changed(found, {"data.path": str(folder / file), "evaluation.baselines": False})
+
+
+def sem_small(source: data.Source) -> Config:
+    """SEM with small networks and a short schedule: 15 epochs of reconstruction, 2 rounds of 10 epochs."""
+    return changed(
+        recipe("xu/sem.py:tables"),
+        {
+            "data": source,
+            "method.hidden": (64, 64),
+            "method.features": 32,
+            "method.embedding": 16,
+            "method.pretrain_epochs": 15,
+            "method.update_epochs": 10,
+            "method.watch_epochs": 0,
+            "method.k_means_starts": 3,
+            "optimizer": AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
+            "train.epochs": 35.0,
+            "checkpoint.every_steps": 1000,
+            "evaluation": evaluation.Clustering(
+                features="head", runs=3, starts=3, svm_share=0, baselines=False
+            ),
+        },
+    )
+
+
+def sem_smoke() -> Config:
+    """Two epochs of tiny networks on four random tables."""
+    return changed(
+        recipe("xu/sem.py:smoke"),
+        {
+            "data": data.Synthetic(view_shapes=((6,), (9,), (4,), (5,))),
+            "method.as_released": False,
+            "method.k_means_starts": 1,
+            "train.epochs": 2.0,
+            "evaluation": evaluation.Clustering(
+                features="head", runs=1, starts=1, svm_share=0, baselines=False
+            ),
+        },
+    )
+
+
+def sem_of(config: Config) -> methods.Sem:
+    """The method of a config of SEM.
+
+    Raises:
+      ValueError: it is another method.
+    """
+    if not isinstance(config.method, methods.Sem):
+        raise ValueError(f"the config must be of method sem, got {type(config.method).__name__}")
+    return config.method
+
+
+def sem_methods(base: Config) -> dict[str, Config]:
+    """The methods of Table 2 and of Figures 3 and 4 that are implemented: name -> config.
+
+    Those without SEM have neither weights nor reconstruction after the pre-training, which they share. CMC is the sum
+    over the pairs m < n with InfoNCE, not CMC's own code.
+    """
+    without = {"method.weights": "none", "method.lam": 0.0}
+    alone = {name: changed(base, {"objective.pair": pair, **without}) for name, pair in _LOSSES.items()}
+    together = {f"SEM+{name}": changed(base, {"objective.pair": pair}) for name, pair in _LOSSES.items()}
+    return {**alone, "CMC": changed(base, {"objective.pairs": "unordered", **without}), **together}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SemBestView:
+    """K-Means-BSV: the clusters of the best single view of the raw tables, by accuracy; a `Task`."""
+
+    config: Config
+    """A run of the study, with evaluation Clustering."""
+
+    def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
+        """The results of the best view, under the names of those of all views."""
+        [found] = Baseline(config=self.config, row="raw input").run(folder, seed, progress)
+        best = "best view "
+        return [{name.removeprefix(best): value for name, value in found.items() if name.startswith(best)}]
+
+
+def sem_over_time(
+    folder: Path, *, numbers: Sequence[int], compared: tuple[tuple[int, int], tuple[int, int]] | None = None
+) -> list[Values]:
+    """What changes between the first weights, after the reconstruction, and the end of a run of SEM.
+
+    Args:
+      folder: of the finished run.
+      numbers: of the run's views, from 1, in the whole table; views and pairs have these numbers in the names.
+      compared: two pairs of views.
+
+    Returns:
+      One entry. "view 4 before", "after", "change": the accuracy of one K-means run on the view alone. "1-4 cosine
+      before", "after": mean cosine of the two embeddings of an example. "1-4 loss before", "after", "change": the pair
+      loss. "1-4 weight": the mean over the rounds. "1-4 loss left": the mean over the records of the part of the fall
+      of the loss that is still ahead, 1 at the start; smaller is earlier. With `compared`, "weight gap" is the
+      least difference of the two pairs' weights over the rounds, first minus second, and "lag" the second pair's loss
+      left minus the first's.
+    """
+    lines = [json.loads(line) for line in (folder / "refresh.jsonl").read_text().splitlines()]
+    first = next(i for i, line in enumerate(lines) if "weights" in line)
+    lines = lines[first:]
+    with np.load(folder / "embeddings.npz") as saved:
+        labels = saved["labels"]
+    found: Values = {}
+    for position, number in enumerate(numbers):
+        before, after = (
+            metrics.clustering_accuracy(labels, np.asarray(line["clusters"][position]))
+            for line in (lines[0], lines[-1])
+        )
+        found |= {f"view {number} before": before, f"view {number} after": after}
+        found[f"view {number} change"] = after - before
+    curves = {
+        name: np.asarray([line[name] for line in lines if name in line])
+        for name in ("weights", "cosines", "losses")
+    }
+    for a, b in combinations(range(len(numbers)), 2):
+        pair = f"{numbers[a]}-{numbers[b]}"
+        cosine, loss = curves["cosines"][:, a, b], curves["losses"][:, a, b]
+        found |= {f"{pair} cosine before": cosine[0], f"{pair} cosine after": cosine[-1]}
+        found |= {f"{pair} loss before": loss[0], f"{pair} loss after": loss[-1]}
+        found[f"{pair} loss change"] = loss[-1] - loss[0]
+        found[f"{pair} weight"] = curves["weights"][:, a, b].mean()
+        if loss[0] != loss[-1]:
+            found[f"{pair} loss left"] = np.mean((loss - loss[-1]) / (loss[0] - loss[-1]))
+    if compared is not None:
+        (a, b), (c, d) = ([numbers.index(number) for number in pair] for pair in compared)
+        found["weight gap"] = np.min(curves["weights"][:, a, b] - curves["weights"][:, c, d])
+        one, two = (f"{a}-{b} loss left" for a, b in compared)
+        if one in found and two in found:
+            found["lag"] = found[two] - found[one]
+    return [{name: float(value) for name, value in found.items()}]

@@ -1,0 +1,375 @@
+"""Intervals, paired differences and the answers to claims, by hand, against scipy, and by simulation."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mvcl.studies import (
+    Above,
+    Cell,
+    Claim,
+    Found,
+    Gain,
+    Measure,
+    MultiCropVariance,
+    Study,
+    Trend,
+    Within,
+    difference,
+    interval,
+)
+
+TASK = MultiCropVariance(views=2)
+KEYS = {"text": "t", "source": "s", "measure": "m"}
+HOLDS, REFUTED, OPEN = "holds", "does not hold", "cannot tell"
+
+
+def study_of(factors, claims=(), **options):
+    """A study with a cell for each entry of `factors`, of one measure m."""
+    return Study(
+        title="T",
+        about="",
+        cells=tuple(Cell(factors=each, task=TASK) for each in factors),
+        measures=options.pop("measures", (Measure(name="m"),)),
+        claims=tuple(claims),
+        cost="",
+        **options,
+    )
+
+
+def found_of(study, values):
+    """Values of m by cell, by seed; a list counts seeds from 0."""
+    rows = [dict(enumerate(of)) if isinstance(of, list) else of for of in values]
+    return Found(study, tuple({seed: {"m": value} for seed, value in row.items()} for row in rows))
+
+
+def judged(claim, factors, values):
+    return claim.judge(found_of(study_of(factors, [claim]), values))
+
+
+# ---- intervals
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
+@pytest.mark.parametrize("seeds", [2, 3, 10, 100])
+def test_interval_is_that_of_scipy(rng, seeds, level):
+    x = rng.normal(3, 2, seeds)
+    found = interval(x, level)
+    low, high = stats.t.interval(level, seeds - 1, loc=x.mean(), scale=stats.sem(x))
+    np.testing.assert_allclose(found, (x.mean(), low, high, seeds), rtol=1e-10)
+    by_test = stats.ttest_1samp(x, 0).confidence_interval(level)
+    np.testing.assert_allclose((found.low, found.high), by_test, rtol=1e-10)
+
+
+def test_interval_by_hand():
+    """1, 2, 3: mean 2, deviation 1, and 4.302653 is the 97.5 % quantile of Student's t with two degrees of freedom."""
+    half = 4.302652729911275 / math.sqrt(3)
+    np.testing.assert_allclose(interval([1, 2, 3]), (2, 2 - half, 2 + half, 3), rtol=1e-9)
+
+
+def test_interval_of_few_values():
+    assert interval([2.5]) == (2.5, -math.inf, math.inf, 1)
+    none = interval([])
+    assert none.seeds == 0
+    assert all(math.isnan(number) for number in none[:3])
+    assert interval([4, 4, 4]) == (4, 4, 4, 3)
+
+
+def test_interval_covers_95_percent():
+    """Of 4,000 draws of 5 values; three standard errors are 1 %."""
+    x = np.random.default_rng(1).normal(7, 3, (4000, 5))
+    covered = np.mean([of.low <= 7 <= of.high for of in map(interval, x)])
+    assert abs(covered - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+def test_differences_are_paired_by_seed():
+    """Seeds 1 and 2 are those that both have: 5 - 1 and 9 - 2, mean 5.5, half range 1.5."""
+    study = study_of([{"f": "a"}, {"f": "b"}])
+    found = found_of(study, [{0: 100.0, 1: 5.0, 2: 9.0}, {2: 2.0, 1: 1.0, 7: -50.0}])
+    gap = difference(found, *study.cells, "m")
+    # the deviation over sqrt(2) is half the range; the quantile is that of one degree of freedom
+    half = 12.706204736432095 * 1.5
+    np.testing.assert_allclose(gap, (5.5, 5.5 - half, 5.5 + half, 2), rtol=1e-9)
+    assert difference(found, *study.cells[::-1], "m").mean == -5.5
+    assert difference(found, *study.cells, "m", 0.5).high < gap.high
+    assert difference(found, *study.cells, "other").seeds == 0
+
+
+def test_pairing_takes_out_what_seeds_share(rng):
+    """Two cells that differ by 1 at each seed, whose own deviation is a hundred."""
+    seed = rng.normal(0, 100, 5)
+    claim = Above(**KEYS, cells={"f": "a"}, than=({"f": "b"},))
+    values = [list(seed + 1 + rng.normal(0, 0.01, 5)), list(seed)]
+    assert judged(claim, [{"f": "a"}, {"f": "b"}], values).answer == HOLDS
+
+
+def test_measures_in_per_cent_are_judged_in_per_cent():
+    claim = Within(**KEYS, cells={"f": "a"}, low=49, high=51)
+    study = study_of([{"f": "a"}], [claim], measures=(Measure(name="m", percent=True),))
+    verdict = claim.judge(found_of(study, [[0.499, 0.5, 0.501]]))
+    assert verdict == (HOLDS, "f a: +50.00 [49.75, 50.25], 3 seeds")
+
+
+# ---- Above
+
+
+A_B = [{"f": "a"}, {"f": "b"}]
+ABOVE = Above(**KEYS, cells={"f": "a"}, than=({"f": "b"},))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "answer"),
+    [
+        ([1.0, 1.1, 0.9], [0, 0, 0], HOLDS),
+        ([-1.0, -1.1, -0.9], [0, 0, 0], REFUTED),
+        ([1.0, -1.0, 0.5], [0, 0, 0], OPEN),
+        ([5.0], [0], OPEN),  # one seed has no interval
+        ([2.0, 2.0], [1, 1], HOLDS),  # always by the same
+        ([1.0, 1.0], [1, 1], OPEN),  # the same: not above, and not below
+        ([], [0, 0], OPEN),
+        ({0: 5.0, 1: 5.1}, {2: 0.0, 3: 0.1}, OPEN),  # no seed in common
+        ([math.nan, 1.0, 1.0], [0, 0, 0], OPEN),
+    ],
+)
+def test_above(first, second, answer):
+    assert judged(ABOVE, A_B, [first, second]).answer == answer
+
+
+def test_reason_has_the_numbers():
+    verdict = judged(ABOVE, A_B, [[2.0, 3.0, 4.0], [1, 1, 1]])
+    assert verdict.reason == "f a - f b: +2.00 [-0.48, 4.48], 3 seeds"
+    assert judged(ABOVE, A_B, [[2.0], [1]]).reason == "f a - f b: +1.00, 1 seed"
+    assert judged(ABOVE, A_B, [[], []]).reason == "f a - f b: not run"
+
+
+THREE = [{"f": name} for name in "abc"]
+BOTH = Above(**KEYS, cells={"f": "a"}, than=({"f": "b"}, {"f": "c"}))
+
+
+@pytest.mark.parametrize(
+    ("b", "c", "answer"),
+    [
+        (-1, -1, HOLDS),
+        (-1, 1, REFUTED),  # of two comparisons one is refuted
+        (1, 1, REFUTED),
+        (-1, None, OPEN),  # the second was not run
+        (1, None, REFUTED),
+    ],
+)
+def test_above_several(b, c, answer):
+    noise = np.array([0.01, -0.01, 0.02])
+    values = [[0.0] * 3, list(b + noise), [] if c is None else list(c + noise)]
+    assert judged(BOTH, THREE, values).answer == answer
+
+
+def test_refutation_is_corrected_for_the_number_of_comparisons():
+    """Three seeds at t = -5: below 0 at 95 % (4.30), not at 97.5 % (6.21), the level of each of two."""
+    x = np.array([-1.0, 0.0, 1.0])
+    low = list(-5 / math.sqrt(3) + x)  # mean over deviation / sqrt(3) is -5
+    assert judged(ABOVE, A_B, [low, [0, 0, 0]]).answer == REFUTED
+    alike = [-v for v in x]
+    assert judged(BOTH, THREE, [low, [0, 0, 0], alike]).answer == OPEN
+    # A claim that holds needs no correction: all comparisons have to be above 0.
+    high = [-v for v in low]
+    assert judged(BOTH, THREE, [high, [0, 0, 0], [0, 0, 0]]).answer == HOLDS
+
+
+def test_above_compares_cells_with_the_same_other_factors():
+    factors = [{"f": f, "k": k} for f in "ab" for k in (2, 4)]
+    claim = Above(**KEYS, cells={"f": "a"}, than=({"f": "b"},))
+    study = study_of(factors, [claim])
+    assert [(a.name, b.name) for a, b in claim.pairs(study)] == [
+        ("f a, k 2", "f b, k 2"),
+        ("f a, k 4", "f b, k 4"),
+    ]
+    # A cell is not compared with itself, nor with one that is not there.
+    everything = Above(**KEYS, cells={}, than=({"f": "a"},))
+    assert [a.name for a, _ in everything.pairs(study_of(factors[1:], [everything]))] == ["f b, k 4"]
+
+
+def claims_of_noise(claim, factors, seeds, trials, shift=None):
+    """Share of the answers to a claim about standard normal values."""
+    study = study_of(factors, [claim])
+    draws = np.random.default_rng(2).normal(size=(trials, len(factors), seeds))
+    draws += 0 if shift is None else np.asarray(shift)[:, None]
+    answers = [claim.judge(found_of(study, [list(cell) for cell in trial])).answer for trial in draws]
+    return {answer: answers.count(answer) / trials for answer in (HOLDS, REFUTED, OPEN)}
+
+
+def test_refutation_is_rarely_wrong():
+    """All cells are alike. The claim that one is above six others, not refuted by the truth, is refuted in at most
+    2.5 % of studies: 5 % for all together, half of it below 0. Without correction it would be in some 9 %.
+    """
+    factors = [{"f": name} for name in "abcdefg"]
+    claim = Above(**KEYS, cells={"f": "a"}, than=tuple({"f": name} for name in "bcdefg"))
+    shares = claims_of_noise(claim, factors, seeds=5, trials=2000)
+    error = 3 * math.sqrt(0.025 * 0.975 / 2000)
+    assert 0.003 < shares[REFUTED] < 0.025 + error
+    assert shares[HOLDS] < 0.025 + error
+
+
+def test_claims_rarely_hold_by_chance():
+    """Above one cell by far, like the other: the claim of both holds in at most 2.5 % of studies, and near that."""
+    shares = claims_of_noise(BOTH, THREE, seeds=5, trials=2000, shift=[0, -20, 0])
+    assert abs(shares[HOLDS] - 0.025) < 3 * math.sqrt(0.025 * 0.975 / 2000)
+
+
+def test_clear_differences_are_found():
+    factors = [{"f": name} for name in "abc"]
+    assert claims_of_noise(BOTH, factors, seeds=5, trials=200, shift=[8, 0, 0])[HOLDS] == 1
+    assert claims_of_noise(BOTH, factors, seeds=5, trials=200, shift=[-9, 0, 0])[REFUTED] == 1
+
+
+# ---- Trend, Gain, Within
+
+
+LINE = [{"f": "a", "k": k} for k in (8, 2, 4)]  # in no order
+
+
+@pytest.mark.parametrize(
+    ("at_2", "at_4", "at_8", "rises", "falls"),
+    [
+        (0, 1, 2, HOLDS, REFUTED),
+        (2, 1, 0, REFUTED, HOLDS),
+        (0, 3, 2, OPEN, REFUTED),  # up as a whole, down in the second step
+        (0, 0, 2, HOLDS, REFUTED),  # a step without a difference
+        (0, 1, 0, OPEN, OPEN),
+    ],
+)
+def test_trend(at_2, at_4, at_8, rises, falls):
+    noise = [np.array(n) for n in ([0.01, -0.01, 0.0], [0.0, 0.01, -0.01], [-0.01, 0.01, 0.0])]
+    values = [list(level + n) for level, n in zip((at_8, at_2, at_4), noise, strict=True)]
+    for up, answer in ((True, rises), (False, falls)):
+        claim = Trend(**KEYS, cells={"f": "a"}, along="k", rises=up)
+        verdict = judged(claim, LINE, values)
+        assert verdict.answer == answer
+        assert verdict.reason.startswith(f"f a, k 8 - f a, k 2: {at_8 - at_2:+d}.0")
+
+
+def test_trend_of_several_lines():
+    """A line for each f; that of c, with one cell, is none. Refutation is corrected for two lines."""
+    factors = [{"f": f, "k": k} for f in "ab" for k in (2, 4)] + [{"f": "c", "k": 2}]
+    claim = Trend(**KEYS, cells={}, along="k")
+    up, none = [1.0, 1.1, 0.9], [0, 0, 0]
+    down = list(-5 / math.sqrt(3) + np.array([-1.0, 0.0, 1.0]))  # t = -5, see above
+    assert judged(claim, factors, [none, up, none, up, up]).answer == HOLDS
+    assert judged(claim, factors, [none, up, none, down, up]).answer == OPEN
+    assert judged(claim, factors, [none, up, none, [-v for v in up], up]).answer == REFUTED
+    one = dataclasses.replace(claim, cells={"f": "b"})
+    assert judged(one, factors, [none, up, none, down, up]).answer == REFUTED
+
+
+GRID = [{"f": f, "k": k} for f in "ab" for k in (2, 4, 8)]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "answer"),
+    [((1, 3), (1, 2), HOLDS), ((1, 2), (1, 3), REFUTED), ((5, 6), (0, 1), OPEN), ((0, 2), (4, 5), HOLDS)],
+)
+def test_gain(a, b, answer):
+    """From k = 2 to k = 8, whatever is between; the level does not count."""
+    noise = np.array([0.01, -0.02, 0.01])
+    middle = [7.0, 8.0, 9.0]
+    values = [list(a[0] + noise), middle, [a[1]] * 3, [b[0]] * 3, middle, [b[1]] * 3]
+    claim = Gain(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="k")
+    verdict = judged(claim, GRID, values)
+    assert verdict.answer == answer
+    assert f"gain of f a, k 8 - that of f b, k 8: {a[1] - a[0] - b[1] + b[0]:+.2f}" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "answer"),
+    [
+        (-3, 7, HOLDS),  # 2 ± 2.484
+        (-0.4, math.inf, OPEN),
+        (-0.5, math.inf, HOLDS),
+        (4.4, math.inf, OPEN),
+        (4.5, math.inf, REFUTED),
+        (-math.inf, -0.5, REFUTED),
+        (-math.inf, 4.5, HOLDS),
+        (1.9, 2.1, OPEN),
+    ],
+)
+def test_within_at_the_ends(low, high, answer):
+    claim = Within(**KEYS, cells={"f": "a"}, low=low, high=high)
+    assert judged(claim, [{"f": "a"}], [[1, 2, 3]]).answer == answer
+
+
+def test_rules_name_what_they_compare():
+    trend = Trend(**KEYS, cells={}, along="k")
+    assert "from the first to the last k is above 0 and no step's is below 0" in trend.rule
+    falling = dataclasses.replace(trend, rises=False)
+    assert "from the first to the last k is below 0 and no step's is above 0" in falling.rule
+    within = Within(**KEYS, cells={}, low=-1, high=2)
+    assert within.rule.startswith("means over seeds: holds if all 95% intervals are in [-1, 2]")
+    assert "paired differences" in dataclasses.replace(within, than=({"f": "b"},)).rule
+    for claim in (ABOVE, trend, within, Gain(**KEYS, cells={}, than=({"f": "b"},), along="k")):
+        assert "95% for all together (Bonferroni)" in claim.rule
+
+
+# ---- what a study refuses
+
+
+CELLS = [{"f": "a", "k": 2}, {"f": "b", "k": 2}]
+
+
+@pytest.mark.parametrize(
+    ("factors", "options", "message"),
+    [
+        ([{"f": "a"}, {"f": "a"}], {}, "must differ in their factors, got 'f a' twice"),
+        ([], {}, "must have cells and measures, got none in 'T'"),
+        ([{"f": "a"}], {"measures": ()}, "must have cells and measures, got none in 'T'"),
+        ([{"f": "a"}], {"seeds": 0}, "seeds must be at least 1, got 0"),
+        ([{"f": "a"}, {"g": "a"}], {}, r"must have the same factors, got \['f'\] and \['g'\]"),
+        ([{"f": "a", "g": 1}, {"g": 2, "f": "a"}], {}, "must have the same factors"),
+        (CELLS, {"columns": "j"}, "columns must be one of f, k, got 'j'"),
+        (CELLS, {"along": "j"}, "along must be one of f, k, got 'j'"),
+        (CELLS, {"reference": {"j": 1}}, "chosen by the factors f, k, got 'j'"),
+        (CELLS, {"measures": (Measure(name="m"), Measure(name="m"))}, "different names, got m, m"),
+    ],
+)
+def test_invalid_study_raises(factors, options, message):
+    with pytest.raises(ValueError, match=message):
+        study_of(factors, **options)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Above(**KEYS, cells={"f": "c"}, than=({"f": "a"},)),
+        Above(**KEYS, cells={"f": "a"}, than=({"f": "c"},)),
+        Above(**KEYS, cells={"f": "a"}, than=({"f": "a"},)),
+        Trend(**KEYS, cells={"f": "a"}, along="k"),  # one level
+        Trend(**KEYS, cells={"f": "a"}, along="j"),
+        Gain(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="k"),
+        Gain(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="j"),
+        Within(**KEYS, cells={"f": "c"}, high=1),
+    ],
+)
+def test_claim_about_no_cells_raises(claim):
+    with pytest.raises(ValueError, match="the claim 't' is about no cells of 'T'"):
+        study_of(CELLS, [claim])
+
+
+def test_misspelt_names_raise():
+    with pytest.raises(ValueError, match="chosen by the factors f, k, got 'j'"):
+        study_of(CELLS, [Above(**KEYS, cells={"j": "a"}, than=({"f": "b"},))])
+    with pytest.raises(ValueError, match="chosen by the factors f, k, got 'j'"):
+        study_of(CELLS, [Above(**KEYS, cells={"f": "a"}, than=({"j": "b"},))])
+    claim = Above(**KEYS | {"measure": "n"}, cells={"f": "a"}, than=({"f": "b"},))
+    with pytest.raises(ValueError, match="the claim 't' must be of a measure of m, got 'n'"):
+        study_of(CELLS, [claim])
+    cell = Cell(factors={"f": "a"}, task=TASK, printed={"n": 1.0})
+    with pytest.raises(ValueError, match="a printed value of 'f a' must be of a measure of m, got 'n'"):
+        Study(title="T", about="", cells=(cell,), measures=(Measure(name="m"),), cost="")
+
+
+def test_claim_is_an_interface():
+    study = study_of(CELLS)
+    claim = Claim(**KEYS)
+    for call in (lambda: claim.rule, lambda: claim.check(study), lambda: claim.judge(Found(study, ()))):
+        with pytest.raises(NotImplementedError, match="Claim is an interface"):
+            call()
