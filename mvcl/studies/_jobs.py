@@ -6,7 +6,6 @@ process may die, and more may be started, at any time.
 
 import contextlib
 import dataclasses
-import functools
 import os
 import signal
 import subprocess
@@ -111,8 +110,12 @@ def in_job(command: list[str]) -> int:
     Before its time is over a job gets SIGUSR2, which submitit turns into an exception. The worker, which may get the
     same signal, ignores it; it gets SIGTERM, so that it saves the state of its run.
     """
-    ignore = functools.partial(signal.signal, signal.SIGUSR2, signal.SIG_IGN)
-    with subprocess.Popen(command, preexec_fn=ignore) as worker:
+    handler = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a process inherits that a signal is ignored
+    try:
+        worker = subprocess.Popen(command)
+    finally:
+        signal.signal(signal.SIGUSR2, handler)
+    with worker:
         try:
             return worker.wait()
         finally:
