@@ -1,6 +1,6 @@
 """Piran 2024, Figure 4: time of a training step with M3G by number of views k, beside pairwise InfoNCE.
 
-    mvcl study piran_figure4
+    mvcl study piran_figure4 --scale paper
     mvcl study piran_figure4 --scale small
 
 Section 5: ViT-B/16 on ImageNet-1K (docs/data.md), student and teacher, 64 examples a device. No training: steps of two

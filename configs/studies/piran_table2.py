@@ -1,6 +1,6 @@
 """Piran 2024, Table 2 and Figures 2 and A1: classifiers of five seen domains of DomainNet on the unseen one.
 
-    mvcl study piran_table2 --data DOMAINNET
+    mvcl study piran_table2 --scale paper --data DOMAINNET
 
 Section 4.2 and Appendix C: one run for each held-out domain, method and seed; Figures 2 and A1 are the columns of the
 domains, one classifier each. Needs DomainNet (docs/data.md). Cost: 30 cells of configs/piran/images.py:domainnet with 4

@@ -1,6 +1,6 @@
 """Piran 2024, Table 4: M3G with the circular variance and with the circular standard deviation as cost.
 
-    mvcl study piran_table4
+    mvcl study piran_table4 --scale paper
     mvcl study piran_table4 --scale small
 
 Section 5: ViT-B/16 on ImageNet-1K (docs/data.md), student and teacher. Cost: 6 cells of configs/piran/images.py with 5

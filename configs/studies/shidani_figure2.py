@@ -1,6 +1,6 @@
 """Shidani 2024, Figure 2: bounds on the information of a Gaussian model by objective and number of views M.
 
-    mvcl study shidani_figure2
+    mvcl study shidani_figure2 --scale paper
     mvcl study shidani_figure2 --scale small
 
 Section 3.1. The runs are those of configs/shidani/gaussian.py; networks are trained side by side, so --seeds is their

@@ -1,6 +1,6 @@
 """Xu 2023, Figure 5: weights and losses of two pairs of views, and the accuracy of three views, over SEM's training.
 
-    mvcl study xu_figure5 --data DIR
+    mvcl study xu_figure5 --scale paper --data DIR
     mvcl study xu_figure5 --scale small --data handwritten.mat
 
 DIR has Caltech.mat (docs/data.md). Cost: 2 cells, 10 seeds each, 4 hours on 2 CPU cores, of the estimate in
