@@ -79,7 +79,7 @@ def sentences(content: dict[str, Any], views: str) -> list[str]:
             text += (
                 f"Best, and not told apart from the best: {_named([c for c in near if c in keep], measure)}."
             )
-        lines.append(text)
+        lines.append(text.rstrip())
     return lines
 
 
