@@ -336,16 +336,17 @@ def _report(arguments: list[str]) -> int:
     options = _parse(Report, "report", arguments)
     if not options.runs:
         raise ValueError("mvcl report needs a folder: mvcl report RUN [RUN ...] or mvcl report STUDY")
+    study = len(options.runs) == 1 and _is_study(options.runs[0])
+    for run in () if study else options.runs:
+        _run_folder(run)
     from mvcl import report
 
     _collect_garbage()
-    if len(options.runs) == 1 and report.is_study(options.runs[0]):
+    if study:
         progress = Progress()
         with progress.during("writing the report"):
             print(report.write_study(options.runs[0], options.out, progress))
         return 0
-    for run in options.runs:
-        _run_folder(run)
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
     progress = Progress()
     with progress.during("writing the report"):
@@ -484,6 +485,11 @@ def _list_studies(arguments: list[str]) -> int:
         for scale, cost in studies.costs(file).items():
             print(f"    {scale:6} {cost}")
     return 0
+
+
+def _is_study(folder: Path) -> bool:
+    """Whether a folder is that of a study, and not of a run."""
+    return (folder / "cells").is_dir() and not (folder / "config.json").is_file()
 
 
 def _run_folder(run: Path) -> Path:

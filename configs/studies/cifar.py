@@ -87,7 +87,7 @@ def _base(source: sources.Source) -> Config:
 
 def _cells(base: Config) -> list[Cell]:
     moco = methods.MocoV2(momentum=0.99, end_momentum=0.99, queue=1024, queue_keys="one")
-    changes = {"moco_v2": {"method": moco}, "simclr": {"method": methods.Simclr()}}
+    used: dict[str, methods.Method] = {"moco_v2": moco, "simclr": methods.Simclr()}
     rows = [("simclr", name, *row) for name, row in _SIMCLR.items()]
     rows += [("moco_v2", name, *row) for name, row in _MOCO.items()]
     return [
@@ -97,7 +97,7 @@ def _cells(base: Config) -> list[Cell]:
                 config=studies.changed(
                     base,
                     {
-                        **changes[method],
+                        "method": used[method],
                         "objective": objective,
                         "views.k": k,
                         "train.group": 64 if name == "m3g" else None,

@@ -40,11 +40,12 @@ _SIMILARITIES = ("DSF", "InfoNCE of means", "InfoNCE of pairs")
 
 def _objective(similarity: str, temperature: float) -> losses.Loss:
     pair = partial(losses.info_nce, temperature=temperature)
-    return {
+    found: dict[str, losses.Loss] = {
         "DSF": partial(studies.dsf_at_effective_temperature, temperature=temperature),
         "InfoNCE of means": losses.mean_pair(pair, renormalize=True),
         "InfoNCE of pairs": losses.cross_pairs(pair),
-    }[similarity]
+    }
+    return found[similarity]
 
 
 def _study(base: Config, temperatures: tuple[float, ...], seeds: int, cost: str) -> Study:

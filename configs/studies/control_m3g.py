@@ -29,11 +29,12 @@ coincide and cannot be separated; so a small epsilon is trained too."""
 
 def _objective(loss: str, k: int, epsilon: float) -> losses.Loss:
     pair = partial(losses.m3g_pair, cost_scale=4 / k**2)
-    return {
+    found: dict[str, losses.Loss] = {
         "joint": partial(losses.m3g, epsilon=epsilon),
         "pairs, epsilon": losses.all_pairs(partial(pair, epsilon=epsilon), reduction="sum"),
         "pairs, 2 epsilon / k": losses.all_pairs(partial(pair, epsilon=2 * epsilon / k), reduction="sum"),
-    }[loss]
+    }
+    return found[loss]
 
 
 _LOSSES = ("joint", "pairs, epsilon", "pairs, 2 epsilon / k")

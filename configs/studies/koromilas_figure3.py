@@ -34,8 +34,10 @@ cost more here too. Objectives are those of the released code at temperature 0.5
 Accuracy of Table II is that of 10 labels a class, the mean of 10 draws: all labels, the paper's linear layer, leave
 little to separate on digits, where raw pixels have 96 %; both are shown. k-NN is Table III's, 200 neighbours. The
 head's hidden layer has 64 units, so that the rank of its 128 outputs is at most 64; the claim that MV-DHEL reaches
-the full dimension from five views on is decided at k = 8 and 64. One of the 360 test images is 0.28 %; all seeds
-share the split, so intervals are over networks and views, not over images."""
+the full dimension from five views on is decided at k = 8 and 64. Already pwe with two views has rank 64, so the rank
+cannot separate here; the effective rank (RankMe) is shown beside it, and the claims about the rank are decided for
+both. One of the 360 test images is 0.28 %; all seeds share the split, so intervals are over networks and views, not
+over images."""
 
 _OBJECTIVES = ("pwe", "avg", "PVC", "MV-InfoNCE", "MV-DHEL")
 _RANK, _EFFECTIVE, _UNIFORMITY, _ALIGNMENT = (

@@ -104,7 +104,7 @@ def _study(
                 )
             )
     # At k = 2 the paper prints the same accuracies, and MV-CL2 is MV-DHEL.
-    compared = [
+    compared: list[tuple[str, dict[str, str | int], dict[str, str]]] = [
         (f"{first} is above {second} at k = {k}{note}", {"objective": first, "k": k}, {"objective": second})
         for k in ks
         if k > 2

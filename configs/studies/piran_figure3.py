@@ -1,6 +1,6 @@
 """Piran 2024, Figure 3: accuracy of M3G against the entropic regularisation epsilon by number of views k.
 
-    mvcl study piran_figure3
+    mvcl study piran_figure3 --scale paper
     mvcl study piran_figure3 --scale small
 
 Section 5: ViT-B/16 on ImageNet-1K (docs/data.md), student and teacher. Cost: 15 cells of configs/piran/images.py with 5

@@ -1,6 +1,6 @@
 """Piran 2024, Figure 4: time of a training step with M3G by number of views k, beside pairwise InfoNCE.
 
-    mvcl study piran_figure4
+    mvcl study piran_figure4 --scale paper
     mvcl study piran_figure4 --scale small
 
 Section 5: ViT-B/16 on ImageNet-1K (docs/data.md), student and teacher, 64 examples a device. No training: steps of two
@@ -27,7 +27,10 @@ examples: an encoder that computes far less than ViT-B/16 beside the same loss, 
 would be there."""
 
 M3G, AVERAGE = "M3G", "InfoNCE ave"
-_METHODS = {M3G: partial(losses.m3g, epsilon=0.2), AVERAGE: losses.one_vs_rest(losses.info_nce)}
+_METHODS: dict[str, losses.Loss] = {
+    M3G: partial(losses.m3g, epsilon=0.2),
+    AVERAGE: losses.one_vs_rest(losses.info_nce),
+}
 
 
 def paper(seeds: int = 3) -> Study:

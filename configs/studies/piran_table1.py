@@ -1,6 +1,6 @@
 """Piran 2024, Table 1: M3G against pairwise losses by number of views k.
 
-    mvcl study piran_table1
+    mvcl study piran_table1 --scale paper
     mvcl study piran_table1 --scale small
 
 Sections 3.2 and 4.1: ViT-B/16 on ImageNet-1K (docs/data.md), student and teacher. Cost: 15 cells of
@@ -24,7 +24,7 @@ The text says that M3G improves on the baselines by 0.25 and 0.49 points at k = 
 the printed numbers from the best baseline."""
 
 M3G = "M3G"
-METHODS = {
+METHODS: dict[str, losses.Loss] = {
     "BYOL ave": losses.one_vs_rest(losses.byol),
     "BYOL pwe": losses.all_pairs(losses.byol),
     "InfoNCE ave": losses.one_vs_rest(losses.info_nce),

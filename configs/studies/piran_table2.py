@@ -1,6 +1,6 @@
 """Piran 2024, Table 2 and Figures 2 and A1: classifiers of five seen domains of DomainNet on the unseen one.
 
-    mvcl study piran_table2 --data DOMAINNET
+    mvcl study piran_table2 --scale paper --data DOMAINNET
 
 Section 4.2 and Appendix C: one run for each held-out domain, method and seed; Figures 2 and A1 are the columns of the
 domains, one classifier each. Needs DomainNet (docs/data.md). Cost: 30 cells of configs/piran/images.py:domainnet with 4
@@ -25,7 +25,7 @@ The text does not fit Table 2 in two places: "ranging from 11% to 30% for M3G", 
 mean improvement of 3.1%" over InfoNCE ave, where the mean of the six differences is 2.7."""
 
 M3G = "M3G"
-METHODS = {
+METHODS: dict[str, losses.Loss] = {
     "BYOL ave": losses.one_vs_rest(losses.byol),
     "BYOL pwe": losses.all_pairs(losses.byol),
     "InfoNCE ave": losses.one_vs_rest(losses.info_nce),

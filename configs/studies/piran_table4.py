@@ -1,6 +1,6 @@
 """Piran 2024, Table 4: M3G with the circular variance and with the circular standard deviation as cost.
 
-    mvcl study piran_table4
+    mvcl study piran_table4 --scale paper
     mvcl study piran_table4 --scale small
 
 Section 5: ViT-B/16 on ImageNet-1K (docs/data.md), student and teacher. Cost: 6 cells of configs/piran/images.py with 5
@@ -8,6 +8,7 @@ seeds on many accelerators, 4,900,000 PFLOP; small, on scikit-learn's digits, mi
 """
 
 from functools import partial
+from typing import Literal
 
 from mvcl import losses, studies
 from mvcl.studies import Cell, Measure, Study, Training, Within
@@ -22,7 +23,7 @@ _SMALL = """
 **Small scale.** configs/digits.py:student_teacher: scikit-learn's digits of 8 x 8 pixels, a ConvNet, groups of 16
 examples, k views of one policy, 10 labels a class."""
 
-_COSTS = {
+_COSTS: dict[str, Literal["circular_variance", "circular_standard_deviation"]] = {
     "circular variance": "circular_variance",
     "circular standard deviation": "circular_standard_deviation",
 }

@@ -1,11 +1,13 @@
 """Shidani 2024, Figure 2: bounds on the information of a Gaussian model by objective and number of views M.
 
-    mvcl study shidani_figure2
+    mvcl study shidani_figure2 --scale paper
     mvcl study shidani_figure2 --scale small
 
 Section 3.1. The runs are those of configs/shidani/gaussian.py; networks are trained side by side, so --seeds is their
 number. Cost: 16 networks about 2 hours on 2 CPU cores; 8 networks at small scale 4 minutes; smoke seconds.
 """
+
+from typing import Any
 
 from mvcl import studies
 from mvcl.studies import OBJECTIVES, Above, Cell, Measure, Study, Training, Trend, Within
@@ -102,7 +104,7 @@ def _study(
     differences: str = "",
     instances: int = 1024,
     names: tuple[str, ...] = tuple(OBJECTIVES),
-    **options: float,
+    **options: Any,
 ) -> Study:
     cells = tuple(
         Cell(

@@ -1,6 +1,6 @@
 """Shidani 2024, Appendix E.5: the best number of views M where B = M K vectors are fixed, down to K = 2 instances.
 
-    mvcl study shidani_fixed_batch
+    mvcl study shidani_fixed_batch --scale paper
     mvcl study shidani_fixed_batch --scale small
 
 The Gaussian model of Section 3.1 at B = 64; networks are trained side by side, so --seeds is their number. Cost: 16
@@ -8,6 +8,7 @@ networks 10 minutes on 2 CPU cores; 8 networks at small scale 3 minutes; smoke s
 """
 
 from pathlib import Path
+from typing import Any
 
 from mvcl import metrics, studies, training
 from mvcl.studies import OBJECTIVES, Above, Cell, Measure, Study, Training, Values, Within
@@ -77,7 +78,7 @@ def _study(
     cost: str,
     differences: str = "",
     names: tuple[str, ...] = tuple(OBJECTIVES),
-    **options: float,
+    **options: Any,
 ) -> Study:
     cells = tuple(
         Cell(
@@ -93,7 +94,7 @@ def _study(
     geometric, arithmetic, sufficient, _ = (objective.label for objective in OBJECTIVES.values())
 
     def best(text: str, source: str, objective: str, measure: str) -> Above:
-        of = {"objective": objective, "M": _BEST}
+        of: dict[str, str | int] = {"objective": objective, "M": _BEST}
         return Above(
             text=f"{text}: M = {_BEST}, {objective}", source=source, measure=measure, cells=of, than=others
         )

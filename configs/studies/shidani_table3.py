@@ -1,6 +1,6 @@
 """Shidani 2024, Table 3: fine-tuning on nine data sets after pre-training on ImageNet-1K.
 
-    mvcl study shidani_table3
+    mvcl study shidani_table3 --scale paper
 
 Appendix F.2, the hyperparameters of Table 2. Needs ImageNet-1K and `mvcl data prepare transfer` (docs/data.md). Cost: 6
 pre-trainings of configs/shidani/imagenet1k.py, 256 and 1024 epochs, and 54 fine-tunings, on many accelerators: 710,000

@@ -1,6 +1,6 @@
 """Xu 2023, Table 2: clusters of InfoNCE, PSCL, RINCE and CMC, with and without SEM's weights and reconstruction.
 
-    mvcl study xu_table2 --data DIR
+    mvcl study xu_table2 --scale paper --data DIR
     mvcl study xu_table2 --scale small --data handwritten.mat
 
 DIR has the paper's five sets, DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat (docs/data.md). Cost: 8 rows on 5

@@ -8,6 +8,6 @@ with _extras.needed("report", by="mvcl.report"):
     import PIL  # noqa: F401
 
 from mvcl.report._page import write_geometry, write_report
-from mvcl.report._study import is_study, write_study
+from mvcl.report._study import write_study
 
-__all__ = ["is_study", "write_geometry", "write_report", "write_study"]
+__all__ = ["write_geometry", "write_report", "write_study"]

@@ -387,7 +387,7 @@ def _geometry(run: Run) -> dict[str, object] | None:
 
 _SPECTRUM = (
     "Spectrum",
-    "variance of the embeddings in each direction, dashed for all views; where a line falls early, dimensions are idle.",
+    "variance of the embeddings in each direction, dashed for all views; where a line falls early, the rest is idle.",
 )
 _COSINES = (
     "Cosines",

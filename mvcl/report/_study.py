@@ -23,12 +23,6 @@ _ANSWERS = {"holds": 2, "does not hold": 9, "cannot tell": 5}  # colours
 _REST = {"failed": "failed", "stale": "made by an older config or code (†)", "missing": "not run"}
 
 
-def is_study(folder: Path) -> bool:
-    """Whether a folder is that of a study, and not of a run."""
-    folder = _buckets.path(folder)
-    return (folder / "cells").is_dir() and not (folder / "config.json").is_file()
-
-
 def write_study(folder: Path, out: Path | None = None, track: Track = untracked) -> Path:
     """Write one self-contained HTML page for the folder of a study.
 

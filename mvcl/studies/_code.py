@@ -16,7 +16,7 @@ from typing import Any
 from mvcl import training
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# They report, store and start; they compute nothing that a study measures.
+# They report, store, start and judge; they compute nothing that a study measures.
 _WITHOUT_EFFECT = frozenset(
     f"mvcl/{name}.py"
     for name in (
@@ -26,6 +26,9 @@ _WITHOUT_EFFECT = frozenset(
         "_files",
         "_progress",
         "_untrusted",
+        "studies/_open",
+        "studies/_study",
+        "studies/_verdicts",
         "training/_cache",
         "training/_folder",
         "training/_goodput",

@@ -41,7 +41,7 @@ class Place:
     Attributes:
       cell: the cell.
       seed: the seed.
-      folder: of the work. Beside it are SEED.json, the record of a finished one, and SEED.log.
+      folder: of the work. Beside it are SEED.json, the record of a finished one, SEED.begun.json and SEED.log.
     """
 
     cell: Cell
@@ -52,6 +52,18 @@ class Place:
     def record(self) -> Path:
         """What was measured, by which code, and when."""
         return self.folder.with_name(f"{self.seed}.json")
+
+    def written(self) -> float:
+        """When the record was written; 0 if it is missing."""
+        try:
+            return self.record.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    @property
+    def begun(self) -> Path:
+        """The task and code that the folder was begun with."""
+        return self.folder.with_name(f"{self.seed}.begun.json")
 
     @property
     def log(self) -> Path:
@@ -104,17 +116,29 @@ def look(place: Place) -> Look:
         record = _untrusted.read_json(file)
         if "error" in record:
             return Look("failed", record, (str(record["error"]),))
-        old, code = training.flatten(record["task"]), dict(record["code"])
-        reasons = training.differences(old, training.flatten(_plain(place.cell)), _FREE)
-    now = _code.code_of(place.cell.task)
-    reasons += [
-        f"{name} has changed" for name in sorted(now.keys() | code.keys()) if now.get(name) != code.get(name)
-    ]
+        reasons = _changes(record, _origin(place.cell))
     return Look("stale" if reasons else "finished", record, tuple(reasons))
 
 
-def _plain(cell: Cell) -> Any:
-    return json.loads(json.dumps(training.tree(cell.task)))
+def _origin(cell: Cell) -> dict[str, Any]:
+    """What the results of a cell depend on: its task, and the code that it uses."""
+    return {
+        "task": json.loads(json.dumps(training.tree(cell.task))),
+        "code": _code.code_of(cell.task),
+    }
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What differs between two origins, in words."""
+    reasons = training.differences(training.flatten(old["task"]), training.flatten(new["task"]), _FREE)
+    both = [  # of code in mvcl, and outside
+        (old["code"], new["code"]),
+        (training.digests(old["task"]), training.digests(new["task"])),
+    ]
+    for before, now in both:
+        names = sorted(before.keys() | now.keys())
+        reasons += [f"{name} has changed" for name in names if before.get(name) != now.get(name)]
+    return reasons
 
 
 def run(study: Study, folder: Path, progress: Progress, *, again: bool = False) -> int:
@@ -135,10 +159,10 @@ def run(study: Study, folder: Path, progress: Progress, *, again: bool = False) 
       Interrupted: a signal stopped the run of a cell; its state is saved.
     """
     states = ("missing", "failed", "stale") if again else ("missing", "failed")
-    open_places = [place for place in places(study, folder) if look(place).state in states]
+    written = {place: place.written() for place in places(study, folder) if look(place).state in states}
     failures = 0
-    for place in progress(_taken(open_places), "runs", len(open_places), "runs"):
-        if look(place).state in states:  # not since then
+    for place in progress(_taken([*written]), "runs", len(written), "runs"):
+        if place.written() == written[place]:  # no other process has run it since then
             with progress.during(place.name):
                 failures += not _done(place, progress)
     return failures
@@ -163,18 +187,23 @@ def _locked(place: Place) -> Iterator[Place]:
         yield place
 
 
+def _is_of_another(place: Place, origin: dict[str, Any]) -> bool:
+    """Whether the folder was begun, and perhaps not finished, with another task or other code."""
+    if not place.begun.is_file():
+        return look(place).state == "stale"
+    with _untrusted.reading(place.begun, "record of a cell that was begun"):
+        return bool(_changes(_untrusted.read_json(place.begun), origin))
+
+
 def _done(place: Place, progress: Progress) -> bool:
     """Run a place and write its record; False if it failed."""
     folder, task = place.folder, place.cell.task
-    before = look(place)
-    if before.state == "stale":
+    origin = _origin(place.cell)
+    if _is_of_another(place, origin):
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {
-        "task": _plain(place.cell),
-        "code": _code.code_of(task),
-        **_machine.provenance(),
-    }
+    _files.write_whole(place.begun, json.dumps(origin) + "\n")
+    record: dict[str, Any] = {**origin, **_machine.provenance()}
     started = time.monotonic()
     try:
         with open(place.log, "a") as out, contextlib.redirect_stdout(out):

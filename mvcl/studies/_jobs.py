@@ -41,7 +41,7 @@ class Slurm:
     """Account that is charged; None: the user's default."""
 
 
-def run_local(opened: Opened, folder: Path, jobs: int, progress: Progress) -> None:
+def run_local(opened: Opened, folder: Path, jobs: int, progress: Progress, *, again: bool = False) -> None:
     """Run a study in several processes of this machine, each on its share of the cores.
 
     Args:
@@ -49,6 +49,7 @@ def run_local(opened: Opened, folder: Path, jobs: int, progress: Progress) -> No
       folder: of its cells.
       jobs: number of processes.
       progress: shows how many runs are done.
+      again: whether to run stale cells again.
 
     Raises:
       RuntimeError: a process ended by a signal of its own.
@@ -60,7 +61,7 @@ def run_local(opened: Opened, folder: Path, jobs: int, progress: Progress) -> No
             out = files.enter_context(open(logs / f"worker{number}.log", "a"))
             with _share(number, jobs):
                 workers.append(
-                    subprocess.Popen(_command(opened, folder), stdout=out, stderr=subprocess.STDOUT)
+                    subprocess.Popen(_command(opened, folder, again), stdout=out, stderr=subprocess.STDOUT)
                 )
         _watched(opened, folder, progress, lambda: sum(worker.poll() is None for worker in workers))
     if lost := [number for number, worker in enumerate(workers) if worker.returncode not in (0, 1)]:
@@ -70,7 +71,9 @@ def run_local(opened: Opened, folder: Path, jobs: int, progress: Progress) -> No
         )
 
 
-def run_slurm(opened: Opened, folder: Path, jobs: int, options: Slurm, progress: Progress) -> None:
+def run_slurm(
+    opened: Opened, folder: Path, jobs: int, options: Slurm, progress: Progress, *, again: bool = False
+) -> None:
     """Submit a study to SLURM as an array of jobs, and wait for them; Ctrl-C leaves them running.
 
     Args:
@@ -79,10 +82,10 @@ def run_slurm(opened: Opened, folder: Path, jobs: int, options: Slurm, progress:
       jobs: number of jobs.
       options: resources of each.
       progress: shows how many runs are done.
+      again: whether to run stale cells again.
     """
     with _extras.needed("slurm", by="mvcl study --executor slurm"):
         import submitit
-        import submitit.helpers
 
     executor = submitit.AutoExecutor(folder=folder / "logs" / "%j", cluster="slurm")
     executor.update_parameters(
@@ -94,28 +97,47 @@ def run_slurm(opened: Opened, folder: Path, jobs: int, options: Slurm, progress:
         **({} if options.partition is None else {"slurm_partition": options.partition}),
         **({} if options.account is None else {"slurm_account": options.account}),
     )
-    work = submitit.helpers.CommandFunction(_command(opened, folder), verbose=False)
+    command = _command(opened, folder, again)
     with executor.batch():
-        submitted = [executor.submit(work) for _ in range(jobs)]
+        submitted = [executor.submit(in_job, command) for _ in range(jobs)]
     progress.line(f"submitted jobs {', '.join(job.job_id for job in submitted)}; Ctrl-C leaves them running")
     _watched(opened, folder, progress, lambda: sum(not job.done() for job in submitted))
 
 
-def _command(opened: Opened, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "mvcl", "study", *opened.arguments, "--workdir", str(folder), "--worker"]
+def in_job(command: list[str]) -> int:
+    """Run a worker inside a SLURM job, and return its exit code.
+
+    Before its time is over a job gets SIGUSR2, which submitit turns into an exception. The worker, which may get the
+    same signal, ignores it; it gets SIGTERM, so that it saves the state of its run.
+    """
+    handler = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a process inherits that a signal is ignored
+    try:
+        worker = subprocess.Popen(command)
+    finally:
+        signal.signal(signal.SIGUSR2, handler)
+    with worker:
+        try:
+            return worker.wait()
+        finally:
+            worker.terminate()
+
+
+def _command(opened: Opened, folder: Path, again: bool) -> list[str]:
+    arguments = [*opened.arguments, "--workdir", str(folder), "--worker", *(["--again"] if again else [])]
+    return [sys.executable, "-m", "mvcl", "study", *arguments]
 
 
 def _watched(opened: Opened, folder: Path, progress: Progress, running: Callable[[], int]) -> None:
     """Show the runs that are done until no process is left."""
     every = _engine.places(opened.study, folder)
-    before = {place.record: _written(place) for place in every}
+    before = {place: place.written() for place in every}
     left = [place for place in every if _engine.look(place).state in ("missing", "failed", "stale")]
 
     def finished() -> Iterator[None]:
         done = 0
         while True:
             alive = running()
-            now = sum(_written(place) != before[place.record] for place in left)
+            now = sum(place.written() != before[place] for place in left)
             for _ in range(now - done):
                 yield None
             done = max(now, done)
@@ -125,14 +147,6 @@ def _watched(opened: Opened, folder: Path, progress: Progress, running: Callable
 
     for _ in progress(finished(), f"{opened.name}, {running()} processes", len(left), "runs"):
         pass
-
-
-def _written(place: _engine.Place) -> float:
-    """When the record of a place was written; 0 if it is missing."""
-    try:
-        return place.record.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
 
 
 @contextlib.contextmanager

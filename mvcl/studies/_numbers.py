@@ -44,7 +44,10 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         "command": " ".join(["mvcl study", *_without_folders(opened.arguments)]),
         "commit": ", ".join(sorted({record["commit"] for record in records})),
         "machine": "; ".join(sorted({record["machine"] for record in records})),
-        "versions": records[-1]["versions"] if records else {},
+        "versions": {
+            name: ", ".join(sorted({record["versions"][name] for record in records}))
+            for name in (records[-1]["versions"] if records else ())
+        },
         "date": max((record["date"] for record in records), default=""),
         "cost": study.cost,
         "seconds": round(sum(record.get("seconds", 0.0) for record in records)),

@@ -43,9 +43,9 @@ def run_study(opened: Opened, folder: Path, options: Options, progress: Progress
     """
     try:
         if options.executor == "slurm":
-            _jobs.run_slurm(opened, folder, options.jobs, options.slurm, progress)
+            _jobs.run_slurm(opened, folder, options.jobs, options.slurm, progress, again=options.again)
         elif options.jobs > 1:
-            _jobs.run_local(opened, folder, options.jobs, progress)
+            _jobs.run_local(opened, folder, options.jobs, progress, again=options.again)
         else:
             _engine.run(opened.study, folder, progress, again=options.again)
     finally:

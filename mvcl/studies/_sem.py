@@ -54,7 +54,7 @@ def sem_small(source: data.Source) -> Config:
             "method.embedding": 16,
             "method.pretrain_epochs": 15,
             "method.update_epochs": 10,
-            "method.watch_epochs": 5,
+            "method.watch_epochs": 0,
             "method.k_means_starts": 3,
             "optimizer": AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
             "train.epochs": 35.0,

@@ -37,13 +37,15 @@ def interval(values: Iterable[float], level: float = 0.95) -> Interval:
       level: confidence, in (0, 1).
 
     Returns:
-      The interval; of one value from minus to plus infinity, of none all NaN.
+      The interval; of one value from minus to plus infinity, of none, or where one is not finite, all NaN.
     """
     from scipy.special import stdtrit  # its import is slow
 
     x = np.asarray(list(values), np.float64)
     if not len(x):
         return Interval(math.nan, math.nan, math.nan, 0)
+    if not np.isfinite(x).all():
+        return Interval(math.nan, math.nan, math.nan, len(x))
     mean = float(x.mean())
     if len(x) == 1:
         return Interval(mean, -math.inf, math.inf, 1)

@@ -79,6 +79,8 @@ def shown(of: dict[str, Any], digits: int) -> str:
     """A mean with its 95% interval: "89.5 [89.1, 89.9]"; of one seed the value."""
     if not of["seeds"]:
         return "not run"
+    if of["mean"] is None:
+        return "not finite"
     if of["low"] is None:
         return f"{of['mean']:.{digits}f}"
     return f"{of['mean']:.{digits}f} [{of['low']:.{digits}f}, {of['high']:.{digits}f}]"
@@ -185,7 +187,7 @@ def _differences(content: dict[str, Any]) -> list[str]:
     for cell in content["cells"]:
         for measure in content["measures"]:
             gap = cell["differences"].get(measure["name"])
-            if gap is not None and gap["seeds"]:
+            if gap is not None and gap["seeds"] and gap["mean"] is not None:
                 ends = "" if gap["low"] is None else f" [{gap['low']:+.2f}, {gap['high']:+.2f}]"
                 lines.append(
                     [cell["name"], measure["label"], gap["to"], f"{gap['mean']:+.2f}{ends}", gap["seeds"]]
@@ -251,7 +253,7 @@ def plot(content: dict[str, Any], file: Path) -> None:
 def _plot_cells(axes: Any, content: dict[str, Any], measure: dict[str, Any]) -> None:
     for place, cell in enumerate(content["cells"]):
         of = cell["intervals"][measure["name"]]
-        if of["seeds"]:
+        if of["mean"] is not None:
             axes.errorbar(
                 [of["mean"]],
                 [place],
@@ -279,7 +281,7 @@ def _plot_along(axes: Any, content: dict[str, Any], measure: dict[str, Any]) -> 
         rest = ", ".join(str(level) for name, level in cell["factors"].items() if name != along)
         lines.setdefault(rest, []).append(cell)
     for number, (name, cells) in enumerate(lines.items()):
-        known = [cell for cell in cells if cell["intervals"][measure["name"]]["seeds"]]
+        known = [cell for cell in cells if cell["intervals"][measure["name"]]["mean"] is not None]
         known.sort(key=lambda cell: cell["factors"][along])
         style = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
         of = [cell["intervals"][measure["name"]] for cell in known]

@@ -25,7 +25,7 @@ from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
 from mvcl.training._processes import Distributed, LostProcess, join
 from mvcl.training._program import Program, build
 from mvcl.training._run import Run, open_run, prepare
-from mvcl.training._saved import definitions, flatten, from_json, may_name, to_json, tree
+from mvcl.training._saved import definitions, digests, flatten, from_json, may_name, to_json, tree
 from mvcl.training._seeds import train_seeds
 from mvcl.training._signals import Interrupted
 from mvcl.training._train import train
@@ -62,6 +62,7 @@ __all__ = [
     "config_module",
     "definitions",
     "differences",
+    "digests",
     "dry_run",
     "embed",
     "encode",

@@ -78,7 +78,9 @@ def test_commands_of_the_page_parse(name, entry):
             scale = words[words.index("--scale") + 1] if "--scale" in words else "small"
             function = studies.scales(studies.find(words[2]))[scale]
             named = {option.removeprefix("--") for option in words[3::2]}
-            assert named >= set(studies.parameters(function)), command
+            known = studies.parameters(function)
+            needed = {option for option, value in known.items() if value.default is value.empty}
+            assert needed <= named <= {*known, "scale", "seeds", "workdir"}, command
         elif words[0] == "mvcl":
             assert re.search(rf"^  mvcl {words[1]} ", cli._OVERVIEW, re.MULTILINE), command
         elif words[0] == "make":

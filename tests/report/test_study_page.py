@@ -11,7 +11,7 @@ from test_page import Page, edit
 
 from mvcl import cli, studies
 from mvcl._progress import Progress
-from mvcl.report import _study, is_study, write_study
+from mvcl.report import _study, write_study
 from mvcl.studies import _numbers, _open, _write
 
 TITLES = ["About", "Figure", "Results", "Paired differences", "Claims", "Curves", "Provenance"]
@@ -25,7 +25,6 @@ def page_of(folder, track=None):
 
 def test_the_page_has_all_parts(tmp_path, tracked, study_folder):
     folder = study_folder(tmp_path / "study")
-    assert is_study(folder)
     page = page_of(folder, tracked)
     assert tracked == [("reading cells", 4, "cells", 4)]
     assert page.titles == TITLES

@@ -35,6 +35,13 @@ def test_reports_are_not_used():
     )
 
 
+def test_claims_are_not_used():
+    task = studies.Training(config=Config(), measure=studies.results_and_embeddings)
+    names = set(_code.code_of(task))
+    assert "mvcl/studies/_koromilas.py" in names
+    assert not names & {"mvcl/studies/_verdicts.py", "mvcl/studies/_study.py", "mvcl/studies/_open.py"}
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package `mvcl` of four files."""

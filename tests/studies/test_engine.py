@@ -132,6 +132,44 @@ def test_changed_code_is_stale(tmp_path, monkeypatch):
     assert looks[0].reasons == ("mvcl/training/_loop.py has changed",)
 
 
+def test_a_folder_begun_with_other_code_is_begun_anew(tmp_path, monkeypatch):
+    """A run that was stopped does not go on with other code, and goes on with the same, also one that was stale."""
+    work, real = tmp_path / "work", _code.digest
+    [place, *_] = _engine.places(study(tmp_path), work)
+
+    def stopped(*, again: bool) -> None:
+        (tmp_path / "calls.stop").touch()
+        with pytest.raises(training.Interrupted):
+            studies.run(study(tmp_path), work, QUIET, again=again)
+        (tmp_path / "calls.stop").unlink()
+        (place.folder / "half").touch()
+
+    stopped(again=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(_code, "digest", lambda file: "other" if file.name == "_loop.py" else real(file))
+        studies.run(study(tmp_path), work, QUIET)
+    assert not (place.folder / "half").exists()
+    stopped(again=True)  # stale: the code is as it was before
+    studies.run(study(tmp_path), work, QUIET, again=True)
+    assert (place.folder / "half").exists()
+
+
+def test_changed_code_of_a_study_file_is_stale(tmp_path, monkeypatch):
+    work = tmp_path / "work"
+    studies.run(study(tmp_path), work, QUIET)
+    monkeypatch.setattr(training._saved, "digest", lambda named: "other")
+    look = _engine.look(_engine.places(study(tmp_path), work)[0])
+    assert look.state == "stale"
+    assert [reason.split(":")[1] for reason in look.reasons] == ["Counted has changed"]
+
+
+def test_values_that_are_not_finite(tmp_path):
+    of = study(tmp_path, values=(float("inf"), 1.0), reference={"value": 1.0})
+    studies.run(of, tmp_path / "work", QUIET)
+    content = _numbers.numbers(opened(of), tmp_path / "work")
+    assert "| inf | not finite ≈ |" in _write.write(content, tmp_path / "out", "x").read_text()
+
+
 def test_a_damaged_record_is_named(tmp_path):
     work = tmp_path / "work"
     studies.run(study(tmp_path), work, QUIET)

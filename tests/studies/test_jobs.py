@@ -2,14 +2,18 @@
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from mvcl import cli
+from mvcl.studies import _jobs
 
 STUDY = '''"""Numbers that need no training."""
 
@@ -31,6 +35,7 @@ class Slow:
     def run(self, folder, seed, progress):
         time.sleep(0.3)
         if self.fails:
+            print("tried")
             raise ValueError("no")
         return [{"value": float(self.value + seed), "process": float(os.getpid())}]
 
@@ -91,6 +96,40 @@ def test_two_processes_share_the_cells(study, tmp_path):
     assert len(values) == 18
     assert len({seed["process"] for seed in values}) == 2
     assert "Failed: n 3: ValueError: no" in ended.stdout
+    assert (tmp_path / "work" / "cells" / "n-3" / "0.log").read_text() == "tried\n"  # by one of them
+
+
+def test_processes_run_stale_cells_again(study, tmp_path):
+    work = tmp_path / "work"
+    assert cli.main(["study", str(study), "--workdir", str(work), "--seeds", "1"]) == 0
+    study.write_text(STUDY.replace("float(self.value + seed)", "100.0"))
+    ended = run(study, "--workdir", work, "--seeds", 1, "--jobs", 2, "--again")
+    assert ended.returncode == 0, ended.stderr
+    cells = content(work)["cells"]
+    assert {state for cell in cells for state in cell["status"].values()} == {"finished"}
+    assert {seed["value"] for cell in cells for seed in cell["seeds"].values()} == {100.0}
+
+
+def test_a_worker_is_terminated_when_its_job_ends(tmp_path):
+    """It can save its state: SIGUSR2, which SLURM sends to the whole job, does not end it."""
+    script = 'trap "touch saved; exit 0" TERM; kill -USR2 $$; touch ready; while :; do sleep 0.05; done'
+
+    def end(number, frame):
+        raise RuntimeError("the job ends")
+
+    def send():
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    before = signal.signal(signal.SIGUSR2, end)
+    try:
+        threading.Thread(target=send).start()
+        with pytest.raises(RuntimeError, match="the job ends"):
+            _jobs.in_job(["bash", "-c", f"cd {tmp_path}; {script}"])
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert (tmp_path / "saved").exists()
 
 
 # What SLURM's commands do with a job array, on this machine.

@@ -304,7 +304,9 @@ def test_rules_name_what_they_compare():
     falling = dataclasses.replace(trend, rises=False)
     assert "from the first to the last k is below 0 and no step's is above 0" in falling.rule
     within = Within(**KEYS, cells={}, low=-1, high=2)
-    assert within.rule.startswith("means over seeds: holds if all 95% intervals are in [-1, 2]")
+    assert within.rule.startswith(
+        "means over seeds: holds if all 95% intervals are at least -1 and at most 2; "
+    )
     assert "paired differences" in dataclasses.replace(within, than=({"f": "b"},)).rule
     for claim in (ABOVE, trend, within, Gain(**KEYS, cells={}, than=({"f": "b"},), along="k")):
         assert "95% for all together (Bonferroni)" in claim.rule

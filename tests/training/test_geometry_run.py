@@ -242,6 +242,6 @@ def test_devices_do_not_change_the_geometry(whole):
     run, state = training.open_run(whole)
     assert run.program.mesh.size == 8
     one = training.prepare(LOGGED)
-    state = jax.device_put(jax.device_get(state), jax.devices()[0])
-    many, single = training.geometry(run, state).numbers(), training.geometry(one, state).numbers()
+    alone = jax.device_put(jax.device_get(state), jax.devices()[0])
+    many, single = training.geometry(run, state).numbers(), training.geometry(one, alone).numbers()
     assert many == pytest.approx(single, rel=2e-3, abs=1e-4)
