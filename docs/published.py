@@ -27,7 +27,7 @@ data. A second call goes on with what is missing; a cell whose config or code ha
 `--again` runs it again. A run is beside the others as `cells/CELL/SEED`, an ordinary run folder; `mvcl report WORKDIR`
 shows the study with its curves.
 
-This page is made by `python -m docs.published`. No study has been run at its `paper` scale.
+This page is made by `python -m docs.published`.
 """
 
 
@@ -46,8 +46,8 @@ def _list(found: dict[str, dict[str, Any]]) -> str:
     lines = ["| study | | paper | small | published |", "| --- | --- | --- | --- | --- |"]
     for file in studies.study_files():
         costs = studies.costs(file)
-        known = found.get(f"{file.stem}_small")
-        link = "" if known is None else f"[page]({file.stem}_small.md): {_finished(known)}"
+        known = {name: of for name, of in found.items() if of["name"] == file.stem}
+        link = "; ".join(f"[{of['scale']}]({name}.md): {_finished(of)}" for name, of in known.items())
         lines.append(
             f"| [`{file.stem}`](../../configs/studies/{file.name}) | {_configs.summary(file)} | "
             f"{costs.get('paper', '')} | {costs.get('small', '')} | {link} |"
@@ -70,9 +70,10 @@ def _claims(found: dict[str, dict[str, Any]]) -> str:
     counts = Counter(claim["answer"] for known in found.values() for claim in known["claims"])
     total = ", ".join(f"{count} {answer}" for answer, count in sorted(counts.items()))
     text = (
-        "## Claims at small scale\n\n"
-        "What the papers say, on data and networks that are not theirs: an answer here is about the small study, whose "
-        f"page has the numbers and the rule. {total or 'None was run'}.\n"
+        "## Claims\n\n"
+        "What the papers say, on data and networks that are not theirs: an answer here is about the study at its small "
+        "scale, whose page has the numbers and the rule. Claims with the source ours are hypotheses of our own. "
+        f"{total or 'None was run'}.\n"
     )
     return "\n".join([text, "| claim | source | study | here |", "| --- | --- | --- | --- |", *rows, ""])
 

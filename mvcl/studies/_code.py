@@ -31,6 +31,7 @@ _WITHOUT_EFFECT = frozenset(
         "studies/_verdicts",
         "training/_cache",
         "training/_folder",
+        "training/_geometry",
         "training/_goodput",
         "training/_guard",
         "training/_lease",

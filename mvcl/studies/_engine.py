@@ -135,9 +135,8 @@ def _changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         (old["code"], new["code"]),
         (training.digests(old["task"]), training.digests(new["task"])),
     ]
-    for before, now in both:
-        names = sorted(before.keys() | now.keys())
-        reasons += [f"{name} has changed" for name in names if before.get(name) != now.get(name)]
+    for before, now in both:  # what is no longer used was used by something that has changed
+        reasons += [f"{name} has changed" for name in sorted(now) if before.get(name) != now[name]]
     return reasons
 
 

@@ -198,7 +198,7 @@ def _advance(task: Factored, carry: Any, batches: Batch, steps: jax.Array, keys:
     def step(carry: Any, of_step: tuple[Batch, jax.Array]) -> tuple[Any, None]:
         batch, number = of_step
         params, state = carry
-        of_step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, number)
+        of_step_keys = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, 3), number))(keys)
         return jax.vmap(of_network)(params, state, batch, of_step_keys), None
 
     return jax.lax.scan(step, carry, (batches, steps))[0]

@@ -126,16 +126,17 @@ def _by_network(records: list[tuple[int, dict[str, Any]]], seeds: int) -> dict[i
 def _separates(found: Found, cell: Cell, measure: str) -> bool | None:
     """Whether training changed a measure: the paired interval to the best baseline is above 0; None without baselines.
 
-    Where less is better, it is below 0. A cell whose runs do not measure the baselines has those of another cell.
+    Where less is better, it is below 0. A cell whose runs do not measure the baselines has those of another cell, if
+    all cells that measure them have the same raw input.
     """
     shown = next(m for m in found.study.measures if m.name == measure)
     sign = {"higher": 1, "lower": -1}.get(shown.better)
     if sign is None:
         return None
     own = found.values[found.study.cells.index(cell)]
+    rows = (own, *found.values) if _one_baseline(found, measure) else (own,)
     gaps = []
     for seed, value in own.items():
-        rows = (own, *found.values)
         of_seed = [
             next((row[seed][name] for row in rows if name in row.get(seed, ())), None)
             for name in (f"{row}: {measure}" for row in BASELINES)
@@ -147,20 +148,28 @@ def _separates(found: Found, cell: Cell, measure: str) -> bool | None:
 
 
 def _baselines(found: Found) -> dict[str, dict[str, float]]:
-    """Row -> measure -> mean over cells and seeds of the untrained encoder and the raw input."""
+    """Row -> measure -> mean over cells and seeds of the untrained encoder and the raw input.
+
+    Without the measures whose raw input differs between cells: they have several data sets, and no one baseline.
+    """
     table: dict[str, dict[str, float]] = {}
     for row in BASELINES:
         for measure in found.study.measures:
-            scale = 100.0 if measure.percent else 1.0
-            values = [
-                scale * seed[name]
-                for cell in found.values
-                for seed in cell.values()
-                if (name := f"{row}: {measure.name}") in seed
-            ]
-            if values:
-                table.setdefault(row, {})[measure.name] = _rounded(statistics.fmean(values))
+            values = _measured(found, f"{row}: {measure.name}")
+            if values and _one_baseline(found, measure.name):
+                scale = 100.0 if measure.percent else 1.0
+                table.setdefault(row, {})[measure.name] = _rounded(scale * statistics.fmean(values))
     return table
+
+
+def _one_baseline(found: Found, measure: str) -> bool:
+    """Whether the raw input has the same value in all runs that measure it."""
+    raw = _measured(found, f"{BASELINES[1]}: {measure}")
+    return not raw or max(raw) - min(raw) <= 1e-6 * max(map(abs, raw))
+
+
+def _measured(found: Found, name: str) -> list[float]:
+    return [row[name] for cell in found.values for row in cell.values() if name in row]
 
 
 def _plain(of: _verdicts.Interval) -> dict[str, float | int | None]:

@@ -202,8 +202,8 @@ class Trend(Claim):
         way, other = ("above", "below") if self.rises else ("below", "above")
         return (
             f"paired differences by seed: holds if the 95% interval from the first to the last {self.along} is {way} 0 "
-            f"and no step's is {other} 0; does not hold if that from the first to the last is {other} 0, at 95% for "
-            "all together (Bonferroni)"
+            f"and no step's is {other} 0; does not hold if that from the first to the last, or a step's, is {other} 0, "
+            "at 95% for all together (Bonferroni)"
         )
 
     def check(self, study: Study) -> None:
@@ -216,13 +216,14 @@ class Trend(Claim):
         sign = 1 if self.rises else -1
         answers, reasons = [], []
         compared = lines(found.study, self.cells, self.along)
+        together = 1 - 0.05 / sum(map(len, compared))  # each line has a step less than cells, and the whole
         for line in compared:
             whole = difference(found, line[-1], line[0], self.measure)
-            steps = [difference(found, b, a, self.measure) for a, b in itertools.pairwise(line)]
-            against = any(_sign(step) == -sign for step in steps)
-            all_together = difference(found, line[-1], line[0], self.measure, 1 - 0.05 / len(compared))
+            steps = [(b, a) for a, b in itertools.pairwise(line)]
+            against = any(_sign(difference(found, *step, self.measure)) == -sign for step in steps)
             holds = _sign(whole) == sign and not against
-            refuted = _sign(all_together) == -sign
+            every = [(line[-1], line[0]), *steps]
+            refuted = any(_sign(difference(found, *pair, self.measure, together)) == -sign for pair in every)
             answers.append("holds" if holds else "does not hold" if refuted else "cannot tell")
             reasons.append(f"{line[-1].name} - {line[0].name}: {text(whole)}")
         return Verdict(_together(answers), "; ".join(reasons))
