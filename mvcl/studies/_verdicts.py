@@ -216,7 +216,8 @@ class Trend(Claim):
         sign = 1 if self.rises else -1
         answers, reasons = [], []
         compared = lines(found.study, self.cells, self.along)
-        together = 1 - 0.05 / sum(map(len, compared))  # each line has a step less than cells, and the whole
+        # The steps of each line, and from its first to its last cell, which of two cells is the step.
+        together = 1 - 0.05 / sum(len(line) if len(line) > 2 else 1 for line in compared)
         for line in compared:
             whole = difference(found, line[-1], line[0], self.measure)
             steps = [(b, a) for a, b in itertools.pairwise(line)]

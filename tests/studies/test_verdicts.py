@@ -234,9 +234,9 @@ LINE = [{"f": "a", "k": k} for k in (8, 2, 4)]  # in no order
     [
         (0, 1, 2, HOLDS, REFUTED),
         (2, 1, 0, REFUTED, HOLDS),
-        (0, 3, 2, OPEN, REFUTED),  # up as a whole, down in the second step
+        (0, 3, 2, REFUTED, REFUTED),  # up as a whole, down in the second step
         (0, 0, 2, HOLDS, REFUTED),  # a step without a difference
-        (0, 1, 0, OPEN, OPEN),
+        (0, 1, 0, REFUTED, REFUTED),
     ],
 )
 def test_trend(at_2, at_4, at_8, rises, falls):
