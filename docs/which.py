@@ -33,7 +33,9 @@ _RULES = """
 
 Test R² of linear probes, mean over {networks} networks; [ ] is the 95% interval. Differences are paired by network. An
 objective *keeps* information if its R² is above that of the untrained encoders, *drops* it if below, each with the
-whole interval; else the study cannot tell. `part` is what a view needs for the synergy, `synergy` the synergy itself.
+whole interval, at 95% for all objectives together (Bonferroni); else the study cannot tell. An objective whose `shared`
+is not above that of the untrained encoders has not learned with these steps: it is named, and not counted. `part` is
+what a view needs for the synergy, `synergy` the synergy itself.
 """
 
 
@@ -42,12 +44,19 @@ def _line(content: dict[str, Any], views: str) -> dict[str, dict[str, Any]]:
     return {c["factors"]["objective"]: c for c in content["cells"] if c["factors"]["views"] == views}
 
 
-def gap(cell: dict[str, Any], other: dict[str, Any], measure: str) -> studies.Interval:
-    """Interval of the difference of two cells, paired by network."""
+def gap(cell: dict[str, Any], other: dict[str, Any], measure: str, comparisons: int = 1) -> studies.Interval:
+    """Interval of the difference of two cells, paired by network; at 95% for so many comparisons together."""
     a, b = cell["seeds"], other["seeds"]
-    return studies.interval(
-        a[s][measure] - b[s][measure] for s in a if s in b and measure in a[s] and measure in b[s]
-    )
+    paired = (a[s][measure] - b[s][measure] for s in a if s in b and measure in a[s] and measure in b[s])
+    return studies.interval(paired, 1 - 0.05 / comparisons)
+
+
+def learned(content: dict[str, Any], views: str) -> dict[str, bool]:
+    """Trained objective -> whether its `shared` is above that of the untrained encoders."""
+    cells = _line(content, views)
+    trained = {name: cell for name, cell in cells.items() if name not in BASELINES}
+    untrained = cells["untrained"]
+    return {name: gap(cell, untrained, "shared", len(trained)).low > 0 for name, cell in trained.items()}
 
 
 def _named(cells: Iterable[dict[str, Any]], measure: str) -> str:
@@ -60,16 +69,19 @@ def _named(cells: Iterable[dict[str, Any]], measure: str) -> str:
 def sentences(content: dict[str, Any], views: str) -> list[str]:
     """For one kind of views and each factor: who is best, who keeps and who drops it."""
     cells = _line(content, views)
-    trained = {name: cell for name, cell in cells.items() if name not in BASELINES}
+    has_learned = learned(content, views)
+    trained = {name: cells[name] for name, has in has_learned.items() if has}
     lines = []
+    if idle := [f"`{name}`" for name, has in has_learned.items() if not has]:
+        lines.append(f"Not above the untrained encoders in `shared`, and not counted: {', '.join(idle)}.")
     for measure, meaning in MEANING.items():
         known = [cell for cell in trained.values() if cell["intervals"][measure]["mean"] is not None]
         if not known:
             continue
         untrained = cells["untrained"]
-        gaps = {cell["name"]: gap(cell, untrained, measure) for cell in known}
+        gaps = {cell["name"]: gap(cell, untrained, measure, len(known)) for cell in known}
         best = max(known, key=lambda cell: cell["intervals"][measure]["mean"])
-        near = [cell for cell in known if cell is best or gap(best, cell, measure).low <= 0]
+        near = [cell for cell in known if cell is best or gap(best, cell, measure, len(known)).low <= 0]
         keep = [cell for cell in known if gaps[cell["name"]].low > 0]
         drop = [cell for cell in known if gaps[cell["name"]].high < 0]
         base = untrained["intervals"][measure]["mean"]

@@ -61,13 +61,25 @@ def content(**means):
 
 
 def test_sentences_follow_from_the_numbers():
-    found = which.sentences(content(untrained=(0.5, 0.5), good=(0.9, 0.2), near=(0.5, 0.5)), "k = 2")
-    assert len(found) == 2
-    assert found[0] == (
-        "**What all views share** (`shared`; untrained 0.51): 1 of 2 objectives keep it, 0 drop it. "
+    numbers = content(untrained=(0.5, 0.5), good=(0.9, 0.2), fair=(0.8, 0.5), near=(0.5, 0.5))
+    idle, shared, unique = which.sentences(numbers, "k = 2")
+    assert idle == "Not above the untrained encoders in `shared`, and not counted: `near`."
+    assert shared == (
+        "**What all views share** (`shared`; untrained 0.51): 2 of 2 objectives keep it, 0 drop it. "
         "Best, and not told apart from the best: `good` 0.91."
     )
-    assert "0 of 2 objectives keep it, 1 drop it." in found[1]
+    assert "0 of 2 objectives keep it, 1 drop it." in unique
+
+
+def test_one_of_many_objectives_must_be_far_from_the_untrained():
+    """The interval is that of all objectives together."""
+    numbers = content(untrained=(0.5, 0.5), one=(0.5, 0.5))
+    cell = numbers["cells"][1]
+    for seed, shift in enumerate((0.010, 0.011, 0.014)):
+        cell["seeds"][str(seed)]["shared"] += shift
+    assert which.learned(numbers, "k = 2") == {"one": True}
+    others = [{**cell, "factors": {"objective": f"other {n}", "views": "k = 2"}} for n in range(9)]
+    assert not any(which.learned({**numbers, "cells": numbers["cells"] + others}, "k = 2").values())
 
 
 def test_heat_map_has_all_lines_and_only_measured_columns(tmp_path):
