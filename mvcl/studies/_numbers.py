@@ -2,10 +2,12 @@
 
 import math
 import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mvcl.studies import _engine, _verdicts
+from mvcl.studies._baseline import Baseline
 from mvcl.studies._open import Opened
 from mvcl.studies._study import Cell, Found, partner
 from mvcl.studies._task import Values
@@ -126,15 +128,15 @@ def _by_network(records: list[tuple[int, dict[str, Any]]], seeds: int) -> dict[i
 def _separates(found: Found, cell: Cell, measure: str) -> bool | None:
     """Whether training changed a measure: the paired interval to the best baseline is above 0; None without baselines.
 
-    Where less is better, it is below 0. A cell whose runs do not measure the baselines has those of another cell, if
-    all cells that measure them have the same raw input.
+    Where less is better, it is below 0. A cell whose runs do not measure the baselines has those of other cells, if all
+    that measure them have the same raw input.
     """
     shown = next(m for m in found.study.measures if m.name == measure)
     sign = {"higher": 1, "lower": -1}.get(shown.better)
-    if sign is None:
+    if sign is None or isinstance(cell.task, Baseline):
         return None
     own = found.values[found.study.cells.index(cell)]
-    rows = (own, *found.values) if _one_baseline(found, measure) else (own,)
+    rows = (own, *_with_baselines(found)) if _one_baseline(found, measure) else (own,)
     gaps = []
     for seed, value in own.items():
         of_seed = [
@@ -155,7 +157,7 @@ def _baselines(found: Found) -> dict[str, dict[str, float]]:
     table: dict[str, dict[str, float]] = {}
     for row in BASELINES:
         for measure in found.study.measures:
-            values = _measured(found, f"{row}: {measure.name}")
+            values = _measured(found.values, f"{row}: {measure.name}")
             if values and _one_baseline(found, measure.name):
                 scale = 100.0 if measure.percent else 1.0
                 table.setdefault(row, {})[measure.name] = _rounded(scale * statistics.fmean(values))
@@ -164,12 +166,26 @@ def _baselines(found: Found) -> dict[str, dict[str, float]]:
 
 def _one_baseline(found: Found, measure: str) -> bool:
     """Whether the raw input has the same value in all runs that measure it."""
-    raw = _measured(found, f"{BASELINES[1]}: {measure}")
+    raw = _measured(_with_baselines(found), f"{BASELINES[1]}: {measure}")
     return not raw or max(raw) - min(raw) <= 1e-6 * max(map(abs, raw))
 
 
-def _measured(found: Found, name: str) -> list[float]:
-    return [row[name] for cell in found.values for row in cell.values() if name in row]
+def _with_baselines(found: Found) -> list[Mapping[int, Values]]:
+    """Of each cell, seed -> values; those of a cell that is a baseline under the name of the baseline."""
+    rows: list[Mapping[int, Values]] = []
+    for cell, values in zip(found.study.cells, found.values):
+        task = cell.task
+        if isinstance(task, Baseline):
+            values = {
+                seed: {f"{task.row}: {name}": value for name, value in row.items()}
+                for seed, row in values.items()
+            }
+        rows.append(values)
+    return rows
+
+
+def _measured(rows: Sequence[Mapping[int, Values]], name: str) -> list[float]:
+    return [row[name] for cell in rows for row in cell.values() if name in row]
 
 
 def _plain(of: _verdicts.Interval) -> dict[str, float | int | None]:
