@@ -10,6 +10,7 @@ import numpy as np
 
 from mvcl.studies._study import Cell, Factors, Found, Study, partner, select
 
+_SHOWN = 4  # comparisons of a claim in its reason
 Answer = Literal["holds", "does not hold", "cannot tell"]
 
 
@@ -130,9 +131,7 @@ class Above(Claim):
 
     def judge(self, found: Found) -> Verdict:
         """The answer from what was measured."""
-        return _of_all(
-            found, [(f"{a.name} - {b.name}", a, b) for a, b in self.pairs(found.study)], self.measure
-        )
+        return _of_all(found, [(minus(a, b), a, b) for a, b in self.pairs(found.study)], self.measure)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,8 +225,8 @@ class Trend(Claim):
             every = [(line[-1], line[0]), *steps]
             refuted = any(_sign(difference(found, *pair, self.measure, together)) == -sign for pair in every)
             answers.append("holds" if holds else "does not hold" if refuted else "cannot tell")
-            reasons.append(f"{line[-1].name} - {line[0].name}: {text(whole)}")
-        return Verdict(_together(answers), "; ".join(reasons))
+            reasons.append(f"{minus(line[-1], line[0])}: {text(whole)}")
+        return Verdict(_together(answers), _most_telling(answers, reasons))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -281,8 +280,8 @@ class Within(Claim):
             inside = self.low <= mean.low and mean.high <= self.high
             outside = together.high < self.low or together.low > self.high
             answers.append("holds" if inside else "does not hold" if outside else "cannot tell")
-            reasons.append(f"{cell.name}{'' if other is None else f' - {other.name}'}: {text(mean)}")
-        return Verdict(_together(answers), "; ".join(reasons))
+            reasons.append(f"{cell.name if other is None else minus(cell, other)}: {text(mean)}")
+        return Verdict(_together(answers), _most_telling(answers, reasons))
 
 
 def lines(study: Study, factors: Factors, along: str) -> list[list[Cell]]:
@@ -321,7 +320,27 @@ def _above_zero(compared: Sequence[tuple[str, Sequence[float]]]) -> Verdict:
             "holds" if _sign(gap) > 0 else "does not hold" if _sign(together) < 0 else "cannot tell"
         )
         reasons.append(f"{name}: {text(gap)}")
-    return Verdict(_together(answers), "; ".join(reasons))
+    return Verdict(_together(answers), _most_telling(answers, reasons))
+
+
+def minus(first: Cell, second: Cell) -> str:
+    """The difference of two cells in words: the factors in which they differ, and behind them those they share."""
+    differ = [name for name, level in first.factors.items() if second.factors[name] != level]
+    one, other = (", ".join(f"{name} {cell.factors[name]}" for name in differ) for cell in (first, second))
+    shared = ", ".join(f"{name} {level}" for name, level in first.factors.items() if name not in differ)
+    return f"{one} - {other}" + (f" ({shared})" if shared else "")
+
+
+def _most_telling(answers: Sequence[str], reasons: Sequence[str]) -> str:
+    """The comparisons that decide, at most `_SHOWN`, and how many others there are."""
+    order = ["does not hold", "cannot tell", "holds"]
+    ordered = sorted(zip(answers, reasons), key=lambda pair: order.index(pair[0]))
+    shown = "; ".join(reason for _, reason in ordered[:_SHOWN])
+    if len(ordered) <= _SHOWN:
+        return "; ".join(reasons)
+    rest = [answer for answer, _ in ordered[_SHOWN:]]
+    counts = ", ".join(f"{rest.count(answer)} {answer}" for answer in order if answer in rest)
+    return f"{shown}; and {len(rest)} more: {counts}"
 
 
 def _together(answers: Sequence[str]) -> Answer:

@@ -269,7 +269,7 @@ def _plot_cells(axes: Any, content: dict[str, Any], measure: dict[str, Any]) -> 
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8)
     names = [", ".join(map(str, cell["factors"].values())) for cell in content["cells"]]
     axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(_heading(measure))
     axes.grid(axis="x", alpha=0.3)
 

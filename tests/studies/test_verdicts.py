@@ -138,6 +138,18 @@ def test_above(first, second, answer):
     assert judged(ABOVE, A_B, [first, second]).answer == answer
 
 
+def test_reason_of_many_comparisons_has_those_that_decide():
+    factors = [{"f": name} for name in "abcdefg"]
+    claim = Above(**KEYS, cells={"f": "a"}, than=tuple({"f": name} for name in "bcdefg"))
+    values = [[5.0, 5.1, 4.9]] + [[0.0, 0.0, 0.0]] * 4 + [[5.0, 4.9, 5.1], [9.0, 9.0, 9.1]]
+    verdict = judged(claim, factors, values)
+    assert verdict.answer == REFUTED
+    first, second, *_, last = verdict.reason.split("; ")
+    assert first.startswith("f a - f g: -4.0")
+    assert second.startswith("f a - f f: +0.00")
+    assert last == "and 2 more: 2 holds"
+
+
 def test_reason_has_the_numbers():
     verdict = judged(ABOVE, A_B, [[2.0, 3.0, 4.0], [1, 1, 1]])
     assert verdict.reason == "f a - f b: +2.00 [-0.48, 4.48], 3 seeds"
@@ -246,7 +258,7 @@ def test_trend(at_2, at_4, at_8, rises, falls):
         claim = Trend(**KEYS, cells={"f": "a"}, along="k", rises=up)
         verdict = judged(claim, LINE, values)
         assert verdict.answer == answer
-        assert verdict.reason.startswith(f"f a, k 8 - f a, k 2: {at_8 - at_2:+d}.0")
+        assert verdict.reason.startswith(f"k 8 - k 2 (f a): {at_8 - at_2:+d}.0")
 
 
 def test_trend_of_several_lines():
