@@ -87,8 +87,10 @@ class Factored:
         params = None if self.encoder is None else self._trained(self.encoder, draw, keys, progress)
         probes = partial(_draw, dataclasses.replace(data, present=1.0), _PROBED, gain, noise, keys)
         fit, test = (jax.tree.map(lambda x: x[0], probes(jnp.asarray([-part]))) for part in (1, 2))
-        read = jax.device_get(_probed(self.encoder, params, fit, test))
-        return [self._values(jax.tree.map(lambda x, i=i: x[i], read)) for i in range(self.networks)]
+        z = [b.x if self.encoder is None else _all_embedded(self.encoder, params, b.x) for b in (fit, test)]
+        host = jax.device_get((z[0], fit.bits, z[1], test.bits))
+        each = (jax.tree.map(lambda x, i=i: x[i], host) for i in range(self.networks))
+        return [self._values(_read(*one)) for one in each]
 
     def _trained(
         self,
@@ -136,8 +138,8 @@ class Read(NamedTuple):
     """
 
     joint: Bits
-    shared_alone: jax.Array
-    pair_alone: jax.Array
+    shared_alone: np.ndarray
+    pair_alone: np.ndarray
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -228,58 +230,55 @@ def _loss(task: Factored, params: Any, batch: Batch, key: jax.Array) -> jax.Arra
 
 
 @partial(jax.jit, static_argnums=0)
-def _probed(encoder: models.MLP | None, params: Any, fit: Batch, test: Batch) -> Read:
-    """What is read of the embeddings of all networks."""
-
-    def of_network(params: Any, fit: Batch, test: Batch) -> Read:
-        z = [batch.x if encoder is None else _embedded(encoder, params, batch.x) for batch in (fit, test)]
-        return _read(z[0], fit.bits, z[1], test.bits)
-
-    return jax.vmap(of_network)(params, fit, test)
+def _all_embedded(encoder: models.MLP, params: Any, x: jax.Array) -> jax.Array:
+    """(networks, k, n, inputs) -> (networks, k, n, d)."""
+    return jax.vmap(partial(_embedded, encoder))(params, x)
 
 
-def _read(fit_z: jax.Array, fit: Bits, test_z: jax.Array, test: Bits) -> Read:
-    """Ridge regressions of all bits on embeddings (k, n, d), from all views and from each view."""
+def _read(fit_z: np.ndarray, fit: Bits, test_z: np.ndarray, test: Bits) -> Read:
+    """Ridge regressions of all bits on embeddings (k, n, d), from all views and from each view.
+
+    On the host: a program of several solvers, which XLA runs at once, did not end on CPU (jaxlib 0.10.2).
+    """
     k, n, _ = fit_z.shape
     linear = ("shared", "pair", "unique", "part")
     together = [z.swapaxes(0, 1).reshape(n, -1) for z in (fit_z, test_z)]
     joint = _regressed(together[0], together[1], fit, test, linear)
-    found = {name: r2 for name, (r2, _) in joint.items()}
+    found: dict[str, Any] = {name: r2 for name, (r2, _) in joint.items()}
     # Three views tell the synergy only together: the product of what is read of their parts.
-    found["synergy"] = _squared_correlation(joint["part"][1].prod(-1), test.synergy)
-    alone = jax.vmap(lambda x, y: {m: r2 for m, (r2, _) in _regressed(x, y, fit, test, linear[:2]).items()})(
-        fit_z, test_z
-    )
-    rings = jnp.arange(found["pair"].shape[0])
-    both = jnp.stack([alone["pair"][rings, rings], alone["pair"][(rings + 1) % k, rings]], axis=1)
-    return Read(Bits(**found), alone["shared"], both)
+    found["synergy"] = _squared_correlation(joint["part"][1].prod(-1), np.asarray(test.synergy))
+    views = [_regressed(x, y, fit, test, linear[:2]) for x, y in zip(fit_z, test_z)]
+    shared, pair = (np.stack([view[name][0] for view in views]) for name in ("shared", "pair"))
+    rings = np.arange(found["pair"].shape[0])
+    both = np.stack([pair[rings, rings], pair[(rings + 1) % k, rings]], axis=1)
+    return Read(Bits(**found), shared, both)
 
 
 def _regressed(
-    x: jax.Array, x_test: jax.Array, fit: Bits, test: Bits, names: Sequence[str]
-) -> dict[str, tuple[jax.Array, jax.Array]]:
+    x: np.ndarray, x_test: np.ndarray, fit: Bits, test: Bits, names: Sequence[str]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Test R² of each bit, and the predictions. The ridge is a share of the mean square of the features."""
-    middle = x.mean(0)
-    scale = jnp.sqrt(jnp.mean((x - middle[None]) ** 2))
-    safe = jnp.where(scale > 0, scale, 1)
-    a, b = (_with_one((f - middle[None]) / safe) for f in (x, x_test))
+    middle = x.mean(0, dtype=np.float64)
+    scale = np.sqrt(np.mean((x - middle[None]) ** 2))
+    scaled = [(f - middle[None]) / (scale or 1.0) for f in (x, x_test)]
+    a, b = (np.column_stack([f, np.ones(len(f))]) for f in scaled)  # with an intercept
     targets, expected = ([getattr(bits, name) for name in names] for bits in (fit, test))
-    every = jnp.concatenate([y.reshape(len(y), -1) for y in targets], axis=1)
-    gram = a.T @ a + _RIDGE * len(a) * jnp.eye(a.shape[1])
-    predicted = b @ jnp.linalg.solve(gram, a.T @ every)
+    every = np.concatenate([y.reshape(len(y), -1) for y in targets], axis=1)
+    gram = a.T @ a + _RIDGE * len(a) * np.eye(a.shape[1])
+    predicted = b @ np.linalg.solve(gram, a.T @ every)
     ends = np.cumsum([y[0].size for y in targets])[:-1]
     found = {}
-    for name, y, p in zip(names, expected, jnp.split(predicted, ends, axis=1)):
+    for name, y, p in zip(names, expected, np.split(predicted, ends, axis=1)):
         p = p.reshape(y.shape)
-        found[name] = (1 - jnp.mean((p - y) ** 2, axis=0) / jnp.var(y, axis=0), p)
+        found[name] = (1 - np.mean((p - y) ** 2, axis=0) / np.var(y, axis=0, dtype=np.float64), p)
     return found
 
 
-def _squared_correlation(x: jax.Array, y: jax.Array) -> jax.Array:
+def _squared_correlation(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Over the first axis; 0 where x does not vary."""
     x, y = x - x.mean(0)[None], y - y.mean(0)[None]
-    variance = jnp.mean(x * x, axis=0)
-    return jnp.mean(x * y, axis=0) ** 2 / jnp.where(variance > 0, variance * jnp.mean(y * y, axis=0), 1)
+    variance = np.mean(x * x, axis=0)
+    return np.mean(x * y, axis=0) ** 2 / np.where(variance > 0, variance * np.mean(y * y, axis=0), 1)
 
 
 def _with_one(x: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvcl import data, evaluation, losses, methods, metrics
+from mvcl import _untrusted, data, evaluation, losses, methods, metrics
 from mvcl._progress import Progress
 from mvcl.studies._baseline import Baseline
 from mvcl.studies._open import recipe
@@ -140,8 +140,7 @@ def sem_over_time(
     lines = [json.loads(line) for line in (folder / "refresh.jsonl").read_text().splitlines()]
     first = next(i for i, line in enumerate(lines) if "weights" in line)
     lines = lines[first:]
-    with np.load(folder / "embeddings.npz") as saved:
-        labels = saved["labels"]
+    labels = _untrusted.read_npz(folder / "embeddings.npz")["labels"]
     found: Values = {}
     for position, number in enumerate(numbers):
         before, after = (
