@@ -5,7 +5,7 @@
 DSF (Jeon 2025) has no temperature, but the lengths of the groups' means act as one. It was compared with InfoNCE of one
 temperature, 0.1 or 0.2. Is its gain that of another temperature?
 
-Cost: small about 2 minutes on 2 cores with --jobs 2, estimated from single runs; smoke under a minute.
+Cost: small 5 minutes in one process, on 2 cores with other work; smoke under a minute.
 Source: ours.
 """
 
@@ -91,7 +91,7 @@ def small(seeds: int = 5) -> Study:
         studies.digits_of(4),
         (0.1, 0.5),
         seeds,
-        "about 2 minutes on 2 cores with --jobs 2, estimated from single runs",
+        "5 minutes in one process, on 2 cores with other work",
     )
 
 

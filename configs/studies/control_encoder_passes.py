@@ -5,7 +5,7 @@
 More views are compared at equal epochs in most tables (Koromilas 2025, Table II; Piran 2024, Table 1), where a run with
 k views encodes k/2 times as many images as one with two. Jeon 2025 and Shidani 2024 hold the views of a batch.
 
-Cost: small about 3 minutes on 2 cores with --jobs 2, estimated from single runs; smoke under a minute.
+Cost: small 9 minutes in one process, on 2 cores with other work; smoke under a minute.
 Source: ours.
 """
 
@@ -98,7 +98,7 @@ def small(seeds: int = 5) -> Study:
         (2, 4),
         110,
         seeds,
-        "about 3 minutes on 2 cores with --jobs 2, estimated from single runs",
+        "9 minutes in one process, on 2 cores with other work",
     )
 
 

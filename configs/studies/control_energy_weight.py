@@ -6,7 +6,7 @@ MV-DHEL is one alignment of all views and a sum of k energies, one for each view
 the energy (Koromilas 2025, Eqs. 12 and 27). `energy_weight` w multiplies the sum: w = 1 is the paper's loss, w = 1/k
 has the weight of Eq. 15. No paper separates the two.
 
-Cost: small about 3 minutes on 2 cores with --jobs 2, estimated from single runs; smoke under a minute.
+Cost: small 6 minutes in one process, on 2 cores with other work; smoke under a minute.
 Source: ours.
 """
 
@@ -88,7 +88,7 @@ def small(seeds: int = 5) -> Study:
         studies.digits_of,
         (2, 4, 8),
         seeds,
-        "about 3 minutes on 2 cores with --jobs 2, estimated from single runs",
+        "6 minutes in one process, on 2 cores with other work",
     )
 
 

@@ -6,7 +6,7 @@ The multi-marginal matching gap matches the k views jointly, in n^k. `all_pairs(
 in n². Piran 2024 compares M3G with InfoNCE and BYOL, of pairs and of averages, and not with its own pairwise form, so
 that the gain of joint matching is not separated from that of optimal transport.
 
-Cost: small about 2 minutes on 2 cores with --jobs 2, estimated from single runs; smoke under a minute.
+Cost: small 6 minutes in one process, on 2 cores with other work; smoke under a minute.
 Source: ours.
 """
 
@@ -78,9 +78,7 @@ def small(seeds: int = 5) -> Study:
       seeds: of every cell.
     """
     base = studies.changed(studies.digits_of(4), {"train.group": 64})
-    return _study(
-        base, (0.05, 0.2), seeds, "about 2 minutes on 2 cores with --jobs 2, estimated from single runs"
-    )
+    return _study(base, (0.05, 0.2), seeds, "6 minutes in one process, on 2 cores with other work")
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -6,7 +6,7 @@ Shidani 2024 has the arithmetic (rho = 1) and the geometric mean (rho = 0) of th
 partners, and its pseudocode the harmonic one (rho = -1). They are three of one family, (1/rho) log mean l^rho, of which
 no paper trains others.
 
-Cost: small about 2 minutes on 2 cores with --jobs 2, estimated from single runs; smoke under a minute.
+Cost: small 4 minutes in one process, on 2 cores with other work; smoke under a minute.
 Source: ours.
 """
 
@@ -83,7 +83,7 @@ def small(seeds: int = 5) -> Study:
         rhos,
         0.1,
         seeds,
-        "about 2 minutes on 2 cores with --jobs 2, estimated from single runs",
+        "4 minutes in one process, on 2 cores with other work",
     )
 
 

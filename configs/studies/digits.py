@@ -2,7 +2,7 @@
 
     mvcl study digits --scale small
 
-Cost: small about 12 minutes on 2 cores with --jobs 2, estimated from single runs; smoke under a minute.
+Cost: small 55 minutes in one process, on 2 cores with other work; smoke under a minute.
 Source: ours.
 """
 
@@ -180,7 +180,7 @@ def small(seeds: int = 5) -> Study:
         _cells(base),
         _OF_PAPERS,
         seeds,
-        "about 12 minutes on 2 cores with --jobs 2, estimated from single runs",
+        "55 minutes in one process, on 2 cores with other work",
     )
 
 
