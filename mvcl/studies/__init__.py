@@ -37,7 +37,6 @@ from mvcl.studies._koromilas import (
     rise_claims,
 )
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
-from mvcl.studies._numbers import numbers as study_numbers
 from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
 from mvcl.studies._run import Options, overview, run_study
 from mvcl.studies._sem import SemBestView, sem_methods, sem_of, sem_over_time, sem_paper, sem_small, sem_smoke
@@ -153,7 +152,6 @@ __all__ = [
     "sem_small",
     "sem_smoke",
     "study_files",
-    "study_numbers",
     "sufficient_statistics_on_grid",
     "to_bits",
     "to_inputs",
