@@ -3,7 +3,7 @@
     mvcl study which_objective --scale small --jobs 2
     python -m docs.which        # the heat map and docs/which.md, from the published numbers
 
-Cost: small about 30 minutes on 2 cores, estimated from single cells; smoke a minute.
+Cost: small 25 minutes on 2 cores with --jobs 2; smoke a minute.
 Source: ours. The parts of the synergy are the XOR data of Symile (Saporta 2024, arXiv 2411.01053) with some flips.
 """
 
@@ -163,7 +163,7 @@ def small(seeds: int = 10) -> Study:
     return _study(
         seeds,
         _views(),
-        "about 30 minutes on 2 cores with --jobs 2, estimated from single cells of k = 3",
+        "25 minutes on 2 cores with --jobs 2",
         _claims(),
     )
 
