@@ -120,6 +120,12 @@ def look(place: Place) -> Look:
     return Look("stale" if reasons else "finished", record, tuple(reasons))
 
 
+def open_places(study: Study, folder: Path, again: bool) -> list[Place]:
+    """The places that `run` will run."""
+    states = ("missing", "failed", "stale") if again else ("missing", "failed")
+    return [place for place in places(study, folder) if look(place).state in states]
+
+
 def _origin(cell: Cell) -> dict[str, Any]:
     """What the results of a cell depend on: its task, and the code that it uses."""
     return {
@@ -157,8 +163,7 @@ def run(study: Study, folder: Path, progress: Progress, *, again: bool = False) 
     Raises:
       Interrupted: a signal stopped the run of a cell; its state is saved.
     """
-    states = ("missing", "failed", "stale") if again else ("missing", "failed")
-    written = {place: place.written() for place in places(study, folder) if look(place).state in states}
+    written = {place: place.written() for place in open_places(study, folder, again)}
     failures = 0
     for place in progress(_taken([*written]), "runs", len(written), "runs"):
         if place.written() == written[place]:  # no other process has run it since then

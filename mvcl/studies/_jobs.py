@@ -63,7 +63,7 @@ def run_local(opened: Opened, folder: Path, jobs: int, progress: Progress, *, ag
                 workers.append(
                     subprocess.Popen(_command(opened, folder, again), stdout=out, stderr=subprocess.STDOUT)
                 )
-        _watched(opened, folder, progress, lambda: sum(worker.poll() is None for worker in workers))
+        _watched(opened, folder, progress, lambda: sum(worker.poll() is None for worker in workers), again)
     if lost := [number for number, worker in enumerate(workers) if worker.returncode not in (0, 1)]:
         raise RuntimeError(
             f"worker {lost[0]} ended with exit code {workers[lost[0]].returncode} (see worker{lost[0]}.log in {logs}); "
@@ -101,7 +101,7 @@ def run_slurm(
     with executor.batch():
         submitted = [executor.submit(in_job, command) for _ in range(jobs)]
     progress.line(f"submitted jobs {', '.join(job.job_id for job in submitted)}; Ctrl-C leaves them running")
-    _watched(opened, folder, progress, lambda: sum(not job.done() for job in submitted))
+    _watched(opened, folder, progress, lambda: sum(not job.done() for job in submitted), again)
 
 
 def in_job(command: list[str]) -> int:
@@ -127,11 +127,12 @@ def _command(opened: Opened, folder: Path, again: bool) -> list[str]:
     return [sys.executable, "-m", "mvcl", "study", *arguments]
 
 
-def _watched(opened: Opened, folder: Path, progress: Progress, running: Callable[[], int]) -> None:
+def _watched(
+    opened: Opened, folder: Path, progress: Progress, running: Callable[[], int], again: bool
+) -> None:
     """Show the runs that are done until no process is left."""
-    every = _engine.places(opened.study, folder)
-    before = {place: place.written() for place in every}
-    left = [place for place in every if _engine.look(place).state in ("missing", "failed", "stale")]
+    left = _engine.open_places(opened.study, folder, again)
+    before = {place: place.written() for place in left}
 
     def finished() -> Iterator[None]:
         done = 0

@@ -26,13 +26,20 @@ def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
       The path of the page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _files.write_whole(folder / f"{stem}.json", json.dumps(content, indent=1) + "\n")
+    _files.write_whole(folder / f"{stem}.json", _json(content))
     _files.write_whole(folder / f"{stem}.csv", rows(content))
     with _files.replacing(folder / f"{stem}.svg") as beside:
         plot(content, beside)
     file = folder / f"{stem}.md"
     _files.write_whole(file, page(content, f"{stem}.svg"))
     return file
+
+
+def _json(content: dict[str, Any]) -> str:
+    """The numbers as JSON, a line for each cell: small, and readable as a difference of two versions."""
+    cells = ",\n".join(json.dumps(cell, separators=(",", ":")) for cell in content["cells"])
+    rest = json.dumps({name: value for name, value in content.items() if name != "cells"}, indent=1)
+    return f'{rest.removesuffix("}").rstrip()},\n "cells": [\n{cells}\n]}}\n'
 
 
 def rows(content: dict[str, Any]) -> str:
