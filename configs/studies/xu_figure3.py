@@ -11,10 +11,9 @@ from pathlib import Path
 
 from mvcl import data as sources
 from mvcl import studies
-from mvcl.studies import Above, Cell, Claim, Measure, Study, Training
+from mvcl.studies import Study
 from mvcl.training import Config
 
-_SVM = "SVM 30%"
 _ABOUT = """\
 A linear support vector machine is trained on the embeddings of 30% of the examples, all views side by side, and tested
 on the rest, over 10 draws that are stratified; the released code's are not. The paper shows bars without numbers.
@@ -57,32 +56,13 @@ def smoke(seeds: int = 2) -> Study:
     return _study(base, ("InfoNCE", "SEM+InfoNCE"), seeds, "seconds", _ABOUT)
 
 
-def _study(base: Config, rows: tuple[str, ...] | None, seeds: int, cost: str, about: str) -> Study:
-    methods = studies.sem_methods(base)
-    rows = tuple(methods) if rows is None else rows
-    return Study(
-        title="Xu 2023, Figure 3: classification on DHA",
-        about=about,
-        cells=tuple(Cell(factors={"method": row}, task=Training(config=methods[row])) for row in rows),
-        measures=(Measure(name=_SVM, label="accuracy", percent=True),),
-        claims=_claims(rows),
+def _study(base: Config, names: tuple[str, ...] | None, seeds: int, cost: str, about: str) -> Study:
+    return studies.sem_classification(
+        "Xu 2023, Figure 3: classification on DHA",
+        about,
+        base,
+        "Section 4.1, Figure 3",
+        names=names,
         seeds=seeds,
         cost=cost,
     )
-
-
-def _claims(rows: tuple[str, ...]) -> tuple[Claim, ...]:
-    found: list[Claim] = []
-    for row in (row for row in rows if row.startswith("SEM+")):
-        for other in (row.removeprefix("SEM+"), "CMC"):
-            if other in rows:
-                found.append(
-                    Above(
-                        text=f"{row} classifies better than {other}",
-                        source="Section 4.1, Figure 3",
-                        measure=_SVM,
-                        cells={"method": row},
-                        than=({"method": other},),
-                    )
-                )
-    return tuple(found)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mvcl import data as sources
 from mvcl import studies
-from mvcl.studies import Above, Cell, Measure, Study, Training
+from mvcl.studies import Above, Study
 from mvcl.training import Config
 
 _WITHOUT = "without W"
@@ -38,12 +38,8 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
       seeds: trainings of each cell.
       data: folder with DHA.mat and CCV.
     """
-    bases = {
-        name: studies.changed(studies.sem_paper(name, data), {"evaluation.svm_share": 0})
-        for name in ("DHA", "CCV")
-    }
     cost = "17 hours on 2 CPU cores, of the estimates in configs/xu/sem.py"
-    return _study(bases, tuple(_WEIGHTS), seeds, cost, _ABOUT, printed=True)
+    return _study(studies.sem_dha_ccv(data), _WEIGHTS, seeds, cost, _ABOUT, _PRINTED)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
@@ -54,49 +50,43 @@ def small(seeds: int = 5, *, data: Path) -> Study:
       data: handwritten.mat.
     """
     base = studies.sem_small(sources.Tables(path=str(data)))
-    return _study({"handwritten": base}, tuple(_WEIGHTS), seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
+    return _study({"handwritten": base}, _WEIGHTS, seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, two rows."""
-    return _study({"random": studies.sem_smoke()}, (_WITHOUT, "CMI"), seeds, "seconds", _ABOUT)
+    two = {row: _WEIGHTS[row] for row in (_WITHOUT, "CMI")}
+    return _study({"random": studies.sem_smoke()}, two, seeds, "seconds", _ABOUT)
 
 
 def _study(
     bases: Mapping[str, Config],
-    rows: tuple[str, ...],
+    weights: Mapping[str, str],
     seeds: int,
     cost: str,
     about: str,
-    printed: bool = False,
+    printed: Mapping[str, tuple[float, float]] | None = None,
 ) -> Study:
-    cells = tuple(
-        Cell(
-            factors={"weights": row, "data": name},
-            task=Training(config=studies.changed(base, {"method.weights": _WEIGHTS[row]})),
-            printed={"ACC": _PRINTED[row][column]} if printed else {},
+    claims = tuple(
+        Above(
+            text=f"weights by {row} improve on equal weights",
+            source="Section 4.2, Table 3",
+            measure="ACC",
+            cells={"weights": row},
+            than=({"weights": _WITHOUT},),
         )
-        for column, (name, base) in enumerate(bases.items())
-        for row in rows
+        for row in weights
+        if row != _WITHOUT
     )
-    return Study(
-        title="Xu 2023, Table 3: weighting strategies",
-        about=about,
-        cells=cells,
-        measures=(Measure(name="ACC", percent=True), Measure(name="NMI", percent=True)),
-        claims=tuple(
-            Above(
-                text=f"weights by {row} improve on equal weights",
-                source="Section 4.2, Table 3",
-                measure="ACC",
-                cells={"weights": row},
-                than=({"weights": _WITHOUT},),
-            )
-            for row in rows
-            if row != _WITHOUT
-        ),
-        columns="data",
-        reference={"weights": _WITHOUT},
+    rows = {row: {"method.weights": name} for row, name in weights.items()}
+    return studies.sem_ablation(
+        "Xu 2023, Table 3: weighting strategies",
+        about,
+        rows,
+        bases,
+        claims,
+        factor="weights",
         seeds=seeds,
         cost=cost,
+        printed=printed,
     )

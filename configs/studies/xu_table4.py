@@ -13,7 +13,7 @@ from typing import Any
 
 from mvcl import data as sources
 from mvcl import studies
-from mvcl.studies import Above, Cell, Claim, Measure, Study, Training
+from mvcl.studies import Above, Study
 from mvcl.training import Config
 
 _WITHOUT = "without R"
@@ -44,12 +44,8 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
       seeds: trainings of each cell.
       data: folder with DHA.mat and CCV.
     """
-    bases = {
-        name: studies.changed(studies.sem_paper(name, data), {"evaluation.svm_share": 0})
-        for name in ("DHA", "CCV")
-    }
     cost = "17 hours on 2 CPU cores, of the estimates in configs/xu/sem.py"
-    return _study(bases, tuple(_TERMS), seeds, cost, _ABOUT, printed=True)
+    return _study(studies.sem_dha_ccv(data), _TERMS, seeds, cost, _ABOUT, _PRINTED)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
@@ -60,49 +56,25 @@ def small(seeds: int = 5, *, data: Path) -> Study:
       data: handwritten.mat.
     """
     base = studies.sem_small(sources.Tables(path=str(data)))
-    return _study({"handwritten": base}, tuple(_TERMS), seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
+    return _study({"handwritten": base}, _TERMS, seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, two rows."""
-    return _study({"random": studies.sem_smoke()}, (_WITHOUT, "MAE"), seeds, "seconds", _ABOUT)
+    two = {row: _TERMS[row] for row in (_WITHOUT, "MAE")}
+    return _study({"random": studies.sem_smoke()}, two, seeds, "seconds", _ABOUT)
 
 
 def _study(
     bases: Mapping[str, Config],
-    rows: tuple[str, ...],
+    rows: Mapping[str, Mapping[str, Any]],
     seeds: int,
     cost: str,
     about: str,
-    printed: bool = False,
+    printed: Mapping[str, tuple[float, float]] | None = None,
 ) -> Study:
-    cells = tuple(
-        Cell(
-            factors={"reconstruction": row, "data": name},
-            task=Training(config=studies.changed(base, _TERMS[row])),
-            printed={"ACC": _PRINTED[row][column]} if printed else {},
-        )
-        for column, (name, base) in enumerate(bases.items())
-        for row in rows
-    )
-    return Study(
-        title="Xu 2023, Table 4: reconstruction terms",
-        about=about,
-        cells=cells,
-        measures=(Measure(name="ACC", percent=True), Measure(name="NMI", percent=True)),
-        claims=_claims(rows),
-        columns="data",
-        reference={"reconstruction": _WITHOUT},
-        seeds=seeds,
-        cost=cost,
-    )
-
-
-def _claims(rows: tuple[str, ...]) -> tuple[Claim, ...]:
-    pairs = [
-        (row, than) for than in (_WITHOUT, "AE") for row in ("AE", "DAE", "MAE") if {row, than} <= {*rows}
-    ]
-    return tuple(
+    pairs = [(row, than) for than in (_WITHOUT, "AE") for row in ("AE", "DAE", "MAE") if row != than]
+    claims = tuple(
         Above(
             text=f"{row} performs better than {than}",
             source="Section 4.2, Table 4",
@@ -111,5 +83,16 @@ def _claims(rows: tuple[str, ...]) -> tuple[Claim, ...]:
             than=({"reconstruction": than},),
         )
         for row, than in pairs
-        if row != than
+        if {row, than} <= rows.keys()
+    )
+    return studies.sem_ablation(
+        "Xu 2023, Table 4: reconstruction terms",
+        about,
+        rows,
+        bases,
+        claims,
+        factor="reconstruction",
+        seeds=seeds,
+        cost=cost,
+        printed=printed,
     )

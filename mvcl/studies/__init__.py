@@ -39,7 +39,18 @@ from mvcl.studies._koromilas import (
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
 from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
 from mvcl.studies._run import Options, overview, run_study
-from mvcl.studies._sem import SemBestView, sem_methods, sem_of, sem_over_time, sem_paper, sem_small, sem_smoke
+from mvcl.studies._sem import (
+    SemBestView,
+    sem_ablation,
+    sem_classification,
+    sem_dha_ccv,
+    sem_methods,
+    sem_of,
+    sem_over_time,
+    sem_paper,
+    sem_small,
+    sem_smoke,
+)
 from mvcl.studies._steps import Running, StepTime, running, turns
 from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, partner, select
 from mvcl.studies._task import Task, Training, Values, changed, results
@@ -145,6 +156,9 @@ __all__ = [
     "running",
     "scales",
     "select",
+    "sem_ablation",
+    "sem_classification",
+    "sem_dha_ccv",
     "sem_methods",
     "sem_of",
     "sem_over_time",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from mvcl import _untrusted, data, evaluation, losses, methods, metrics
 from mvcl._progress import Progress
 from mvcl.studies._baseline import Baseline
 from mvcl.studies._open import recipe
-from mvcl.studies._task import Values, changed
+from mvcl.studies._study import Cell, Measure, Study
+from mvcl.studies._task import Training, Values, changed
+from mvcl.studies._verdicts import Above, Claim
 from mvcl.training import AdamW, Config
 
 # Data set -> variant of configs/xu/sem.py, and its file or folder in the folder of all.
@@ -169,3 +172,86 @@ def sem_over_time(
         if one in found and two in found:
             found["lag"] = found[two] - found[one]
     return [{name: float(value) for name, value in found.items()}]
+
+
+def sem_ablation(
+    title: str,
+    about: str,
+    rows: Mapping[str, Mapping[str, Any]],
+    bases: Mapping[str, Config],
+    claims: tuple[Claim, ...],
+    *,
+    factor: str,
+    seeds: int,
+    cost: str,
+    printed: Mapping[str, Sequence[float]] | None = None,
+) -> Study:
+    """Tables 3 and 4: ACC and NMI of SEM with one of its parts changed, on several data sets.
+
+    Args:
+      title, about, claims, seeds, cost: of the study.
+      rows: row -> the fields of the config that it changes; the first is the reference of the differences.
+      bases: data set -> SEM's config.
+      factor: what the rows are levels of.
+      printed: row -> the ACC that the paper prints for each data set; None: nothing.
+    """
+    return Study(
+        title=title,
+        about=about,
+        cells=tuple(
+            Cell(
+                factors={factor: row, "data": name},
+                task=Training(config=changed(base, changes)),
+                printed={} if printed is None else {"ACC": printed[row][column]},
+            )
+            for column, (name, base) in enumerate(bases.items())
+            for row, changes in rows.items()
+        ),
+        measures=(Measure(name="ACC", percent=True), Measure(name="NMI", percent=True)),
+        claims=claims,
+        columns="data",
+        reference={factor: next(iter(rows))},
+        seeds=seeds,
+        cost=cost,
+    )
+
+
+def sem_dha_ccv(folder: Path) -> dict[str, Config]:
+    """SEM on DHA and CCV, the two sets of the ablations, evaluated by clusters alone; see `sem_paper`."""
+    return {name: changed(sem_paper(name, folder), {"evaluation.svm_share": 0}) for name in ("DHA", "CCV")}
+
+
+def sem_classification(
+    title: str, about: str, base: Config, source: str, *, names: Sequence[str] | None, seeds: int, cost: str
+) -> Study:
+    """Figures 3 and 4: accuracy of a linear SVM by method.
+
+    Args:
+      title, about, seeds, cost: of the study.
+      base: SEM's config, with an evaluation by SVM.
+      source: of the claims.
+      names: of the `sem_methods`; None: all.
+    """
+    measure, every = "SVM 30%", sem_methods(base)
+    chosen = list(every) if names is None else list(names)
+    return Study(
+        title=title,
+        about=about,
+        cells=tuple(Cell(factors={"method": row}, task=Training(config=every[row])) for row in chosen),
+        measures=(Measure(name=measure, label="accuracy", percent=True),),
+        claims=tuple(
+            Above(
+                text=f"{row} classifies better than {other}",
+                source=source,
+                measure=measure,
+                cells={"method": row},
+                than=({"method": other},),
+            )
+            for row in chosen
+            if row.startswith("SEM+")
+            for other in (row.removeprefix("SEM+"), "CMC")
+            if other in chosen
+        ),
+        seeds=seeds,
+        cost=cost,
+    )
