@@ -70,7 +70,7 @@ def student_teacher() -> Config:
 def small() -> Config:
     """A smaller network for the studies: 110 steps of 128 examples, and no baselines, which a study trains once.
 
-    Cost: about 3 s on one CPU core, after the compilation.
+    Cost: about 6 s of one CPU core, after the compilation.
     """
     return Config(
         data=data.Digits(),

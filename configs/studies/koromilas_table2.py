@@ -9,10 +9,9 @@ Source: Table II, Section V-A1; recipes configs/koromilas/cifar.py and imagenet.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from mvcl import studies
-from mvcl.studies import Cell, Claim, Factors, Measure, Study, Training
+from mvcl.studies import Claim, Factors, Measure, Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -48,18 +47,8 @@ def paper(seeds: int = 1) -> Study:
     Args:
       seeds: of every cell.
     """
-    recipes = {
-        "CIFAR-10": ("koromilas/cifar.py:cifar10", 0.5),
-        "CIFAR-100": ("koromilas/cifar.py:cifar100", 0.5),
-        "ImageNet-100": ("koromilas/imagenet.py:imagenet100", 0.5),
-        "ImageNet-1K": ("koromilas/imagenet.py:imagenet1k", 0.1),
-    }
-    bases = {
-        name: (partial(studies.recipe_of, recipe), temperature)
-        for name, (recipe, temperature) in recipes.items()
-    }
     cost = "several GPUs; 170,000 PFLOP a seed, estimated from the recipes' cost at k = 4"
-    return _study(bases, _OBJECTIVES, (2, 3, 4), "linear, SGD", seeds, cost)
+    return _study(studies.koromilas_images(), _OBJECTIVES, (2, 3, 4), "linear, SGD", seeds, cost)
 
 
 def smoke(seeds: int = 2) -> Study:
@@ -80,19 +69,6 @@ def _study(
     seeds: int,
     cost: str,
 ) -> Study:
-    cells = []
-    for data, (base, temperature) in bases.items():
-        objectives = studies.koromilas_objectives(temperature)
-        for k in ks:
-            for name in names:
-                row = _PRINTED.get((data, k))
-                cells.append(
-                    Cell(
-                        factors={"data": data, "k": k, "objective": name},
-                        task=Training(config=studies.changed(base(k), {"objective": objectives[name]})),
-                        printed={} if row is None else {measure: row[_OBJECTIVES.index(name)]},
-                    )
-                )
     claims: list[Claim] = []
     for data in bases:
         where: Factors = {"data": data}
@@ -104,7 +80,7 @@ def _study(
     return Study(
         title="Koromilas 2025, Table II: linear accuracy by number of views",
         about=_ABOUT,
-        cells=tuple(cells),
+        cells=studies.koromilas_cells(bases, ks, names, measure, _PRINTED),
         measures=(Measure(name=measure, label="linear accuracy", percent=True),),
         claims=tuple(claims),
         columns="objective",

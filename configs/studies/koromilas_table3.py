@@ -10,10 +10,9 @@ Source: Table III, Section V-A2; recipes configs/koromilas/cifar.py and imagenet
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from mvcl import studies
-from mvcl.studies import Cell, Claim, Factors, Measure, Study, Training
+from mvcl.studies import Claim, Factors, Measure, Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -43,20 +42,10 @@ def paper(seeds: int = 1) -> Study:
     Args:
       seeds: of every cell.
     """
-    recipes = {
-        "CIFAR-10": ("koromilas/cifar.py:cifar10", 0.5),
-        "CIFAR-100": ("koromilas/cifar.py:cifar100", 0.5),
-        "ImageNet-100": ("koromilas/imagenet.py:imagenet100", 0.5),
-        "ImageNet-1K": ("koromilas/imagenet.py:imagenet1k", 0.1),
-    }
-    bases = {
-        name: (partial(studies.recipe_of, recipe), temperature)
-        for name, (recipe, temperature) in recipes.items()
-    }
     cost = (
         "several GPUs; 105,000 PFLOP a seed, estimated from the recipes' cost at k = 4; none beside Table II"
     )
-    return _study(bases, _OBJECTIVES, (3, 4), seeds, cost)
+    return _study(studies.koromilas_images(), _OBJECTIVES, (3, 4), seeds, cost)
 
 
 def smoke(seeds: int = 2) -> Study:
@@ -76,19 +65,6 @@ def _study(
     seeds: int,
     cost: str,
 ) -> Study:
-    cells = []
-    for data, (base, temperature) in bases.items():
-        objectives = studies.koromilas_objectives(temperature)
-        for k in ks:
-            for name in names:
-                row = _PRINTED.get((data, k))
-                cells.append(
-                    Cell(
-                        factors={"data": data, "k": k, "objective": name},
-                        task=Training(config=studies.changed(base(k), {"objective": objectives[name]})),
-                        printed={} if row is None else {"k-NN": row[_OBJECTIVES.index(name)]},
-                    )
-                )
     claims: list[Claim] = []
     for data in bases:
         where: Factors = {"data": data}
@@ -96,7 +72,7 @@ def _study(
     return Study(
         title="Koromilas 2025, Table III: k-NN accuracy by number of views",
         about=_ABOUT,
-        cells=tuple(cells),
+        cells=studies.koromilas_cells(bases, ks, names, "k-NN", _PRINTED),
         measures=(Measure(name="k-NN", percent=True),),
         claims=tuple(claims),
         columns="objective",

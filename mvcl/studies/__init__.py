@@ -36,6 +36,7 @@ from mvcl.studies._koromilas import (
     results_and_embeddings,
     rise_claims,
 )
+from mvcl.studies._koromilas_grid import koromilas_cells, koromilas_images
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
 from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
 from mvcl.studies._run import Options, overview, run_study
@@ -132,6 +133,8 @@ __all__ = [
     "heat_map",
     "interval",
     "jeon_digits",
+    "koromilas_cells",
+    "koromilas_images",
     "koromilas_objectives",
     "levels",
     "look",
