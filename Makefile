@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train smoke test test-slow test-distributed test-faults test-studies lint clean
+.PHONY: train smoke docs test test-slow test-distributed test-faults test-studies lint clean
 
 train: .venv/.run
 	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
@@ -35,6 +35,10 @@ lint: .venv/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site in build/site; it needs no network, and a link that leads nowhere is an error.
+docs: .venv/.docs
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --doctree-dir build/doctrees docs build/site
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "mvcl needs Python 3.11 or newer as '$(PYTHON)'; name another with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
@@ -48,6 +52,10 @@ lint: .venv/.test
 
 .venv/.test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) install --constraint constraints.txt --editable '.[test]'
+	@touch $@ .venv/.run
+
+.venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install --constraint constraints.txt --editable '.[docs]'
 	@touch $@ .venv/.run
 
 clean:
