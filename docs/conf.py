@@ -19,7 +19,9 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "docs.site.descriptions",
     "docs.site.docstrings",
+    "docs.site.mathml",
     "docs.site.names",
     "docs.site.sources",
     "docs.site.reference",
@@ -30,7 +32,7 @@ exclude_patterns = ["site"]
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}
 myst_heading_anchors = 4
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_enable_extensions = ["dollarmath"]
 suppress_warnings = ["myst.header"]  # pages made by commands skip levels: they are parts of a README too
 
 # References that are not found are warnings, but for names of other packages, whose pages are not here.
@@ -48,10 +50,12 @@ add_module_names = False
 toc_object_entries_show_parents = "hide"
 highlight_language = "none"
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
-html_last_updated_fmt = None
+html_show_copyright = False
+smartquotes = False
 copybutton_exclude = ".linenos, .gp, .go"

@@ -41,6 +41,13 @@ def joined(lines: list[str]) -> list[str]:
     return found
 
 
+class Docstring(GoogleDocstring):
+    """Google style in which what is returned is text: "Scalar. For unit vectors: 0" names no type."""
+
+    def _consume_returns_section(self, preprocess_types=False):
+        return [("", "", self._dedent(self._consume_to_next_section()))]
+
+
 def of_value(name: str) -> list[str]:
     """The docstring of a value that a package imports from one of its modules."""
     package, _, own = name.rpartition(".")
@@ -54,7 +61,7 @@ def process(app, what, name, obj, options, lines: list[str]) -> None:
     if what == "data":
         lines[:] = of_value(name)
     elif what not in ("attribute", "property"):
-        lines[:] = GoogleDocstring(lines, NAPOLEON, None, what, name, obj, options).lines()
+        lines[:] = Docstring(lines, NAPOLEON, None, what, name, obj, options).lines()
     out: list[str] = []
     code, fields = False, False
     for line in joined(lines):

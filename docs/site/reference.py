@@ -151,7 +151,13 @@ def choices(match: re.Match[str]) -> str:
     return "\n".join(table(names, "argument"))
 
 
+# docs/studies/README.md is read on its own too, where this would be in the way.
+STUDIES = "\n```{toctree}\n:hidden:\n:glob:\n\n[a-z]*\n```\n"
+
+
 def expand(app, docname: str, source: list[str]) -> None:
+    """Fills in the blocks of a page."""
+    source[0] += STUDIES if docname == "studies/README" else ""
     for name, made in {"api": api, "commands": commands, "choices": choices}.items():
         pattern = r"^```\{" + name + r"\} ?(\S*)\n(.*?)^```$"
         source[0] = re.sub(pattern, made, source[0], flags=re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Files of the repository that pages link to, as pages of the site with highlighted code."""
+"""What pages link to: files of the repository become pages of highlighted code, wide drawings open alone."""
 
 from pathlib import Path
 from posixpath import relpath
@@ -41,7 +41,15 @@ def pages(app):
         yield f"{FOLDER}/{file}", {"title": file, "body": f"<h1>{file}</h1>\n{code}"}, "page.html"
 
 
+def enlarge(app, doctree: nodes.document) -> None:
+    """Drawings fill the width of the page; Sphinx links pictures with a width to their file."""
+    for image in doctree.findall(nodes.image):
+        if image["uri"].endswith(".svg"):
+            image.setdefault("width", "100%")
+
+
 def setup(app):
+    app.connect("doctree-read", enlarge)
     app.add_transform(Sources)
     app.connect("html-collect-pages", lambda app: list(pages(app)))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
