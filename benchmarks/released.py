@@ -1,11 +1,12 @@
 """Our objectives beside the PyTorch code that their papers released, and beside bare products: time, memory, values.
 
-    python -m benchmarks.released --released DIR --torch-python PATH [--only NAME ...] [--write docs/released.md]
-    python -m benchmarks.released --values [--released DIR --torch-python PATH] [--write docs/objectives.md]
+    python -m benchmarks.released --released DIR --torch-python PATH [--only NAME ...] [--write docs/design/released.md]
+    python -m benchmarks.released --values [--released DIR --torch-python PATH] [--write docs/reference/objectives.md]
 
 DIR holds a checkout of each repository; one that is not there is left out, with a line that says so. PATH is a
-Python that has torch, numpy and einops (docs/released.md has the commands); it runs benchmarks/released_torch.py.
-Without it the columns of released code are empty. Both sides get the same CPUs and as many threads.
+Python that has torch, numpy and einops (docs/design/released.md has the commands); it runs
+benchmarks/released_torch.py. Without it the columns of released code are empty. Both sides get the same CPUs and as
+many threads.
 
 Times are those of value and gradient in float32, medians of rounds in which ours, the floor and the released code
 take turns. The floor is what the formula cannot do without, forward and backward, and nothing else: each inner
@@ -163,8 +164,8 @@ CASES = {
 class Difference(NamedTuple):
     """A place where released code disagrees with its paper or with this library's defaults, and what equals what.
 
-    Options of ours for the numbers of the paper (or of the definition that docs/objectives.md gives, where the paper
-    leaves it open) and of the released code; None where no option gives them.
+    Options of ours for the numbers of the paper (or of the definition that docs/reference/objectives.md gives, where
+    the paper leaves it open) and of the released code; None where no option gives them.
     """
 
     objective: str
@@ -482,7 +483,7 @@ def processes_table(torch: Torch, world: int = 2) -> str:
 
 
 def page(rows: list[dict[str, Any]], torch: Torch, threads: int, load: float) -> str:
-    """docs/released.md."""
+    """docs/design/released.md."""
     clones = [
         f"git clone https://github.com/{repository} released/{repository.split('/')[1]}  # {commit}"
         for repository, commit in REPOSITORIES.items()
@@ -520,7 +521,8 @@ Time and memory of the objectives of the field beside the PyTorch code that thei
 products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on {threads} CPU
 threads for both: jax {jax} compiled, torch {torch} as released, not compiled. Medians of rounds in which
 the three take turns; other programs kept {load:.1f} CPUs busy when the run began.
-[docs/objectives.md](objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares the values.
+[The objectives' page](../reference/objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares the
+values.
 
 {times}
 
@@ -548,8 +550,8 @@ beside each other; nothing of them is installed or imported, only the definition
 python3 -m venv torch-env && torch-env/bin/pip install torch einops numpy  # torch for CPUs is enough
 {clones}
 beside="--released released --torch-python torch-env/bin/python"
-python -m benchmarks.released $beside --write docs/released.md
-python -m benchmarks.released $beside --values --write docs/objectives.md
+python -m benchmarks.released $beside --write docs/design/released.md
+python -m benchmarks.released $beside --values --write docs/reference/objectives.md
 ```
 
 The commits are those of the table. What is not there is skipped.
@@ -557,7 +559,7 @@ The commits are those of the table. What is not there is skipped.
 
 
 def comparisons(torch: Torch) -> dict[str, str]:
-    """The tables of `--values`, by the name of their place in docs/objectives.md."""
+    """The tables of `--values`, by the name of their place in docs/reference/objectives.md."""
     return {
         "released values": values_table(values(torch)),
         "released processes": processes_table(torch),

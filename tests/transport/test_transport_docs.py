@@ -1,4 +1,4 @@
-"""The example at the head of docs/transport.md and the tutorial run; the notebooks are as they were executed."""
+"""The example at the head of docs/design/transport.md and the tutorial run; the notebooks are as they were executed."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def code_cells(path):
 
 @pytest.mark.slow
 def test_example_at_the_head():
-    page = (DOCS / "transport.md").read_text(encoding="utf-8")
+    page = (DOCS / "design" / "transport.md").read_text(encoding="utf-8")
     names: dict = {}
     exec(re.findall(r"```python\n(.*?)```", page[: page.index("## The problem")], re.DOTALL)[0], names)
     assert names["out"].converged
