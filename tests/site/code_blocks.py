@@ -80,8 +80,9 @@ def commands(block: Block) -> list[Command]:
     found: list[Command] = []
     exported: dict[str, str] = {}
     for line in re.sub(r"\\\n\s*", " ", block.text).splitlines():
-        whole = re.sub(r"\$\{?(\w+)\}?", lambda match: exported.get(match[1], match[0]), line)
-        lexer = shlex.shlex(whole, posix=True, punctuation_chars="|&;<>")
+        for name, value in exported.items():
+            line = re.sub(rf"\$\{{?{name}\b\}}?", value, line)
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
         lexer.whitespace_split = True
         for part in _parts(list(lexer)):
             if part[0] == "export" or all(_ASSIGNMENT.fullmatch(word) for word in part):

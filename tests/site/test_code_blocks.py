@@ -1,7 +1,7 @@
 """Every code block of the pages runs, and every command in them has options that exist.
 
-By default the Python blocks run, and the commands are parsed by the real parser, without their work. `make test-docs` also
-runs the commands: short trainings of small networks, in a folder with what a page assumes.
+By default the Python blocks run, and the commands are parsed by the real parser, without their work. `make test-docs`
+also runs the commands: short trainings of small networks, in a folder with what a page assumes.
 """
 
 import doctest
@@ -27,7 +27,7 @@ from PIL import Image
 
 import mvcl
 from mvcl import cli, data, training
-from tests.site.code_blocks import PAGES, ROOT, Block, Command, blocks, commands
+from tests.site.code_blocks import PAGES, ROOT, Command, blocks, commands
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 SHELL = ("sh", "bash")
@@ -35,10 +35,10 @@ PARSERS = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 KINDS = {"python", "text", *SHELL, *PARSERS}
 COMMANDS = [command for block in BLOCKS if block.language in SHELL for command in commands(block)]
 
-# Commands that are not run: a pattern of what `Command.text` starts with, and why. All are parsed, but for programs that are
-# not of this project.
+# Commands that are not run: a pattern of what `Command.text` starts with, and why. All are parsed, but for programs
+# that are not of this project.
 NOT_RUN = {
-    r"mvcl train (koromilas|shidani|piran|jeon|field)/(?!.*(--dry-run|--help))": "trains on data sets that are downloaded",
+    r"mvcl train (koromilas|shidani|piran|jeon|field)/(?!.*--(dry-run|help))": "trains on data that are downloaded",
     r"mvcl train .*--dry-run": "compiles a step at full size; tests/recipes does it for every config",
     r"mvcl train xu/sem": "reads tables of the reader or of the paper's authors",
     r"mvcl data prepare": "reads data sets that are downloaded",
@@ -78,12 +78,10 @@ def handwritten(folder: Path) -> None:
         np.savetxt(folder / f"mfeat-{name}", np.zeros((2000, 2)))
 
 
+# Pages whose Python blocks solve large problems, a minute.
+SLOW = {"docs/design/transport.md"}
 # What pages assume in the current folder: the name of a file, and what writes it.
 ASSUMED = {"photos": images, "mfeat-": handwritten}
-
-
-def identity(item: object) -> str:
-    return str(item)
 
 
 def of_kind(*languages: str) -> list[str]:
@@ -153,9 +151,12 @@ def test_no_block_passes_unseen():
     assert set(checked) == set(opened)
 
 
-@pytest.mark.parametrize("page", of_kind("python"))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in of_kind("python")],
+)
 def test_python_blocks_run(page, folder, capsys):
-    """In order, in one namespace for the page; what a block prints is the block of text that follows it, if one does."""
+    """In order, in one namespace for the page; a block prints the block of text that follows it, if one does."""
     assume(page, folder)
     names: dict[str, object] = {"__name__": "page"}
     found = blocks(page)
@@ -171,9 +172,10 @@ def test_python_blocks_run(page, folder, capsys):
             )
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in PARSERS], ids=identity)
-def test_data_blocks_can_be_read(block):
-    assert PARSERS[block.language](block.text)
+def test_data_blocks_can_be_read():
+    for block in BLOCKS:
+        if block.language in PARSERS:
+            assert PARSERS[block.language](block.text), block
 
 
 class Parsed(BaseException):
