@@ -10,7 +10,7 @@ PAGE = """# On an accelerator
 
 Made by `python -m benchmarks.accelerator --write docs/design` from docs/design/accelerator.json. {machine}
 
-```bash
+```sh
 python -m benchmarks.accelerator --list                               # what is done and what is left
 python -m benchmarks.accelerator --data cifar10.npz --torch-python torch-env/bin/python   # one slice: at most 9 minutes
 python -m benchmarks.accelerator --write docs/design                  # this page
