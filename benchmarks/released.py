@@ -1,17 +1,19 @@
 """Our objectives beside the PyTorch code that their papers released, and beside bare products: time, memory, values.
 
-    python -m benchmarks.released --released DIR --torch-python PATH [--only NAME ...] [--write docs/released.md]
-    python -m benchmarks.released --values [--released DIR --torch-python PATH] [--write docs/objectives.md]
+    python -m benchmarks.released --released DIR --torch-python PATH [--only NAME ...] [--write docs/design/released.md]
+    python -m benchmarks.released --values [--released DIR --torch-python PATH] [--write docs/reference/objectives.md]
 
 DIR holds a checkout of each repository; one that is not there is left out, with a line that says so. PATH is a
-Python that has torch, numpy and einops (docs/released.md has the commands); it runs benchmarks/released_torch.py.
-Without it the columns of released code are empty. Both sides get the same CPUs and as many threads.
+Python that has torch, numpy and einops (docs/design/released.md has the commands); it runs
+benchmarks/released_torch.py. Without it the columns of released code are empty. Both sides get the same CPUs and as
+many threads.
 
-Times are those of value and gradient in float32, medians of rounds in which ours, the floor and the released code
-take turns. The floor is what the formula cannot do without, forward and backward, and nothing else: each inner
-product once forward and twice backward (once for a symmetric matrix), the sines and cosines, the sorting. `--values`
-prints where released code and paper disagree, on one small input; what several processes make of the gradients of
-released code; and the gradients at inputs where a root, a norm or a decomposition has no derivative.
+Times are those of value and gradient in float32, the least of rounds in which ours, the floor and the released code
+take turns: what other programs take then counts little. The floor is what the formula cannot do without, forward and
+backward, and nothing else: each inner product once forward and twice backward (once for a symmetric matrix), the
+sines and cosines, the sorting. `--values` prints where released code and paper disagree, on one small input; what
+several processes make of the gradients of released code; and the gradients at inputs where a root, a norm or a
+decomposition has no derivative.
 """
 
 import argparse
@@ -23,7 +25,6 @@ import json
 import math
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -143,10 +144,9 @@ OTT = "ott-jax: `MMSinkhorn`, which holds the tensor"
 DRAWS = "other random draws"
 TWO, WIDE, FOUR = (2, 1024, 128), (3, 1024, 128), (4, 1024, 128)
 PRODUCTS = "n² products, forward and twice backward"
-ANCHORS = (
-    "n² products of two views, forward and twice backward, and of each with itself, forward and backward"
-)
-ALL_VIEWS = "n² products of the 6 pairs of views, forward and twice backward, and of 4 with themselves, forward and backward"
+BETWEEN = "n² products of each pair of views, forward and twice backward"
+WITHIN = "n² products of each view with itself, forward and backward"
+ALL_VIEWS = f"{BETWEEN}; {WITHIN}"
 CASES = {
     "info_nce": Case(
         TWO,
@@ -155,22 +155,22 @@ CASES = {
         PRODUCTS,
         "mlfoundations/open_clip: `ClipLoss`",
     ),
-    "nt_xent": Case(TWO, losses.nt_xent, all_views, ANCHORS, "pakoromilas/Multi-View-CL: `NTXent`"),
+    "nt_xent": Case(TWO, losses.nt_xent, all_views, ALL_VIEWS, "pakoromilas/Multi-View-CL: `NTXent`"),
     "dcl": Case(
         TWO,
         losses.dcl,
         all_views,
-        ANCHORS,
+        ALL_VIEWS,
         "raminnakhli/Decoupled-Contrastive-Learning, not by the authors: `DCL` in both directions",
     ),
     "dhel": Case(
         TWO,
         losses.dhel,
         within_views,
-        "n² products of each view with itself, forward and backward",
+        WITHIN,
         "pakoromilas/DHEL-KCL: `DHEL`",
     ),
-    "rince": Case(TWO, losses.rince, all_views, ANCHORS, "chingyaoc/RINCE: `sym_loss`"),
+    "rince": Case(TWO, losses.rince, all_views, ALL_VIEWS, "chingyaoc/RINCE: `sym_loss`"),
     "siglip": Case(
         TWO,
         losses.siglip,
@@ -221,7 +221,7 @@ CASES = {
         FOUR,
         losses.mv_dhel,
         within_views,
-        "4 n² products, forward and backward",
+        WITHIN,
         "pakoromilas/Multi-View-CL: `MVDHEL`",
         differs="the released sum over l < m is half of that over l != m: its value is log 2 more",
     ),
@@ -229,14 +229,14 @@ CASES = {
         FOUR,
         losses.mv_cl1,
         between_views,
-        "6 n² products, forward and twice backward",
+        BETWEEN,
         "pakoromilas/Multi-View-CL: `CL_1`",
     ),
     "mv_cl2": Case(
         FOUR,
         functools.partial(losses.mv_cl2, energy="sum"),
         within_views,
-        "4 n² products, forward and backward",
+        WITHIN,
         "pakoromilas/Multi-View-CL: `CL_2`",
     ),
     "poly_view": Case(FOUR, losses.poly_view, all_views, ALL_VIEWS, "pakoromilas/Multi-View-CL: `PVCLoss`"),
@@ -357,8 +357,8 @@ CASES = {
 class Difference(NamedTuple):
     """A place where released code disagrees with its paper or with this library's defaults, and what equals what.
 
-    Options of ours for the numbers of the paper (or of the definition that docs/objectives.md gives, where the paper
-    leaves it open) and of the released code; None where no option gives them.
+    Options of ours for the numbers of the paper (or of the definition that docs/reference/objectives.md gives, where
+    the paper leaves it open) and of the released code; None where no option gives them.
     """
 
     objective: str
@@ -523,7 +523,7 @@ def difference(ours: np.ndarray, other: np.ndarray) -> float:
 
 
 def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
-    """Medians in ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
+    """Least ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
     case = CASES[name]
     z = embeddings(case.shape)
     programs = {"ours": compiled(jax.value_and_grad(case.function()), jnp.asarray(z))}
@@ -551,7 +551,7 @@ def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
         "objective": losses.name(case.loss).split("(")[0],
         "loss": expression(case.loss),
         "shape": list(case.shape),
-        **{f"{which}_ms": statistics.median(s) * 1e3 if s else None for which, s in seconds.items()},
+        **{f"{which}_ms": min(s) * 1e3 if s else None for which, s in seconds.items()},
         "ours_mb": programs["ours"][1],
         "released_mb": peak if found else None,
         "value": float(value),
@@ -737,7 +737,7 @@ def processes_table(torch: Torch, world: int = 2) -> str:
 
 
 def page(results: dict[str, Any]) -> str:
-    """The page of results."""
+    """docs/design/released.md."""
     rows = results["rows"]
     clones = [
         f"git clone https://github.com/{repository} released/{repository.split('/')[1]}  # {commit}"
@@ -786,9 +786,10 @@ PAGE = """# Beside released code
 
 Time and memory of the objectives beside the PyTorch code that their papers released, and beside the bare products,
 sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on {threads} CPU threads
-for both: jax {jax} compiled, torch {torch} as released, not compiled. Medians of rounds in which the three take
-turns; other programs kept {load} CPUs busy when the run began.
-[The page of objectives](objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares code and papers.
+for both: jax {jax} compiled, torch {torch} as released, not compiled. The least of rounds in which the three
+take turns, since other programs kept {load} CPUs busy when the run began.
+[The objectives' page](../reference/objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares
+released code with the papers.
 
 {times}
 
@@ -806,8 +807,9 @@ turns; other programs kept {load} CPUs busy when the run began.
 ## The same numbers
 
 Both sides get the same options, and the table has the value of each and the length of the difference of their
-gradients, by that of the released one. `PVCLoss` is that of Koromilas 2025; Shidani 2024 released none. Its "arithmetic"
-method aggregates means over instances, where the paper has those of each instance; no option of ours does that.
+gradients, by that of the released one. `PVCLoss` is that of Koromilas 2025; Shidani 2024 released none. Its
+"arithmetic" method aggregates means over instances, where the paper has those of each instance; no option of ours
+does that.
 
 {agreement}
 
@@ -829,8 +831,8 @@ beside each other; nothing of them is installed or imported, only the definition
 python3 -m venv torch-env && torch-env/bin/pip install torch einops numpy  # torch for CPUs is enough
 {clones}
 beside="--released released --torch-python torch-env/bin/python"
-python -m benchmarks.released $beside --write docs/released.md
-python -m benchmarks.released $beside --values --write docs/objectives.md
+python -m benchmarks.released $beside --write docs/design/released.md
+python -m benchmarks.released $beside --values --write docs/reference/objectives.md
 python -m docs.readme
 ```
 
@@ -840,7 +842,7 @@ The commits are those of the table. What is not there is skipped. The numbers ar
 
 
 def comparisons(torch: Torch) -> dict[str, str]:
-    """The tables of `--values`, by the name of their place in docs/objectives.md."""
+    """The tables of `--values`, by the name of their place in docs/reference/objectives.md."""
     return {
         "released values": values_table(values(torch)),
         "released processes": processes_table(torch),

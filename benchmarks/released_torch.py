@@ -270,7 +270,7 @@ def poly_view(folder: Path, shape: Shape) -> Loss:
 
 def sem(folder: Path, shape: Shape) -> Loss:
     """InfoNCE of all ordered pairs of views, a view with itself too, as SEM's train.py sums it; weights are 1."""
-    k, n, _ = shape
+    n = shape[1]
     loss = definitions(folder / "SEM/loss.py", "Loss").Loss(n, None, 1.0, "cpu")
 
     def total(z: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
     python -m docs.readme
 
-The speeds are those of docs/design/released.json, which `python -m benchmarks.released` writes; the table stands between
-`<!-- objectives -->` and `<!-- end -->`.
+The speeds are those of docs/design/released.json, which `python -m benchmarks.released` writes. The table stands
+between `<!-- objectives -->` and `<!-- end -->`.
 """
 
 import collections
@@ -88,16 +88,12 @@ def part(results: dict[str, Any]) -> str:
         lines.append(f"| {group.compares} | {', '.join(cells)}{group.note} |")
     (usual, _), *_ = collections.Counter(row["shape"][1] for row in first.values()).most_common()
     others = [f"`{name}` {row['shape'][1]}" for name, row in first.items() if row["shape"][1] != usual]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "The numbers say how many times as fast value and gradient are as the code that was released with the paper, with",
-            f"{usual:,} instances of {results['rows'][0]['shape'][2]} features ({', '.join(others)}), on {results['threads']}"
-            " CPU threads; - where there is no such code.",
-            "[How it was measured](docs/design/released.md).",
-        ]
+    numbers = (
+        "The numbers say how many times as fast value and gradient are as in the code released with the paper,\nwith"
+        f" {usual:,} instances ({', '.join(others)}) of {results['rows'][0]['shape'][2]} features on"
+        f" {results['threads']} CPU threads; - without such code. [How it was measured](docs/design/released.md)."
     )
+    return "\n".join([*lines, "", numbers])
 
 
 def written(page: str, results: dict[str, Any]) -> str:
