@@ -81,21 +81,38 @@ def _accuracy(axes: Axes, run: Path, ink: str) -> None:
         values = [result["value"] for result in rows[row]]
         deviations = [result["deviation"] or 0.0 for result in rows[row]]
         axes.errorbar(
-            values, places + shift, xerr=deviations, fmt=marker, color=color, markersize=6, linewidth=1.2, label=row
+            values,
+            places + shift,
+            xerr=deviations,
+            fmt=marker,
+            color=color,
+            markersize=6,
+            linewidth=1.2,
+            label=row,
         )
     axes.set_yticks(places, [name.replace("/", "\nper ") for name in measures])
     axes.set(xlim=(0.75, 1.01), xticks=[0.8, 0.9, 1.0], ylim=(-0.6, len(measures) - 0.4))
     axes.grid(axis="x", linewidth=0.6)
     axes.tick_params(length=0, labelsize=9)
-    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.4, -0.08), ncols=1, labelcolor=ink)
+    axes.legend(
+        fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.4, -0.08), ncols=1, labelcolor=ink
+    )
     axes.set_title("accuracy")
 
 
 def draw(run: Path, ink: str, edge: str, page: str) -> plt.Figure:
     """The picture of a finished run, in the colours of a page."""
     views = json.loads((run / "config.json").read_text())["views"]["k"]
-    colors: dict[Any, Any] = {key: ink for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")}
-    style = {"svg.fonttype": "path", "svg.hashsalt": "mvcl", "axes.titlesize": 10, "axes.edgecolor": edge, "grid.color": edge}
+    colors: dict[Any, Any] = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink
+    )
+    style = {
+        "svg.fonttype": "path",
+        "svg.hashsalt": "mvcl",
+        "axes.titlesize": 10,
+        "axes.edgecolor": edge,
+        "grid.color": edge,
+    }
     with plt.rc_context(colors | style):
         figure, panels = plt.subplots(
             1, 4, figsize=(12, 3.1), width_ratios=(1.1, 1, 1.1, 0.9), layout="constrained"
