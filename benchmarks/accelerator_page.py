@@ -56,7 +56,7 @@ in the same turns.
 
 ## Koromilas 2025 on CIFAR-10
 
-configs/koromilas/cifar.py as it stands, MV-DHEL with k views of ResNet-18, 200 epochs, batch 256; accuracy on the test
+`koromilas/cifar` as it stands, MV-DHEL with k views of ResNet-18, 200 epochs, batch 256; accuracy on the test
 images, one seed. Hours are those of the run, over all slices.
 
 {recipe}
