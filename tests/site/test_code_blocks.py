@@ -160,7 +160,9 @@ def test_python_blocks_run(page, folder, capsys, request):
     assume(page, folder)
     names: dict[str, object] = {"__name__": "page"}
     found = blocks(page)
-    for run in {name for b in found if b.language == "python" for name in re.findall(r'"(runs/\w+)"', b.text)}:
+    for run in {
+        name for b in found if b.language == "python" for name in re.findall(r'"(runs/\w+)"', b.text)
+    }:
         shutil.copytree(request.getfixturevalue("trained"), folder / run)
     for block, after in zip(found, [*found[1:], None]):
         if block.language != "python":

@@ -76,7 +76,9 @@ def test_tutorial_begins_and_ends_with_text_and_its_links_lead_to_files(name):
     assert title.startswith("# ")
     assert len(paragraph.split()) > 20
     links = [link for part in text for link in re.findall(r"\]\(([^)#]+)[^)]*\)", part)]
-    missing = [link for link in links if not link.startswith("http") and not (tutorials.FOLDER / link).is_file()]
+    missing = [
+        link for link in links if not link.startswith("http") and not (tutorials.FOLDER / link).is_file()
+    ]
     assert not missing
     assert re.search(r"\*\*Next\*\*: \[", text[-1])
 
