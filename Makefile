@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train smoke docs test test-newest test-slow test-distributed test-faults test-studies lint wheel clean
+.PHONY: train smoke docs tutorials test test-newest test-slow test-docs test-distributed test-faults test-studies lint wheel clean
 
 train: .venv/.run
 	$(BIN)/mvcl train digits
@@ -36,6 +36,14 @@ test-faults: .venv/.test
 # Every study at its smoke scale: random data, seconds each.
 test-studies: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/studies/test_smoke_studies.py
+
+# The commands on the pages and the tutorials, from scratch.
+test-docs: .venv/.test
+	$(BIN)/python -m pytest -m slow tests/site
+
+# Execute the tutorials and store their outputs; NAMES="compose_losses ..." for some.
+tutorials: .venv/.test
+	$(BIN)/python -m docs.tutorials $(NAMES)
 
 lint: .venv/.test
 	$(BIN)/ruff check .
