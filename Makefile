@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train smoke test test-newest test-slow test-distributed test-faults test-studies test-docs tutorials lint wheel clean
+.PHONY: train smoke docs tutorials test test-newest test-slow test-docs test-distributed test-faults test-studies lint wheel clean
 
 train: .venv/.run
 	$(BIN)/mvcl train digits
@@ -50,6 +50,10 @@ lint: .venv/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site in build/site; it needs no network, and a link that leads nowhere is an error.
+docs: .venv/.docs
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --doctree-dir build/doctrees docs build/site
+
 # dist/mvcl-VERSION-py3-none-any.whl, with the configs and studies.
 wheel: .venv/.test
 	$(BIN)/python -m pip --quiet wheel --no-build-isolation --no-deps --wheel-dir dist .
@@ -67,6 +71,10 @@ wheel: .venv/.test
 
 .venv/.test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) install --constraint constraints.txt --editable '.[test]'
+	@touch $@ .venv/.run
+
+.venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install --constraint constraints.txt --editable '.[docs]'
 	@touch $@ .venv/.run
 
 clean:
