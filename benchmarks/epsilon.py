@@ -1,6 +1,6 @@
 """Few-label accuracy on digits against epsilon, and against the mass that the plan gives the true tuples.
 
-    python -m benchmarks.epsilon                     # train what docs/epsilon.json lacks, then write the page
+    python -m benchmarks.epsilon                     # train what docs/design/epsilon.json lacks, then write the page
     python -m benchmarks.epsilon --minutes 7         # stop after that time; the next call goes on
     python -m benchmarks.epsilon --page              # figure and page only
     python -m benchmarks.epsilon --sweeps            # what the search of m3g(mass_target=...) takes, no training
@@ -222,7 +222,7 @@ def views(kind: str, n: int, k: int) -> jax.Array:
 
 
 def sweeps() -> str:
-    """The table of docs/transport.md: sweeps with the search, and at the epsilon that it found."""
+    """The table of docs/design/transport.md: sweeps with the search, and at the epsilon that it found."""
     lines = [
         "| n | k | views | target | epsilon | mass | sweeps | alone |",
         "| ---: | ---: | --- |" + " ---: |" * 5,
@@ -245,7 +245,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "epsilon", help="page, figure and rows")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "docs" / "design" / "epsilon", help="page, figure and rows"
+    )
     parser.add_argument("--minutes", type=float, default=1e9, help="start no run that would end later")
     parser.add_argument("--page", action="store_true", help="train nothing")
     parser.add_argument("--sweeps", action="store_true", help="print the sweeps of the search")

@@ -3,7 +3,7 @@
     mvcl data prepare cifar10          # once; needs the `tensorflow` extra
     mvcl train jeon/dsf --workdir runs/dsf
     mvcl train jeon/dsf:cifar10_moco --workdir runs/dsf-moco
-    mvcl data prepare imagenet2012     # once; needs the archives too, see docs/data.md
+    mvcl data prepare imagenet2012     # once; needs the archives too, see docs/how_to/data.md
     mvcl train jeon/dsf:imagenet100 --workdir runs/dsf100
     mvcl train jeon/dsf:imagenet100_moco --workdir runs/dsf100-moco
 
@@ -56,7 +56,7 @@ def _moco_v2(queue: int = 4096) -> methods.MocoV2:
 def cifar10() -> Config:
     """CIFAR-10: ResNet-18, MoCo v2 with a queue of 4096, its keys the only negatives.
 
-    Cost: 198 PFLOP (docs/recipes.md).
+    Cost: 198 PFLOP (docs/how_to/recipes.md).
     Paper (Table 1, DSF for 250 epochs): linear 91.21 %, k-NN 90.04 %.
     """
     return Config(
@@ -134,7 +134,7 @@ def _imagenet_policy(image_size: int = 224) -> augment.Policy:
 def imagenet100() -> Config:
     """ImageNet-100: ViT-S/16 with 12 heads, fixed positions and frozen patches, MoCo v3.
 
-    Cost: 3,790 PFLOP (docs/recipes.md).
+    Cost: 3,790 PFLOP (docs/how_to/recipes.md).
     Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
     """
     return Config(

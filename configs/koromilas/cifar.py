@@ -35,7 +35,7 @@ linear decay, weight decay, crops of images padded by 4 pixels. Ours: initial we
 CIFAR-100 has the CIFAR stem, as the accuracies of Table II suggest (not verified), which the authors' code has for
 CIFAR-10 only: --encoder.stem imagenet.
 
-Hardware: one GPU; a step holds 8.1 GB of temporaries in float32 (docs/recipes.md).
+Hardware: one GPU; a step holds 8.1 GB of temporaries in float32 (docs/how_to/recipes.md).
 Cost: 118 PFLOP for each of the two; not timed here.
 Ours: not run at this length; `mvcl study cifar --scale small` trains a small network on part of CIFAR-10.
 """

@@ -6,7 +6,7 @@
 Cost: paper 1,080 PFLOP, from the recipes' cost: 3 seeds of 3 learning rates; smoke seconds. There is no small scale:
 no offline data have three modalities of one scene, and views drawn from images are not the paper's question.
 Source: Table IV, Section V-B; recipe `koromilas/sentiment`. Features of CMU-MOSEI and CH-SIMS are prepared by
-`mvcl data prepare sentiment` (docs/data.md).
+`mvcl data prepare sentiment` (docs/how_to/data.md).
 """
 
 from collections.abc import Mapping, Sequence

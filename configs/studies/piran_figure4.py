@@ -3,9 +3,9 @@
     mvcl study piran_figure4 --scale paper
     mvcl study piran_figure4 --scale small
 
-Section 5: ViT-B/16 on ImageNet-1K (docs/data.md), student and teacher, 64 examples a device. No training: steps of two
-programs in turn. Cost: minutes on the accelerators of the recipe; small, a ConvNet on digits, a minute on 2 CPU cores;
-smoke seconds. `python -m benchmarks.overhead` has other sizes, and the passes of the solver.
+Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher, 64 examples a device. No training: steps
+of two programs in turn. Cost: minutes on the accelerators of the recipe; small, a ConvNet on digits, a minute on 2 CPU
+cores; smoke seconds. `python -m benchmarks.overhead` has other sizes, and the passes of the solver.
 """
 
 from functools import partial

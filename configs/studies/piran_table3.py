@@ -2,8 +2,8 @@
 
     mvcl study piran_table3 --scale paper
 
-Section 4.3: pre-training on six channels of PhysioNet 2018, probes on SleepEDFx; needs both (docs/data.md). Cost: 2
-cells of `piran/eeg` with 5 seeds on one GPU: 350 PFLOP; smoke seconds.
+Section 4.3: pre-training on six channels of PhysioNet 2018, probes on SleepEDFx; needs both (docs/how_to/data.md).
+Cost: 2 cells of `piran/eeg` with 5 seeds on one GPU: 350 PFLOP; smoke seconds.
 """
 
 from functools import partial

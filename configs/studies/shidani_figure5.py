@@ -2,7 +2,7 @@
 
     mvcl study shidani_figure5 --scale paper
 
-Appendix F.3: 128 epochs, growing batch. Needs ImageNet-1K (docs/data.md). Cost: 24 runs of the recipe
+Appendix F.3: 128 epochs, growing batch. Needs ImageNet-1K (docs/how_to/data.md). Cost: 24 runs of the recipe
 `shidani/imagenet1k` on many accelerators: 320,000 PFLOP with one seed; smoke a minute.
 """
 

@@ -3,7 +3,7 @@
     mvcl study xu_figure2 --scale paper --data DIR
     mvcl study xu_figure2 --scale small --data handwritten.mat
 
-DIR has Caltech.mat (docs/data.md). Cost: 2 cells, 10 seeds each, 1 hour on 2 CPU cores, of the estimate in
+DIR has Caltech.mat (docs/how_to/data.md). Cost: 2 cells, 10 seeds each, 1 hour on 2 CPU cores, of the estimate in
 `xu/sem`; small: half a minute; smoke: seconds.
 """
 

@@ -3,7 +3,7 @@
     mvcl study xu_figure3 --scale paper --data DIR
     mvcl study xu_figure3 --scale small --data handwritten.mat
 
-DIR has DHA.mat (docs/data.md). Cost: 7 methods, 10 seeds each, 5 hours on 2 CPU cores, of the estimates in
+DIR has DHA.mat (docs/how_to/data.md). Cost: 7 methods, 10 seeds each, 5 hours on 2 CPU cores, of the estimates in
 `xu/sem`; small: 2 minutes; smoke: seconds.
 """
 

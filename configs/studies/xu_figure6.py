@@ -3,7 +3,7 @@
     mvcl study xu_figure6 --scale paper --data DIR
     mvcl study xu_figure6 --scale small --data handwritten.mat
 
-DIR has Caltech.mat (docs/data.md). Cost: 11 cells, 10 seeds each, 17 hours on 2 CPU cores, of the estimate in
+DIR has Caltech.mat (docs/how_to/data.md). Cost: 11 cells, 10 seeds each, 17 hours on 2 CPU cores, of the estimate in
 `xu/sem`; small: 2 minutes; smoke: seconds.
 """
 

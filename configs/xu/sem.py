@@ -29,7 +29,7 @@ not implemented.
 
 Precision is float32 on every device; a GPU's bfloat16 or TF32 would be another computation.
 
-Hardware: 2 CPU cores. Times marked * are not measured: they are the FLOPs of docs/recipes.md at the speed of
+Hardware: 2 CPU cores. Times marked * are not measured: they are the FLOPs of docs/how_to/recipes.md at the speed of
 handwritten, 45 GFLOP in 0.19 s, without the K-means.
 Tables and figures with their claims are studies: `mvcl study xu_table2 --data DIR`, xu_table3, xu_table4, xu_figure2 to
 xu_figure6. Ours: docs/studies, at small scale. None of the paper's five sets was run.

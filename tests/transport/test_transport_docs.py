@@ -1,4 +1,4 @@
-"""The example at the head of docs/transport.md and the tutorial run; the notebooks are as they were executed."""
+"""The example at the head of docs/design/transport.md and the tutorial run; the notebooks are as they were executed."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-NOTEBOOKS = sorted(DOCS.glob("notebooks/*.ipynb"))
+NOTEBOOKS = sorted(DOCS.glob("tutorials/*.ipynb"))
 
 
 def code_cells(path):
@@ -20,7 +20,7 @@ def code_cells(path):
 
 @pytest.mark.slow
 def test_example_at_the_head():
-    page = (DOCS / "transport.md").read_text(encoding="utf-8")
+    page = (DOCS / "design" / "transport.md").read_text(encoding="utf-8")
     names: dict = {}
     exec(re.findall(r"```python\n(.*?)```", page[: page.index("## The problem")], re.DOTALL)[0], names)
     assert names["out"].converged
@@ -43,7 +43,7 @@ def test_notebook_is_executed(path):
 
 @pytest.mark.slow
 def test_tutorial_runs(tmp_path):
-    cells = code_cells(DOCS / "notebooks" / "multimarginal_transport.ipynb")
+    cells = code_cells(DOCS / "tutorials" / "multimarginal_transport.ipynb")
     code = "\n\n".join("".join(cell["source"]) for cell in cells)
     script = tmp_path / "tutorial.py"
     script.write_text(code.replace("plt.show()", "plt.close()"), encoding="utf-8")
