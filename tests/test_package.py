@@ -91,10 +91,11 @@ def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder(in
         if file.parent.name != "studies"
     ]
     table = run("train", "digits:small", *SHORT)
-    assert re.search(r"trained encoder +0\.\d+", table)
+    row = re.search(r"^trained encoder +0\.\d+ .*$", table, re.MULTILINE)
+    assert row is not None
     assert "report: runs/digits-small/report.html" in table
     assert "</html>" in (tmp_path / "runs" / "digits-small" / "report.html").read_text()
-    assert re.search(r"trained encoder.*", table)[0] in run("evaluate", "runs/digits-small")
+    assert row[0] in run("evaluate", "runs/digits-small")
 
     assert run("configs", "--copy", "digits:small").split() == [
         "digits.py",
@@ -103,14 +104,14 @@ def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder(in
         "digits.py:small",
     ]
     again = run("train", "digits.py:small", *SHORT)  # the same config and folder: the run is finished
-    assert re.search(r"trained encoder.*", table)[0] in again
+    assert row[0] in again
     saved = json.loads((tmp_path / "runs" / "digits-small" / "config.json").read_text())
     assert "_digest" not in json.dumps(saved)  # nothing in it is from outside the package
 
 
 def test_an_installed_package_runs_a_study(installed, tmp_path):
     page = call(installed, "study", "shidani_variance", "--scale", "smoke", "--seeds", "1", cwd=tmp_path)
-    assert "2 runs: 2 finished" in page
+    assert "runs 2 of 2" in page
     assert list((tmp_path / "runs" / "studies" / "shidani_variance_smoke").glob("*.md"))
 
 
