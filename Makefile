@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train smoke test test-newest test-slow test-distributed test-faults test-studies lint wheel clean
+.PHONY: train smoke docs tutorials test test-newest test-slow test-docs test-distributed test-faults test-studies lint wheel clean
 
 train: .venv/.run
 	$(BIN)/mvcl train digits
@@ -37,10 +37,22 @@ test-faults: .venv/.test
 test-studies: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/studies/test_smoke_studies.py
 
+# The commands on the pages and the tutorials, from scratch.
+test-docs: .venv/.test
+	$(BIN)/python -m pytest -m slow tests/site
+
+# Execute the tutorials and store their outputs; NAMES="compose_losses ..." for some.
+tutorials: .venv/.test
+	$(BIN)/python -m docs.tutorials $(NAMES)
+
 lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site in build/site; it needs no network, and a link that leads nowhere is an error.
+docs: .venv/.docs
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --doctree-dir build/doctrees docs build/site
 
 # dist/mvcl-VERSION-py3-none-any.whl, with the configs and studies.
 wheel: .venv/.test
@@ -59,6 +71,10 @@ wheel: .venv/.test
 
 .venv/.test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) install --constraint constraints.txt --editable '.[test]'
+	@touch $@ .venv/.run
+
+.venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install --constraint constraints.txt --editable '.[docs]'
 	@touch $@ .venv/.run
 
 clean:

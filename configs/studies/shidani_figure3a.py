@@ -3,8 +3,8 @@
     mvcl study shidani_figure3a --scale paper
 
 Section 3.2 and F.3.1: M = 8 views against SimCLR's two, growing and fixed batch, and the headline run of the abstract.
-Needs ImageNet-1K (docs/how_to/data.md). Cost: 29 runs of `shidani/imagenet1k` and 3 seeds, on many
-accelerators: 9,000,000 PFLOP; smoke a minute.
+Needs ImageNet-1K (docs/how_to/data.md). Cost: 29 runs of `shidani/imagenet1k` and 3 seeds, on many accelerators:
+9,000,000 PFLOP; smoke a minute.
 """
 
 from collections.abc import Mapping

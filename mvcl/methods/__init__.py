@@ -21,6 +21,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "supervised": Supervised,
     "sem": Sem,
 }
+"""Methods by the names that `method:NAME` chooses."""
 
 __all__ = [
     "METHODS",

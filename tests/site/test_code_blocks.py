@@ -78,8 +78,8 @@ def handwritten(folder: Path) -> None:
         np.savetxt(folder / f"mfeat-{name}", np.zeros((2000, 2)))
 
 
-# Pages whose Python blocks solve large problems, a minute.
-SLOW = {"docs/design/transport.md"}
+# Pages whose Python blocks take long: large problems, and a trained run.
+SLOW = {"docs/design/transport.md", "docs/how_to/evaluation.md"}
 # What pages assume in the current folder: the name of a file, and what writes it.
 ASSUMED = {"photos": images, "mfeat-": handwritten}
 
@@ -155,11 +155,15 @@ def test_no_block_passes_unseen():
     "page",
     [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in of_kind("python")],
 )
-def test_python_blocks_run(page, folder, capsys):
+def test_python_blocks_run(page, folder, capsys, request):
     """In order, in one namespace for the page; a block prints the block of text that follows it, if one does."""
     assume(page, folder)
     names: dict[str, object] = {"__name__": "page"}
     found = blocks(page)
+    for run in {
+        name for b in found if b.language == "python" for name in re.findall(r'"(runs/\w+)"', b.text)
+    }:
+        shutil.copytree(request.getfixturevalue("trained"), folder / run)
     for block, after in zip(found, [*found[1:], None]):
         if block.language != "python":
             continue

@@ -335,11 +335,8 @@ class Own:
 
 def test_digest_of_a_class_of_a_notebook_is_that_of_its_methods(monkeypatch):
     found = []
-    for cell, lines in (
-        ("<cell 1>", IN_A_CELL),
-        ("<cell 2>", IN_A_CELL),
-        ("<cell 3>", IN_A_CELL.replace("{}", "{1: 2}")),
-    ):
+    changed = IN_A_CELL.replace("{}", "{1: 2}")
+    for cell, lines in (("<cell 1>", IN_A_CELL), ("<cell 2>", IN_A_CELL), ("<cell 3>", changed)):
         own = _defined_in_a_notebook(monkeypatch, cell, lines)
         saved = json.loads(training.to_json(dataclasses.replace(Config(), data=own())))["data"]
         assert saved["size"] == 3
