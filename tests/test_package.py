@@ -111,7 +111,7 @@ def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder(in
 
 def test_an_installed_package_runs_a_study(installed, tmp_path):
     page = call(installed, "study", "shidani_variance", "--scale", "smoke", "--seeds", "1", cwd=tmp_path)
-    assert "runs 2 of 2" in page
+    assert "# Shidani 2024, Proposition 2.2" in page
     assert list((tmp_path / "runs" / "studies" / "shidani_variance_smoke").glob("*.md"))
 
 

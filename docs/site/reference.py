@@ -36,7 +36,7 @@ PACKAGES = (
 )
 
 COMMANDS = (
-    ("train", "configs/digits.py"),
+    ("train", "digits"),
     ("evaluate",),
     ("finetune",),
     ("embed",),
