@@ -256,9 +256,9 @@ def _draw_alignment(axes: Axes, of: Embedded) -> None:
     for (row, column), value in np.ndenumerate(of.alignment):
         if not np.isfinite(value):
             continue
-        # Opaque at 60 %, so that numbers in the colour of the text can be read on all.
+        # Opaque at 45 %, so that numbers in the colour of the text can be read on all.
         axes.add_patch(
-            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=_SERIES[0], alpha=0.6 * value / most)
+            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=_SERIES[0], alpha=0.45 * value / most)
         )
         if k <= 10:
             axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=min(9, 60 / k))

@@ -31,6 +31,7 @@ PARTS = {
 }
 EXAMPLES = 8  # rows of the grid of views
 WIDTH, MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
+_SHADE = 45  # % of the largest weight's background: numbers on it can be read
 MATRICES = 6  # tables of view weights to show: the first, the last, and some between
 
 
@@ -73,13 +74,17 @@ def _render(runs: Sequence[Run]) -> str:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The last parts of each path, as many as tell them apart."""
+    """The last parts of each path, as many as tell it from the others; a path that is given twice is whole."""
     parts = [str(path if _buckets.is_remote(path) else path.resolve()).split("/") for path in paths]
-    for last in range(1, max(map(len, parts))):
-        names = ["/".join(of[-last:]) for of in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(path) for path in paths]
+
+    def name(place: int) -> str:
+        for last in range(1, len(parts[place])):
+            tails = [of[-last:] for of in parts]
+            if tails.count(tails[place]) == 1:
+                return "/".join(tails[place])
+        return str(paths[place])
+
+    return [name(place) for place in range(len(paths))]
 
 
 def _one_run(run: Run, name: str) -> dict[str, object]:
@@ -126,7 +131,7 @@ def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object
         "title": f"{len(runs)} runs",
         "subtitle": ", ".join(group_names),
         "state": _state.state_of_all(runs, names),
-        "results": _several.results(groups, fields),
+        "results": _several.results(groups, _several.naming(fields)),
         "protocols": _protocols(runs, names),
         "singles": _several.singles(groups, {id(run): name for name, run in zip(names, runs)}),
         "gaps": _several.gaps(groups),
@@ -298,7 +303,7 @@ def _weights(run: Run) -> tuple[list[tuple[int, list[str], Cells]], int]:
     tables = []
     for step, weights in shown:
         names = _view_labels(run, len(weights))
-        rows = [[(60 * max(w, 0.0) / max(largest, 1e-9), w) for w in row] for row in weights.tolist()]
+        rows = [[(_SHADE * max(w, 0.0) / max(largest, 1e-9), w) for w in row] for row in weights.tolist()]
         tables.append((step, names, list(zip(names, rows))))
     return tables, len(taken)
 

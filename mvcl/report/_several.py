@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from mvcl.report._table import NONE, Cell, Table, of_seeds, of_values, with_best
 _T = TypeVar("_T")
 _TRAINED = "trained encoder"
 _SEED = "train.seed"
-_FIELDS = 5  # of the configurations, in the table of results
+_FIELDS = 4  # of the configurations, in the table of results
 # Entries of the log -> measure of geometry.json.
 _LOGGED = {
     "effective_rank": "effective rank",
@@ -99,6 +99,12 @@ def changed(of: Sequence[Group]) -> dict[str, list[object]]:
     return {name: values for name, values in found.items() if name != _SEED}
 
 
+def naming(fields: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """The first few of these fields, without those of objects that differ themselves."""
+    parts = [name for name in fields if not any(name.startswith(f"{other}.") for other in fields)]
+    return {name: fields[name] for name in parts[:_FIELDS]}
+
+
 def results(of: Sequence[Group], fields: Mapping[str, Sequence[str]]) -> Table | None:
     """The table of results; None if no run was evaluated."""
     columns = list(dict.fromkeys(c for g in of for run in g.runs for c in run.evaluation.get(_TRAINED, {})))
@@ -125,18 +131,21 @@ def results(of: Sequence[Group], fields: Mapping[str, Sequence[str]]) -> Table |
         lines = sorted(known, key=lambda line: sign * (line[1][main].value or 0.0)) + [
             line for line in lines if line[1][main].value is None
         ]
-    headings = ["run", *list(fields)[:_FIELDS]]
+    headings = ["run", *fields]
     headings += ["seeds"] if any(len(group.runs) > 1 for group in of) else []
     headings += ["step"] if len(set(steps)) > 1 else []
     return Table(
-        _caption(of, rows, columns, usual, main),
+        "Test results of the trained encoder"
+        + ("" if main is None else f", the best by {columns[main]} first"),
         headings,
         columns,
         lines,
-        _baselines(of, columns, len(headings)),
+        _baselines(of, columns),
         better,
         main,
         sortable=len(lines) > 1,
+        notes=_notes(of, rows, usual),
+        kind="several",
     )
 
 
@@ -149,7 +158,7 @@ def _headings(
 ) -> list[str]:
     """Name, fields, number of seeds and step of a row."""
     place = next(i for i, other in enumerate(of) if other is group)
-    names = [group.name, *(values[place] for values in list(fields.values())[:_FIELDS])]
+    names = [group.name, *(values[place] for values in fields.values())]
     if any(len(other.runs) > 1 for other in of):
         evaluated = sum(run.evaluation_step == group.step for run in group.runs if run.evaluation)
         whole = len(group.runs)
@@ -166,30 +175,25 @@ def _marked(found: Mapping[int | None, Row], runs: int, other: bool) -> Cell:
     return Cell(text, cell.beside, below, cell.value)
 
 
-def _caption(
-    of: Sequence[Group],
-    rows: Sequence[tuple[Sequence[str], Sequence[Cell]]],
-    columns: Sequence[str],
-    usual: int | None,
-    main: int | None,
+def _notes(
+    of: Sequence[Group], rows: Sequence[tuple[Sequence[str], Sequence[Cell]]], usual: int | None
 ) -> str:
-    """What the numbers, intervals and marks are."""
+    """What the intervals and marks are."""
     beside = [cell.beside for _, cells in rows for cell in cells]
-    parts = ["Test results of the trained encoder"]
-    parts[0] += "" if main is None else f", the best by {columns[main]} first"
+    parts = []
     if any(text.startswith("[") for text in beside):
-        parts.append("mean over seeds with [95 % interval of the mean, Student's t]")
+        parts.append("[ ] 95 % interval of the mean over seeds (Student's t)")
     if any(text.startswith("±") for text in beside):
-        parts.append("± standard deviation of the draws of labels or layers of one run, which is no interval")
-    parts.append("★ the best of a column")
+        parts.append("± standard deviation of the draws of one run, which is no interval over seeds")
+    parts.append("★ best of its column")
     if any(group.step != usual for group in of if group.step is not None):
         parts.append("† of another step than the others: not comparable")
     if any("‡" in cell.text for _, cells in rows for cell in cells):
-        parts.append("‡ by another protocol, which is below: not comparable")
+        parts.append("‡ by another protocol: not comparable")
     return "; ".join(parts) + "."
 
 
-def _baselines(of: Sequence[Group], columns: Sequence[str], width: int) -> list[tuple[list[str], list[Cell]]]:
+def _baselines(of: Sequence[Group], columns: Sequence[str]) -> list[tuple[str, list[Cell]]]:
     """A row for each baseline that all groups share, else one for each of its values."""
     names = dict.fromkeys(row for g in of for run in g.runs for row in run.evaluation if row != _TRAINED)
     rows = []
@@ -201,7 +205,7 @@ def _baselines(of: Sequence[Group], columns: Sequence[str], width: int) -> list[
                 kinds.setdefault(cells, []).append(group.name)
         for cells, whose in kinds.items():
             label = name if len(kinds) == 1 else f"{name} of {', '.join(whose)}"
-            rows.append(([label, *[""] * (width - 1)], list(cells)))
+            rows.append((label, list(cells)))
     return rows
 
 
@@ -221,8 +225,8 @@ def singles(of: Sequence[Group], names: Mapping[int, str]) -> Table | None:
             "" if state is None else state.short,
         ]
         rows.append((names_of, [of_seeds([found[c]] if c in found else []) for c in columns]))
-    caption = "Each run; ± is the standard deviation over the draws of a run."
-    return Table(caption, ["run", "seed", "step", "state"], columns, rows, sortable=True)
+    notes = "± is the standard deviation over the draws of a run."
+    return Table("Each run", ["run", "seed", "step", "state"], columns, rows, sortable=True, notes=notes)
 
 
 def gaps(of: Sequence[Group]) -> Table | None:
@@ -242,11 +246,9 @@ def gaps(of: Sequence[Group]) -> Table | None:
             cells.append(of_values(paired, ".3f", "+"))
         if shared:
             rows.append(([group.name, str(shared)], cells))
-    caption = (
-        f"Minus {first.name}, the first run given: mean of the differences of runs with the same seed, with "
-        "[95 % interval, Student's t]."
-    )
-    return Table(caption, ["run", "seeds"], columns, rows, sortable=len(rows) > 1) if rows else None
+    notes = "Mean of the differences of runs with the same seed, with [95 % interval, Student's t]."
+    table = Table(f"Minus {first.name}, the first run given", ["run", "seeds"], columns, rows, notes=notes)
+    return replace(table, sortable=len(rows) > 1, kind="several") if rows else None
 
 
 def geometries(of: Sequence[Group]) -> list[Table]:
@@ -267,11 +269,9 @@ def geometries(of: Sequence[Group]) -> list[Table]:
             source = ", ".join(dict.fromkeys(source for _, source, _ in there))
             cells = [of_values([values[m] for _, _, values in there if m in values], ".4g") for m in measures]
             rows.append(([group.name, steps, source], cells))
-        caption = (
-            f"Geometry at the {output}: mean over views, on the unit sphere. Ranks are at most the dimension; lower "
-            "uniformity is more uniform; alignment is 0 where views coincide."
-        )
-        tables.append(Table(caption, ["run", "step", "by"], measures, rows, sortable=len(rows) > 1))
+        caption = f"Geometry at the {output}, mean over views"
+        table = Table(caption, ["run", "step", "by"], measures, rows, sortable=len(rows) > 1, kind="several")
+        tables.append(table)
     return tables
 
 

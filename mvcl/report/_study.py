@@ -155,10 +155,8 @@ def _tables(study: Mapping[str, Any]) -> list[Table]:
         ([str(level) for level in cell["factors"].values()], [_cell(cell, m) for m in measures])
         for cell in study["cells"]
     ]
-    blank = [""] * (len(study["factors"]) - 1)
     baselines = [
-        ([name, *blank], [_baseline(values, m) for m in measures])
-        for name, values in study["baselines"].items()
+        (name, [_baseline(values, m) for m in measures]) for name, values in study["baselines"].items()
     ]
     headings = [_heading(m) for m in measures]
     return [Table("", study["factors"], headings, rows, baselines, sortable=len(rows) > 1)]
@@ -176,10 +174,8 @@ def _table_of_levels(study: Mapping[str, Any], measure: Mapping[str, Any]) -> Ta
         ([str(level) for level in rest], [line.get(level, NONE) for level in levels])
         for rest, line in lines.items()
     ]
-    blank = [""] * (len(factors) - 1)
     baselines = [
-        ([name, *blank], [_baseline(values, measure)] * len(levels))
-        for name, values in study["baselines"].items()
+        (name, [_baseline(values, measure)] * len(levels)) for name, values in study["baselines"].items()
     ]
     headings = [f"{column} = {level}" for level in levels]
     return Table(_heading(measure), factors, headings, rows, baselines, sortable=len(rows) > 1)

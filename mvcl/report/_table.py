@@ -1,7 +1,7 @@
 """Tables of the page as plain values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from mvcl import metrics
 from mvcl.report._read import Row
@@ -34,25 +34,28 @@ class Table:
     """A table of numbers.
 
     Attributes:
-      caption: what it shows, and what its marks and intervals are.
+      caption: what it shows.
       headings: of the columns that name a row.
       columns: of the numbers.
       rows: names and numbers.
-      baselines: rows below the others, which are not sorted.
+      baselines: name and numbers of the rows below the others, which are not sorted.
       better: of each column which values are better: "higher", "lower" or "".
       sorted_by: the column of numbers by which the rows are sorted; None: they are in the order given.
       sortable: whether a reader may sort it.
+      notes: what its marks and intervals are.
+      kind: "first" if the first row stands out, "several" if what is beside a number is below it; else "plain".
     """
 
     caption: str
     headings: Sequence[str]
     columns: Sequence[str]
     rows: Sequence[tuple[Sequence[str], Sequence[Cell]]]
-    baselines: Sequence[tuple[Sequence[str], Sequence[Cell]]] = ()
+    baselines: Sequence[tuple[str, Sequence[Cell]]] = ()
     better: Sequence[str] = ()
     sorted_by: int | None = None
     sortable: bool = False
-    kind: str = field(default="plain")
+    notes: str = ""
+    kind: str = "plain"
 
 
 def of_rows(caption: str, rows: Mapping[str, Mapping[str, Row]]) -> Table:

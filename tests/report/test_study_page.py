@@ -31,7 +31,7 @@ def test_the_page_has_all_parts(tmp_path, tracked, study_folder):
     assert ["objective", "k", "k-NN accuracy, %", "effective rank"] in page.rows
     assert ["MV-DHEL", "2", "90.5 [89.2, 91.8]paper 91.2", "5.00"] in page.rows
     assert ["<b>NT-Xent</b>", "4", "93.5 [92.2, 94.8] ≈", "8.00"] in page.rows
-    assert ["raw input", "", "88.0", "–"] in page.rows
+    assert ["raw input", "88.0", "–"] in page.rows
     difference = ["objective MV-DHEL", "-2.00 [-2.50, -1.50]", "3"]
     assert ["objective <b>NT-Xent</b>, k 2", "k-NN accuracy", *difference] in page.rows
     claim = ["MV-DHEL is above NT-Xent", "Table II", "k-NN accuracy", "does not hold", "-2.0 [-2.5, -1.5]"]
