@@ -2,14 +2,15 @@
 
     python -m benchmarks.accelerator --list                      # what is done and what is left
     python -m benchmarks.accelerator --data cifar10.npz --torch-python torch-env/bin/python    # one slice
-    python -m benchmarks.accelerator --write docs                # docs/accelerator.md and .json of what was measured
+    python -m benchmarks.accelerator --write docs/design         # accelerator.md and .json of what was measured
     python -m benchmarks.accelerator --size small                # tiny shapes: a check of the code on a CPU
 
 A slice takes at most --minutes. It measures whole pieces in a fixed order, keeps each in OUT/SIZE.json as soon as it
 ends, and begins none that would not end in time; the same command goes on with the next. The pieces: value and gradient
 of every objective beside the bare products that it needs and beside PyTorch; M3G up to n = 1024 instances of k = 4
 views; the training step of ResNet-50 and ViT-B/16 with every objective; the CIFAR-10 recipe of Koromilas 2025 at k = 2
-and 4, a run that is saved at the end of a slice and goes on in the next. docs/accelerator.md describes the numbers.
+and 4, a run that is saved at the end of a slice and goes on in the next. docs/design/accelerator.md describes the
+numbers.
 """
 
 import argparse

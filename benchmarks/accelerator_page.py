@@ -8,19 +8,19 @@ NOT_RUN = "not run"
 
 PAGE = """# On an accelerator
 
-Made by `python -m benchmarks.accelerator --write docs` from docs/accelerator.json. {machine}
+Made by `python -m benchmarks.accelerator --write docs/design` from docs/design/accelerator.json. {machine}
 
-```bash
+```sh
 python -m benchmarks.accelerator --list                               # what is done and what is left
 python -m benchmarks.accelerator --data cifar10.npz --torch-python torch-env/bin/python   # one slice: at most 9 minutes
-python -m benchmarks.accelerator --write docs                         # this page
+python -m benchmarks.accelerator --write docs/design                  # this page
 ```
 
 Repeat the second command until nothing is left. A slice measures whole pieces in a fixed order and keeps each in
 runs/accelerator/full.json. The recipe is a run of `training.train` that is saved at the end of a slice and goes on in
 the next. `--only PART` chooses among `losses`, `m3g`, `steps` and `recipe`. torch is not among the dependencies of this
 package: `--torch-python` is a Python that has torch and numpy; without it the columns of PyTorch are empty. With
-`--released DIR`, losses whose released repository is in that folder (docs/released.md) are that code.
+`--released DIR`, losses whose released repository is in that folder (docs/design/released.md) are that code.
 
 The programs of a row take turns, at most {rounds} of them, each as many calls as take 20 ms. Compilation and the first
 calls are not counted, and each turn waits for its last result. A ratio is the median of the ratios of the turns, in
@@ -56,7 +56,7 @@ in the same turns.
 
 ## Koromilas 2025 on CIFAR-10
 
-configs/koromilas/cifar.py as it stands, MV-DHEL with k views of ResNet-18, 200 epochs, batch 256; accuracy on the test
+`koromilas/cifar` as it stands, MV-DHEL with k views of ResNet-18, 200 epochs, batch 256; accuracy on the test
 images, one seed. Hours are those of the run, over all slices.
 
 {recipe}
@@ -208,7 +208,7 @@ def machine(record: Mapping[str, Any]) -> str:
 
 
 def page(record: Mapping[str, Any], names: Sequence[str], *, rounds: int, views: int, product: int) -> str:
-    """docs/accelerator.md."""
+    """docs/design/accelerator.md."""
     tables = {
         part: table(part, [name for name in names if name.split()[0] == part], record["pieces"])
         for part in TABLES

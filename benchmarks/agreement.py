@@ -1,6 +1,6 @@
 """How far every way to compute an objective is from one device with whole blocks.
 
-    python -m benchmarks.agreement [--write docs/agreement.md] [--only NAME ...]
+    python -m benchmarks.agreement [--write docs/design/agreement.md] [--only NAME ...]
 
 Each cell is the larger of two errors in float32: of the value, by its size, and of the gradient, by its
 largest entry. Wrong gradients across devices at a right value are the most common silent fault of contrastive
@@ -199,7 +199,7 @@ def markdown(rows: dict[str, dict[str, float | None]], earlier: str = "") -> str
         "Largest error of value and gradient against one device with whole blocks, float32, relative (the",
         f"gradient's by its largest entry), at {shape}; pair losses take the first two views, and losses of an",
         "exact number of views so many. Written by",
-        "`python -m benchmarks.agreement --write docs/agreement.md`.",
+        "`python -m benchmarks.agreement --write docs/design/agreement.md`.",
         "",
         f"| objective | {' | '.join(COLUMNS)} |",
         "| --- |" + " --- |" * len(COLUMNS),

@@ -1,11 +1,11 @@
 """Few-label accuracy on digits against epsilon, and against the mass that the plan gives the true tuples.
 
-    python -m benchmarks.epsilon                     # train what docs/epsilon.json lacks, then write the page
+    python -m benchmarks.epsilon                     # train what docs/design/epsilon.json lacks, then write the page
     python -m benchmarks.epsilon --minutes 7         # stop after that time; the next call goes on
     python -m benchmarks.epsilon --page              # figure and page only
     python -m benchmarks.epsilon --sweeps            # what the search of m3g(mass_target=...) takes, no training
 
-Every cell of (n, k, epsilon) and seed is a run of `configs/digits.py:m3g` with batches of n examples, k views and
+Every cell of (n, k, epsilon) and seed is a run of `digits:m3g` with batches of n examples, k views and
 STEPS steps, trained and evaluated by `mvcl.training.train`. The learning rate is the same for all. The mass is the
 training log's `true_tuple_mass`, averaged over the last quarter of the steps.
 """
@@ -182,7 +182,7 @@ def page(rows: list[Row]) -> str:
     first = rows[0]
     return f"""# Epsilon, the true tuples' mass, and few-label accuracy on digits
 
-`python -m benchmarks.epsilon`, {len(rows)} runs of `configs/digits.py:m3g` with batches of n examples, k views and
+`python -m benchmarks.epsilon`, {len(rows)} runs of `digits:m3g` with batches of n examples, k views and
 {STEPS} steps, one learning rate for all, on two CPU cores that were shared with other work. Accuracy on the 360 test
 digits of a logistic regression on {LABELS} labels a class, the mean over {DRAWS} draws of the labels, which are the
 same for every run with raw pixels at {100 * first["raw"]:.1f} % and the untrained encoder at
@@ -222,7 +222,7 @@ def views(kind: str, n: int, k: int) -> jax.Array:
 
 
 def sweeps() -> str:
-    """The table of docs/transport.md: sweeps with the search, and at the epsilon that it found."""
+    """The table of docs/design/transport.md: sweeps with the search, and at the epsilon that it found."""
     lines = [
         "| n | k | views | target | epsilon | mass | sweeps | alone |",
         "| ---: | ---: | --- |" + " ---: |" * 5,
@@ -245,7 +245,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "epsilon", help="page, figure and rows")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "docs" / "design" / "epsilon", help="page, figure and rows"
+    )
     parser.add_argument("--minutes", type=float, default=1e9, help="start no run that would end later")
     parser.add_argument("--page", action="store_true", help="train nothing")
     parser.add_argument("--sweeps", action="store_true", help="print the sweeps of the search")

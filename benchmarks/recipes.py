@@ -1,7 +1,7 @@
 """What every recipe costs: the true-size step of each config under configs/AUTHOR, compiled on this machine.
 
-python -m benchmarks.recipes --write docs/recipes.md
-python -m benchmarks.recipes --write docs/recipes.md --only configs/jeon    # keep the other rows of that file
+python -m benchmarks.recipes --write docs/how_to/recipes.md
+python -m benchmarks.recipes --write docs/how_to/recipes.md --only configs/jeon    # keep the other rows of that file
 """
 
 import argparse
@@ -18,11 +18,10 @@ HEADER = """# The papers' recipes
 
 One config for each experiment, under its author's name: a file, or a variant in one, `FILE.py:VARIANT`. The first
 lines of the file give its commands. `mvcl train CONFIG --dry-run` prints what it costs, for the number of devices
-there are; the table is made by `python -m benchmarks.recipes --write docs/recipes.md`, on one CPU device in float32
-(bfloat16 where the recipe asks for it), for data of their published size. FLOPs and bytes are those of one step with
-the global batch of the recipe, from XLA's analysis of the compiled program, which counts the iterations of a loop,
-such as a solver's, once. Relative compute is Shidani 2024, Eq. 29: encoder passes by those of 128 epochs of two
-views.
+there are; the table is made by `python -m benchmarks.recipes --write docs/how_to/recipes.md`, on one CPU device in
+float32 (bfloat16 where the recipe asks for it), for data of their published size. FLOPs and bytes are those of one step
+with the global batch of the recipe, from XLA's analysis of the compiled program, which counts the iterations of a loop,
+such as a solver's, once. Relative compute is Shidani 2024, Eq. 29: encoder passes by those of 128 epochs of two views.
 
 | recipe | n x k | encoder | head | GFLOP / step | GB / step | temporaries, GB | steps | run, PFLOP | relative |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -31,7 +30,7 @@ views.
 
 def link(recipe: str) -> str:
     """A link to the file of a recipe."""
-    return f"[{recipe.removeprefix('configs/')}](../{recipe.partition(':')[0]})"
+    return f"[{recipe.removeprefix('configs/')}](../../{recipe.partition(':')[0]})"
 
 
 def row(recipe: str, e: training.Estimate) -> str:

@@ -1,27 +1,30 @@
 """Our objectives beside the PyTorch code that their papers released, and beside bare products: time, memory, values.
 
-    python -m benchmarks.released --released DIR --torch-python PATH [--only NAME ...] [--write docs/released.md]
-    python -m benchmarks.released --values [--released DIR --torch-python PATH] [--write docs/objectives.md]
+    python -m benchmarks.released --released DIR --torch-python PATH [--only NAME ...] [--write docs/design/released.md]
+    python -m benchmarks.released --values [--released DIR --torch-python PATH] [--write docs/reference/objectives.md]
 
 DIR holds a checkout of each repository; one that is not there is left out, with a line that says so. PATH is a
-Python that has torch, numpy and einops (docs/released.md has the commands); it runs benchmarks/released_torch.py.
-Without it the columns of released code are empty. Both sides get the same CPUs and as many threads.
+Python that has torch, numpy and einops (docs/design/released.md has the commands); it runs
+benchmarks/released_torch.py. Without it the columns of released code are empty. Both sides get the same CPUs and as
+many threads.
 
-Times are those of value and gradient in float32, medians of rounds in which ours, the floor and the released code
-take turns. The floor is what the formula cannot do without, forward and backward, and nothing else: each inner
-product once forward and twice backward (once for a symmetric matrix), the sines and cosines, the sorting. `--values`
-prints where released code and paper disagree, on one small input; what several processes make of the gradients of
-released code; and the gradients at inputs where a root, a norm or a decomposition has no derivative.
+Times are those of value and gradient in float32, the least of rounds in which ours, the floor and the released code
+take turns: what other programs take then counts little. The floor is what the formula cannot do without, forward and
+backward, and nothing else: each inner product once forward and twice backward (once for a symmetric matrix), the
+sines and cosines, the sorting. `--values` prints where released code and paper disagree, on one small input; what
+several processes make of the gradients of released code; and the gradients at inputs where a root, a norm or a
+decomposition has no derivative.
 """
 
 import argparse
 import functools
 import hashlib
+import inspect
+import itertools
 import json
 import math
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -46,6 +49,24 @@ def inner_products(x: Array, y: Array) -> tuple[Array, Array]:
     """All inner products of rows, and the products of their gradient."""
     g = x @ y.T
     return g @ y, g.T @ x
+
+
+def pair_products(z: Array) -> tuple[Array, Array]:
+    return inner_products(z[0], z[1])
+
+
+def between_views(z: Array) -> list[Any]:
+    """The inner products of each pair of views."""
+    return [inner_products(x, y) for x, y in itertools.combinations(z, 2)]
+
+
+def within_views(z: Array) -> list[Array]:
+    """The inner products of each view with itself, a symmetric matrix, and the one product of its gradient."""
+    return [(view @ view.T) @ view for view in z]
+
+
+def all_views(z: Array) -> list[Any]:
+    return between_views(z) + within_views(z)
 
 
 def with_anchor(z: Array) -> list[Any]:
@@ -90,72 +111,245 @@ def sorts(z: Array) -> tuple[Array, Array]:
 
 class Case(NamedTuple):
     shape: tuple[int, int, int]
-    loss: Callable[[Array], Array]
-    floor: Floor
+    loss: Callable[..., Array]  # a declared objective, with the options of the released code
+    floor: Floor | None
     needs: str  # what the floor consists of
+    code: str  # what it is timed beside
     over_floor: float = math.inf  # bars
     over_released: float = 0.0
+    differs: str = ""  # why the values differ
+    given: Callable[[Array], Array] = lambda z: z  # what ours gets of the input
+    beside: Callable[[Array], Array] | None = None  # what it is timed beside, where that is a function of JAX
+
+    def function(self) -> Callable[[Array], Array]:
+        """The loss of a (k, n, d) array."""
+        key = {"key": jax.random.key(0)} if losses.takes(self.loss).key else {}
+        loss = losses.on_views(functools.partial(self.loss, **key))
+        return lambda z: loss(self.given(z))
 
 
-WIDE = (3, 1024, 128)
+def without_target(z: Array) -> Array:
+    """Two views, the second a target without gradient."""
+    return jnp.stack([z[0], jax.lax.stop_gradient(z[1])])
+
+
+def otts(z: Array) -> Array:
+    """M3G from ott's solver, which holds the tensor of all tuples."""
+    from benchmarks import transport  # which imports ott
+
+    return transport.otts(z)[0]
+
+
+OTT = "ott-jax: `MMSinkhorn`, which holds the tensor"
+DRAWS = "other random draws"
+TWO, WIDE, FOUR = (2, 1024, 128), (3, 1024, 128), (4, 1024, 128)
+PRODUCTS = "n² products, forward and twice backward"
+BETWEEN = "n² products of each pair of views, forward and twice backward"
+WITHIN = "n² products of each view with itself, forward and backward"
+ALL_VIEWS = f"{BETWEEN}; {WITHIN}"
 CASES = {
+    "info_nce": Case(
+        TWO,
+        functools.partial(losses.info_nce, temperature=0.1, symmetric=True),
+        pair_products,
+        PRODUCTS,
+        "mlfoundations/open_clip: `ClipLoss`",
+    ),
+    "nt_xent": Case(TWO, losses.nt_xent, all_views, ALL_VIEWS, "pakoromilas/Multi-View-CL: `NTXent`"),
+    "dcl": Case(
+        TWO,
+        losses.dcl,
+        all_views,
+        ALL_VIEWS,
+        "raminnakhli/Decoupled-Contrastive-Learning, not by the authors: `DCL` in both directions",
+    ),
+    "dhel": Case(
+        TWO,
+        losses.dhel,
+        within_views,
+        WITHIN,
+        "pakoromilas/DHEL-KCL: `DHEL`",
+    ),
+    "rince": Case(TWO, losses.rince, all_views, ALL_VIEWS, "chingyaoc/RINCE: `sym_loss`"),
+    "siglip": Case(
+        TWO,
+        losses.siglip,
+        pair_products,
+        PRODUCTS,
+        "mlfoundations/open_clip: `SigLipLoss`",
+    ),
+    "spectral": Case(
+        TWO, losses.spectral, pair_products, PRODUCTS, "jhaochenz/spectral_contrastive_learning: `D`"
+    ),
+    "byol": Case(
+        TWO,
+        losses.byol,
+        None,
+        "",
+        "vturrisi/solo-learn, not by the authors: `byol_loss_func`",
+        given=without_target,
+    ),
+    "all_pairs": Case(
+        FOUR,
+        losses.all_pairs(losses.nt_xent),
+        all_views,
+        ALL_VIEWS,
+        "pakoromilas/Multi-View-CL: `NTXent(pwe=True)`",
+    ),
+    "sem": Case(
+        (4, 256, 128),
+        losses.all_pairs(functools.partial(losses.nt_xent, temperature=1.0), pairs="all", reduction="sum"),
+        all_views,
+        ALL_VIEWS,
+        "SubmissionsIn/SEM: `forward_feature_InfoNCE` of all ordered pairs, with weights 1",
+    ),
+    "one_vs_rest": Case(
+        FOUR,
+        losses.one_vs_rest(losses.nt_xent),
+        all_views,
+        ALL_VIEWS,
+        "pakoromilas/Multi-View-CL: `NTXent(average=True)`",
+    ),
+    "mv_infonce": Case(
+        FOUR,
+        functools.partial(losses.mv_infonce, negatives="all"),
+        all_views,
+        ALL_VIEWS,
+        "pakoromilas/Multi-View-CL: `MVINFONCE`",
+    ),
+    "mv_dhel": Case(
+        FOUR,
+        losses.mv_dhel,
+        within_views,
+        WITHIN,
+        "pakoromilas/Multi-View-CL: `MVDHEL`",
+        differs="the released sum over l < m is half of that over l != m: its value is log 2 more",
+    ),
+    "mv_cl1": Case(
+        FOUR,
+        losses.mv_cl1,
+        between_views,
+        BETWEEN,
+        "pakoromilas/Multi-View-CL: `CL_1`",
+    ),
+    "mv_cl2": Case(
+        FOUR,
+        functools.partial(losses.mv_cl2, energy="sum"),
+        within_views,
+        WITHIN,
+        "pakoromilas/Multi-View-CL: `CL_2`",
+    ),
+    "poly_view": Case(FOUR, losses.poly_view, all_views, ALL_VIEWS, "pakoromilas/Multi-View-CL: `PVCLoss`"),
     "symile_all": Case(
-        (3, 256, 128), lambda z: losses.symile(z), triples, "n³ products, forward and twice backward", 2.0
+        (3, 256, 128),
+        losses.symile,
+        triples,
+        "n³ products, forward and twice backward",
+        'rajesh-lab/symile: `Symile("n_squared")`',
+        2.0,
     ),
     "symile_shuffled": Case(
         WIDE,
-        lambda z: losses.symile(z, negatives="shuffled", key=jax.random.key(0)),
+        functools.partial(losses.symile, negatives="shuffled"),
         lambda z: [inner_products(view, view) for view in z],
         "3 n² products, forward and twice backward",
+        'rajesh-lab/symile: `Symile("n")`',
+        differs=DRAWS,
     ),
     "gram": Case(
-        WIDE, lambda z: losses.gram(z), with_anchor, "2 n² products, forward and twice backward", 3, 5
+        WIDE,
+        functools.partial(losses.gram, label_smoothing=0.1, eps=1e-16),
+        with_anchor,
+        "2 n² products, forward and twice backward",
+        "ispamm/GRAM: `volume_computation3`, in both directions",
+        3,
+        5,
     ),
     "triangle": Case(
-        WIDE, lambda z: losses.triangle(z), with_anchor, "2 n² products, forward and twice backward", 3, 5
+        WIDE,
+        functools.partial(losses.triangle, squared=True, label_smoothing=0.1),
+        with_anchor,
+        "2 n² products, forward and twice backward",
+        "ispamm/TRIANGLE: `area_computation`, in both directions",
+        3,
+        5,
     ),
     "pmrl": Case(
         WIDE,
-        lambda z: losses.pmrl(z),
+        losses.pmrl,
         lambda z: inner_products(z[0], z[0]),
-        "n² products, forward and twice backward",
+        PRODUCTS,
+        "Xiaohao-Liu/PMRL: `eigenvalue_computation_pmcl` and its two cross-entropies",
+        differs="the released sign of a singular vector is what the SVD returns",
     ),
     "vicreg": Case(
-        (2, 1024, 128),
-        lambda z: losses.vicreg(z[0], z[1]),
+        TWO,
+        losses.vicreg,
         second_moments,
         "2 d² products, forward and backward",
+        "facebookresearch/vicreg: `VICReg`",
     ),
     "barlow_twins": Case(
-        (2, 1024, 128),
-        lambda z: losses.barlow_twins(z[0], z[1]),
+        TWO,
+        functools.partial(losses.barlow_twins, redundancy=0.0051),
         lambda z: inner_products(z[0].T, z[1].T),
         "d² products, forward and twice backward",
+        "facebookresearch/barlowtwins: `BarlowTwins`",
     ),
     "mmcr": Case(
-        (4, 1024, 128),
-        lambda z: losses.mmcr(z),
+        FOUR,
+        losses.mmcr,
         lambda z: second_moments(z.mean(0, keepdims=True)),
         "d² products, forward and backward",
+        "ThomasYerxa/mmcr: `MMCR_Loss`",
     ),
     "frossl": Case(
-        (4, 1024, 128), lambda z: losses.frossl(z), second_moments, "4 d² products, forward and backward"
+        FOUR,
+        losses.frossl,
+        second_moments,
+        "4 d² products, forward and backward",
+        "OFSkean/FroSSL: `multiview_frossl_loss_func`",
     ),
     "emp_ssl": Case(
-        (4, 1024, 128), lambda z: losses.emp_ssl(z), second_moments, "4 d² products, forward and backward"
+        FOUR,
+        losses.emp_ssl,
+        second_moments,
+        "4 d² products, forward and backward",
+        "tsb0601/EMP-SSL: `Similarity_Loss`, `TotalCodingRate`",
     ),
     "lejepa": Case(
-        (4, 1024, 128),
-        lambda z: losses.lejepa(z, key=jax.random.key(0)),
+        FOUR,
+        losses.lejepa,
         sines,
         "projections, forward and backward; 16 sines and cosines of each",
+        "rbalestr-lab/lejepa: `SlicingUnivariateTest(EppsPulley)`",
         1.5,
+        differs=DRAWS,
     ),
     "visreg": Case(
-        (2, 1024, 128),
-        lambda z: losses.visreg(z, key=jax.random.key(0)),
+        TWO,
+        functools.partial(losses.visreg, eps=1e-6),
         sorts,
         "projections, forward and backward, and sorted",
+        "HaiyuWu/visreg: `VISReg`",
+        differs=DRAWS,
+    ),
+    "m3g": Case(
+        (4, 64, 128),
+        losses.m3g,
+        None,
+        "",
+        OTT,
+        beside=otts,
+    ),
+    "m3g_pair": Case((2, 1024, 128), losses.m3g_pair, None, "", OTT, beside=otts),
+    "dsf": Case(
+        FOUR,
+        losses.dsf,
+        lambda z: inner_products(z[:2].mean(0), z[2:].mean(0)),
+        PRODUCTS,
+        "Jeon789/DSF: `MoCo_DSF.contrastive_loss` of MoCo v3",
+        differs="the released code subtracts the logarithm of the series ratio where it must be added",
     ),
 }
 
@@ -163,8 +357,8 @@ CASES = {
 class Difference(NamedTuple):
     """A place where released code disagrees with its paper or with this library's defaults, and what equals what.
 
-    Options of ours for the numbers of the paper (or of the definition that docs/objectives.md gives, where the paper
-    leaves it open) and of the released code; None where no option gives them.
+    Options of ours for the numbers of the paper (or of the definition that docs/reference/objectives.md gives, where
+    the paper leaves it open) and of the released code; None where no option gives them.
     """
 
     objective: str
@@ -323,25 +517,61 @@ def timed(program: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
+def difference(ours: np.ndarray, other: np.ndarray) -> float:
+    """Length of the difference, by that of the other."""
+    return float(np.linalg.norm(ours - other) / np.linalg.norm(other))
+
+
 def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
-    """Medians in ms of ours, the floor and the released code, and the memory of ours and of the released code in MB."""
+    """Least ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
     case = CASES[name]
     z = embeddings(case.shape)
-    ours, mb = compiled(jax.value_and_grad(case.loss), jnp.asarray(z))
-    floor, _ = compiled(case.floor, jnp.asarray(z))
+    programs = {"ours": compiled(jax.value_and_grad(case.function()), jnp.asarray(z))}
+    if case.floor:
+        programs["floor"] = compiled(case.floor, jnp.asarray(z))
+    if case.beside:
+        programs["released"] = compiled(jax.value_and_grad(case.beside), jnp.asarray(z))
     seconds: dict[str, list[float]] = {"ours": [], "floor": [], "released": []}
-    peak = 0.0
+    peak, found = 0.0, None
     for turn in range(repeats + 1):
-        now = {"ours": timed(ours), "floor": timed(floor)}
-        found = torch.ask(name, z)
+        now = {which: timed(program) for which, (program, _) in programs.items()}
+        found = None if case.beside else torch.ask(name, z)
         if found is not None:
             now["released"] = found["seconds"]
             peak = max(peak, found["mb"])
         time.sleep(0.05)  # until the threads of the other process no longer wait in a loop
         for which in now if turn else ():  # the first turn allocates
             seconds[which].append(now[which])
-    medians = {which: statistics.median(s) * 1e3 if s else None for which, s in seconds.items()}
-    return {"name": name, "shape": case.shape, "mb": mb, "released_mb": peak or None, **medians}
+    value, gradient = programs["ours"][0]()
+    if case.beside:
+        peak = programs["released"][1]
+        found = dict(zip(("value", "gradient"), programs["released"][0]()))
+    return {
+        "name": name,
+        "objective": losses.name(case.loss).split("(")[0],
+        "loss": expression(case.loss),
+        "shape": list(case.shape),
+        **{f"{which}_ms": min(s) * 1e3 if s else None for which, s in seconds.items()},
+        "ours_mb": programs["ours"][1],
+        "released_mb": peak if found else None,
+        "value": float(value),
+        "released_value": float(found["value"]) if found else None,
+        "gradient_difference": difference(gradient, found["gradient"]) if found else None,
+    }
+
+
+def expression(objective: Callable[..., Any]) -> str:
+    """An objective as code: `all_pairs(nt_xent)`, `mv_infonce(negatives='all')`."""
+    function, options = losses.unwrap(objective)
+    made_by = losses.higher_order(function)
+    arguments = [expression(options["pair"])] if made_by else []
+    defaults = inspect.signature(made_by or function).parameters
+    arguments += [
+        f"{name}={value!r}"
+        for name, value in options.items()
+        if name != "pair" and value != defaults[name].default
+    ]
+    return losses.name(objective).split("(")[0] + (f"({', '.join(arguments)})" if arguments else "")
 
 
 def cell(number: float | None, digits: int = 1) -> str:
@@ -355,28 +585,53 @@ def bar(ratio: float | None, limit: float, at_most: bool) -> str:
     return f"{ratio:.1f} ({'at most' if at_most else 'at least'} {limit:g})"
 
 
-def times_table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [
-        "| objective | (k, n, d) | ours, ms | floor, ms | ours / floor | released, ms | released / ours | ours, MB |"
-        " released, MB |",
-        "| --- |" + " --- |" * 8,
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
+
+
+def times_cells(row: dict[str, Any]) -> list[str]:
+    case, ours, floor, released = CASES[row["name"]], row["ours_ms"], row["floor_ms"], row["released_ms"]
+    return [
+        f"`{row['loss']}`",
+        str(tuple(row["shape"])),
+        cell(ours),
+        cell(floor),
+        bar(floor and ours / floor, case.over_floor, at_most=True),
+        cell(released),
+        bar(released and released / ours, case.over_released, at_most=False),
+        cell(row["ours_mb"], 0),
+        cell(row["released_mb"], 0),
     ]
-    for row in rows:
-        case = CASES[row["name"]]
-        faster = row["released"] and row["released"] / row["ours"]
-        cells = [
-            f"`{row['name']}`",
-            str(tuple(row["shape"])),
-            cell(row["ours"]),
-            cell(row["floor"]),
-            bar(row["ours"] / row["floor"], case.over_floor, at_most=True),
-            cell(row["released"]),
-            bar(faster, case.over_released, at_most=False),
-            cell(row["mb"], 0),
-            cell(row["released_mb"], 0),
+
+
+def times_table(rows: Sequence[dict[str, Any]]) -> str:
+    head = [
+        "objective",
+        "(k, n, d)",
+        "ours, ms",
+        "floor, ms",
+        "ours / floor",
+        "released, ms",
+        "released / ours",
+    ]
+    return table([*head, "ours, MB", "released, MB"], [times_cells(row) for row in rows])
+
+
+def agreement_table(rows: Sequence[dict[str, Any]]) -> str:
+    """What is timed beside what, and whether both compute the same."""
+    cells = [
+        [
+            f"`{row['loss']}`",
+            CASES[row["name"]].code,
+            cell(row["value"], 5),
+            cell(row["released_value"], 5),
+            "-" if row["gradient_difference"] is None else f"{row['gradient_difference']:.0e}",
+            CASES[row["name"]].differs,
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        for row in rows
+    ]
+    head = ["objective", "released code", "our value", "its value", "gradients differ by", "why"]
+    return table(head, cells)
 
 
 def value_of(objective: str, options: dict[str, Any], z: np.ndarray) -> float:
@@ -481,25 +736,38 @@ def processes_table(torch: Torch, world: int = 2) -> str:
     return "\n".join(lines)
 
 
-def page(rows: list[dict[str, Any]], torch: Torch, threads: int, load: float) -> str:
-    """docs/released.md."""
+def page(results: dict[str, Any]) -> str:
+    """docs/design/released.md."""
+    rows = results["rows"]
     clones = [
         f"git clone https://github.com/{repository} released/{repository.split('/')[1]}  # {commit}"
         for repository, commit in REPOSITORIES.items()
     ]
+    needs: dict[str, list[str]] = {}
+    for row in rows:
+        if row["floor_ms"] is not None:
+            needs.setdefault(CASES[row["name"]].needs, []).append(f"`{row['name']}`")
+    loads = [row["load"] for row in rows]
     return PAGE.format(
         clones="\n".join(clones),
         times=times_table(rows),
-        needs="\n".join(f"- `{row['name']}`: {CASES[row['name']].needs}" for row in rows),
-        torch=torch.version,
-        jax=jax.__version__,
-        threads=threads,
-        load=load,
-        streamed=compiled(jax.value_and_grad(CASES["symile_all"].loss), jnp.zeros(WIDE))[1],
+        agreement=agreement_table(rows),
+        needs="\n".join(f"- {', '.join(names)}: {what}" for what, names in needs.items()),
+        load=" to ".join(f"{load:.1f}" for load in sorted({min(loads), max(loads)})),
+        **{name: results[name] for name in ("torch", "jax", "threads", "streamed_mb")},
     )
 
 
 REPOSITORIES = {
+    "pakoromilas/Multi-View-CL": "c26ae77",
+    "pakoromilas/DHEL-KCL": "dc5a477",
+    "Jeon789/DSF": "0aa38a8",
+    "SubmissionsIn/SEM": "5ccaa63",
+    "mlfoundations/open_clip": "89fb801",
+    "raminnakhli/Decoupled-Contrastive-Learning": "0b9b76d",
+    "chingyaoc/RINCE": "c7f8534",
+    "jhaochenz/spectral_contrastive_learning": "ee431bd",
+    "vturrisi/solo-learn": "9187ea3",
     "rajesh-lab/symile": "d12e2c8",
     "ispamm/GRAM": "b70c5c2",
     "ispamm/TRIANGLE": "6951d49",
@@ -516,48 +784,65 @@ REPOSITORIES = {
 
 PAGE = """# Beside released code
 
-Time and memory of the objectives of the field beside the PyTorch code that their papers released, and beside the bare
-products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on {threads} CPU
-threads for both: jax {jax} compiled, torch {torch} as released, not compiled. Medians of rounds in which
-the three take turns; other programs kept {load:.1f} CPUs busy when the run began.
-[docs/objectives.md](objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares the values.
+Time and memory of the objectives beside the PyTorch code that their papers released, and beside the bare products,
+sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on {threads} CPU threads
+for both: jax {jax} compiled, torch {torch} as released, not compiled. The least of rounds in which the three
+take turns, since other programs kept {load} CPUs busy when the run began.
+[The objectives' page](../reference/objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares
+released code with the papers.
 
 {times}
 
 - "ours, MB" are the temporaries that the compiler reserves, "released, MB" the growth of the process at its peak.
 - The released steps of GRAM and TRIANGLE compute their matrix twice, once for its rows and once for its columns, which
   with several devices are of different instances. Both are timed, as they are in training.
-- `symile_all` is `symile(z)`, `symile_shuffled` is `symile(z, negatives="shuffled", key=key)`, in the released code
-  `negative_sampling="n_squared"` and `"n"`. All other options are the defaults, on both sides.
-- At (3, 1024, 128) `symile(z)` takes {streamed:.0f} MB for its 1,024³ products; the released code would hold three
+- RINCE and SEM make their masks of negatives by a loop over instances in each step. NT-Xent of Koromilas 2025 ranks
+  all vectors for an accuracy. Both are timed.
+- At (3, 1024, 128) `symile(z)` takes {streamed_mb:.0f} MB for its 1,024³ products; the released code would hold three
   matrices of 1,024 x 1,024² logits, 4.3 GB each.
+- M3G has no released code. It is timed beside ott's `MMSinkhorn` at the same tolerance, both compiled by JAX.
+- There is no released code either, or none that we found, of `poly_siglip`, `sufficient_statistics`, `cross_pairs` and
+  `mean_pair`.
 
-The floor is the time of what the formula needs, with nothing else:
+## The same numbers
+
+Both sides get the same options, and the table has the value of each and the length of the difference of their
+gradients, by that of the released one. `PVCLoss` is that of Koromilas 2025; Shidani 2024 released none. Its
+"arithmetic" method aggregates means over instances, where the paper has those of each instance; no option of ours
+does that.
+
+{agreement}
+
+## The floor
+
+The time of what the formula needs, with nothing else:
 
 {needs}
 
-An inner product of all pairs takes one matrix product forward and two backward; a d x d matrix of second moments, which
-is symmetric, one and one.
+An inner product of all pairs takes one matrix product forward and two backward; a d x d matrix of second moments and
+the products of a view with itself, which are symmetric, one and one.
 
 ## Running it again
 
 torch is not among the dependencies of this package. A Python of its own holds it, and the repositories are cloned
 beside each other; nothing of them is installed or imported, only the definitions of their losses are read:
 
-```bash
+```sh
 python3 -m venv torch-env && torch-env/bin/pip install torch einops numpy  # torch for CPUs is enough
 {clones}
 beside="--released released --torch-python torch-env/bin/python"
-python -m benchmarks.released $beside --write docs/released.md
-python -m benchmarks.released $beside --values --write docs/objectives.md
+python -m benchmarks.released $beside --write docs/design/released.md
+python -m benchmarks.released $beside --values --write docs/reference/objectives.md
+python -m docs.readme
 ```
 
-The commits are those of the table. What is not there is skipped.
+The commits are those of the table. What is not there is skipped. The numbers are in released.json too, from which
+`python -m docs.readme` writes the table of README.md; `--only NAME` measures some again and keeps the other rows.
 """
 
 
 def comparisons(torch: Torch) -> dict[str, str]:
-    """The tables of `--values`, by the name of their place in docs/objectives.md."""
+    """The tables of `--values`, by the name of their place in docs/reference/objectives.md."""
     return {
         "released values": values_table(values(torch)),
         "released processes": processes_table(torch),
@@ -577,6 +862,18 @@ def replaced(text: str, tables: dict[str, str]) -> str:
         if count != 1:
             raise ValueError(f"the page must have one part '<!-- {name} -->', got {count}")
     return text
+
+
+def write(file: Path, rows: list[dict[str, Any]], made_by: dict[str, Any]) -> None:
+    """Writes the page and, beside it, its JSON, whose rows of other names are kept."""
+    numbers = file.with_suffix(".json")
+    old = json.loads(numbers.read_text(encoding="utf-8"))["rows"] if numbers.exists() else []
+    found = {row["name"]: row for row in [*old, *rows]}
+    _, streamed = compiled(jax.value_and_grad(CASES["symile_all"].function()), jnp.zeros(WIDE))
+    results = made_by | {"jax": jax.__version__, "streamed_mb": streamed}
+    results["rows"] = [found[name] for name in CASES if name in found]
+    numbers.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    file.write_text(page(results), encoding="utf-8")
 
 
 def main() -> None:
@@ -608,10 +905,10 @@ def main() -> None:
             return
         rows, load = [], os.getloadavg()[0]
         for name in options.only:
-            rows.append(measure(name, torch, options.repeats))
+            rows.append(measure(name, torch, options.repeats) | {"load": load})
             print(times_table(rows[-1:]).splitlines()[-1], flush=True)
         if options.write:
-            options.write.write_text(page(rows, torch, options.threads, load), encoding="utf-8")
+            write(options.write, rows, {"torch": torch.version, "threads": options.threads})
 
 
 if __name__ == "__main__":

@@ -9,14 +9,16 @@ value, the seconds of value and gradient, the peak of memory in MB that they too
 import argparse
 import ast
 import ctypes
+import itertools
 import json
+import math
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, Optional
 
 import numpy as np
 import torch
@@ -39,7 +41,14 @@ def definitions(file: Path, *names: str, **given: Any) -> SimpleNamespace:
     if {node.name for node in chosen} != set(names):
         raise FileNotFoundError(f"{file} does not define {', '.join(names)}")
     space = {"torch": torch, "nn": nn, "F": F, "Tensor": Tensor, "dist": distributed}
-    space |= {"List": list, "Tuple": tuple, "Any": Any} | given
+    space |= {
+        "List": list,
+        "Tuple": tuple,
+        "Any": Any,
+        "Literal": Literal,
+        "Optional": Optional,
+        "np": np,
+    } | given
     exec(compile(ast.Module(chosen, []), str(file), "exec"), space)
     return SimpleNamespace(**{name: space[name] for name in names})
 
@@ -207,8 +216,6 @@ def lejepa(folder: Path, shape: Shape) -> Loss:
 
 
 def visreg(folder: Path, shape: Shape) -> Loss:
-    import math
-
     regularize = definitions(folder / "visreg/visreg/losses/visreg.py", "VISReg", math=math).VISReg(4096)
 
     def loss(z: Tensor) -> Tensor:
@@ -219,10 +226,126 @@ def visreg(folder: Path, shape: Shape) -> Loss:
     return loss
 
 
+def koromilas(folder: Path, shape: Shape, name: str, *needed: str, **options: Any) -> Loss:
+    """A loss of Koromilas 2025, which takes the views below each other and returns an accuracy too."""
+    from einops import rearrange
+
+    file = folder / "Multi-View-CL/models/losses.py"
+    found = definitions(file, name, *needed, itertools=itertools, rearrange=rearrange)
+    loss = vars(found)[name](multiplier=shape[0], **options)
+    return lambda z: loss(z.reshape(-1, shape[2]))[0]
+
+
+def nt_xent(folder: Path, shape: Shape) -> Loss:
+    return koromilas(folder, shape, "NTXent", "accuracy", tau=0.5)
+
+
+def all_pairs(folder: Path, shape: Shape) -> Loss:
+    return koromilas(folder, shape, "NTXent", "accuracy", tau=0.5, pwe=True)
+
+
+def one_vs_rest(folder: Path, shape: Shape) -> Loss:
+    return koromilas(folder, shape, "NTXent", "accuracy", tau=0.5, average=True)
+
+
+def mv_infonce(folder: Path, shape: Shape) -> Loss:
+    return koromilas(folder, shape, "MVINFONCE", tau=0.5)
+
+
+def mv_dhel(folder: Path, shape: Shape) -> Loss:
+    return koromilas(folder, shape, "MVDHEL", tau=0.5)
+
+
+def mv_cl1(folder: Path, shape: Shape) -> Loss:
+    return koromilas(folder, shape, "CL_1", tau=0.5)
+
+
+def mv_cl2(folder: Path, shape: Shape) -> Loss:
+    return koromilas(folder, shape, "CL_2", tau=0.5)
+
+
+def poly_view(folder: Path, shape: Shape) -> Loss:
+    return koromilas(folder, shape, "PVCLoss", tau=0.1)
+
+
+def sem(folder: Path, shape: Shape) -> Loss:
+    """InfoNCE of all ordered pairs of views, a view with itself too, as SEM's train.py sums it; weights are 1."""
+    n = shape[1]
+    loss = definitions(folder / "SEM/loss.py", "Loss").Loss(n, None, 1.0, "cpu")
+
+    def total(z: Tensor) -> Tensor:
+        z = unit(z)
+        return sum(loss.forward_feature_InfoNCE(x, y, batch_size=n) for x in z for y in z)
+
+    return total
+
+
+def dsf(folder: Path, shape: Shape) -> Loss:
+    """DSF of MoCo v3, between the first half of the views and the others."""
+    models = folder / "DSF/utils/models"
+    divergence = definitions(models / "dsf.py", "DSF_KLD_MoCov3", "vMF").DSF_KLD_MoCov3
+    model = definitions(models / "mocov3.py", "MoCo_DSF", "MoCo", DSF_KLD_MoCov3=divergence).MoCo_DSF
+    k, n, d = shape
+    options = {"batch_size": n, "moco_dim": d, "ns": k // 2, "R_bar_coeff": 0.95, "kappa_normalization": True}
+    of = SimpleNamespace(args=SimpleNamespace(**options, kld_t=1.0, distributed=False))
+
+    def rows(group: Tensor) -> Tensor:  # the views of an instance below each other
+        return group.transpose(0, 1).reshape(-1, d)
+
+    return lambda z: model.contrastive_loss(of, rows(z[: k // 2]), rows(z[k // 2 :]))
+
+
+def info_nce(folder: Path, shape: Shape) -> Loss:
+    loss = definitions(folder / "open_clip/src/open_clip/loss.py", "ClipLoss").ClipLoss()
+    return lambda z: loss(*unit(z), 10.0)
+
+
+def siglip(folder: Path, shape: Shape) -> Loss:
+    loss = definitions(folder / "open_clip/src/open_clip/loss.py", "SigLipLoss").SigLipLoss()
+    return lambda z: loss(*unit(z), 10.0, -10.0)
+
+
+def dcl(folder: Path, shape: Shape) -> Loss:
+    file = folder / "Decoupled-Contrastive-Learning/loss/dcl.py"
+    loss = definitions(file, "DCL", SMALL_NUM=math.log(1e-45)).DCL(0.1)
+
+    def both(z: Tensor) -> Tensor:
+        x, y = unit(z)
+        return (loss(x, y) + loss(y, x)) / 2
+
+    return both
+
+
+def dhel(folder: Path, shape: Shape) -> Loss:
+    loss = definitions(folder / "DHEL-KCL/losses.py", "DHEL").DHEL(0.3)
+    return lambda z: loss(z.reshape(-1, shape[2]))
+
+
+def rince(folder: Path, shape: Shape) -> Loss:
+    file = folder / "RINCE/ImageNet/simclr/simclr_module.py"
+    environment = SimpleNamespace(environ={"LOCAL_RANK": "0"})
+    model = definitions(file, "SimCLR", LightningModule=object, os=environment).SimCLR
+    of = SimpleNamespace(num_nodes=1, gpus=1, batch_size=shape[1], num_pos=2)
+    of.compute_neg_mask = lambda: model.compute_neg_mask(of)
+    return lambda z: model.sym_loss(of, *unit(z), 0.001, 0.5, 0.5)
+
+
+def spectral(folder: Path, shape: Shape) -> Loss:
+    loss = definitions(folder / "spectral_contrastive_learning/models/spectral.py", "D").D
+    return lambda z: loss(*unit(z))[0]
+
+
+def byol(folder: Path, shape: Shape) -> Loss:
+    loss = definitions(folder / "solo-learn/solo/losses/byol.py", "byol_loss_func").byol_loss_func
+    return lambda z: loss(z[0], z[1])
+
+
 LOSSES: dict[str, Callable[[Path, Shape], Loss]] = {
     made.__name__: made
     for made in (symile_all, symile_shuffled, gram, triangle, pmrl, vicreg, barlow_twins, mmcr, frossl)
     + (frossl_two_views, emp_ssl, emp_ssl_port, lejepa, visreg)
+    + (nt_xent, all_pairs, one_vs_rest, mv_infonce, mv_dhel, mv_cl1, mv_cl2, poly_view, sem, dsf)
+    + (info_nce, siglip, dcl, dhel, rince, spectral, byol)
 }
 
 
@@ -285,6 +408,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    Tensor.cuda = lambda x, *_, **__: x  # what released code moves to a GPU stays where it is
     warnings.simplefilter("ignore")
     if options.split:
         split(options.released, options.split, options.names, options.rank, options.processes)

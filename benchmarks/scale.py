@@ -1,6 +1,6 @@
 """What ViT-B/16 costs on 8, 64 and 512 devices: bytes exchanged, FLOPs and memory, of every objective.
 
-    python -m benchmarks.scale [--only NAME ...] [--examples 4096] [--views 4] [--write docs/scale.json]
+    python -m benchmarks.scale [--only NAME ...] [--examples 4096] [--views 4] [--write docs/design/scale.json]
     python -m benchmarks.scale --slices [--examples 4096] [--views 4]
 
 Nothing is run. Collectives and matrix products are counted in the traced programs, for any number of devices, from the

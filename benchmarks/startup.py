@@ -37,11 +37,11 @@ COMMANDS = (
     "--help",
     "configs",
     "train nothere.py",
-    "train configs/digits.py:nope",
-    "train configs/digits.py data:nope",
-    "train configs/digits.py objective:nope",
-    "train configs/digits.py --nope 3",
-    "train configs/digits.py --help",
+    "train digits:nope",
+    "train digits data:nope",
+    "train digits objective:nope",
+    "train digits --nope 3",
+    "train digits --help",
     "evaluate",
     "evaluate nothere",
     "embed",
@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", default="configs/digits.py")
+    parser.add_argument("--config", default="digits")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--before", type=Path, help="another checkout of the project")
     parser.add_argument("--timed", nargs=2, help=argparse.SUPPRESS)  # in the processes that are measured

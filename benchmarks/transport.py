@@ -4,7 +4,7 @@
     python -m benchmarks.transport --only 64,4 256,4        # some sizes
     python -m benchmarks.transport --parts                  # where the time goes, and what unequal weights cost
     python -m benchmarks.transport --scales                 # identical views with both costs of the paper
-    python -m benchmarks.transport --plot docs/transport    # docs/transport.svg and .json, for the docs
+    python -m benchmarks.transport --plot docs/design/transport    # docs/design/transport.svg and .json, for the docs
 
 Value and gradient in the embeddings, compiled, d = 256, epsilon = 0.2, tolerance 1e-3 in the summed L1 error
 of the marginals for both solvers. ott checks its error after every sweep here (its default is every tenth),

@@ -1,4 +1,4 @@
-"""Writes the parts of docs/objectives.md that follow from docstrings and declarations.
+"""Writes the parts of docs/reference/objectives.md that follow from docstrings and declarations.
 
     python -m docs.objectives
 
@@ -16,7 +16,7 @@ import jax
 from mvcl import losses
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER / "objectives.md"
+PAGE = FOLDER / "reference" / "objectives.md"
 COMMON = ("normalize", "mask", "extra_negatives", "axis_name", "block_size")
 Loss = Callable[..., jax.Array]
 
@@ -82,7 +82,7 @@ def described(functions: Iterable[Loss]) -> str:
         p = parts(function)
         lines += [f"### `{function.__name__}`", "", f"`{signature(function)}`", ""]
         if (FOLDER / "pictures" / f"{function.__name__}.png").exists():
-            lines += [f"![{function.__name__}](pictures/{function.__name__}.png)", ""]
+            lines += [f"![{function.__name__}](../pictures/{function.__name__}.png)", ""]
         lines += [p.summary, "", "```text", p.formula, "```", ""]
         lines += [line for block in p.text for line in (block, "")]
         lines += ["Returns: " + " ".join(p.sections["Returns"].split()), ""]

@@ -1,10 +1,10 @@
 """ImageNet-100 without negatives: LeJEPA and VISReg on many crops, VICReg and MMCR on two views.
 
-    mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/data.md
-    mvcl train configs/field/imagenet100.py --workdir runs/lejepa
-    mvcl train configs/field/imagenet100.py:visreg --workdir runs/visreg
-    mvcl train configs/field/imagenet100.py:vicreg --workdir runs/vicreg
-    mvcl train configs/field/imagenet100.py:mmcr --workdir runs/mmcr
+    mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/how_to/data.md
+    mvcl train field/imagenet100 --workdir runs/lejepa
+    mvcl train field/imagenet100:visreg --workdir runs/visreg
+    mvcl train field/imagenet100:vicreg --workdir runs/vicreg
+    mvcl train field/imagenet100:mmcr --workdir runs/mmcr
 
 LeJEPA's other settings, as options:
 
@@ -56,7 +56,7 @@ _LINEAR = evaluation.LinearProbe(learning_rates=(0.1, 0.01), batch_size=256, epo
 def lejepa() -> Config:
     """LeJEPA: ResNet-50, 2 global and 6 local views, 400 epochs.
 
-    Cost: 3,770 PFLOP; a step holds 219 GB of temporaries in float32, over all devices (docs/recipes.md).
+    Cost: 3,770 PFLOP; a step holds 219 GB of temporaries in float32, over all devices (docs/how_to/recipes.md).
     Paper (Table 7, linear probe, 8 views, weight 0.05): 84.32 %; at 0.001 76.67 %, at 0.5 77.72 %.
     """
     return Config(
@@ -75,8 +75,8 @@ def lejepa() -> Config:
 def visreg() -> Config:
     """VISReg: ViT-B/16, 4 global and 6 local views, 100 epochs, the settings of ImageNet-1K.
 
-    Cost: 6,820 PFLOP; a step holds 733 GB of temporaries in float32, over all devices (docs/recipes.md), less with
-    --train.microbatch.
+    Cost: 6,820 PFLOP; a step holds 733 GB of temporaries in float32, over all devices (docs/how_to/recipes.md), less
+    with --train.microbatch.
     Paper: none on ImageNet-100; ImageNet-1K, 400 epochs (Table 5, linear probe): 75.7 %.
     """
     return Config(
@@ -97,7 +97,7 @@ def visreg() -> Config:
 def vicreg() -> Config:
     """VICReg: ResNet-18, two views, 400 epochs, solo-learn's recipe for ImageNet-100.
 
-    Cost: 1,030 PFLOP; a step holds 19.1 GB of temporaries in float32 (docs/recipes.md).
+    Cost: 1,030 PFLOP; a step holds 19.1 GB of temporaries in float32 (docs/how_to/recipes.md).
     Released (solo-learn's README, linear probe): 79.22 %, and 79.40 % with its reader of images (DALI).
     Paper: none on ImageNet-100.
     """
@@ -133,7 +133,7 @@ def vicreg() -> Config:
 def mmcr() -> Config:
     """MMCR: ResNet-50, two views, 100 epochs, the settings of ImageNet-1K.
 
-    Cost: 618 PFLOP; a step holds 565 GB of temporaries in float32, over all devices (docs/recipes.md).
+    Cost: 618 PFLOP; a step holds 565 GB of temporaries in float32, over all devices (docs/how_to/recipes.md).
     Paper: none with these settings.
     """
     # Views alternate between the two policies; the first k are used.

@@ -1,14 +1,14 @@
 """Joint contrast of three modalities: Symile, GRAM, and fused views as in ConFu.
 
     mvcl data prepare sentiment --labels label.npz --allow-pickle --text BERT --audio HUBERT --vision CLIP
-    mvcl train configs/field/modalities.py --workdir runs/symile
-    mvcl train configs/field/modalities.py:gram --workdir runs/gram
-    mvcl train configs/field/modalities.py:confu --workdir runs/confu
-    mvcl train configs/field/modalities.py:symile_digits --workdir runs/symile-digits   # offline
+    mvcl train field/modalities --workdir runs/symile
+    mvcl train field/modalities:gram --workdir runs/gram
+    mvcl train field/modalities:confu --workdir runs/confu
+    mvcl train field/modalities:symile_digits --workdir runs/symile-digits   # offline
 
-The first command is needed once (docs/data.md). The settings are those with which ConFu's released code trains all
-three, and TRIANGLE, on the text, audio and vision of CMU-MOSI and two more sets; the data here are CMU-MOSEI with the
-features of Koromilas 2025. Other objectives and measures:
+The first command is needed once (docs/how_to/data.md). The settings are those with which ConFu's released code trains
+all three, and TRIANGLE, on the text, audio and vision of CMU-MOSI and two more sets; the data here are CMU-MOSEI with
+the features of Koromilas 2025. Other objectives and measures:
 
     --objective.negatives all                                     Symile with n² - 1 negatives, not n - 1
     objective:triangle --objective.squared                        TRIANGLE as released
@@ -57,7 +57,7 @@ def _fused(hidden: int = 512, out: int = 256) -> methods.MultiEncoder:
 def symile() -> Config:
     """Symile on CMU-MOSEI.
 
-    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/recipes.md).
+    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
     objective = partial(losses.symile, temperature=0.0821, negatives="shuffled")  # exp(-2.5)
@@ -67,7 +67,7 @@ def symile() -> Config:
 def gram() -> Config:
     """GRAM on CMU-MOSEI, text as the anchor.
 
-    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/recipes.md).
+    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
     objective = partial(losses.gram, temperature=0.07, anchor=0, label_smoothing=0.1)
@@ -77,7 +77,7 @@ def gram() -> Config:
 def confu() -> Config:
     """ConFu on CMU-MOSEI: all pairs of modalities, and each pair, fused, with the third.
 
-    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/recipes.md).
+    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
     pair = partial(losses.info_nce, temperature=0.07)

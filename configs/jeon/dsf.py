@@ -1,14 +1,14 @@
 """Jeon 2025, the divergence-based similarity (DSF): MoCo on M = 8 views, m = M/2 for each encoder.
 
     mvcl data prepare cifar10          # once; needs the `tensorflow` extra
-    mvcl train configs/jeon/dsf.py --workdir runs/dsf
-    mvcl train configs/jeon/dsf.py:cifar10_moco --workdir runs/dsf-moco
-    mvcl data prepare imagenet2012     # once; needs the archives too, see docs/data.md
-    mvcl train configs/jeon/dsf.py:imagenet100 --workdir runs/dsf100
-    mvcl train configs/jeon/dsf.py:imagenet100_moco --workdir runs/dsf100-moco
+    mvcl train jeon/dsf --workdir runs/dsf
+    mvcl train jeon/dsf:cifar10_moco --workdir runs/dsf-moco
+    mvcl data prepare imagenet2012     # once; needs the archives too, see docs/how_to/data.md
+    mvcl train jeon/dsf:imagenet100 --workdir runs/dsf100
+    mvcl train jeon/dsf:imagenet100_moco --workdir runs/dsf100-moco
 
 A variant for each row of Table 1, at a fixed number of views B M. All cells of the paper's tables and figures are
-studies (configs/studies/jeon_*.py); as options of one run:
+studies (`mvcl study --list`); as options of one run:
 
     --views.k 4 --train.batch-size 512          Figure 4: M = 4 with the same batch of 256; n = 2 batch / M
     --objective.temperature 0.9                 Table 3
@@ -56,7 +56,7 @@ def _moco_v2(queue: int = 4096) -> methods.MocoV2:
 def cifar10() -> Config:
     """CIFAR-10: ResNet-18, MoCo v2 with a queue of 4096, its keys the only negatives.
 
-    Cost: 198 PFLOP (docs/recipes.md).
+    Cost: 198 PFLOP (docs/how_to/recipes.md).
     Paper (Table 1, DSF for 250 epochs): linear 91.21 %, k-NN 90.04 %.
     """
     return Config(
@@ -134,7 +134,7 @@ def _imagenet_policy(image_size: int = 224) -> augment.Policy:
 def imagenet100() -> Config:
     """ImageNet-100: ViT-S/16 with 12 heads, fixed positions and frozen patches, MoCo v3.
 
-    Cost: 3,790 PFLOP (docs/recipes.md).
+    Cost: 3,790 PFLOP (docs/how_to/recipes.md).
     Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
     """
     return Config(

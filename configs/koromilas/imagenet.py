@@ -1,10 +1,10 @@
 """Koromilas 2025, ImageNet-100 and ImageNet-1K: ResNet-50, MV-DHEL on k = 4 views of {2, 3, 4}.
 
-    mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/data.md
-    mvcl train configs/koromilas/imagenet.py --workdir runs/imagenet100
-    mvcl train configs/koromilas/imagenet.py:imagenet1k --workdir runs/imagenet1k
+    mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/how_to/data.md
+    mvcl train koromilas/imagenet --workdir runs/imagenet100
+    mvcl train koromilas/imagenet:imagenet1k --workdir runs/imagenet1k
 
-Tables II, III, V and VI, whose cells are studies (configs/studies/koromilas_*.py). One at a time on ImageNet-100, at
+Tables II, III, V and VI, whose cells are studies. One at a time on ImageNet-100, at
 temperature 0.5:
 
     --views.k 2                                                   the number of views
@@ -54,7 +54,7 @@ def _policy(image_size: int = 224) -> augment.Policy:
 def imagenet100() -> Config:
     """ImageNet-100, 200 epochs, batch 256, SGD.
 
-    Cost: 2,450 PFLOP; a step holds 141 GB of temporaries in float32, over all devices (docs/recipes.md).
+    Cost: 2,450 PFLOP; a step holds 141 GB of temporaries in float32, over all devices (docs/how_to/recipes.md).
     Paper (Table II, linear probe): MV-DHEL 73.3 % with 2 views and 77.2 % with 4; the best baseline 72.2 % and 74.4 %.
     """
     return Config(
@@ -77,7 +77,7 @@ def imagenet100() -> Config:
 def imagenet1k() -> Config:
     """ImageNet-1K, 100 epochs, batch 512, LARS.
 
-    Cost: 12,400 PFLOP; a step holds 282 GB of temporaries in float32, over all devices (docs/recipes.md).
+    Cost: 12,400 PFLOP; a step holds 282 GB of temporaries in float32, over all devices (docs/how_to/recipes.md).
     Paper (Table II, linear probe): MV-DHEL 61.2 % with 2 views and 62.6 % with 4; the best baseline 60.0 % and 62.4 %.
     """
     return dataclasses.replace(

@@ -1,15 +1,15 @@
 """Koromilas 2025, sentiment from text, audio and vision: a transformer for each, MV-DHEL over the three.
 
     mvcl data prepare sentiment --labels label.npz --allow-pickle --text BERT --audio HUBERT --vision CLIP
-    mvcl train configs/koromilas/sentiment.py --seeds 3 --workdir runs/mosei
-    mvcl train configs/koromilas/sentiment.py:chsims --seeds 3 --workdir runs/chsims
+    mvcl train koromilas/sentiment --seeds 3 --workdir runs/mosei
+    mvcl train koromilas/sentiment:chsims --seeds 3 --workdir runs/chsims
 
 The first command is needed once for each data set, for CH-SIMS with --dataset chsims: BERT, HUBERT and CLIP are folders
-of features (docs/data.md).
+of features (docs/how_to/data.md).
 
 Table IV and, on CH-SIMS, Table VII: a linear layer on the concatenated features of the frozen encoders, the mean of 3
-runs with 3 layers each (appendix E). All cells are studies (configs/studies/koromilas_table4.py,
-koromilas_table7.py). Rows and settings:
+runs with 3 layers each (appendix E). All cells the studies `koromilas_table4` and
+`koromilas_table7`. Rows and settings:
 
     --optimizer.learning-rate 1e-4                                of {1e-5, 5e-5, 1e-4}, chosen for each objective
     objective:mv_infonce --objective.negatives all                MV-InfoNCE as the authors' code computes it
@@ -42,7 +42,7 @@ from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 def mosei() -> Config:
     """CMU-MOSEI.
 
-    Cost: 22.5 PFLOP a run; a step holds 37.4 GB of temporaries in float32 (docs/recipes.md).
+    Cost: 22.5 PFLOP a run; a step holds 37.4 GB of temporaries in float32 (docs/how_to/recipes.md).
     Paper (Table IV), accuracy and MAE: MV-DHEL 79.6 %, 0.668; MV-InfoNCE 76.8 %, 0.708; PWE 75.4 %, 0.707; AVG 75.7 %,
     0.713; PVC 74.3 %, 0.755; supervised 82.9 %, 0.587.
     """
@@ -67,7 +67,7 @@ def mosei() -> Config:
 def chsims() -> Config:
     """CH-SIMS, with the settings of CMU-MOSEI.
 
-    Cost: 0.76 PFLOP a run; a step holds 15.1 GB of temporaries in float32 (docs/recipes.md).
+    Cost: 0.76 PFLOP a run; a step holds 15.1 GB of temporaries in float32 (docs/how_to/recipes.md).
     Paper (Table IV), accuracy and MAE: MV-DHEL 79.4 %, 0.392; MV-InfoNCE 76.6 %, 0.421; PWE 76.1 %, 0.448; AVG 76.3 %,
     0.468; PVC 68.1 %, 0.563; supervised 83.2 %, 0.354. Table VII: MV-CL1 75.19 %, 0.434; MV-CL2 79.08 %, 0.394.
     """

@@ -1,8 +1,8 @@
 """Piran 2024, sleep stages from EEG: one encoder shared by k = 6 channels, M3G on 16 windows, 10 epochs.
 
-    mvcl data prepare eeg --source PHYSIONET2018                                # once; see docs/data.md
+    mvcl data prepare eeg --source PHYSIONET2018                                # once; see docs/how_to/data.md
     mvcl data prepare eeg --format sleep_edfx --source SLEEP_CASSETTE --wake-minutes 1000000
-    mvcl train configs/piran/eeg.py --workdir runs/eeg
+    mvcl train piran/eeg --workdir runs/eeg
 
 Section 4.3, Table 3: pre-training on PhysioNet 2018; then, on the 153 nights of SleepEDFx, a linear combination of the
 two channels and a classifier are trained on 10, 50, 100 and 1000 labels a class. Its other row:
@@ -14,7 +14,7 @@ options `--pretraining_setup nonMPNN --loss contrastive`; docs/papers/piran.md s
 --train.seed 0 --evaluation.seed 0 to --train.seed 4 --evaluation.seed 4, so that each has its own draws of labels
 too: `mvcl study piran_table3` runs all.
 
-Hardware: one GPU; a step holds 1.4 GB of temporaries in float32 (docs/recipes.md).
+Hardware: one GPU; a step holds 1.4 GB of temporaries in float32 (docs/how_to/recipes.md).
 Cost: 35.1 PFLOP; not timed here.
 Paper (Table 3, SleepEDFx, 10, 50, 100 and 1000 labels a class): M3G 36.6, 49.2, 56.1 and 64.6 %; InfoNCE 35.5, 49.3,
 52.2 and 56.3 %.

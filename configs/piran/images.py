@@ -1,8 +1,8 @@
 """Piran 2024, images: ViT-B/16, student and teacher, the multi-marginal matching gap (M3G).
 
-    mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/data.md
-    mvcl train configs/piran/images.py --workdir runs/m3g
-    mvcl train configs/piran/images.py:domainnet --workdir runs/domainnet --data.path DOMAINNET
+    mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/how_to/data.md
+    mvcl train piran/images --workdir runs/m3g
+    mvcl train piran/images:domainnet --workdir runs/domainnet --data.path DOMAINNET
 
 Sections 4.1 and 4.2, Tables 1 and 2. A loss compares the examples of a GPU of the paper, 64 on ImageNet-1K and 16 on
 DomainNet: `train.group`, on any number of devices that divides the 32 groups. The other cells of both tables, with the
@@ -35,8 +35,8 @@ def imagenet1k() -> Config:
 
     --views.k 2 to 4 takes the first k of (BYOL's first, BYOL's second, SimCLR's, BYOL's first).
 
-    Cost: 218,000 PFLOP; 64 examples on a device hold 75 GB of temporaries in float32 (docs/recipes.md). With fewer than
-    32 devices of that size, --train.microbatch 64 or --train.batch-size.
+    Cost: 218,000 PFLOP; 64 examples on a device hold 75 GB of temporaries in float32 (docs/how_to/recipes.md). With
+    fewer than 32 devices of that size, --train.microbatch 64 or --train.batch-size.
     Paper (Table 1, linear probe, k = 4): M3G 75.75 ± 0.11 %; the best baseline, pairwise InfoNCE, 75.26 ± 0.16 %.
     """
     policies = (augment.byol_global1(), augment.byol_global2(), augment.simclr(), augment.byol_global1())
@@ -69,10 +69,10 @@ def domainnet() -> Config:
 
     A group is a draw of 16 classes and one image of each seen domain. The classifiers of the five seen domains,
     together and each by itself, are tested on the held-out one: --data.held-out clipart, infograph, painting,
-    quickdraw, real or sketch. docs/data.md says how to get the images. The paper's epoch is not defined; here it reads
-    as many images as the training lists of the seen domains have, 141 steps without sketch.
+    quickdraw, real or sketch. docs/how_to/data.md says how to get the images. The paper's epoch is not defined; here it
+    reads as many images as the training lists of the seen domains have, 141 steps without sketch.
 
-    Cost: 15,300 PFLOP; 16 examples on a device hold 23 GB of temporaries in float32 (docs/recipes.md).
+    Cost: 15,300 PFLOP; 16 examples on a device hold 23 GB of temporaries in float32 (docs/how_to/recipes.md).
     Paper (Table 2, 5 domains to sketch): M3G 26.5 ± 0.4 %; the best baseline, InfoNCE of the average, 24.9 ± 0.1 %.
     """
     return dataclasses.replace(

@@ -1,9 +1,9 @@
 """Shidani 2024, ImageNet-1K: ResNet-50, M = 8 views, geometric poly-view loss, LARS, bfloat16.
 
-    mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/data.md
-    mvcl train configs/shidani/imagenet1k.py --workdir runs/polyview                    # growing_batch
-    mvcl train configs/shidani/imagenet1k.py:fixed_batch --workdir runs/polyview_fixed
-    mvcl train configs/shidani/imagenet1k.py:headline --workdir runs/polyview_256
+    mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/how_to/data.md
+    mvcl train shidani/imagenet1k --workdir runs/polyview                    # growing_batch
+    mvcl train shidani/imagenet1k:fixed_batch --workdir runs/polyview_fixed
+    mvcl train shidani/imagenet1k:headline --workdir runs/polyview_256
 
 Section 3.2, Figure 3 (hyperparameters: Table 1; docs/papers/shidani.md has each value's source). Its other lines:
 
@@ -16,11 +16,12 @@ Section 3.2, Figure 3 (hyperparameters: Table 1; docs/papers/shidani.md has each
 
 Multi-Crop is the mean of SimCLR's loss over pairs of views, so that at M = 2 it is the SimCLR line.
 
-Tables 2 and 3, fine-tuning on each of the nine transfer sets (docs/evaluation.md), each with its own results folder:
+Tables 2 and 3, fine-tuning on each of the nine transfer sets (docs/how_to/evaluation.md), each with its own results
+folder:
 
     mvcl data prepare transfer && mvcl finetune runs/polyview data:transfer --data.name food101
 
-Hardware: many devices; a step holds 4,716 GB of temporaries over all of them (docs/recipes.md), less with
+Hardware: many devices; a step holds 4,716 GB of temporaries over all of them (docs/how_to/recipes.md), less with
 --train.microbatch.
 Cost: 31,500 PFLOP; not timed here.
 Paper: accuracies stand in figures only; Table 3 has the transfer sets (81.61 % on Aircraft, fixed batch, 256 epochs).

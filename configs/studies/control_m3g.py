@@ -20,8 +20,8 @@ _ABOUT = """\
 Joint M3G solves one problem of k views, "pairs" the sum of M3G over the k (k-1)/2 pairs of views, each with the cost
 that the pair has within the k views, ||z_l - z_m||² / k² (`cost_scale = 4/k²`). Two values of the pairs' epsilon are
 trained: that of the joint problem, and 2 epsilon / k. The second is the smallest for which the pairwise sum is never
-below the joint gap; it equals it for coinciding vectors (docs/transport.md, "Joint against pairwise"). All rows have
-the same images, epochs, batch, groups and learning rate.
+below the joint gap; it equals it for coinciding vectors (docs/design/transport.md, "Joint against pairwise"). All rows
+have the same images, epochs, batch, groups and learning rate.
 
 The pairwise excess, sum of the pairs at 2 epsilon / k minus joint, tends to 0 for a large epsilon, where the losses
 coincide and cannot be separated; so a small epsilon is trained too."""

@@ -45,8 +45,8 @@ def stub_losses(monkeypatch, measured):
 
 
 def test_page_in_docs_is_made_from_its_record():
-    record = accelerator.read(DOCS / "accelerator.json", "full")
-    assert (DOCS / "accelerator.md").read_text() == accelerator.page(record, "full")
+    record = accelerator.read(DOCS / "design" / "accelerator.json", "full")
+    assert (DOCS / "design" / "accelerator.md").read_text() == accelerator.page(record, "full")
 
 
 def test_page_says_not_run_in_each_table():

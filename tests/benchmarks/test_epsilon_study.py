@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import epsilon
 
-ROWS = json.loads((epsilon.ROOT / "docs" / "epsilon.json").read_text())
+ROWS = json.loads((epsilon.ROOT / "docs" / "design" / "epsilon.json").read_text())
 
 
 def row_of(n, k, e, seed):
@@ -20,7 +20,7 @@ def test_every_run_of_the_page_is_made_once():
 
 
 def test_page_is_that_of_its_rows():
-    text = (epsilon.ROOT / "docs" / "epsilon.md").read_text()
+    text = (epsilon.ROOT / "docs" / "design" / "epsilon.md").read_text()
     assert text.startswith(epsilon.page(ROWS) + epsilon.FINDINGS), "run python -m benchmarks.epsilon --page"
 
 

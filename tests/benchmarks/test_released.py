@@ -1,4 +1,4 @@
-"""Our side of the benchmark beside released code, and the numbers that docs/objectives.md has of both."""
+"""Our side of the benchmark beside released code, and the numbers that docs/reference/objectives.md has of both."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,11 @@ import pytest
 
 from benchmarks import released
 
-PAGE = Path(__file__).parents[2] / "docs" / "objectives.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "objectives.md"
 
 
 def rows_of(name):
-    """The rows of a table in docs/objectives.md, as lists of cells."""
+    """The rows of a table in docs/reference/objectives.md, as lists of cells."""
     part = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
     lines = [line for line in part.splitlines() if line.startswith("| `")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -30,7 +30,9 @@ def test_page_has_our_values_and_options_give_the_released_ones(place, without_t
     row, case = rows_of("released values")[place], released.DIFFERENCES[place]
     monkeypatch.setattr(released, "DIFFERENCES", [case])
     [ours] = released.values(without_torch)
-    assert row[:4] == ours[:4], "run python -m benchmarks.released --values --write docs/objectives.md"
+    assert row[:4] == ours[:4], (
+        "run python -m benchmarks.released --values --write docs/reference/objectives.md"
+    )
     assert ours[4] == "-"
     if case.code is None:
         assert not np.isclose(float(row[4]), float(row[2].split()[0]), rtol=1e-5)

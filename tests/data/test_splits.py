@@ -9,7 +9,7 @@ import pytest
 
 from mvcl import data
 
-DOCS = Path(__file__).parents[2] / "docs/data.md"
+DOCS = Path(__file__).parents[2] / "docs/how_to/data.md"
 
 
 def test_the_documented_source_gives_batches(tmp_path):

@@ -341,7 +341,7 @@ def test_expected_outline_of_chosen_views():
 
 
 def test_handwritten_is_made_from_ucis_files_as_the_docs_say(tmp_path, monkeypatch, rng):
-    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "how_to" / "data.md").read_text()
     program = next(code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "mfeat" in code)
     monkeypatch.chdir(tmp_path)
     widths = {"pix": 3, "fou": 2, "fac": 4, "zer": 7, "kar": 5, "mor": 6}

@@ -44,5 +44,5 @@ def test_page_is_up_to_date():
 
 
 def test_table_of_agreement_has_every_objective():
-    text = (Path(objectives.FOLDER) / "agreement.md").read_text(encoding="utf-8")
+    text = (Path(objectives.FOLDER) / "design" / "agreement.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(.*?)` \|", text, flags=re.MULTILINE) == list(agreement.OBJECTIVES)

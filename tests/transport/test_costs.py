@@ -412,7 +412,7 @@ def test_declared_costs_over_devices(rng, cost):
 
 @pytest.mark.slow
 def test_example_of_the_docs():
-    page = (Path(__file__).parents[2] / "docs" / "transport.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "design" / "transport.md").read_text(encoding="utf-8")
     section = page[page.index("## Costs") : page.index("## The scale of epsilon")]
     names: dict = {}
     exec(re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0], names)

@@ -1,4 +1,4 @@
-"""The tables of docs/transport.md that translate epsilon between the costs that Piran 2024 prints."""
+"""The tables of docs/design/transport.md that translate epsilon between the costs that Piran 2024 prints."""
 
 import itertools
 import re
@@ -9,7 +9,7 @@ import pytest
 
 from mvcl.losses import m3g, m3g_with_status
 
-PAGE = Path(__file__).parents[2] / "docs" / "transport.md"
+PAGE = Path(__file__).parents[2] / "docs" / "design" / "transport.md"
 # Factors of Σ_{l<m} ||z_l - z_m||² as printed.
 READINGS = {
     "Eq. 12": lambda k: 1 / k**2,
