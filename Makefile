@@ -19,7 +19,8 @@ test: lint
 test-newest: | .venv/bin/python
 	$(PYTHON) -m venv .venv-newest
 	.venv-newest/bin/python -m pip --quiet install --upgrade --upgrade-strategy eager --editable '.[test]'
-	-.venv-newest/bin/python -m pip list --outdated
+	@echo "Not as in constraints.txt:"; tr _ - <constraints.txt >.venv-newest/pinned
+	@.venv-newest/bin/python -m pip freeze --exclude-editable | tr _ - | grep -vixFf .venv-newest/pinned || true
 	.venv-newest/bin/python -m pytest -n 2 --dist worksteal
 
 # Minutes each: a browser, kill-and-resume trials, several processes.

@@ -1,6 +1,6 @@
 """How long `mvcl train` takes to its first step, part by part, and how long other commands take to answer.
 
-    python -m benchmarks.startup [--config configs/digits.py] [--repeats 5] [--before CHECKOUT]
+    python -m benchmarks.startup [--config digits] [--repeats 5] [--before CHECKOUT]
 
 Every start is a fresh process with an empty run folder; Python's files are in the page cache. `warm` finds all its
 programs in the compilation cache, `cold` starts with an empty one. The step is the first, logged (--train.log-every 1).

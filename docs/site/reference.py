@@ -36,7 +36,7 @@ PACKAGES = (
 )
 
 COMMANDS = (
-    ("train", "configs/digits.py"),
+    ("train", "digits"),
     ("evaluate",),
     ("finetune",),
     ("embed",),
@@ -79,6 +79,11 @@ def api(match: re.Match[str]) -> str:
     """The block as reStructuredText within Markdown."""
     module, names = match[1], match[2].replace(",", " ").split()
     here = importlib.import_module(module)
+    gone = sorted(set(names) - set(dir(here)))
+    if gone:
+        raise ValueError(
+            f"docs/reference/{module.removeprefix('mvcl.')}.md names {', '.join(gone)}, not in {module}"
+        )
     lines = ["```{eval-rst}", f".. currentmodule:: {module}", ""]
     lines += [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
     for name in names:

@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
@@ -43,9 +44,8 @@ NOT_RUN = {
     r"mvcl train xu/sem": "reads tables of the reader or of the paper's authors",
     r"mvcl data prepare": "reads data sets that are downloaded",
     r"mvcl finetune .*data:transfer": "trains on data sets that are downloaded",
-    r"mvcl study (?!--list)": "minutes to days; tests/studies runs each study at the scale smoke",
+    r"mvcl study (?!--list|.*(--dry-run|--scale smoke))": "minutes to days; tests/studies runs each at the scale smoke",
     r"mvcl report runs/studies": "needs a study that takes minutes; tests/report writes such a page",
-    r"make ": "installs packages",
     r"\S*pip install": "installs packages",
     r"python3? -m venv": "makes an environment, for packages",
     r"git clone": "downloads the code of others",
@@ -56,7 +56,7 @@ NOT_RUN = {
 STEPS = "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evaluate-every 0"
 SHORTER = {
     r"mvcl train my_config\.py .*runs/mine": f"{STEPS} --train.batch-size 8",
-    r"mvcl train digits .*views\.local-policy": f"{STEPS} --encoder.widths 4 8 --head.out 8",
+    r"mvcl train my_config\.py .*objective\.": f"{STEPS} --encoder.widths 4 8 --head.out 8",
     r"mvcl train ": f"{STEPS} --encoder.widths 4 8 --head.out 8 --evaluation.draws 2",
 }
 
@@ -79,7 +79,7 @@ def handwritten(folder: Path) -> None:
 
 
 # Pages whose Python blocks take long: large problems, and a trained run.
-SLOW = {"docs/design/transport.md", "docs/how_to/evaluation.md"}
+SLOW = {"docs/design/losses.md", "docs/design/transport.md", "docs/how_to/evaluation.md"}
 # What pages assume in the current folder: the name of a file, and what writes it.
 ASSUMED = {"photos": images, "mfeat-": handwritten}
 
@@ -100,14 +100,20 @@ def folder(tmp_path, monkeypatch):
 
 
 def assume(page: str, folder: Path) -> None:
-    """Write the files that a page reads, and the files that its blocks are."""
+    """Write the files that a page reads."""
     for name, write in ASSUMED.items():
         if any(name in block.text for block in blocks(page)):
             write(folder)
+
+
+def in_order(page: str, folder: Path) -> Iterator[Command]:
+    """The commands of a page; a block of Python that begins with `# NAME.py` is written to that file in its turn."""
     for block in blocks(page):
         named = re.match(r"# ([\w/]+\.py)\n", block.text)
         if block.language == "python" and named:
             (folder / named[1]).write_text(block.text, encoding="utf-8")
+        if block.language in SHELL:
+            yield from commands(block)
 
 
 def same(printed: str, claimed: str) -> bool:
@@ -219,16 +225,13 @@ def no_work(monkeypatch):
 def test_commands_parse(page, folder, no_work, capsys):
     """Every option of every command exists, and every config, script, extra and make target."""
     assume(page, folder)
-    for command in COMMANDS:
-        if command.block.page != page:
-            continue
+    for command in in_order(page, folder):
         for run in runs(command):
             if "studies" in run.parts:
                 (run / "cells").mkdir(parents=True, exist_ok=True)
             elif not (run / "config.json").exists():
                 run.mkdir(parents=True, exist_ok=True)
-                plain = training.to_json(training.load(ROOT / "configs" / "digits.py"))
-                (run / "config.json").write_text(json.dumps(plain))
+                (run / "config.json").write_text(training.to_json(training.load("digits")))
         problem = check(command.words, capsys)
         assert problem is None, f"{command.block}: {' '.join(command.words)}: {problem}"
 
@@ -349,8 +352,8 @@ def trained(tmp_path_factory):
 def test_commands_run(page, folder, trained, capsys):
     """The commands that need nothing but this machine, in order, shortened; the folders of runs are made before."""
     assume(page, folder)
-    for command in COMMANDS:
-        if command.block.page != page or excepted(command):
+    for command in in_order(page, folder):
+        if excepted(command):
             continue
         for run in runs(command):
             if not run.exists():

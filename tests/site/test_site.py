@@ -14,8 +14,6 @@ from docs.site import reference
 
 pytestmark = pytest.mark.slow
 
-DOCS = Path(__file__).parents[2] / "docs"
-
 
 class Links(HTMLParser):
     """The ids of a page, what it links to and what it loads."""
@@ -110,17 +108,3 @@ def test_pages_have_titles_descriptions_and_pictures_a_text(site, pages):
             continue
         assert re.search(r'<meta [^>]*name="description"', text), f"{relative} has no description"
         assert not page.untold, relative
-
-
-def test_the_page_of_the_site_names_every_picture():
-    text = (DOCS / "how_to" / "site.md").read_text()
-    pictures = [
-        f for kind in ("png", "svg", "gif") for f in DOCS.rglob(f"*.{kind}") if "_static" not in f.parts
-    ]
-    assert pictures
-    for picture in pictures:
-        name = picture.relative_to(DOCS).as_posix()
-        folder = f"{picture.parent.relative_to(DOCS).as_posix()}/*{picture.suffix}"
-        assert f"`{name}`" in text or f"`{folder}`" in text, (
-            f"docs/how_to/site.md does not say what makes {name}"
-        )
