@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: train smoke test test-slow test-distributed test-faults test-studies lint clean
+.PHONY: train smoke docs tutorials test test-newest test-slow test-docs test-distributed test-faults test-studies lint wheel clean
 
 train: .venv/.run
-	$(BIN)/mvcl train configs/digits.py --workdir runs/digits
+	$(BIN)/mvcl train digits
 
 # Some steps of every config on random data, offline: train, evaluate, report.
 smoke: .venv/.run
@@ -14,6 +14,14 @@ smoke: .venv/.run
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The newest versions of all packages that pyproject.toml allows, in an environment of its own.
+test-newest: | .venv/bin/python
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip --quiet install --upgrade --upgrade-strategy eager --editable '.[test]'
+	@echo "Not as in constraints.txt:"; tr _ - <constraints.txt >.venv-newest/pinned
+	@.venv-newest/bin/python -m pip freeze --exclude-editable | tr _ - | grep -vixFf .venv-newest/pinned || true
+	.venv-newest/bin/python -m pytest -n 2 --dist worksteal
 
 # Minutes each: a browser, kill-and-resume trials, several processes.
 test-slow: .venv/.test
@@ -30,10 +38,26 @@ test-faults: .venv/.test
 test-studies: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/studies/test_smoke_studies.py
 
+# The commands on the pages and the tutorials, from scratch.
+test-docs: .venv/.test
+	$(BIN)/python -m pytest -m slow tests/site
+
+# Execute the tutorials and store their outputs; NAMES="compose_losses ..." for some.
+tutorials: .venv/.test
+	$(BIN)/python -m docs.tutorials $(NAMES)
+
 lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site in build/site; it needs no network, and a link that leads nowhere is an error.
+docs: .venv/.docs
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --doctree-dir build/doctrees docs build/site
+
+# dist/mvcl-VERSION-py3-none-any.whl, with the configs and studies.
+wheel: .venv/.test
+	$(BIN)/python -m pip --quiet wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -43,12 +67,16 @@ lint: .venv/.test
 	$(PYTHON) -m venv .venv
 
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) install --constraint constraints.txt --editable '.[train]'
+	$(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
 .venv/.test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) install --constraint constraints.txt --editable '.[test]'
 	@touch $@ .venv/.run
 
+.venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install --constraint constraints.txt --editable '.[docs]'
+	@touch $@ .venv/.run
+
 clean:
-	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+	rm -rf .venv .venv-newest .cache .mypy_cache .pytest_cache .ruff_cache build dist

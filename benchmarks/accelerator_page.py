@@ -10,7 +10,7 @@ PAGE = """# On an accelerator
 
 Made by `python -m benchmarks.accelerator --write docs/design` from docs/design/accelerator.json. {machine}
 
-```bash
+```sh
 python -m benchmarks.accelerator --list                               # what is done and what is left
 python -m benchmarks.accelerator --data cifar10.npz --torch-python torch-env/bin/python   # one slice: at most 9 minutes
 python -m benchmarks.accelerator --write docs/design                  # this page
@@ -56,7 +56,7 @@ in the same turns.
 
 ## Koromilas 2025 on CIFAR-10
 
-configs/koromilas/cifar.py as it stands, MV-DHEL with k views of ResNet-18, 200 epochs, batch 256; accuracy on the test
+`koromilas/cifar` as it stands, MV-DHEL with k views of ResNet-18, 200 epochs, batch 256; accuracy on the test
 images, one seed. Hours are those of the run, over all slices.
 
 {recipe}

@@ -5,7 +5,7 @@
     python -m benchmarks.epsilon --page              # figure and page only
     python -m benchmarks.epsilon --sweeps            # what the search of m3g(mass_target=...) takes, no training
 
-Every cell of (n, k, epsilon) and seed is a run of `configs/digits.py:m3g` with batches of n examples, k views and
+Every cell of (n, k, epsilon) and seed is a run of `digits:m3g` with batches of n examples, k views and
 STEPS steps, trained and evaluated by `mvcl.training.train`. The learning rate is the same for all. The mass is the
 training log's `true_tuple_mass`, averaged over the last quarter of the steps.
 """
@@ -182,7 +182,7 @@ def page(rows: list[Row]) -> str:
     first = rows[0]
     return f"""# Epsilon, the true tuples' mass, and few-label accuracy on digits
 
-`python -m benchmarks.epsilon`, {len(rows)} runs of `configs/digits.py:m3g` with batches of n examples, k views and
+`python -m benchmarks.epsilon`, {len(rows)} runs of `digits:m3g` with batches of n examples, k views and
 {STEPS} steps, one learning rate for all, on two CPU cores that were shared with other work. Accuracy on the 360 test
 digits of a logistic regression on {LABELS} labels a class, the mean over {DRAWS} draws of the labels, which are the
 same for every run with raw pixels at {100 * first["raw"]:.1f} % and the untrained encoder at

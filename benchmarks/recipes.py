@@ -1,22 +1,20 @@
-"""What every recipe costs: the true-size step of each config under configs/AUTHOR, compiled on this machine.
+"""What every recipe costs: the true-size step of each config of a paper, compiled on this machine.
 
 python -m benchmarks.recipes --write docs/how_to/recipes.md
-python -m benchmarks.recipes --write docs/how_to/recipes.md --only configs/jeon    # keep the other rows of that file
+python -m benchmarks.recipes --write docs/how_to/recipes.md --only jeon    # keep the other rows of that file
 """
 
 import argparse
-import ast
 import re
 import sys
 import time
 from pathlib import Path
 
-from mvcl import cli, training
+from mvcl import _configs, training
 
-ROOT = Path(__file__).parents[1]
 HEADER = """# The papers' recipes
 
-One config for each experiment, under its author's name: a file, or a variant in one, `FILE.py:VARIANT`. The first
+One config for each experiment, under its author's name: AUTHOR/NAME, or a variant of it, AUTHOR/NAME:VARIANT. The first
 lines of the file give its commands. `mvcl train CONFIG --dry-run` prints what it costs, for the number of devices
 there are; the table is made by `python -m benchmarks.recipes --write docs/how_to/recipes.md`, on one CPU device in
 float32 (bfloat16 where the recipe asks for it), for data of their published size. FLOPs and bytes are those of one step
@@ -30,7 +28,7 @@ such as a solver's, once. Relative compute is Shidani 2024, Eq. 29: encoder pass
 
 def link(recipe: str) -> str:
     """A link to the file of a recipe."""
-    return f"[{recipe.removeprefix('configs/')}](../../{recipe.partition(':')[0]})"
+    return f"[{recipe}](../../configs/{recipe.partition(':')[0]}.py)"
 
 
 def row(recipe: str, e: training.Estimate) -> str:
@@ -54,14 +52,14 @@ def row(recipe: str, e: training.Estimate) -> str:
 
 
 def sources() -> dict[str, str]:
-    """FILE.py or FILE.py:VARIANT of each experiment under configs/AUTHOR, and the first lines of its docstrings."""
+    """NAME or NAME:VARIANT of each experiment of a paper, with the first line of its docstring."""
     found = {}
-    for file in sorted((ROOT / "configs").glob("*/*.py")):
-        name = str(file.relative_to(ROOT))
-        what = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
-        for variant, line in cli.variants(file).items():
+    for name, file in _configs.names().items():
+        if "/" not in name:
+            continue
+        for variant, line in _configs.variants(file).items():
             if variant == "get_config":
-                found[name] = what
+                found[name] = _configs.summary(file)
             elif variant != "tables" and not variant.startswith("smoke"):  # one's own tables have any size
                 found[f"{name}:{variant}"] = line
     return found
@@ -85,7 +83,7 @@ def main() -> None:
     started = time.monotonic()
     for i, recipe in enumerate(chosen):
         try:
-            rows[recipe] = row(recipe, training.estimate(training.load(ROOT / recipe)))
+            rows[recipe] = row(recipe, training.estimate(training.load(recipe)))
         except ValueError as error:
             print(f"{recipe}: {error}", file=sys.stderr)
             continue
@@ -105,7 +103,7 @@ def main() -> None:
 
 def written(page: str) -> dict[str, str]:
     """The rows of a written table by recipe."""
-    return {f"configs/{name}": line for line, name in re.findall(r"^(\| \[(.*?)\]\(.*)$", page, re.MULTILINE)}
+    return {name: line for line, name in re.findall(r"^(\| \[(.*?)\]\(.*)$", page, re.MULTILINE)}
 
 
 if __name__ == "__main__":

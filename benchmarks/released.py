@@ -849,7 +849,7 @@ the products of a view with itself, which are symmetric, one and one.
 torch is not among the dependencies of this package. A Python of its own holds it, and the repositories are cloned
 beside each other; nothing of them is installed or imported, only the definitions of their losses are read:
 
-```bash
+```sh
 python3 -m venv torch-env && torch-env/bin/pip install torch einops numpy  # torch for CPUs is enough
 {clones}
 beside="--released released --torch-python torch-env/bin/python"

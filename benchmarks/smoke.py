@@ -1,6 +1,6 @@
 """The smoke variants of the configs through the command line: train, evaluate and report, offline.
 
-    python -m benchmarks.smoke [FILE.py:VARIANT ...]
+    python -m benchmarks.smoke [CONFIG ...]
 
 Prints a line for each: seconds, the loss at the first and the last step, and the first number of the evaluation.
 The exit code is 1 if one fails, the end of whose output follows.
@@ -21,22 +21,18 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
-from mvcl import cli
+from mvcl import _configs, cli
 
-ROOT = Path(__file__).parents[1]
 # Variants whose paper fine-tunes, and the options of a short run.
-FINETUNED = {
-    "configs/shidani/imagenet1k.py:smoke": "--seeds 1 --train.steps 2 --train.batch-size 4 --train.log-every 1"
-}
+FINETUNED = {"shidani/imagenet1k:smoke": "--seeds 1 --train.steps 2 --train.batch-size 4 --train.log-every 1"}
 
 
 def smoke_variants() -> list[str]:
-    """FILE.py:VARIANT of every function of a config file whose name starts with `smoke`."""
-    files = sorted((ROOT / "configs").rglob("*.py"))
+    """NAME:VARIANT of every function of a config whose name starts with `smoke`."""
     return [
-        f"{file.relative_to(ROOT)}:{variant}"
-        for file in files
-        for variant in cli.variants(file)
+        f"{name}:{variant}"
+        for name, file in _configs.names().items()
+        for variant in _configs.variants(file)
         if variant.startswith("smoke")
     ]
 
@@ -50,7 +46,7 @@ def smoke(source: str, workdir: Path) -> str:
     Raises:
       RuntimeError: a command fails, or what it writes is not there or not finite.
     """
-    _call("train", str(ROOT / source), "--workdir", str(workdir))
+    _call("train", source, "--workdir", str(workdir))
     run = workdir
     if (run / "config.json").is_file():
         _call("evaluate", str(run))

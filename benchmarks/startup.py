@@ -1,6 +1,6 @@
 """How long `mvcl train` takes to its first step, part by part, and how long other commands take to answer.
 
-    python -m benchmarks.startup [--config configs/digits.py] [--repeats 5] [--before CHECKOUT]
+    python -m benchmarks.startup [--config digits] [--repeats 5] [--before CHECKOUT]
 
 Every start is a fresh process with an empty run folder; Python's files are in the page cache. `warm` finds all its
 programs in the compilation cache, `cold` starts with an empty one. The step is the first, logged (--train.log-every 1).
@@ -37,11 +37,11 @@ COMMANDS = (
     "--help",
     "configs",
     "train nothere.py",
-    "train configs/digits.py:nope",
-    "train configs/digits.py data:nope",
-    "train configs/digits.py objective:nope",
-    "train configs/digits.py --nope 3",
-    "train configs/digits.py --help",
+    "train digits:nope",
+    "train digits data:nope",
+    "train digits objective:nope",
+    "train digits --nope 3",
+    "train digits --help",
     "evaluate",
     "evaluate nothere",
     "embed",
@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", default="configs/digits.py")
+    parser.add_argument("--config", default="digits")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--before", type=Path, help="another checkout of the project")
     parser.add_argument("--timed", nargs=2, help=argparse.SUPPRESS)  # in the processes that are measured

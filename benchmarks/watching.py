@@ -1,6 +1,6 @@
 """What watching a run costs: steps of a config as the loop does them, with and without the watch, turn by turn.
 
-    python -m benchmarks.watching [--config configs/digits.py] [--rounds 30] [--steps 10]
+    python -m benchmarks.watching [--config digits] [--rounds 30] [--steps 10]
 
 Each round does as many steps bare and as many watched: batches through the watching thread, times, heartbeat, profile
 hooks, words to other processes, and a row of the watch at the end. The order within a round alternates and the medians
@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", default="configs/digits.py")
+    parser.add_argument("--config", default="digits")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()

@@ -1,8 +1,8 @@
 """Handwritten digits (8x8, offline): a small ConvNet and 4 views, the smallest run that shows the whole path.
 
-    mvcl train configs/digits.py --workdir runs/digits          # the same as make train
-    mvcl train configs/digits.py:m3g --workdir runs/digits_m3g
-    mvcl train configs/digits.py:student_teacher --workdir runs/digits_student_teacher
+    mvcl train digits --workdir runs/digits          # the same as make train
+    mvcl train digits:m3g --workdir runs/digits_m3g
+    mvcl train digits:student_teacher --workdir runs/digits_student_teacher
 
 Hardware: 2 CPU cores.
 Cost: about a minute.

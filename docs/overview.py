@@ -103,9 +103,9 @@ def _accuracy(axes: Axes, run: Path, ink: str) -> None:
 def draw(run: Path, ink: str, edge: str, page: str) -> plt.Figure:
     """The picture of a finished run, in the colours of a page."""
     views = json.loads((run / "config.json").read_text())["views"]["k"]
-    colors: dict[Any, Any] = {
-        key: ink for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
-    }
+    colors: dict[Any, Any] = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink
+    )
     style = {
         "svg.fonttype": "path",
         "svg.hashsalt": "mvcl",

@@ -36,7 +36,7 @@ class Value:
     """The value of an option in some configs.
 
     Attributes:
-      configs: FILE.py:VARIANT of each.
+      configs: name and variant of each, as `mvcl train` takes them.
       option: dotted path as on the command line; `*` stands for any part of it.
       value: as in TOML; a function or class by its name, `none` for None.
       source: a key of SOURCES.
@@ -136,11 +136,6 @@ def _plain(value: Any, choice: bool) -> Any:
     if value is None:
         return "none"
     return value.rsplit(".", 1)[-1] if choice else value
-
-
-def load(source: str) -> training.Config:
-    """A config by FILE.py:VARIANT."""
-    return training.load(ROOT / source)
 
 
 def chosen(config: Any) -> list[str]:
@@ -264,9 +259,9 @@ def _text(value: Any) -> str:
 def _short(configs: tuple[str, ...]) -> str:
     variants: dict[str, list[str]] = {}
     for config in configs:
-        file, _, variant = config.removeprefix("configs/").partition(":")
-        variants.setdefault(file, []).append(variant)
-    return "; ".join(f"{file}: {', '.join(names)}" for file, names in variants.items())
+        name, _, variant = config.partition(":")
+        variants.setdefault(name, []).append(variant)
+    return "; ".join(f"{name}: {', '.join(listed)}" for name, listed in variants.items())
 
 
 def _markdown(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

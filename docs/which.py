@@ -106,7 +106,7 @@ def page(content: dict[str, Any] | None) -> str:
     every = dict.fromkeys(cell["factors"]["objective"] for cell in content["cells"])
     for views in kinds:
         cells = _line(content, views)
-        parts += [f"## {views[0].upper()}{views[1:]}", ""]
+        parts += [f"## {views if views.startswith('k =') else views[0].upper() + views[1:]}", ""]
         parts += [line for text in sentences(content, views) for line in (f"- {text}",)]
         lacking = [f"`{name}`" for name in every if name not in cells]
         if lacking:

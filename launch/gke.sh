@@ -26,7 +26,7 @@ CHIPS=${CHIPS:-4}
 HOSTS=${HOSTS:-4}
 SLICES=${SLICES:-1}
 CLAIM=${CLAIM:-mvcl-share}
-CONFIG=${CONFIG:-configs/koromilas/cifar.py}
+CONFIG=${CONFIG:-koromilas/cifar}
 OPTIONS=${OPTIONS:-}
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Start one command as N processes of one run on this machine; if one process fails, the others are stopped.
 
-    python launch/local.py --processes 2 -- mvcl train configs/digits.py --workdir runs/two
+    python launch/local.py --processes 2 -- mvcl train digits --workdir runs/two
     python launch/local.py --processes 2 --devices 4 -- mvcl train ...   # 4 virtual CPU devices in each
     python launch/local.py --processes 4 --gpus 8 -- mvcl train ...      # 2 GPUs for each
     python launch/local.py --processes 2 --dry-run -- mvcl train ...     # print the commands only
@@ -55,9 +55,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     own, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     arguments = parser.parse_args(own)
     if not command:
-        parser.error(
-            "put the command after --, as in: local.py --processes 2 -- mvcl train configs/digits.py"
-        )
+        parser.error("put the command after --, as in: local.py --processes 2 -- mvcl train digits")
     if arguments.processes < 1:
         parser.error(f"--processes must be at least 1, got {arguments.processes}")
     if arguments.devices is not None and arguments.devices < 1:

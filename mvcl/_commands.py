@@ -4,10 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from mvcl import _extras
-
-with _extras.needed("train", by="the mvcl command"):
-    import tyro
+import tyro
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +18,7 @@ class Evaluate:
     network: Literal["config", "online", "momentum"] = "config"
     """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
     config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
+    """Its config (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Embed:
     network: Literal["config", "online", "momentum"] = "config"
     """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
     config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
+    """Its config (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Geometry:
     network: Literal["config", "online", "momentum"] = "config"
     """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
     config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
+    """Its config (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +98,7 @@ class Export:
     network: Literal["config", "online", "momentum"] = "config"
     """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
     config: str | None = None
-    """Config file (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
+    """Its config (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,12 +114,23 @@ class Prepare:
 
 @dataclasses.dataclass(frozen=True)
 class Configs:
-    """List the configs of the project."""
+    """List the configs of the project, as `mvcl train` takes them, or write a copy of one to edit.
+
+    `mvcl configs --copy studies/NAME` copies a study.
+    """
+
+    copy: str | None = None
+    """Name of a config; None: list them."""
+    out: Path | None = None
+    """File to write, ending in .py; None: the last part of the name, in this folder. An existing file is kept."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Studies:
-    """Run a study, a table or figure of a paper: mvcl study NAME; `mvcl study NAME --help` describes its options."""
+    """Run a study, a table or figure of a paper: mvcl study NAME; `mvcl study NAME --help` describes its options.
+
+    `mvcl configs --copy studies/NAME` writes a copy to edit, which `mvcl study NAME.py` runs.
+    """
 
     list: bool = True
     """List the studies of the project, with the number of runs and the cost at each scale."""

@@ -1,4 +1,4 @@
-"""Config files: path and variants, read without importing the file or jax."""
+"""Configs: names and variants of those of the project, and files, read without importing the file or jax."""
 
 import ast
 import difflib
@@ -8,30 +8,106 @@ from pathlib import Path
 
 from mvcl import _buckets
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+_PACKAGE = Path(__file__).resolve().parent
+# A wheel has the configs in the package. A checkout has them beside it, and an editable install is the checkout.
+CONFIGS = next(folder / "configs" for folder in (_PACKAGE, _PACKAGE.parent) if (folder / "configs").is_dir())
 STUDIES = CONFIGS / "studies"
 
 
-def split(source: str | Path) -> tuple[Path, str]:
-    """File and variant of `FILE.py:VARIANT`; the variant of a plain file is `get_config`."""
-    match = re.fullmatch(r"(.*\.py):(\w+)", str(source))
-    return (_buckets.path(match[1]), match[2]) if match else (_buckets.path(source), "get_config")
+def names() -> dict[str, Path]:
+    """Name of each config of the project, such as `koromilas/cifar`, with its file; studies are not among them."""
+    return {name: file for name, file in _everything().items() if file.parent != STUDIES}
 
 
 def find(source: str | Path) -> tuple[Path, str]:
-    """File and variant of a config; the file of a folder is its config.json.
+    """File and variant of a config; the variant of one that names none is `get_config`.
+
+    A `str` is the name of a config of the project, NAME or NAME:VARIANT, or else a path, as every `Path` is: FILE.py,
+    FILE.py:VARIANT, a config.json or its folder. A name has no ending, so that only a folder can have the same text;
+    `./NAME` is the folder.
 
     Raises:
-      ValueError: there is no such file, it is not Python, or nothing in it has the variant's name.
+      ValueError: there is no such config, its file is not Python, or nothing in it has the variant's name.
     """
-    file, variant = split(source)
-    if file.is_dir():
-        file = file / "config.json"
+    name, variant = _split(str(source))
+    known = names()
+    if isinstance(source, str) and name in known:
+        file = known[name]
+    elif name.endswith(".py"):
+        file = _buckets.path(name)
+    else:
+        file, variant = _buckets.path(source), "get_config"
+        file = file / "config.json" if file.is_dir() else file
     if not file.is_file():
-        raise ValueError(f"no config at {file}; `mvcl configs` lists the configs of the project")
+        raise _unknown(str(source), file)
     if file.suffix != ".json" and variant not in _bound(_parsed(file)):
-        raise unknown_variant(file, variant, variants(file))
+        raise unknown_variant(name, variant, variants(file))
     return file, variant
+
+
+def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
+    """Write a copy of a config or study of the project.
+
+    Args:
+      source: name of a config, with or without a variant, or studies/NAME.
+      out: file to write; None: the last part of the name, in the working directory.
+
+    Returns:
+      The file, and the words of the command that runs it.
+
+    Raises:
+      ValueError: there is no such config, or the file exists or does not end in .py.
+    """
+    name, variant = _split(source)
+    known = _everything()
+    if name not in known:
+        raise ValueError(
+            f"no config {source!r} of the project; {_hint(name, known)}`mvcl configs` lists them"
+        )
+    file = known[name]
+    if file.parent != STUDIES and variant not in _bound(_parsed(file)):
+        raise unknown_variant(name, variant, variants(file))
+    out = Path(file.name) if out is None else out
+    if out.suffix != ".py":
+        raise ValueError(f"--out must be a file that ends in .py, got {out}")
+    if out.exists():
+        raise ValueError(f"{out} exists and is kept; name another file with --out")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(file.read_bytes())
+    if file.parent == STUDIES:
+        return out, ["mvcl", "study", str(out)]
+    return out, ["mvcl", "train", str(out) if variant == "get_config" else f"{out}:{variant}"]
+
+
+def _everything() -> dict[str, Path]:
+    """Name -> file of each config and each study; the name of a study starts with `studies/`."""
+    return {
+        file.relative_to(CONFIGS).with_suffix("").as_posix(): file for file in sorted(CONFIGS.rglob("*.py"))
+    }
+
+
+def _split(source: str) -> tuple[str, str]:
+    """Name or path, and variant."""
+    match = re.fullmatch(r"(.*?)(?::(\w+))?", source, re.DOTALL)
+    assert match is not None
+    return match[1], match[2] or "get_config"
+
+
+def _unknown(source: str, file: Path) -> ValueError:
+    """The error of a config that does not exist."""
+    name, _ = _split(source)
+    what = f"no config at {file}" if file.suffix else f"no config {source!r}"
+    where = "`mvcl configs` lists those of the project"
+    if (STUDIES / f"{name}.py").is_file():
+        where = f"{name} is a study: mvcl study {name}"
+    return ValueError(f"{what}; {_hint(name, names())}{where}")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """`did you mean ...? ` with the nearest name, by all of it or by its last part, or nothing."""
+    spelt = {name.rpartition("/")[2]: name for name in known} | {name: name for name in known}
+    close = difflib.get_close_matches(name.removeprefix("configs/").removesuffix(".py"), spelt, n=1)
+    return f"did you mean {spelt[close[0]]}? " if close else ""
 
 
 def variants(file: Path) -> dict[str, str]:
@@ -53,13 +129,13 @@ def _first_line(node: ast.Module | ast.FunctionDef) -> str:
     return (ast.get_docstring(node) or "").partition("\n")[0]
 
 
-def unknown_variant(file: Path, variant: str, known: Iterable[str]) -> ValueError:
-    """The error of a config file without this variant."""
+def unknown_variant(config: str, variant: str, known: Iterable[str]) -> ValueError:
+    """The error of a config without this variant."""
     known = list(known)
     close = difflib.get_close_matches(variant, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return ValueError(
-        f"{file} has no function {variant}() that returns a Config; {hint}It has {', '.join(known) or 'none'}"
+        f"{config} has no function {variant}() that returns a Config; {hint}It has {', '.join(known) or 'none'}"
     )
 
 

@@ -1,6 +1,5 @@
 """Optional dependencies: a failed import raises an error with the extra to install."""
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,20 +25,3 @@ def needed(extra: str, by: str) -> Iterator[None]:
         raise MissingExtra(
             f"{by} needs {error.name}: pip install 'mvcl[{extra}]'", name=error.name
         ) from error
-
-
-def check(extra: str, *modules: str, by: str) -> None:
-    """Check that modules are installed, without the time of importing them.
-
-    Args:
-      extra: name of their extra.
-      modules: their names.
-      by: what needs them.
-
-    Raises:
-      MissingExtra: a module is not installed.
-    """
-    with needed(extra, by):
-        for module in modules:
-            if importlib.util.find_spec(module) is None:
-                raise ModuleNotFoundError(name=module)

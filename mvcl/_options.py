@@ -10,11 +10,16 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 
 
-def check(config: Path, arguments: Sequence[str]) -> None:
+def check(config: Path, arguments: Sequence[str], name: str) -> None:
     """Raise `ValueError` for an option with a part that is no word of mvcl's sources or of the config.
 
     Fields and parameters are words of the source that declares them, so that no valid option is refused. A misspelt one
     that is a word elsewhere is left to the parser, and so are the options of a config that uses other packages.
+
+    Args:
+      config: its file.
+      arguments: of the command, after the config.
+      name: the config as the user gave it.
     """
     options = [argument.partition("=")[0] for argument in arguments if re.match(r"--[A-Za-z]", argument)]
     if not options or {"-h", "--help"} & {*arguments} or not _of_mvcl(config):
@@ -29,7 +34,7 @@ def check(config: Path, arguments: Sequence[str]) -> None:
                 right = option.replace(part.replace("_", "-"), close[0].replace("_", "-")) if close else ""
                 hint = f"did you mean {right}? " if close else ""
                 raise ValueError(
-                    f"unknown option {option}; {hint}`mvcl train {config} --help` describes the options"
+                    f"unknown option {option}; {hint}`mvcl train {name} --help` describes the options"
                 )
 
 

@@ -8,19 +8,16 @@ import inspect
 import itertools
 import json
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from mvcl import _buckets, _choices, _configs, _extras, _options
-from mvcl._configs import variants
+from mvcl import _buckets, _choices, _configs, _options
 from mvcl._progress import Progress, write_line
 
-_extras.check("train", "tyro", by="the mvcl command")
-
-_ROOT = _configs.CONFIGS.parent
 _OVERVIEW = """usage: mvcl COMMAND ...
 
 Multi-view contrastive representation learning.
@@ -47,6 +44,8 @@ Multi-view contrastive representation learning.
                              write the encoder's weights under torchvision's or timm's names
   mvcl data prepare NAME     write a data set as ArrayRecord files
   mvcl configs               list the configs of the project
+  mvcl configs --copy CONFIG [--out FILE.py]
+                             write a copy of one to edit
 
 Every command takes --help, and --debug for a full traceback of an error.
 """
@@ -85,7 +84,7 @@ def _dispatch(arguments: list[str]) -> int:
         "report": _report,
         "export": _export,
         "data": _data,
-        "configs": _list_configs,
+        "configs": _list_or_copy_configs,
         "study": _run_study,
     }
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -131,16 +130,17 @@ def _train(arguments: list[str]) -> int:
                 "[--FIELD VALUE ...]\n"
             )
             print(
-                "CONFIG is a Python file (see `mvcl configs`), a saved config.json, or the folder of a run."
+                "CONFIG is a config of the project (`mvcl configs` lists them), a file FILE.py or FILE.py:VARIANT, "
+                "a saved config.json, or the folder of a run."
             )
             print("`mvcl train CONFIG --help` describes every field of that config.")
             return 0
         raise ValueError(
             "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
         )
-    path, variant = _configs.find(_find_config(arguments[0]))  # before the imports, which take a second
+    path, variant = _configs.find(arguments[0])  # before the imports, which take a second
     _choices.check(arguments[1:])
-    _options.check(path, arguments[1:])
+    _options.check(path, arguments[1:], arguments[0])
     name = _default_name(path, variant)
     _quiet()
     from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
@@ -396,19 +396,29 @@ def _data(arguments: list[str]) -> int:
     return 0
 
 
-def _list_configs(arguments: list[str]) -> int:
-    if arguments:  # --help, or an error
-        from mvcl._commands import Configs
+def _list_or_copy_configs(arguments: list[str]) -> int:
+    if not arguments:
+        return _list_configs()
+    from mvcl._commands import Configs
 
-        _parse(Configs, "configs", arguments)
-    files = sorted(file for file in _configs.CONFIGS.rglob("*.py") if file.parent != _configs.STUDIES)
-    if not files:
-        raise ValueError(f"there are no configs in {_configs.CONFIGS}; run from a checkout of the project")
-    for file in files:
-        print(f"{file.relative_to(_ROOT)}\n  {_configs.summary(file)}")
-        for variant, text in variants(file).items():
-            if variant != "get_config":  # the default, listed by the file's name
-                print(f"    :{variant:<18} {text}")
+    options = _parse(Configs, "configs", arguments)
+    if options.copy is None:
+        if options.out is not None:
+            raise ValueError("--out is the file of a copy: mvcl configs --copy CONFIG --out FILE.py")
+        return _list_configs()
+    out, command = _configs.copy(options.copy, options.out)
+    print(f"{out}\n\n  {shlex.join(command)}")
+    return 0
+
+
+def _list_configs() -> int:
+    for name, file in _configs.names().items():
+        print(f"{name}\n  {_configs.summary(file)}")
+        found = {f"{name}:{variant}": text for variant, text in _configs.variants(file).items()}
+        found.pop(f"{name}:get_config", None)  # the default, listed by the name alone
+        width = max(map(len, found), default=0)
+        for variant, text in found.items():
+            print(f"    {variant:<{width}}  {text}")
     return 0
 
 
@@ -503,13 +513,7 @@ def _reference(config: str | None) -> Any:
     """The config given by --config, which holds functions and classes from outside mvcl."""
     from mvcl import training
 
-    return None if config is None else training.load(_find_config(config))
-
-
-def _find_config(name: str) -> str:
-    """The config as given, or inside the checkout."""
-    file = Path(name.split(":")[0])
-    return str(_ROOT / name) if not file.exists() and (_ROOT / file).exists() else name
+    return None if config is None else training.load(config)
 
 
 def _default_name(config: Path, variant: str = "get_config") -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from mvcl import cli, data
+from mvcl import _configs, cli, data, studies, training
 
 ROOT = Path(__file__).parents[1]
 SMALL = [
@@ -44,14 +44,14 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "a"
-    assert run("train", "configs/digits.py", "--workdir", workdir, *SMALL) == 0
+    assert run("train", "digits", "--workdir", workdir, *SMALL) == 0
     return workdir
 
 
 def test_a_trace_is_of_one_run(tmp_path, capsys):
     arguments = [
         "train",
-        "configs/digits.py:smoke",
+        "digits:smoke",
         "--workdir",
         str(tmp_path / "run"),
         "--profile",
@@ -65,7 +65,7 @@ def test_a_trace_is_of_one_run(tmp_path, capsys):
 
 
 def test_train_prints_the_table_and_writes_the_report(trained, capsys):
-    assert run("train", "configs/digits.py", "--workdir", trained, *SMALL) == 0
+    assert run("train", "digits", "--workdir", trained, *SMALL) == 0
     out = capsys.readouterr().out
     for words in (
         "trained encoder",
@@ -94,7 +94,7 @@ def test_chooses_objectives_by_name(tmp_path):
         "0.3",
         "optimizer:sgd",
     ]
-    assert run("train", "configs/digits.py", "--workdir", tmp_path / "c", *SMALL, *options) == 0
+    assert run("train", "digits", "--workdir", tmp_path / "c", *SMALL, *options) == 0
     saved = json.loads((tmp_path / "c" / "config.json").read_text())
     assert saved["objective"]["_function"] == "mvcl.losses.one_vs_rest"
     assert saved["objective"]["pair"]["temperature"] == 0.3
@@ -149,7 +149,7 @@ def test_finetune_trains_the_whole_encoder(trained, capsys):
 
 
 def test_dry_run_prints_the_cost(capsys):
-    assert run("train", "configs/digits.py", "--dry-run", *SMALL) == 0
+    assert run("train", "digits", "--dry-run", *SMALL) == 0
     out = capsys.readouterr().out
     assert "32 examples x 2 views = 64 views" in out
     for words in ("parameters", "GFLOP", "memory", "4 (0.1 epochs of 1,437 examples)"):
@@ -157,22 +157,53 @@ def test_dry_run_prints_the_cost(capsys):
 
 
 def test_dry_run_without_the_data(capsys):
-    assert run("train", "configs/digits.py", "data:tfds", "--data.name", "cifar10", "--dry-run", *SMALL) == 0
+    assert run("train", "digits", "data:tfds", "--data.name", "cifar10", "--dry-run", *SMALL) == 0
     assert "the data are missing" in capsys.readouterr().out
 
 
 def test_lists_configs_with_their_variants(capsys):
     assert run("configs") == 0
     lines = capsys.readouterr().out.splitlines()
-    files = [line for line in lines if not line.startswith(" ")]
-    every = sorted(path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.py"))
-    assert files == [
-        str(path) for path in every if path.parts[1] != "studies"
+    names = [line for line in lines if not line.startswith(" ")]
+    every = sorted((ROOT / "configs").rglob("*.py"))
+    assert [ROOT / "configs" / f"{name}.py" for name in names] == [
+        file for file in every if file.parent.name != "studies"
     ]  # `mvcl study --list` has those
-    first = lines.index("configs/koromilas/cifar.py")
+    first = lines.index("koromilas/cifar")
     assert "CIFAR-10 and CIFAR-100" in lines[first + 1]
-    assert [line.split()[0] for line in lines[first + 2 : first + 5]] == [":cifar10", ":cifar100", ":smoke"]
-    assert all(len(line.split(None, 1)) == 2 for line in lines if line.startswith("    "))
+    assert [line.split()[0] for line in lines[first + 2 : first + 5]] == [
+        "koromilas/cifar:cifar10",
+        "koromilas/cifar:cifar100",
+        "koromilas/cifar:smoke",
+    ]
+    variants = [line for line in lines if line.startswith("    ")]
+    assert all(len(line.split(None, 1)) == 2 for line in variants)
+    for source in (*names, *(line.split()[0] for line in variants)):
+        assert _configs.find(source)[0].is_file()
+
+
+def test_a_copy_of_a_config_trains(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run("configs", "--copy", "koromilas/cifar:smoke") == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["mvcl", "train", "cifar.py:smoke"]
+    assert (tmp_path / "cifar.py").read_text() == (ROOT / "configs" / "koromilas" / "cifar.py").read_text()
+    copied, original = map(training.load, ("cifar.py:smoke", "koromilas/cifar:smoke"))
+    assert training.to_json(copied) == training.to_json(original)
+    assert run("configs", "--copy", "studies/digits", "--out", "mine/study.py") == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["mvcl", "study", "mine/study.py"]
+    assert studies.scales(studies.find("mine/study.py"))
+    assert run("configs", "--copy", "koromilas/cifar") == 2
+    assert "cifar.py exists and is kept" in capsys.readouterr().err
+
+
+def test_a_name_is_not_a_file_of_the_same_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits.py").write_text("from mvcl.training import Config\nget_config = Config\n")
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "config.json").write_text(training.to_json(training.load("jeon/dsf")))
+    ours, folder = ROOT / "configs" / "digits.py", Path("digits/config.json")
+    found = [_configs.find(source)[0] for source in ("digits", "digits.py", "./digits", Path("digits"))]
+    assert found == [ours, Path("digits.py"), folder, folder]
 
 
 def test_lists_configs_without_jax():
@@ -201,7 +232,7 @@ def test_prints_help(command, capsys):
 
 
 def test_help_of_a_config_describes_its_fields(capsys):
-    assert run("train", "configs/digits.py", "objective:mv_infonce", "--help") == 0
+    assert run("train", "digits", "objective:mv_infonce", "--help") == 0
     out = capsys.readouterr().out
     for words in (
         "--objective.negatives",
@@ -219,12 +250,12 @@ M3G_OF_PAIRS = ("objective:all_pairs", "objective.pair:m3g_pair")
 
 
 def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
-    assert run("train", "configs/digits.py", *M3G_OF_PAIRS, "objective.pair.cost:barycenter", "--help") == 0
+    assert run("train", "digits", *M3G_OF_PAIRS, "objective.pair.cost:barycenter", "--help") == 0
     assert "--objective.pair.cost.weights" in capsys.readouterr().out
 
 
 def test_help_of_m3g_has_the_target_of_its_mass(capsys):
-    assert run("train", "configs/digits.py:m3g", "--help") == 0
+    assert run("train", "digits:m3g", "--help") == 0
     out = capsys.readouterr().out
     assert "share" in out[out.index("--objective.mass-target") :][:400]
 
@@ -234,24 +265,33 @@ def test_help_of_m3g_has_the_target_of_its_mass(capsys):
     [
         (["trian"], "did you mean train?"),
         (["train"], "needs a config"),
-        (["train", "configs/none.py"], "no config at"),
-        (["train", "configs/digits.py", "objective:mv_dehl"], "did you mean objective:mv_dhel?"),
-        (["train", "configs/digits.py", "objectiv:mv_dhel"], "did you mean objective:mv_dhel?"),
-        (["train", "configs/digits.py", "encoder:resnet19"], "did you mean encoder:resnet18?"),
-        (["train", "configs/digits.py", "views.policy:simclrs"], "did you mean views.policy:simclr?"),
-        (["train", "configs/digits.py", "--views.k", "1"], "at least 2"),
-        (["train", "configs/digits.py", "--train.batch-size", "33", "--mesh.data", "8"], "32 or 40"),
-        (["train", "configs/digits.py", "objective:nt_xent"], "exactly 2 views"),
+        (["train", "configs/none.py"], "no config at configs/none.py; `mvcl configs` lists"),
+        (["train", "configs/koromilas/cifra.py"], "did you mean koromilas/cifar?"),
+        (["train", "koromilas/cifra"], "no config 'koromilas/cifra'; did you mean koromilas/cifar?"),
+        (["train", "cifar"], "did you mean koromilas/cifar?"),
+        (["train", "digits:m3"], "digits has no function m3() that returns a Config; did you mean m3g?"),
+        (["train", "koromilas_table2"], "is a study: mvcl study koromilas_table2"),
+        (["configs", "--copy", "koromilas/cifra"], "did you mean koromilas/cifar?"),
+        (["configs", "--copy", "digits:m3"], "did you mean m3g?"),
+        (["configs", "--copy", "digits", "--out", "digits"], "--out must be a file that ends in .py"),
+        (["configs", "--out", "digits.py"], "mvcl configs --copy"),
+        (["train", "digits", "objective:mv_dehl"], "did you mean objective:mv_dhel?"),
+        (["train", "digits", "objectiv:mv_dhel"], "did you mean objective:mv_dhel?"),
+        (["train", "digits", "encoder:resnet19"], "did you mean encoder:resnet18?"),
+        (["train", "digits", "views.policy:simclrs"], "did you mean views.policy:simclr?"),
+        (["train", "digits", "--views.k", "1"], "at least 2"),
+        (["train", "digits", "--train.batch-size", "33", "--mesh.data", "8"], "32 or 40"),
+        (["train", "digits", "objective:nt_xent"], "exactly 2 views"),
         (
-            ["train", "configs/digits.py", *M3G_OF_PAIRS, "objective.pair.cost:baricenter"],
+            ["train", "digits", *M3G_OF_PAIRS, "objective.pair.cost:baricenter"],
             "did you mean objective.pair.cost:barycenter?",
         ),
-        (["train", "configs/digits.py", "data:tfds", "--data.name", "cifra10"], "did you mean cifar10"),
+        (["train", "digits", "data:tfds", "--data.name", "cifra10"], "did you mean cifar10"),
         (
-            ["train", "configs/digits.py", "data:folder", "--data.path", "nowhere"],
+            ["train", "digits", "data:folder", "--data.path", "nowhere"],
             "data.path must be a folder",
         ),
-        (["train", "configs/digits.py", "data:tfds", "--data.name", "cifar10"], "mvcl data prepare cifar10"),
+        (["train", "digits", "data:tfds", "--data.name", "cifar10"], "mvcl data prepare cifar10"),
         (["data", "prepare", "cifar10"], "mvcl[tensorflow]"),
         (["data", "fetch"], "mvcl data prepare"),
         (["evaluate", "nowhere"], "not a run folder"),
@@ -271,7 +311,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_p
 
 
 def test_suggests_the_nearest_option(capsys):
-    assert run("train", "configs/digits.py", "--train.batchsize", "3") == 2
+    assert run("train", "digits", "--train.batchsize", "3") == 2
     assert "--train.batch-size" in capsys.readouterr().err
 
 
@@ -294,7 +334,7 @@ def test_corrupt_image_is_one_line_and_exit_code_2(tmp_path, rng, capsys):
     broken.write_bytes(broken.read_bytes()[:80])
     options = ["data:folder", "--data.path", tmp_path, "--workdir", tmp_path / "run", *SMALL]
     options += ["--train.corrupt-limit", "0"]
-    assert run("train", "configs/digits.py", *options) == 2
+    assert run("train", "digits", *options) == 2
     err = capsys.readouterr().err
     assert "b/3.png cannot be decoded" in err
     assert len(err.splitlines()) == 1

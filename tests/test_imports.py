@@ -113,12 +113,13 @@ print(code, *{name.split(".")[0] for name in sys.modules})
         ("train", 2),
         ("train --help", 0),
         ("train nothere.py", 2),
-        ("train configs/digits.py:nope", 2),
-        ("train configs/digits.py data:nope", 2),
-        ("train configs/digits.py objective:nope", 2),
-        ("train configs/digits.py --train.steps 3 optimiser:sgd", 2),
-        ("train configs/digits.py --nope 3", 2),
-        ("train configs/digits.py --train.batchsize=3", 2),
+        ("train nothere", 2),
+        ("train digits:nope", 2),
+        ("train digits data:nope", 2),
+        ("train digits objective:nope", 2),
+        ("train digits --train.steps 3 optimiser:sgd", 2),
+        ("train digits --nope 3", 2),
+        ("train digits --train.batchsize=3", 2),
         ("finetune nothere", 2),
     ],
 )
@@ -142,7 +143,7 @@ def test_a_run_imports_little_before_its_first_step(tmp_path):
     code = """
 import sys
 from mvcl import cli, studies, training
-training.prepare(training.load("configs/digits.py"))
+training.prepare(training.load("digits"))
 print(*{name.split(".")[0] for name in sys.modules})
 """
     for _ in range(2):  # the first prepares the digits

@@ -1,10 +1,10 @@
 """ImageNet-100 without negatives: LeJEPA and VISReg on many crops, VICReg and MMCR on two views.
 
     mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/how_to/data.md
-    mvcl train configs/field/imagenet100.py --workdir runs/lejepa
-    mvcl train configs/field/imagenet100.py:visreg --workdir runs/visreg
-    mvcl train configs/field/imagenet100.py:vicreg --workdir runs/vicreg
-    mvcl train configs/field/imagenet100.py:mmcr --workdir runs/mmcr
+    mvcl train field/imagenet100 --workdir runs/lejepa
+    mvcl train field/imagenet100:visreg --workdir runs/visreg
+    mvcl train field/imagenet100:vicreg --workdir runs/vicreg
+    mvcl train field/imagenet100:mmcr --workdir runs/mmcr
 
 LeJEPA's other settings, as options:
 

@@ -1,10 +1,10 @@
 """Joint contrast of three modalities: Symile, GRAM, and fused views as in ConFu.
 
     mvcl data prepare sentiment --labels label.npz --allow-pickle --text BERT --audio HUBERT --vision CLIP
-    mvcl train configs/field/modalities.py --workdir runs/symile
-    mvcl train configs/field/modalities.py:gram --workdir runs/gram
-    mvcl train configs/field/modalities.py:confu --workdir runs/confu
-    mvcl train configs/field/modalities.py:symile_digits --workdir runs/symile-digits   # offline
+    mvcl train field/modalities --workdir runs/symile
+    mvcl train field/modalities:gram --workdir runs/gram
+    mvcl train field/modalities:confu --workdir runs/confu
+    mvcl train field/modalities:symile_digits --workdir runs/symile-digits   # offline
 
 The first command is needed once (docs/how_to/data.md). The settings are those with which ConFu's released code trains
 all three, and TRIANGLE, on the text, audio and vision of CMU-MOSI and two more sets; the data here are CMU-MOSEI with

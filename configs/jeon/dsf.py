@@ -1,14 +1,14 @@
 """Jeon 2025, the divergence-based similarity (DSF): MoCo on M = 8 views, m = M/2 for each encoder.
 
     mvcl data prepare cifar10          # once; needs the `tensorflow` extra
-    mvcl train configs/jeon/dsf.py --workdir runs/dsf
-    mvcl train configs/jeon/dsf.py:cifar10_moco --workdir runs/dsf-moco
+    mvcl train jeon/dsf --workdir runs/dsf
+    mvcl train jeon/dsf:cifar10_moco --workdir runs/dsf-moco
     mvcl data prepare imagenet2012     # once; needs the archives too, see docs/how_to/data.md
-    mvcl train configs/jeon/dsf.py:imagenet100 --workdir runs/dsf100
-    mvcl train configs/jeon/dsf.py:imagenet100_moco --workdir runs/dsf100-moco
+    mvcl train jeon/dsf:imagenet100 --workdir runs/dsf100
+    mvcl train jeon/dsf:imagenet100_moco --workdir runs/dsf100-moco
 
 A variant for each row of Table 1, at a fixed number of views B M. All cells of the paper's tables and figures are
-studies (configs/studies/jeon_*.py); as options of one run:
+studies (`mvcl study --list`); as options of one run:
 
     --views.k 4 --train.batch-size 512          Figure 4: M = 4 with the same batch of 256; n = 2 batch / M
     --objective.temperature 0.9                 Table 3

@@ -1,10 +1,10 @@
 """Koromilas 2025, CIFAR-10 and CIFAR-100: ResNet-18, 200 epochs, MV-DHEL on k = 4 views.
 
     mvcl data prepare cifar10          # once; needs the `tensorflow` extra; cifar100 likewise
-    mvcl train configs/koromilas/cifar.py --workdir runs/cifar10
-    mvcl train configs/koromilas/cifar.py:cifar100 --workdir runs/cifar100
+    mvcl train koromilas/cifar --workdir runs/cifar10
+    mvcl train koromilas/cifar:cifar100 --workdir runs/cifar100
 
-All cells of Tables II, III and V and of Fig. 3 and 4 are studies (configs/studies/koromilas_*.py). Tables II and III
+All cells of Tables II, III and V and of Fig. 3 and 4 are studies (`mvcl study --list`). Tables II and III
 have k in {2, 3, 4}; the ablations of Section V-C, k = 2 to 8, have batch 128. One cell at a time:
 
     --views.k 2                                                   the number of views

@@ -1,10 +1,10 @@
 """Koromilas 2025, ImageNet-100 and ImageNet-1K: ResNet-50, MV-DHEL on k = 4 views of {2, 3, 4}.
 
     mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/how_to/data.md
-    mvcl train configs/koromilas/imagenet.py --workdir runs/imagenet100
-    mvcl train configs/koromilas/imagenet.py:imagenet1k --workdir runs/imagenet1k
+    mvcl train koromilas/imagenet --workdir runs/imagenet100
+    mvcl train koromilas/imagenet:imagenet1k --workdir runs/imagenet1k
 
-Tables II, III, V and VI, whose cells are studies (configs/studies/koromilas_*.py). One at a time on ImageNet-100, at
+Tables II, III, V and VI, whose cells are studies. One at a time on ImageNet-100, at
 temperature 0.5:
 
     --views.k 2                                                   the number of views

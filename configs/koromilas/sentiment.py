@@ -1,15 +1,15 @@
 """Koromilas 2025, sentiment from text, audio and vision: a transformer for each, MV-DHEL over the three.
 
     mvcl data prepare sentiment --labels label.npz --allow-pickle --text BERT --audio HUBERT --vision CLIP
-    mvcl train configs/koromilas/sentiment.py --seeds 3 --workdir runs/mosei
-    mvcl train configs/koromilas/sentiment.py:chsims --seeds 3 --workdir runs/chsims
+    mvcl train koromilas/sentiment --seeds 3 --workdir runs/mosei
+    mvcl train koromilas/sentiment:chsims --seeds 3 --workdir runs/chsims
 
 The first command is needed once for each data set, for CH-SIMS with --dataset chsims: BERT, HUBERT and CLIP are folders
 of features (docs/how_to/data.md).
 
 Table IV and, on CH-SIMS, Table VII: a linear layer on the concatenated features of the frozen encoders, the mean of 3
-runs with 3 layers each (appendix E). All cells are studies (configs/studies/koromilas_table4.py,
-koromilas_table7.py). Rows and settings:
+runs with 3 layers each (appendix E). All cells the studies `koromilas_table4` and
+`koromilas_table7`. Rows and settings:
 
     --optimizer.learning-rate 1e-4                                of {1e-5, 5e-5, 1e-4}, chosen for each objective
     objective:mv_infonce --objective.negatives all                MV-InfoNCE as the authors' code computes it

@@ -2,7 +2,7 @@
 
     mvcl data prepare eeg --source PHYSIONET2018                                # once; see docs/how_to/data.md
     mvcl data prepare eeg --format sleep_edfx --source SLEEP_CASSETTE --wake-minutes 1000000
-    mvcl train configs/piran/eeg.py --workdir runs/eeg
+    mvcl train piran/eeg --workdir runs/eeg
 
 Section 4.3, Table 3: pre-training on PhysioNet 2018; then, on the 153 nights of SleepEDFx, a linear combination of the
 two channels and a classifier are trained on 10, 50, 100 and 1000 labels a class. Its other row:

@@ -1,8 +1,8 @@
 """Piran 2024, images: ViT-B/16, student and teacher, the multi-marginal matching gap (M3G).
 
     mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/how_to/data.md
-    mvcl train configs/piran/images.py --workdir runs/m3g
-    mvcl train configs/piran/images.py:domainnet --workdir runs/domainnet --data.path DOMAINNET
+    mvcl train piran/images --workdir runs/m3g
+    mvcl train piran/images:domainnet --workdir runs/domainnet --data.path DOMAINNET
 
 Sections 4.1 and 4.2, Tables 1 and 2. A loss compares the examples of a GPU of the paper, 64 on ImageNet-1K and 16 on
 DomainNet: `train.group`, on any number of devices that divides the 32 groups. The other cells of both tables, with the

@@ -1,6 +1,6 @@
 """Shidani 2024, the 1-D Gaussian model of Section 3.1: 16 networks, geometric poly-view loss, M = 8.
 
-    mvcl train configs/shidani/gaussian.py --workdir runs/gaussian       # one point of Figure 2
+    mvcl train shidani/gaussian --workdir runs/gaussian       # one point of Figure 2
     mvcl study shidani_figure2                                           # all of Figure 2
     mvcl study shidani_fixed_batch                                       # Appendix E.5: the best M at a fixed batch
 

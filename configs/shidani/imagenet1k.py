@@ -1,9 +1,9 @@
 """Shidani 2024, ImageNet-1K: ResNet-50, M = 8 views, geometric poly-view loss, LARS, bfloat16.
 
     mvcl data prepare imagenet2012     # once; needs the `tensorflow` extra and the archives, see docs/how_to/data.md
-    mvcl train configs/shidani/imagenet1k.py --workdir runs/polyview                    # growing_batch
-    mvcl train configs/shidani/imagenet1k.py:fixed_batch --workdir runs/polyview_fixed
-    mvcl train configs/shidani/imagenet1k.py:headline --workdir runs/polyview_256
+    mvcl train shidani/imagenet1k --workdir runs/polyview                    # growing_batch
+    mvcl train shidani/imagenet1k:fixed_batch --workdir runs/polyview_fixed
+    mvcl train shidani/imagenet1k:headline --workdir runs/polyview_256
 
 Section 3.2, Figure 3 (hyperparameters: Table 1; docs/papers/shidani.md has each value's source). Its other lines:
 

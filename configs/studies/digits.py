@@ -16,7 +16,7 @@ from mvcl.training import Config
 
 _ABOUT = """\
 1,437 training and 360 test digits of 8 x 8 pixels, 4 views of each, a ConvNet of widths 16, 32 and 64, batches of 128,
-10 epochs of AdamW at 3e-3: one recipe, `configs/digits.py:small`, for all rows. No row has a learning rate, a
+10 epochs of AdamW at 3e-3: one recipe, `digits:small`, for all rows. No row has a learning rate, a
 temperature or a head of its own choice, so a low row may be one that this recipe suits badly. Accuracy of frozen
 features of the encoder: logistic regression on 10 and 5 labels of each class, the mean of 10 draws that all rows share;
 on all labels; weighted k-NN.

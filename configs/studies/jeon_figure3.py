@@ -6,13 +6,13 @@
 
 Cost: paper 5,190 PFLOP a seed, estimated from the rows of Table 1; small 3 minutes on 2 cores, estimated;
 smoke seconds.
-Source: Figure 3, Section 5.4.1; small also Table 1. Recipes configs/jeon/dsf.py, small configs/digits.py.
+Source: Figure 3, Section 5.4.1; small also Table 1. Recipes `jeon/dsf`, small `digits`.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mvcl import studies
+from mvcl import studies, training
 from mvcl.studies import Above, Cell, Claim, Measure, Study, Training, Within
 from mvcl.training import Config
 
@@ -41,7 +41,7 @@ def paper(seeds: int = 1) -> Study:
       seeds: of every cell.
     """
     variants = {"loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": "", "MoCo": "_moco"}
-    bases = {method: studies.recipe(f"jeon/dsf.py:cifar10{end}") for method, end in variants.items()}
+    bases = {method: training.load(f"jeon/dsf:cifar10{end}") for method, end in variants.items()}
     measures = (
         Measure(name="k-NN", percent=True),
         Measure(name="linear, SGD", label="linear accuracy", percent=True),

@@ -5,12 +5,12 @@
     mvcl study jeon_figure4 --scale smoke
 
 Cost: paper 2,080 PFLOP a seed, estimated from the cost at M = 8; small 2 minutes on 2 cores, estimated; smoke seconds.
-Source: Figure 4, Section 5.4.2; recipes configs/jeon/dsf.py, small configs/digits.py.
+Source: Figure 4, Section 5.4.2; recipes `jeon/dsf`, small `digits`.
 """
 
 from collections.abc import Callable, Sequence
 
-from mvcl import studies
+from mvcl import studies, training
 from mvcl.studies import Above, Cell, Claim, Measure, Study, Training, Trend
 from mvcl.training import Config
 
@@ -68,7 +68,7 @@ def _cifar10(method: str, views: int) -> Config:
     variant = {"loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": ""}[method]
     # strategy "fixed": n = 2 batch_size / k = 256.
     changes = {"views.k": views, "train.batch_size": 128 * views}
-    return studies.changed(studies.recipe(f"jeon/dsf.py:cifar10{variant}"), changes)
+    return studies.changed(training.load(f"jeon/dsf:cifar10{variant}"), changes)
 
 
 def _digits(method: str, views: int) -> Config:

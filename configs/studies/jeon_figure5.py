@@ -5,10 +5,10 @@
 
 Cost: paper 3,790 PFLOP a seed, the recipe's; smoke seconds. On digits the margin is measured in
 `mvcl study jeon_figure6 --scale small`.
-Source: Figure 5, Section 4.5 (Proposition 1); recipe configs/jeon/dsf.py:imagenet100.
+Source: Figure 5, Section 4.5 (Proposition 1); recipe `jeon/dsf:imagenet100`.
 """
 
-from mvcl import studies
+from mvcl import studies, training
 from mvcl.studies import Cell, Study, Training
 from mvcl.training import Config
 
@@ -26,7 +26,7 @@ def paper(seeds: int = 1) -> Study:
     Args:
       seeds: of every cell.
     """
-    base = studies.recipe("jeon/dsf.py:imagenet100")
+    base = training.load("jeon/dsf:imagenet100")
     return _study(base, seeds, "several GPUs; 3,790 PFLOP a seed, the recipe's cost")
 
 

@@ -5,14 +5,13 @@
     mvcl study jeon_figure6 --scale smoke
 
 Cost: paper 594 PFLOP a seed, 3 times the recipe's; small 1 minute on 2 cores, estimated; smoke seconds.
-Source: Figure 6 (appendix C), of which Section 4.3 tells; small also Figure 5. Recipes configs/jeon/dsf.py, small
-configs/digits.py.
+Source: Figure 6 (appendix C), of which Section 4.3 tells; small also Figure 5. Recipes `jeon/dsf`, small `digits`.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from mvcl import studies
+from mvcl import studies, training
 from mvcl.studies import Above, Cell, Claim, Measure, Study, Training, Within
 from mvcl.training import Config
 
@@ -46,7 +45,7 @@ def paper(seeds: int = 1) -> Study:
     Args:
       seeds: of every cell.
     """
-    base = studies.recipe("jeon/dsf.py:cifar10")
+    base = training.load("jeon/dsf:cifar10")
     measures = (Measure(name="k-NN", percent=True),)
     return _study(
         base, list(_FORMS), measures, _ABOUT, seeds, "one GPU; 594 PFLOP a seed, from the recipe's cost"

@@ -5,12 +5,12 @@
 
 Cost: paper 15,000 PFLOP a seed, estimated from the cost of the rows with 8 views; smoke seconds. On digits the four
 methods are `mvcl study jeon_figure3 --scale small`.
-Source: Table 1, Sections 5.2 and 5.3; recipe configs/jeon/dsf.py.
+Source: Table 1, Sections 5.2 and 5.3; recipe `jeon/dsf`.
 """
 
 from collections.abc import Mapping
 
-from mvcl import studies
+from mvcl import studies, training
 from mvcl.studies import Above, Cell, Claim, Measure, Study, Training
 from mvcl.training import Config
 
@@ -44,7 +44,7 @@ def paper(seeds: int = 1) -> Study:
     """
     variants = {"MoCo": "_moco", "loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": ""}
     configs = {
-        (data, method): studies.recipe(f"jeon/dsf.py:{recipe}{variant}")
+        (data, method): training.load(f"jeon/dsf:{recipe}{variant}")
         for data, recipe in (("ImageNet-100", "imagenet100"), ("CIFAR-10", "cifar10"))
         for method, variant in variants.items()
     }

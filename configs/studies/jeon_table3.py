@@ -5,12 +5,12 @@
     mvcl study jeon_table3 --scale smoke
 
 Cost: paper 792 PFLOP a seed; small 1 minute on 2 cores, estimated; smoke seconds.
-Source: Table 3, Section 5.5; recipes configs/jeon/dsf.py, small configs/digits.py.
+Source: Table 3, Section 5.5; recipes `jeon/dsf`, small `digits`.
 """
 
 from collections.abc import Mapping, Sequence
 
-from mvcl import studies
+from mvcl import studies, training
 from mvcl.studies import Above, Cell, Measure, Study, Training
 from mvcl.training import Config
 
@@ -39,7 +39,7 @@ def paper(seeds: int = 1) -> Study:
         Measure(name="k-NN", percent=True),
         Measure(name="linear, SGD", label="linear accuracy", percent=True),
     )
-    base = studies.recipe("jeon/dsf.py:cifar10")
+    base = training.load("jeon/dsf:cifar10")
     cost = "one GPU; 792 PFLOP a seed, from the recipe's cost"
     return _study(base, tuple(_PRINTED), measures, _PRINTED, _ABOUT, seeds, cost)
 

@@ -6,8 +6,7 @@
 
 Cost: paper 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4; small 9 minutes on 2 cores, estimated;
 smoke seconds.
-Source: Fig. 3, Sections V-C1 to V-C3; small also Tables II and III. Recipes configs/koromilas/cifar.py, small
-configs/digits.py.
+Source: Fig. 3, Sections V-C1 to V-C3; small also Tables II and III. Recipes `koromilas/cifar`, small `digits`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -106,7 +105,7 @@ def smoke(seeds: int = 2) -> Study:
 
 
 def _cifar(variant: str, k: int) -> Config:
-    return studies.changed(studies.recipe_of(f"koromilas/cifar.py:{variant}", k), {"train.batch_size": 128})
+    return studies.changed(studies.recipe_of(f"koromilas/cifar:{variant}", k), {"train.batch_size": 128})
 
 
 def _digits(k: int) -> Config:
@@ -115,7 +114,7 @@ def _digits(k: int) -> Config:
 
 def _random(k: int) -> Config:
     steps = {"train.steps": 2, "train.evaluate_every": 0.0, "evaluation.draws": 2}
-    return studies.changed(studies.recipe_of("digits.py:smoke", k), steps)
+    return studies.changed(studies.recipe_of("digits:smoke", k), steps)
 
 
 def _claims(names: Sequence[str], ks: Sequence[int], accuracy: str, where: Factors, full: int) -> list[Claim]:

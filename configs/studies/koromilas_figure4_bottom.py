@@ -6,7 +6,7 @@
 
 Cost: paper 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4; small 3 minutes on 2 cores, estimated;
 smoke seconds.
-Source: Fig. 4 (bottom), Section V-C5; recipes configs/koromilas/cifar.py, small configs/digits.py.
+Source: Fig. 4 (bottom), Section V-C5; recipes `koromilas/cifar`, small `digits`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +73,7 @@ def smoke(seeds: int = 2) -> Study:
 
 
 def _cifar(variant: str, budget: int, k: int) -> Config:
-    return _fixed(partial(studies.recipe_of, f"koromilas/cifar.py:{variant}"), budget, k)
+    return _fixed(partial(studies.recipe_of, f"koromilas/cifar:{variant}"), budget, k)
 
 
 def _fixed(base: Callable[[int], Config], budget: int, k: int) -> Config:

@@ -5,7 +5,7 @@
     mvcl study koromilas_figure4_top --scale smoke
 
 Cost: paper 3,540 PFLOP a seed, estimated from the recipes' cost; small 2 minutes on 2 cores, estimated; smoke seconds.
-Source: Fig. 4 (top), Section V-C4; small also Table V. Recipes configs/koromilas/cifar.py, small configs/digits.py.
+Source: Fig. 4 (top), Section V-C4; small also Table V. Recipes `koromilas/cifar`, small `digits`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,8 @@ def paper(seeds: int = 1) -> Study:
       seeds: of every cell.
     """
     bases = {
-        "CIFAR-10": studies.recipe_of("koromilas/cifar.py:cifar10", 4),
-        "CIFAR-100": studies.recipe_of("koromilas/cifar.py:cifar100", 4),
+        "CIFAR-10": studies.recipe_of("koromilas/cifar:cifar10", 4),
+        "CIFAR-100": studies.recipe_of("koromilas/cifar:cifar100", 4),
     }
     names = ("pwe", "avg", "PVC", "MV-InfoNCE", "MV-DHEL")
     measures = (Measure(name="linear, SGD", percent=True),)

@@ -5,7 +5,7 @@
 
 Cost: paper 170,000 PFLOP a seed, estimated from the recipes' cost at k = 4; smoke seconds. Its grid on digits is
 `mvcl study koromilas_figure3 --scale small`, which measures linear accuracy too.
-Source: Table II, Section V-A1; recipes configs/koromilas/cifar.py and imagenet.py.
+Source: Table II, Section V-A1; recipes `koromilas/cifar` and `koromilas/imagenet`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from mvcl.training import Config
 
 _ABOUT = """\
 Top-1 accuracy of a linear layer on frozen features, for k = 2, 3 and 4 views of a growing batch: every image of the
-batch has k views, so that more views cost more. The recipes are configs/koromilas/cifar.py and imagenet.py; they name
+batch has k views, so that more views cost more. The recipes are `koromilas/cifar` and `koromilas/imagenet`; they name
 the origin of every value. Objectives are those of the released code: pwe, avg and PVC have NT-Xent, MV-InfoNCE
 contrasts a vector with all others of the batch. The paper gives no number of runs and no deviation.
 

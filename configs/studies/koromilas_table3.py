@@ -6,7 +6,7 @@
 Cost: paper 105,000 PFLOP a seed, estimated from the recipes' cost at k = 4, and nothing where the runs of
 koromilas_table2 are there: with --workdir of its folder this study uses them. Smoke seconds. Its grid on digits is
 `mvcl study koromilas_figure3 --scale small`, which measures k-NN too.
-Source: Table III, Section V-A2; recipes configs/koromilas/cifar.py and imagenet.py.
+Source: Table III, Section V-A2; recipes `koromilas/cifar` and `koromilas/imagenet`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

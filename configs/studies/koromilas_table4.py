@@ -5,13 +5,13 @@
 
 Cost: paper 1,080 PFLOP, from the recipes' cost: 3 seeds of 3 learning rates; smoke seconds. There is no small scale:
 no offline data have three modalities of one scene, and views drawn from images are not the paper's question.
-Source: Table IV, Section V-B; recipe configs/koromilas/sentiment.py. Features of CMU-MOSEI and CH-SIMS are prepared by
+Source: Table IV, Section V-B; recipe `koromilas/sentiment`. Features of CMU-MOSEI and CH-SIMS are prepared by
 `mvcl data prepare sentiment` (docs/how_to/data.md).
 """
 
 from collections.abc import Mapping, Sequence
 
-from mvcl import evaluation, methods, models, studies
+from mvcl import evaluation, methods, models, studies, training
 from mvcl.data import Synthetic
 from mvcl.studies import Above, Cell, Claim, Measure, Study, Task, Training, TunedRate
 from mvcl.training import Config
@@ -55,8 +55,8 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
       accuracy: "accuracy positive", MERBench's, or "accuracy above zero", MMSA's for CH-SIMS.
     """
     bases = {
-        "CMU-MOSEI": studies.recipe("koromilas/sentiment.py:mosei"),
-        "CH-SIMS": studies.recipe("koromilas/sentiment.py:chsims"),
+        "CMU-MOSEI": training.load("koromilas/sentiment:mosei"),
+        "CH-SIMS": training.load("koromilas/sentiment:chsims"),
     }
     cost = "one GPU; 1,080 PFLOP, from the recipes' cost at 3 seeds"
     return _study(bases, (*_NAMES, _SUPERVISED), (1e-5, 5e-5, 1e-4), accuracy, seeds, cost)
@@ -69,7 +69,7 @@ def smoke(seeds: int = 2) -> Study:
       seeds: of every cell.
     """
     base = studies.changed(
-        studies.recipe("koromilas/sentiment.py:smoke"),
+        training.load("koromilas/sentiment:smoke"),
         {
             "data": Synthetic(regression=True, view_shapes=((5,), (7,), (6,)), groups=4),
             "encoder": models.MLP(widths=(8,)),

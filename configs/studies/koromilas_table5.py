@@ -5,7 +5,7 @@
 
 Cost: paper 8,060 PFLOP a seed, from the recipes' cost; smoke seconds. On digits this row and its claim are part of
 `mvcl study koromilas_figure4_top --scale small`.
-Source: Table V, Section V-C6; recipes configs/koromilas/cifar.py and imagenet.py.
+Source: Table V, Section V-C6; recipes `koromilas/cifar` and `koromilas/imagenet`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,9 +40,9 @@ def paper(seeds: int = 1) -> Study:
       seeds: of every cell.
     """
     bases = {
-        "CIFAR-10": studies.recipe_of("koromilas/cifar.py:cifar10", 4),
-        "CIFAR-100": studies.recipe_of("koromilas/cifar.py:cifar100", 4),
-        "ImageNet-100": studies.recipe_of("koromilas/imagenet.py:imagenet100", 4),
+        "CIFAR-10": studies.recipe_of("koromilas/cifar:cifar10", 4),
+        "CIFAR-100": studies.recipe_of("koromilas/cifar:cifar100", 4),
+        "ImageNet-100": studies.recipe_of("koromilas/imagenet:imagenet100", 4),
     }
     cost = "several GPUs; 8,060 PFLOP a seed, from the recipes' cost"
     return _study(bases, (64, 128, 256), "linear, SGD", seeds, cost)

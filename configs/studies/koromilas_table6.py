@@ -6,7 +6,7 @@
 
 Cost: paper 27,600 PFLOP a seed, estimated from the recipe's cost at k = 4; small 2 minutes on 2 cores, estimated;
 smoke seconds.
-Source: Table VI, appendix F; recipes configs/koromilas/imagenet.py, small configs/digits.py.
+Source: Table VI, appendix F; recipes `koromilas/imagenet`, small `digits`.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ def paper(seeds: int = 1) -> Study:
     Args:
       seeds: of every cell.
     """
-    base = partial(studies.recipe_of, "koromilas/imagenet.py:imagenet100")
+    base = partial(studies.recipe_of, "koromilas/imagenet:imagenet100")
     cost = "several GPUs; 27,600 PFLOP a seed, estimated from the recipe's cost at k = 4"
     measures = (Measure(name="linear, SGD", label="linear accuracy", percent=True),)
     return _study(base, _NAMES, (2, 3, 4), measures, _ABOUT, seeds, cost)

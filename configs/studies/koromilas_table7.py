@@ -6,13 +6,13 @@
 Cost: paper 34 PFLOP, from the recipe's cost: 3 seeds of 3 learning rates; smoke seconds. There is no small scale: no
 offline data have three modalities of one scene. On digits the same objectives are
 `mvcl study koromilas_table6 --scale small`.
-Source: Table VII, appendix F; recipe configs/koromilas/sentiment.py:chsims.
+Source: Table VII, appendix F; recipe `koromilas/sentiment:chsims`.
 """
 
 from collections.abc import Sequence
 from functools import partial
 
-from mvcl import losses, models, studies
+from mvcl import losses, models, studies, training
 from mvcl.data import Synthetic
 from mvcl.studies import Above, Cell, Claim, Measure, Study, TunedRate
 from mvcl.training import Config
@@ -39,7 +39,7 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
       accuracy: "accuracy positive", MERBench's, or "accuracy above zero", MMSA's for CH-SIMS.
     """
     names = ("MV-CL1", "MV-InfoNCE", "MV-InfoNCE, Eq. 11", "MV-CL2", "MV-DHEL")
-    base = studies.recipe("koromilas/sentiment.py:chsims")
+    base = training.load("koromilas/sentiment:chsims")
     cost = "one GPU; 34 PFLOP, from the recipe's cost at 3 seeds"
     return _study(base, names, (1e-5, 5e-5, 1e-4), accuracy, seeds, cost)
 
@@ -51,7 +51,7 @@ def smoke(seeds: int = 2) -> Study:
       seeds: of every cell.
     """
     base = studies.changed(
-        studies.recipe("koromilas/sentiment.py:smoke"),
+        training.load("koromilas/sentiment:smoke"),
         {
             "data": Synthetic(regression=True, view_shapes=((5,), (7,), (6,)), groups=4),
             "encoder": models.MLP(widths=(8,)),

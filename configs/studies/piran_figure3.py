@@ -3,15 +3,14 @@
     mvcl study piran_figure3 --scale paper
     mvcl study piran_figure3 --scale small
 
-Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher. Cost: 15 cells of configs/piran/images.py
-with 5 seeds on many accelerators, 12,000,000 PFLOP; small, on scikit-learn's digits, minutes on 2 CPU cores; smoke
-seconds.
+Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher. Cost: 15 cells of `piran/images` with 5
+seeds on many accelerators, 12,000,000 PFLOP; small, on scikit-learn's digits, minutes on 2 CPU cores; smoke seconds.
 """
 
 import math
 from functools import partial
 
-from mvcl import losses, studies
+from mvcl import losses, studies, training
 from mvcl.studies import Cell, Measure, Study, Training, Within
 from mvcl.training import Config
 
@@ -22,20 +21,20 @@ here robust means within 1 point of epsilon = 0.2, and consistently good that no
 it. Epsilon is in the unit of the cost of Eq. 12; Algorithm 2's cost is 7.1 to 16 times that (docs/papers/piran.md)."""
 _SMALL = """
 
-**Small scale.** configs/digits.py:student_teacher: scikit-learn's digits of 8 x 8 pixels, a ConvNet, groups of 16
+**Small scale.** `digits:student_teacher`: scikit-learn's digits of 8 x 8 pixels, a ConvNet, groups of 16
 examples in place of 64, k views of one policy, 10 labels a class."""
 
 
 def paper(seeds: int = 5) -> Study:
     """ImageNet-1K, ViT-B/16, 300 epochs."""
-    base = studies.recipe("piran/images.py:imagenet1k")
+    base = training.load("piran/images:imagenet1k")
     cost = "many accelerators; 12,000,000 PFLOP with 5 seeds, estimated from 218,000 at k = 4 (--dry-run)"
     return _study(base, (0.05, 0.1, 0.2, 0.5, 1.0), (2, 3, 4), seeds, cost)
 
 
 def small(seeds: int = 5) -> Study:
     """Digits."""
-    base = studies.recipe("digits.py:student_teacher")
+    base = training.load("digits:student_teacher")
     return _study(
         base, (0.05, 0.2, 0.8), (2, 4), seeds, "2 CPU cores, 2 minutes, estimated", "10 labels/class", _SMALL
     )

@@ -10,7 +10,7 @@ cores; smoke seconds. `python -m benchmarks.overhead` has other sizes, and the p
 
 from functools import partial
 
-from mvcl import augment, losses, studies
+from mvcl import augment, losses, studies, training
 from mvcl.studies import Cell, Measure, StepTime, Study, Trend, Within
 from mvcl.training import Config
 
@@ -35,14 +35,14 @@ _METHODS: dict[str, losses.Loss] = {
 
 def paper(seeds: int = 3) -> Study:
     """ImageNet-1K, ViT-B/16, batch 2048 in groups of 64."""
-    base = studies.recipe("piran/images.py:imagenet1k")
+    base = training.load("piran/images:imagenet1k")
     return _study(base, (2, 3, 4), seeds, 60.0, "the accelerators of the recipe, half an hour, estimated")
 
 
 def small(seeds: int = 5) -> Study:
     """A ConvNet on digits."""
     base = studies.changed(
-        studies.recipe("digits.py:student_teacher"),
+        training.load("digits:student_teacher"),
         {"train.group": None, "views.policy": augment.digits(image_size=16), "encoder.widths": (8, 16, 32)},
     )
     return _study(base, (2, 4), seeds, 2.0, "2 CPU cores, 1.5 minutes, estimated", _SMALL)

@@ -4,18 +4,18 @@
     mvcl study piran_table1 --scale small
 
 Sections 3.2 and 4.1: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher. Cost: 15 cells of
-configs/piran/images.py with 5 seeds on many accelerators, 12,000,000 PFLOP; small, on scikit-learn's digits, minutes on
+`piran/images` with 5 seeds on many accelerators, 12,000,000 PFLOP; small, on scikit-learn's digits, minutes on
 2 CPU cores; smoke seconds.
 """
 
 from functools import partial
 
-from mvcl import losses, studies
+from mvcl import losses, studies, training
 from mvcl.studies import Above, Cell, Measure, Study, Training
 from mvcl.training import Config
 
 _ABOUT = """\
-The recipe is configs/piran/images.py (docs/papers/piran.md has every setting and its source): k = 2 to 4 takes the
+The recipe is `piran/images` (docs/papers/piran.md has every setting and its source): k = 2 to 4 takes the
 first k of the four policies, a loss compares groups of 64 examples. pwe is the mean of a pair loss over the pairs of
 views, ave that of each view with the average of the others; at k = 2 the paper prints one number for both. Accuracy is
 that of the linear probe with the better of two learning rates.
@@ -38,7 +38,7 @@ _PRINTED = {
 }
 _SMALL = """
 
-**Small scale.** configs/digits.py:student_teacher: scikit-learn's digits of 8 x 8 pixels, a ConvNet, groups of 16
+**Small scale.** `digits:student_teacher`: scikit-learn's digits of 8 x 8 pixels, a ConvNet, groups of 16
 examples, k views of one policy, 10 labels a class. InfoNCE has its temperature of the recipe. Added is poly-view with
 the geometric mean, at its recipe's temperature. BYOL is left out: its teacher needs more steps than these to leave its
 start, and its rows would say nothing."""
@@ -46,7 +46,7 @@ start, and its rows would say nothing."""
 
 def paper(seeds: int = 5) -> Study:
     """ImageNet-1K, ViT-B/16, 300 epochs."""
-    base = studies.recipe("piran/images.py:imagenet1k")
+    base = training.load("piran/images:imagenet1k")
     cost = "many accelerators; 12,000,000 PFLOP with 5 seeds, estimated from 218,000 for M3G at k = 4 (--dry-run)"
     return _study(base, METHODS, (2, 3, 4), seeds, cost, printed=True)
 
@@ -55,7 +55,7 @@ def small(seeds: int = 5) -> Study:
     """Digits."""
     methods = {name: METHODS[name] for name in ("InfoNCE ave", "InfoNCE pwe", M3G)}
     methods["Poly-view"] = partial(losses.poly_view, temperature=0.1)
-    base = studies.recipe("digits.py:student_teacher")
+    base = training.load("digits:student_teacher")
     return _study(
         base,
         methods,

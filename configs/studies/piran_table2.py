@@ -3,19 +3,19 @@
     mvcl study piran_table2 --scale paper --data DOMAINNET
 
 Section 4.2 and Appendix C: one run for each held-out domain, method and seed; Figures 2 and A1 are the columns of the
-domains, one classifier each. Needs DomainNet (docs/how_to/data.md). Cost: 30 cells of configs/piran/images.py:domainnet
-with 4 seeds on many accelerators: 1,800,000 PFLOP; smoke seconds.
+domains, one classifier each. Needs DomainNet (docs/how_to/data.md). Cost: 30 cells of `piran/images:domainnet` with 4
+seeds on many accelerators: 1,800,000 PFLOP; smoke seconds.
 """
 
 from functools import partial
 from pathlib import Path
 
-from mvcl import data, evaluation, losses, methods, models, studies
+from mvcl import data, evaluation, losses, methods, models, studies, training
 from mvcl.studies import Above, Cell, Measure, Study, Training, Values
 from mvcl.training import Config
 
 _ABOUT = """\
-The recipe is configs/piran/images.py:domainnet (docs/papers/piran.md has every setting and its source): a view from
+The recipe is `piran/images:domainnet` (docs/papers/piran.md has every setting and its source): a view from
 each of the k = 5 seen domains, groups of 16 classes. A seed has draws of classes and images of its own too
 (data.draw_seed). "5 to 1" is the classifier of the five seen domains together, "1 to 1" the mean of those of single
 domains, each in a column of its name; all are tested on the unseen domain. Where the caption of Figure 2 speaks of an
@@ -49,7 +49,7 @@ def paper(seeds: int = 4, *, data: Path) -> Study:
       seeds: of each cell.
       data: folder of DomainNet, or the output of `mvcl data prepare domainnet`.
     """
-    base = studies.changed(studies.recipe("piran/images.py:domainnet"), {"data.path": str(data)})
+    base = studies.changed(training.load("piran/images:domainnet"), {"data.path": str(data)})
     cost = "many accelerators; 1,800,000 PFLOP with 4 seeds, estimated from 15,300 a run (--dry-run)"
     return _study(base, METHODS, tuple(_PRINTED), seeds, cost, ("train.seed", "data.draw_seed"))
 
@@ -57,7 +57,7 @@ def paper(seeds: int = 4, *, data: Path) -> Study:
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a small network on random images of 20 classes in 6 domains, without a teacher."""
     base = studies.changed(
-        studies.recipe("piran/images.py:smoke_domainnet"),
+        training.load("piran/images:smoke_domainnet"),
         {
             "encoder": models.ConvNet(widths=(4, 8)),
             "method": methods.Simclr(),

@@ -3,17 +3,17 @@
     mvcl study piran_table3 --scale paper
 
 Section 4.3: pre-training on six channels of PhysioNet 2018, probes on SleepEDFx; needs both (docs/how_to/data.md).
-Cost: 2 cells of configs/piran/eeg.py with 5 seeds on one GPU: 350 PFLOP; smoke seconds.
+Cost: 2 cells of `piran/eeg` with 5 seeds on one GPU: 350 PFLOP; smoke seconds.
 """
 
 from functools import partial
 
-from mvcl import losses, studies
+from mvcl import losses, studies, training
 from mvcl.studies import Above, Cell, Measure, Study, Training
 from mvcl.training import Config
 
 _ABOUT = """\
-The recipe is configs/piran/eeg.py (docs/papers/piran.md has every setting and its source, and says where text and
+The recipe is `piran/eeg` (docs/papers/piran.md has every setting and its source, and says where text and
 caption differ). M3G compares 16 windows, InfoNCE 64. A seed has labels, validation people and initial weights of the
 classifier of its own (evaluation.seed). Balanced accuracy of a linear combination of the channels and a linear
 classifier.
@@ -28,12 +28,12 @@ _PRINTED = {M3G: (36.6, 49.2, 56.1, 64.6), INFO_NCE: (35.5, 49.3, 52.2, 56.3)}
 def paper(seeds: int = 5) -> Study:
     """PhysioNet 2018 and SleepEDFx, 10 epochs."""
     cost = "one GPU; 350 PFLOP with 5 seeds, estimated from 35.1 a run (--dry-run)"
-    return _study(studies.recipe("piran/eeg.py"), 64, (10, 50, 100, 1000), seeds, cost)
+    return _study(training.load("piran/eeg"), 64, (10, 50, 100, 1000), seeds, cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a narrow network on random windows of 10 seconds."""
-    return _study(studies.recipe("piran/eeg.py:smoke"), 16, (2, 5), seeds, "seconds")
+    return _study(training.load("piran/eeg:smoke"), 16, (2, 5), seeds, "seconds")
 
 
 def _study(base: Config, batch: int, labels: tuple[int, ...], seeds: int, cost: str) -> Study:

@@ -3,15 +3,14 @@
     mvcl study piran_table4 --scale paper
     mvcl study piran_table4 --scale small
 
-Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher. Cost: 6 cells of configs/piran/images.py
-with 5 seeds on many accelerators, 4,900,000 PFLOP; small, on scikit-learn's digits, minutes on 2 CPU cores; smoke
-seconds.
+Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher. Cost: 6 cells of `piran/images` with 5
+seeds on many accelerators, 4,900,000 PFLOP; small, on scikit-learn's digits, minutes on 2 CPU cores; smoke seconds.
 """
 
 from functools import partial
 from typing import Literal
 
-from mvcl import losses, studies
+from mvcl import losses, studies, training
 from mvcl.studies import Cell, Measure, Study, Training, Within
 from mvcl.training import Config
 
@@ -21,7 +20,7 @@ for both. Near R = 1 the two agree to first order. The paper calls the accuracie
 numbers differ by 0.94 points at k = 2 and by 0.02 at k = 3 and 4. Here similar means by at most 1 point."""
 _SMALL = """
 
-**Small scale.** configs/digits.py:student_teacher: scikit-learn's digits of 8 x 8 pixels, a ConvNet, groups of 16
+**Small scale.** `digits:student_teacher`: scikit-learn's digits of 8 x 8 pixels, a ConvNet, groups of 16
 examples, k views of one policy, 10 labels a class."""
 
 _COSTS: dict[str, Literal["circular_variance", "circular_standard_deviation"]] = {
@@ -33,14 +32,14 @@ _PRINTED = {2: (74.75, 73.81), 3: (75.61, 75.63), 4: (75.75, 75.73)}
 
 def paper(seeds: int = 5) -> Study:
     """ImageNet-1K, ViT-B/16, 300 epochs."""
-    base = studies.recipe("piran/images.py:imagenet1k")
+    base = training.load("piran/images:imagenet1k")
     cost = "many accelerators; 4,900,000 PFLOP with 5 seeds, estimated from 218,000 at k = 4 (--dry-run)"
     return _study(base, (2, 3, 4), seeds, cost, printed=True)
 
 
 def small(seeds: int = 5) -> Study:
     """Digits."""
-    base = studies.recipe("digits.py:student_teacher")
+    base = training.load("digits:student_teacher")
     return _study(base, (2, 4), seeds, "2 CPU cores, 1.5 minutes, estimated", "10 labels/class", _SMALL)
 
 

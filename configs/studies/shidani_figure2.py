@@ -3,7 +3,7 @@
     mvcl study shidani_figure2 --scale paper
     mvcl study shidani_figure2 --scale small
 
-Section 3.1. The runs are those of configs/shidani/gaussian.py; networks are trained side by side, so --seeds is their
+Section 3.1. The runs are those of `shidani/gaussian`; networks are trained side by side, so --seeds is their
 number. Cost: 16 networks about 2 hours on 2 CPU cores; 8 networks at small scale 4 minutes; smoke seconds.
 """
 

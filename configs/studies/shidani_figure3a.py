@@ -3,15 +3,15 @@
     mvcl study shidani_figure3a --scale paper
 
 Section 3.2 and F.3.1: M = 8 views against SimCLR's two, growing and fixed batch, and the headline run of the abstract.
-Needs ImageNet-1K (docs/how_to/data.md). Cost: 29 runs of configs/shidani/imagenet1k.py and 3 seeds, on many
-accelerators: 9,000,000 PFLOP; smoke a minute.
+Needs ImageNet-1K (docs/how_to/data.md). Cost: 29 runs of `shidani/imagenet1k` and 3 seeds, on many accelerators:
+9,000,000 PFLOP; smoke a minute.
 """
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mvcl import losses, models, studies
+from mvcl import losses, models, studies, training
 from mvcl.studies import Above, Cell, Measure, Study, Training, Within
 from mvcl.training import Config
 
@@ -19,7 +19,7 @@ _ABOUT = """\
 The paper's figures have no numbers. Accuracy is that of our linear probe on the validation images, as the paper does
 not give its protocol (docs/papers/shidani.md). Between 128 and 1024 epochs, which the text names, the values are ours.
 Growing: K = 4096 instances a batch for every M. Fixed: K = (2 / M) 4096, 1024 at M = 8. The headline run has K = 256 at
-M = 8, see the header of configs/shidani/imagenet1k.py. Figures 6 and 7 show the same runs against total FLOPs: those of
+M = 8, see the header of `shidani/imagenet1k`. Figures 6 and 7 show the same runs against total FLOPs: those of
 the step by XLA's analysis, times the updates; the paper's are those of PyTorch's profiler. Relative compute is Eq. 29,
 M / 2 times epochs / 128; M = 8 views of e epochs compute as much as SimCLR of 4 e, and with fixed batch take as many
 updates. That gains "are minor" in the growing case, and that the conclusions for FLOPs are "unchanged" have no number
@@ -41,8 +41,8 @@ _OBJECTIVES = {
 
 def paper(seeds: int = 3) -> Study:
     """ImageNet-1K, ResNet-50."""
-    bases = {name: studies.recipe(f"shidani/imagenet1k.py:{name}_batch") for name in ("growing", "fixed")}
-    headline = studies.recipe("shidani/imagenet1k.py:headline")
+    bases = {name: training.load(f"shidani/imagenet1k:{name}_batch") for name in ("growing", "fixed")}
+    headline = training.load("shidani/imagenet1k:headline")
     cost = "many accelerators; 9,000,000 PFLOP with 3 seeds, estimated from 31,500 for 128 epochs of M = 8 (--dry-run)"
     return _study({**bases, "256": headline}, (128, 256, 512, 1024), seeds, cost)
 
@@ -50,7 +50,7 @@ def paper(seeds: int = 3) -> Study:
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random images."""
     small = studies.changed(
-        studies.recipe("shidani/imagenet1k.py:smoke"),
+        training.load("shidani/imagenet1k:smoke"),
         {"encoder": models.ConvNet(widths=(4, 8)), "train.steps": None, "evaluation.linear": None},
     )
     return _study({"growing": small}, (1,), seeds, "seconds", "k-NN", (GEOMETRIC,))

@@ -3,13 +3,13 @@
     mvcl study shidani_figure3b --scale paper
 
 Section 3.2: M = 2, 3, 4, 6, 8, 12, 16, growing and fixed batch. Needs ImageNet-1K (docs/how_to/data.md). Cost: 42 runs
-and 3 seeds of configs/shidani/imagenet1k.py on many accelerators: 3,600,000 PFLOP; smoke a minute.
+and 3 seeds of `shidani/imagenet1k` on many accelerators: 3,600,000 PFLOP; smoke a minute.
 """
 
 from collections.abc import Mapping
 from functools import partial
 
-from mvcl import losses, models, studies
+from mvcl import losses, models, studies, training
 from mvcl.studies import Above, Cell, Measure, Study, Training, Trend
 from mvcl.training import Config
 
@@ -28,7 +28,7 @@ _OBJECTIVES = {
 
 def paper(seeds: int = 3) -> Study:
     """ImageNet-1K, ResNet-50, 128 epochs."""
-    bases = {name: studies.recipe(f"shidani/imagenet1k.py:{name}_batch") for name in ("growing", "fixed")}
+    bases = {name: training.load(f"shidani/imagenet1k:{name}_batch") for name in ("growing", "fixed")}
     cost = "many accelerators; 3,600,000 PFLOP with 3 seeds, estimated from 31,500 for M = 8 (--dry-run)"
     return _study(bases, (2, 3, 4, 6, 8, 12, 16), seeds, cost)
 
@@ -36,7 +36,7 @@ def paper(seeds: int = 3) -> Study:
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random images."""
     small = studies.changed(
-        studies.recipe("shidani/imagenet1k.py:smoke_fixed_batch"),
+        training.load("shidani/imagenet1k:smoke_fixed_batch"),
         {"encoder": models.ConvNet(widths=(4, 8)), "evaluation.linear": None},
     )
     return _study({"fixed": small}, (2, 4), seeds, "seconds", "k-NN", (GEOMETRIC, SUFFICIENT))

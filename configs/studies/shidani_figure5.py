@@ -3,13 +3,13 @@
     mvcl study shidani_figure5 --scale paper
 
 Appendix F.3: 128 epochs, growing batch. Needs ImageNet-1K (docs/how_to/data.md). Cost: 24 runs of the recipe
-configs/shidani/imagenet1k.py on many accelerators: 320,000 PFLOP with one seed; smoke a minute.
+`shidani/imagenet1k` on many accelerators: 320,000 PFLOP with one seed; smoke a minute.
 """
 
 from functools import partial
 from typing import Any
 
-from mvcl import augment, losses, models, studies
+from mvcl import augment, losses, models, studies, training
 from mvcl.studies import Above, Cell, Measure, Study, Training
 from mvcl.training import Config
 
@@ -37,14 +37,14 @@ _OBJECTIVES: dict[str, dict[str, Any]] = {
 def paper(seeds: int = 1) -> Study:
     """ImageNet-1K, ResNet-50, 128 epochs."""
     cost = "many accelerators; 320,000 PFLOP with one seed, estimated from 31,500 for M = 8 (--dry-run)"
-    base = studies.recipe("shidani/imagenet1k.py:growing_batch")
+    base = training.load("shidani/imagenet1k:growing_batch")
     return _study(base, 224, (0.25, 0.5, 0.75, 1.0), (0.08, 0.25, 0.5, 0.75), seeds, cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random images."""
     small = studies.changed(
-        studies.recipe("shidani/imagenet1k.py:smoke"),
+        training.load("shidani/imagenet1k:smoke"),
         {"encoder": models.ConvNet(widths=(4, 8)), "evaluation.linear": None},
     )
     return _study(small, 32, (1.0,), (0.5,), seeds, "seconds", "k-NN", (SIMCLR, GEOMETRIC))

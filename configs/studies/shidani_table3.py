@@ -3,14 +3,14 @@
     mvcl study shidani_table3 --scale paper
 
 Appendix F.2, the hyperparameters of Table 2. Needs ImageNet-1K and `mvcl data prepare transfer` (docs/how_to/data.md).
-Cost: 6 pre-trainings of configs/shidani/imagenet1k.py, 256 and 1024 epochs, and 54 fine-tunings, on many accelerators:
-710,000 PFLOP for the pre-training; smoke a minute.
+Cost: 6 pre-trainings of `shidani/imagenet1k`, 256 and 1024 epochs, and 54 fine-tunings, on many accelerators: 710,000
+PFLOP for the pre-training; smoke a minute.
 """
 
 from collections.abc import Mapping
 from functools import partial
 
-from mvcl import data, losses, models, studies
+from mvcl import data, losses, models, studies, training
 from mvcl.studies import Above, Cell, Finetuned, Measure, Study, Transfer, Within
 from mvcl.training import Config
 
@@ -54,9 +54,7 @@ _PRINTED = {
 
 def paper(seeds: int = 1) -> Study:
     """ImageNet-1K, ResNet-50, and the nine sets."""
-    growing, shrinking = (
-        studies.recipe(f"shidani/imagenet1k.py:{name}_batch") for name in ("growing", "fixed")
-    )
+    growing, shrinking = (training.load(f"shidani/imagenet1k:{name}_batch") for name in ("growing", "fixed"))
     sets = tuple(
         Finetuned(name=name, source=source, changes=_CHANGES.get(name, ())) for name, source in _SETS.items()
     )
@@ -67,7 +65,7 @@ def paper(seeds: int = 1) -> Study:
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random images."""
     small = studies.changed(
-        studies.recipe("shidani/imagenet1k.py:smoke"),
+        training.load("shidani/imagenet1k:smoke"),
         {"encoder": models.ConvNet(widths=(4, 8)), "train.steps": None, "evaluation.linear": None},
     )
     changes = (("train.steps", 2), ("train.batch_size", 16), ("optimizer.warmup_epochs", 0))

@@ -4,7 +4,7 @@
     mvcl study xu_figure2 --scale small --data handwritten.mat
 
 DIR has Caltech.mat (docs/how_to/data.md). Cost: 2 cells, 10 seeds each, 1 hour on 2 CPU cores, of the estimate in
-configs/xu/sem.py; small: half a minute; smoke: seconds.
+`xu/sem`; small: half a minute; smoke: seconds.
 """
 
 from functools import partial
@@ -36,7 +36,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
       data: folder with Caltech.mat.
     """
     base = studies.changed(studies.sem_paper("Caltech", data), {"evaluation.svm_share": 0})
-    cost = "1 hour on 2 CPU cores, of the estimate in configs/xu/sem.py"
+    cost = "1 hour on 2 CPU cores, of the estimate in `xu/sem`"
     return _study(base, 6, (1, 4), seeds, cost, _ABOUT, printed=True)
 
 

@@ -4,7 +4,7 @@
     mvcl study xu_figure3 --scale small --data handwritten.mat
 
 DIR has DHA.mat (docs/how_to/data.md). Cost: 7 methods, 10 seeds each, 5 hours on 2 CPU cores, of the estimates in
-configs/xu/sem.py; small: 2 minutes; smoke: seconds.
+`xu/sem`; small: 2 minutes; smoke: seconds.
 """
 
 from pathlib import Path
@@ -34,7 +34,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
       seeds: trainings of each cell.
       data: folder with DHA.mat.
     """
-    cost = "5 hours on 2 CPU cores, of the estimates in configs/xu/sem.py"
+    cost = "5 hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _study(studies.sem_paper("DHA", data), None, seeds, cost, _ABOUT)
 
 

@@ -4,7 +4,7 @@
     mvcl study xu_figure4 --scale small
 
 DIR has the folder CCV (docs/how_to/data.md). Cost: 7 methods, 10 seeds each, 27 hours on 2 CPU cores, of the estimates
-in configs/xu/sem.py; small: 2 minutes; smoke: seconds.
+in `xu/sem`; small: 2 minutes; smoke: seconds.
 """
 
 from pathlib import Path
@@ -34,7 +34,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
       seeds: trainings of each cell.
       data: folder with the folder CCV.
     """
-    cost = "27 hours on 2 CPU cores, of the estimates in configs/xu/sem.py"
+    cost = "27 hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _study(studies.sem_paper("CCV", data), None, seeds, cost, _ABOUT)
 
 

@@ -4,7 +4,7 @@
     mvcl study xu_figure5 --scale small --data handwritten.mat
 
 DIR has Caltech.mat (docs/how_to/data.md). Cost: 2 cells, 10 seeds each, 4 hours on 2 CPU cores, of the estimate in
-configs/xu/sem.py; small: 1 minute; smoke: seconds. The curves are in report.html of each run (`mvcl report RUN`).
+`xu/sem`; small: 1 minute; smoke: seconds. The curves are in report.html of each run (`mvcl report RUN`).
 """
 
 from functools import partial
@@ -39,7 +39,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     """
     four = {"train.epochs": 500.0, "evaluation.svm_share": 0}
     base = studies.changed(studies.sem_paper("Caltech", data), four)
-    cost = "4 hours on 2 CPU cores, of the estimate in configs/xu/sem.py"
+    cost = "4 hours on 2 CPU cores, of the estimate in `xu/sem`"
     return _study(base, 6, 1, (4, 5), seeds, cost, _ABOUT)
 
 

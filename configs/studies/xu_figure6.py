@@ -4,7 +4,7 @@
     mvcl study xu_figure6 --scale small --data handwritten.mat
 
 DIR has Caltech.mat (docs/how_to/data.md). Cost: 11 cells, 10 seeds each, 17 hours on 2 CPU cores, of the estimate in
-configs/xu/sem.py; small: 2 minutes; smoke: seconds.
+`xu/sem`; small: 2 minutes; smoke: seconds.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
       data: folder with Caltech.mat.
     """
     base = studies.changed(studies.sem_paper("Caltech", data), {"evaluation.svm_share": 0})
-    cost = "17 hours on 2 CPU cores, of the estimate in configs/xu/sem.py"
+    cost = "17 hours on 2 CPU cores, of the estimate in `xu/sem`"
     return _study(base, 7, _LAMBDAS, _FACTORS, seeds, cost, _ABOUT)
 
 

@@ -4,8 +4,7 @@
     mvcl study xu_table2 --scale small --data handwritten.mat
 
 DIR has the paper's five sets, DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat (docs/how_to/data.md). Cost: 8
-rows on 5 sets, 10 seeds each, 160 hours on 2 CPU cores, of the estimates in configs/xu/sem.py; small: 2 minutes; smoke:
-seconds.
+rows on 5 sets, 10 seeds each, 160 hours on 2 CPU cores, of the estimates in `xu/sem`; small: 2 minutes; smoke: seconds.
 """
 
 from collections.abc import Mapping
@@ -53,7 +52,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     bases = {
         name: studies.changed(studies.sem_paper(name, data), {"evaluation.svm_share": 0}) for name in _SETS
     }
-    cost = "160 hours on 2 CPU cores, of the estimates in configs/xu/sem.py"
+    cost = "160 hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _study(bases, tuple(_PRINTED), seeds, cost, _ABOUT, printed=True)
 
 

@@ -4,7 +4,7 @@
     mvcl study xu_table3 --scale small --data handwritten.mat
 
 DIR has DHA.mat and CCV (docs/how_to/data.md). Cost: 4 rows on 2 sets, 10 seeds each, 17 hours on 2 CPU cores, of the
-estimates in configs/xu/sem.py; small: 1 minute; smoke: seconds.
+estimates in `xu/sem`; small: 1 minute; smoke: seconds.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
       seeds: trainings of each cell.
       data: folder with DHA.mat and CCV.
     """
-    cost = "17 hours on 2 CPU cores, of the estimates in configs/xu/sem.py"
+    cost = "17 hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _study(studies.sem_dha_ccv(data), _WEIGHTS, seeds, cost, _ABOUT, _PRINTED)
 
 

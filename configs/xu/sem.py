@@ -1,17 +1,17 @@
 """Xu 2023 (SEM): tables that describe the same examples, 100 epochs of reconstruction, then rounds of weighted pairs.
 
-    mvcl train configs/xu/sem.py --data.path handwritten.mat --workdir runs/handwritten
-    mvcl train configs/xu/sem.py --data.path handwritten.mat --method.as-released --workdir runs/released
-    mvcl train configs/xu/sem.py:digits_views --workdir runs/digits_views          # offline
-    mvcl train configs/xu/sem.py:tables --data.path FOLDER --workdir runs/tables   # your own tables
-    mvcl train configs/xu/sem.py:caltech --data.path Caltech.mat --workdir runs/caltech
+    mvcl train xu/sem --data.path handwritten.mat --workdir runs/handwritten
+    mvcl train xu/sem --data.path handwritten.mat --method.as-released --workdir runs/released
+    mvcl train xu/sem:digits_views --workdir runs/digits_views          # offline
+    mvcl train xu/sem:tables --data.path FOLDER --workdir runs/tables   # your own tables
+    mvcl train xu/sem:caltech --data.path Caltech.mat --workdir runs/caltech
 
 dha, ccv, nuswide, caltech and youtubevideo are the clustering table of Section 4 (Table 2); the data are linked from
 the authors' repository (SubmissionsIn/SEM). They train as its code does (method.as_released): schedules, scaling,
 optimiser, last batch, biases and K-means are those of the released code. A run is one training; the paper's means over
 10 trainings are
 
-    mvcl train configs/xu/sem.py:caltech --data.path Caltech.mat --seeds 10 --workdir runs/caltech
+    mvcl train xu/sem:caltech --data.path Caltech.mat --seeds 10 --workdir runs/caltech
 
 Table 2's other cells, and Tables 3 and 4:
 

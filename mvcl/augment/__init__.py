@@ -1,10 +1,5 @@
 """Views of images: pure functions for jit and vmap, and policies that compose them."""
 
-from mvcl import _extras
-
-with _extras.needed("train", by="mvcl.augment"):
-    import PIL  # noqa: F401
-
 from mvcl.augment._host import host_crop
 from mvcl.augment._mixing import cutmix, erase, mixup, random_erasing, random_mix, smooth_targets
 from mvcl.augment._ops import (

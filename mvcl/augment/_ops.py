@@ -532,6 +532,7 @@ RAND_AUGMENT = (
     "autocontrast",
     "equalize",
 )
+"""Names of the operations of `rand_augment_op`, by their number."""
 
 
 @jax.jit

@@ -11,9 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
+"""Mean of ImageNet's pixels in [0, 1], by channel."""
 IMAGENET_STD = (0.229, 0.224, 0.225)
+"""Standard deviation of ImageNet's pixels in [0, 1], by channel."""
 CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
+"""Mean of CIFAR-10's pixels in [0, 1], by channel."""
 CIFAR_STD = (0.2023, 0.1994, 0.2010)
+"""Standard deviation of CIFAR-10's pixels as most code has it, the mean of the images' own, by channel."""
 
 
 # Pairs of positive numbers -> their upper bound.
@@ -239,6 +243,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "eval": evaluation,
     "digits": digits,
 }
+"""Policies by the names that `views.policy:NAME` chooses."""
 
 
 def policy(name: str, **overrides: Any) -> Policy:

@@ -11,8 +11,8 @@ from jax.typing import ArrayLike
 from mvcl.augment import _mixing, _ops, _random
 from mvcl.augment._policy import Policy
 
-# (n, k, height, width, channels), or where sizes differ a tuple of k arrays (n, height, width, channels).
 Views = jax.Array | tuple[jax.Array, ...]
+"""(n, k, height, width, channels), or where sizes differ a tuple of k arrays (n, height, width, channels)."""
 _CACHE_BYTES = 1 << 19  # of float32 views, so that a piece with its temporaries fits in a core's L2 cache
 
 

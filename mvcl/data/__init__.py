@@ -1,11 +1,5 @@
 """Sources, splits and batches, on the host."""
 
-from mvcl import _extras
-
-with _extras.needed("train", by="mvcl.data"):
-    import grain  # noqa: F401
-    import PIL  # noqa: F401
-
 from mvcl._progress import Track, untracked
 from mvcl.data._arrays import Arrays
 from mvcl.data._classes import class_list

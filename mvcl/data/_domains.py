@@ -18,6 +18,7 @@ from mvcl.data._images import check, decode
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+"""The domains of DomainNet."""
 # Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
 _TRAINING_IMAGES = {
     "clipart": 33_525,

@@ -18,6 +18,7 @@ from mvcl.data._directories import data_root
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
 
 STAGES = ("W", "N1", "N2", "N3", "R")
+"""The sleep stages, by their label."""
 SECONDS = 30
 _CLIP = 20.0
 # Stages 3 and 4 of Rechtschaffen and Kales are one stage in the manual of 2007. Unknown and movement are dropped.

@@ -17,11 +17,14 @@ from mvcl.data._splits import CorruptExample, Split, blank
 # when the crops were made on the host; or `views`, a tuple of k arrays (n, ...), with `present` (n, k) where examples
 # may lack views.
 Batch = dict[str, Any]
+"""Arrays of a batch, by name; all have as many rows as the batch has examples."""
 Example = tuple[np.ndarray, ...]
+"""Arrays of one example, in the order of its specification."""
 # How often an example of a split with draws is drawn before the run stops.
 _ATTEMPTS = 16
 # (arrays of an example, epoch, row) -> its crops (H, W, C), of the same sizes for every example: one, or k
 Crop = Callable[[Example, int, int], Example]
+"""Cuts an example on the host; gets the example, its index and the pass over the data."""
 
 
 @dataclasses.dataclass(frozen=True)

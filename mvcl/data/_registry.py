@@ -25,12 +25,14 @@ SOURCES: dict[str, type[Source]] = {
     "transfer": Transfer,
     "synthetic": Synthetic,
 }
+"""Sources by the names that `data:NAME` chooses."""
 PREPARERS: dict[str, type] = {
     "domainnet": PrepareDomains,
     "eeg": PrepareEeg,
     "sentiment": PrepareSentiment,
     "transfer": PrepareTransfer,
 }
+"""What `mvcl data prepare NAME` runs for data sets that tfds does not prepare."""
 
 
 def folder_name(source: Source) -> str:

@@ -45,6 +45,7 @@ TRANSFER: dict[str, TransferSet] = {
     "oxford_iiit_pet": TransferSet("oxford_iiit_pet", "train", "test", 37, 3_680),
     "caltech101": TransferSet("caltech101", "train", "test", 102, 3_059),
 }
+"""Transfer sets by the names that `--data.name NAME` chooses."""
 TransferName = Literal[
     "food101",
     "cifar10",

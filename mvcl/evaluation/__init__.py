@@ -1,13 +1,6 @@
 """Evaluation of features: neighbours, probes, domain transfer, regression, clustering, retrieval,
 predictions."""
 
-from mvcl import _extras
-
-with _extras.needed("train", by="mvcl.evaluation"):
-    import flax  # noqa: F401
-    import optax  # noqa: F401
-    import PIL  # noqa: F401
-
 from mvcl.evaluation._channels import ChannelProbe, Channels, channel_probe
 from mvcl.evaluation._clustering import Clustering, cluster_scores, svm_accuracy, view_features
 from mvcl.evaluation._domains import (

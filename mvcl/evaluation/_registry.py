@@ -21,3 +21,4 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "retrieval": Retrieval,
     "single_views": SingleViews,
 }
+"""Evaluations by the names that `evaluation:NAME` chooses."""

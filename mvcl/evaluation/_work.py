@@ -34,3 +34,4 @@ class Work:
 
 
 AT_ONCE = Work()
+"""Computes every part, and keeps and tracks nothing."""

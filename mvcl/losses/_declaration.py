@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import jax
 
 Loss = Callable[..., jax.Array]
+"""An objective: embeddings and options in, a scalar out."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 

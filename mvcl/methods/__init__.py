@@ -2,12 +2,6 @@
 
 from collections.abc import Callable
 
-from mvcl import _extras
-
-with _extras.needed("train", by="mvcl.methods"):
-    import flax  # noqa: F401
-    import optax  # noqa: F401
-
 from mvcl.methods._method import Learner, Method, Microbatches, Network, Refresh, Specification
 from mvcl.methods._moco import MocoV2, MocoV3
 from mvcl.methods._momentum import Following
@@ -27,6 +21,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "supervised": Supervised,
     "sem": Sem,
 }
+"""Methods by the names that `method:NAME` chooses."""
 
 __all__ = [
     "METHODS",

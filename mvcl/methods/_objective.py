@@ -11,6 +11,7 @@ from mvcl import losses
 from mvcl.losses import Operands
 
 Measures = dict[str, jax.Array]
+"""Scalars that a step logs, by name."""
 
 
 class OfViews(Protocol):

@@ -7,11 +7,6 @@ An encoder maps (n, *input_shape) to (n, encoder.features) in float32; a head ma
 mode; `eval_view` shares its variables in evaluation mode.
 """
 
-from mvcl import _extras
-
-with _extras.needed("train", by="mvcl.models"):
-    import flax  # noqa: F401
-
 from mvcl.models._convnet import ConvNet, ConvNetEncoder
 from mvcl.models._dropout import advance_dropout
 from mvcl.models._eeg import EegConv, EegConvEncoder

@@ -50,6 +50,7 @@ ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
     "eeg": EegConv,
     "transformer": Transformer,
 }
+"""Encoders by the names that `method.encoder:NAME` chooses."""
 
 HEADS: dict[str, Callable[[], HeadConfig]] = {
     "koromilas": _heads.koromilas_head,
@@ -60,6 +61,7 @@ HEADS: dict[str, Callable[[], HeadConfig]] = {
     "mlp": MLPHead,
     "none": IdentityHead,
 }
+"""Heads by the names that `method.head:NAME` chooses."""
 
 C = TypeVar("C")
 

@@ -1,11 +1,5 @@
 """Studies: grids of runs, what is measured of each cell, and the claims of a paper that they decide."""
 
-from mvcl import _extras
-
-with _extras.needed("train", by="mvcl.studies"):
-    import flax  # noqa: F401
-    import optax  # noqa: F401
-
 from mvcl import training
 from mvcl.studies._baseline import Baseline
 from mvcl.studies._cifar import Cifar10Part, check_cifar10
@@ -38,7 +32,7 @@ from mvcl.studies._koromilas import (
 )
 from mvcl.studies._koromilas_grid import koromilas_cells, koromilas_images
 from mvcl.studies._networks import GaussianViews, InformationBound, SideBySide
-from mvcl.studies._open import Opened, costs, find, open_study, parameters, recipe, scales, study_files
+from mvcl.studies._open import Opened, costs, find, open_study, parameters, scales, study_files
 from mvcl.studies._run import Options, overview, run_study
 from mvcl.studies._sem import (
     SemBestView,
@@ -147,7 +141,6 @@ __all__ = [
     "partner",
     "places",
     "printed_variance",
-    "recipe",
     "recipe_of",
     "results",
     "results_and_embeddings",

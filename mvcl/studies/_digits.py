@@ -1,6 +1,6 @@
 """What the small studies on digits share: their recipes, and their measures."""
 
-from mvcl.studies._open import recipe
+from mvcl import training
 from mvcl.studies._study import Measure
 from mvcl.studies._task import changed
 from mvcl.training import Config
@@ -12,13 +12,14 @@ ACCURACIES = (
     Measure(name="linear", percent=True),
     Measure(name="k-NN", percent=True),
 )
+"""Accuracies of a run on digits: with few labels, and with all."""
 
 
 def digits_of(k: int) -> Config:
-    """`configs/digits.py:small` with k views."""
-    return changed(recipe("digits.py:small"), {"views.k": k})
+    """`digits:small` with k views."""
+    return changed(training.load("digits:small"), {"views.k": k})
 
 
 def vectors_of(k: int) -> Config:
-    """`configs/digits.py:vectors` with k views, for the scale smoke."""
-    return changed(recipe("digits.py:vectors"), {"views.k": k, "data.view_shapes": ((6,),) * k})
+    """`digits:vectors` with k views, for the scale smoke."""
+    return changed(training.load("digits:vectors"), {"views.k": k, "data.view_shapes": ((6,),) * k})

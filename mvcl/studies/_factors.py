@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 FACTORS = ("shared", "pair", "unique", "part", "synergy")
+"""Kinds of bits of `FactorViews`, by how many views have to be seen to read one."""
 
 
 class Bits(NamedTuple):

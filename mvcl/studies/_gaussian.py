@@ -69,6 +69,7 @@ OBJECTIVES = {
         "geometric",
     ),
 }
+"""The objectives of Shidani 2024's Gaussian study, by name."""
 
 
 def gaussian(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from mvcl import losses, training
 from mvcl._progress import Progress
-from mvcl.studies._open import recipe
 from mvcl.studies._study import Factors
 from mvcl.studies._task import Values, changed, results
 from mvcl.studies._verdicts import Above, Claim, Gain, Trend
@@ -36,8 +35,8 @@ def koromilas_objectives(temperature: float = 0.5) -> dict[str, losses.Loss]:
 
 
 def recipe_of(name: str, k: int) -> Config:
-    """`recipe` with k views."""
-    return changed(recipe(name), {"views.k": k})
+    """A config by name, with k views."""
+    return changed(training.load(name), {"views.k": k})
 
 
 def best_claims(

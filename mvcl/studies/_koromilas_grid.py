@@ -12,10 +12,10 @@ Bases = Mapping[str, tuple[Callable[[int], Config], float]]
 
 # Data set -> recipe and temperature of the objectives.
 _IMAGES = {
-    "CIFAR-10": ("koromilas/cifar.py:cifar10", 0.5),
-    "CIFAR-100": ("koromilas/cifar.py:cifar100", 0.5),
-    "ImageNet-100": ("koromilas/imagenet.py:imagenet100", 0.5),
-    "ImageNet-1K": ("koromilas/imagenet.py:imagenet1k", 0.1),
+    "CIFAR-10": ("koromilas/cifar:cifar10", 0.5),
+    "CIFAR-100": ("koromilas/cifar:cifar100", 0.5),
+    "ImageNet-100": ("koromilas/imagenet:imagenet100", 0.5),
+    "ImageNet-1K": ("koromilas/imagenet:imagenet1k", 0.1),
 }
 
 

@@ -25,18 +25,6 @@ class Opened:
     """Of `mvcl study`, which open it again."""
 
 
-def recipe(name: str) -> training.Config:
-    """A config of the project: `recipe("koromilas/cifar.py:cifar10")`.
-
-    Args:
-      name: file below configs/, with or without a variant.
-
-    Raises:
-      ValueError: there is no such config.
-    """
-    return training.load(f"{_configs.CONFIGS}/{name}")
-
-
 def scales(file: Path) -> dict[str, Callable[..., Study]]:
     """Scale -> function of a study file, in the order paper, small, smoke.
 

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import _untrusted, data, evaluation, losses, methods, metrics
+from mvcl import _untrusted, data, evaluation, losses, methods, metrics, training
 from mvcl._progress import Progress
 from mvcl.studies._baseline import Baseline
-from mvcl.studies._open import recipe
 from mvcl.studies._study import Cell, Measure, Study
 from mvcl.studies._task import Training, Values, changed
 from mvcl.studies._verdicts import Above, Claim
 from mvcl.training import AdamW, Config
 
-# Data set -> variant of configs/xu/sem.py, and its file or folder in the folder of all.
+# Data set -> variant of `xu/sem`, and its file or folder in the folder of all.
 _SETS = {
     "DHA": ("dha", "DHA.mat"),
     "CCV": ("ccv", "CCV"),
@@ -35,21 +34,21 @@ _LOSSES: Mapping[str, losses.Loss] = {
 
 
 def sem_paper(name: str, folder: Path) -> Config:
-    """SEM on a data set of the paper, with the recipe of configs/xu/sem.py.
+    """SEM on a data set of the paper, with the recipe of `xu/sem`.
 
     Args:
       name: DHA, CCV, NUSWIDE, Caltech or YoutubeVideo.
       folder: has DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat.
     """
     variant, file = _SETS[name]
-    found = recipe(f"xu/sem.py:{variant}")
+    found = training.load(f"xu/sem:{variant}")
     return changed(found, {"data.path": str(folder / file), "evaluation.baselines": False})
 
 
 def sem_small(source: data.Source) -> Config:
     """SEM with small networks and a short schedule: 15 epochs of reconstruction, 2 rounds of 10 epochs."""
     return changed(
-        recipe("xu/sem.py:tables"),
+        training.load("xu/sem:tables"),
         {
             "data": source,
             "method.hidden": (64, 64),
@@ -72,7 +71,7 @@ def sem_small(source: data.Source) -> Config:
 def sem_smoke() -> Config:
     """Two epochs of tiny networks on four random tables."""
     return changed(
-        recipe("xu/sem.py:smoke"),
+        training.load("xu/sem:smoke"),
         {
             "data": data.Synthetic(view_shapes=((6,), (9,), (4,), (5,))),
             "method.as_released": False,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mvcl.studies._verdicts import Claim
 
 Factors = Mapping[str, str | int | float]
+"""What a cell of a grid varies, by name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from mvcl._progress import Progress
 from mvcl.training import Config
 
 Values = dict[str, float]
+"""Values of the measures of one run, by name."""
 
 
 class Task(Protocol):

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from mvcl import _files
@@ -69,8 +70,8 @@ def page(content: dict[str, Any], figure: str) -> str:
     measure = content["measures"][0]["label"]
     parts = [
         f"# {content['title']}",
-        f"    {content['command']}",
-        content["about"].strip(),
+        f"```sh\n{content['command']}\n```",
+        _fenced(content["about"].strip()),
         _state(content),
         *([f"![{measure} of each cell, with 95% intervals]({figure})"] if done else []),
         *_tables(content),
@@ -91,6 +92,13 @@ def shown(of: dict[str, Any], digits: int) -> str:
     if of["low"] is None:
         return f"{of['mean']:.{digits}f}"
     return f"{of['mean']:.{digits}f} [{of['low']:.{digits}f}, {of['high']:.{digits}f}]"
+
+
+def _fenced(text: str) -> str:
+    """A text whose indented paragraphs, formulas, are blocks with a language."""
+    return "\n\n".join(
+        f"```text\n{dedent(part)}\n```" if part.startswith("    ") else part for part in text.split("\n\n")
+    )
 
 
 def _state(content: dict[str, Any]) -> str:

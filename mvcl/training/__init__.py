@@ -1,12 +1,5 @@
 """Configs, the training step and its loop, checkpoints."""
 
-from mvcl import _extras
-
-with _extras.needed("train", by="mvcl.training"):
-    import grain  # noqa: F401
-    import orbax.checkpoint  # noqa: F401
-    import tyro  # noqa: F401
-
 from mvcl.training._arguments import CHOICES, choose, choose_all, registry
 from mvcl.training._cache import compilation_cache
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint

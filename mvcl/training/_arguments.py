@@ -44,6 +44,7 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "evaluation.linear": {"sgd": evaluation.LinearProbe},
     "optimizer": _optimizers.OPTIMIZERS,
 }
+"""The fields of a config whose value is chosen by name, `FIELD:NAME`, with what each name makes."""
 
 
 def choose(config: Config, path: str, name: str) -> Config:

@@ -73,8 +73,9 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
             raise ValueError(
                 f"--workdir {workdir} has files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
             )
+        content = _saved.to_json(config)
         try:
-            _files.write_whole(path, _saved.to_json(config))
+            _files.write_whole(path, content)
         except OSError as error:
             raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
         return

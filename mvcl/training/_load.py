@@ -15,16 +15,17 @@ from mvcl.training._config import Config
 
 
 def load(source: str | Path, reference: Config | None = None) -> Config:
-    """The config of a Python file, of a saved config.json, or of a run folder.
+    """A config of the project, of a Python file, of a saved config.json, or of a run folder.
 
-    `FILE.py` calls its function `get_config()`, `FILE.py:VARIANT` its function `VARIANT()`.
+    `load("koromilas/cifar")` and `load("FILE.py")` call the file's function `get_config()`,
+    `load("koromilas/cifar:cifar100")` and `load("FILE.py:VARIANT")` the function of that name.
 
     Args:
-      source: the file, with or without a variant, or the folder.
+      source: name (`mvcl configs` lists them) or file, with or without a variant, or the folder. A `Path` is no name.
       reference: a config with the functions and classes from outside mvcl that a saved config names.
 
     Raises:
-      ValueError: the file or variant does not exist, does not return a `Config`, or sets an unknown option.
+      ValueError: the config or variant does not exist, does not return a `Config`, or sets an unknown option.
     """
     file, variant = _configs.find(source)
     if file.suffix == ".json":
@@ -33,7 +34,7 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
     module = config_module(file)
     functions = variants(module)
     if variant not in functions:
-        raise _configs.unknown_variant(file, variant, functions)
+        raise _configs.unknown_variant(str(file), variant, functions)
     config = _call(functions[variant], f"{variant}() of {file}")
     if not isinstance(config, Config):
         raise ValueError(

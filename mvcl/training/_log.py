@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from mvcl import _buckets, _extras
+from mvcl import _buckets
 from mvcl._progress import Progress, duration, write_line
 from mvcl.training import _scores
 from mvcl.training._watch import Clock
@@ -138,8 +138,7 @@ class Log:
 
     @cached_property
     def _board(self) -> "SummaryWriter":
-        with _extras.needed("train", by="the log of a run"):
-            from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
+        from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
 
         return SummaryWriter(str(self._mirror.folder / "tensorboard"), purge_step=self._purged)
 

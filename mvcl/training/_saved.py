@@ -9,6 +9,7 @@ import sysconfig
 import types
 import typing
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from mvcl import augment, data, evaluation, losses, methods, models, transport
@@ -241,7 +242,7 @@ def digest(named: Any) -> str:
 
 def _collect(named: Any, sources: dict[str, str]) -> None:
     """Add the source of a function or class, and of the user's code that it refers to."""
-    sources[f"{named.__module__}:{named.__qualname__}"] = inspect.getsource(named)
+    sources[f"{named.__module__}:{named.__qualname__}"] = _source(named)
     functions = (
         [named] if inspect.isfunction(named) else [f for f in vars(named).values() if inspect.isfunction(f)]
     )
@@ -253,6 +254,26 @@ def _collect(named: Any, sources: dict[str, str]) -> None:
                     _collect(value, sources)
             elif isinstance(value, (bool, int, float, str, tuple)):
                 sources[f"{function.__module__}:{name}"] = repr(value)
+
+
+def _source(named: Any) -> str:
+    """The source of a function or class; of a class of a notebook, which `inspect` does not find, that of its methods.
+
+    Raises:
+      ValueError: there is none, as in an interactive session.
+    """
+    with suppress(OSError, TypeError):  # TypeError: a class of a module without a file
+        return inspect.getsource(named)
+    found = []
+    for function in filter(inspect.isfunction, vars(named).values()):
+        with suppress(OSError):  # that a dataclass has made
+            found.append(inspect.getsource(function))
+    if not found:
+        raise ValueError(
+            f"a config can only hold functions and classes with source code, of which a run keeps a digest, got "
+            f"{named.__qualname__} of {named.__module__}; define it in a file or a notebook"
+        )
+    return "\n".join(found)
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
 
 CostName = Literal["circular_variance", "circular_standard_deviation"]
+"""Costs of Piran 2024 by name."""
 TupleCost = Callable[[jax.Array], jax.Array]
 Path = Literal["pairwise", "logsumexp", "resultant", "dense"]
 

@@ -39,7 +39,7 @@ class Runs:
     def __init__(self, tfds):
         self.tfds = tfds
 
-    def command(self, workdir, *options, config="configs/digits.py"):
+    def command(self, workdir, *options, config="digits"):
         return [*map(str, (MVCL, "train", config, "--workdir", workdir)), *self.options, *map(str, options)]
 
     def environment(self, devices=1, **more):
@@ -52,13 +52,13 @@ class Runs:
             **more,
         }
 
-    def start(self, workdir, *options, devices=1, env=None, config="configs/digits.py", **kwargs):
+    def start(self, workdir, *options, devices=1, env=None, config="digits", **kwargs):
         """One process."""
         return self._popen(
             self.command(workdir, *options, config=config), self.environment(devices, **(env or {})), **kwargs
         )
 
-    def start_many(self, workdir, *options, processes=2, devices=1, config="configs/digits.py"):
+    def start_many(self, workdir, *options, processes=2, devices=1, config="digits"):
         """Several processes of one run, through launch/local.py."""
         launcher = [sys.executable, str(LOCAL), "--processes", str(processes), "--devices", str(devices)]
         command = [*launcher, "--grace", "20", "--", *self.command(workdir, *options, config=config)]

@@ -55,7 +55,7 @@ def test_training_on_a_hostile_file_is_one_line_and_exit_code_2(name, case, tmp_
     one.write(tmp_path)
     file = one.crafted[case](tmp_path)
     options = ["--data.path", str(file), "--workdir", str(tmp_path / "run")]
-    assert cli.main(["train", "configs/xu/sem.py:tables", *options]) == 2
+    assert cli.main(["train", "xu/sem:tables", *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("mvcl: ")
     assert str(file) in line

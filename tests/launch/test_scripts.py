@@ -184,7 +184,7 @@ def test_detects_wrong_sbatch_directives(line, error):
 
 def test_slurm_dry_run_and_run(mocks):
     script = LAUNCH / "slurm.sbatch"
-    words = ("configs/digits.py", "--workdir", "runs/a b")
+    words = ("digits", "--workdir", "runs/a b")
     dry = run("bash", script, *words, env={"DRY_RUN": "1", "VENV": "/opt/venv"})
     assert shlex.split(dry.stdout) == [
         *("srun", "--kill-on-bad-exit=1", "--label", "/opt/venv/bin/mvcl", "train"),
@@ -310,7 +310,7 @@ def test_jobset_fields_are_replaced():
     assert (job["parallelism"], job["completions"]) == (16, 16)
     assert container["image"] == "host/mvcl:1"
     assert container["args"] == [
-        *("train", "configs/koromilas/cifar.py", "--workdir", "/share/runs/run-7"),
+        *("train", "koromilas/cifar", "--workdir", "/share/runs/run-7"),
         *("--train.epochs", "5", "--train.note", 'a"b\\c'),
     ]
     assert "{" not in json.dumps(jobset).replace('{"', "").replace("{}", "")
@@ -422,8 +422,7 @@ def test_pod_creates_installs_and_runs(mocks, worker):
     up = run(LAUNCH / "tpu_pod.sh", "up", env=env)
     assert up.returncode == 0, up.stderr
     assert (
-        "mvcl train configs/koromilas/cifar.py --workdir /mnt/share/runs/x objective:m3g --train.epochs 3"
-        in up.stdout
+        "mvcl train koromilas/cifar --workdir /mnt/share/runs/x objective:m3g --train.epochs 3" in up.stdout
     )
     home = Path(worker["HOME"])
     assert (home / "mvcl" / "pyproject.toml").is_file()  # the archive arrived complete

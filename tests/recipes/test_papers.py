@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs import papers
-from mvcl import cli, studies, training
+from mvcl import _configs, cli, studies, training
 from tests.recipes.test_recipes import Nothing
 
 ROOT = Path(__file__).parents[2]
@@ -18,11 +18,12 @@ ENTRIES = [(name, entry) for name in papers.names() for entry in papers.read(nam
 def real(paper):
     """The variants of a paper's configs that are not for smoke tests."""
     return [
-        f"{file.relative_to(ROOT)}:{variant}"
-        for file in sorted((ROOT / "configs" / paper).glob("*.py"))
-        for variant in cli.variants(file)
+        f"{name}:{variant}"
+        for name, file in _configs.names().items()
+        if name.startswith(f"{paper}/")
+        for variant in _configs.variants(file)
         if not variant.startswith("smoke") and variant != "get_config"
-    ] or [f"{file.relative_to(ROOT)}:get_config" for file in (ROOT / "configs" / paper).glob("*.py")]
+    ] or [f"{name}:get_config" for name in _configs.names() if name.startswith(f"{paper}/")]
 
 
 def test_each_paper_has_a_page():
@@ -42,7 +43,7 @@ def test_stated_values_are_those_of_the_configs(name):
         for value in entry.values:
             for source in value.configs:
                 if source not in options:
-                    options[source] = papers.options(papers.load(source))
+                    options[source] = papers.options(training.load(source))
                 found = papers.matching(value.option, options[source])
                 assert found, f"{entry.name}: {source} has no option {value.option}"
                 for option in found:
@@ -57,7 +58,7 @@ def test_every_value_that_a_config_chooses_is_stated(name):
         patterns = [value.option for value in stated if source in value.configs]
         missing += [
             f"{source} {option}"
-            for option in papers.chosen(papers.load(source))
+            for option in papers.chosen(training.load(source))
             if not any(papers.matching(pattern, [option]) for pattern in patterns)
         ]
     assert not missing, "\n".join(missing)
@@ -73,7 +74,7 @@ def test_commands_of_the_page_parse(name, entry):
                 if option in options:
                     place = options.index(option)
                     del options[place : place + 2]
-            training.check(cli._with_config(Nothing, papers.load(words[2]), "train", options, "").config)
+            training.check(cli._with_config(Nothing, training.load(words[2]), "train", options, "").config)
         elif words[:2] == ["mvcl", "study"]:
             scale = words[words.index("--scale") + 1] if "--scale" in words else "small"
             function = studies.scales(studies.find(words[2]))[scale]

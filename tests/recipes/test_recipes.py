@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import re
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,17 +10,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from mvcl import cli, data, losses, methods, models, training
+from mvcl import _configs, cli, data, losses, methods, models, training
 from mvcl.training import Mesh, _program
 
-ROOT = Path(__file__).parents[2]
-FILES = sorted(
-    str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.py") if path.parent.name != "studies"
-)
+FILES = _configs.names()
 CONFIGS = [
-    file if variant == "get_config" else f"{file}:{variant}"
-    for file in FILES
-    for variant in cli.variants(ROOT / file)
+    name if variant == "get_config" else f"{name}:{variant}"
+    for name, file in FILES.items()
+    for variant in _configs.variants(file)
 ]
 SMOKE = [source for source in CONFIGS if ":smoke" in source]
 # One's own tables have any size.
@@ -36,7 +32,7 @@ class Nothing:
 
 def load(source):
     """A config on one device."""
-    return dataclasses.replace(training.load(ROOT / source), mesh=Mesh(data=1))
+    return dataclasses.replace(training.load(source), mesh=Mesh(data=1))
 
 
 def programs(config):
@@ -48,36 +44,36 @@ def programs(config):
     return config, outline, _program.build(config, outline)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_each_file_has_a_smoke_variant(file):
-    assert "smoke" in cli.variants(ROOT / file)
+@pytest.mark.parametrize("name", FILES)
+def test_each_file_has_a_smoke_variant(name):
+    assert "smoke" in _configs.variants(FILES[name])
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_headers_have_command_hardware_cost_and_scores(file):
-    tree = ast.parse((ROOT / file).read_text())
+@pytest.mark.parametrize("name", FILES)
+def test_headers_have_command_hardware_cost_and_scores(name):
+    tree = ast.parse(FILES[name].read_text())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     header = ast.get_docstring(tree) or ""
     real = [ast.get_docstring(f) or "" for f in functions if not f.name.startswith(("_", "smoke"))]
-    assert f"mvcl train {file} --" in header
-    assert set(re.findall(rf"mvcl train {file}:(\w+)", header)) <= set(cli.variants(ROOT / file))
+    assert f"mvcl train {name} --" in header
+    assert set(re.findall(rf"mvcl train {name}:(\w+)", header)) <= set(_configs.variants(FILES[name]))
     for word in ("Hardware", "Cost", "Paper", "Ours"):
         assert any(re.search(rf"^{word}.*:", text, re.MULTILINE) for text in (header, *real)), word
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_options_in_headers_are_understood(file):
-    header = ast.get_docstring(ast.parse((ROOT / file).read_text())) or ""
+@pytest.mark.parametrize("name", FILES)
+def test_options_in_headers_are_understood(name):
+    header = ast.get_docstring(ast.parse(FILES[name].read_text())) or ""
     lines = re.findall(r"^ {4}((?:--|objective|method).*?)(?: {2,}.*)?$", header, re.MULTILINE)
     for line in lines:
-        parsed = cli._with_config(Nothing, training.load(ROOT / file), "train", line.split(), "")
+        parsed = cli._with_config(Nothing, training.load(name), "train", line.split(), "")
         training.check(parsed.config)
 
 
 def test_a_file_without_a_variant_gives_its_first():
-    for file in FILES:
-        first = next(iter(cli.variants(ROOT / file)))
-        plain, named = (training.load(ROOT / source) for source in (file, f"{file}:{first}"))
+    for name, file in FILES.items():
+        first = next(iter(_configs.variants(file)))
+        plain, named = (training.load(source) for source in (name, f"{name}:{first}"))
         assert training.to_json(plain) == training.to_json(named)
 
 
@@ -121,7 +117,7 @@ def test_two_steps_at_a_small_size(source, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("source", PUBLISHED)
 def test_dry_run_at_true_size(source):
-    said = training.dry_run(training.load(ROOT / source))
+    said = training.dry_run(training.load(source))
     for words in (
         "parameters",
         "GFLOP",
@@ -145,12 +141,12 @@ def test_smoke_variants_train_evaluate_and_report(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("source", "parameters"),
     [
-        ("configs/koromilas/imagenet.py", 23_508_032),  # torchvision's ResNet-50 without its classifier
-        ("configs/piran/images.py", 85_798_656),  # timm's ViT-B/16 without its classifier
+        ("koromilas/imagenet", 23_508_032),  # torchvision's ResNet-50 without its classifier
+        ("piran/images", 85_798_656),  # timm's ViT-B/16 without its classifier
     ],
 )
 def test_encoders_have_their_true_size(source, parameters):
-    config = training.load(ROOT / source)
+    config = training.load(source)
     encoder = nnx.eval_shape(
         lambda: config.encoder.build((224, 224, 3), dtype=jnp.float32, rngs=nnx.Rngs(jax.random.key(0)))
     )
@@ -171,24 +167,24 @@ def test_a_frozen_projection_is_no_parameter():
 @pytest.mark.parametrize(
     ("source", "method"),
     [
-        ("configs/piran/images.py:imagenet1k", methods.StudentTeacher),
-        ("configs/piran/images.py:domainnet", methods.StudentTeacher),
-        ("configs/jeon/dsf.py:cifar10", methods.MocoV2),
-        ("configs/jeon/dsf.py:imagenet100", methods.MocoV3),
-        ("configs/koromilas/sentiment.py:mosei", methods.MultiEncoder),
-        ("configs/xu/sem.py:caltech", methods.Sem),
+        ("piran/images:imagenet1k", methods.StudentTeacher),
+        ("piran/images:domainnet", methods.StudentTeacher),
+        ("jeon/dsf:cifar10", methods.MocoV2),
+        ("jeon/dsf:imagenet100", methods.MocoV3),
+        ("koromilas/sentiment:mosei", methods.MultiEncoder),
+        ("xu/sem:caltech", methods.Sem),
     ],
 )
 def test_methods_of_the_recipes_are_the_papers(source, method):
-    assert type(training.load(ROOT / source).method) is method
+    assert type(training.load(source).method) is method
 
 
 @pytest.mark.parametrize("source", SMOKE)
 def test_smoke_keeps_method_objective_evaluation_and_strategy(source):
-    file, _, variant = source.partition(":")
+    name, _, variant = source.partition(":")
     named = variant.removeprefix("smoke").lstrip("_")
-    small = training.load(ROOT / source)
-    real = training.load(ROOT / (f"{file}:{named}" if named else file))
+    small = training.load(source)
+    real = training.load(f"{name}:{named}" if named else name)
     assert type(small.method) is type(real.method)
     assert type(small.evaluation) is type(real.evaluation)
     assert small.views.strategy == real.views.strategy
@@ -201,7 +197,7 @@ def test_smoke_keeps_method_objective_evaluation_and_strategy(source):
 @pytest.mark.parametrize("variant", ["imagenet1k", "domainnet"])
 @pytest.mark.parametrize("function", ["all_pairs", "one_vs_rest"])
 def test_baselines_of_piran_keep_batch_and_groups(variant, function):
-    config = training.load(ROOT / f"configs/piran/images.py:{variant}")
+    config = training.load(f"piran/images:{variant}")
     other, _ = training.choose_all(config, [f"objective:{function}", "objective.pair:info_nce"])
     assert losses.name(other.objective) == f"{function}(info_nce)"
     assert other.train == config.train

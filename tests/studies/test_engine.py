@@ -241,7 +241,7 @@ def test_a_page_without_runs(tmp_path):
 def test_runs_of_one_config_compile_once(tmp_path):
     """The second seed compiles nothing: the seed is an argument of all programs."""
     config = studies.changed(
-        studies.recipe("digits.py:smoke"), {"mesh": training.Mesh(data=1), "objective": losses.mv_dhel}
+        training.load("digits:smoke"), {"mesh": training.Mesh(data=1), "objective": losses.mv_dhel}
     )
     task, compiled = studies.Training(config=config), []
 

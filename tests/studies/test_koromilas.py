@@ -139,7 +139,7 @@ def test_a_tuned_rate_is_that_of_the_least_validation_error(tmp_path, monkeypatc
         (folder / "metrics.jsonl").write_text(log + "\n")
 
     monkeypatch.setattr(shared.training, "train", train)
-    task = TunedRate(config=studies.recipe("digits.py:smoke"), rates=(0.01, 0.02, 0.04))
+    task = TunedRate(config=training.load("digits:smoke"), rates=(0.01, 0.02, 0.04))
     [values] = task.run(tmp_path, 3, _progress.Progress())
     assert values == {"validation MAE": 0.5, "learning rate": 0.02, "loss": 0.02}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.01", "0.02", "0.04"]

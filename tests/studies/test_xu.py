@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mvcl import data, losses, methods, studies
+from mvcl import data, losses, methods, studies, training
 from mvcl.evaluation import SingleViews
 from mvcl.studies import select
 
@@ -130,7 +130,7 @@ def test_measures_over_time_by_hand(tmp_path):
 
 def test_only_sem_has_a_pre_training():
     with pytest.raises(ValueError, match="must be of method sem, got MultiEncoder"):
-        studies.sem_of(studies.recipe("field/modalities.py:symile_digits"))
+        studies.sem_of(training.load("field/modalities:symile_digits"))
 
 
 def test_handwritten_has_every_objective_that_compares_six_views():

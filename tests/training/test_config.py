@@ -1,5 +1,8 @@
 import dataclasses
 import json
+import linecache
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -307,3 +310,42 @@ def test_digest_covers_the_code_that_a_function_uses(tmp_path, before, after, ch
         file.write_text(HEADER + text)
         digests.append(json.loads(training.to_json(training.load(file)))["objective"]["_digest"])
     assert (digests[0] != digests[1]) == changes
+
+
+def _defined_in_a_notebook(monkeypatch, cell, lines):
+    """The class `Own` of a cell: its module has no file, and its lines are known by the cell's name alone."""
+    notebook = types.ModuleType("notebook")
+    monkeypatch.setitem(sys.modules, "notebook", notebook)
+    monkeypatch.setitem(linecache.cache, cell, (len(lines), None, lines.splitlines(keepends=True), cell))
+    exec(compile(lines, cell, "exec"), vars(notebook))
+    return notebook.Own
+
+
+IN_A_CELL = """
+from dataclasses import dataclass
+from mvcl import data
+
+@dataclass(frozen=True)
+class Own:
+    size: int = 3
+    def open(self, track=data.untracked):
+        return {}
+"""
+
+
+def test_digest_of_a_class_of_a_notebook_is_that_of_its_methods(monkeypatch):
+    found = []
+    changed = IN_A_CELL.replace("{}", "{1: 2}")
+    for cell, lines in (("<cell 1>", IN_A_CELL), ("<cell 2>", IN_A_CELL), ("<cell 3>", changed)):
+        own = _defined_in_a_notebook(monkeypatch, cell, lines)
+        saved = json.loads(training.to_json(dataclasses.replace(Config(), data=own())))["data"]
+        assert saved["size"] == 3
+        found.append(saved["_digest"])
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_class_without_source_is_refused(monkeypatch, tmp_path):
+    own = _defined_in_a_notebook(monkeypatch, "<cell>", IN_A_CELL)
+    linecache.cache.clear()
+    with pytest.raises(ValueError, match=r"functions and classes with source code.* got Own of notebook"):
+        training.to_json(dataclasses.replace(Config(), data=own()))

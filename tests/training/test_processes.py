@@ -29,7 +29,7 @@ def start(workdir, tfds, devices=1, **environment):
     command = [
         Path(sys.executable).with_name("mvcl"),
         "train",
-        "configs/digits.py",
+        "digits",
         "--workdir",
         workdir,
         *OPTIONS,

@@ -39,7 +39,7 @@ def test_no_seed_is_refused(tmp_path):
 @pytest.mark.slow  # two runs
 def test_sentiment_is_averaged_over_seeds_and_layers(tmp_path, capsys):
     options = ["--seeds", "2", "--workdir", str(tmp_path), "--train.steps", "2"]
-    assert cli.main(["train", "configs/koromilas/sentiment.py:smoke", *options]) == 0
+    assert cli.main(["train", "koromilas/sentiment:smoke", *options]) == 0
     saved = json.loads((tmp_path / "results.json").read_text())["trained encoder"]
     of_seeds = [json.loads((tmp_path / f"seed{s}" / "evaluation.json").read_text()) for s in (0, 1)]
     values = [table["rows"]["trained encoder"][0]["value"] for table in of_seeds]

@@ -6,7 +6,6 @@ import math
 import shutil
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,6 @@ from mvcl.training._program import build
 from mvcl.training._refresh import restarted
 from mvcl.training._run import prepare
 
-ROOT = Path(__file__).parents[2]
 SMALL = ("--method.hidden", "64", "64", "--method.features", "16", "--method.embedding", "8")
 
 
@@ -41,7 +39,7 @@ RECIPES = {
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_have_the_released_schedule(name):
-    config = replace(load(ROOT / f"configs/xu/sem.py:{name}"), mesh=Mesh(data=1))
+    config = replace(load(f"xu/sem:{name}"), mesh=Mesh(data=1))
     epochs, rounds, views = RECIPES[name]
     outline = data.expected(config.data)
     assert outline is not None
@@ -164,7 +162,7 @@ def test_restarts_and_last_batch_need_fitting_options(change, message):
 
 @pytest.mark.slow
 def test_agreement_is_recorded_at_every_refresh_and_at_the_end(tmp_path):
-    config = load(ROOT / "configs/xu/sem.py:smoke")
+    config = load("xu/sem:smoke")
     run = tmp_path / "run"
     train(replace(config, mesh=Mesh(data=1)), run)
     looks = [json.loads(line) for line in (run / "refresh.jsonl").read_text().splitlines()]
@@ -200,7 +198,7 @@ def test_agreement_is_recorded_at_every_refresh_and_at_the_end(tmp_path):
 
 def test_error_suggests_a_valid_batch_size():
     outline = data.Outline(25, 3, data.ExampleSpec(((3,), (2,)), given=True))
-    config = suited_to(load(ROOT / "configs/xu/sem.py:tables"), outline)
+    config = suited_to(load("xu/sem:tables"), outline)
     with pytest.raises(ValueError, match=r"25 examples .* 8 devices; use --train\.batch-size 24, or fewer"):
         build(config, outline)
 
@@ -208,10 +206,7 @@ def test_error_suggests_a_valid_batch_size():
 @pytest.mark.slow
 def test_sem_on_digits_views(tmp_path):
     """The recipe is better than the best single view and than all raw views."""
-    assert (
-        cli.main(["train", str(ROOT / "configs/xu/sem.py:digits_views"), "--workdir", str(tmp_path / "run")])
-        == 0
-    )
+    assert cli.main(["train", "xu/sem:digits_views", "--workdir", str(tmp_path / "run")]) == 0
     rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())["rows"]
     trained, raw = ({r["name"]: r["value"] for r in rows[name]} for name in ("trained encoder", "raw input"))
     assert trained["ACC"] > raw["ACC"]
@@ -231,10 +226,10 @@ def test_tables_of_few_rows_are_one_batch(tmp_path, rng, capsys):
     run = tmp_path / "run"
     epochs = ("--method.pretrain-epochs", "2", "--method.update-epochs", "2", "--train.epochs", "4")
     options = ["--data.path", str(tmp_path / "in"), "--workdir", str(run), *SMALL, *epochs]
-    assert cli.main(["train", str(ROOT / "configs/xu/sem.py:tables"), *options]) == 2
+    assert cli.main(["train", "xu/sem:tables", *options]) == 2
     assert "method.clusters must be at least 2 for data without classes" in capsys.readouterr().err
     options += ["--method.clusters", "3"]
-    assert cli.main(["train", str(ROOT / "configs/xu/sem.py:tables"), *options]) == 0
+    assert cli.main(["train", "xu/sem:tables", *options]) == 0
     assert "4 steps of 24 examples (the whole split) x 2 views" in capsys.readouterr().out
     assert cli.main(["report", str(run)]) == 0
     with open(run / "clusters.csv") as file:
@@ -277,7 +272,7 @@ def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
     ]
     command = [
         "train",
-        str(ROOT / "configs/xu/sem.py:tables"),
+        "xu/sem:tables",
         "--data.path",
         str(tmp_path / "in"),
         "--workdir",

@@ -1,0 +1,98 @@
+"""The tutorials are as they were executed, name what exists, and run from scratch (slow, `make test-docs`)."""
+
+import ast
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from docs.tutorials import __main__ as tutorials
+
+NAMES = [path.stem for path in tutorials.NOTEBOOKS]
+
+
+def cells(name: str, kind: str) -> list[dict]:
+    notebook = json.loads((tutorials.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
+
+
+def code(name: str) -> str:
+    """The Python of a notebook; cells of other programs, such as a shell, left out."""
+    sources = ["".join(cell["source"]) for cell in cells(name, "code")]
+    return "\n\n".join(source for source in sources if not source.startswith("%%"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tutorial_is_executed(name):
+    """All cells in order, without errors, warnings, and paths, times or versions of a machine."""
+    found = cells(name, "code")
+    assert [cell["execution_count"] for cell in found] == list(range(1, len(found) + 1))
+    assert all("execution" not in cell["metadata"] for cell in found)
+    outputs = [output for cell in found for output in cell["outputs"]]
+    assert all(output["output_type"] != "error" and output.get("name") != "stderr" for output in outputs)
+    printed = "".join(line for output in outputs for line in output.get("text", []))
+    assert not re.search(r"(/home|/root|/tmp|/work|/Users)/", printed)
+    notebook = json.loads((tutorials.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+    assert "version" not in notebook["metadata"]["language_info"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_a_tutorial_exist(name):
+    """What it imports, and what it takes from the modules that it imports."""
+    tree = ast.parse(code(name))
+    modules = {}
+    for bound, value in imported(tree):
+        if isinstance(value, ModuleType):
+            modules[bound] = value
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            assert hasattr(modules[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, object]]:
+    """Name and value of each import, which raises an exception if there is no such thing."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                importlib.import_module(item.name)
+                first = item.name.partition(".")[0]
+                yield item.asname or first, importlib.import_module(item.name if item.asname else first)
+        elif isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module or "")
+            for item in node.names:
+                if not hasattr(module, item.name):
+                    importlib.import_module(f"{node.module}.{item.name}")
+                yield item.asname or item.name, getattr(module, item.name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tutorial_begins_and_ends_with_text_and_its_links_lead_to_files(name):
+    """A title and a paragraph first; last, where to go next."""
+    text = ["".join(cell["source"]) for cell in cells(name, "markdown")]
+    title, *_, paragraph = text[0].split("\n\n")[:2]
+    assert title.startswith("# ")
+    assert len(paragraph.split()) > 20
+    links = [link for part in text for link in re.findall(r"\]\(([^)#]+)[^)]*\)", part)]
+    missing = [
+        link for link in links if not link.startswith("http") and not (tutorials.FOLDER / link).is_file()
+    ]
+    assert not missing
+    assert re.search(r"\*\*Next\*\*: [^*]*\[", text[-1])
+
+
+def test_index_lists_every_tutorial():
+    index = (tutorials.FOLDER / "index.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^(\w+)$", index, re.MULTILINE)) == NAMES
+    assert sorted(re.findall(r"\((\w+)\.ipynb\)", index)) == NAMES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_tutorial_runs(name):
+    """Its cells, and the checks in them, pass on this machine; it has outputs where the stored one has."""
+    notebook, _ = tutorials.execute(tutorials.FOLDER / f"{name}.ipynb")
+    shown = [{o["output_type"] for o in c.outputs} for c in notebook.cells if c.cell_type == "code"]
+    assert shown == [{o["output_type"] for o in cell["outputs"]} for cell in cells(name, "code")]

@@ -1,0 +1,179 @@
+"""The package as a user gets it: a wheel of mvcl and its configs, installed outside of the checkout; its version."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+import mvcl
+
+ROOT = Path(__file__).parents[1]
+SHORT = ["--train.steps", "4", "--train.batch-size", "32", "--mesh.data", "1", "--evaluation.draws", "2"]
+
+
+def call(*command, cwd, **environment):
+    """Standard output of a command that succeeds, in an environment without the checkout."""
+    known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, capture_output=True, text=True, env=known | environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from the source distribution, without a network."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = (sys.executable, "-m", "hatchling", "build", "--directory", folder, "--target")
+    call(*build, "sdist", cwd=ROOT)
+    (source,) = folder.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(folder, filter="data")
+    call(*build, "wheel", cwd=folder / source.name.removesuffix(".tar.gz"))
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """`mvcl` of a virtual environment with the wheel and with the packages of this one, but not with the checkout."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    options = ("--no-deps", "--no-index", "--ignore-installed", "--quiet")
+    call(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel, cwd=folder)
+    site = Path(
+        call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    )
+    packages = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+    (site / "packages.pth").write_text("\n".join(packages))  # the .pth files in there are not read
+    assert (
+        Path(call(python, "-c", "import mvcl; print(mvcl.__file__)", cwd=folder).strip()).parent.parent
+        == site
+    )
+    return folder / "bin" / "mvcl"
+
+
+def test_the_wheel_has_the_package_and_its_configs_and_nothing_else(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    files = {
+        file
+        for folder in ("mvcl", "configs")
+        for file in (ROOT / folder).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    expected = {file.relative_to(ROOT).as_posix() for file in files}
+    expected = {f"mvcl/{name}" if name.startswith("configs/") else name for name in expected}
+    information = f"mvcl-{mvcl.__version__}.dist-info/"
+    assert {name for name in names if not name.startswith(information)} == expected
+    assert {f"{information}licenses/LICENSE", f"{information}entry_points.txt"} <= names
+
+
+def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder(installed, tmp_path):
+    def run(*arguments):
+        return call(installed, *arguments, cwd=tmp_path, TFDS_DATA_DIR=str(tmp_path / "data"))
+
+    assert run("--version").strip() == mvcl.__version__
+    names = [line for line in run("configs").splitlines() if not line.startswith(" ")]
+    assert names == [
+        file.relative_to(ROOT / "configs").with_suffix("").as_posix()
+        for file in sorted((ROOT / "configs").rglob("*.py"))
+        if file.parent.name != "studies"
+    ]
+    table = run("train", "digits:small", *SHORT)
+    row = re.search(r"^trained encoder +0\.\d+ .*$", table, re.MULTILINE)
+    assert row is not None
+    assert "report: runs/digits-small/report.html" in table
+    assert "</html>" in (tmp_path / "runs" / "digits-small" / "report.html").read_text()
+    assert row[0] in run("evaluate", "runs/digits-small")
+
+    assert run("configs", "--copy", "digits:small").split() == [
+        "digits.py",
+        "mvcl",
+        "train",
+        "digits.py:small",
+    ]
+    again = run("train", "digits.py:small", *SHORT)  # the same config and folder: the run is finished
+    assert row[0] in again
+    saved = json.loads((tmp_path / "runs" / "digits-small" / "config.json").read_text())
+    assert "_digest" not in json.dumps(saved)  # nothing in it is from outside the package
+
+
+def test_an_installed_package_runs_a_study(installed, tmp_path):
+    page = call(installed, "study", "shidani_variance", "--scale", "smoke", "--seeds", "1", cwd=tmp_path)
+    assert "# Shidani 2024, Proposition 2.2" in page
+    assert list((tmp_path / "runs" / "studies" / "shidani_variance_smoke").glob("*.md"))
+
+
+@pytest.mark.slow
+def test_the_first_command_of_the_readme(installed, tmp_path):
+    """`mvcl train digits`, as it is."""
+    table = call(installed, "train", "digits", cwd=tmp_path, TFDS_DATA_DIR=str(tmp_path / "data"))
+    found = re.search(r"trained encoder +(\S+) +(\S+)", table)
+    assert found is not None
+    assert float(found[1]) > 0.97
+    assert (tmp_path / "runs" / "digits" / "report.html").is_file()
+
+
+def test_one_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    changes = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert citation["version"] == next(version for version in changes if version != "Unreleased")
+    assert citation["version"] == mvcl.__version__
+
+
+# Keys of the Citation File Format 1.2.0, of https://doi.org/10.5281/zenodo.5171937: required, then allowed.
+CITATION = (
+    {"cff-version", "message", "title", "authors"},
+    {
+        "abstract",
+        "date-released",
+        "keywords",
+        "license",
+        "references",
+        "type",
+        "version",
+        "preferred-citation",
+    },
+)
+REFERENCE = (
+    {"authors", "title", "type"},
+    {"collection-title", "conference", "identifiers", "url", "year", "doi", "notes"},
+)
+PERSON = (set(), {"given-names", "family-names", "name-particle"})
+ENTITY = ({"name"}, set())
+
+
+def valid(found, keys):
+    required, allowed = keys
+    return required <= set(found) <= required | allowed
+
+
+def test_the_citation_is_valid():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert valid(citation, CITATION)
+    assert len(citation["references"]) == 5
+    for work in (citation, *citation["references"]):
+        assert work is citation or valid(work, REFERENCE), work["title"]
+        assert all(isinstance(work[key], str) for key in ("title", "type"))
+        assert work["authors"]
+        assert all(valid(author, ENTITY if "name" in author else PERSON) for author in work["authors"])
+    texts = [paper.read_text() for paper in (ROOT / "docs" / "papers").glob("*.toml")]
+    for work in citation["references"]:
+        assert any(work["title"] in text for text in texts), work["title"]
+        assert isinstance(work["year"], int)
+        for identifier in work.get("identifiers", ()):
+            assert identifier["type"] == "other"
+            assert re.fullmatch(r"arXiv:\d{4}\.\d{5}", identifier["value"])
+            assert any(identifier["value"].removeprefix("arXiv:") in text for text in texts)
