@@ -92,7 +92,7 @@ def part(results: dict[str, Any]) -> str:
     numbers = (
         "The numbers say how many times as fast as released PyTorch code (`m3g`: as ott) value and gradient are, with"
         f" {usual:,} instances ({', '.join(others)}) of {results['rows'][0]['shape'][2]} features on one CPU thread;"
-        " without a number, none was released. [How it was measured](docs/design/released.md)."
+        " without a number, none was released ([how](docs/design/released.md))."
     )
     return "\n".join(
         [*lines, "", textwrap.fill(numbers, 120, break_long_words=False, break_on_hyphens=False)]
