@@ -855,7 +855,6 @@ python3 -m venv torch-env && torch-env/bin/pip install torch einops numpy  # tor
 beside="--released released --torch-python torch-env/bin/python"
 python -m benchmarks.released $beside --write docs/design/released.md
 python -m benchmarks.released $beside --values --write docs/reference/objectives.md
-python -m docs.readme
 ```
 
 The commits are those of the table. What is not there is skipped. The numbers are in released.json too, from which
