@@ -39,9 +39,12 @@ def write_report(run_dirs: Sequence[Path], out: Path, track: Track = untracked) 
     """Write one self-contained HTML page for one run, or comparing several.
 
     One run: configuration, curves (the loss with its chance level), evaluation table with protocols, views of a few
-    examples and a t-SNE plot of the test embeddings. Several: the fields in which the configurations differ, the
-    curves in common plots and the evaluation tables. The page has no scripts and loads no other files; it lists
-    missing files with the commands that write them.
+    examples and a t-SNE plot of the test embeddings. Several: one table of results, in which runs that differ in the
+    seed alone are one row, paired differences to the first run, the curves in common plots, geometry and refreshes.
+    The page loads no other files; it lists missing files with the commands that write them.
+
+    A run in progress, whose process holds the lock of the folder, has its state on the page, which then offers to
+    reload itself, and no t-SNE plot. The page of runs that have ended depends on their files alone.
 
     Args:
       run_dirs: run folders as `mvcl train` writes them: config.json, metrics.jsonl, evaluation.json, views.npz,

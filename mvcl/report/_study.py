@@ -25,7 +25,7 @@ def write_study(folder: Path, out: Path | None = None, track: Track = untracked)
 
     Title and text, the figure, tables with intervals and the paper's values, paired differences, claims with their
     answers, curves of loss and score over training with a band over seeds, machine, versions, commit and command. The
-    page has no scripts and loads no other files. Runs whose log is missing or damaged are listed.
+    page loads no other files. Runs whose log is missing or damaged are listed.
 
     Args:
       folder: as `mvcl study` writes it: NAME.json, NAME.svg, cells/CELL/SEED.
