@@ -58,6 +58,8 @@ STEPS = "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evalu
 SHORTER = {
     r"mvcl train my_config\.py .*runs/mine": f"{STEPS} --train.batch-size 8",
     r"mvcl train my_config\.py .*objective\.": f"{STEPS} --encoder.widths 4 8 --head.out 8",
+    r"mvcl train .*evaluation\.linear": f"{STEPS} --evaluation.linear.epochs 1 --encoder.widths 4 8 --head.out 8",
+    r"mvcl finetune ": "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 1 --views.policy.rand-augment-ops 0",
     r"mvcl train ": f"{STEPS} --encoder.widths 4 8 --head.out 8 --evaluation.draws 2",
 }
 
