@@ -494,7 +494,7 @@ def test_pod_of_several_slices_with_its_run_in_a_bucket(mocks, worker):
     assert ["--node=all" in call for call in everywhere] == [True, True, True, False]
     assert "--node=0" in everywhere[-1]  # the log
     assert "mount" not in str(everywhere)
-    assert ".[train,tpu,bucket]" in (Path(worker["HOME"]) / "pip.log").read_text()
+    assert ".[tpu,bucket]" in (Path(worker["HOME"]) / "pip.log").read_text()
     assert run(LAUNCH / "tpu_pod.sh", "delete", env=env).returncode == 0
     assert "--force" in mocks.calls()[-1]
 
