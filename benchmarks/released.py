@@ -1,19 +1,19 @@
-"""Our objectives beside the PyTorch code that their papers released, and beside bare products: time, memory, values.
+"""Our objectives beside released PyTorch code, and beside bare products: time, memory, values.
 
     python -m benchmarks.released --released DIR --torch-python PATH [--only NAME ...] [--write docs/design/released.md]
     python -m benchmarks.released --values [--released DIR --torch-python PATH] [--write docs/reference/objectives.md]
 
 DIR holds a checkout of each repository; one that is not there is left out, with a line that says so. PATH is a
 Python that has torch, numpy and einops (docs/design/released.md has the commands); it runs
-benchmarks/released_torch.py. Without it the columns of released code are empty. Both sides get the same CPUs and as
-many threads.
+benchmarks/released_torch.py. Without it the columns of released code are empty. Both sides get the same CPU.
 
-Times are those of value and gradient in float32, the least of rounds in which ours, the floor and the released code
-take turns: what other programs take then counts little. The floor is what the formula cannot do without, forward and
-backward, and nothing else: each inner product once forward and twice backward (once for a symmetric matrix), the
-sines and cosines, the sorting. `--values` prints where released code and paper disagree, on one small input; what
-several processes make of the gradients of released code; and the gradients at inputs where a root, a norm or a
-decomposition has no derivative.
+Times are CPU times of value and gradient in float32 on one thread, the least of rounds in which ours, the floor and
+the released code take turns: on a machine that others use too, elapsed times say more about those, and most about
+code whose threads wait for each other. The floor is what the formula cannot do without, forward and backward, and
+nothing else: each inner product once forward and twice backward (once for a symmetric matrix), the sines and cosines,
+the sorting. `--values` prints where released code and paper disagree, on one small input; what several processes make
+of the gradients of released code; and the gradients at inputs where a root, a norm or a decomposition has no
+derivative.
 """
 
 import argparse
@@ -153,7 +153,7 @@ CASES = {
         functools.partial(losses.info_nce, temperature=0.1, symmetric=True),
         pair_products,
         PRODUCTS,
-        "mlfoundations/open_clip: `ClipLoss`",
+        "mlfoundations/open_clip, not by the authors: `ClipLoss`",
     ),
     "nt_xent": Case(TWO, losses.nt_xent, all_views, ALL_VIEWS, "pakoromilas/Multi-View-CL: `NTXent`"),
     "dcl": Case(
@@ -176,7 +176,7 @@ CASES = {
         losses.siglip,
         pair_products,
         PRODUCTS,
-        "mlfoundations/open_clip: `SigLipLoss`",
+        "mlfoundations/open_clip, not by the authors: `SigLipLoss`",
     ),
     "spectral": Case(
         TWO, losses.spectral, pair_products, PRODUCTS, "jhaochenz/spectral_contrastive_learning: `D`"
@@ -373,6 +373,27 @@ class Difference(NamedTuple):
 
 PAIR, LINE = (2, 6, 4), (2, 24, 1)  # on a line all directions are the same, so that the draw does not matter
 DIFFERENCES = [
+    Difference(
+        "mv_infonce",
+        "mv_infonce",
+        "the other instances' vectors of an anchor's own view are negatives too",
+        {},
+        {"negatives": "all"},
+    ),
+    Difference(
+        "mv_dhel", "mv_dhel", "positives are summed over l < m: log 2 more, the same gradient", {}, None
+    ),
+    Difference("mv_cl1", "mv_cl1", "none", {}, {}),
+    Difference("mv_cl2", "mv_cl2", "energies are summed over views", {}, {"energy": "sum"}),
+    Difference("poly_view", "poly_view", "none, for the geometric mean", {}, {}),
+    Difference(
+        "dsf",
+        "dsf",
+        "log I in three terms, and for MoCo v3 the logarithm of a series ratio with the wrong sign",
+        {},
+        None,
+        (4, 6, 4),
+    ),
     Difference("symile", "symile_all", "none", {}, {}),
     Difference(
         "gram",
@@ -444,14 +465,14 @@ def small_input(shape: tuple[int, int, int]) -> np.ndarray:
 class Torch:
     """The released code, in a process of its own; None in place of an answer where there is none."""
 
-    def __init__(self, python: str | None, released: Path | None, threads: int, folder: Path) -> None:
+    def __init__(self, python: str | None, released: Path | None, folder: Path) -> None:
         """Starts the process, if there is a Python and a folder of checkouts."""
         self.folder, self.process = folder, None
         self.missing: dict[str, str] = {}
         self.version = ""
         if python and released:
             script = str(Path(__file__).with_name("released_torch.py"))
-            command = [python, script, "--released", str(released), "--threads", str(threads)]
+            command = [python, script, "--released", str(released)]
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             self.version = self._read()["torch"]
 
@@ -512,9 +533,10 @@ def compiled(function: Callable[..., Any], z: Array) -> tuple[Callable[[], Any],
 
 
 def timed(program: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+    """CPU seconds of a call, in which other programs have no part."""
+    start = time.process_time()
     program()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def difference(ours: np.ndarray, other: np.ndarray) -> float:
@@ -523,7 +545,7 @@ def difference(ours: np.ndarray, other: np.ndarray) -> float:
 
 
 def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
-    """Least ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
+    """Least CPU ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
     case = CASES[name]
     z = embeddings(case.shape)
     programs = {"ours": compiled(jax.value_and_grad(case.function()), jnp.asarray(z))}
@@ -539,7 +561,6 @@ def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
         if found is not None:
             now["released"] = found["seconds"]
             peak = max(peak, found["mb"])
-        time.sleep(0.05)  # until the threads of the other process no longer wait in a loop
         for which in now if turn else ():  # the first turn allocates
             seconds[which].append(now[which])
     value, gradient = programs["ours"][0]()
@@ -645,7 +666,7 @@ def value_of(objective: str, options: dict[str, Any], z: np.ndarray) -> float:
 
 
 def written(options: dict[str, Any]) -> str:
-    return ", ".join(f"`{name}={value}`" for name, value in options.items()) or "defaults"
+    return ", ".join(f"`{name}={value!r}`" for name, value in options.items()) or "defaults"
 
 
 def values(torch: Torch) -> list[list[str]]:
@@ -754,7 +775,7 @@ def page(results: dict[str, Any]) -> str:
         agreement=agreement_table(rows),
         needs="\n".join(f"- {', '.join(names)}: {what}" for what, names in needs.items()),
         load=" to ".join(f"{load:.1f}" for load in sorted({min(loads), max(loads)})),
-        **{name: results[name] for name in ("torch", "jax", "threads", "streamed_mb")},
+        **{name: results[name] for name in ("torch", "jax", "streamed_mb")},
     )
 
 
@@ -784,10 +805,10 @@ REPOSITORIES = {
 
 PAGE = """# Beside released code
 
-Time and memory of the objectives beside the PyTorch code that their papers released, and beside the bare products,
-sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on {threads} CPU threads
-for both: jax {jax} compiled, torch {torch} as released, not compiled. The least of rounds in which the three
-take turns, since other programs kept {load} CPUs busy when the run began.
+Time and memory of the objectives beside released PyTorch code, that of their authors where there is such, and beside
+the bare products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on one
+thread of one CPU: jax {jax} compiled, torch {torch} as released, not compiled. The least CPU time of rounds in which
+the three take turns; the time of other programs, which kept {load} CPUs busy when the run began, is not in it.
 [The objectives' page](../reference/objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares
 released code with the papers.
 
@@ -801,6 +822,7 @@ released code with the papers.
 - At (3, 1024, 128) `symile(z)` takes {streamed_mb:.0f} MB for its 1,024³ products; the released code would hold three
   matrices of 1,024 x 1,024² logits, 4.3 GB each.
 - M3G has no released code. It is timed beside ott's `MMSinkhorn` at the same tolerance, both compiled by JAX.
+- torch sorts with all threads and XLA with one: on several CPUs the released `visreg` gains, ours does not.
 - There is no released code either, or none that we found, of `poly_siglip`, `sufficient_statistics`, `cross_pairs` and
   `mean_pair`.
 
@@ -833,7 +855,6 @@ python3 -m venv torch-env && torch-env/bin/pip install torch einops numpy  # tor
 beside="--released released --torch-python torch-env/bin/python"
 python -m benchmarks.released $beside --write docs/design/released.md
 python -m benchmarks.released $beside --values --write docs/reference/objectives.md
-python -m docs.readme
 ```
 
 The commits are those of the table. What is not there is skipped. The numbers are in released.json too, from which
@@ -865,13 +886,11 @@ def replaced(text: str, tables: dict[str, str]) -> str:
 
 
 def write(file: Path, rows: list[dict[str, Any]], made_by: dict[str, Any]) -> None:
-    """Writes the page and, beside it, its JSON, whose rows of other names are kept."""
+    """Writes the page and, beside it, its JSON, of which rows of other names are kept."""
     numbers = file.with_suffix(".json")
     old = json.loads(numbers.read_text(encoding="utf-8"))["rows"] if numbers.exists() else []
     found = {row["name"]: row for row in [*old, *rows]}
-    _, streamed = compiled(jax.value_and_grad(CASES["symile_all"].function()), jnp.zeros(WIDE))
-    results = made_by | {"jax": jax.__version__, "streamed_mb": streamed}
-    results["rows"] = [found[name] for name in CASES if name in found]
+    results = made_by | {"rows": [found[name] for name in CASES if name in found]}
     numbers.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     file.write_text(page(results), encoding="utf-8")
 
@@ -884,18 +903,16 @@ def main() -> None:
     parser.add_argument("--torch-python", help="a Python that has torch, numpy and einops")
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--values", action="store_true", help="only the table of values")
     parser.add_argument("--write", type=Path, help="Markdown file")
     options = parser.parse_args()
     if options.write and not (options.released and options.torch_python):
         parser.error("--write needs --released and --torch-python: a page has the numbers of both")
-    os.sched_setaffinity(
-        0, sorted(os.sched_getaffinity(0))[: options.threads]
-    )  # before JAX starts its threads
+    # Before JAX starts its threads, which are as many as there are CPUs; the process of torch inherits it.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     jax.config.update("jax_platforms", "cpu")
     with tempfile.TemporaryDirectory() as folder:
-        torch = Torch(options.torch_python, options.released, options.threads, Path(folder))
+        torch = Torch(options.torch_python, options.released, Path(folder))
         if options.values:
             tables = comparisons(torch)
             print("\n\n".join(tables.values()))
@@ -904,11 +921,13 @@ def main() -> None:
                 options.write.write_text(replaced(text, tables), encoding="utf-8")
             return
         rows, load = [], os.getloadavg()[0]
+        _, streamed = compiled(jax.value_and_grad(CASES["symile_all"].function()), jnp.zeros(WIDE))
+        made_by = {"torch": torch.version, "jax": jax.__version__, "streamed_mb": streamed}
         for name in options.only:
             rows.append(measure(name, torch, options.repeats) | {"load": load})
             print(times_table(rows[-1:]).splitlines()[-1], flush=True)
-        if options.write:
-            write(options.write, rows, {"torch": torch.version, "threads": options.threads})
+            if options.write:
+                write(options.write, rows, made_by)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ between `<!-- objectives -->` and `<!-- end -->`.
 import collections
 import json
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,7 +63,7 @@ GROUPS = [
         "many views, without negatives",
         [losses.mmcr, losses.frossl, losses.emp_ssl, losses.lejepa, losses.visreg],
     ),
-    Group("all tuples of instances", [losses.m3g, losses.m3g_pair], ", beside ott"),
+    Group("all tuples of instances", [losses.m3g, losses.m3g_pair]),
     Group(
         "global and local views", [losses.dsf], "; `cross_pairs`; `lejepa` and `visreg` with `global_views`"
     ),
@@ -70,11 +71,11 @@ GROUPS = [
 
 
 def speed(row: dict[str, Any] | None) -> str:
-    """How many times as fast as the released code, a dash without such code."""
+    """How many times as fast as the released code; nothing without such code."""
     if row is None or row["released_ms"] is None:
-        return "-"
+        return ""
     times = row["released_ms"] / row["ours_ms"]
-    return f"{times:.0f}x" if times >= 10 else f"{times:.1f}x"
+    return f" {times:.0f}x" if times >= 10 else f" {times:.1f}x"
 
 
 def part(results: dict[str, Any]) -> str:
@@ -84,16 +85,18 @@ def part(results: dict[str, Any]) -> str:
         first.setdefault(row["objective"], row)
     lines = ["| compares | objectives |", "| --- | --- |"]
     for group in GROUPS:
-        cells = [f"`{name}` {speed(first.get(name))}" for name in map(losses.name, group.objectives)]
+        cells = [f"`{name}`{speed(first.get(name))}" for name in map(losses.name, group.objectives)]
         lines.append(f"| {group.compares} | {', '.join(cells)}{group.note} |")
     (usual, _), *_ = collections.Counter(row["shape"][1] for row in first.values()).most_common()
     others = [f"`{name}` {row['shape'][1]}" for name, row in first.items() if row["shape"][1] != usual]
     numbers = (
-        "The numbers say how many times as fast value and gradient are as in the code released with the paper,\nwith"
-        f" {usual:,} instances ({', '.join(others)}) of {results['rows'][0]['shape'][2]} features on"
-        f" {results['threads']} CPU threads; - without such code. [How it was measured](docs/design/released.md)."
+        "The numbers say how many times as fast as released PyTorch code (`m3g`: as ott) value and gradient are, with"
+        f" {usual:,} instances ({', '.join(others)}) of {results['rows'][0]['shape'][2]} features on one CPU thread;"
+        " without a number, none was released ([how](docs/design/released.md))."
     )
-    return "\n".join([*lines, "", numbers])
+    return "\n".join(
+        [*lines, "", textwrap.fill(numbers, 120, break_long_words=False, break_on_hyphens=False)]
+    )
 
 
 def written(page: str, results: dict[str, Any]) -> str:

@@ -103,13 +103,15 @@ class Help:
 
 def printed(arguments: Sequence[str]) -> str:
     """What a command prints with --help."""
-    with mock.patch.dict(os.environ, COLUMNS="110"), contextlib.redirect_stdout(io.StringIO()) as out:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # tyro draws boxes where the encoding has them
+    with mock.patch.dict(os.environ, COLUMNS="110"), contextlib.redirect_stdout(out):
         try:
             cli.main([*arguments, "--help"])
         except SystemExit as end:
             if end.code:
                 raise ValueError(f"mvcl {' '.join(arguments)} --help ends with {end.code}") from end
-    return out.getvalue()
+    out.seek(0)
+    return out.read()
 
 
 def parsed(text: str) -> Help:

@@ -1,6 +1,8 @@
 """Our side of the benchmark beside released code, and the numbers that docs/reference/objectives.md has of both."""
 
+import json
 import re
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -9,8 +11,11 @@ import numpy as np
 import pytest
 
 from benchmarks import released
+from mvcl import losses
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "objectives.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "reference" / "objectives.md"
+RESULTS = json.loads((DOCS / "design" / "released.json").read_text(encoding="utf-8"))
 
 
 def rows_of(name):
@@ -22,7 +27,7 @@ def rows_of(name):
 
 @pytest.fixture(scope="module")
 def without_torch(tmp_path_factory):
-    return released.Torch(None, None, 1, tmp_path_factory.mktemp("released"))
+    return released.Torch(None, None, tmp_path_factory.mktemp("released"))
 
 
 @pytest.mark.parametrize("place", range(len(released.DIFFERENCES)))
@@ -74,3 +79,34 @@ def test_page_without_its_places_raises():
     assert released.replaced("x\n<!-- a -->\nold\n<!-- end -->\ny", {"a": "new"}) == (
         "x\n<!-- a -->\n\nnew\n\n<!-- end -->\ny"
     )
+
+
+def test_page_has_the_measured_numbers():
+    text = (DOCS / "design" / "released.md").read_text(encoding="utf-8")
+    assert text == released.page(RESULTS), "run python -m benchmarks.released --write docs/design/released.md"
+
+
+def test_measured_are_the_cases_as_they_are():
+    cases = {
+        name: (released.expression(case.loss), list(case.shape)) for name, case in released.CASES.items()
+    }
+    assert {row["name"]: (row["loss"], row["shape"]) for row in RESULTS["rows"]} == cases
+
+
+@pytest.mark.parametrize("row", RESULTS["rows"], ids=lambda row: row["name"])
+def test_values_and_gradients_are_those_of_the_released_code(row):
+    """Or the page says why not."""
+    assert row["released_ms"] > 0
+    if not released.CASES[row["name"]].differs:
+        np.testing.assert_allclose(row["value"], row["released_value"], rtol=1e-4)
+        assert row["gradient_difference"] < 1e-4
+
+
+def test_objectives_as_code():
+    pairs = losses.all_pairs(partial(losses.nt_xent, temperature=1.0), pairs="all")
+    assert released.expression(pairs) == "all_pairs(nt_xent(temperature=1.0), pairs='all')"
+    assert released.expression(losses.gram) == "gram"
+
+
+def test_difference_is_relative():
+    assert released.difference(np.array([3.0, 4.0]), np.array([3.0, 0.0])) == pytest.approx(4 / 3)

@@ -428,7 +428,7 @@ def test_pod_creates_installs_and_runs(mocks, worker):
     assert (home / "mvcl" / "pyproject.toml").is_file()  # the archive arrived complete
     assert (
         home / "pip.log"
-    ).read_text() == "pip install --quiet --constraint constraints.txt --editable .[train,tpu]\n"
+    ).read_text() == "pip install --quiet --constraint constraints.txt --editable .[tpu]\n"
     assert verbs(mocks) == ["describe", "create", "scp", "ssh", "ssh", "ssh"]
     (create,) = [call for call in mocks.calls() if "create" in call]
     assert create[1] == "alpha"  # only there has `create` the option

@@ -48,6 +48,7 @@ NOT_RUN = {
     r"mvcl report runs/studies": "needs a study that takes minutes; tests/report writes such a page",
     r"\S*pip install": "installs packages",
     r"python3? -m venv": "makes an environment, for packages",
+    r"make ": "builds environments, or runs the tests, the configs and the site",
     r"git clone": "downloads the code of others",
     r"python -m benchmarks": "minutes to hours of measurements",
     r"(PROJECT=|.*launch/\S+ (up|status|stop|delete)$)(?!.*--dry-run)": "needs an account of a cloud",
