@@ -15,6 +15,7 @@ from mvcl.report._figures import Embedded
 
 Scalars = dict[int, dict[str, float]]
 DONE = "done"  # what a heartbeat says at the end of a run
+_LATEST = 1e11  # seconds since 1970 that a heartbeat may tell
 _LEASE_SECONDS = 180.0  # as in training
 
 
@@ -209,9 +210,9 @@ def _beat(path: Path) -> Beat | None:
         content = json.loads((path / "heartbeat.json").read_text(encoding="utf-8"))
         step, steps, doing = int(content["step"]), int(content["steps"]), str(content["doing"])
         then = float(content["unix_time"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    if not math.isfinite(then):
+    if not 0 <= then < _LATEST:
         return None
     alive = doing not in (DONE, "stopped") and _is_locked(path / ".lock")
     return Beat(step, steps, doing, then, alive)
@@ -223,7 +224,7 @@ def _is_locked(lock: Path) -> bool:
         return _files.is_locked(lock)
     try:
         return time.time() - float(json.loads(lock.read_text())["time"]) < _LEASE_SECONDS
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 
 
@@ -301,7 +302,7 @@ def _last_score(file: Path) -> tuple[int, str, float] | None:
             record = json.loads(line)
             name = str(record["score"])
             return int(record["step"]), name, float(record[name])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # a killed run may leave an incomplete line
     return None
 

@@ -10,6 +10,7 @@ import numpy as np
 from mvcl._progress import duration
 from mvcl.report._read import DONE, Run
 
+_LONGEST = 1e9  # seconds left, of a log that is not damaged
 _INTERVALS = 20  # between logged steps, of which the time left is estimated
 # What a heartbeat says -> on the page, of a run that is alive.
 _DOING = {"starting": "Starting", "training": "Training", "saving": "Training", "evaluating": "Evaluating"}
@@ -85,7 +86,8 @@ def _seconds_left(run: Run) -> float | None:
     steps, times = np.array(rows[-_INTERVALS - 1 :], float).reshape(-1, 2).T
     if len(steps) < 2:
         return None
-    return float(np.median(np.diff(times) / np.diff(steps))) * max(run.beat.steps - run.beat.step, 0)
+    left = float(np.median(np.diff(times) / np.diff(steps))) * max(run.beat.steps - run.beat.step, 0)
+    return left if 0 <= left < _LONGEST else None
 
 
 def _clock(seconds: float) -> str:

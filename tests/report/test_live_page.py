@@ -120,7 +120,18 @@ def test_only_the_scripts_of_the_page_may_run(alive, tmp_path):
     assert "default-src 'none'" in policy
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"step": 1}', '{"step": "x", "steps": 1, "doing": ""}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"step": 1}',
+        '{"step": "x", "steps": 1, "doing": ""}',
+        '{"step": Infinity, "steps": 1, "doing": "training", "unix_time": 1}',
+        '{"step": 1, "steps": 1, "doing": "training", "unix_time": -1e300}',
+    ],
+)
 def test_a_damaged_heartbeat_tells_no_state(run, tmp_path, content):
     (run / "heartbeat.json").write_text(content)
     assert "State" not in page_of(run, out=tmp_path / "r.html").titles
