@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mvcl import studies
+from mvcl import metrics, studies
 
 PAGE = Path(__file__).with_name("which.md")
 NUMBERS = Path(__file__).with_name("studies") / "which_objective_small.json"
@@ -44,11 +44,11 @@ def _line(content: dict[str, Any], views: str) -> dict[str, dict[str, Any]]:
     return {c["factors"]["objective"]: c for c in content["cells"] if c["factors"]["views"] == views}
 
 
-def gap(cell: dict[str, Any], other: dict[str, Any], measure: str, comparisons: int = 1) -> studies.Interval:
+def gap(cell: dict[str, Any], other: dict[str, Any], measure: str, comparisons: int = 1) -> metrics.Interval:
     """Interval of the difference of two cells, paired by network; at 95% for so many comparisons together."""
     a, b = cell["seeds"], other["seeds"]
     paired = (a[s][measure] - b[s][measure] for s in a if s in b and measure in a[s] and measure in b[s])
-    return studies.interval(paired, 1 - 0.05 / comparisons)
+    return metrics.interval(paired, 1 - 0.05 / comparisons)
 
 
 def learned(content: dict[str, Any], views: str) -> dict[str, bool]:

@@ -117,7 +117,7 @@ create() {
 }
 
 install() {
-  local archive all=(--worker=all) extras=train,tpu mount=true
+  local archive all=(--worker=all) extras=tpu mount=true
   if several; then all+=(--node=all); fi
   archive=$(mktemp -d)/mvcl.tar.gz
   do_ git -C "$here" archive --format=tar.gz --output="$archive" HEAD

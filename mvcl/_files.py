@@ -1,5 +1,6 @@
 """Atomic file writes."""
 
+import fcntl
 import io
 import os
 import tempfile
@@ -45,6 +46,18 @@ def write_whole(path: Path, content: str | bytes, *, sync: bool = True) -> None:
     """Write a file atomically, with `replacing`."""
     with replacing(path, sync=sync) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process, maybe this one, holds the `flock` of a file; the file of a bucket has none."""
+    if _buckets.is_remote(path) or not path.is_file():
+        return False
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def append(path: Path, text: str) -> None:

@@ -174,10 +174,18 @@ def _train(arguments: list[str]) -> int:
         training.profiler_server(parsed.profiler_port)
     seeds = range(parsed.config.train.seed, parsed.config.train.seed + parsed.seeds)
     runs = [parsed.workdir] if parsed.seeds == 1 else [parsed.workdir / f"seed{seed}" for seed in seeds]
+
+    def page() -> Path:
+        from mvcl import report  # of a run that has begun: its packages take a second
+
+        return report.write_report(
+            [run for run in runs if (run / "config.json").is_file()], parsed.workdir / "report.html"
+        )
+
     if parsed.seeds == 1:
-        rows = training.train(parsed.config, parsed.workdir, profile=parsed.profile)
+        rows = training.train(parsed.config, parsed.workdir, profile=parsed.profile, page=page)
     else:
-        rows = training.train_seeds(parsed.config, parsed.workdir, parsed.seeds)
+        rows = training.train_seeds(parsed.config, parsed.workdir, parsed.seeds, page=page)
     import jax
 
     from mvcl import evaluation, report
@@ -185,13 +193,13 @@ def _train(arguments: list[str]) -> int:
     if jax.process_index() == 0:
         progress = Progress()
         with progress.during("writing the report"):
-            page = report.write_report(runs, parsed.workdir / "report.html", progress)
+            written = report.write_report(runs, parsed.workdir / "report.html", progress)
         if parsed.seeds > 1:
             plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
             from mvcl import _files
 
             _files.write_whole(parsed.workdir / "results.json", json.dumps(plain, indent=1) + "\n")
-        print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {page}")
+        print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {written}")
     return 0
 
 

@@ -51,6 +51,36 @@ PICTURES = """(() => {
 })()"""
 
 
+# Texts whose contrast is below 4.5, with it.
+CONTRAST = """(() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const over = (colors) => {
+    canvas.fillStyle = "#fff"; canvas.fillRect(0, 0, 1, 1);
+    for (const color of colors) { canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); }
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const low = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode.textContent.trim(), element = walker.currentNode.parentElement;
+    const unseen = element.closest("script, style, .unseen, .skip, [hidden]") || !element.getClientRects().length;
+    if (!text || unseen) continue;
+    const behind = [];
+    for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor);
+    const style = getComputedStyle(element), ink = element.closest("svg") ? style.fill : style.color;
+    const [a, b] = [light(over(behind)), light(over([...behind, ink]))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) low.push(`${text.slice(0, 30)}: ${ratio.toFixed(2)}`);
+  }
+  return low;
+})()"""
+LOOK = f"({{...{PICTURES}, low: {CONTRAST}}})"
+
+
 @dataclass
 class Seen:
     """Events while a page was open."""
@@ -108,7 +138,7 @@ class Browser:
     def evaluate(self, script):
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"]["value"]
 
-    def open(self, url, shots=None, act=None, measure=PICTURES):
+    def open(self, url, shots=None, act=None, measure=LOOK):
         """What a page shows (`measure`, a script) on a desk and a phone, light and dark; `act` is called at the end."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]

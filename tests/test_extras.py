@@ -176,4 +176,4 @@ def test_constraints_pin_all_dependencies_of_the_extras():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!]+", line) for line in lines)
     pinned = {canonicalize_name(line.split("==")[0]) for line in lines}
-    assert closure([f"mvcl[{','.join(EXTRAS)}]"]) - pinned <= {"setuptools", "wheel"}
+    assert closure([f"mvcl[{','.join(EXTRAS)}]"]) - pinned <= {"setuptools"}

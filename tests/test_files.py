@@ -1,5 +1,7 @@
 """Files are written atomically."""
 
+import fcntl
+
 import numpy as np
 import pytest
 
@@ -29,3 +31,14 @@ def test_arrays(tmp_path):
     with np.load(tmp_path / "a.npz", allow_pickle=False) as found:
         assert found["x"].tolist() == [0, 1, 2]
         assert found["names"].tolist() == ["a", "b"]
+
+
+def test_a_lock_is_seen_and_not_kept(tmp_path):
+    path = tmp_path / ".lock"
+    assert not _files.is_locked(path)
+    path.write_text("")
+    assert not _files.is_locked(path)
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert _files.is_locked(path)
+    assert not _files.is_locked(path)

@@ -82,6 +82,36 @@ def documented(module: str) -> dict[tuple[str, str], list[str]]:
     return ModuleAnalyzer.for_module(module).find_attr_docs()
 
 
+def default(value: ast.expr) -> str:
+    """What stands for the default of a field: a factory is called."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("field"):
+        given = {keyword.arg: keyword.value for keyword in value.keywords}
+        if "default" in given:
+            return ast.unparse(given["default"])
+        factory = given.get("default_factory")
+        if factory is None:
+            return ""
+        return ast.unparse(factory.body) if isinstance(factory, ast.Lambda) else f"{ast.unparse(factory)}()"
+    return ast.unparse(value)
+
+
+def declared(kind: type) -> dict[str, str]:
+    """The fields of a dataclass as its source declares them, those of its bases first."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        for field in node.body:
+            if isinstance(field, ast.AnnAssign) and field.target.id in {
+                f.name for f in dataclasses.fields(base)
+            }:
+                text = f"{field.target.id}: {ast.unparse(field.annotation)}"
+                value = default(field.value) if field.value is not None else ""
+                found[field.target.id] = f"{text} = {value}" if value else text
+    return found
+
+
 def signature(app, what, name, obj, options, given, returns):
     """The signature as in the source; none for a class whose fields are all described below it."""
     if given is None:  # there is none to replace
@@ -91,8 +121,8 @@ def signature(app, what, name, obj, options, given, returns):
             return "", None
         if dataclasses.is_dataclass(obj):
             described = {field for kind, field in documented(obj.__module__) if kind == obj.__name__}
-            if {field.name for field in dataclasses.fields(obj)} <= described:
-                return "", None
+            fields = {} if {field.name for field in dataclasses.fields(obj)} <= described else declared(obj)
+            return f"({', '.join(fields.values())})" if fields else "", None
         return None
     if what not in ("function", "method"):
         return None

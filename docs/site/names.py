@@ -6,11 +6,16 @@ from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import make_refnode
 
+from mvcl import losses
+
 NAME = re.compile(r"(?:mvcl\.)?([A-Za-z_][\w.]*)(?:\(\))?")
 
 
 def index(objects: dict) -> dict[str, str]:
-    """Full names by what they may be written as; what could be two things is left out."""
+    """Full names by what they may be written as.
+
+    What could be two things is left out, and so are single plain words, such as `train`, that are no objective.
+    """
     found: dict[str, set[str]] = {}
     for full, entry in objects.items():
         if entry.objtype == "module":
@@ -19,7 +24,9 @@ def index(objects: dict) -> dict[str, str]:
         attribute = entry.objtype in ("attribute", "method", "property")
         for length in range(2 if attribute else 1, len(parts)):
             found.setdefault(".".join(parts[-length:]), set()).add(full)
-    return {short: full.pop() for short, full in found.items() if len(full) == 1}
+    kept = {short: full.pop() for short, full in found.items() if len(full) == 1}
+    known = losses.objectives()
+    return {s: full for s, full in kept.items() if s in known or not re.fullmatch("[a-z]+", s)}
 
 
 class Names(SphinxPostTransform):
@@ -29,6 +36,11 @@ class Names(SphinxPostTransform):
     formats = ("html",)
 
     def run(self, **kwargs) -> None:
+        for text in list(self.document.findall(nodes.Text)):
+            if text == " -- ":  # what Sphinx puts between a parameter and its text
+                text.parent.replace(text, nodes.Text(" – "))
+        if self.env.docname == "reference/command":  # its words are choices and splits
+            return
         domain = self.env.domains["py"]
         if not hasattr(self.env, "_mvcl_names"):
             self.env._mvcl_names = index(domain.objects)

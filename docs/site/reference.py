@@ -94,32 +94,42 @@ def api(match: re.Match[str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Help:
-    """What `mvcl ... --help` prints: usage, the lines above the options, and options with their texts by section."""
+    """What `mvcl ... --help` prints: usage, the lines above the options, and options and a text by section."""
 
     usage: str
     head: str
     sections: dict[str, dict[str, str]]
+    notes: dict[str, str]
 
 
 def printed(arguments: Sequence[str]) -> str:
     """What a command prints with --help."""
-    with mock.patch.dict(os.environ, COLUMNS="110"), contextlib.redirect_stdout(io.StringIO()) as out:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # tyro draws boxes where the encoding has them
+    with mock.patch.dict(os.environ, COLUMNS="110"), contextlib.redirect_stdout(out):
         try:
             cli.main([*arguments, "--help"])
         except SystemExit as end:
             if end.code:
                 raise ValueError(f"mvcl {' '.join(arguments)} --help ends with {end.code}") from end
-    return out.getvalue()
+    out.seek(0)
+    return out.read()
 
 
 def parsed(text: str) -> Help:
     """The boxes of options that tyro draws, read line by line."""
     head, *boxes = re.split(r"^╭─ (.*?) ─*╮$", text, flags=re.MULTILINE)
     sections: dict[str, dict[str, str]] = {}
+    notes: dict[str, str] = {}
     for title, box in zip(boxes[::2], boxes[1::2]):
-        options = sections.setdefault(title.removesuffix(" options"), {})
+        name = title.removesuffix(" options")
+        options = sections.setdefault(name, {})
+        rows = [row.strip("│").rstrip() for row in box.splitlines() if row.startswith("│")]
+        rules = [i for i, row in enumerate(rows) if re.fullmatch(" ─+", row)]
+        if rules:  # what stands above the rule describes the section
+            notes[name] = " ".join(" ".join(rows[: rules[0]]).split())
+            rows = rows[rules[0] + 1 :]
         last = ""
-        for line in (row.strip("│").rstrip() for row in box.splitlines() if row.startswith("│")):
+        for line in rows:
             if option := re.match(r" (-\S.*?|[A-Z\[].*?)(  +\S.*)?$", line):
                 last, first = option[1], (option[2] or "").strip()
                 options[last] = first
@@ -127,7 +137,7 @@ def parsed(text: str) -> Help:
                 options[last] = f"{options[last]} {line.strip()}".strip()
         options.pop("-h, --help", None)
     usage, _, rest = head.partition("\n\n")
-    return Help(usage.removeprefix("usage: "), rest.strip(), sections)
+    return Help(usage.removeprefix("usage: "), rest.strip(), sections, notes)
 
 
 def table(options: dict[str, str], column: str = "option") -> list[str]:
@@ -145,7 +155,7 @@ def commands(match: re.Match[str]) -> str:
         lines += [found.head.split(" Fields with named choices")[0], ""]
         for section, options in found.sections.items():
             if section not in ("", "options", "positional arguments", "positional argument"):
-                lines += [f"### {section}", ""]
+                lines += [f"### {section}", "", found.notes.get(section, ""), ""]
             lines += table(options)
     return "\n".join(lines)
 

@@ -41,6 +41,14 @@ def pages(app):
         yield f"{FOLDER}/{file}", {"title": file, "body": f"<h1>{file}</h1>\n{code}"}, "page.html"
 
 
+def forget_without_source(app) -> list:
+    """Leaves modules without Python source, such as builtins, out of the list of modules, which would link to them."""
+    modules = getattr(app.env, "_viewcode_modules", {})
+    for name in [name for name, entry in modules.items() if not entry]:
+        del modules[name]
+    return []
+
+
 def enlarge(app, doctree: nodes.document) -> None:
     """Drawings fill the width of the page; Sphinx links pictures with a width to their file."""
     for image in doctree.findall(nodes.image):
@@ -51,5 +59,6 @@ def enlarge(app, doctree: nodes.document) -> None:
 def setup(app):
     app.connect("doctree-read", enlarge)
     app.add_transform(Sources)
+    app.connect("html-collect-pages", forget_without_source, priority=400)  # before viewcode's
     app.connect("html-collect-pages", lambda app: list(pages(app)))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

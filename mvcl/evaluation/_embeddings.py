@@ -47,5 +47,5 @@ def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
     results = []
     for name in _MEASURES:
         how = f"{MEASURES[name]}, {min(n, some.get(name, ROWS))} rows of {d} on the unit sphere, {over}"
-        results.append(Result(name, values.get(name), None, how if name in values else _LACKING))
+        results.append(Result(name, values.get(name), None, how if name in values else _LACKING, better=""))
     return results

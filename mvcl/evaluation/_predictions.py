@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
-from mvcl.evaluation._regression import regression_measures
+from mvcl.evaluation._regression import regression_measures, regression_results
 from mvcl.evaluation._result import Result
 from mvcl.evaluation._work import AT_ONCE, Work
 
@@ -40,7 +40,7 @@ class Predictions(Evaluation):
         if not splits["test"].class_names:
             how = f"the network's output on {len(labels)} test rows"
             measures = regression_measures(features["test"][:, 0], labels)
-            return [Result(name, value, None, how) for name, value in measures.items()]
+            return regression_results(measures, how)
         right = features["test"].argmax(1) == labels
         by_class = [right[labels == label].mean() for label in np.unique(labels)]
         how = f"share of {len(labels)} test rows whose class has the largest output"

@@ -1,7 +1,7 @@
 """Regression of a score from features, and the measures of multimodal sentiment analysis."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
 from mvcl.evaluation._result import Result
 from mvcl.evaluation._work import AT_ONCE, Work
 
+_ERRORS = ("MAE", "validation MAE")  # less is better
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
@@ -107,7 +108,7 @@ def mae_probe(
     if valid is not None:
         values["validation MAE"] = np.asarray([np.abs(valid[0] @ w + b - valid[1]).mean() for w, b in layers])
     return [
-        Result(name, float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else None, how)
+        Result(name, float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else None, how, better=_better(name))
         for name, v in values.items()
     ]
 
@@ -197,6 +198,15 @@ def ridge(
         left, sizes, right = np.linalg.svd(x, full_matrices=False)
         weights = (left.T @ (y - centre) * sizes / (sizes**2 + ridges)) @ right
     return weights, centre - weights @ mean
+
+
+def regression_results(measures: Mapping[str, float], how: str) -> list[Result]:
+    """The measures of `regression_measures` as results."""
+    return [Result(name, value, None, how, better=_better(name)) for name, value in measures.items()]
+
+
+def _better(measure: str) -> str:
+    return "lower" if measure in _ERRORS else "higher"
 
 
 def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
@@ -289,7 +299,7 @@ def sentiment_regression(
         f"ridge regression on {len(x)} scores, features standardised by the training split, penalty chosen by MAE on "
         f"{where}, {len(test)} test rows"
     )
-    return [Result(name, value, None, how) for name, value in measures.items()]
+    return regression_results(measures, how)
 
 
 _Rows = tuple[np.ndarray, np.ndarray]

@@ -17,3 +17,5 @@ class Result:
     """One line on how it was measured, the same for all rows of a table."""
     each: tuple[float, ...] = ()
     """The values that were averaged, such as one for each of several networks; () where they are not kept."""
+    better: str = "higher"
+    """Which values are better, for readers: "higher", "lower" or ""."""

@@ -16,6 +16,8 @@ from mvcl.metrics._information import nwj_bound as nwj_bound
 from mvcl.metrics._information import optimal_multiplicity as optimal_multiplicity
 from mvcl.metrics._information import printed_poly_view_bound as printed_poly_view_bound
 from mvcl.metrics._information import relative_compute as relative_compute
+from mvcl.metrics._interval import Interval as Interval
+from mvcl.metrics._interval import interval as interval
 from mvcl.metrics._k_means import k_means as k_means
 from mvcl.metrics._neighbours import weighted_knn as weighted_knn
 from mvcl.metrics._rank import effective_rank as effective_rank

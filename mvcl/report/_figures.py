@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -18,14 +19,13 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
-from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
 COLORS = 10  # --s0 to --s9 in the style sheet
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # 7 and 10 are coprime: 70 different pairs
 SYMBOLS = ("●", "■", "▲", "◆", "▼", "✚", "✖")
 POINTS = 2000  # t-SNE takes seconds for this many, minutes for more
+_NAMED, _NAME = 6, 14  # lines that have names at their ends, and characters of a name
+_APART = 0.085  # of the height, between two names
 
 # Plots are drawn in these colours, which are then replaced by style sheet variables for light and dark mode.
 _SERIES = [f"#fe01{i:02x}" for i in range(COLORS)]
@@ -62,8 +62,14 @@ def curves(
     dashed: Sequence[tuple[np.ndarray, np.ndarray]],
     label: str,
     alt: str,
+    names: Sequence[str] = (),
+    *,
+    limits: tuple[float, float] | None = None,
 ) -> Markup:
-    """One line per run over its steps, in the run's colour and marker, above the `dashed` lines."""
+    """One line per run over its steps, in the run's colour and marker, above the `dashed` lines.
+
+    A few lines have their names at their ends; `limits` are those of the vertical axis.
+    """
     with _axes((4.6, 2.7)) as (figure, axes):
         for i, (steps, values) in enumerate(dashed):
             color = _SERIES[i % COLORS] if len(dashed) > 1 else _INK
@@ -77,7 +83,39 @@ def curves(
         axes.set_xlabel("step")
         axes.set_ylabel(label)
         axes.locator_params(axis="x", nbins=6, integer=True)
+        if limits is not None and limits[0] < limits[1]:
+            space = 0.05 * (limits[1] - limits[0])
+            axes.set_ylim(limits[0] - space, limits[1] + space)
+        _name_ends(axes, series, names)
         return _svg(figure, alt)
+
+
+def _name_ends(axes: Axes, lines: Sequence[tuple[np.ndarray, np.ndarray]], names: Sequence[str]) -> None:
+    """Write the names of a few lines beside their ends, at least a line of text apart."""
+    if not 2 <= len(names) <= _NAMED:
+        return
+    texts: list[str] = []
+    places: list[float] = []
+    low, high = axes.get_ylim()
+    for name, symbol, (_, values) in zip(names, SYMBOLS, lines):
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            short = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+            texts.append(f"{symbol} {short}")
+            places.append((float(finite[-1]) - low) / (high - low))
+    order = np.argsort(places)
+    for below, line in pairwise(order):
+        places[line] = max(places[line], places[below] + _APART)
+    over = max([0.0, *(place - 1 for place in places)])
+    for place, text in zip(places, texts):
+        axes.annotate(
+            text,
+            (1.01, place - over),
+            xycoords="axes fraction",
+            va="center",
+            fontsize=8,
+            annotation_clip=False,
+        )
 
 
 @contextmanager
@@ -91,7 +129,7 @@ def _axes(size: tuple[float, float]) -> Iterator[tuple[Figure, Axes]]:
 Band = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def bands(series: Sequence[Band], horizontal: str, label: str, alt: str) -> Markup:
+def bands(series: Sequence[Band], horizontal: str, label: str, alt: str, names: Sequence[str] = ()) -> Markup:
     """Lines with bands around them, (x, middle, low, high) each; NaN where there is no band.
 
     Line and band i are elements whose ids end in "-cell<i>" and "-band<i>", so that a style can hide them.
@@ -113,6 +151,7 @@ def bands(series: Sequence[Band], horizontal: str, label: str, alt: str) -> Mark
             )
         axes.set_xlabel(horizontal)
         axes.set_ylabel(label)
+        _name_ends(axes, [(x, middle) for x, middle, _, _ in series], names)
         return _svg(figure, alt)
 
 
@@ -178,7 +217,15 @@ def _draw_spectrum(axes: Axes, of: Embedded) -> None:
         whole = name not in of.views
         shown = np.where(values > 1e-12, values, np.nan)  # nothing is exactly zero after rounding
         color, style = (_INK, (0, (5, 3))) if whole else (_SERIES[i % COLORS], "-")
-        axes.plot(np.arange(1, len(values) + 1), shown, color=color, linestyle=style, label=name)
+        axes.plot(
+            np.arange(1, len(values) + 1),
+            shown,
+            color=color,
+            linestyle=style,
+            label=name,
+            marker=None if whole else MARKERS[i % len(MARKERS)],
+            markevery=(i, max(1, len(values) // 8)),
+        )
     axes.set_yscale("log")
     axes.set_xlabel("eigenvalue of the covariance, in order")
     axes.set_ylabel("variance")
@@ -187,16 +234,16 @@ def _draw_spectrum(axes: Axes, of: Embedded) -> None:
 
 
 def _draw_cosines(axes: Axes, of: Embedded) -> None:
-    for counts, name, color in (
-        (of.positives, "positives", _SERIES[2]),
-        (of.negatives, "negatives", _SERIES[1]),
+    for counts, name, color, style in (
+        (of.positives, "positives", _SERIES[2], "-"),
+        (of.negatives, "negatives", _SERIES[1], (0, (4, 2))),
     ):
         if not counts.sum():
             continue
         edges = np.linspace(-1, 1, len(counts) + 1)
         density = counts / counts.sum() / np.diff(edges)
         axes.stairs(density, edges, fill=True, color=color, alpha=0.35)
-        axes.stairs(density, edges, color=color, label=name)
+        axes.stairs(density, edges, color=color, label=name, linestyle=style)
     axes.set_xlabel(
         "cosine of two views of an instance (positives), or of two instances (negatives)", fontsize=8
     )
@@ -209,9 +256,9 @@ def _draw_alignment(axes: Axes, of: Embedded) -> None:
     for (row, column), value in np.ndenumerate(of.alignment):
         if not np.isfinite(value):
             continue
-        # Opaque at 60 %, so that numbers in the colour of the text can be read on all.
+        # Opaque at 45 %, so that numbers in the colour of the text can be read on all.
         axes.add_patch(
-            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=_SERIES[0], alpha=0.6 * value / most)
+            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=_SERIES[0], alpha=0.45 * value / most)
         )
         if k <= 10:
             axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=min(9, 60 / k))
@@ -256,6 +303,10 @@ def project(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Raises:
       ValueError: there are fewer than 5 rows, or all have the same direction.
     """
+    from sklearn.decomposition import PCA  # its import takes a second, which pages of runs in progress save
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
     rows = np.arange(len(features))
     if len(rows) > POINTS:
         rows = np.sort(np.random.default_rng(0).choice(rows, POINTS, replace=False))

@@ -1,9 +1,12 @@
 """The page: plain values for its templates, which escape everything except `Markup`."""
 
+import base64
+import hashlib
 import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -12,35 +15,10 @@ from markupsafe import Markup
 
 from mvcl import _buckets, _files, metrics
 from mvcl._progress import Track, duration, untracked
-from mvcl.report import _figures
-from mvcl.report._read import Row, Run, differences, kind, number, read_geometry, read_run
+from mvcl.report import _curves, _figures, _several, _state, _table
+from mvcl.report._read import DONE, Run, kind, number, read_geometry, read_run
+from mvcl.report._state import State
 
-CURVES = (
-    ("loss", "Loss", "loss"),
-    ("knn", "k-NN accuracy", "accuracy"),
-    ("recall_at_1", "Recall at 1 of a view by another", "recall"),
-    ("acc_all", "Clustering accuracy, all views", "ACC"),
-    ("nmi_all", "Normalised mutual information, all views", "NMI"),
-    ("effective_rank", "Effective rank", "dimensions"),
-    ("learning_rate", "Learning rate", "learning rate"),
-    ("views_per_second", "Throughput", "views per second"),
-    ("gradient_norm", "Gradient norm", "norm"),
-    ("resultant", "Resultant length R of the groups of views", "R"),
-    ("concentration", "Concentration κ of the groups of views", "κ"),
-    ("positive_similarity", "Similarity of positives, s+", "similarity"),
-    ("negative_similarity", "Mean similarity of negatives, s-", "similarity"),
-    *(
-        (f"{output}_{key}", f"{title}, {output}", label)
-        for key, title, label in (
-            ("alignment", "Alignment of the views", "mean squared distance"),
-            ("uniformity", "Uniformity of each view", "log mean exp(-2 distance²)"),
-            ("effective_rank", "Effective rank of the views", "dimensions"),
-            ("positive_cosine", "Cosine of positives", "cosine"),
-            ("negative_cosine", "Cosine of negatives", "cosine"),
-        )
-        for output in ("encoder", "head")
-    ),
-)
 # Part of the wall time -> its name on the page and the number of its colour.
 PARTS = {
     "training": ("training", 2),
@@ -53,6 +31,7 @@ PARTS = {
 }
 EXAMPLES = 8  # rows of the grid of views
 WIDTH, MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
+_SHADE = 45  # % of the largest weight's background: numbers on it can be read
 MATRICES = 6  # tables of view weights to show: the first, the last, and some between
 
 
@@ -60,9 +39,12 @@ def write_report(run_dirs: Sequence[Path], out: Path, track: Track = untracked) 
     """Write one self-contained HTML page for one run, or comparing several.
 
     One run: configuration, curves (the loss with its chance level), evaluation table with protocols, views of a few
-    examples and a t-SNE plot of the test embeddings. Several: the fields in which the configurations differ, the
-    curves in common plots and the evaluation tables. The page has no scripts and loads no other files; it lists
-    missing files with the commands that write them.
+    examples and a t-SNE plot of the test embeddings. Several: one table of results, in which runs that differ in the
+    seed alone are one row, paired differences to the first run, the curves in common plots, geometry and refreshes.
+    The page loads no other files; it lists missing files with the commands that write them.
+
+    A run in progress, whose process holds the lock of the folder, has its state on the page, which then offers to
+    reload itself, and no t-SNE plot. The page of runs that have ended depends on their files alone.
 
     Args:
       run_dirs: run folders as `mvcl train` writes them: config.json, metrics.jsonl, evaluation.json, views.npz,
@@ -87,49 +69,93 @@ def write_report(run_dirs: Sequence[Path], out: Path, track: Track = untracked) 
 
 
 def _render(runs: Sequence[Run]) -> str:
-    names = [(run.path if _buckets.is_remote(run.path) else run.path.resolve()).name for run in runs]
-    if len(set(names)) < len(names):
-        names = [str(run.path) for run in runs]
-    tables, protocols = _tables(runs, names)
-    shown: dict[str, object] = {
-        "names": names,
-        "missing": _missing(runs, names),
-        "tables": tables,
-        "protocols": protocols,
-        "curves": _curves(runs, names),
-        "times": _times(runs, names),
-    }
+    names = _names([run.path for run in runs])
+    shown: dict[str, object] = {"missing": _missing(runs, names), "times": _times(runs, names)}
     if len(runs) > 1:
-        shown |= {
-            "title": f"{len(runs)} runs",
-            "subtitle": ", ".join(names),
-            "differences": _differences(runs),
-            "key": _legend(names),
-            "configs": [(name, run.config) for name, run in zip(names, runs) if run.config],
-        }
-    else:
-        weights, computed = _weights(runs[0])
-        columns, views = _views(runs[0])
-        shown |= {
-            "title": names[0],
-            "subtitle": _subtitle(runs[0]),
-            "tiles": _tiles(runs[0]),
-            "columns": columns,
-            "views": views,
-            "weights": weights,
-            "computed_weights": computed,
-            "alone": _view_accuracies(runs[0]),
-            "warnings": runs[0].warnings,
-            "pairs": _pairs(runs[0]),
-            "geometry": _geometry(runs[0]),
-            "embeddings": _embeddings(runs[0]),
-            "config": runs[0].config,
-        }
-    return render("several.html" if len(runs) > 1 else "one.html", shown)
+        return render("several.html", shown | _several_runs(runs, names))
+    return render("one.html", shown | _one_run(runs[0], names[0]))
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The last parts of each path, as many as tell it from the others; a path that is given twice is whole."""
+    parts = [str(path if _buckets.is_remote(path) else path.resolve()).split("/") for path in paths]
+
+    def name(place: int) -> str:
+        for last in range(1, len(parts[place])):
+            tails = [of[-last:] for of in parts]
+            if tails.count(tails[place]) == 1:
+                return "/".join(tails[place])
+        return str(paths[place])
+
+    return [name(place) for place in range(len(paths))]
+
+
+def _one_run(run: Run, name: str) -> dict[str, object]:
+    weights, computed = _weights(run)
+    columns, views = _views(run)
+    state = _state.state_of(run)
+    finished = state is not None and not state.live and run.beat is not None and run.beat.doing == DONE
+    step = "" if run.evaluation_step is None else f" at step {run.evaluation_step}"
+    return {
+        "title": name,
+        "subtitle": _subtitle(run) + (f" · {state.short}" if finished and state is not None else ""),
+        "state": None if finished else state,
+        "table": _table.of_rows(f"Measured{step}", run.evaluation) if run.evaluation else None,
+        "protocols": _protocols([run], [name]),
+        "curves": _curves.of_runs([run], [name]),
+        "tiles": _tiles(run),
+        "columns": columns,
+        "views": views,
+        "weights": weights,
+        "computed_weights": computed,
+        "alone": _view_accuracies(run),
+        "warnings": run.warnings,
+        "pairs": _pairs(run),
+        "geometry": _geometry(run),
+        "embeddings": _embeddings(run),
+        "config": run.config,
+    }
+
+
+def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object]:
+    groups = _several.groups(runs, names)
+    different = {
+        field: [None if value is ... else _short(value) for value in values]
+        for field, values in _several.changed(groups).items()
+    }
+    fields = {
+        field: ["–" if value is None else value for value in values] for field, values in different.items()
+    }
+    seeds = any(len(group.runs) > 1 for group in groups)
+    group_names = [group.name for group in groups]
+    logs = [[run.scalars for run in group.runs] for group in groups]
+    about = "Mean over seeds; the band is the 95 % interval of the mean."
+    return {
+        "title": f"{len(runs)} runs",
+        "subtitle": ", ".join(group_names),
+        "state": _state.state_of_all(runs, names),
+        "results": _several.results(groups, _several.naming(fields)),
+        "protocols": _protocols(runs, names),
+        "singles": _several.singles(groups, {id(run): name for name, run in zip(names, runs)}),
+        "gaps": _several.gaps(groups),
+        "about": about if seeds else "",
+        "curves": _curves.of_seeds(logs, "configurations", group_names)
+        if seeds
+        else _curves.of_runs(runs, names),
+        "key": _legend(group_names),
+        "geometries": _several.geometries(groups),
+        "refreshes": [
+            (title, _legend(pairs), plot) for title, pairs, plot in _several.refreshes(list(zip(names, runs)))
+        ],
+        "group_names": group_names,
+        "differences": different,
+        "seeds": seeds,
+        "configs": [(name, run.config) for name, run in zip(names, runs) if run.config],
+    }
 
 
 def render(template: str, shown: Mapping[str, object]) -> str:
-    """The page of a template with these values."""
+    """The page of a template with these values; its scripts are those that it has a use for."""
     templates = Environment(
         loader=PackageLoader("mvcl.report"),
         autoescape=True,
@@ -138,8 +164,27 @@ def render(template: str, shown: Mapping[str, object]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"kind": kind, "short": _short, "indented": _indented}
-    return templates.get_template(template).render(shown)
+    templates.filters |= {"kind": kind, "short": _short, "indented": _indented, "digest": _digest}
+    state = shown.get("state")
+    uses = {
+        "sort.js": any(map(_is_sortable, shown.values())),
+        "reload.js": isinstance(state, State) and state.live,
+    }
+    folder = resources.files("mvcl.report") / "templates"
+    scripts = [Markup((folder / name).read_text()) for name, used in uses.items() if used]
+    return templates.get_template(template).render(shown, contents=[], scripts=scripts)
+
+
+def _is_sortable(value: object) -> bool:
+    """Whether something shown is a table that a reader may sort, or a list with one."""
+    if isinstance(value, list):
+        return any(map(_is_sortable, value))
+    return isinstance(value, _table.Table) and value.sortable
+
+
+def _digest(script: str) -> str:
+    """Of a script that the page allows."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def _subtitle(run: Run) -> str:
@@ -162,9 +207,9 @@ def _subtitle(run: Run) -> str:
 def _tiles(run: Run) -> list[tuple[str, str, str]]:
     """(name, value, comparison or note)."""
     tiles = []
-    last = _last(run, "loss")
+    last = _curves.last(run, "loss")
     if last is not None:
-        chance = _last(run, "chance")
+        chance = _curves.last(run, "chance")
         beside = "" if chance is None else f"chance {chance:.4g}"
         tiles.append(("last loss", f"{last:.4g}", beside))
     trained = run.evaluation.get("trained encoder", {})
@@ -212,69 +257,20 @@ def _missing(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str, 
     ]
 
 
-Table = tuple[str, list[str], dict[str, dict[str, Row]]]
-
-
-def _tables(runs: Sequence[Run], names: Sequence[str]) -> tuple[list[Table], list[tuple[str, str]]]:
-    """(caption, columns, rows) of each run, and (columns, protocol)."""
-    tables = []
+def _protocols(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str]]:
+    """(columns, protocol); runs and rows are named where a column has several."""
     protocols: dict[str, dict[str, list[str]]] = {}
     for run, name in zip(runs, names):
-        if not run.evaluation:
-            continue
         for row, results in run.evaluation.items():
             for column, result in results.items():
                 where = f"{name}, {row}" if len(runs) > 1 else row
                 protocols.setdefault(column, {}).setdefault(result.protocol, []).append(where)
-        step = "" if run.evaluation_step is None else f" at step {run.evaluation_step}"
-        columns = list(dict.fromkeys(c for results in run.evaluation.values() for c in results))
-        tables.append(((name if len(runs) > 1 else "Measured") + step, columns, run.evaluation))
     columns_of: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
     for column, by_protocol in protocols.items():
         for protocol, whose in by_protocol.items():
             only = "" if len(by_protocol) == 1 else f" ({'; '.join(whose)})"
             columns_of.setdefault((protocol, only), []).append(column)
-    return tables, [(", ".join(columns) + only, protocol) for (protocol, only), columns in columns_of.items()]
-
-
-def _curves(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[Markup, str, str]]:
-    """(plot, title, note)."""
-    figures = []
-    for key, title, label in CURVES:
-        series = [_series(run, key) for run in runs]
-        if not any(np.isfinite(values).any() for _, values in series):
-            continue
-        dashed = [_series(run, "chance") for run in runs] if key == "loss" else []
-        dashed = dashed if any(np.isfinite(values).any() for _, values in dashed) else []
-        ends = [
-            f"{name} {values[np.isfinite(values)][-1]:.4g}"
-            for name, (_, values) in zip(names, series)
-            if np.isfinite(values).any()
-        ]
-        note = "last value " + (ends[0].removeprefix(names[0] + " ") if len(runs) == 1 else ", ".join(ends))
-        if dashed:
-            note += "; dashed: chance level"
-            chance = dashed[0][1][np.isfinite(dashed[0][1])]
-            note += f" {chance[-1]:.4g}" if len(runs) == 1 else ""
-        for name, (steps, values) in zip(names, series):
-            bad = steps[~np.isfinite(values)]
-            if len(bad):
-                note += f"; not finite{'' if len(runs) == 1 else ' in ' + name} at step {bad[0]:.0f}"
-        plot = _figures.curves(series, dashed, label, f"{title} over training steps; {note}")
-        figures.append((plot, title, note))
-    return figures
-
-
-def _series(run: Run, key: str) -> tuple[np.ndarray, np.ndarray]:
-    found = [(step, values[key]) for step, values in run.scalars.items() if key in values]
-    steps, values = np.array(found, float).reshape(-1, 2).T
-    return steps, np.where(np.isfinite(values), values, np.nan)
-
-
-def _last(run: Run, key: str) -> float | None:
-    _, values = _series(run, key)
-    finite = values[np.isfinite(values)]
-    return float(finite[-1]) if len(finite) else None
+    return [(", ".join(columns) + only, protocol) for (protocol, only), columns in columns_of.items()]
 
 
 def _legend(names: Sequence[str]) -> list[tuple[str, int, str]]:
@@ -310,7 +306,7 @@ def _weights(run: Run) -> tuple[list[tuple[int, list[str], Cells]], int]:
     tables = []
     for step, weights in shown:
         names = _view_labels(run, len(weights))
-        rows = [[(60 * max(w, 0.0) / max(largest, 1e-9), w) for w in row] for row in weights.tolist()]
+        rows = [[(_SHADE * max(w, 0.0) / max(largest, 1e-9), w) for w in row] for row in weights.tolist()]
         tables.append((step, names, list(zip(names, rows))))
     return tables, len(taken)
 
@@ -417,7 +413,7 @@ def write_geometry(source: Path, out: Path) -> Path:
 
 
 def _embeddings(run: Run) -> dict[str, object] | None:
-    if run.embeddings is None:
+    if run.embeddings is None or run.is_live:  # t-SNE takes seconds, which a run in progress needs
         return None
     data = run.embeddings
     try:
@@ -434,14 +430,6 @@ def _embeddings(run: Run) -> dict[str, object] | None:
         "classes": classes,
         "legible": legible,
         "part": f"{len(rows)} of {total}" if len(rows) < total else f"All {total}",
-    }
-
-
-def _differences(runs: Sequence[Run]) -> dict[str, list[str | None]]:
-    """Field -> value per run, None if a configuration has no such field."""
-    different = differences([run.config for run in runs])
-    return {
-        name: [None if value is ... else _short(value) for value in row] for name, row in different.items()
     }
 
 

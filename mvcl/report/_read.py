@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import _buckets, _untrusted
+from mvcl import _buckets, _files, _untrusted
 from mvcl.report._figures import Embedded
 
 Scalars = dict[int, dict[str, float]]
+DONE = "done"  # what a heartbeat says at the end of a run
+_LATEST = 1e11  # seconds since 1970 that a heartbeat may tell
+_LEASE_SECONDS = 180.0  # as in training
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Row:
     value: float | None
     deviation: float | None
     protocol: str
+    better: str = "higher"
+    """Which values are better: "higher", "lower" or ""."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,18 @@ class Geometry:
 
 
 @dataclass(frozen=True)
+class Beat:
+    """The last sign of life of a run: its step of how many, what it did, and when, in seconds since 1970."""
+
+    step: int
+    steps: int
+    doing: str
+    time: float
+    alive: bool
+    """Whether a process holds the lock of the folder."""
+
+
+@dataclass(frozen=True)
 class Run:
     """Content of a run folder; `missing` gives the reasons for None and empty values."""
 
@@ -100,6 +118,15 @@ class Run:
     """None without the file, which only `mvcl geometry` writes."""
     missing: list[tuple[str, str, str]] = field(default_factory=list)
     """(missing part, reason, what to do), one for each missing or unreadable file."""
+    beat: Beat | None = None
+    """None without a heartbeat that has all of it."""
+    score: tuple[int, str, float] | None = None
+    """Step, name and value of the last evaluation during training."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a process trains or evaluates the run: it has more to write."""
+        return self.beat is not None and self.beat.alive
 
 
 def read_run(path: Path) -> Run:
@@ -113,9 +140,13 @@ def read_run(path: Path) -> Run:
         raise ValueError(f"run_dirs must be folders that `mvcl train` has written, got {str(path)!r}")
     missing: list[tuple[str, str, str]] = []
     train = "repeat mvcl train with the run's config and the same --workdir to write it"
+    beat = _beat(path)
+    live = beat is not None and beat.alive
 
     def attempt(name: str, lacks: str, remedy: str, read: Any) -> Any:
         file = path / name
+        if live and not (file.is_file() and file.stat().st_size):
+            return None  # it is written later
         if not file.is_file():
             missing.append((lacks, f"{name} is missing", remedy))
             return None
@@ -128,6 +159,7 @@ def read_run(path: Path) -> Run:
 
     config = attempt("config.json", "The configuration", train, _config)
     scalars = attempt("metrics.jsonl", "The curves", train, read_scalars)
+    score = attempt("metrics.jsonl", "", "", _last_score) if scalars else None
     evaluation = attempt("evaluation.json", "The evaluation table", f"run: mvcl evaluate {path}", _evaluation)
     looks = (
         attempt("refresh.jsonl", "The weights of the views", train, _looks)
@@ -167,7 +199,33 @@ def read_run(path: Path) -> Run:
         sessions=goodput[1] if goodput else 1,
         geometry=geometry,
         missing=missing,
+        beat=beat,
+        score=score,
     )
+
+
+def _beat(path: Path) -> Beat | None:
+    """The heartbeat; a run that has said it is done or has stopped is not alive, nor one whose process has ended."""
+    try:
+        content = json.loads((path / "heartbeat.json").read_text(encoding="utf-8"))
+        step, steps, doing = int(content["step"]), int(content["steps"]), str(content["doing"])
+        then = float(content["unix_time"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+    if not 0 <= then < _LATEST:
+        return None
+    alive = doing not in (DONE, "stopped") and _is_locked(path / ".lock")
+    return Beat(step, steps, doing, then, alive)
+
+
+def _is_locked(lock: Path) -> bool:
+    """Whether a run holds the lock of its folder; one in a bucket must have been renewed within three minutes."""
+    if not _buckets.is_remote(lock):
+        return _files.is_locked(lock)
+    try:
+        return time.time() - float(json.loads(lock.read_text())["time"]) < _LEASE_SECONDS
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return False
 
 
 def kind(node: Mapping[str, Any]) -> str:
@@ -235,6 +293,20 @@ def read_scalars(file: Path) -> Scalars:
     return dict(sorted(steps.items()))
 
 
+def _last_score(file: Path) -> tuple[int, str, float] | None:
+    """Step, name and value of the last line that names its score."""
+    for line in reversed(file.read_bytes().decode(errors="replace").splitlines()):
+        if '"score"' not in line:
+            continue
+        try:
+            record = json.loads(line)
+            name = str(record["score"])
+            return int(record["step"]), name, float(record[name])
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            continue  # a killed run may leave an incomplete line
+    return None
+
+
 _LOOK = ("weights", "clusters", "cosines", "losses")
 
 
@@ -274,7 +346,10 @@ def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]], list
     rows = {
         str(row): {
             str(result["name"]): Row(
-                number(result.get("value")), number(result.get("deviation")), str(result.get("protocol", ""))
+                number(result.get("value")),
+                number(result.get("deviation")),
+                str(result.get("protocol", "")),
+                str(result.get("better", "higher")),
             )
             for result in results
         }

@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup, escape
 
 from mvcl import _buckets, _files, _untrusted
 from mvcl._progress import Track, duration, untracked
-from mvcl.report import _figures
-from mvcl.report._page import CURVES, render
+from mvcl.report import _curves, _figures
+from mvcl.report._page import render
 from mvcl.report._read import Scalars, read_scalars
 from mvcl.report._study_file import check
+from mvcl.report._table import NONE, Cell, Table
 
-_POINTS = 120  # of a curve
-# Not of the result: of the machine, or of the optimiser.
-_NOT_SHOWN = ("learning_rate", "views_per_second", "gradient_norm")
 _ANSWERS = {"holds": 2, "does not hold": 9, "cannot tell": 5}  # colours
 _REST = {"failed": "failed", "stale": "made by an older config or code (†)", "missing": "not run"}
 
@@ -28,7 +25,7 @@ def write_study(folder: Path, out: Path | None = None, track: Track = untracked)
 
     Title and text, the figure, tables with intervals and the paper's values, paired differences, claims with their
     answers, curves of loss and score over training with a band over seeds, machine, versions, commit and command. The
-    page has no scripts and loads no other files. Runs whose log is missing or damaged are listed.
+    page loads no other files. Runs whose log is missing or damaged are listed.
 
     Args:
       folder: as `mvcl study` writes it: NAME.json, NAME.svg, cells/CELL/SEED.
@@ -48,7 +45,7 @@ def write_study(folder: Path, out: Path | None = None, track: Track = untracked)
     again = f"repeat {study['command']} --workdir {folder}"
     cells = track(study["cells"], "reading cells", len(study["cells"]), "cells")
     logs = [_logs(folder, cell, missing, again) for cell in cells]
-    curves = _curves(study, logs)
+    curves = _curves.of_seeds([list(log.values()) for log in logs], "cells")
     choices, hidden = _choices(study)
     shown = {
         "title": study["title"],
@@ -122,60 +119,6 @@ def _logs(
     return logs
 
 
-def _curves(study: Mapping[str, Any], logs: Sequence[Log]) -> list[tuple[Markup, str, str]]:
-    """(plot, title, note) of each number in the logs of the runs."""
-    rates = [_epochs_per_step(log) for cell in logs for log in cell.values()]
-    epochs = bool(rates) and all(rate > 0 for rate in rates)
-    horizontal = "epoch" if epochs else "step"
-    plots = []
-    for key, title, label in CURVES:
-        if key in _NOT_SHOWN:
-            continue
-        series = [_band([_series(log, key, epochs) for log in cell.values()]) for cell in logs]
-        there = [band for band in series if len(band[0])]
-        if not there:
-            continue
-        ends = [float(band[1][-1]) for band in there]
-        note = f"{len(there)} of {len(logs)} cells; last values from {min(ends):.4g} to {max(ends):.4g}"
-        alt = f"{title} over the {horizontal}s of training, mean over seeds; {note}"
-        plots.append((_figures.bands(series, horizontal, label, alt), title, note))
-    return plots
-
-
-def _epochs_per_step(log: Scalars) -> float:
-    """0 if the log has no epochs."""
-    rates = [row["epoch"] / step for step, row in log.items() if step and "epoch" in row]
-    return rates[-1] if rates and np.isfinite(rates[-1]) else 0.0
-
-
-def _series(log: Scalars, key: str, epochs: bool) -> dict[float, float]:
-    """Step or epoch -> value."""
-    scale = _epochs_per_step(log) if epochs else 1.0
-    return {
-        round(step * scale, 9): row[key] for step, row in log.items() if key in row and np.isfinite(row[key])
-    }
-
-
-def _band(seeds: Sequence[Mapping[float, float]]) -> _figures.Band:
-    """Mean over the seeds that have a point, and the 95 % interval of the mean; NaN for one seed."""
-    from scipy.special import stdtrit  # its import is slow
-
-    places = sorted({x for seed in seeds for x in seed})
-    if len(places) > _POINTS:
-        places = [places[i] for i in np.unique(np.linspace(0, len(places) - 1, _POINTS).astype(int))]
-    columns = [np.array([seed[x] for seed in seeds if x in seed]) for x in places]
-    mean = np.array([column.mean() for column in columns])
-    half = np.array(
-        [
-            stdtrit(len(column) - 1, 0.975) * column.std(ddof=1) / np.sqrt(len(column))
-            if len(column) > 1
-            else np.nan
-            for column in columns
-        ]
-    )
-    return np.array(places), mean, mean - half, mean + half
-
-
 def _choices(
     study: Mapping[str, Any],
 ) -> tuple[list[tuple[str, list[tuple[str, str]]]], list[tuple[str, list[int]]]]:
@@ -203,10 +146,6 @@ def _key(study: Mapping[str, Any], logs: Sequence[Log]) -> list[tuple[str, int, 
     ]
 
 
-Cell = tuple[str, str]  # value, and what is beside it
-Table = tuple[str, list[str], list[str], list[tuple[list[str], list[Cell]]]]
-
-
 def _tables(study: Mapping[str, Any]) -> list[Table]:
     """One table of all measures; with a factor as columns one for each measure."""
     if study["columns"] is not None:
@@ -216,12 +155,11 @@ def _tables(study: Mapping[str, Any]) -> list[Table]:
         ([str(level) for level in cell["factors"].values()], [_cell(cell, m) for m in measures])
         for cell in study["cells"]
     ]
-    blank = [""] * (len(study["factors"]) - 1)
-    rows += [
-        ([name, *blank], [_baseline(values, m) for m in measures])
-        for name, values in study["baselines"].items()
+    baselines = [
+        (name, [_baseline(values, m) for m in measures]) for name, values in study["baselines"].items()
     ]
-    return [("", study["factors"], [_heading(m) for m in measures], rows)]
+    headings = [_heading(m) for m in measures]
+    return [Table("", study["factors"], headings, rows, baselines, sortable=len(rows) > 1)]
 
 
 def _table_of_levels(study: Mapping[str, Any], measure: Mapping[str, Any]) -> Table:
@@ -233,15 +171,14 @@ def _table_of_levels(study: Mapping[str, Any], measure: Mapping[str, Any]) -> Ta
         rest = tuple(cell["factors"][factor] for factor in factors)
         lines.setdefault(rest, {})[cell["factors"][column]] = _cell(cell, measure)
     rows = [
-        ([str(level) for level in rest], [line.get(level, ("–", "")) for level in levels])
+        ([str(level) for level in rest], [line.get(level, NONE) for level in levels])
         for rest, line in lines.items()
     ]
-    blank = [""] * (len(factors) - 1)
-    rows += [
-        ([name, *blank], [_baseline(values, measure)] * len(levels))
-        for name, values in study["baselines"].items()
+    baselines = [
+        (name, [_baseline(values, measure)] * len(levels)) for name, values in study["baselines"].items()
     ]
-    return _heading(measure), factors, [f"{column} = {level}" for level in levels], rows
+    headings = [f"{column} = {level}" for level in levels]
+    return Table(_heading(measure), factors, headings, rows, baselines, sortable=len(rows) > 1)
 
 
 def _heading(measure: Mapping[str, Any]) -> str:
@@ -254,12 +191,13 @@ def _cell(cell: Mapping[str, Any], measure: Mapping[str, Any]) -> Cell:
     text += " †" if "stale" in cell["status"].values() else ""
     text += " ≈" if cell["separates"].get(name) is False else ""
     printed = cell["printed"].get(name)
-    return text, "" if printed is None else f"paper {printed:.{digits}f}"
+    below = "" if printed is None else f"paper {printed:.{digits}f}"
+    return Cell(text, below=below, value=cell["intervals"][name]["mean"])
 
 
 def _baseline(values: Mapping[str, float], measure: Mapping[str, Any]) -> Cell:
     value = values.get(measure["name"])
-    return "–" if value is None else f"{value:.{measure['digits']}f}", ""
+    return NONE if value is None else Cell(f"{value:.{measure['digits']}f}", value=value)
 
 
 def _shown(of: Mapping[str, Any], digits: int, sign: str = "") -> str:

@@ -51,7 +51,7 @@ from mvcl.studies._study import Cell, Factors, Found, Measure, Study, levels, pa
 from mvcl.studies._task import Task, Training, Values, changed, results
 from mvcl.studies._temperature import dsf_at_effective_temperature
 from mvcl.studies._transfer import Finetuned, Transfer
-from mvcl.studies._verdicts import Above, Claim, Gain, Interval, Trend, Verdict, Within, difference, interval
+from mvcl.studies._verdicts import Above, Claim, Gain, Trend, Verdict, Within, difference
 
 training.may_name(
     Cifar10Part,
@@ -88,7 +88,6 @@ __all__ = [
     "Gain",
     "GaussianViews",
     "InformationBound",
-    "Interval",
     "Look",
     "Measure",
     "MultiCropVariance",
@@ -125,7 +124,6 @@ __all__ = [
     "gaussian",
     "geometric_on_grid",
     "heat_map",
-    "interval",
     "jeon_digits",
     "koromilas_cells",
     "koromilas_images",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mvcl import metrics
 from mvcl.studies import _engine, _verdicts
 from mvcl.studies._baseline import Baseline
 from mvcl.studies._open import Opened
@@ -105,7 +106,7 @@ def _cell(found: Found, cell: Cell, looks: dict[_engine.Place, _engine.Look]) ->
         "seeds": values,
         "status": {str(seed): look.state for seed, look in mine.items()},
         "reasons": sorted({reason for look in mine.values() for reason in look.reasons}),
-        "intervals": {m: _plain(_verdicts.interval(found.of(cell, m).values())) for m in measures},
+        "intervals": {m: _plain(metrics.interval(found.of(cell, m).values())) for m in measures},
         "differences": {}
         if reference is None or reference is cell
         else {
@@ -146,7 +147,7 @@ def _separates(found: Found, cell: Cell, measure: str) -> bool | None:
         known = [baseline for baseline in of_seed if baseline is not None]
         if measure in value and known:
             gaps.append(min(sign * (value[measure] - baseline) for baseline in known))
-    return _verdicts.interval(gaps).low > 0 if len(gaps) > 1 else None
+    return metrics.interval(gaps).low > 0 if len(gaps) > 1 else None
 
 
 def _baselines(found: Found) -> dict[str, dict[str, float]]:
@@ -188,7 +189,7 @@ def _measured(rows: Sequence[Mapping[int, Values]], name: str) -> list[float]:
     return [row[name] for cell in rows for row in cell.values() if name in row]
 
 
-def _plain(of: _verdicts.Interval) -> dict[str, float | int | None]:
+def _plain(of: metrics.Interval) -> dict[str, float | int | None]:
     ends = (_rounded(end) if math.isfinite(end) else None for end in (of.mean, of.low, of.high))
     return {**dict(zip(("mean", "low", "high"), ends)), "seeds": of.seeds}
 

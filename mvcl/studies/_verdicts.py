@@ -3,55 +3,14 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-import numpy as np
-
+from mvcl.metrics import Interval, interval
 from mvcl.studies._study import Cell, Factors, Found, Study, partner, select
 
 _SHOWN = 4  # comparisons of a claim in its reason
 Answer = Literal["holds", "does not hold", "cannot tell"]
-
-
-class Interval(NamedTuple):
-    """A mean with its confidence interval; the interval of one seed is infinite.
-
-    Attributes:
-      mean: over seeds.
-      low: lower end.
-      high: upper end.
-      seeds: number of values.
-    """
-
-    mean: float
-    low: float
-    high: float
-    seeds: int
-
-
-def interval(values: Iterable[float], level: float = 0.95) -> Interval:
-    """Mean and confidence interval by Student's t, for independent values of one normal distribution.
-
-    Args:
-      values: one per seed.
-      level: confidence, in (0, 1).
-
-    Returns:
-      The interval; of one value from minus to plus infinity, of none, or where one is not finite, all NaN.
-    """
-    from scipy.special import stdtrit  # its import is slow
-
-    x = np.asarray(list(values), np.float64)
-    if not len(x):
-        return Interval(math.nan, math.nan, math.nan, 0)
-    if not np.isfinite(x).all():
-        return Interval(math.nan, math.nan, math.nan, len(x))
-    mean = float(x.mean())
-    if len(x) == 1:
-        return Interval(mean, -math.inf, math.inf, 1)
-    half = float(stdtrit(len(x) - 1, 0.5 + level / 2) * x.std(ddof=1) / math.sqrt(len(x)))
-    return Interval(mean, mean - half, mean + half, len(x))
 
 
 def difference(found: Found, first: Cell, second: Cell, measure: str, level: float = 0.95) -> Interval:

@@ -2,10 +2,11 @@
 
 import fcntl
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from mvcl import _buckets, _files, _untrusted
 from mvcl.training import _lease, _saved
@@ -52,12 +53,23 @@ def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
         raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(file)
         except OSError as error:
             raise _lease.Locked(
                 f"another run is using {workdir}; wait until it ends, or choose another --workdir"
             ) from error
         yield
+
+
+def _flock(file: TextIO) -> None:
+    """Take the lock of a file; raises `OSError` if another process holds it."""
+    for seconds in (0.01, 0.1):  # a report that looks whether a run is alive holds it for less
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(seconds)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> None:

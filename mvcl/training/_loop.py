@@ -14,6 +14,7 @@ from mvcl.training import _evaluate, _geometry, _input, _processes, _program, _w
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._goodput import Goodput
 from mvcl.training._guard import Guard
+from mvcl.training._live import LivePage
 from mvcl.training._log import Log
 from mvcl.training._refresh import recorded_at_end, refreshed, restarted
 from mvcl.training._run import Run
@@ -40,14 +41,18 @@ class Tools:
     goodput: Goodput
     pictures: Callable[[], None]
     """Writes the pictures of the views, if they are missing."""
+    page: LivePage
 
     def close(self) -> None:
-        """Write the last heartbeat, close the log with the run's goodput, and end the profile."""
+        """Write the last heartbeat, close the log with the run's goodput, write the page of a run that has stopped, and
+        end the profile."""
         if self.heartbeat is not None:
             self.heartbeat.close()
         if self.log is not None:
             self.log.line(str(self.goodput))
             self.log.close()
+        if self.heartbeat is not None and not self.heartbeat.is_done:
+            self.page.close()
         self.trace.close()
 
 
@@ -110,6 +115,7 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         if step == begun + 1:
             with watch.log():
                 tools.pictures()
+            tools.page.ask()
         if tools.heartbeat is not None:
             tools.heartbeat.beat(step, "saving" if saving else "training", now=saving)
         if last:
@@ -125,6 +131,8 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
             _score(run, state, step, tools)
         if measuring:
             log_geometry(run, state, step, tools)
+        if scoring or measuring:
+            tools.page.ask()
         if saving:
             watch.restart(step)
             if tools.log is not None:

@@ -1,5 +1,6 @@
 """Train a run from its newest checkpoint, then evaluate it."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from mvcl.training._config import Config, how_many
 from mvcl.training._goodput import Goodput
 from mvcl.training._guard import Guard
 from mvcl.training._initial import initial_state
+from mvcl.training._live import LivePage
 from mvcl.training._log import Log, log_line
 from mvcl.training._loop import Diverged, Tools, log_geometry, loop, record_score
 from mvcl.training._preemption import notices
@@ -33,6 +35,7 @@ def train(
     profile: int = 0,
     reference: Config | None = None,
     progress: Progress | None = None,
+    page: Callable[[], Path] | None = None,
 ) -> _evaluate.Table:
     """Train a config in a folder, from the newest checkpoint if there is one, and evaluate.
 
@@ -42,6 +45,8 @@ def train(
       profile: number of steps to trace into workdir/profile.
       reference: a config with the functions and classes of the user's own that the run of train.initial uses.
       progress: as for `prepare`.
+      page: writes the page of the run and returns its path. Process 0 calls it in a thread while the run trains; an
+        error is logged.
 
     Returns:
       The evaluation table: row name -> results.
@@ -60,10 +65,10 @@ def train(
         run = prepare(config, progress)
         try:
             if jax.process_index() > 0:
-                return _continue(run, workdir, goodput, profile, reference)
+                return _continue(run, workdir, goodput, profile, reference, page)
             with _folder.locked(workdir):
                 _folder.claim(workdir, run.config)
-                return _continue(run, workdir, goodput, profile, reference)
+                return _continue(run, workdir, goodput, profile, reference, page)
         except Exception as error:
             if _processes.means_lost(error):
                 raise _processes.LostProcess(workdir) from error
@@ -71,7 +76,12 @@ def train(
 
 
 def _continue(
-    run: Run, workdir: Path, goodput: Goodput, profile: int, reference: Config | None
+    run: Run,
+    workdir: Path,
+    goodput: Goodput,
+    profile: int,
+    reference: Config | None,
+    page: Callable[[], Path] | None,
 ) -> _evaluate.Table:
     """Train the remaining steps, and carry out what is left of the evaluation."""
     checkpoints = Checkpoints(workdir / "checkpoints", run.config.checkpoint.keep, scores(workdir))
@@ -87,7 +97,16 @@ def _continue(
                 return _finished(workdir, step, found, checkpoints)
             heartbeat = _begin(run, workdir, step, goodput) if jax.process_index() == 0 else None
             tools = _tools(
-                run, workdir, step, checkpoints, reading, heartbeat, stop, profile=profile, goodput=goodput
+                run,
+                workdir,
+                step,
+                checkpoints,
+                reading,
+                heartbeat,
+                stop,
+                profile=profile,
+                goodput=goodput,
+                page=page,
             )
             files.enter_context(run.progress.showing())  # of the log
             files.callback(tools.close)
@@ -144,6 +163,7 @@ def _evaluated(run: Run, state: _program.State, tools: Tools) -> _evaluate.Table
     run.progress.line("evaluating")
     if tools.heartbeat is not None:
         tools.heartbeat.beat(steps, "evaluating", now=True)
+    tools.page.close()  # the evaluation may draw as well, and matplotlib's settings are not those of a thread
     found = _evaluate.evaluated(run, state, tools.workdir, tools.reading, tools.guard(steps))
     if found.score is not None:
         record_score(steps, found.score, tools.checkpoints, tools.log)
@@ -174,6 +194,7 @@ def _tools(
     *,
     profile: int,
     goodput: Goodput,
+    page: Callable[[], Path] | None,
 ) -> Tools:
     """What the rest of a run uses; process 0 opens the log."""
     steps, log = run.program.steps, None
@@ -214,4 +235,5 @@ def _tools(
         guard=guard,
         goodput=goodput,
         pictures=pictures,
+        page=LivePage(None if heartbeat is None else page, run.progress.line),
     )

@@ -165,9 +165,14 @@ class Heartbeat:
         except OSError as error:
             write_line(f"mvcl: heartbeat not written: {error}", sys.stderr)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is done."""
+        return self._doing == "done"
+
     def close(self) -> None:
         """Write the last heartbeat: the run is done, or has stopped."""
-        self.beat(self._step, "done" if self._doing == "done" else "stopped", now=True)
+        self.beat(self._step, "done" if self.is_done else "stopped", now=True)
 
 
 def profiler_server(port: int) -> None:

@@ -249,3 +249,9 @@ def test_predicted_scores_are_measured_as_they_are(rng):
     found = {r.name: r.value for r in protocol.measure({"test": predicted}, {"test": split})}
     assert found == evaluation.regression_measures(predicted[:, 0], answer)
     assert protocol.score({"test": predicted}, {"test": split}) is None
+
+
+def test_of_errors_less_is_better(rng):
+    x, y = rng.normal(size=(40, 3)), rng.normal(size=40)
+    found = evaluation.sentiment_regression(x[:20], y[:20], x[20:], y[20:])
+    assert {result.name: result.better for result in found if result.better != "higher"} == {"MAE": "lower"}

@@ -428,7 +428,7 @@ def test_pod_creates_installs_and_runs(mocks, worker):
     assert (home / "mvcl" / "pyproject.toml").is_file()  # the archive arrived complete
     assert (
         home / "pip.log"
-    ).read_text() == "pip install --quiet --constraint constraints.txt --editable .[train,tpu]\n"
+    ).read_text() == "pip install --quiet --constraint constraints.txt --editable .[tpu]\n"
     assert verbs(mocks) == ["describe", "create", "scp", "ssh", "ssh", "ssh"]
     (create,) = [call for call in mocks.calls() if "create" in call]
     assert create[1] == "alpha"  # only there has `create` the option
@@ -494,7 +494,7 @@ def test_pod_of_several_slices_with_its_run_in_a_bucket(mocks, worker):
     assert ["--node=all" in call for call in everywhere] == [True, True, True, False]
     assert "--node=0" in everywhere[-1]  # the log
     assert "mount" not in str(everywhere)
-    assert ".[train,tpu,bucket]" in (Path(worker["HOME"]) / "pip.log").read_text()
+    assert ".[tpu,bucket]" in (Path(worker["HOME"]) / "pip.log").read_text()
     assert run(LAUNCH / "tpu_pod.sh", "delete", env=env).returncode == 0
     assert "--force" in mocks.calls()[-1]
 

@@ -1,5 +1,9 @@
 """The page in headless Chromium: no console errors, no requests, all images drawn, no horizontal scrolling."""
 
+import fcntl
+import json
+import time
+
 import headless
 import pytest
 
@@ -19,7 +23,7 @@ def test_one_run(browser, run, tmp_path):
     assert seen.errors == []
     assert seen.requests == []
     for look in (seen.light, seen.phone, seen.dark):
-        assert look["flat"] == []
+        assert look["flat"] == look["low"] == []
         assert (look["images"], look["plots"]) == (40, 7)
         assert look["wide"] <= 0
     assert seen.light["page"] != seen.dark["page"]
@@ -31,7 +35,7 @@ def test_the_geometry_of_a_run(browser, run, write_geometry, tmp_path):
     assert seen.errors == []
     assert seen.requests == []
     for look in (seen.light, seen.phone, seen.dark):
-        assert look["flat"] == []
+        assert look["flat"] == look["low"] == []
         assert look["plots"] == 7 + 6
         assert look["wide"] <= 0
 
@@ -49,7 +53,7 @@ def test_a_study_and_its_levels(browser, study_folder, tmp_path):
 
     def press(call):
         """Focus the first checkbox as the keyboard does, and press the space bar."""
-        browser.evaluate("document.querySelector('input').focus()")
+        browser.evaluate("document.querySelector('input').focus(), 0")
         pressed.append(browser.evaluate(SHOWN))
         for kind in ("keyDown", "keyUp"):
             call(
@@ -61,10 +65,108 @@ def test_a_study_and_its_levels(browser, study_folder, tmp_path):
     assert seen.errors == []
     assert seen.requests == []
     for look in (seen.light, seen.phone, seen.dark):
-        assert look["flat"] == []
+        assert look["flat"] == look["low"] == []
         assert (look["images"], look["plots"]) == (1, 3)
         assert look["wide"] <= 0
     assert pressed == [[[4, 4]] * 4, [[4, 0], [4, 0], [4, 4], [4, 4]]]
+
+
+def test_several_runs_are_sorted_by_the_keyboard(browser, make_run, write_geometry, tmp_path):
+    runs = [make_run(name, k=k) for name, k in (("a", 2), ("b", 3), ("c", 4))]
+    write_geometry(runs[0])
+    for run, value in zip(runs, (0.7, 0.9, 0.8)):
+        content = json.loads((run / "evaluation.json").read_text())
+        content["rows"]["trained encoder"][0]["value"] = value
+        (run / "evaluation.json").write_text(json.dumps(content))
+    orders, names = [], []
+
+    def press(call):
+        tabs = 0
+        while browser.evaluate("document.activeElement.textContent") != "k-NN":
+            _key(call, "Tab", 9)
+            tabs += 1
+            assert tabs < 40
+        for _ in range(3):
+            orders.append(
+                browser.evaluate(
+                    "[[...document.querySelector('table').tBodies[0].rows].map((r) => r.cells[0].textContent),"
+                    " document.activeElement.parentElement.getAttribute('aria-sort')]"
+                )
+            )
+            _key(call, "Enter", 13, "\r")
+        call("Accessibility.enable")
+        nodes = call("Accessibility.getFullAXTree")["nodes"]
+        names.extend(
+            (n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]
+        )
+
+    seen = browser.open(write_report(runs, tmp_path / "r.html").as_uri(), tmp_path, press)
+    assert (seen.errors, seen.requests) == ([], [])
+    for look in (seen.light, seen.phone, seen.dark):
+        assert look["flat"] == look["low"] == []
+        assert look["wide"] <= 0
+    assert orders == [
+        [["b", "c", "a"], "descending"],
+        [["a", "c", "b"], "ascending"],
+        [["b", "c", "a"], "descending"],
+    ]
+    roles = [role for role, _ in names]
+    assert {"main", "navigation", "banner"} <= set(roles)
+    assert ("heading", "Results") in names
+    assert ("button", "k-NN") in names  # without its arrow
+    assert ("region", "Table: Test results of the trained encoder, the best by k-NN first") in names
+    assert all(
+        name for role, name in names if role in ("image", "region", "table", "button", "link", "heading")
+    )
+
+
+def _key(call, key, code, text=None):
+    for kind in ("keyDown", "keyUp"):
+        more = {} if text is None else {"text": text}
+        call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more)
+
+
+def test_a_run_in_progress_reloads_where_it_is_asked_to(browser, run, tmp_path):
+    """Focus, scroll and folds stay as they were; the page that has ended has no checkbox."""
+    page, found = tmp_path / "r.html", []
+    beat = {"step": 30, "steps": 100, "doing": "training", "unix_time": time.time()}
+    lock = (run / ".lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (run / "heartbeat.json").write_text(json.dumps(beat))
+
+    def act(call):
+        found.append(
+            browser.evaluate(
+                "[document.getElementById('reload').checked, document.querySelector('h2').textContent]"
+            )
+        )
+        browser.evaluate("document.getElementById('reload').click(), 0")
+        browser.evaluate("document.querySelector('details').open = true")
+        browser.evaluate("document.querySelector('summary').focus(), 0")
+        top = browser.evaluate("scrollY")
+        (run / "heartbeat.json").write_text(json.dumps(beat | {"step": 60}))
+        write_report([run], page)
+        browser.events.clear()
+        deadline = time.monotonic() + 50
+        while not any(e.get("method") == "Page.loadEventFired" for e in browser.events):
+            assert time.monotonic() < deadline
+            browser.drain(0.5)
+        browser.drain(1.5)
+        found.append(
+            browser.evaluate(
+                "[document.getElementById('reload').checked, document.activeElement.tagName,"
+                " document.querySelector('details').open, document.getElementById('announced').textContent]"
+            )
+        )
+        assert abs(browser.evaluate("scrollY") - top) < 2
+        assert top > 100
+
+    with lock:
+        seen = browser.open(write_report([run], page).as_uri(), tmp_path, act)
+    assert seen.errors == []
+    assert seen.dark["low"] == seen.light["low"] == []
+    assert seen.phone["wide"] <= 0
+    assert found == [[False, "State"], [True, "SUMMARY", True, "Reloaded. Training: step 60 of 100."]]
 
 
 def test_several_runs_and_hostile_names(browser, make_run, tmp_path):
@@ -75,7 +177,7 @@ def test_several_runs_and_hostile_names(browser, make_run, tmp_path):
         assert seen.errors == []
         assert seen.requests == []
         for look in (seen.light, seen.phone, seen.dark):
-            assert look["flat"] == []
+            assert look["flat"] == look["low"] == []
             assert look["plots"] == (6 if len(shown) > 1 else 7)
             assert look["wide"] <= 0
 

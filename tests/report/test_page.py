@@ -173,8 +173,8 @@ def test_compares_several_runs(make_run, tmp_path):
     page = page_of(a, b, c, out=tmp_path / "r.html")
     assert ["views.k", "4", "4", "8"] in page.rows
     assert ["objective.epsilon", "0.2", "0.5", "0.2"] in page.rows
-    assert not any(row[0] == "train.seed" for row in page.rows)
-    assert sum(row[0] == "trained encoder" for row in page.rows) == 3
+    assert page.rows[0][:3] == ["run", "views.k", "objective.epsilon"]
+    assert [row[:3] for row in page.rows[1:4]] == [["a", "4", "0.2"], ["b", "4", "0.5"], ["c", "8", "0.2"]]
     assert "k-NN (c, raw input)another way" in page.text
     loss = next(svg for svg in page.all("svg") if svg.get("aria-label", "").startswith("Loss"))
     assert "last value a 2.989, b 2.989, c 2.989" in loss["aria-label"]
@@ -204,7 +204,8 @@ def test_runs_with_equal_names_get_different_names(make_run, tmp_path):
     page = page_of(make_run("x/run"), make_run("y/run"), out=tmp_path / "r.html")
     assert "The configurations are equal" in page.text
     for folder in ("x/run", "y/run"):
-        assert str(tmp_path / folder) in page.text
+        assert f"{folder}, " in page.text or f", {folder}" in page.text
+        assert str(tmp_path) not in page.text
 
 
 @pytest.mark.parametrize(
@@ -281,8 +282,11 @@ def test_escapes_text_from_files(make_run, tmp_path):
         ),
     ):
         edit(run, name, change)
-    for page in (page_of(run, out=tmp_path / "r.html"), page_of(run, run, out=tmp_path / "r.html")):
-        assert page.all("script") == []
+    for allowed, page in (
+        (0, page_of(run, out=tmp_path / "r.html")),
+        (1, page_of(run, run, out=tmp_path / "r.html")),
+    ):
+        assert len(page.all("script")) == allowed
         assert not any("onerror" in attributes for _, attributes in page.elements)
         assert all(image["src"].startswith("data:") for image in page.all("img"))
         assert evil in page.text
@@ -294,7 +298,8 @@ def test_loads_no_other_files(make_run, tmp_path):
         page_of(make_run("b"), make_run("c"), out=tmp_path / "s.html"),
     ):
         for tag, attributes in page.elements:
-            assert tag not in ("script", "iframe", "object", "embed", "form")
+            assert tag not in ("iframe", "object", "embed", "form")
+            assert tag != "script" or attributes == {}
             for key in ("src", "href", "xlink:href", "srcset", "action", "poster"):
                 assert attributes.get(key, "#").startswith(("#", "data:"))
             assert "url(" not in (attributes.get("style") or "").replace("url(#", "")

@@ -11,7 +11,7 @@ from test_page import Page, edit
 
 from mvcl import cli, studies
 from mvcl._progress import Progress
-from mvcl.report import _study, write_study
+from mvcl.report import _curves, write_study
 from mvcl.studies import _numbers, _open, _write
 
 TITLES = ["About", "Figure", "Results", "Paired differences", "Claims", "Curves", "Provenance"]
@@ -31,7 +31,7 @@ def test_the_page_has_all_parts(tmp_path, tracked, study_folder):
     assert ["objective", "k", "k-NN accuracy, %", "effective rank"] in page.rows
     assert ["MV-DHEL", "2", "90.5 [89.2, 91.8]paper 91.2", "5.00"] in page.rows
     assert ["<b>NT-Xent</b>", "4", "93.5 [92.2, 94.8] ≈", "8.00"] in page.rows
-    assert ["raw input", "", "88.0", "–"] in page.rows
+    assert ["raw input", "88.0", "–"] in page.rows
     difference = ["objective MV-DHEL", "-2.00 [-2.50, -1.50]", "3"]
     assert ["objective <b>NT-Xent</b>, k 2", "k-NN accuracy", *difference] in page.rows
     claim = ["MV-DHEL is above NT-Xent", "Table II", "k-NN accuracy", "does not hold", "-2.0 [-2.5, -1.5]"]
@@ -45,7 +45,7 @@ def test_the_page_has_all_parts(tmp_path, tracked, study_folder):
     image = next(i for i in page.all("img"))
     picture = base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,"))
     assert picture == (folder / "two_objectives.svg").read_bytes()
-    assert page.all("script") == []  # that of the figure is inside an image
+    assert page.all("script") == [{}]  # the page's own; that of the figure is inside an image
     assert image["alt"]
 
 
@@ -64,12 +64,12 @@ def test_curves_are_means_over_seeds_with_bands(tmp_path, study_folder):
     assert "k-NN accuracy: 4 of 4 cells; last values from 0.91 to 0.91" in page.text
     assert "Learning rate" not in page.text
     assert any("over the epochs of training" in svg.get("aria-label", "") for svg in page.all("svg"))
-    x, mean, low, high = _study._band([{1.0: 2.0, 2.0: 4.0}, {1.0: 4.0, 2.0: 4.0, 3.0: 1.0}])
+    x, mean, low, high = _curves.band([{1.0: 2.0, 2.0: 4.0}, {1.0: 4.0, 2.0: 4.0, 3.0: 1.0}])
     np.testing.assert_array_equal(x, [1, 2, 3])
     np.testing.assert_array_equal(mean, [3, 4, 1])
     half = 12.706204736432095 * np.std([2, 4], ddof=1) / np.sqrt(2)  # Student's t, one degree of freedom
     np.testing.assert_allclose(high - low, [2 * half, 0, np.nan])
-    long = _study._band([{float(i): 1.0 for i in range(1000)}])
+    long = _curves.band([{float(i): 1.0 for i in range(1000)}])
     assert len(long[0]) == 120
     assert (long[0][0], long[0][-1]) == (0, 999)
 

@@ -48,6 +48,7 @@ NOT_RUN = {
     r"mvcl report runs/studies": "needs a study that takes minutes; tests/report writes such a page",
     r"\S*pip install": "installs packages",
     r"python3? -m venv": "makes an environment, for packages",
+    r"make ": "builds environments, or runs the tests, the configs and the site",
     r"git clone": "downloads the code of others",
     r"python -m benchmarks": "minutes to hours of measurements",
     r"(PROJECT=|.*launch/\S+ (up|status|stop|delete)$)(?!.*--dry-run)": "needs an account of a cloud",
@@ -57,6 +58,8 @@ STEPS = "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evalu
 SHORTER = {
     r"mvcl train my_config\.py .*runs/mine": f"{STEPS} --train.batch-size 8",
     r"mvcl train my_config\.py .*objective\.": f"{STEPS} --encoder.widths 4 8 --head.out 8",
+    r"mvcl train .*evaluation\.linear": f"{STEPS} --evaluation.linear.epochs 1 --encoder.widths 4 8 --head.out 8",
+    r"mvcl finetune ": "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 1 --views.policy.rand-augment-ops 0",
     r"mvcl train ": f"{STEPS} --encoder.widths 4 8 --head.out 8 --evaluation.draws 2",
 }
 

@@ -34,6 +34,12 @@ Write the features.
 │ --output {config,encoder}  │
 │              Output to write. (default: config) │
 ╰────────────────────────────╯
+╭─ views options ────────────╮
+│ How many views there are,  │
+│ and which.                 │
+│ ────────────────────────── │
+│ --views.k INT  At least 2. │
+╰────────────────────────────╯
 """
     found = reference.parsed(text)
     assert (found.usage, found.head) == ("mvcl embed [-h] [OPTIONS] PATH", "Write the features.")
@@ -43,7 +49,9 @@ Write the features.
             "--split STR": "`train` or `test`.",
             "--output {config,encoder}": "Output to write. (default: config)",
         },
+        "views": {"--views.k INT": "At least 2."},
     }
+    assert found.notes == {"views": "How many views there are, and which."}
 
 
 def test_the_page_of_the_site_names_every_picture():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mvcl.metrics import interval
 from mvcl.studies import (
     Above,
     Cell,
@@ -19,7 +20,6 @@ from mvcl.studies import (
     Trend,
     Within,
     difference,
-    interval,
 )
 
 TASK = MultiCropVariance(views=2)

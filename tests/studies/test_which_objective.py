@@ -5,7 +5,7 @@ import json
 import pytest
 
 from docs import which
-from mvcl import losses, studies
+from mvcl import losses, metrics, studies
 
 FILE = studies.find("which_objective")
 
@@ -48,7 +48,7 @@ def content(**means):
         seeds = {str(s): {"shared": shared + 0.01 * s, "unique": unique - 0.01 * s} for s in range(3)}
         intervals = {
             name: dict(
-                zip(("mean", "low", "high", "seeds"), studies.interval(v[name] for v in seeds.values()))
+                zip(("mean", "low", "high", "seeds"), metrics.interval(v[name] for v in seeds.values()))
             )
             for name in ("shared", "unique")
         }
