@@ -808,7 +808,7 @@ PAGE = """# Beside released code
 Time and memory of the objectives beside released PyTorch code, that of their authors where there is such, and beside
 the bare products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on one
 thread of one CPU: jax {jax} compiled, torch {torch} as released, not compiled. The least CPU time of rounds in which
-the three take turns; the time of other programs, which kept {load} CPUs busy when the run began, is not in it.
+the three take turns; the time of other programs is not in it (load average when the run began: {load}).
 [The objectives' page](../reference/objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares
 released code with the papers.
 
