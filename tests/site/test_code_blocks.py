@@ -56,7 +56,7 @@ NOT_RUN = {
 # Options that shorten a training, of the first pattern that matches; later options count.
 STEPS = "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evaluate-every 0"
 SHORTER = {
-    r"mvcl train my_config\.py .*runs/mine": f"{STEPS} --train.batch-size 8",
+    r"mvcl train my_config\.py .*runs/mine": f"{STEPS} --train.batch-size 8 --views.policy.image-size 32",
     r"mvcl train my_config\.py .*objective\.": f"{STEPS} --encoder.widths 4 8 --head.out 8",
     r"mvcl train .*evaluation\.linear": f"{STEPS} --evaluation.linear.epochs 1 --encoder.widths 4 8 --head.out 8",
     r"mvcl finetune ": "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 1 --views.policy.rand-augment-ops 0",
