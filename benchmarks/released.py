@@ -7,7 +7,7 @@ DIR holds a checkout of each repository; one that is not there is left out, with
 Python that has torch, numpy and einops (docs/design/released.md has the commands); it runs
 benchmarks/released_torch.py. Without it the columns of released code are empty. Both sides get the same CPU.
 
-Times are CPU times of value and gradient in float32 on one thread, the least of rounds in which ours, the floor and
+Times are CPU times of value and gradient in float32 on one thread, medians of rounds in which ours, the floor and
 the released code take turns: on a machine that others use too, elapsed times say more about those, and most about
 code whose threads wait for each other. The floor is what the formula cannot do without, forward and backward, and
 nothing else: each inner product once forward and twice backward (once for a symmetric matrix), the sines and cosines,
@@ -25,6 +25,7 @@ import json
 import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -545,7 +546,7 @@ def difference(ours: np.ndarray, other: np.ndarray) -> float:
 
 
 def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
-    """Least CPU ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
+    """Median CPU ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
     case = CASES[name]
     z = embeddings(case.shape)
     programs = {"ours": compiled(jax.value_and_grad(case.function()), jnp.asarray(z))}
@@ -572,7 +573,7 @@ def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
         "objective": losses.name(case.loss).split("(")[0],
         "loss": expression(case.loss),
         "shape": list(case.shape),
-        **{f"{which}_ms": min(s) * 1e3 if s else None for which, s in seconds.items()},
+        **{f"{which}_ms": statistics.median(s) * 1e3 if s else None for which, s in seconds.items()},
         "ours_mb": programs["ours"][1],
         "released_mb": peak if found else None,
         "value": float(value),
@@ -807,8 +808,8 @@ PAGE = """# Beside released code
 
 Time and memory of the objectives beside released PyTorch code, that of their authors where there is such, and beside
 the bare products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on one
-thread of one CPU: jax {jax} compiled, torch {torch} as released, not compiled. The least CPU time of rounds in which
-the three take turns; the time of other programs is not in it (load average when the run began: {load}).
+thread of one CPU: jax {jax} compiled, torch {torch} as released, not compiled. Medians of the CPU times of rounds in
+which the three take turns; the time of other programs is not in it (load average when the run began: {load}).
 [The objectives' page](../reference/objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares
 released code with the papers.
 
