@@ -27,13 +27,16 @@ def find(source: str | Path) -> tuple[Path, str]:
     `./NAME` is the folder.
 
     Raises:
-      ValueError: there is no such config, its file is not Python, or nothing in it has the variant's name.
+      ValueError: there is no such config, its file is not Python or is in a bucket, or nothing in it has the variant's
+        name.
     """
     name, variant = _split(str(source))
     known = names()
     if isinstance(source, str) and name in known:
         file = known[name]
     elif name.endswith(".py"):
+        if re.match(r"(gs|s3):/", name):
+            raise ValueError(f"{source} is in a bucket, and Python imports from a disk; copy it to one first")
         file = _buckets.path(name)
     else:
         file, variant = _buckets.path(source), "get_config"
@@ -56,7 +59,7 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
       The file, and the words of the command that runs it.
 
     Raises:
-      ValueError: there is no such config, or the file exists or does not end in .py.
+      ValueError: there is no such config, or the file exists, is in a bucket or does not end in .py.
     """
     name, variant = _split(source)
     known = _everything()
@@ -68,6 +71,8 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
     if file.parent != STUDIES and variant not in _bound(_parsed(file)):
         raise unknown_variant(name, variant, variants(file))
     out = Path(file.name) if out is None else out
+    if ":/" in str(out):  # a bucket
+        raise ValueError(f"--out must be a file on a disk, got {out}")
     if out.suffix != ".py":
         raise ValueError(f"--out must be a file that ends in .py, got {out}")
     if out.exists():

@@ -407,9 +407,11 @@ def _data(arguments: list[str]) -> int:
 def _list_or_copy_configs(arguments: list[str]) -> int:
     if not arguments:
         return _list_configs()
+    import tyro
+
     from mvcl._commands import Configs
 
-    options = _parse(Configs, "configs", arguments)
+    options = tyro.cli(Configs, args=arguments, prog="mvcl configs")  # its path is none in a bucket
     if options.copy is None:
         if options.out is not None:
             raise ValueError("--out is the file of a copy: mvcl configs --copy CONFIG --out FILE.py")
