@@ -1,11 +1,13 @@
 """The loop: resume, signals, bad folders, non-finite losses."""
 
 import dataclasses
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from functools import partial
 
 import jax
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from mvcl import data, losses, methods, training
-from mvcl.training import _input, _processes
+from mvcl.training import _folder, _input, _lease, _processes
 
 
 def parameters(workdir):
@@ -106,10 +108,33 @@ def test_raises_on_another_config_in_the_folder(whole, tiny, tmp_path):
 
 
 def test_raises_on_a_folder_in_use(tiny, tmp_path):
-    from mvcl.training import _folder
-
     with _folder.locked(tmp_path), pytest.raises(ValueError, match="another run is using"):
         training.train(tiny, tmp_path)
+
+
+def lock_of(folder):
+    """The lock of a folder, held by a file of its own, as by another process."""
+    file = open(folder / ".lock", "w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def test_a_lock_held_for_a_moment_is_waited_for(tmp_path):
+    other = lock_of(tmp_path)
+    ends = threading.Timer(0.05, other.close)
+    ends.start()
+    with _folder.locked(tmp_path):  # raises if it did not wait
+        assert other.closed
+    ends.join()
+
+
+def test_a_lock_that_stays_is_waited_for_shortly(tmp_path, monkeypatch):
+    waits = []
+    monkeypatch.setattr(_folder.time, "sleep", waits.append)
+    with lock_of(tmp_path), pytest.raises(_lease.Locked, match="another run is using"):
+        with _folder.locked(tmp_path):
+            pass
+    assert 0 < sum(waits) < 1
 
 
 def test_raises_on_a_read_only_folder(tiny, tmp_path):

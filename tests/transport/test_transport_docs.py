@@ -1,4 +1,4 @@
-"""The example at the head of docs/design/transport.md and the tutorial run; the notebooks are as they were executed."""
+"""The example at the head of docs/design/transport.md runs."""
 
 import re
 from pathlib import Path
