@@ -3,6 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+define CHECK_PYTHON
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+  echo "mvcl needs Python 3.11 or newer as '$(PYTHON)'; name another with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+  echo "'$(PYTHON)' has no venv; install it (on Debian and Ubuntu: apt install python3-venv)"; exit 2; }
+endef
+
 .PHONY: train smoke docs tutorials test test-newest test-slow test-docs test-distributed test-faults test-studies lint wheel clean
 
 train: .venv/.run
@@ -16,7 +23,8 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The newest versions of all packages that pyproject.toml allows, in an environment of its own.
-test-newest: | .venv/bin/python
+test-newest:
+	$(CHECK_PYTHON)
 	$(PYTHON) -m venv .venv-newest
 	.venv-newest/bin/python -m pip --quiet install --upgrade --upgrade-strategy eager --editable '.[test]'
 	@echo "Not as in constraints.txt:"; tr _ - <constraints.txt >.venv-newest/pinned
@@ -60,10 +68,7 @@ wheel: .venv/.test
 	$(BIN)/python -m pip --quiet wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 .venv/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "mvcl needs Python 3.11 or newer as '$(PYTHON)'; name another with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
-	  echo "'$(PYTHON)' has no venv; install it (on Debian and Ubuntu: apt install python3-venv)"; exit 2; }
+	$(CHECK_PYTHON)
 	$(PYTHON) -m venv .venv
 
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
