@@ -1,7 +1,7 @@
 """Docstrings for Sphinx: they are Markdown-like text, and Sphinx expects reStructuredText.
 
-A block that is indented is code, single backticks are code, and nothing else is markup. Signatures are printed as they
-stand in the source, so that types and defaults have their short names.
+A block that is indented is code, single backticks are code, an example begins with `>>>`, and nothing else is markup.
+Signatures are printed as they stand in the source, so that types and defaults have their short names.
 """
 
 import ast
@@ -63,7 +63,7 @@ def process(app, what, name, obj, options, lines: list[str]) -> None:
     elif what not in ("attribute", "property"):
         lines[:] = Docstring(lines, NAPOLEON, None, what, name, obj, options).lines()
     out: list[str] = []
-    code, fields = False, False
+    code, fields, example = False, False, False
     for line in joined(lines):
         fields = fields or line.startswith((":", ".. "))
         blank = not line.strip()
@@ -72,7 +72,8 @@ def process(app, what, name, obj, options, lines: list[str]) -> None:
             out += [".. code-block:: text", ""]
         elif code and not blank and not line.startswith("    "):
             code = False
-        out.append(line if blank or code or line.startswith(".. ") else escaped(line))
+        example = not blank and (example or line.lstrip().startswith(">>> "))  # to the next blank line
+        out.append(line if blank or code or example or line.startswith(".. ") else escaped(line))
     lines[:] = out
 
 

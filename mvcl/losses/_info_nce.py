@@ -83,6 +83,13 @@ def info_nce(
 
     Raises:
       ValueError: for shapes, dtypes or values other than these.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from mvcl import losses
+      >>> x = jnp.ones((4, 8))  # all vectors coincide: log 4
+      >>> print(f"{losses.info_nce(x, x):.3f}")
+      1.386
     """
     e = _pairs.two(x, y, normalize, mask, axis_name, block_size)
     return _pairs.loss(

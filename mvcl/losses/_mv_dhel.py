@@ -52,6 +52,13 @@ def mv_dhel(
 
     Raises:
       ValueError: for shapes, dtypes or values other than these.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from mvcl import losses
+      >>> z = jnp.ones((3, 4, 8))  # all vectors coincide: 2 / 0.5 + 3 log 3 - log 6
+      >>> print(f"{losses.mv_dhel(z):.3f}")
+      5.504
     """
     z = _checks.views(z, axis_name)
     e = _views.embedded(z, normalize, mask, axis_name, block_size)

@@ -26,6 +26,12 @@ def effective_rank(z: ArrayLike) -> jax.Array:
     Returns:
       Scalar, float32 or wider, from 1 (one direction) to min(n, d). n orthonormal rows give n; an all-zero z
       gives 1.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from mvcl import metrics
+      >>> print(f"{metrics.effective_rank(jnp.eye(4, 16)):.3f}")
+      4.000
     """
     z = _numerics.widen(_checks.array("z", z, "n d"))
     return _exponential_entropy(jnp.linalg.svd(z, compute_uv=False))

@@ -119,6 +119,14 @@ def multimarginal_sinkhorn(
     Raises:
       ValueError: for wrong shapes and options, for weights that are negative, not finite or of different sums, and
         for a problem above `max_operations`, naming what would fit.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from mvcl import transport
+      >>> out = transport.multimarginal_sinkhorn(cost_tensor=1 - jnp.eye(2), epsilon=0.01)
+      >>> print(out.plan())
+      [[0.5 0. ]
+       [0.  0.5]]
     """
     _check_limits(max_iterations, threshold)
     max_operations = _checks.real("max_operations", max_operations, positive=True)

@@ -131,9 +131,9 @@ def test_a_lock_held_for_a_moment_is_waited_for(tmp_path):
 def test_a_lock_that_stays_is_waited_for_shortly(tmp_path, monkeypatch):
     waits = []
     monkeypatch.setattr(_folder.time, "sleep", waits.append)
-    with lock_of(tmp_path), pytest.raises(_lease.Locked, match="another run is using"):
-        with _folder.locked(tmp_path):
-            pass
+    message = "another run is using"
+    with lock_of(tmp_path), pytest.raises(_lease.Locked, match=message), _folder.locked(tmp_path):
+        pass
     assert 0 < sum(waits) < 1
 
 
