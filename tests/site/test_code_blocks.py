@@ -53,6 +53,7 @@ NOT_RUN = {
     r"python -m benchmarks\.accelerator --data": "minutes of measurements on an accelerator",
     r"python -m benchmarks\.accelerator --write": "writes a page of what was measured on an accelerator",
     r"python -m benchmarks\.released --released": "minutes of measurements beside the code of others",
+    r"python -m (docs|benchmarks)\.\w+( --only barlow_twins .*)?$": "writes pages of the checkout; their tests compare",
     r"(PROJECT=|.*launch/\S+ (up|status|stop|delete)$)(?!.*--dry-run)": "needs an account of a cloud",
 }
 # Options that shorten a training, of the first pattern that matches; later options count.
