@@ -73,6 +73,17 @@ def test_floors_compute_what_the_gradient_needs():
     close(2 * moments, jax.grad(lambda x: jnp.sum((x.T @ x) ** 2) / 2)(z[0]))
 
 
+def test_floor_of_lejepa_has_all_sines_and_cosines(rng):
+    z = jnp.asarray(rng.normal(size=(2, 5, 8)), jnp.float32)
+    waves, gradient = released.sines(z)
+    p, expected = released.slices(z, "lejepa")
+    angles = np.linspace(0, 3, 17)[1:, None, None, None] * np.asarray(p)
+    sums = np.array([np.cos(angles).sum(2), np.sin(angles).sum(2)])  # (2, 16, k, directions)
+    ours = np.transpose(waves, (2, 1, 3, 0, 4)).reshape(sums.shape)  # of blocks of directions
+    np.testing.assert_allclose(ours, sums, atol=1e-4)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-3)
+
+
 def test_page_without_its_places_raises():
     with pytest.raises(ValueError, match=r"must have one part '<!-- a -->', got 0"):
         released.replaced("text", {"a": "table"})
