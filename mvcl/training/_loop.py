@@ -134,11 +134,16 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         if step == begun + 1 or scoring or measuring:
             tools.page.ask()
         if saving:
-            watch.restart(step)
-            if tools.log is not None:
-                tools.log.restart_clock()
+            _restart_clocks(watch, step, tools)
     host.close()  # stops the readers
     return state
+
+
+def _restart_clocks(watch: _watch.Watch, step: int, tools: Tools) -> None:
+    """The next logged step begins now: what was saved and scored before is not its time."""
+    watch.restart(step)
+    if tools.log is not None:
+        tools.log.restart_clock()
 
 
 def _chance(run: Run) -> dict[str, jax.Array]:
