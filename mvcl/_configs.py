@@ -12,6 +12,17 @@ _PACKAGE = Path(__file__).resolve().parent
 # A wheel has the configs in the package. A checkout has them beside it, and an editable install is the checkout.
 CONFIGS = next(folder / "configs" for folder in (_PACKAGE, _PACKAGE.parent) if (folder / "configs").is_dir())
 STUDIES = CONFIGS / "studies"
+# Fields, and beginnings of fields, that do not change what a run computes.
+FREE = (
+    "mesh.",
+    "checkpoint.",
+    "train.log_every",
+    "train.geometry_every",
+    "train.threads",
+    "train.corrupt_limit",
+    "train.stall_seconds",
+    "train.peak_tflops",
+)
 
 
 def names() -> dict[str, Path]:

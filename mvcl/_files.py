@@ -49,14 +49,19 @@ def write_whole(path: Path, content: str | bytes, *, sync: bool = True) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process, maybe this one, holds the `flock` of a file; the file of a bucket has none."""
-    if _buckets.is_remote(path) or not path.is_file():
+    """Whether a process, maybe this one, holds the `flock` of a file.
+
+    False where that cannot be told: of a file in a bucket, on a file system without locks, of a file of others.
+    """
+    if _buckets.is_remote(path):
         return False
-    with open(path) as file:
-        try:
+    try:
+        with open(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
     return False
 
 

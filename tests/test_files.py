@@ -42,3 +42,14 @@ def test_a_lock_is_seen_and_not_kept(tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert _files.is_locked(path)
     assert not _files.is_locked(path)
+
+
+def test_a_file_system_without_locks_holds_none(tmp_path, monkeypatch):
+    path = tmp_path / ".lock"
+    path.write_text("")
+
+    def no_locks(file, how):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(_files.fcntl, "flock", no_locks)
+    assert not _files.is_locked(path)

@@ -413,7 +413,8 @@ def write_geometry(source: Path, out: Path) -> Path:
 
 
 def _embeddings(run: Run) -> dict[str, object] | None:
-    if run.embeddings is None or run.is_live:  # t-SNE takes seconds, which a run in progress needs
+    # t-SNE takes seconds, which a run in progress needs, and one that was told to stop has not.
+    if run.embeddings is None or (run.beat is not None and run.beat.doing != DONE):
         return None
     data = run.embeddings
     try:

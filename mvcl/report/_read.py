@@ -128,6 +128,11 @@ class Run:
         """Whether a process trains or evaluates the run: it has more to write."""
         return self.beat is not None and self.beat.alive
 
+    @property
+    def has_own_code(self) -> bool:
+        """Whether its config names code from outside the package, which `mvcl train` needs the config's file for."""
+        return '"_digest"' in json.dumps(self.config)
+
 
 def read_run(path: Path) -> Run:
     """Read all readable files of the run folder `path`.
@@ -319,11 +324,11 @@ def _looks(file: Path) -> list[Look]:
             step = int(record["step"])
         except (ValueError, KeyError, TypeError):
             continue  # a killed run may leave an incomplete line
+        for name in ("weights", "cosines", "losses"):
+            of = arrays.get(name)
+            if of is not None and (of.ndim != 2 or of.dtype.kind not in "if" or np.ptp(of.shape)):
+                raise ValueError(f"{name} must be a square of numbers, got {of.dtype}{list(of.shape)}")
         weights, clusters = arrays.get("weights"), arrays.get("clusters")
-        if weights is not None and (
-            weights.ndim != 2 or weights.dtype.kind not in "if" or np.ptp(weights.shape)
-        ):
-            raise ValueError(f"weights must be a square of numbers, got {weights.dtype}{list(weights.shape)}")
         if clusters is not None and (clusters.ndim != 2 or clusters.dtype.kind != "i"):
             raise ValueError(
                 f"clusters must be (views, examples) integers, got {clusters.dtype}{list(clusters.shape)}"

@@ -9,8 +9,9 @@ from typing import TypeVar
 import numpy as np
 from markupsafe import Markup
 
+from mvcl import _configs
 from mvcl.report import _figures, _state
-from mvcl.report._read import Row, Run, differences
+from mvcl.report._read import Row, Run, differences, flatten
 from mvcl.report._table import NONE, Cell, Table, of_seeds, of_values, with_best
 
 _T = TypeVar("_T")
@@ -68,7 +69,7 @@ def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
         seed = train.get("seed") if isinstance(train, Mapping) else None
         key = name
         if run.config is not None and isinstance(train, Mapping) and type(seed) is int:
-            rest = run.config | {"train": {k: v for k, v in train.items() if k != "seed"}}
+            rest = {field: value for field, value in flatten(run.config).items() if not _is_free(field)}
             key = json.dumps(rest, sort_keys=True)
         same = f"{key} {seed}"
         found.setdefault((key, times[same]), []).append((name, run, seed if type(seed) is int else None))
@@ -96,7 +97,12 @@ def _name(members: Sequence[tuple[str, Run, int | None]], alone: bool) -> str:
 def changed(of: Sequence[Group]) -> dict[str, list[object]]:
     """Field -> value of each group, of the fields in which the groups differ; `...` if a group has no such field."""
     found = differences([group.runs[0].config for group in of])
-    return {name: values for name, values in found.items() if name != _SEED}
+    return {name: values for name, values in found.items() if not _is_free(name)}
+
+
+def _is_free(field: str) -> bool:
+    """Whether runs whose configurations differ in this field are of one group: the seed, or what changes no result."""
+    return field == _SEED or field.startswith(_configs.FREE)
 
 
 def naming(fields: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:

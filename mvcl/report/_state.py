@@ -1,6 +1,7 @@
 """What a run is doing, in words."""
 
 import dataclasses
+import shlex
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -42,7 +43,10 @@ def state_of(run: Run) -> State | None:
     if beat.doing == DONE:
         return State(False, "finished", [f"Finished: {beat.steps:,} steps."], 0.0)
     if not beat.alive:
-        repeat = f"repeat the command to resume, or: mvcl train {run.path} --workdir {run.path}"
+        repeat = "repeat the command to resume"
+        if not run.has_own_code:
+            folder = shlex.quote(str(run.path))
+            repeat += f", or: mvcl train {folder} --workdir {folder}"
         return State(False, f"stopped at {of}", [f"Stopped at {of}: {repeat}.", *_last(run)], 0.0)
     now = time.time()
     doing = _DOING.get(beat.doing, "Training")

@@ -12,6 +12,9 @@ from flax import nnx
 
 from mvcl import data, evaluation, losses, methods, metrics
 
+# Of what `InformationBound` measures, where a higher value is not better.
+_BETTER = {"loss": "lower", "gap": "lower", "ratio": "lower", "valid gap": "lower", "information": ""}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GaussianViews:
@@ -203,6 +206,7 @@ class InformationBound(evaluation.Evaluation):
                 float(x.std(ddof=1)) if len(x) > 1 else None,
                 f"{name}, {how}",
                 tuple(x.tolist()),
+                better=_BETTER.get(name, "higher"),
             )
             for name, x in found.items()
         ]

@@ -8,24 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from mvcl import _buckets, _files, _untrusted
+from mvcl import _buckets, _configs, _files, _untrusted
 from mvcl.training import _lease, _saved
 from mvcl.training._config import Config
 
-# Fields that do not change what a run computes: it may resume with other values.
-_FREE = (
-    "mesh.",
-    "checkpoint.",
-    "train.log_every",
-    "train.geometry_every",
-    "train.threads",
-    "train.corrupt_limit",
-    "train.stall_seconds",
-    "train.peak_tflops",
-    "data.directory",
-    "data.path",
-    "evaluation.",
-)
+# A run may resume with other values of these fields. The data may have moved.
+_FREE = (*_configs.FREE, "data.directory", "data.path", "evaluation.")
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The page of a run, written while the run trains."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -9,12 +10,10 @@ from pathlib import Path
 _FIRST, _EVERY = 5.0, 60.0
 # Processor time of the pages, as a share of the wall time.
 _SHARE = 0.05
-# Longest wait for a page that is being written, at the end of a run.
-_PATIENCE = 10.0
 
 
 class LivePage:
-    """Writes a page in a thread: when it is asked for, and every minute.
+    """Writes a page in a thread: when it is asked for, and about every minute.
 
     The thread waits after a page until its processor time is 5 % of the time since, so that the pages of a long log,
     which take longer, are written less often. A page that cannot be written is logged and does not stop the run.
@@ -25,7 +24,7 @@ class LivePage:
         self._write, self._log = write, log
         self._asked, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._logged: set[str] = set()
+        self._failed: set[tuple[type, int | None]] = set()
         self._written = False
 
     def ask(self) -> None:
@@ -36,12 +35,15 @@ class LivePage:
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread, then write the page once more, if it was written before."""
+        """End the thread, then write the page once more, if it was written before.
+
+        A page that is being written is waited for, however long it takes: it must not replace a later one.
+        """
         self._ended.set()
         self._asked.set()
         if self._thread is not None:
-            self._thread.join(_PATIENCE)
-            if self._written and not self._thread.is_alive():
+            self._thread.join()
+            if self._written:
                 self._once()
 
     def _run(self) -> None:
@@ -55,12 +57,19 @@ class LivePage:
         """Write the page; the processor time that this thread took, in seconds."""
         assert self._write is not None
         start = time.thread_time()
+        text = ""
         try:
-            text = f"report: {self._write()} (renewed while the run trains)"
-            self._written = True
-        except Exception as error:  # a run must not end for its page: the log names the reason
-            text = f"warning: the report was not written: {type(error).__name__}: {error}"
-        if text not in self._logged and not self._ended.is_set():
-            self._logged.add(text)
-            self._log(text)
+            path = self._write()
+        except Exception as error:  # a run must not end for its page: the log names each reason once
+            reason = (type(error), getattr(error, "errno", None))
+            if reason not in self._failed:
+                self._failed.add(reason)
+                text = f"warning: the report was not written: {type(error).__name__}: {error}"
+        else:
+            if not self._written:
+                self._written = True
+                text = f"report: {path} (renewed while the run trains)"
+        if text and not self._ended.is_set():
+            with contextlib.suppress(OSError, ValueError):  # a log that is closed
+                self._log(text)
         return time.thread_time() - start

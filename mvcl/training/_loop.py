@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 import jax
@@ -46,14 +46,15 @@ class Tools:
     def close(self) -> None:
         """Write the last heartbeat, close the log with the run's goodput, write the page of a run that has stopped, and
         end the profile."""
-        if self.heartbeat is not None:
-            self.heartbeat.close()
-        if self.log is not None:
-            self.log.line(str(self.goodput))
-            self.log.close()
-        if self.heartbeat is not None and not self.heartbeat.is_done:
-            self.page.close()
-        self.trace.close()
+        with ExitStack() as rest:  # all of it, whichever fails
+            rest.callback(self.trace.close)
+            if self.heartbeat is not None and not self.heartbeat.is_done:
+                rest.callback(self.page.close)
+            if self.log is not None:
+                rest.callback(self.log.close)
+                rest.callback(self.log.line, str(self.goodput))
+            if self.heartbeat is not None:
+                rest.callback(self.heartbeat.close)
 
 
 def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.State:
@@ -115,7 +116,6 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
         if step == begun + 1:
             with watch.log():
                 tools.pictures()
-            tools.page.ask()
         if tools.heartbeat is not None:
             tools.heartbeat.beat(step, "saving" if saving else "training", now=saving)
         if last:
@@ -131,14 +131,19 @@ def loop(run: Run, state: _program.State, step: int, tools: Tools) -> _program.S
             _score(run, state, step, tools)
         if measuring:
             log_geometry(run, state, step, tools)
-        if scoring or measuring:
+        if step == begun + 1 or scoring or measuring:
             tools.page.ask()
         if saving:
-            watch.restart(step)
-            if tools.log is not None:
-                tools.log.restart_clock()
+            _restart_clocks(watch, step, tools)
     host.close()  # stops the readers
     return state
+
+
+def _restart_clocks(watch: _watch.Watch, step: int, tools: Tools) -> None:
+    """The next logged step begins now: what was saved and scored before is not its time."""
+    watch.restart(step)
+    if tools.log is not None:
+        tools.log.restart_clock()
 
 
 def _chance(run: Run) -> dict[str, jax.Array]:

@@ -132,9 +132,11 @@ def _continue(
 def _finished(
     workdir: Path, step: int, found: _evaluate.Evaluated, checkpoints: Checkpoints
 ) -> _evaluate.Table:
-    """The table of a run that has ended; logs its score if the run was killed before that."""
-    if found.score is not None and checkpoints.score(step) is None and jax.process_index() == 0:
-        append_score(workdir, step, *found.score)
+    """The table of a run that has ended; logs its score, and that it is done, if the run was killed before that."""
+    if jax.process_index() == 0:
+        if found.score is not None and checkpoints.score(step) is None:
+            append_score(workdir, step, *found.score)
+        _watch.say_done(workdir / "heartbeat.json")
     _evaluate.forget_unfinished(workdir)
     return found.table
 

@@ -175,6 +175,16 @@ class Heartbeat:
         self.beat(self._step, "done" if self.is_done else "stopped", now=True)
 
 
+def say_done(path: Path) -> None:
+    """Write into the heartbeat of a run that has ended that it is done, if it was killed before it said so."""
+    try:
+        beat = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # it says nothing else either
+    if isinstance(beat, dict) and beat.get("doing") != "done":
+        _files.write_whole(path, json.dumps(beat | {"doing": "done"}) + "\n")
+
+
 def profiler_server(port: int) -> None:
     """Let TensorBoard and XProf capture traces of the first process through a port, while it runs.
 

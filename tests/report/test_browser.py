@@ -120,6 +120,29 @@ def test_several_runs_are_sorted_by_the_keyboard(browser, make_run, write_geomet
     )
 
 
+def test_marked_steps_are_sorted_as_numbers_and_what_is_missing_is_last(browser, make_run, tmp_path):
+    steps = {"a": 200, "b": 3000, "c": 1200, "d": 1200, "e": 400}
+    runs = [make_run(name, k=k) for k, name in enumerate(steps, 2)]
+    for run, step in zip(runs, steps.values()):
+        content = json.loads((run / "evaluation.json").read_text())
+        content["step"] = step
+        content["rows"]["trained encoder"][0]["value"] = None if run.name == "b" else step / 3000
+        (run / "evaluation.json").write_text(json.dumps(content))
+    orders = []
+
+    def press(call):
+        for name, times in (("step", 2), ("k-NN", 2)):
+            for _ in range(times):
+                click = f"[...document.querySelectorAll('th button')].find((b) => b.textContent === '{name}').click()"
+                browser.evaluate(f"{click}, 0")
+                rows = "[...document.querySelector('table').tBodies[0].rows]"
+                orders.append(browser.evaluate(f"{rows}.map((row) => row.cells[0].textContent).join('')"))
+
+    seen = browser.open(write_report(runs, tmp_path / "r.html").as_uri(), tmp_path, press)
+    assert seen.errors == []
+    assert [order.replace("d", "c") for order in orders] == ["bccea", "aeccb", "cceab", "aeccb"]
+
+
 def _key(call, key, code, text=None):
     for kind in ("keyDown", "keyUp"):
         more = {} if text is None else {"text": text}

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from test_page import page_of
 
 
@@ -34,3 +35,15 @@ def test_no_curve_for_embeddings_of_other_examples(run, tmp_path):
     (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
     page = page_of(run, out=tmp_path / "report.html")
     assert "Each view over time" not in page.titles
+
+
+@pytest.mark.parametrize("name", ["weights", "cosines", "losses"])
+@pytest.mark.parametrize("value", [[1, 2], 1, [], [["a"]], [[1, 2]]])
+def test_damaged_refreshes_are_named_and_the_rest_is_shown(make_run, tmp_path, name, value):
+    runs = [make_run("a"), make_run("b")]
+    lines = [{"step": step, name: value} for step in (0, 5)]
+    (runs[0] / "refresh.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    for of in (runs, runs[:1]):
+        page = page_of(*of, out=tmp_path / "report.html")
+        assert f"{name} must be a square of numbers" in page.text
+        assert "Results" in page.titles or "Evaluation" in page.titles

@@ -5,10 +5,11 @@ import fcntl
 import hashlib
 import json
 import re
+import shlex
 import time
 
 import pytest
-from test_page import Page
+from test_page import Page, edit
 
 from mvcl.report import _state, write_report
 
@@ -70,6 +71,23 @@ def test_a_run_that_was_killed_or_stopped_does_not_look_alive(run, tmp_path, doi
     page = page_of(run, out=tmp_path / "r.html")
     assert f"Stopped at step 300 of 1,000: repeat the command to resume, or: mvcl train {run}" in page.text
     assert page.all("input") == page.all("script") == []
+
+
+def test_the_command_that_resumes_can_be_pasted(make_run, tmp_path):
+    run = make_run("my run")
+    beat(run, doing="stopped")
+    folder = shlex.quote(str(run))
+    assert f"or: mvcl train {folder} --workdir {folder}" in page_of(run, out=tmp_path / "r.html").text
+    edit(run, "config.json", lambda c: c["objective"].update(_digest="0123"))  # needs the file of its code
+    page = page_of(run, out=tmp_path / "r.html")
+    assert "repeat the command to resume" in page.text
+    assert "or: mvcl train" not in page.text
+
+
+@pytest.mark.parametrize(("doing", "drawn"), [("done", True), ("stopped", False), ("evaluating", False)])
+def test_embeddings_are_drawn_when_the_run_is_done(run, tmp_path, doing, drawn):
+    beat(run, doing=doing)
+    assert ("Test embeddings" in page_of(run, out=tmp_path / "r.html").titles) == drawn
 
 
 def test_a_finished_page_has_no_state_and_no_script(run, tmp_path):

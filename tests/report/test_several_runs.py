@@ -138,6 +138,17 @@ def test_the_same_seed_twice_is_no_second_seed(make_run, tmp_path):
     assert [(group.name, group.seeds) for group in found] == [("a", [3]), ("b", [3])]
 
 
+def test_fields_that_change_no_result_do_not_part_seeds(make_run, tmp_path):
+    runs = [measured(make_run(f"seed{s}"), s, 0.8) for s in range(3)]
+    for run, devices in zip(runs, (1, 8, 1)):
+        edit(run, "config.json", lambda c, devices=devices: c.update(mesh={"data": devices}))
+    edit(runs[2], "config.json", lambda c: c["data"].update(path="elsewhere"))  # may be other data
+    read = [_read.read_run(run) for run in runs]
+    found = _several.groups(read, ["a", "b", "c"])
+    assert [group.seeds for group in found] == [[0, 1], [2]]
+    assert list(_several.changed(found)) == ["data.path"]
+
+
 def test_seeds_at_other_steps_are_left_out_of_the_mean(make_run, tmp_path):
     runs = [measured(make_run(f"seed{s}"), s, 0.8 + s / 10, step=399 if s < 2 else 200) for s in range(3)]
     page = page_of(*runs, out=tmp_path / "r.html")

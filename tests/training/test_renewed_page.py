@@ -49,14 +49,64 @@ def test_a_page_that_fails_is_logged_once(at_once):
 
     def write():
         calls.append(1)
-        raise OSError("no space left")
+        raise OSError(
+            28, "no space left", f".report.html.{len(calls)}"
+        )  # a temporary file, each time another
 
     page = _live.LivePage(write, lines.append)
     for count in (1, 2):
         page.ask()
         until(lambda count=count: len(calls) >= count)
     page.close()
-    assert lines == ["warning: the report was not written: OSError: no space left"]
+    assert lines == [
+        "warning: the report was not written: OSError: [Errno 28] no space left: '.report.html.1'"
+    ]
+
+
+def test_a_slow_page_is_not_written_after_the_last(at_once):
+    begun, written = threading.Event(), []
+
+    def write():
+        slow = not begun.is_set()
+        begun.set()
+        time.sleep(0.3 if slow else 0)
+        written.append(threading.current_thread())
+
+    page = _live.LivePage(write, lambda line: None)
+    page.ask()
+    assert begun.wait(20)
+    page.close()
+    assert len(written) == 2
+    assert written[-1] is threading.main_thread()
+
+
+def test_a_closed_log_does_not_end_the_pages(at_once):
+    calls = []
+
+    def write():
+        calls.append(1)
+
+    def log(line):
+        raise ValueError("I/O operation on closed file")
+
+    page = _live.LivePage(write, log)
+    for count in (1, 2):
+        page.ask()
+        until(lambda count=count: len(calls) >= count)
+    page.close()
+    assert len(calls) >= 3
+
+
+@pytest.mark.parametrize("doing", ["evaluating", "done"])
+def test_the_heartbeat_of_a_finished_run_says_so(tmp_path, doing):
+    config = training.load("digits:smoke")
+    training.train(config, tmp_path)
+    file = tmp_path / "heartbeat.json"
+    beat = json.loads(file.read_text())
+    assert beat["doing"] == "done"
+    file.write_text(json.dumps(beat | {"doing": doing}))  # as a kill before the last heartbeat leaves it
+    training.train(config, tmp_path)
+    assert json.loads(file.read_text()) == beat
 
 
 def test_a_run_of_seconds_has_no_page():

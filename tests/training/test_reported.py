@@ -115,7 +115,7 @@ def test_an_estimate_is_reported(tiny):
 def test_the_runs_of_seeds_are_reported_within_one_loop(tiny, tmp_path, monkeypatch):
     record, within = Recorded(), []
 
-    def train(config, folder, *, reference, progress):
+    def train(config, folder, *, reference, progress, page):
         within.append(progress._nested[-1].name())
         return {"trained encoder": []}
 

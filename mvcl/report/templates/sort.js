@@ -3,11 +3,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells], rows = table.tBodies[0].rows;
   const key = (row, column) => {
     const cell = row.cells[column], text = cell.textContent.trim();
-    const number = Number("value" in cell.dataset ? cell.dataset.value : text.replaceAll(",", ""));
+    if (cell.tagName === "TD") return "value" in cell.dataset ? Number(cell.dataset.value) : null;
     if (text === "–" || text === "") return null;
-    return Number.isNaN(number) ? text : number;
+    // A heading may have a mark after its number, or say how many: "1,200 †", "3 of 10".
+    return /^[-+]?[\d.,]+(e[-+]?\d+)?( .*)?$/.test(text) ? parseFloat(text.replaceAll(",", "")) : text;
   };
-  const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
   heads.forEach((head, column) => {
     if (head.tagName !== "TH") return;
     const button = document.createElement("button");
@@ -15,7 +15,9 @@ for (const table of document.querySelectorAll("table.sortable")) {
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
-      const numbers = [...rows].some((row) => typeof key(row, column) === "number");
+      const known = [...rows].map((row) => key(row, column)).filter((value) => value !== null);
+      const numbers = known.length > 0 && known.every((value) => typeof value === "number");
+      const compare = (a, b) => (numbers ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true }));
       const first = numbers && head.dataset.better !== "lower" ? "descending" : "ascending";
       const other = first === "ascending" ? "descending" : "ascending";
       const order = head.getAttribute("aria-sort") === first ? other : first;
