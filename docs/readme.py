@@ -92,7 +92,7 @@ def part(results: dict[str, Any]) -> str:
     numbers = (
         "The numbers say how many times as fast as released PyTorch code (`m3g`, `m3g_pair`: as ott) value and gradient"
         f" are, with {usual:,} instances ({', '.join(others)}) of {results['rows'][0]['shape'][2]} features on one CPU"
-        " thread; without a number, none was released ([how](docs/design/released.md))."
+        " thread; without a number, none was found ([how](docs/design/released.md))."
     )
     return "\n".join(
         [*lines, "", textwrap.fill(numbers, 120, break_long_words=False, break_on_hyphens=False)]

@@ -66,10 +66,10 @@ class LivePage:
                 self._failed.add(reason)
                 text = f"warning: the report was not written: {type(error).__name__}: {error}"
         else:
-            if not self._written:
-                self._written = True
+            if not self._written and not self._ended.is_set():
                 text = f"report: {path} (renewed while the run trains)"
-        if text and not self._ended.is_set():
+            self._written = True
+        if text:
             with contextlib.suppress(OSError, ValueError):  # a log that is closed
                 self._log(text)
         return time.thread_time() - start

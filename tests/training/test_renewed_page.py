@@ -63,6 +63,23 @@ def test_a_page_that_fails_is_logged_once(at_once):
     ]
 
 
+def test_a_last_page_that_fails_is_logged(at_once, tmp_path):
+    calls, lines = [], []
+
+    def write():
+        calls.append(1)
+        if len(calls) > 1:
+            raise OSError(28, "no space left")
+        return tmp_path / "report.html"
+
+    page = _live.LivePage(write, lines.append)
+    page.ask()
+    until(lambda: lines)
+    page.close()
+    assert len(calls) == 2
+    assert lines[1:] == ["warning: the report was not written: OSError: [Errno 28] no space left"]
+
+
 def test_a_slow_page_is_not_written_after_the_last(at_once):
     begun, written = threading.Event(), []
 
