@@ -10,7 +10,7 @@ define CHECK_PYTHON
   echo "'$(PYTHON)' has no venv; install it (on Debian and Ubuntu: apt install python3-venv)"; exit 2; }
 endef
 
-.PHONY: train smoke docs tutorials test test-newest test-slow test-docs test-distributed test-faults test-studies lint wheel clean
+.PHONY: train smoke docs tutorials test test-all test-newest test-slow test-docs test-distributed test-faults test-studies lint wheel clean
 
 train: .venv/.run
 	$(BIN)/mvcl train digits
@@ -21,6 +21,11 @@ smoke: .venv/.run
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Also the exhaustive products and the slow proofs: before a release.
+test-all: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -m slow
 
 # The newest versions of all packages that pyproject.toml allows, in an environment of its own.
 test-newest:

@@ -1,7 +1,8 @@
-"""Atomic file writes."""
+"""Files: written atomically, read with errors that name them."""
 
 import fcntl
 import io
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from mvcl import _buckets
+from mvcl import _buckets, _extras
 
 
 @contextmanager
@@ -79,3 +80,62 @@ def save_arrays(path: Path, **arrays: Any) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     write_whole(path, buffer.getvalue())
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Context of reading a file with a library: any error becomes a one-line `ValueError` that names the file.
+
+    Args:
+      path: the file.
+      kind: what it should be, such as ".npz file".
+
+    Raises:
+      ValueError: the file cannot be read; libraries raise anything for damaged files.
+    """
+    try:
+        yield
+    except _extras.MissingExtra:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())[:500]
+        if isinstance(error, ValueError) and str(path) in text:
+            raise
+        raise ValueError(f"{path} is not a readable {kind}: {text or type(error).__name__}") from error
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Context of checking the content of a file: a `ValueError` that does not name the file gets its name."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, _extras.MissingExtra) or str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+
+
+def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name.
+
+    Raises:
+      ValueError: the file is damaged, or holds pickled objects.
+    """
+    with reading(path, ".npz file"), np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array of an .npy file; errors as those of `read_npz`."""
+    with reading(path, ".npy file"):
+        return np.load(path, allow_pickle=False)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+      ValueError: the file is not JSON.
+    """
+    with reading(path, "JSON file"):
+        return json.loads(path.read_text(encoding="utf-8"))

@@ -1,19 +1,181 @@
-"""Progress of long work: what is being done, how much of it, the rate and the time left."""
+"""Progress of long work: what is being done, how much of it, the rate and the time left.
+
+On a terminal rich draws a line for each work that goes on; in a file a line is written now and then. Work is reported
+by module-level functions, so that no function takes an object for it.
+"""
 
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 _Item = TypeVar("_Item")
-# Seconds: between updates of a terminal's line; before the first line in a file, and between lines.
-_UPDATE, _FIRST, _EVERY = 0.5, 10.0, 30.0
-_COLUMNS = 80  # of a terminal that does not tell its width
+# Seconds before the first line in a file, and between lines.
+_FIRST, _EVERY = 10.0, 30.0
 _CLEAR = "\r\033[K"
+
+
+class _State:
+    """What is shown; one for the process."""
+
+    silent = False
+    bars: Any = None  # rich's Progress, while work goes on at a terminal
+    names: list[str]  # of the work that goes on, the outermost first
+    due = 0.0  # time of the next line in a file
+    check: Callable[[], None] | None = None  # called before each item
+
+
+_state = _State()
+_state.names = []
+
+
+def track(
+    items: Iterable[_Item], what: str, total: int | None = None, unit: str = "batches"
+) -> Iterator[_Item]:
+    """The items, one after the other; reports how many are done.
+
+    Args:
+      items: of any kind.
+      what: the work, for a message: "encoding train".
+      total: number of items, if it is known.
+      unit: what an item is, in the plural.
+    """
+    started = time.monotonic()
+    with _shown(what, total, unit) as task:
+        for done, item in enumerate(items, 1):
+            if _state.check is not None:
+                _state.check()
+            yield item
+            if task is not None:
+                _state.bars.update(task, completed=done, rate=_rate(done, started, unit))
+            elif time.monotonic() >= _state.due and not _state.silent:
+                _write(f"{': '.join(_state.names)}: {_counted(done, total, unit, started)}")
+
+
+@contextmanager
+def during(what: str) -> Iterator[None]:
+    """Context of work without items, such as compiling; in a file, work of many seconds has a line at its end."""
+    if _state.check is not None:
+        _state.check()
+    started = time.monotonic()
+    with _shown(what, None, "") as task:
+        yield
+        if task is None and not _state.silent and time.monotonic() - started > _FIRST:
+            _write(f"{': '.join(_state.names)}: {duration(time.monotonic() - started)}")
+
+
+def line(text: str) -> None:
+    """Print a line, on a terminal above the work that is shown; nothing where `silence` was called."""
+    if not _state.silent:
+        _write(text)
+
+
+def silence() -> None:
+    """Report nothing in this process: another one of the run does."""
+    _state.silent = True
+
+
+@contextmanager
+def checked(check: Callable[[], None]) -> Iterator[None]:
+    """Context in which `check` is called before each item of `track` and at the start of each `during`.
+
+    An exception that it raises ends the work there.
+    """
+    before, _state.check = _state.check, check
+    try:
+        yield
+    finally:
+        _state.check = before
+
+
+def write_line(text: str, out: TextIO | None = None) -> None:
+    """Print a line to `out`, by default the standard output; on a terminal in place of what is shown there."""
+    out = sys.stdout if out is None else out
+    out.write((_CLEAR if out.isatty() else "") + f"{text}\n")
+    out.flush()
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: 12 s, 3m05s, 2h07m, 3 days 2h07m."""
+    whole = timedelta(seconds=round(seconds))
+    minutes, seconds = divmod(whole.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if whole.days:
+        return f"{whole.days} days {hours}h{minutes:02d}m"
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{int(seconds):02d}s" if minutes else f"{int(seconds)} s"
+
+
+@contextmanager
+def _shown(what: str, total: int | None, unit: str) -> Iterator[int | None]:
+    """Show work while it goes on: rich's number of its line on a terminal, else None."""
+    outermost = not _state.names
+    if outermost:
+        _state.due = time.monotonic() + _FIRST
+        if sys.stdout.isatty() and not _state.silent:
+            _state.bars = _terminal()
+            _state.bars.start()
+    _state.names.append(what)
+    bars = _state.bars
+    task = None if bars is None else bars.add_task(what, total=total, rate=f" {unit}" if unit else "")
+    try:
+        yield task
+    finally:
+        del _state.names[len(_state.names) - 1 - _state.names[::-1].index(what)]
+        if task is not None:
+            bars.remove_task(task)
+        if outermost and bars is not None:
+            bars.stop()
+            _state.bars = None
+
+
+def _terminal() -> Any:
+    from rich import progress  # a tenth of a second: only at a terminal
+
+    count = progress.TextColumn("{task.completed:,.0f} of {task.total}{task.fields[rate]}")
+    columns = [
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=20),
+        count,
+    ]
+    return progress.Progress(
+        *columns, progress.TimeElapsedColumn(), progress.TimeRemainingColumn(), transient=True
+    )
+
+
+def _write(text: str) -> None:
+    if _state.bars is not None:
+        _state.bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+    else:
+        write_line(text)
+    _state.due = time.monotonic() + _EVERY
+
+
+def _counted(done: int, total: int | None, unit: str, started: float) -> str:
+    """`40 of 100 batches, 12 batches/s, 5 s left`."""
+    of = "" if total is None else f" of {total:,}"
+    text = f"{done:,}{of}{_rate(done, started, unit)}"
+    if total is None:
+        return text
+    return f"{text}, {duration(max(total - done, 0) * (time.monotonic() - started) / done)} left"
+
+
+def _rate(done: int, started: float, unit: str) -> str:
+    """` batches, 12 batches/s`; of slow work the seconds of an item."""
+    rate = done / max(time.monotonic() - started, 1e-9)
+    if rate < 1:
+        return f" {unit}, {1 / rate:.3g} s each"
+    return f" {unit}, {rate:,.0f}/s" if rate >= 100 else f" {unit}, {rate:.3g}/s"
+
+
+# The old way; it goes when nobody uses it.
+_UPDATE = 0.5
+_COLUMNS = 80
 
 
 class Track(Protocol):
@@ -224,7 +386,7 @@ class _Work:
         text = f"{self._what}: {done:,}{of} {self._unit}"
         if not done:
             return f"{text}, {duration(seconds)}"
-        text += f", {_rate(done / seconds, self._unit)}"
+        text += f", {_old_rate(done / seconds, self._unit)}"
         if self._total is None:
             return f"{text}, {duration(seconds)}"
         return f"{text}, {duration(max(self._total - done, 0) * seconds / done)} left"
@@ -243,13 +405,6 @@ class _Own:
         return self.shown
 
 
-def write_line(text: str, out: TextIO | None = None) -> None:
-    """Print a line to `out`, by default the standard output; on a terminal in place of a `Progress` line."""
-    out = sys.stdout if out is None else out
-    out.write((_CLEAR if out.isatty() else "") + f"{text}\n")
-    out.flush()
-
-
 def _columns(out: TextIO) -> int:
     try:
         return os.get_terminal_size(out.fileno()).columns or _COLUMNS
@@ -257,20 +412,8 @@ def _columns(out: TextIO) -> int:
         return _COLUMNS
 
 
-def _rate(rate: float, unit: str) -> str:
+def _old_rate(rate: float, unit: str) -> str:
     """A rate of three digits; of slow work the seconds of an item."""
     if rate >= 1:
         return f"{rate:,.0f} {unit}/s" if rate >= 100 else f"{rate:.3g} {unit}/s"
     return f"{1 / rate:.3g} s each"
-
-
-def duration(seconds: float) -> str:
-    """A duration in words: 12 s, 3m05s, 2h07m, 3 days 2h07m."""
-    whole = timedelta(seconds=round(seconds))
-    minutes, seconds = divmod(whole.seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    if whole.days:
-        return f"{whole.days} days {hours}h{minutes:02d}m"
-    if hours:
-        return f"{hours}h{minutes:02d}m"
-    return f"{minutes}m{int(seconds):02d}s" if minutes else f"{int(seconds)} s"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import _buckets, _extras, _files, _untrusted
+from mvcl import _buckets, _extras, _files
 from mvcl.models._registry import EncoderConfig
 from mvcl.models._resnet import ResNet
 from mvcl.models._vit import Frozen, ViT
@@ -93,7 +93,7 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
 
     if not os.path.isfile(path):
         raise ValueError(f"path must be a safetensors file; {path} does not exist")
-    with _untrusted.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads
+    with _files.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads
         tensors = load_file(path)
     variables = _variables(encoder)
     wanted = {_name(keys) for keys, _ in variables}

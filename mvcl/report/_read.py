@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import _buckets, _files, _untrusted
+from mvcl import _buckets, _files
 from mvcl.report._figures import Embedded
 
 Scalars = dict[int, dict[str, float]]
@@ -270,7 +270,7 @@ def number(value: Any) -> float | None:
 
 
 def _config(file: Path) -> dict[str, Any]:
-    config = _untrusted.read_json(file)
+    config = _files.read_json(file)
     if not isinstance(config, dict):
         raise ValueError(f"it must be a JSON object, got {type(config).__name__}")
     return config
@@ -343,11 +343,11 @@ def _goodput(file: Path) -> tuple[dict[str, float], int]:
 
 
 def _view_names(file: Path) -> list[str]:
-    return [str(name) for name in _untrusted.read_json(file)]
+    return [str(name) for name in _files.read_json(file)]
 
 
 def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]], list[str]]:
-    content = _untrusted.read_json(file)
+    content = _files.read_json(file)
     rows = {
         str(row): {
             str(result["name"]): Row(
@@ -366,7 +366,7 @@ def _evaluation(file: Path) -> tuple[int | None, dict[str, dict[str, Row]], list
 
 
 def _views(file: Path) -> Views:
-    data = _untrusted.read_npz(file)
+    data = _files.read_npz(file)
     images, views = data["images"], data["views"]
     sizes, view_names = data["sizes"], [str(name) for name in data["view_names"]]
     labels, class_names = data["labels"], _names(data)
@@ -390,7 +390,7 @@ def _views(file: Path) -> Views:
 
 
 def _embeddings(file: Path) -> Embeddings:
-    data = _untrusted.read_npz(file)
+    data = _files.read_npz(file)
     features, labels, class_names = data["features"], data["labels"], _names(data)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating) or 0 in features.shape:
         raise ValueError(f"features must be floating (n, d), got {features.dtype}{list(features.shape)}")
@@ -408,8 +408,8 @@ def read_geometry(file: Path) -> Geometry:
     Raises:
       ValueError: it is damaged, or of another kind.
     """
-    with _untrusted.reading(file, "geometry of a run"):
-        content = _untrusted.read_json(file)
+    with _files.reading(file, "geometry of a run"):
+        content = _files.read_json(file)
         outputs = {str(name): _output(str(name), plain) for name, plain in content["outputs"].items()}
         if not outputs:
             raise ValueError("it has no outputs")

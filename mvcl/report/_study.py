@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from mvcl import _buckets, _files, _untrusted
+from mvcl import _buckets, _files
 from mvcl._progress import Track, duration, untracked
 from mvcl.report import _curves, _figures
 from mvcl.report._page import render
@@ -81,8 +81,8 @@ def _content(folder: Path) -> tuple[Path, dict[str, Any]]:
             f"{folder} must have one .json file, that of a study, got {named}; `mvcl study NAME --workdir {folder}` "
             "writes it"
         )
-    with _untrusted.reading(files[0], "file of a study"):
-        return files[0], check(_untrusted.read_json(files[0], 64 << 20))
+    with _files.reading(files[0], "file of a study"):
+        return files[0], check(_files.read_json(files[0]))
 
 
 def _figure(file: Path, missing: list[tuple[str, str, str, str]]) -> str | None:

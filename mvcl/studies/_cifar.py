@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvcl import _untrusted, data
+from mvcl import _files, data
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Cifar10Part:
           ValueError: the file cannot be read, or holds other data.
         """
         splits = data.Arrays(path=self.path, first=(self.train, self.test)).open(track)
-        arrays = _untrusted.read_npz(Path(self.path))
+        arrays = _files.read_npz(Path(self.path))
         for name, each in (("train", 5_000), ("test", 1_000)):
             labels = arrays.get(f"{name}_labels", arrays.get(f"y_{name}", np.zeros(0, np.int64)))
             check_cifar10(name, splits[name].spec.shapes[0], labels.reshape(-1), each)

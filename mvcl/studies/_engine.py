@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from mvcl import _files, _untrusted, training
+from mvcl import _files, training
 from mvcl._progress import Progress
 from mvcl.studies import _code, _machine
 from mvcl.studies._study import Cell, Study
@@ -112,8 +112,8 @@ def look(place: Place) -> Look:
     file = place.record
     if not file.is_file():
         return Look("missing", {})
-    with _untrusted.reading(file, "record of a finished cell"):
-        record = _untrusted.read_json(file)
+    with _files.reading(file, "record of a finished cell"):
+        record = _files.read_json(file)
         if "error" in record:
             return Look("failed", record, (str(record["error"]),))
         reasons = _changes(record, _origin(place.cell))
@@ -195,8 +195,8 @@ def _is_of_another(place: Place, origin: dict[str, Any]) -> bool:
     """Whether the folder was begun, and perhaps not finished, with another task or other code."""
     if not place.begun.is_file():
         return look(place).state == "stale"
-    with _untrusted.reading(place.begun, "record of a cell that was begun"):
-        return bool(_changes(_untrusted.read_json(place.begun), origin))
+    with _files.reading(place.begun, "record of a cell that was begun"):
+        return bool(_changes(_files.read_json(place.begun), origin))
 
 
 def _done(place: Place, progress: Progress) -> bool:

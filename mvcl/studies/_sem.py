@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mvcl import _untrusted, data, evaluation, losses, methods, metrics, training
+from mvcl import _files, data, evaluation, losses, methods, metrics, training
 from mvcl._progress import Progress
 from mvcl.studies._baseline import Baseline
 from mvcl.studies._study import Cell, Measure, Study
@@ -142,7 +142,7 @@ def sem_over_time(
     lines = [json.loads(line) for line in (folder / "refresh.jsonl").read_text().splitlines()]
     first = next(i for i, line in enumerate(lines) if "weights" in line)
     lines = lines[first:]
-    labels = _untrusted.read_npz(folder / "embeddings.npz")["labels"]
+    labels = _files.read_npz(folder / "embeddings.npz")["labels"]
     found: Values = {}
     for position, number in enumerate(numbers):
         before, after = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from mvcl import _files, _untrusted, data, evaluation
+from mvcl import _files, data, evaluation
 from mvcl.training import _augmented, _encoding, _program, _saved
 from mvcl.training._guard import Guard
 from mvcl.training._log import log_line
@@ -228,7 +228,7 @@ def _title(run: Run, state: _program.State) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """A JSON file of the run folder; empty without a file, and of a damaged one, which is measured again."""
     try:
-        content = _untrusted.read_json(path) if path.is_file() else {}
+        content = _files.read_json(path) if path.is_file() else {}
     except ValueError:
         return {}
     return content if isinstance(content, dict) else {}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from mvcl import _buckets, _configs, _files, _untrusted
+from mvcl import _buckets, _configs, _files
 from mvcl.training import _lease, _saved
 from mvcl.training._config import Config
 
@@ -80,8 +80,8 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
             raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
         return
     given = _saved.tree(config)
-    with _untrusted.reading(path, "config"):
-        saved = _untrusted.read_json(path)
+    with _files.reading(path, "config"):
+        saved = _files.read_json(path)
         old, before = _saved.flatten(saved), _saved.digests(saved)
     new = _saved.flatten(given)
     differing = differences(old, new, _FREE)

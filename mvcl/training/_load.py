@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
-from mvcl import _configs, _untrusted
+from mvcl import _configs, _files
 from mvcl.training import _functions, _saved
 from mvcl.training._config import Config
 
@@ -29,8 +29,8 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
     """
     file, variant = _configs.find(source)
     if file.suffix == ".json":
-        with _untrusted.naming(file):
-            return _saved.from_tree(_untrusted.read_json(file), reference)
+        with _files.naming(file):
+            return _saved.from_tree(_files.read_json(file), reference)
     module = config_module(file)
     functions = variants(module)
     if variant not in functions:

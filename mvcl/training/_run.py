@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import jax
 
-from mvcl import _buckets, _untrusted, data, methods
+from mvcl import _buckets, _files, data, methods
 from mvcl._progress import Progress
 from mvcl.training import _guard, _program
 from mvcl.training._checkpoints import Checkpoints
@@ -112,7 +112,7 @@ def open_run(
         raise ValueError(
             f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
         )
-    with _untrusted.naming(workdir):
+    with _files.naming(workdir):
         run = prepare(config, progress)
     checkpoints = Checkpoints(
         workdir / "checkpoints", config.checkpoint.keep, scores(workdir), read_only=True
