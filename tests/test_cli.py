@@ -254,12 +254,6 @@ def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
     assert "--objective.pair.cost.weights" in capsys.readouterr().out
 
 
-def test_help_of_m3g_has_the_target_of_its_mass(capsys):
-    assert run("train", "digits:m3g", "--help") == 0
-    out = capsys.readouterr().out
-    assert "share" in out[out.index("--objective.mass-target") :][:400]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,9 +1,7 @@
 """M3G, the multi-marginal matching gap."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,8 +13,6 @@ from mvcl.losses._declaration import Operands, declare, filled
 from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
 Cost = transport.CostName | Callable[..., jax.Array]
-# With mass_target: the largest epsilon by the smallest.
-_EPSILON_RANGE = 32
 
 
 def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -63,7 +59,6 @@ def m3g(
     max_iterations: int = 100,
     *,
     cost_scale: float = 1.0,
-    mass_target: float | None = None,
     normalize: bool = True,
     epsilon_init: float = 1.0,
     epsilon_decay: float = 1.0,
@@ -103,16 +98,13 @@ def m3g(
 
     Args:
       z: (k, n, d) floating, k >= 2, n >= 2; half precision is computed in float32.
-      epsilon: positive weight of the entropy, in the unit of the cost. With mass_target the largest.
+      epsilon: positive weight of the entropy, in the unit of the cost.
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
         one that `mvcl.transport` declares, as `SumOverPairs` of a function of two points; an ott `CostFn`, summed over
         the pairs of views; or a function of a (k, d) stack.
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
-      mass_target: wanted share, in (0, 1), of the plan's mass on the true tuples: each call searches the epsilon
-        that gives it, from epsilon down to epsilon / 32, see `transport.epsilon_for_mass`; the gradient is that of
-        m3g at that epsilon, held constant. None: epsilon as it is.
       normalize: project vectors onto the unit sphere first; zero stays zero.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
@@ -134,7 +126,6 @@ def m3g(
         epsilon=epsilon,
         cost=cost,
         cost_scale=cost_scale,
-        mass_target=mass_target,
         tolerance=tolerance,
         max_iterations=max_iterations,
         normalize=normalize,
@@ -160,8 +151,7 @@ def m3g_with_status(
 
     Returns:
       The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`,
-      `potentials`. For gradients use the loss. With `mass_target`, `n_iters` and `n_passes` are of all solves of the
-      search, and `epsilon` is the one found.
+      `potentials`. For gradients use the loss.
 
     Raises:
       TypeError: an option that `m3g` does not have.
@@ -237,7 +227,6 @@ def _gap(
     epsilon: ArrayLike,
     cost: Cost,
     cost_scale: float,
-    mass_target: float | None,
     tolerance: float,
     max_iterations: int,
     normalize: bool,
@@ -276,71 +265,25 @@ def _gap(
     )
     weights = jax.lax.stop_gradient(weights)  # a barrier's results count as differentiable, constants too
 
-    def solve(
-        costs: transport.TupleCosts, epsilon: ArrayLike, start: Sequence[ArrayLike] | None = init
-    ) -> SinkhornOutput:
-        schedule = (epsilon_init, epsilon_decay) if start is None else (1.0, 1.0)
-        return multimarginal_sinkhorn(
-            costs,
-            a_s=weights,
-            epsilon=transport.Epsilon(epsilon, *schedule),
-            pair_spread=4 * scale / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
-            threshold=tolerance,
-            max_iterations=max_iterations,
-            init=start,
-            axis_name=axis_name,
-            block_size=block_size,
-            max_operations=max_operations,
-        )
-
     true_tuples, counted = _true_tuples(there, (z.shape[0], z.shape[1])), of_tuples > 0
-    if mass_target is None:
-        out = solve(costs, epsilon)
-    else:
-        start = tuple(map(jnp.zeros_like, weights)) if init is None else tuple(map(jnp.asarray, init))
-        search = partial(
-            transport.epsilon_for_mass,
-            chance=transport.chance_mass(weights, true_tuples, counted),
-            truth=true_tuples,
-            counted=counted,
-        )
-        out = _at_mass(solve, search, mass_target, strength, costs, start, axis_name)
-        strength = out.epsilon
+    schedule = (epsilon_init, epsilon_decay) if init is None else (1.0, 1.0)
+    out = multimarginal_sinkhorn(
+        costs,
+        a_s=weights,
+        epsilon=transport.Epsilon(epsilon, *schedule),
+        pair_spread=4 * scale / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
+        threshold=tolerance,
+        max_iterations=max_iterations,
+        init=init,
+        axis_name=axis_name,
+        block_size=block_size,
+        max_operations=max_operations,
+    )
     truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
     mass = jax.lax.stop_gradient(transport.true_tuple_mass(out, true_tuples, counted))
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
         truth, mass = jax.lax.pmean(truth, axis_name), jax.lax.pmean(mass, axis_name)
     return truth - out.dual, out, mass
-
-
-def _at_mass(
-    solve: Callable[..., SinkhornOutput],
-    search: Callable[..., transport.Found],
-    target: float,
-    highest: jax.Array,
-    costs: transport.TupleCosts,
-    start: tuple[jax.Array, ...],
-    axis_name: str | None,
-) -> SinkhornOutput:
-    """`solve` at the epsilon of that mass, with the sweeps and passes of the search."""
-    if not 0 < _checks.real("mass_target", target) < 1:
-        raise ValueError(f"mass_target must be in (0, 1) or None, got {target}")
-    constant, start, highest = jax.tree.map(jax.lax.stop_gradient, (costs, start, highest))
-    given = jax.tree.leaves((constant, start, highest))
-    axes = _numerics.axis_names(axis_name).union(*map(_numerics.varying, given))
-    found = search(
-        partial(solve, constant),
-        target,
-        init=tuple(_numerics.vary(f, axes) for f in start),
-        lowest=highest / _EPSILON_RANGE,
-        highest=highest,
-    )
-    if axis_name is not None:  # the same on every device, which this says
-        found = jax.tree.map(lambda x: jax.lax.pmax(x, axis_name), found)
-    out = solve(costs, found.epsilon, found.potentials)
-    return dataclasses.replace(
-        out, n_iters=out.n_iters + found.n_iters, n_passes=out.n_passes + found.n_passes
-    )
 
 
 def _true_tuples(there: jax.Array | None, shape: tuple[int, ...]) -> jax.Array:

@@ -5,15 +5,7 @@ from typing import TYPE_CHECKING, Any
 from mvcl.transport import _ott
 from mvcl.transport._barycenter import barycenter, conditional_means
 from mvcl.transport._costs import CostName, TupleCosts, tuple_costs
-from mvcl.transport._epsilon import (
-    Found,
-    Measured,
-    chance_mass,
-    epsilon_for_mass,
-    next_epsilon,
-    true_tuple_mass,
-)
-from mvcl.transport._output import SinkhornOutput, Status
+from mvcl.transport._output import SinkhornOutput, Status, true_tuple_mass
 from mvcl.transport._pair_forms import Barycenter, SphericalBarycenter, SumOverPairs
 from mvcl.transport._sinkhorn import multimarginal_sinkhorn
 
@@ -26,19 +18,14 @@ __all__ = [
     "CostFn",
     "CostName",
     "Epsilon",
-    "Found",
-    "Measured",
     "SinkhornOutput",
     "SphericalBarycenter",
     "Status",
     "SumOverPairs",
     "TupleCosts",
     "barycenter",
-    "chance_mass",
     "conditional_means",
-    "epsilon_for_mass",
     "multimarginal_sinkhorn",
-    "next_epsilon",
     "true_tuple_mass",
     "tuple_costs",
 ]

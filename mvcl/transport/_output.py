@@ -213,3 +213,29 @@ class SinkhornOutput:
         if not 0 <= _checks.whole(name, view, 0) < self.n_marginals:
             raise ValueError(f"{name} must be a view from 0 to {self.n_marginals - 1}, got {view}")
         return int(view)
+
+
+def true_tuple_mass(
+    out: SinkhornOutput, truth: ArrayLike | None = None, counted: ArrayLike | None = None
+) -> jax.Array:
+    """Share of the plan's mass on the true tuples, `sum_t P[t] / sum P`.
+
+    Args:
+      out: of `multimarginal_sinkhorn`.
+      truth: (t, k) whole numbers, the true tuples, all different; None for the tuples (i, ..., i).
+      counted: boolean (t,), False for tuples to leave out; None for none.
+
+    Returns:
+      Scalar in [0, 1]: n^(1-k) for n uniform points and a large epsilon, 1 for a plan of the true tuples only. No
+      gradient flows through it.
+
+    Raises:
+      ValueError: truth of another shape.
+    """
+    if truth is None:
+        truth = jnp.tile(jnp.arange(min(out.shape))[:, None], (1, out.n_marginals))
+    shares = out.entries(truth)
+    return (
+        jnp.sum(shares if counted is None else jnp.where(jnp.asarray(counted), shares, 0))
+        / out.transport_mass
+    )
