@@ -30,10 +30,8 @@ from mvcl.evaluation._retrieval import Retrieval
 from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._single_views import SingleViews
 from mvcl.evaluation._table import evaluate_features, evaluation_table
-from mvcl.evaluation._work import AT_ONCE, Part, Work
 
 __all__ = [
-    "AT_ONCE",
     "EVALUATIONS",
     "TOGETHER",
     "Augmented",
@@ -46,7 +44,6 @@ __all__ = [
     "Geometry",
     "LinearProbe",
     "MaeProbe",
-    "Part",
     "Predictions",
     "Probe",
     "Regression",
@@ -55,7 +52,6 @@ __all__ = [
     "SingleViews",
     "Spread",
     "Transfer",
-    "Work",
     "channel_probe",
     "cluster_scores",
     "domain_transfer",

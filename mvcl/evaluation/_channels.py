@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from mvcl._progress import track
 from mvcl.evaluation._probe import checked_rows, draw_labels
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits, named_splits
 from mvcl.evaluation._result import Result
-from mvcl.evaluation._work import AT_ONCE, Work
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Channels(Evaluation):
                 f"{self.labels_per_class} and {self.draws}"
             )
 
-    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Balanced test accuracies for each number of labels, mean and deviation over draws."""
         train, test = self.splits(tuple(splits))
         channels, classes = len(splits[train].spec.shapes), len(splits[train].class_names)
@@ -210,16 +210,16 @@ class Channels(Evaluation):
         pool, others = np.flatnonzero(~held), np.flatnonzero(held)
         least = int(np.bincount(labels[pool], minlength=classes).min())
 
-        def few_labels(count: int) -> list[Result]:
+        def few_labels(count: int) -> Result:
             name = f"{count} labels/class"
             if least < count:
                 why = f"not measured: a class has {least} of the {count} labels needed"
-                return [Result(name, None, None, why)]
+                return Result(name, None, None, why)
             rows = draw_labels(
                 labels[pool], num_classes=classes, labels_per_class=count, draws=self.draws, seed=self.seed
             )
             scores = []
-            for draw, chosen in enumerate(work.track(rows, name, self.draws, "draws")):
+            for draw, chosen in enumerate(track(rows, name, self.draws, "draws")):
                 mine, seen = pool[chosen], others[self._some(labels[others], count, draw)]
                 scores.append(
                     channel_probe(
@@ -238,12 +238,9 @@ class Channels(Evaluation):
                 f"{self.seed}), {len(answers)} test rows"
             )
             spread = float(np.std(scores, ddof=1)) if self.draws > 1 else None
-            return [Result(name, float(np.mean(scores)), spread, how)]
+            return Result(name, float(np.mean(scores)), spread, how)
 
-        parts = [
-            work.part(f"{count} labels/class", partial(few_labels, count)) for count in self.labels_per_class
-        ]
-        return [result for part in parts for result in part]
+        return [few_labels(count) for count in self.labels_per_class]
 
     def _held_out(self, groups: np.ndarray | None, rows: int) -> np.ndarray:
         """(N,) bool: the rows for validation; whole subjects if they are known."""

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mvcl import _files
-from mvcl._progress import Track, untracked
+from mvcl._progress import track
 from mvcl.evaluation._protocols import Arrays, Evaluation, LabelledSplit, Splits
 from mvcl.evaluation._result import Result
-from mvcl.evaluation._work import AT_ONCE, Work
 from mvcl.metrics import (
     adjusted_rand_index,
     clustering_accuracy,
@@ -39,7 +38,6 @@ def cluster_scores(
     starts: int = 10,
     seed: int = 0,
     mini_batch_above: int = 0,
-    track: Track = untracked,
 ) -> dict[str, np.ndarray]:
     """Agreement of the clusters of several K-means runs with the classes.
 
@@ -51,7 +49,6 @@ def cluster_scores(
       starts: k-means++ starts per run; the one with the least inertia is used.
       seed: of the first run; the following runs add 1 each.
       mini_batch_above: K-means takes mini-batches for more rows than this; 0: never.
-      track: goes through the runs.
 
     Returns:
       "ACC", "NMI", "ARI" and "purity", (runs,) each.
@@ -147,7 +144,7 @@ class Clustering(Evaluation):
         if not 0 <= self.svm_share < 1:
             raise ValueError(f"evaluation.svm_share must be in [0, 1), got {self.svm_share}")
 
-    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
         self._check_options()
         split, x = splits["train"], features["train"]
@@ -169,16 +166,14 @@ class Clustering(Evaluation):
         )
 
         def together() -> list[Result]:
-            scores = cluster_scores(x, split.labels, clusters, **options, track=work.track)
+            scores = cluster_scores(x, split.labels, clusters, **options)
             return _results(scores, "", f"{how}, all views concatenated")
 
         def single() -> list[Result]:
             alone = {}
             for name, (rows, found) in view_features(x, split).items():
                 if len(rows) >= clusters:
-                    alone[name] = cluster_scores(
-                        found, split.labels[rows], clusters, **options, track=work.track
-                    )
+                    alone[name] = cluster_scores(found, split.labels[rows], clusters, **options)
             best = max(alone, key=lambda name: alone[name]["ACC"].mean(), default=None)
             results = []
             if best is not None:
@@ -188,11 +183,11 @@ class Clustering(Evaluation):
                 results += _results(shown, f"{name} ", f"{how}, this view only")
             return results
 
-        results = work.part("all views", together)
+        results = together()
         if len(view_features(x, split)) > 1:
-            results += work.part("single views", single)
+            results += single()
         if self.svm_share:
-            results += work.part("SVM", lambda: self._svm(x, split.labels, classes))
+            results += self._svm(x, split.labels, classes)
         return results
 
     def _svm(self, features: np.ndarray, labels: np.ndarray, classes: int) -> list[Result]:

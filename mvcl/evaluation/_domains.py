@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from mvcl import _files
-from mvcl._progress import Track, untracked
+from mvcl._progress import track
 from mvcl.evaluation._probe import PENALTIES, fit_probe
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
 from mvcl.evaluation._result import Result
 from mvcl.evaluation._sgd_probe import Augmented, Batches, LinearProbe, sgd_probe, shuffled
-from mvcl.evaluation._work import AT_ONCE, Work
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,6 @@ def domain_transfer(
     num_classes: int,
     seed: int = 0,
     penalties: Sequence[float] = PENALTIES,
-    track: Track = untracked,
 ) -> Transfer:
     """Linear probes from one domain to another, and from all others to one. Piran 2024, Section 4.2 and Appendix B.
 
@@ -83,7 +81,6 @@ def domain_transfer(
       num_classes: number of classes, the same in all domains.
       seed: of the held-out rows.
       penalties: candidates, each >= 0.
-      track: goes through the classifiers.
 
     Returns:
       The (S, T) and the (T,) accuracies.
@@ -198,12 +195,10 @@ class Domains(Evaluation):
             for name in ("seen", *(f"{source}/train" for source in self._sources(splits))):
                 self.linear.check_processes(len(splits[name]))
 
-    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies of all-to-one and one-to-one, and each."""
         if self.linear is None:
-            return work.part(
-                "logistic regression", lambda: self._transfer(features, splits, work.track).results()
-            )
+            return self._transfer(features, splits).results()
         if self._augments:
             return []
         options = self.linear
@@ -215,11 +210,9 @@ class Domains(Evaluation):
             y = np.concatenate([splits[f"{source}/train"].labels for source in names])
             return shuffled(x, y, batch_size=size, epochs=options.epochs, seed=self.seed)
 
-        return self._probed(options, batches, features, splits, work)
+        return self._probed(options, batches, features, splits)
 
-    def measure_augmented(
-        self, features: Arrays, splits: Splits, augmented: Augmented, work: Work = AT_ONCE
-    ) -> list[Result]:
+    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
         """The accuracies of SGD with augmentation."""
         options = self.linear
         if options is None or not options.augment:
@@ -229,7 +222,7 @@ class Domains(Evaluation):
             padding = options.crop_padding
             return augmented(name, batch_size=size, steps=steps, seed=self.seed, crop_padding=padding)
 
-        return self._probed(options, batches, features, splits, work)
+        return self._probed(options, batches, features, splits)
 
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
         """Write the accuracies of logistic regression as domains.md and domains.svg."""
@@ -250,7 +243,7 @@ class Domains(Evaluation):
         sources = self._sources(splits)
         return [name for name in names if name not in sources] or names
 
-    def _transfer(self, features: Arrays, splits: Splits, track: Track = untracked) -> Transfer:
+    def _transfer(self, features: Arrays, splits: Splits) -> Transfer:
         def rows(domain: str, part: str) -> tuple[np.ndarray, np.ndarray]:
             name = f"{domain}/{part}"
             return features[name], splits[name].labels
@@ -260,7 +253,6 @@ class Domains(Evaluation):
             {domain: rows(domain, "test") for domain in self._targets(splits)},
             num_classes=len(splits["test"].class_names),
             seed=self.seed,
-            track=track,
         )
 
     def _probed(
@@ -269,12 +261,11 @@ class Domains(Evaluation):
         batches: Callable[[str, int, int], Batches],
         features: Arrays,
         splits: Splits,
-        work: Work,
     ) -> list[Result]:
         """The probes by SGD, one after the other; `batches` takes a split, the rows of a step and the steps."""
         sources, (target,) = self._sources(splits), self._targets(splits)
 
-        def best(name: str) -> list[Result]:
+        def best(name: str) -> float:
             rows = len(splits[name])
             size, per_epoch = options.steps(rows)
             found = sgd_probe(
@@ -284,16 +275,11 @@ class Domains(Evaluation):
                 num_classes=len(splits["test"].class_names),
                 rows=rows,
                 options=options,
-                track=work.track,
             )
-            return [Result(f"{name} to {target}", float(np.max(np.nan_to_num(found))), None, "linear, SGD")]
+            return float(np.max(np.nan_to_num(found)))
 
-        def kept(name: str) -> float:
-            (result,) = work.part(f"linear, SGD, {name}", lambda: best(name))
-            return result.value or 0.0
-
-        one = np.asarray([[kept(f"{source}/train")] for source in sources])
-        transfer = Transfer(tuple(sources), (target,), one, np.asarray([kept("seen")]))
+        one = np.asarray([[best(f"{source}/train")] for source in sources])
+        transfer = Transfer(tuple(sources), (target,), one, np.asarray([best("seen")]))
         # The number of labels is that of each classifier's own domains.
         _, _, trained = options.described(len(splits["seen"])).partition(" labels, ")
         chosen = ", the best on the test rows" if len(options.learning_rates) > 1 else ""

@@ -8,7 +8,6 @@ import numpy as np
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
 from mvcl.evaluation._regression import regression_measures, regression_results
 from mvcl.evaluation._result import Result
-from mvcl.evaluation._work import AT_ONCE, Work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,7 @@ class Predictions(Evaluation):
                 f"{len(splits['test'].class_names)}"
             )
 
-    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Accuracy of the class with the largest of the (N, classes) outputs; without classes, the measures of the
         (N, 1) outputs as scores."""
         labels = splits["test"].labels

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from mvcl._progress import Track, untracked
+from mvcl._progress import track
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FEW_LABEL_PENALTY = 1e-4
@@ -45,7 +45,6 @@ def fit_probe(
     num_classes: int,
     seed: int = 0,
     penalties: Sequence[float] = PENALTIES,
-    track: Track = untracked,
 ) -> Probe:
     """The classifier of `linear_probe`, for use on several test splits.
 
@@ -55,7 +54,6 @@ def fit_probe(
       num_classes: number of classes.
       seed: of the held-out rows; nothing else is random.
       penalties: candidates, each >= 0.
-      track: goes through the fits.
     """
     x, y = checked_rows("train", features, labels, num_classes)
     if len(penalties) == 0:
@@ -85,7 +83,6 @@ def linear_probe(
     num_classes: int,
     seed: int = 0,
     penalties: Sequence[float] = PENALTIES,
-    track: Track = untracked,
 ) -> tuple[float, float]:
     """Test accuracy of multinomial logistic regression on all training labels.
 
@@ -100,7 +97,6 @@ def linear_probe(
       num_classes: number of classes.
       seed: of the held-out rows; nothing else is random.
       penalties: candidates, each >= 0.
-      track: goes through the fits.
 
     Returns:
       Test accuracy in [0, 1] and the chosen penalty.
@@ -111,9 +107,7 @@ def linear_probe(
         raise ValueError(
             f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
         )
-    probe = fit_probe(
-        train_features, train_labels, num_classes=num_classes, seed=seed, penalties=penalties, track=track
-    )
+    probe = fit_probe(train_features, train_labels, num_classes=num_classes, seed=seed, penalties=penalties)
     return probe.accuracy(test_features, test_labels), probe.penalty
 
 
@@ -128,7 +122,6 @@ def few_label_probe(
     draws: int = 10,
     seed: int = 0,
     penalty: float = FEW_LABEL_PENALTY,
-    track: Track = untracked,
 ) -> np.ndarray:
     """Test accuracies of logistic regression on a few labels per class, one for every draw of labels.
 
@@ -145,7 +138,6 @@ def few_label_probe(
       draws: number of draws of labels.
       seed: determines the draws, together with train_labels; see `draw_labels`.
       penalty: weight of the L2 term.
-      track: goes through the draws.
 
     Returns:
       (draws,) accuracies in [0, 1].

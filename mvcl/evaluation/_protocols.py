@@ -10,7 +10,6 @@ import numpy as np
 from mvcl.evaluation._result import Result
 from mvcl.evaluation._sgd_probe import Augmented, Batches, LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._table import evaluate_features
-from mvcl.evaluation._work import AT_ONCE, Work
 from mvcl.metrics import weighted_knn
 
 Arrays = Mapping[str, np.ndarray]
@@ -105,17 +104,15 @@ class Evaluation:
         """Raise `ValueError` for options that are invalid for these splits; called before training."""
         self.splits(tuple(splits))
 
-    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
-        """The results of one set of features, split -> (N, d); `work` carries out its parts."""
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """The results of one set of features, split -> (N, d)."""
         raise NotImplementedError(f"{type(self).__name__} is an interface; choose a protocol by its name")
 
-    def measure_raw(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
         """The results of the raw input, given views side by side: split -> (N, numbers of an example)."""
-        return self.measure(features, splits, work)
+        return self.measure(features, splits)
 
-    def measure_augmented(
-        self, features: Arrays, splits: Splits, augmented: Augmented, work: Work = AT_ONCE
-    ) -> list[Result]:
+    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
         """Further results of the trained features that need the training split under fresh augmentations."""
         return []
 
@@ -171,7 +168,7 @@ class Classification(Evaluation):
         """The names of the two splits."""
         return named_splits(self.of, available)
 
-    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies."""
         features, splits = self._named(features, splits)
         classes = len(splits["train"].class_names)
@@ -185,7 +182,6 @@ class Classification(Evaluation):
             temperature=self.knn_temperature,
             labels_per_class=self.labels_per_class,
             draws=self.draws,
-            work=work,
         )
         if self.linear is None or self.linear.augment:
             return results
@@ -193,11 +189,9 @@ class Classification(Evaluation):
         batches = shuffled(
             features["train"], labels["train"], batch_size=size, epochs=self.linear.epochs, seed=self.seed
         )
-        return results + self._probed(self.linear, batches, features["test"], splits, work)
+        return results + self._probed(self.linear, batches, features["test"], splits)
 
-    def measure_augmented(
-        self, features: Arrays, splits: Splits, augmented: Augmented, work: Work = AT_ONCE
-    ) -> list[Result]:
+    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
         """Test accuracy of the SGD probe with augmentation."""
         if self.linear is None or not self.linear.augment:
             return []
@@ -211,17 +205,12 @@ class Classification(Evaluation):
             seed=self.seed,
             crop_padding=self.linear.crop_padding,
         )
-        return self._probed(self.linear, batches, features["test"], splits, work)
+        return self._probed(self.linear, batches, features["test"], splits)
 
     def _probed(
-        self, options: LinearProbe, batches: Batches, test_features: np.ndarray, splits: Splits, work: Work
+        self, options: LinearProbe, batches: Batches, test_features: np.ndarray, splits: Splits
     ) -> list[Result]:
         """The SGD probe's best test accuracy and, of several learning rates, each."""
-        return work.part("linear, SGD", lambda: self._of_sgd(options, batches, test_features, splits, work))
-
-    def _of_sgd(
-        self, options: LinearProbe, batches: Batches, test_features: np.ndarray, splits: Splits, work: Work
-    ) -> list[Result]:
         train, test = splits["train"], splits["test"]
         accuracies = sgd_probe(
             batches,
@@ -230,7 +219,6 @@ class Classification(Evaluation):
             num_classes=len(train.class_names),
             rows=len(train.labels),
             options=options,
-            track=work.track,
         )
         how = f"{options.described(len(train.labels))}, {len(test.labels)} test rows"
         each = [

@@ -12,7 +12,6 @@ import optax
 
 from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
 from mvcl.evaluation._result import Result
-from mvcl.evaluation._work import AT_ONCE, Work
 
 _ERRORS = ("MAE", "validation MAE")  # less is better
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -381,7 +380,7 @@ class Regression(Evaluation):
                 "evaluation:classification"
             )
 
-    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """The results of `mae_probe`, and "MAE, ridge"."""
         train, test = splits["train"], splits["test"]
         rows = (features["train"], train.labels, features["test"], test.labels)
@@ -395,4 +394,4 @@ class Regression(Evaluation):
             first, *_ = sentiment_regression(*rows, **held, seed=self.seed)
             return [dataclasses.replace(first, name="MAE, ridge")]
 
-        return work.part("linear layers", layers) + work.part("MAE, ridge", closed)
+        return layers() + closed()

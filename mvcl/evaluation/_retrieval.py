@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import ClassVar, Literal
 
 import jax.numpy as jnp
@@ -11,9 +10,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from mvcl import _numerics
+from mvcl._progress import track
 from mvcl.evaluation._protocols import Arrays, Evaluation, LabelledSplit, Splits
 from mvcl.evaluation._result import Result
-from mvcl.evaluation._work import AT_ONCE, Work
 from mvcl.metrics import recall_at, volume_recall_at
 
 
@@ -125,7 +124,7 @@ class Retrieval(Evaluation):
         if unknown := sorted(set(self.scores) - set(_RANKINGS)):
             raise ValueError(f"evaluation.scores must be among {', '.join(_RANKINGS)}, got {unknown[0]!r}")
 
-    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Recalls: the means "pairs R@k" over ordered pairs of views, and for each of `scores`, such as "sum R@k", over
         retrieved views; then those of each pair, "a -> b R@k", and each view, "others -> b, sum R@k", for `single`.
 
@@ -136,7 +135,7 @@ class Retrieval(Evaluation):
         z = _by_view(features[self.split], split)
 
         def of_group(group: _Group) -> list[Result]:
-            queries = work.track(group.queries, group.over, len(group.queries), "queries")
+            queries = track(group.queries, group.over, len(group.queries), "queries")
             found = [
                 _recall(group.ranking, others, target, z, split, self.ks) for _, others, target in queries
             ]
@@ -146,15 +145,15 @@ class Retrieval(Evaluation):
                 results += self._columns(name, recall.values, how, self.single)
             return results
 
-        parts = [work.part(group.name, partial(of_group, group)) for group in self._groups(split)]
+        parts = [of_group(group) for group in self._groups(split)]
         means = [result for part in parts for result in part[: len(self.ks)]]
         return means + [result for part in parts for result in part[len(self.ks) :]]
 
-    def measure_raw(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
         """The same of the raw views, if they have one shape."""
         split = splits[self.split]
         if len(set(split.spec.shapes)) == 1:
-            return self.measure(features, splits, work)
+            return self.measure(features, splits)
         shapes = ", ".join(map(str, split.spec.shapes))
         why, groups = (
             f"not measured: raw views of the shapes {shapes} have no common space",

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mvcl._progress import Track, untracked
+from mvcl._progress import track
 from mvcl.evaluation._probe import checked_rows
 
 Batches = Iterable[tuple[np.ndarray, np.ndarray]]
@@ -147,7 +147,6 @@ def sgd_probe(
     num_classes: int,
     rows: int,
     options: LinearProbe,
-    track: Track = untracked,
 ) -> np.ndarray:
     """Test accuracy of a linear layer trained by SGD on batches of features, for each learning rate.
 
@@ -159,7 +158,6 @@ def sgd_probe(
       num_classes: number of classes.
       rows: rows of the training split.
       options: of the probe.
-      track: goes through the batches.
 
     Returns:
       (learning rates,) test accuracies in [0, 1]; NaN where the weights became infinite.

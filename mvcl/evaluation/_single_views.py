@@ -10,7 +10,6 @@ from mvcl.evaluation._clustering import cluster_scores, view_features
 from mvcl.evaluation._probe import few_label_probe
 from mvcl.evaluation._protocols import Arrays, Evaluation, LabelledSplit, Splits
 from mvcl.evaluation._result import Result
-from mvcl.evaluation._work import AT_ONCE, Work
 from mvcl.metrics import weighted_knn
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -47,7 +46,7 @@ class SingleViews(Evaluation):
                 f"the views {', '.join(train.spec.view_names) or 'none'}"
             )
 
-    def measure(self, features: Arrays, splits: Splits, work: Work = AT_ONCE) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Results "all views NAME", "one view NAME" and "across views k-NN"; NAME as in `evaluation:classification` and
         `evaluation:clustering`."""
         train, test = splits["train"], splits["test"]
@@ -71,8 +70,8 @@ class SingleViews(Evaluation):
                 how = f"{self._how(name)}, of one view, mean over {len(each)} views"
                 return [Result(f"one view {name}", found, None, how)]
 
-            results += work.part(f"all views {name}", of_all) + work.part(f"one view {name}", of_one)
-        return results + work.part("across views k-NN", lambda: [self._across(each, train, test)])
+            results += of_all() + of_one()
+        return results + [self._across(each, train, test)]
 
     def _measures(
         self, train: LabelledSplit, test: LabelledSplit

@@ -1,13 +1,11 @@
 """The measures of one set of features, and the table that compares several."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
 from mvcl.evaluation._probe import FEW_LABEL_PENALTY, few_label_probe, linear_probe
 from mvcl.evaluation._result import Result
-from mvcl.evaluation._work import AT_ONCE, Work
 from mvcl.metrics import weighted_knn
 
 _COLUMNS = 12  # of a table as text, and names of a list
@@ -23,7 +21,6 @@ def evaluate_features(
     temperature: float = 0.07,
     labels_per_class: Sequence[int] = (5, 10),
     draws: int = 10,
-    work: Work = AT_ONCE,
 ) -> list[Result]:
     """Weighted k-NN, linear probe and few-label probes of one set of features, by one protocol.
 
@@ -36,7 +33,6 @@ def evaluate_features(
       temperature: of the neighbours' weights, no unit.
       labels_per_class: one few-label probe for each entry.
       draws: draws of labels in each.
-      work: carries out the parts, one for each result.
 
     Returns:
       Test accuracies named "k-NN", "linear" and "<c> labels/class".
@@ -60,7 +56,7 @@ def evaluate_features(
         if of_class.max() < 5:
             why = f"not measured: choosing the penalty needs 5 rows of a class, the largest has {of_class.max()}"
             return [Result("linear", None, None, why)]
-        accuracy, _ = linear_probe(*data, num_classes=num_classes, seed=seed, track=work.track)
+        accuracy, _ = linear_probe(*data, num_classes=num_classes, seed=seed)
         how = (
             f"logistic regression on {n} labels, features standardised by the training split, "
             f"L2 penalty chosen on a held-out fifth of it, {m} test rows"
@@ -78,7 +74,6 @@ def evaluate_features(
             labels_per_class=count,
             draws=draws,
             seed=seed,
-            track=work.track,
         )
         how = (
             f"logistic regression on {count} labels of each of {num_classes} classes, "
@@ -88,9 +83,9 @@ def evaluate_features(
         spread = float(scores.std(ddof=1)) if draws > 1 else None
         return [Result(name, float(scores.mean()), spread, how)]
 
-    results = work.part("k-NN", knn) + work.part("linear", linear)
+    results = knn() + linear()
     for count in labels_per_class:
-        results += work.part(f"{count} labels/class", partial(few_labels, count))
+        results += few_labels(count)
     return results
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from flax import nnx
 
 from mvcl import data, evaluation, losses, methods, metrics
+from mvcl._progress import track
 
 # Of what `InformationBound` measures, where a higher value is not better.
 _BETTER = {"loss": "lower", "gap": "lower", "ratio": "lower", "valid gap": "lower", "information": ""}
@@ -182,14 +183,13 @@ class InformationBound(evaluation.Evaluation):
         self,
         features: Mapping[str, np.ndarray],
         splits: Mapping[str, Any],
-        work: evaluation.Work = evaluation.AT_ONCE,
     ) -> list[evaluation.Result]:
         """Loss, bound, gap, ratio, valid, valid gap, two sets and the information itself."""
         length = features["test"].shape[1] // (self.views * self.networks)
         z = features["test"].reshape(-1, self.instances, self.views, self.networks, length)
         z = z.transpose(3, 0, 2, 1, 4)  # (networks, batches, M, K, d)
         measured = jax.jit(lambda batches: jax.lax.map(self._of_batch, batches))
-        networks = work.track(z, "bounds", len(z), "networks")
+        networks = track(z, "bounds", len(z), "networks")
         loss, valid, two_sets = np.asarray([measured(one) for one in networks], np.float64).mean(1).T
         bound = self.chance - loss
         found = {"loss": loss, "bound": bound, "gap": self.information - bound}

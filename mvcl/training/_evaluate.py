@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from mvcl import _files, data, evaluation
+from mvcl import _files, _progress, data, evaluation
 from mvcl.training import _augmented, _encoding, _program, _saved
 from mvcl.training._guard import Guard
 from mvcl.training._log import log_line
@@ -39,7 +39,7 @@ def evaluate(
     """Evaluate the trained encoder, the untrained encoder and the raw input by the same protocol.
 
     With `workdir`, evaluation.json and embeddings.npz are written there, and an evaluation that was stopped goes on
-    with the parts that it has not finished. Unreadable examples are left out, as many as `reading` allows; by default
+    with the rows that it has not finished. Unreadable examples are left out, as many as `reading` allows; by default
     the config's limit.
     """
     return evaluated(run, state, workdir, reading, Guard(progress=run.progress)).table
@@ -55,22 +55,21 @@ def evaluated(
     """`evaluate` under a guard, and the score of the state.
 
     Raises:
-      Interrupted: the guard stopped the evaluation; the finished parts are kept in `workdir`.
+      Interrupted: the guard stopped the evaluation; the finished rows are kept in `workdir`.
     """
     protocol = run.config.evaluation
     reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
-    kept = _Kept(workdir, _title(run, state), guard)
-    rows = {
-        "trained encoder": kept.row(
-            "trained encoder", lambda w: _trained(run, state, workdir, reading, guard, w)
-        )
-    }
-    if protocol.compared:
-        rows["untrained encoder"] = kept.row(
-            "untrained encoder", lambda w: _untrained(run, reading, guard, w)
-        )
-        columns = rows["trained encoder"].results
-        rows["raw input"] = kept.row("raw input", lambda w: _raw(run, reading, guard, w, columns))
+    kept = _Kept(workdir, _title(run, state))
+    with _progress.checked(guard.check):
+        rows = {
+            "trained encoder": kept.row(
+                "trained encoder", lambda: _trained(run, state, workdir, reading, guard)
+            )
+        }
+        if protocol.compared:
+            rows["untrained encoder"] = kept.row("untrained encoder", lambda: _untrained(run, reading, guard))
+            columns = rows["trained encoder"].results
+            rows["raw input"] = kept.row("raw input", lambda: _raw(run, reading, guard, columns))
     table = {name: row.results for name, row in rows.items()}
     suspect = protocol.warnings(table)
     for text in suspect:
@@ -123,53 +122,30 @@ class _Row:
 
 
 class _Kept:
-    """The finished rows and parts of an evaluation, in a file of the run folder until it ends."""
+    """The finished rows of an evaluation, in a file of the run folder until it ends."""
 
-    def __init__(self, workdir: Path | None, title: dict[str, Any], guard: Guard) -> None:
+    def __init__(self, workdir: Path | None, title: dict[str, Any]) -> None:
         self.title = title
         self._path = None if workdir is None else workdir / _UNFINISHED
-        self._guard = guard
         content = {} if self._path is None else _read(self._path)
-        same = {name: content.get(name) for name in title} == title
         self._rows: dict[str, Any] = {}
-        self._parts: dict[str, dict[str, Any]] = {}
-        if same:
+        if {name: content.get(name) for name in title} == title:
             try:
                 for row in content["rows"].values():
                     _row(row)
-                for parts in content["parts"].values():
-                    for results in parts.values():
-                        _results(results)
-                self._rows, self._parts = content["rows"], content["parts"]
+                self._rows = content["rows"]
             except _DAMAGED:
                 pass
 
-    def row(self, name: str, compute: Callable[[evaluation.Work], _Row]) -> _Row:
+    def row(self, name: str, compute: Callable[[], _Row]) -> _Row:
         """The row, from the file if it was finished before."""
         if name not in self._rows:
-            row = compute(self._work(name))
+            with _progress.during(name):
+                row = compute()
             self._rows[name] = {"results": _plain_results(row.results), "score": row.score}
-            self._parts.pop(name, None)
-            self._save()
+            if self._path is not None and jax.process_index() == 0:
+                _files.write_whole(self._path, json.dumps(self.title | {"rows": self._rows}, indent=1))
         return _row(self._rows[name])
-
-    def _work(self, row: str) -> evaluation.Work:
-        parts = self._parts.setdefault(row, {})
-
-        def part(name: str, compute: Callable[[], list[evaluation.Result]]) -> list[evaluation.Result]:
-            self._guard.check()
-            if name not in parts:
-                with self._guard.during(f"{row}: {name}"):
-                    parts[name] = _plain_results(compute())
-                self._save()
-            return _results(parts[name])
-
-        return evaluation.Work(part, self._guard.track)
-
-    def _save(self) -> None:
-        if self._path is not None and jax.process_index() == 0:
-            content = self.title | {"rows": self._rows, "parts": self._parts}
-            _files.write_whole(self._path, json.dumps(content, indent=1))
 
 
 def _trained(
@@ -178,16 +154,15 @@ def _trained(
     workdir: Path | None,
     reading: data.Reading,
     guard: Guard,
-    work: evaluation.Work,
 ) -> _Row:
     """The row of the trained encoder; with `workdir`, also its embeddings and the protocol's files."""
     protocol = run.config.evaluation
     features, readable = _encoding.encode_readable(run, state, None, reading, guard, "trained encoder")
     splits = {**run.splits, **readable}
     found = protocol.score(features, splits) if protocol.scored else None
-    results = protocol.measure(features, splits, work)
+    results = protocol.measure(features, splits)
     fresh = _augmented.augmented(run, state, reading)
-    results += protocol.measure_augmented(features, splits, fresh, work)
+    results += protocol.measure_augmented(features, splits, fresh)
     if workdir is not None and jax.process_index() == 0:
         protocol.save(features, splits, workdir)
         last = protocol.splits(tuple(run.splits))[-1]
@@ -196,19 +171,18 @@ def _trained(
     return _Row(results, found)
 
 
-def _untrained(run: Run, reading: data.Reading, guard: Guard, work: evaluation.Work) -> _Row:
+def _untrained(run: Run, reading: data.Reading, guard: Guard) -> _Row:
     """The row of the encoder's initial parameters."""
     with guard.during("untrained encoder: initialising the parameters"):
         state = run.program.init()
     features, readable = _encoding.encode_readable(run, state, None, reading, guard, "untrained encoder")
-    return _Row(run.config.evaluation.measure(features, {**run.splits, **readable}, work))
+    return _Row(run.config.evaluation.measure(features, {**run.splits, **readable}))
 
 
 def _raw(
     run: Run,
     reading: data.Reading,
     guard: Guard,
-    work: evaluation.Work,
     columns: list[evaluation.Result],
 ) -> _Row:
     """The row of the raw inputs, unless they need too much memory."""
@@ -217,7 +191,7 @@ def _raw(
         why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
         return _Row([evaluation.Result(column.name, None, None, why) for column in columns])
     features, readable = _encoding.raw_inputs(run, reading, guard)
-    return _Row(run.config.evaluation.measure_raw(features, {**run.splits, **readable}, work))
+    return _Row(run.config.evaluation.measure_raw(features, {**run.splits, **readable}))
 
 
 def _title(run: Run, state: _program.State) -> dict[str, Any]:
