@@ -90,7 +90,7 @@ def test_a_stopped_evaluation_keeps_its_finished_rows(scored, whole, tmp_path, s
     assert not (tmp_path / "run" / "evaluation.json").exists()
     stopper.at = None
     assert training.train(scored, tmp_path / "run") == whole[1]
-    assert stopper.probes in (3, 4)  # those before the stop, and the rest; the row that was stopped begins again
+    assert 3 <= stopper.probes <= 4  # the row that was stopped begins again
     assert not (tmp_path / "run" / "evaluation.unfinished.json").exists()
     assert numbers(tmp_path / "run") == numbers(whole[0])
 
