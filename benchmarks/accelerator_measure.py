@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks import accelerator_cases as cases
 from benchmarks import scale, transport
 from mvcl import losses, training
-from mvcl.training import _program, _watch
+from mvcl.training import _clock, _program
 
 Seconds = Callable[[int], float]  # of one call, the mean of so many in a row
 _TURN = 0.02  # seconds of a program's turn at least, if 50 calls take so long
@@ -233,7 +233,7 @@ class Step:
         self.examples = config.examples
         self._batch = jax.tree.map(filled, _program.abstract_batch(program, config, outline))
         self._state = program.init()
-        self.flops = _watch.step_flops(program.step, self._state, self._batch)
+        self.flops = _clock.step_flops(program.step, self._state, self._batch)
         jitted: Any = program.step
         self._step = jitted.lower(self._state, self._batch).compile()
         self.mib = self._step.memory_analysis().temp_size_in_bytes / MIB
@@ -258,7 +258,7 @@ def of_step(name: str, encoder: str, size: cases.Size) -> dict[str, Any]:
         {"step": repeated(step.run), "reference": repeated(reference.run), "product": repeated(product)},
         size.rounds,
     )
-    peak, flops = _watch.peak_flops(), step.flops
+    peak, flops = _clock.peak_flops(), step.flops
     rates = [(flops or 0.0) / (2 * m**3) * seconds for seconds in found["product"]]
     achieved = None if flops is None else flops / statistics.median(found["step"])
     return {

@@ -68,6 +68,21 @@ def during(what: str) -> Iterator[None]:
             _write(f"{': '.join(_state.names)}: {duration(time.monotonic() - started)}")
 
 
+@contextmanager
+def showing(what: str) -> Iterator[None]:
+    """Context of work that reports itself with `show`, such as the steps of training."""
+    with _shown(what, None, ""):
+        yield
+
+
+def show(text: str) -> None:
+    """Report the innermost work: on a terminal the text of its line, in a file a line of its own."""
+    if _state.bars is not None:
+        _state.bars.update(_state.bars.task_ids[-1], description=text)
+    else:
+        line(text)
+
+
 def line(text: str) -> None:
     """Print a line, on a terminal above the work that is shown; nothing where `silence` was called."""
     if not _state.silent:

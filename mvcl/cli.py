@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from mvcl import _buckets, _choices, _configs, _options
+from mvcl import _buckets, _choices, _configs, _options, _progress
 from mvcl._progress import Progress, write_line
 
 _OVERVIEW = """usage: mvcl COMMAND ...
@@ -332,7 +332,7 @@ def _geometry(arguments: list[str]) -> int:
     print(f"step {found.step} of {options.run}, {found.examples:,} examples of split {found.split}\n")
     print(evaluation.evaluation_table(found.results()))
     if out is not None:
-        with run.progress.during("drawing the pictures"):
+        with _progress.during("drawing the pictures"):
             picture = report.write_geometry(out, out.with_suffix(".svg"))
         print(f"\n{out}\n{picture}")
     return 0
@@ -375,7 +375,7 @@ def _export(arguments: list[str]) -> int:
         options.run, options.checkpoint, options.network, reference=_reference(options.config)
     )
     encoder = training.one_encoder(run, state)
-    with run.progress.during(f"writing {options.out}"):
+    with _progress.during(f"writing {options.out}"):
         models.export(encoder, run.config.encoder, options.out)
     print(f"{options.out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
     return 0

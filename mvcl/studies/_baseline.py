@@ -23,7 +23,7 @@ class Baseline:
     def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
         """Train one step, and return the results of the row under their names."""
         one_step = {"train.seed": seed, "train.steps": 1, "train.log_every": 1, "evaluation.baselines": True}
-        training.train(changed(self.config, one_step), folder, progress=progress)
+        training.train(changed(self.config, one_step), folder)
         [found] = results(folder)
         prefix = f"{self.row}: "
         return [

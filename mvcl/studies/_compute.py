@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 from mvcl import metrics, training
-from mvcl._progress import Progress
 from mvcl.studies._task import Values, results
 
 
@@ -22,7 +21,7 @@ def with_compute(folder: Path) -> list[Values]:
     config = training.load(folder)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     epochs = max(line["epoch"] for line in lines if "epoch" in line)
-    cost = training.estimate(config, Progress(silent=True))
+    cost = training.estimate(config)
     updates = json.loads((folder / "evaluation.json").read_text())["step"]
     return [
         values

@@ -134,6 +134,6 @@ class TunedRate:
         found = []
         for rate in self.rates:
             config = changed(self.config, {"train.seed": seed, "optimizer.learning_rate": rate})
-            training.train(config, folder / f"{rate:g}", progress=progress)
+            training.train(config, folder / f"{rate:g}")
             found += [values | {"learning rate": rate} for values in results(folder / f"{rate:g}")]
         return [min(found, key=lambda values: values["validation MAE"])]

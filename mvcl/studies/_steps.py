@@ -47,7 +47,7 @@ class Running:
 
 def running(config: training.Config, progress: Progress | None = None) -> Running:
     """A config's program at its first state, with batches of its training split on the devices."""
-    run = training.prepare(config, progress)
+    run = training.prepare(config)
     host = data.batches(run.splits["train"], batch_size=run.config.examples, seed=config.train.seed)
     batches = data.to_devices(itertools.islice(host, _BATCHES), run.program.batch_sharding)
     return Running(run.program, run.program.init(), list(batches))

@@ -65,7 +65,7 @@ class Training:
 
     def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
         """Train, or resume, and measure."""
-        training.train(changed(self.config, dict.fromkeys(self.seeded, seed)), folder, progress=progress)
+        training.train(changed(self.config, dict.fromkeys(self.seeded, seed)), folder)
         return self.measure(folder)
 
 

@@ -32,11 +32,11 @@ class Transfer:
     def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
         """Pre-train in FOLDER/pretraining, fine-tune in FOLDER/NAME; finished runs are not repeated."""
         pretrained, seeded = folder / "pretraining", {"train.seed": seed}
-        training.train(changed(self.config, seeded), pretrained, progress=progress)
+        training.train(changed(self.config, seeded), pretrained)
         found: Values = {}
         for one in self.sets:
             config = changed(training.finetune_config(pretrained, one.source), dict(one.changes) | seeded)
-            table = training.train(config, folder / one.name, progress=progress)
+            table = training.train(config, folder / one.name)
             accuracy = table["trained encoder"][0].value
             if accuracy is not None:
                 found[one.name] = accuracy

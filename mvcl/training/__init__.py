@@ -9,20 +9,18 @@ from mvcl.training._embed import embed
 from mvcl.training._encoding import encode, one_encoder
 from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
-from mvcl.training._folder import differences, locked
+from mvcl.training._folder import Locked, differences, locked
 from mvcl.training._geometry import RunGeometry, geometry
-from mvcl.training._lease import Locked
 from mvcl.training._load import config_module, load
-from mvcl.training._loop import Diverged
+from mvcl.training._loop import train
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
-from mvcl.training._processes import Distributed, LostProcess, join
+from mvcl.training._processes import Distributed, Interrupted, LostProcess, join
+from mvcl.training._profile import profiler_server
 from mvcl.training._program import Program, build
 from mvcl.training._run import Run, open_run, prepare
 from mvcl.training._saved import definitions, digests, flatten, from_json, may_name, to_json, tree
 from mvcl.training._seeds import train_seeds
-from mvcl.training._signals import Interrupted
-from mvcl.training._train import train
-from mvcl.training._watch import profiler_server
+from mvcl.training._session import Diverged
 
 __all__ = [
     "CHOICES",

@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mvcl import augment, data, evaluation, methods
-from mvcl._progress import Track
+from mvcl import _progress, augment, data, evaluation, methods
 from mvcl.training import _program
 from mvcl.training._config import Config
 from mvcl.training._run import Run
@@ -88,7 +87,6 @@ def of_views(
     reading: data.Reading,
     *,
     rows: np.ndarray | None = None,
-    track: Track | None = None,
 ) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
     """Features of random views of the readable images of a split, by the policies of training.
 
@@ -100,7 +98,6 @@ def of_views(
       outputs: `encoder`, `head` or both, in evaluation mode; of both the encoder is computed once.
       reading: counts unreadable images.
       rows: only these rows of the split; None: all.
-      track: goes through the batches; None: the run's progress.
 
     Returns:
       Of each output a (n, d) float32 array for each view, and the (n,) rows of the split.
@@ -150,7 +147,7 @@ def of_views(
     watched = data.watched(stream, run.config.train.stall_seconds, reading)
     batches = (
         {"inputs": {"images": batch["inputs"], "index": batch["index"]}, "index": batch["index"]}
-        for batch in (run.progress if track is None else track)(
+        for batch in _progress.track(
             watched,
             f"encoding {views} views of {split}",
             -(-(len(run.splits[split]) if rows is None else len(rows)) // size),
@@ -168,7 +165,6 @@ def of_given_views(
     reading: data.Reading,
     *,
     rows: np.ndarray | None = None,
-    track: Track | None = None,
 ) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
     """Features of each given view of the readable examples of a split, by its own encoder if each view has one.
 
@@ -192,7 +188,7 @@ def of_given_views(
     )
     watched = data.watched(stream, run.config.train.stall_seconds, reading)
     count = len(run.splits[split]) if rows is None else len(rows)
-    batches = (run.progress if track is None else track)(
+    batches = _progress.track(
         watched, f"encoding the views of {split}", -(-count // size), f"batches of {size}"
     )
     return _encoded(run, state, each, batches, run.config.views.k, outputs)

@@ -1,7 +1,6 @@
 """Checkpoints: the newest and the best are kept, written atomically and verified when read."""
 
 import json
-import shutil
 import sys
 import time
 import warnings
@@ -20,7 +19,6 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from mvcl import _buckets
-from mvcl.training import _staging
 
 State = Any
 
@@ -57,10 +55,7 @@ class Checkpoints:
         """
         _silence_closed_loops()
         self._folder = folder
-        self._staging = _staging.Staging(folder) if _buckets.scheme(folder) == "s3" else None
-        self._place = folder.absolute() if not _buckets.is_remote(folder) else folder
-        if self._staging is not None:
-            self._place = self._staging.folder
+        self._place = folder if _buckets.is_remote(folder) else folder.absolute()
         self._scores = dict(scores)
         self._abandoned = False
         options = ocp.CheckpointManagerOptions(
@@ -114,11 +109,7 @@ class Checkpoints:
             record=ocp.args.JsonSave(whole | {"checksum": _checksum(whole)}),
         )
         with _named(self._folder):  # the error may be from the previous save
-            saved = self._manager.save(step, args=args)
-            if self._staging is not None:
-                self._manager.wait_until_finished()
-                self._staging.push()
-            return saved
+            return self._manager.save(step, args=args)
 
     def wait(self) -> None:
         """Wait until all checkpoints are on disk."""
@@ -189,20 +180,11 @@ class Checkpoints:
     def _set_aside(self, step: int) -> None:
         """Move a damaged checkpoint to `damaged/` for inspection."""
         if jax.process_index() == 0:
-            _move(self._place / str(step), self._place / "damaged" / f"{step}-{time.time_ns()}")
-            if self._staging is not None:
-                self._staging.push()
+            (self._place / "damaged").mkdir(exist_ok=True)
+            (self._place / str(step)).rename(self._place / "damaged" / f"{step}-{time.time_ns()}")
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"damaged {step}")
         self._manager.reload()
-
-
-def _move(folder: Path, target: Path) -> None:
-    if _buckets.is_remote(folder):
-        _buckets.move(folder, target)
-    else:
-        target.parent.mkdir(exist_ok=True)
-        shutil.move(folder, target)
 
 
 def _checksum(record: dict[str, Any]) -> int:

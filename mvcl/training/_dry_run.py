@@ -4,9 +4,8 @@ import dataclasses
 
 import jax
 
-from mvcl import data, metrics
-from mvcl._progress import Progress
-from mvcl.training import _guard, _optimizers, _program
+from mvcl import _progress, data, metrics
+from mvcl.training import _optimizers, _program
 from mvcl.training._config import Config, check, divided, how_many, suited_to
 
 
@@ -50,21 +49,19 @@ class Estimate:
     """The assumptions about missing data; empty if the data are present."""
 
 
-def estimate(config: Config, progress: Progress | None = None) -> Estimate:
+def estimate(config: Config) -> Estimate:
     """Compile the step at full size; missing data are assumed to have their published size.
 
     Args:
       config: the experiment.
-      progress: reports the work; None: on the standard output of the first process.
 
     Raises:
       ValueError: the config cannot work.
     """
     assumed, counted = "", True
-    progress = _guard.progress() if progress is None else progress
     try:
-        with progress.during("opening the data"):
-            outline = config.data.open(progress)["train"].outline
+        with _progress.during("opening the data"):
+            outline = config.data.open()["train"].outline
     except ValueError as error:
         known = data.expected(config.data)
         assumed = f"the data are missing ({error})"
@@ -80,11 +77,11 @@ def estimate(config: Config, progress: Progress | None = None) -> Estimate:
         outline = known
     config = check(suited_to(config, outline))
     config = divided(config, _program.make_mesh(config.mesh).size)
-    with progress.during("building the model"):
+    with _progress.during("building the model"):
         program = _program.build(config, outline)
-    with progress.during("compiling the training step"):
+    with _progress.during("compiling the training step"):
         costs = _program.cost(program, config, outline)
-    with progress.during("compiling the encoder for each size of view"):
+    with _progress.during("compiling the encoder for each size of view"):
         flops_by_size = _program.encoder_flops(program, config, outline)
     epochs = program.steps / program.steps_per_epoch
     return Estimate(

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from mvcl import _files, data, evaluation
+from mvcl import _files, _progress, data, evaluation
 from mvcl.training import _augmented, _encoding, _program
 from mvcl.training._run import Run
 
@@ -42,7 +42,7 @@ def embed(
     else:
         encoded, of_split = _encoding.encode(run, state, (split,))
         features, labels, by_view = encoded[split], of_split[split], encoded[split][None]
-    with run.progress.during("measuring the features"):
+    with _progress.during("measuring the features"):
         measures = evaluation.embedding_measures(by_view, seed=run.config.evaluation.seed)
     if jax.process_index() == 0:
         _encoding.save_embeddings(out, features, labels, run.splits[split].class_names)

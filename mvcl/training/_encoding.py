@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mvcl import _files, data, evaluation
+from mvcl import _files, _progress, data, evaluation
 from mvcl.training import _input, _program
-from mvcl.training._guard import Guard
 from mvcl.training._run import Run
 
 Features = dict[str, np.ndarray]
@@ -23,7 +22,7 @@ def encode(
 ) -> tuple[Features, Features]:
     """Features and labels of splits; None encodes the splits that the evaluation needs."""
     reading = data.Reading(run.config.train.corrupt_limit)
-    features, readable = encode_readable(run, state, splits, reading, Guard(progress=run.progress))
+    features, readable = encode_readable(run, state, splits, reading)
     return features, {name: split.labels for name, split in readable.items()}
 
 
@@ -32,7 +31,6 @@ def encode_readable(
     state: _program.State,
     splits: tuple[str, ...] | None,
     reading: data.Reading,
-    guard: Guard,
     row: str = "encoder",
 ) -> tuple[Features, dict[str, data.Split]]:
     """Features of the readable examples of splits, and the splits restricted to these examples.
@@ -41,7 +39,6 @@ def encode_readable(
       run, state: the run, and the state whose encoder is used.
       splits: names of splits; None: those that the evaluation needs.
       reading: counts unreadable examples.
-      guard: goes through the batches.
       row: name of the encoder in reports.
     """
     program, options = run.program, run.config.evaluation
@@ -52,19 +49,17 @@ def encode_readable(
     features, readable = {}, {}
     for name in splits:
         check_split(run, name)
-        stream = tracked(run, name, size, reading, guard, row)
+        stream = tracked(run, name, size, reading, row)
         features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
         readable[name] = run.splits[name].only(index)
     return features, readable
 
 
-def tracked(
-    run: Run, name: str, size: int, reading: data.Reading, guard: Guard, row: str
-) -> Iterator[dict[str, Any]]:
-    """The batches of a split in order, through the guard."""
+def tracked(run: Run, name: str, size: int, reading: data.Reading, row: str) -> Iterator[dict[str, Any]]:
+    """The batches of a split in order, with progress."""
     stream = _input.in_order(run, name, size, reading)
     batches = -(-len(run.splits[name]) // size)
-    return guard.track(stream, f"{row}: encoding {name}", batches, f"batches of {size}")
+    return _progress.track(stream, f"{row}: encoding {name}", batches, f"batches of {size}")
 
 
 def check_split(run: Run, name: str) -> None:
@@ -74,7 +69,7 @@ def check_split(run: Run, name: str) -> None:
         raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
 
 
-def raw_inputs(run: Run, reading: data.Reading, guard: Guard) -> tuple[Features, dict[str, data.Split]]:
+def raw_inputs(run: Run, reading: data.Reading) -> tuple[Features, dict[str, data.Split]]:
     """The readable inputs as rows, images at the encoder's size and views concatenated, and their splits."""
     spec = run.outline.spec
     flat = _flat(None if spec.given else _program.evaluation_view(run.config, spec.image_shape))
@@ -83,7 +78,7 @@ def raw_inputs(run: Run, reading: data.Reading, guard: Guard) -> tuple[Features,
     apply = jax.tree_util.Partial(flat)
     features, readable = {}, {}
     for name in run.config.evaluation.splits(tuple(run.splits)):
-        stream = tracked(run, name, size, reading, guard, "raw input")
+        stream = tracked(run, name, size, reading, "raw input")
         features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
         readable[name] = run.splits[name].only(index)
     return features, readable

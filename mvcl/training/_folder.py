@@ -1,49 +1,47 @@
-"""A run folder: config, log and lock. Files are written atomically."""
+"""A run folder: its lock and its config."""
 
 import fcntl
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from mvcl import _buckets, _configs, _files
-from mvcl.training import _lease, _saved
+from mvcl import _buckets, _configs, _files, _progress
+from mvcl.training import _saved
 from mvcl.training._config import Config
 
 # A run may resume with other values of these fields. The data may have moved.
 _FREE = (*_configs.FREE, "data.directory", "data.path", "evaluation.")
 
 
+class Locked(ValueError):
+    """Another run is using the folder."""
+
+
 @contextmanager
 def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
-    """Lock the folder for this run.
+    """Lock the folder, which is made if it is missing, for this run.
 
-    Locally it is `flock`, which ends with the process; in a bucket it is an object that is renewed (`_lease`).
-
-    Args:
-      workdir: the folder, made if it is missing.
-      name: of the lock, a file in it that begins with a point.
+    The lock is `flock` of a file, which ends with the process. A folder in a bucket has no lock.
 
     Raises:
       Locked: another run holds the lock.
       ValueError: the folder is not writable.
     """
-    if _buckets.is_remote(workdir):
-        with _lease.held(workdir / name):
-            yield
-        return
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        file = open(workdir / name, "w")
+        file = None if _buckets.is_remote(workdir) else open(workdir / name, "w")
     except OSError as error:
         raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
+    if file is None:
+        yield
+        return
     with file:
         try:
             _flock(file)
         except OSError as error:
-            raise _lease.Locked(
+            raise Locked(
                 f"another run is using {workdir}; wait until it ends, or choose another --workdir"
             ) from error
         yield
@@ -60,7 +58,7 @@ def _flock(file: TextIO) -> None:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> None:
+def claim(workdir: Path, config: Config) -> None:
     """Write the config, or check that the folder's config is the same; log which user code has changed.
 
     Raises:
@@ -94,7 +92,7 @@ def claim(workdir: Path, config: Config, log: Callable[[str], None] = print) -> 
     now = _saved.digests(given)
     for name, digest in before.items():
         if digest != now.get(name):
-            log(
+            _progress.line(
                 f"{name} has changed since this run started (digest {digest}, now {now.get(name)}); the run resumes "
                 "with the new code"
             )
@@ -109,32 +107,3 @@ def differences(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] 
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name) and not name.startswith(free)
     ]
-
-
-def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """The rows of a log file; an incomplete last line and damaged ones are skipped."""
-    path = workdir / name
-    rows = []
-    for line in path.read_bytes().decode(errors="replace").splitlines() if path.is_file() else []:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        numbers = [row.get("step", 0), row.get("time", 0.0)] if isinstance(row, dict) else [None]
-        if all(isinstance(number, (int, float)) for number in numbers):
-            rows.append(row)
-    return rows
-
-
-def rewind_log(workdir: Path, step: int, *, done: bool = False) -> None:
-    """Remove the rows after this step, which will be logged again; `done`: it is the last step of the run."""
-    rows = [row for row in read_log(workdir) if row.get("step", 0) <= step]
-    _files.write_whole(workdir / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    if (workdir / "refresh.jsonl").is_file():  # a refresh precedes its step, which is not done yet
-        rows = [row for row in read_log(workdir, "refresh.jsonl") if row.get("step", 0) < step + done]
-        _files.write_whole(workdir / "refresh.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def append_line(path: Path, row: dict[str, Any]) -> None:
-    """Add a line of JSON to a log file."""
-    _files.append(path, json.dumps(row) + "\n")

@@ -9,10 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from mvcl import _files, data, evaluation
-from mvcl._progress import Track
-from mvcl.training import _augmented, _encoding, _folder, _program
-from mvcl.training._guard import Guard
+from mvcl import _files, _progress, data, evaluation
+from mvcl.training import _augmented, _encoding, _log, _program
 from mvcl.training._run import Run
 
 FILE = "geometry.json"
@@ -89,10 +87,10 @@ def geometry(
     """
     split = _test(run) if split is None else split
     reading = data.Reading(run.config.train.corrupt_limit)
-    embedded, present, names = _embedded(run, state, split, views, examples, reading, run.progress)
+    embedded, present, names = _embedded(run, state, split, views, examples, reading)
     found = {}
     for output, arrays in embedded.items():
-        with run.progress.during(f"measuring the embeddings of the {output}"):
+        with _progress.during(f"measuring the embeddings of the {output}"):
             whole = len(arrays) == len(names)
             found[output] = evaluation.geometry(
                 arrays,
@@ -109,26 +107,21 @@ def geometry(
 def is_due(run: Run, step: int) -> bool:
     """Whether the geometry of this step belongs in the log, by train.geometry_every."""
     every = run.config.train.geometry_every
-    return every > 0 and step % max(1, round(every * run.program.steps_per_epoch)) == 0
+    return every > 0 and step > 0 and step % max(1, round(every * run.program.steps_per_epoch)) == 0
 
 
 def is_logged(workdir: Path, step: int) -> bool:
     """Whether the log has the geometry of this step."""
-    return any(row.get("step") == step and _KEY in row for row in _folder.read_log(workdir))
+    return any(row.get("step") == step and _KEY in row for row in _log.read_log(workdir))
 
 
-def scores(run: Run, state: _program.State, reading: data.Reading, guard: Guard) -> dict[str, float]:
-    """`encoder_alignment`, `head_uniformity` and so on: the measures that cost least, of a part of the test split.
-
-    Raises:
-      Interrupted: the guard stopped it.
-    """
+def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, float]:
+    """`encoder_alignment`, `head_uniformity` and so on: the measures that cost least, of a part of the test split."""
     split = _test(run)
-    embedded, present, names = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading, guard.track)
+    embedded, present, names = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading)
     found: dict[str, float] = {}
     for output, arrays in embedded.items():
-        guard.check()
-        with guard.during(f"measuring the embeddings of the {output}"):
+        with _progress.during(f"measuring the embeddings of the {output}"):
             values = evaluation.geometry_scores(
                 arrays, present=present if len(arrays) == len(names) else None
             )
@@ -147,7 +140,6 @@ def _embedded(
     views: int | None,
     examples: int,
     reading: data.Reading,
-    track: Track,
 ) -> tuple[dict[str, list[np.ndarray]], np.ndarray | None, tuple[str, ...]]:
     """Of each output the embeddings of each view; the (n, k) mask if views may be missing; and names of the views."""
     _encoding.check_split(run, split)
@@ -159,12 +151,12 @@ def _embedded(
     if used.spec.given:
         if views not in (None, config.views.k):
             raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
-        found, index = _augmented.of_given_views(run, state, split, OUTPUTS, reading, rows=rows, track=track)
+        found, index = _augmented.of_given_views(run, state, split, OUTPUTS, reading, rows=rows)
         return found, None if used.present is None else used.present[index], _names(used.spec, config)
     k = config.views.k if views is None else views
     if k < 1:
         raise ValueError(f"--views must be at least 1, got {k}")
-    found, index = _augmented.of_views(run, state, split, k, OUTPUTS, reading, rows=rows, track=track)
+    found, index = _augmented.of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
     names = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
     return found, None, names
 

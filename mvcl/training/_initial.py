@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from mvcl import _buckets
+from mvcl import _buckets, _progress
 from mvcl.training import _program
 from mvcl.training._config import Config
 from mvcl.training._encoding import one_encoder
@@ -17,7 +17,7 @@ def initial_state(run: Run, reference: Config | None = None) -> _program.State:
       ValueError: train.initial is not a run, its encoder differs, or the method does not support it.
     """
     program, config = run.program, run.config
-    with run.progress.during("initialising the parameters"):
+    with _progress.during("initialising the parameters"):
         state = program.init()
     if config.train.initial is None:
         return state
@@ -26,9 +26,7 @@ def initial_state(run: Run, reference: Config | None = None) -> _program.State:
         raise ValueError(
             f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
         )
-    encoder = one_encoder(
-        *open_run(_buckets.path(config.train.initial), reference=reference or config, progress=run.progress)
-    )
+    encoder = one_encoder(*open_run(_buckets.path(config.train.initial), reference=reference or config))
     params, statistics = start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvcl import _files, data
+from mvcl import _files, _progress, data
 from mvcl.training import _input
 from mvcl.training._run import Run
 
@@ -26,12 +26,12 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
     stream = drawn_from.readable(range(len(split)))
     with (
         closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched,
-        run.progress.during("reading images for the report"),
+        _progress.during("reading images for the report"),
     ):
         readable = list(islice(watched, count))
     rows = np.asarray([row for row, _ in readable], np.int32)
     batch = drawn_from.batch(rows, [arrays for _, arrays in readable])
-    with run.progress.during("compiling the views"):
+    with _progress.during("compiling the views"):
         drawn = run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)})
     each = drawn if isinstance(drawn, tuple) else np.moveaxis(np.asarray(drawn), 1, 0)
     policies = run.config.policies

@@ -5,26 +5,27 @@ import glob
 import importlib.util
 import os
 import re
+import signal
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from mvcl import data
+from mvcl import _progress
 
-# Steps between setting and reading flags, so that the host never waits for the device.
+# Steps between setting and reading a flag, so that the host never waits for the device.
 _LAG = 2
-# Corrupt rows that a process sends per step; further rows are sent at the next step.
-MAX_ROWS = 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distributed:
-    """Address of the other processes; by default found from the environment (TPU pod, SLURM, GKE, Open MPI)."""
+    """Address of the other processes; by default found from the environment (TPU pod, SLURM, Open MPI)."""
 
     coordinator_address: str | None = None
     """HOST:PORT of process 0; default JAX_COORDINATOR_ADDRESS."""
@@ -38,7 +39,7 @@ def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None =
     """Connect to the other processes of the run, if any; call before any other use of jax.
 
     Flags override JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; these override what jax detects:
-    a TPU pod, GKE, SLURM or Open MPI.
+    a TPU pod, SLURM or Open MPI. Only process 0 reports progress.
 
     Returns:
       How the other processes were found; None for a single process.
@@ -59,6 +60,8 @@ def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None =
         if found_by != "TPU VM":
             raise
         return None  # chips without a pod's metadata, as in a notebook: a single process
+    if jax.process_index() > 0:
+        _progress.silence()
     return found_by
 
 
@@ -83,9 +86,6 @@ def cluster(environ: Mapping[str, str]) -> str | None:
     wanted = environ.get("JAX_PLATFORMS", "")
     if wanted and "tpu" not in wanted.split(","):
         return None
-    hosts = environ.get("TPU_PROCESS_ADDRESSES", environ.get("TPU_WORKER_HOSTNAMES", ""))
-    if "," in hosts or "MEGASCALE_COORDINATOR_ADDRESS" in environ:
-        return "GKE"
     chips = glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*")
     if chips and importlib.util.find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environ:
         return "TPU VM"
@@ -95,12 +95,9 @@ def cluster(environ: Mapping[str, str]) -> str | None:
 def _given(flags: Distributed, environ: Mapping[str, str]) -> Distributed:
     """Values from flags, then from jax's variables, then from the scheduler's variables."""
 
-    def number(flag: int | None, *names: str) -> int | None:
-        if flag is not None:
+    def number(flag: int | None, name: str) -> int | None:
+        if flag is not None or not environ.get(name):
             return flag
-        name = next((name for name in names if environ.get(name)), None)
-        if name is None:
-            return None
         if not environ[name].isdecimal():
             raise ValueError(f"{name} must be a number, got {environ[name]!r}")
         return int(environ[name])
@@ -129,13 +126,6 @@ def _given(flags: Distributed, environ: Mapping[str, str]) -> Distributed:
 class LostProcess(RuntimeError):
     """Another process of the run has ended."""
 
-    def __init__(self, workdir: Path) -> None:
-        super().__init__(
-            f"another process of this run has ended; process {jax.process_index()} of {jax.process_count()} stops. "
-            f"See the last lines of the others; repeat the command on all hosts to resume {workdir} from its newest "
-            "checkpoint"
-        )
-
 
 # Patterns in the errors of gloo, NCCL and jax's coordination service after a connection is lost.
 _SIGNS_OF_LOSS = re.compile(
@@ -143,6 +133,21 @@ _SIGNS_OF_LOSS = re.compile(
     r"coordination service|barrier|heartbeat|task.*(disconnect|died|unhealthy)",
     re.IGNORECASE,
 )
+
+
+@contextmanager
+def losses_named(workdir: Path) -> Iterator[None]:
+    """Context that raises `LostProcess` where an error means that another process of the run has ended."""
+    try:
+        yield
+    except Exception as error:
+        if not means_lost(error):
+            raise
+        raise LostProcess(
+            f"another process of this run has ended; process {jax.process_index()} of {jax.process_count()} stops. "
+            f"See the last lines of the others; repeat the command on all hosts to resume {workdir} from its newest "
+            "checkpoint"
+        ) from error
 
 
 def means_lost(error: BaseException | None) -> bool:
@@ -156,51 +161,54 @@ def means_lost(error: BaseException | None) -> bool:
     return False
 
 
-class Flags:
-    """Integers that any process sets and all processes read at the same step.
+class Interrupted(RuntimeError):
+    """A signal stopped the run; the state of the last step is saved. `signal` is the number of the signal."""
 
-    Flags set at step s reach every process at step s + 2: the devices exchange them after the steps, and no step
-    waits for it.
-    """
-
-    def __init__(self, mesh: Mesh, count: int) -> None:
-        self._count, self._world = count, jax.process_count()
-        self._pending: deque[jax.Array] = deque()
-        axes = PartitionSpec(mesh.axis_names)
-        self._mine = NamedSharding(mesh, axes)
-        self._first = np.asarray(  # one device of each process
-            [
-                next(i for i, device in enumerate(mesh.devices.flat) if device.process_index == rank)
-                for rank in range(self._world)
-            ]
+    def __init__(self, number: int, step: int, steps: int, doing: str = "") -> None:
+        super().__init__(
+            f"stopped by {signal.Signals(number).name}{doing and ' while '}{doing}; saved at step {step} of {steps}. "
+            "Repeat the command to resume"
         )
+        self.signal = number
+
+
+class Stop:
+    """Whether the run has to stop: a signal that any process got, known to all at the same call of `agreed`."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.signal = 0
+        """Number of the signal that this process got; 0: none."""
+        self._pending: deque[jax.Array] = deque()
+        self._mine = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
         self._gather = jax.jit(lambda x: x + jnp.int32(0), out_shardings=NamedSharding(mesh, PartitionSpec()))
 
-    def exchange(self, flags: np.ndarray) -> np.ndarray:
-        """Set this process's flags, (count,) int32; return those of all two steps ago, (processes, count)."""
-        if flags.shape != (self._count,) or flags.dtype != np.int32:
-            raise ValueError(f"flags must be int32 ({self._count},), got {flags.dtype} {flags.shape}")
-        if self._world == 1:
-            return flags[None]
-        rows = np.repeat(flags[None], jax.local_device_count(), axis=0)
-        self._pending.append(self._gather(jax.make_array_from_process_local_data(self._mine, rows)))
+    def agreed(self) -> int:
+        """Number of the signal that stops all processes, or 0; every process calls it after the same piece of work.
+
+        A signal reaches all processes two calls later: devices exchange it after their steps, and no step waits.
+        """
+        if jax.process_count() == 1:
+            return self.signal
+        mine = np.full((jax.local_device_count(),), self.signal, np.int32)
+        self._pending.append(self._gather(jax.make_array_from_process_local_data(self._mine, mine)))
         if len(self._pending) <= _LAG:
-            return np.zeros((self._world, self._count), np.int32)
-        return np.asarray(self._pending.popleft().addressable_data(0))[self._first]
+            return 0
+        return int(np.max(self._pending.popleft().addressable_data(0)))
 
 
-def should_stop(flags: Flags, stop: Mapping[str, int], reading: data.Reading, step: int) -> int:
-    """A process's reason to stop, of `Interrupted`, or 0; also exchanges the corrupt rows.
+@contextmanager
+def stop_signals(mesh: Mesh) -> Iterator[Stop]:
+    """SIGTERM and SIGINT set `stop.signal` instead of ending the process; a second SIGINT ends it at once."""
+    stop = Stop(mesh)
 
-    Call in every process after every step, with `flags` of 1 + MAX_ROWS. All processes get the same answer.
+    def handle(number: int, _: Any) -> None:
+        if stop.signal == number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.signal = number
 
-    Raises:
-      CorruptExample: the processes together found more corrupt examples than allowed.
-    """
-    mine = np.zeros(1 + MAX_ROWS, np.int32)
-    mine[0] = stop["signal"]
-    rows = reading.unshared(step, MAX_ROWS)
-    mine[1 : 1 + len(rows)] = np.asarray(rows, np.int32) + 1
-    everyone = flags.exchange(mine)
-    reading.add_shared(int(flag) - 1 for flag in everyone[:, 1:].flat if flag)
-    return int(everyone[:, 0].max())
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,56 +1,51 @@
 """Periodic computations of a method over the whole training split."""
 
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from mvcl import data, metrics
-from mvcl.training import _folder, _program
-from mvcl.training._log import Log
-from mvcl.training._run import Run
+from mvcl import _progress, data, metrics
+from mvcl.training import _log
+from mvcl.training._session import Session
 
 
-def refreshed(run: Run, state: _program.State, step: int, workdir: Path, log: Log | None) -> _program.State:
-    """The state before this step, refreshed if due; a refresh adds a line to refresh.jsonl.
+def before_step(session: Session) -> None:
+    """Refresh the state before its next step, if due, and renew the optimiser's state of parts that start again.
+
+    A refresh adds a line to refresh.jsonl.
 
     Raises:
       ValueError: a refresh is due and the examples have no given views.
     """
-    refresh = run.program.learner.refresh
-    if refresh is None or not refresh.due(step, run.program.steps_per_epoch):
-        return state
-    statistics = _computed(run, state, step, workdir, log)
-    place = run.program.abstract_state()["statistics"]
-    statistics = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), statistics, place)
-    return {**state, "statistics": statistics}
+    program, step = session.run.program, session.step
+    learner = program.learner
+    if learner.refresh is not None and learner.refresh.due(step, program.steps_per_epoch):
+        statistics = _computed(session)
+        place = program.abstract_state()["statistics"]
+        statistics = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), statistics, place)
+        session.state = {**session.state, "statistics": statistics}
+    if learner.restarts is not None and (parts := learner.restarts(step, program.steps_per_epoch)):
+        session.state = program.restart(session.state, parts)
 
 
-def recorded_at_end(run: Run, state: _program.State, workdir: Path, log: Log | None) -> None:
+def record_last(session: Session) -> None:
     """Record a refresh that is due after the last step; the state, which is saved, stays as it is."""
-    refresh, step = run.program.learner.refresh, run.program.steps
-    if refresh is not None and refresh.due(step, run.program.steps_per_epoch):
-        _computed(run, state, step, workdir, log)
+    refresh = session.run.program.learner.refresh
+    if refresh is not None and refresh.due(session.step, session.run.program.steps_per_epoch):
+        _computed(session)
 
 
-def restarted(run: Run, state: _program.State, step: int) -> _program.State:
-    """The state before this step, with a new optimiser state for the parts of the network that start again."""
-    restarts = run.program.learner.restarts
-    parts = () if restarts is None else restarts(step, run.program.steps_per_epoch)
-    return run.program.restart(state, parts) if parts else state
-
-
-def _computed(run: Run, state: _program.State, step: int, workdir: Path, log: Log | None) -> Any:
+def _computed(session: Session) -> Any:
     """The refreshed statistics; process 0 records how they came about."""
-    split = run.splits["train"]
-    refresh = run.program.learner.refresh
+    run, state, step = session.run, session.state, session.step
+    split, refresh = run.splits["train"], run.program.learner.refresh
     assert refresh is not None
     if not split.spec.given:
         raise ValueError(
             f"method {type(run.config.method).__name__} needs examples with given views, such as tables of features"
         )
-    with run.progress.during("refreshing the method's statistics"):
+    with _progress.during("refreshing the method's statistics"):
         inputs = data.inputs(split, np.arange(len(split)))
         statistics, record = refresh.compute(
             state["params"],
@@ -59,14 +54,12 @@ def _computed(run: Run, state: _program.State, step: int, workdir: Path, log: Lo
             inputs.get("present"),
             step,
             run.program.steps_per_epoch,
-            track=run.progress,
         )
-    if jax.process_index() == 0:
+    if session.log is not None:
         plain = {name: np.asarray(value).tolist() for name, value in record.items()}
         scores = _agreement(split, record)
-        _folder.append_line(workdir / "refresh.jsonl", {"step": step, **scores, **plain})
-        if log is not None:
-            log.scores(step, scores)
+        _log.append_row(session.workdir / "refresh.jsonl", {"step": step, **scores, **plain})
+        session.log.scores(step, scores)
     return statistics
 
 

@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import jax
 
-from mvcl import _buckets, _files, data, methods
-from mvcl._progress import Progress
-from mvcl.training import _guard, _program
+from mvcl import _buckets, _files, _progress, data, methods
+from mvcl.training import _program
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, check, divided, suited_to
 from mvcl.training._load import load
-from mvcl.training._scores import scores
+from mvcl.training._log import read_scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,35 +23,31 @@ class Run:
     splits: Mapping[str, data.Split]
     outline: data.Outline
     program: _program.Program
-    progress: Progress = dataclasses.field(default_factory=_guard.progress, compare=False)
-    """Reports the work of the run."""
 
 
-def prepare(config: Config, progress: Progress | None = None) -> Run:
+def prepare(config: Config) -> Run:
     """Open the data and build the compiled functions.
 
     Args:
       config: the experiment.
-      progress: reports the work of the run; None: on the standard output of the first process.
 
     Raises:
       ValueError: the config or the data are invalid.
     """
-    progress = _guard.progress() if progress is None else progress
-    with progress.during("opening the data"):
-        splits = config.data.open(progress)
+    with _progress.during("opening the data"):
+        splits = config.data.open()
     outline = splits["train"].outline
     config = check(suited_to(config, outline))
     config = divided(config, _program.make_mesh(config.mesh).size)
     _check_draws(config, splits["train"])
-    with progress.during("building the model"):
+    with _progress.during("building the model"):
         program = _program.build(config, outline)
     if outline.classes < 2:
         config = dataclasses.replace(
             config, evaluation=config.evaluation.of_clusters(program.learner.clusters)
         )
     config.evaluation.check(splits)
-    return Run(config, splits, outline, program, progress)
+    return Run(config, splits, outline, program)
 
 
 def _check_draws(config: Config, split: data.Split) -> None:
@@ -73,7 +68,6 @@ def open_run(
     *,
     output: Literal["config", "encoder", "head", "views", "head_views"] = "config",
     reference: Config | None = None,
-    progress: Progress | None = None,
 ) -> tuple[Run, _program.State]:
     """Open a finished or interrupted run on the present devices.
 
@@ -84,7 +78,6 @@ def open_run(
       output: `encoder`, `head`, `views` or `head_views`, the output to evaluate; `config` is that of
         evaluation.features.
       reference: a config with the functions and classes from outside mvcl that the run uses.
-      progress: as for `prepare`.
 
     Raises:
       ValueError: the folder is not a run, or has no such checkpoint or network.
@@ -113,9 +106,9 @@ def open_run(
             f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
         )
     with _files.naming(workdir):
-        run = prepare(config, progress)
+        run = prepare(config)
     checkpoints = Checkpoints(
-        workdir / "checkpoints", config.checkpoint.keep, scores(workdir), read_only=True
+        workdir / "checkpoints", config.checkpoint.keep, read_scores(workdir), read_only=True
     )
     try:
         steps = checkpoints.steps()
@@ -126,7 +119,7 @@ def open_run(
             raise ValueError(
                 f"--checkpoint must be latest, best or one of the steps {have}; got {checkpoint!r}"
             )
-        with run.progress.during(f"reading the checkpoint of step {step}"):
+        with _progress.during(f"reading the checkpoint of step {step}"):
             restored = checkpoints.restore(run.program.abstract_state(), step)
     finally:
         checkpoints.close()

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mvcl import evaluation
+from mvcl import _progress, evaluation
 from mvcl.training._config import Config
 from mvcl.training._evaluate import Table
-from mvcl.training._guard import progress
-from mvcl.training._train import train
+from mvcl.training._loop import train
 
 
 def train_seeds(
@@ -38,10 +37,10 @@ def train_seeds(
     """
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
-    tables, report = [], progress()
-    for seed in report(range(config.train.seed, config.train.seed + seeds), "seed", seeds, "seeds"):
+    tables = []
+    for seed in _progress.track(range(config.train.seed, config.train.seed + seeds), "seed", seeds, "seeds"):
         of_seed = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
-        tables.append(train(of_seed, folder / f"seed{seed}", reference=reference, progress=report, page=page))
+        tables.append(train(of_seed, folder / f"seed{seed}", reference=reference, page=page))
     return {
         row: [_mean(results) for results in zip(*(table[row] for table in tables), strict=True)]
         for row in tables[0]
