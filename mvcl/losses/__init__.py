@@ -1,59 +1,34 @@
-"""Objectives: pure functions of embeddings, exact to the formulas in their docstrings."""
+"""Objectives: pure functions of embeddings, exact to the formulas in their docstrings.
 
-from mvcl.losses._barlow_twins import barlow_twins as barlow_twins
-from mvcl.losses._bessel import log_bessel_i as log_bessel_i
-from mvcl.losses._byol import byol as byol
-from mvcl.losses._declaration import Loss as Loss
-from mvcl.losses._declaration import Operands as Operands
-from mvcl.losses._declaration import QueueRows as QueueRows
-from mvcl.losses._declaration import Takes as Takes
-from mvcl.losses._declaration import declare as declare
-from mvcl.losses._declaration import higher_order as higher_order
-from mvcl.losses._declaration import higher_order_functions as higher_order_functions
-from mvcl.losses._declaration import is_higher_order as is_higher_order
-from mvcl.losses._declaration import measured_on_views as measured_on_views
-from mvcl.losses._declaration import name as name
-from mvcl.losses._declaration import objectives as objectives
-from mvcl.losses._declaration import on_views as on_views
-from mvcl.losses._declaration import successive as successive
-from mvcl.losses._declaration import takes as takes
-from mvcl.losses._declaration import unwrap as unwrap
-from mvcl.losses._dhel import dhel as dhel
-from mvcl.losses._dsf import dsf as dsf
-from mvcl.losses._emp_ssl import emp_ssl as emp_ssl
-from mvcl.losses._frossl import frossl as frossl
-from mvcl.losses._gram import gram as gram
-from mvcl.losses._higher_order import all_pairs as all_pairs
-from mvcl.losses._higher_order import cross_pairs as cross_pairs
-from mvcl.losses._higher_order import mean_pair as mean_pair
-from mvcl.losses._higher_order import one_vs_rest as one_vs_rest
-from mvcl.losses._info_nce import info_nce as info_nce
-from mvcl.losses._info_nce import info_nce_minimum as info_nce_minimum
-from mvcl.losses._joint_matching import m3g_pairwise_excess as m3g_pairwise_excess
-from mvcl.losses._lejepa import lejepa as lejepa
-from mvcl.losses._m3g import m3g as m3g
-from mvcl.losses._m3g import m3g_pair as m3g_pair
-from mvcl.losses._m3g import m3g_with_status as m3g_with_status
-from mvcl.losses._mmcr import mmcr as mmcr
-from mvcl.losses._mv_cl import mv_cl1 as mv_cl1
-from mvcl.losses._mv_cl import mv_cl2 as mv_cl2
-from mvcl.losses._mv_dhel import mv_dhel as mv_dhel
-from mvcl.losses._mv_infonce import mv_infonce as mv_infonce
-from mvcl.losses._nt_xent import dcl as dcl
-from mvcl.losses._nt_xent import nt_xent as nt_xent
-from mvcl.losses._nt_xent import rince as rince
-from mvcl.losses._pmrl import pmrl as pmrl
-from mvcl.losses._poly_view import poly_view as poly_view
-from mvcl.losses._self_weighting import cmi_weights as cmi_weights
-from mvcl.losses._self_weighting import corrupted as corrupted
-from mvcl.losses._self_weighting import jsd_weights as jsd_weights
-from mvcl.losses._self_weighting import mmd_weights as mmd_weights
-from mvcl.losses._self_weighting import reconstruction_error as reconstruction_error
-from mvcl.losses._siglip import poly_siglip as poly_siglip
-from mvcl.losses._siglip import siglip as siglip
-from mvcl.losses._spectral import spectral as spectral
-from mvcl.losses._sufficient_statistics import sufficient_statistics as sufficient_statistics
-from mvcl.losses._symile import symile as symile
-from mvcl.losses._triangle import triangle as triangle
-from mvcl.losses._vicreg import vicreg as vicreg
-from mvcl.losses._visreg import visreg as visreg
+An objective of views takes `z`, a (k, n, d) array: `z[l, i]` is view l of instance i, k >= 2 and n >= 2. One of two
+views takes `x` and `y`, (n, d) each; one of groups takes `queries` and `keys`, (m, n, d) and (m', n, d). Dtypes are
+floating; half precision is computed in float32. The result is a scalar, float32 or wider.
+
+Shared arguments. Objectives that have one mean the same by it:
+
+- `normalize`: project vectors onto the unit sphere first; a zero vector stays zero and has gradient zero.
+- `mask`: boolean, (k, n), for two views (2, n), for groups (m + m', n), the queries first. False marks a view that the
+  instance lacks: its vector is never read. A docstring says over what the means then run.
+- `extra_negatives`: (q, d) vectors, for instance a queue, that join the negatives of every anchor. Inside `shard_map`
+  every device holds all of them.
+- `axis_name`: inside `shard_map`, the mesh axis over which the instances are split. Value and gradient are those of the
+  whole batch.
+- `block_size`: rows of similarities held at once, so that memory is linear in n; None decides. Blocks have reverse-mode
+  derivatives only.
+
+Errors. `ValueError` for a shape, dtype or value that an argument cannot have, with the argument's name and what came.
+"""
+
+from mvcl.losses._combine import *
+from mvcl.losses._declaration import *
+from mvcl.losses._dsf import *
+from mvcl.losses._entrywise import *
+from mvcl.losses._joint import *
+from mvcl.losses._m3g import *
+from mvcl.losses._moments import *
+from mvcl.losses._pair import *
+from mvcl.losses._singular import *
+from mvcl.losses._sliced import *
+from mvcl.losses._symile import *
+from mvcl.losses._volumes import *
+from mvcl.losses._weights import *

@@ -9,6 +9,24 @@ from typing import Any, TypeVar
 
 import jax
 
+__all__ = [
+    "Loss",
+    "Operands",
+    "QueueRows",
+    "Takes",
+    "declare",
+    "higher_order",
+    "higher_order_functions",
+    "is_higher_order",
+    "measured_on_views",
+    "name",
+    "objectives",
+    "on_views",
+    "successive",
+    "takes",
+    "unwrap",
+]
+
 Loss = Callable[..., jax.Array]
 """An objective: embeddings and options in, a scalar out."""
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -34,30 +52,29 @@ class QueueRows(enum.Enum):
 class Takes:
     """What an objective takes. An undeclared function of (k, n, d) views takes nothing else: `Takes()`.
 
+    `declare` reads the shared arguments, `key`, `global_views` and the options from the signature.
+
     Attributes:
       operands: the arrays that are compared.
       views: the one number of views that an objective of views compares; None: any from two on.
       global_views: takes `global_views`, the number of views, the first ones, that are global; the others are local.
         Training passes that of `views.global_views`.
-      mask: takes `mask`, a boolean array that is False where an instance lacks a view: (2, n) for a pair, (k, n) for
-        views, (m + m', n) for groups.
-      axis_name: takes `axis_name`, the mesh axis over which the instances are split inside `shard_map`. The loss of an
-        objective without it is computed on the embeddings of all devices.
-      block_size: takes `block_size`, the rows of similarities held at once.
-      normalize: takes `normalize`; without it vectors are compared as they are.
+      mask, axis_name, block_size, normalize: takes this shared argument, see `mvcl.losses`. Without `axis_name` the
+        loss is computed on the embeddings of all devices.
       key: takes `key`, a `jax.random` key; training derives it from seed and step.
       queue: keyword of further negatives, (q, d); None takes none.
       queue_rows: what a row of that queue stands for.
       pair_weights: takes `weights` of the pairs of views, (k, k).
       instance_weights: takes (k, k, n) `weights` too, one for each instance of each pair.
-      terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_pairs.Terms`.
+      instance_axis: by keyword, the axis of instances, which is split over devices as the embeddings are. An array
+        without that axis, and one that is not named, is the same on all devices.
+      terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_embeddings.Terms`.
       measured: the same objective, of the same operands, as a function that returns (loss, dict of scalars for the
         log).
-      successive: the same objective of a (p, k, n, d) stack of p problems, each of which resembles the one before, as a
-        function that returns (sum of the p losses, dict of scalars for the log). It solves each problem starting from
-        the solution of the one before; an objective whose problems do not help each other has none.
+      successive: the same objective of a (p, k, n, d) stack of p similar problems, as a function that returns (sum of
+        the p losses, dict of scalars for the log). It starts each problem from the solution of the one before.
       like: of a higher-order function, its options to what the objective made with them takes.
-      options: every parameter that has a default, with it; `declare` reads them from the signature.
+      options: every parameter that has a default, with it.
     """
 
     operands: Operands = Operands.VIEWS
@@ -72,6 +89,7 @@ class Takes:
     queue_rows: QueueRows = QueueRows.KEY
     pair_weights: bool = False
     instance_weights: bool = False
+    instance_axis: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     terms: Callable[..., Any] | None = None
     measured: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
     successive: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
@@ -79,13 +97,23 @@ class Takes:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
+_SHARED = ("normalize", "mask", "axis_name", "block_size", "key", "global_views")
+_QUEUE = "extra_negatives"
+
+
 def declare(**properties: Any) -> Callable[[Function], Function]:
-    """Decorator that states what an objective takes; the keywords are the fields of `Takes` but `options`."""
+    """Decorator that states what an objective takes: fields of `Takes`, beside those that its signature shows."""
 
     def record(function: Function) -> Function:
-        parameters = inspect.signature(function).parameters.values()
-        options = {p.name: p.default for p in parameters if p.default is not p.empty}
-        function.__dict__["mvcl_takes"] = Takes(**properties, options=options)
+        parameters = inspect.signature(function).parameters
+        shown: dict[str, Any] = {name: True for name in _SHARED if name in parameters}
+        if _QUEUE in parameters:
+            shown["queue"] = _QUEUE
+        shown |= properties
+        if shown.get("mask"):
+            shown["instance_axis"] = {"mask": 1} | shown.get("instance_axis", {})
+        options = {p.name: p.default for p in parameters.values() if p.default is not p.empty}
+        function.__dict__["mvcl_takes"] = Takes(**shown, options=options)
         return function
 
     return record

@@ -1,5 +1,6 @@
 """M3G, the multi-marginal matching gap."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,8 +10,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
+from mvcl.losses._combine import all_pairs
 from mvcl.losses._declaration import Operands, declare, filled
 from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
+
+__all__ = ["m3g", "m3g_pair", "m3g_pairwise_excess", "m3g_with_status"]
 
 Cost = transport.CostName | Callable[..., jax.Array]
 
@@ -48,9 +52,7 @@ def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.
     return sum(values[1:], values[0]), largest | {"solver_sweeps_saved": saved}
 
 
-@declare(
-    measured=_measured, successive=_successive, mask=True, axis_name=True, block_size=True, normalize=True
-)
+@declare(measured=_measured, successive=_successive)
 def m3g(
     z: ArrayLike,
     epsilon: ArrayLike = 0.2,
@@ -97,7 +99,7 @@ def m3g(
     Cost: n^k for each sweep over the views, as matrix products; sums over pairs hold no tensor.
 
     Args:
-      z: (k, n, d) floating, k >= 2, n >= 2; half precision is computed in float32.
+      z: (k, n, d) views.
       epsilon: positive weight of the entropy, in the unit of the cost.
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
         one that `mvcl.transport` declares, as `SumOverPairs` of a function of two points; an ott `CostFn`, summed over
@@ -105,7 +107,6 @@ def m3g(
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
-      normalize: project vectors onto the unit sphere first; zero stays zero.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
       mask: boolean (k, n), False where an instance lacks a view; with all True the loss is that without a mask to the
@@ -160,7 +161,7 @@ def m3g_with_status(
     return _gap(z, **filled(m3g, options), init=init)[:2]
 
 
-@declare(operands=Operands.PAIR, mask=True, axis_name=True, block_size=True, normalize=True)
+@declare(operands=Operands.PAIR)
 def m3g_pair(
     x: ArrayLike,
     y: ArrayLike,
@@ -196,16 +197,11 @@ def m3g_pair(
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, 16 for Algorithm 2.
-      normalize: project vectors onto the unit sphere first; zero stays zero.
       mask: boolean (2, n), False where an instance lacks a view; see `m3g`.
-      axis_name: mesh axis over which the instances are split, inside `shard_map`.
       block_size: rows of n numbers that Sinkhorn holds at once; None decides.
 
     Returns:
       Scalar, float32 or wider. For coinciding vectors ε log n.
-
-    Raises:
-      ValueError: for shapes, dtypes or values other than these.
     """
     return m3g(
         jnp.stack(_checks.pair(x, y, axis_name)),
@@ -314,3 +310,61 @@ def _marginals(
     # With all points there it is the very number of the loss without a mask.
     log_count = jnp.where(count == n, math.log(n), jnp.log(jnp.maximum(count, 1))).astype(dtype)
     return tuple(weights), jnp.where(counted, share, 0), log_count
+
+
+def m3g_pairwise_excess(
+    z: ArrayLike,
+    epsilon: ArrayLike = 0.2,
+    tolerance: float = 1e-5,
+    max_iterations: int = 1000,
+    *,
+    normalize: bool = True,
+) -> jax.Array:
+    """By how much the matching gaps of all pairs of views exceed the gap of matching the views jointly.
+
+        Σ_{l<m} M3G_2(z_l, z_m; 2ε/k) - M3G_k(z; ε)  >= 0
+
+    with the circular variance, of which a pair of unit vectors has `C_lm = ||z_l - z_m||² / k²` in both terms
+    (`cost_scale = 4/k²` of `m3g_pair`); for vectors of other lengths the cost differs from that by functions of single
+    points, which cancel in both gaps. It is 0 for k = 2 and for coinciding vectors, and tends to 0 for a large ε. As ε
+    goes to 0 it is what the best joint plan, for k >= 3 not always a matching, costs more than the best matchings of
+    the pairs: 0 if some best matchings of the pairs agree, that is if following them from view to view and back returns
+    to the same point, and only then if each pair has one best matching. No source; Piran 2024 (ICML), Eqs. 3 and 14 are
+    the two losses.
+
+    The sign. With H the entropy, `M3G_k(z; ε) = max_P Σ_{l<m} <J_lm - P_lm, C_lm> + ε (H(P) - log n)`, and likewise
+    for a pair. The pair marginals P_lm of the best joint P are plans of the pairs, maybe not their best, so the
+    difference is at least `ε' Σ_{l<m} (H(P_lm) - log n) - ε (H(P) - log n)` if the pairs have ε'. All marginals are
+    uniform, so that `H(P_lm) - log n` is the conditional entropy H(i_m | i_l), and by the chain rule
+    `H(P) - log n <= Σ_{m != l} H(i_m | i_l)` for every view l. The mean of that over l is
+    `H(P) - log n <= (2/k) Σ_{l<m} H(i_m | i_l)`: the sign holds for ε' = 2ε/k. It holds for a larger ε' too, such as
+    ε, because a matching gap grows with its ε by H(P) - log n >= 0. It does not for a smaller one: coinciding vectors
+    have `(k-1) (k ε'/2 - ε) log n`.
+
+    Both terms are computed from the dual, which is concave with a gradient of 0 at its maximum: a solver that has not
+    converged leaves it too low by at most its error times the largest error of a potential, so to second order. The
+    sign holds up to that of the joint term.
+
+    Cost: n^k for each sweep of the joint problem, k(k-1)/2 n² for each of the pairs.
+
+    Args:
+      z: (k, n, d) views.
+      epsilon: positive weight of the entropy of the joint plan, in the unit of the cost of Eq. 12.
+      tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
+      max_iterations: sweeps over the views at most.
+
+    Returns:
+      Scalar, float32 or wider, in the unit of the cost. Its gradient is that of the two losses.
+    """
+    z = _checks.views(z)
+    k = z.shape[0]
+    _checks.scalar("epsilon", epsilon, z.dtype, positive=True)
+    pair = functools.partial(
+        m3g_pair,
+        epsilon=2 * epsilon / k,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        cost_scale=4 / k**2,
+    )
+    pairs = all_pairs(pair, reduction="sum")(z, normalize=normalize)
+    return pairs - m3g(z, epsilon, tolerance=tolerance, max_iterations=max_iterations, normalize=normalize)

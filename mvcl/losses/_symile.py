@@ -10,16 +10,20 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _lse, _views
+from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
-from mvcl.losses._lse import operand
+from mvcl.losses._embeddings import Embedded, embedded_views, in_blocks, lse_union, reverse_only
+from mvcl.losses._lse.whole import either, finite_level, fixed_shift, log_sum, per_sum
+
+__all__ = ["symile"]
+
 
 # Products kept for the backward pass: 2^22 float32 are 16 MB. Above, blocks of so many.
 _WHOLE = 2**22
 _BLOCK = 2**20
 
 
-@declare(mask=True, axis_name=True, block_size=True, normalize=True, key=True)
+@declare()
 def symile(
     z: ArrayLike,
     temperature: ArrayLike = 1.0,
@@ -46,23 +50,17 @@ def symile(
     log-sum-exps for k > 3.
 
     Args:
-      z: (k, n, d) floating, k >= 2, n >= 2; half precision is summed in float32.
+      z: (k, n, d) views.
       temperature: positive divisor of the products, no unit.
       negatives: "all" tuples or n - 1 "shuffled" ones.
       key: `jax.random` key of the permutations, needed for "shuffled" alone; the same on all devices.
-      normalize: project vectors onto the unit sphere first; zero stays zero.
-      mask: (k, n) bool, False for a view that an instance lacks. A tuple counts if all its vectors are there, an
-        instance is an anchor if it has all views.
-      axis_name: mesh axis over which the instances are split, inside `shard_map`.
+      mask: a tuple counts if all its vectors are there, an instance is an anchor if it has all views.
       block_size: rows of n products held at once; None decides.
 
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is (k - 1) log(n) for "all", log(n) for "shuffled".
-
-    Raises:
-      ValueError: for shapes, dtypes or values other than these.
     """
-    e = _views.embedded(_checks.views(z, axis_name), normalize, mask, axis_name, block_size)
+    e = embedded_views(z, normalize, mask, axis_name, block_size)
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     _checks.option("negatives", negatives, ("all", "shuffled"))
     known = normalize and not isinstance(temperature, jax.Array)
@@ -74,12 +72,12 @@ def symile(
         raise ValueError('key must be a jax.random key for negatives="shuffled", got None')
     else:
         others = _shuffled(e, _checks.key("key", key), t, bound)
-        energy = _views.join(others, jnp.broadcast_to(positive[None], others.shape))
+        energy = lse_union(others, jnp.broadcast_to(positive[None], others.shape))
     anchors = None if e.keep is None else e.keep.all(0)
     return _numerics.mean_where(energy.mean(0) - positive, anchors, axis_name)
 
 
-def _shuffled(e: _views.Embedded, key: jax.Array, t: jax.Array, bound: float | None) -> jax.Array:
+def _shuffled(e: Embedded, key: jax.Array, t: jax.Array, bound: float | None) -> jax.Array:
     """`(k, n)`: by anchor, the log-sum-exp over the shuffled tuples of the other rows."""
     k, n, d = e.z.shape
     every = _numerics.gather(e.z, e.axis_name, 1)
@@ -150,7 +148,7 @@ class _Sums(NamedTuple):
     y: jax.Array  # (c,)
 
 
-def _all_tuples(e: _views.Embedded, t: jax.Array, bound: float | None) -> jax.Array:
+def _all_tuples(e: Embedded, t: jax.Array, bound: float | None) -> jax.Array:
     """`(k, n)`: by anchor, the log-sum-exp over all tuples of the other views."""
     k, n, _ = e.z.shape
     views = [e.z[0] / t, *_numerics.gather(e.z[1:], e.axis_name, 1)]
@@ -176,11 +174,11 @@ def _sums(o: _Tuples, bound: float | jax.Array, block_size: int | None) -> _Sums
     if block_size is None:
         longest = max(c, o.x.shape[1])  # a row is a product of two vectors, and its products with all of y
         block_size = h * r if h * r * longest <= _WHOLE else max(1, _BLOCK // longest)
-    fixed = _lse.fixed_shift(bound, o.x.dtype)
+    fixed = fixed_shift(bound, o.x.dtype)
     shift = _numerics.vary_as(_numerics.constant(jnp.asarray(bound, o.x.dtype)), o.x)
     if block_size >= h * r:
-        return _lse.either(fixed, shift, _dense, o, shift)
-    reverse = jax.tree.map(_views.reverse_only, o)
+        return either(fixed, shift, _dense, o, shift)
+    reverse = jax.tree.map(reverse_only, o)
     return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, shift)
 
 
@@ -232,13 +230,13 @@ def _sums_of(fixed: bool, similarity: jax.Array, bound: jax.Array) -> _Sums:
         return _Sums(_numerics.logsumexp(rows, axis=1), _numerics.logsumexp(rows, axis=0), columns)
     entries = jnp.exp(similarity - bound)
     rows = entries.sum(2)
-    return _Sums(*(_lse.log_sum(total, bound) for total in (rows.sum(1), rows.sum(0), entries.sum((0, 1)))))
+    return _Sums(*(log_sum(total, bound) for total in (rows.sum(1), rows.sum(0), entries.sum((0, 1)))))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _streamed(fixed: bool | None, heads: int, rows: int, o: _Tuples, bound: jax.Array) -> _Sums:
     """So many vectors of u and of x at a time; their products are computed again in the backward pass."""
-    return _lse.either(fixed, bound, partial(_forward, heads=heads, rows=rows), o, bound)
+    return either(fixed, bound, partial(_forward, heads=heads, rows=rows), o, bound)
 
 
 def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int) -> _Sums:
@@ -256,9 +254,7 @@ def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int
             x, keep_x, level = block
             _, similarity = _products(_Factors(*head, x, o.y, keep_x, o.keep_y))
             found = _sums_of(fixed, similarity, bound)
-            return (_views.join(carry[0], found.u), _views.join(carry[1], found.y)), _views.join(
-                level, found.x
-            )
+            return (lse_union(carry[0], found.u), lse_union(carry[1], found.y)), lse_union(level, found.x)
 
         level, columns = carry
         (own, columns), level = lax.scan(of_rows, (empty(heads), columns), (*blocks_x, level))
@@ -285,7 +281,7 @@ def _blocks_of(h: int, heads: int) -> jax.Array:
 def _cut(x: jax.Array, keep: jax.Array | None, block: int) -> tuple[jax.Array, jax.Array]:
     """(blocks, block, d) vectors and which are there; vectors that are not are added at the end."""
     there = _numerics.vary_as(jnp.ones(len(x), bool), x) if keep is None else keep
-    return _views.in_blocks(x, block), _views.in_blocks(there, block)
+    return in_blocks(x, block), in_blocks(there, block)
 
 
 def _streamed_forward(
@@ -298,7 +294,7 @@ def _streamed_forward(
 def _streamed_backward(fixed: bool | None, heads: int, rows: int, residual: Any, by: _Sums) -> Any:
     o, bound, found = residual
     backward = partial(_backward, heads=heads, rows=rows)
-    first, x, y = _lse.either(fixed, bound, backward, o, bound, found, by)
+    first, x, y = either(fixed, bound, backward, o, bound, found, by)
     none = tuple(None for _ in o.keep_first)
     return _Tuples(first, x, y, none, None, None), None  # type: ignore[arg-type]
 
@@ -310,8 +306,8 @@ def _backward(
     fixed: bool, o: _Tuples, bound: jax.Array, found: _Sums, by: _Sums, *, heads: int, rows: int
 ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
     """The cotangents of the first views, of x and of y."""
-    level = _Sums(*map(operand.level, found))
-    slope = _Sums(*(operand.per_sum(g, a, bound) for g, a in zip(by, found))) if fixed else by
+    level = _Sums(*map(finite_level, found))
+    slope = _Sums(*(per_sum(g, a, bound) for g, a in zip(by, found))) if fixed else by
 
     def of_heads(carry: Any, head: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
         at, level_u, slope_u = head
@@ -342,12 +338,8 @@ def _backward(
         (du, dy), dx = lax.scan(of_rows, (_numerics.vary_as(jnp.zeros_like(u), o.x), dy), (*blocks_x, dx))
         return (jax.tree.map(jnp.add, first, pull(du)[0]), dx, dy), None
 
-    blocks_u = (
-        _blocks_of(math.prod(o.sizes), heads),
-        _views.in_blocks(level.u, heads),
-        _views.in_blocks(slope.u, heads),
-    )
-    blocks_x = *_cut(o.x, o.keep_x, rows), _views.in_blocks(level.x, rows), _views.in_blocks(slope.x, rows)
+    blocks_u = (_blocks_of(math.prod(o.sizes), heads), in_blocks(level.u, heads), in_blocks(slope.u, heads))
+    blocks_x = *_cut(o.x, o.keep_x, rows), in_blocks(level.x, rows), in_blocks(slope.x, rows)
     start = jax.tree.map(jnp.zeros_like, (o.first, blocks_x[0], o.y))
     (first, dx, dy), _ = lax.scan(of_heads, start, blocks_u)
     return first, dx.reshape(-1, dx.shape[-1])[: len(o.x)], dy

@@ -11,8 +11,23 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.losses import _lse, _pairs, _views
+from mvcl.losses import _lse
 from mvcl.losses._declaration import Operands, QueueRows, Takes, declare, filled, makes, name, takes
+from mvcl.losses._embeddings import (
+    Embedded,
+    Pairs,
+    embedded,
+    group_means,
+    instances_everywhere,
+    mean_of_others,
+    mean_of_some_others,
+    mean_terms,
+    recomputed,
+    sides,
+)
+
+__all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
+
 
 PairLoss = Callable[..., jax.Array]
 ViewLoss = Callable[..., jax.Array]
@@ -124,15 +139,15 @@ def _one_vs_rest(
     z = _checks.views(z, options.get("axis_name"))
     k = z.shape[0]
     there = _checks.mask(mask, z.shape[:2])
-    z = _views.embedded(z, normalize, there).z
-    columns = _views.rows_everywhere(z, options.get("axis_name"))
+    z = embedded(z, normalize, there).z
+    columns = instances_everywhere(z, options.get("axis_name"))
     rows = _lse.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
     if rows is not None and takes(pair).block_size:
         options = options | {"block_size": rows}
         return _one_view_at_a_time(
             pair, z, there, options, normalize_rest=normalize_rest, projected=normalize
         )
-    rest, rest_there = _views.rest(z, there)
+    rest, rest_there = mean_of_others(z, there)
     if normalize_rest:
         rest = _numerics.unit(rest)
     both = jnp.concatenate([z, rest])
@@ -160,9 +175,6 @@ def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
     Returns:
       `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
       With a mask the mean is over the other views that are there.
-
-    Raises:
-      ValueError: by the objective, for shapes, dtypes or values other than these.
     """
     return functools.partial(_one_vs_rest, pair=pair, normalize_rest=normalize_rest)
 
@@ -178,10 +190,10 @@ def _one_view_at_a_time(
 ) -> jax.Array:
     """`one_vs_rest` for batches that go in blocks: no two views share a similarity, so only one mean is held."""
 
-    pair: _views.Pairs = ((0, 1),)
+    pair: Pairs = ((0, 1),)
 
     def one(view: jax.Array, here: jax.Array | None, total: jax.Array, count: jax.Array | None) -> jax.Array:
-        rest, rest_there = _views.rest_of(view, here, total, count, z.shape[0])
+        rest, rest_there = mean_of_some_others(view, here, total, count, z.shape[0])
         if normalize_rest:
             rest = _numerics.unit(rest)
         both = None if here is None or rest_there is None else jnp.stack([here, rest_there])
@@ -192,7 +204,7 @@ def _one_view_at_a_time(
     # view's terms again in the backward pass and keeps nothing else.
     first = None if there is None else there[0]
     again, closed_over = jax.closure_convert(one, z[0], first, total, count)
-    values = lax.map(lambda v: _views.recomputed(again, *v, total, count, *closed_over), (z, there))
+    values = lax.map(lambda v: recomputed(again, *v, total, count, *closed_over), (z, there))
     if there is None or count is None:
         return values.mean()
     return _mean_or_sum(values, there & (count[None] > there.astype(count.dtype)), "mean", options)
@@ -223,9 +235,6 @@ def cross_pairs(pair: PairLoss) -> GroupLoss:
     Returns:
       `f(queries, keys, *, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is (m + m', n),
       the queries' first. The options go to the pair loss.
-
-    Raises:
-      ValueError: by the objective, for shapes, dtypes or values other than these.
     """
     return functools.partial(_cross_pairs, pair=pair)
 
@@ -242,8 +251,8 @@ def _mean_pair(
     **options: Any,
 ) -> jax.Array:
     q, k = groups(queries, keys, options.get("axis_name"))
-    e = _views.embedded(jnp.concatenate([q, k]), normalize, mask)
-    means, exist = _views.group_means(e, q.shape[0])
+    e = embedded(jnp.concatenate([q, k]), normalize, mask)
+    means, exist = group_means(e, q.shape[0])
     queue = takes(pair).queue
     if renormalize:
         means = _numerics.unit(means)
@@ -271,9 +280,6 @@ def mean_pair(pair: PairLoss, renormalize: bool = True) -> GroupLoss:
     Returns:
       `f(queries, keys, *, normalize=True, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is
       (m + m', n), the queries' first, and the means are over what is there. The options go to the pair loss.
-
-    Raises:
-      ValueError: by the objective, for shapes, dtypes or values other than these.
     """
     return functools.partial(_mean_pair, pair=pair, renormalize=renormalize)
 
@@ -294,7 +300,7 @@ def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[
 def _over_pairs(
     pair_loss: PairLoss,
     z: jax.Array,
-    pairs: _views.Pairs,
+    pairs: Pairs,
     mask: ArrayLike | None,
     options: dict[str, Any],
     *,
@@ -303,7 +309,7 @@ def _over_pairs(
     projected: bool | None = None,
 ) -> jax.Array:
     there = _checks.mask(mask, z.shape[:2])
-    left, right = _views.columns_of(pairs)
+    left, right = sides(pairs)
     factors = None if weights is None else weights[left, right]
     of_instances = factors if factors is not None and factors.ndim == 2 else None
     values = _values(pair_loss, z, pairs, there, options, weights=of_instances, projected=projected)
@@ -327,7 +333,7 @@ def _mean_or_sum(values: jax.Array, both: jax.Array, reduction: str, options: di
 def _values(
     pair_loss: PairLoss,
     z: jax.Array,
-    pairs: _views.Pairs,
+    pairs: Pairs,
     mask: jax.Array | None,
     options: dict[str, Any],
     *,
@@ -346,14 +352,14 @@ def _values(
     given = filled(pair_loss, options | {"mask": mask})
     normalize, axis_name, block_size = (given.pop(o, None) for o in ("normalize", "axis_name", "block_size"))
     if projected is None:
-        e = _views.embedded(z, normalize, given.pop("mask"), axis_name, block_size)
+        e = embedded(z, normalize, given.pop("mask"), axis_name, block_size)
     else:
-        e = _views.Embedded(z, given.pop("mask"), projected, axis_name, _checks.block_size(block_size))
-    return _pairs.reduce(declared.terms(e, pairs, **given), axis_name, weights)
+        e = Embedded(z, given.pop("mask"), projected, axis_name, _checks.block_size(block_size))
+    return mean_terms(declared.terms(e, pairs, **given), axis_name, weights)
 
 
-def _one_by_one(loss: PairLoss, z: jax.Array, pairs: _views.Pairs, mask: jax.Array | None) -> jax.Array:
-    left, right = _views.columns_of(pairs)
+def _one_by_one(loss: PairLoss, z: jax.Array, pairs: Pairs, mask: jax.Array | None) -> jax.Array:
+    left, right = sides(pairs)
     if mask is None:
         return jax.vmap(loss)(z[left], z[right])
     flags = jnp.stack([mask[left], mask[right]], axis=1)

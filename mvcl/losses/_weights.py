@@ -17,6 +17,8 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 
+__all__ = ["cmi_weights", "corrupted", "jsd_weights", "mmd_weights", "reconstruction_error"]
+
 
 def cmi_weights(labels: ArrayLike) -> jax.Array:
     """W_mn = exp(NMI_mn) - 1 of the views' cluster labels, NMI = 2 I / (H_m + H_n).

@@ -1,6 +1,4 @@
-"""From checked embeddings to what the formulas are written in: scaled vectors, their blocks, positives and
-queues.
-"""
+"""Where every objective begins and ends: prepared embeddings, their similarities, means over what is there."""
 
 import dataclasses
 from collections.abc import Callable
@@ -42,6 +40,29 @@ def embedded(
     keep = _checks.mask(mask, z.shape[:2])
     block_size = _checks.block_size(block_size)
     return Embedded(_prepared(z, normalize, keep), keep, normalize, axis_name, block_size)
+
+
+def embedded_views(
+    z: ArrayLike,
+    normalize: bool,
+    mask: ArrayLike | None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> Embedded:
+    """Checks and prepares the (k, n, d) views of an objective."""
+    return embedded(_checks.views(z, axis_name), normalize, mask, axis_name, block_size)
+
+
+def embedded_pair(
+    x: ArrayLike,
+    y: ArrayLike,
+    normalize: bool,
+    mask: ArrayLike | None,
+    axis_name: str | None,
+    block_size: int | None = None,
+) -> Embedded:
+    """Checks and prepares the two (n, d) views of a pair loss."""
+    return embedded(_checks.pair(x, y, axis_name), normalize, mask, axis_name, block_size)
 
 
 def _prepared(z: jax.Array, normalize: bool, keep: jax.Array | None) -> jax.Array:
@@ -93,12 +114,12 @@ def similarities(e: Embedded, temperature: ArrayLike, extra_negatives: ArrayLike
     return Similarities(scaled(e, temperature), queue, e.axis_name, e.block_size)
 
 
-def within(s: Similarities) -> jax.Array:
+def same_view_energy(s: Similarities) -> jax.Array:
     """`(k, n)`: LSE_{j != i} s(z_li, z_lj)."""
     return _lse.within(s.vectors, axis_name=s.axis_name, block_size=s.block_size)
 
 
-class Blocks(NamedTuple):
+class PairEnergies(NamedTuple):
     """By pair (l, m), `(pairs, n)` each."""
 
     positive: jax.Array  # s(z_li, z_mi)
@@ -107,10 +128,10 @@ class Blocks(NamedTuple):
     exists: jax.Array | None  # does instance i have both views?
 
 
-def blocks(s: Similarities, pairs: Pairs, *, diagonal: bool = True, backward: bool = True) -> Blocks:
-    """Each unordered block is computed once, whichever way round and however often its views are asked
-    for.
-    """
+def pair_energies(
+    s: Similarities, pairs: Pairs, *, diagonal: bool = True, backward: bool = True
+) -> PairEnergies:
+    """Each unordered block is computed once, whichever way round and however often its views are asked for."""
     v = s.vectors
     oriented = backward or len({frozenset(p) for p in pairs}) < len(pairs)
     unique = tuple(sorted({(min(p), max(p)) for p in pairs})) if oriented else pairs
@@ -123,7 +144,7 @@ def blocks(s: Similarities, pairs: Pairs, *, diagonal: bool = True, backward: bo
         forth = [place[p] if p in place else place[p[::-1]] + len(unique) for p in pairs]
         back = [place[p[::-1]] if p[::-1] in place else place[p] + len(unique) for p in pairs]
         rows, columns = both[np.asarray(forth)], both[np.asarray(back)]
-    return Blocks(positives(v.z, pairs), rows, columns, both_there(v.keep, pairs))
+    return PairEnergies(positives(v.z, pairs), rows, columns, both_there(v.keep, pairs))
 
 
 def positives(z: jax.Array, pairs: Pairs) -> jax.Array:
@@ -148,17 +169,17 @@ def same_instance(z: jax.Array) -> jax.Array:
 def both_there(keep: jax.Array | None, pairs: Pairs) -> jax.Array | None:
     if keep is None:
         return None
-    left, right = columns_of(pairs)
+    left, right = sides(pairs)
     return keep[left] & keep[right]
 
 
-def columns_of(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+def sides(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     """The pairs' first and second views."""
     both = np.asarray(pairs).reshape(-1, 2)
     return both[:, 0], both[:, 1]
 
 
-def to_queue(s: Similarities) -> jax.Array | None:
+def queue_energy(s: Similarities) -> jax.Array | None:
     """`(k, n)`: the log-sum-exp of each vector's similarities with the queue; None without one."""
     if s.queue is None:
         return None
@@ -175,31 +196,24 @@ def to_queue(s: Similarities) -> jax.Array | None:
 
 def with_queue(s: Similarities, *energies: jax.Array) -> jax.Array:
     """`(k, n)` log-sum-exps over disjoint sets, joined with that over the queue where there is one."""
-    extra = to_queue(s)
-    return join(*energies) if extra is None else join(*energies, extra)
+    extra = queue_energy(s)
+    return lse_union(*energies) if extra is None else lse_union(*energies, extra)
 
 
-class EveryBlock(NamedTuple):
-    """Of each vector z_li, over all views m != l, `(k, n)` each."""
-
-    alignment: jax.Array  # LSE_{m != l} s(z_li, z_mi)
-    energy: jax.Array  # LSE_{m != l, j} s(z_li, z_mj)
-
-
-def every_block(s: Similarities, *, diagonal: bool = True) -> EveryBlock:
-    """Each of the k(k-1)/2 blocks of two views serves both of them."""
+def other_views_energy(s: Similarities, *, diagonal: bool = True) -> jax.Array:
+    """`(k, n)`: LSE_{m != l, j} s(z_li, z_mj). Each of the k(k-1)/2 blocks of two views serves both of them."""
     v, pairs = s.vectors, unordered(s.vectors.z.shape[0])
     rows, columns = _lse.across(
         v, v, pairs, diagonal=diagonal, axis_name=s.axis_name, block_size=s.block_size
     )
-    return EveryBlock(alignment(v), both_ways(rows, columns, v.z.shape[0]))
+    return _over_other_views(rows, columns, v.z.shape[0])
 
 
 def unordered(k: int) -> Pairs:
     return tuple((l, m) for l in range(k) for m in range(l + 1, k))
 
 
-def both_ways(rows: jax.Array, columns: jax.Array, k: int) -> jax.Array:
+def _over_other_views(rows: jax.Array, columns: jax.Array, k: int) -> jax.Array:
     """`(k, n)`: by view l, the log-sum-exp over all other views, from the blocks of `unordered(k)`."""
     place = {pair: i for i, pair in enumerate(unordered(k))}
     index = [
@@ -216,10 +230,10 @@ def alignment(v: Vectors) -> jax.Array:
     exists = both_there(v.keep, pairs)
     if exists is not None:
         same = jnp.where(exists, same, -jnp.inf)
-    return both_ways(same, same, k)
+    return _over_other_views(same, same, k)
 
 
-def join(*energies: jax.Array) -> jax.Array:
+def lse_union(*energies: jax.Array) -> jax.Array:
     """log Σ exp of log-sum-exps over disjoint sets; an empty set's is -inf."""
     return energies[0] if len(energies) == 1 else _numerics.logsumexp(jnp.stack(energies), axis=0)
 
@@ -255,13 +269,13 @@ def group_means(e: Embedded, queries: int) -> tuple[jax.Array, jax.Array | None]
     return jnp.stack(means), jnp.stack(exist) if exist else None
 
 
-def rest(e: jax.Array, there: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+def mean_of_others(e: jax.Array, there: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
     """`(k, n, d)` means of the other views that are there, and whether there are any."""
     count = None if there is None else there.sum(0)[None]
-    return rest_of(e, there, e.sum(0)[None], count, e.shape[0])
+    return mean_of_some_others(e, there, e.sum(0)[None], count, e.shape[0])
 
 
-def rest_of(
+def mean_of_some_others(
     e: jax.Array, there: jax.Array | None, total: jax.Array, count: jax.Array | None, k: int
 ) -> tuple[jax.Array, jax.Array | None]:
     """The same for some of the k views, given the sum over all and how many views each instance has."""
@@ -273,72 +287,9 @@ def rest_of(
     return other / jnp.maximum(others, 1).astype(e.dtype)[..., None], others > 0
 
 
-def rows_everywhere(z: jax.Array, axis_name: str | None) -> int:
+def instances_everywhere(z: jax.Array, axis_name: str | None) -> int:
     """Instances on all devices."""
     return z.shape[1] * (1 if axis_name is None else lax.axis_size(axis_name))
-
-
-def sum_over(
-    entry: Callable[..., jax.Array],
-    x: jax.Array,
-    y: jax.Array,
-    pairs: Pairs,
-    keep_x: jax.Array | None,
-    keep_y: jax.Array | None,
-    *parameters: jax.Array,
-    axis_name: str | None,
-    block_size: int | None,
-    gathered: bool = True,
-) -> jax.Array:
-    """`(pairs, n)`: Σ_j entry(<x_li, y_mj>, i == j, *parameters) over the j that are there; zero where i is not.
-
-    For sums of something other than exponentials. In blocks each is recomputed in the backward pass; `entry`
-    must not close over what is differentiated.
-    """
-    n = x.shape[1]
-    first: jax.Array | int = 0
-    if axis_name is not None and gathered:
-        first = lax.axis_index(axis_name) * n
-        y = _numerics.gather(y, axis_name, 1)
-        keep_y = None if keep_y is None else _numerics.gather(keep_y, axis_name, 1)
-    y = _numerics.vary_as(y, x)
-    given = tuple(_numerics.vary_as(p, x) for p in parameters)
-    m = y.shape[1]
-    block = _lse.block_rows(len(pairs), n, m, block_size) or n
-    left, right = columns_of(pairs)
-
-    def rows(
-        vectors: jax.Array,
-        y: jax.Array,
-        keep_y: jax.Array | None,
-        r: jax.Array,
-        positions: jax.Array,
-        *given: jax.Array,
-    ) -> jax.Array:
-        inner = _numerics.inner("id,jd->ij", vectors, y[r])
-        values = entry(inner, positions[:, None] == jnp.arange(m)[None, :], *given)
-        if keep_y is not None:
-            values = jnp.where(keep_y[r][None, :], values, 0)
-        return values.sum(1)
-
-    if block >= n:
-        place = first + jnp.arange(n)
-        sums = jax.vmap(lambda l, r: rows(x[l], y, keep_y, r, place, *given))(
-            jnp.asarray(left), jnp.asarray(right)
-        )
-    else:
-        pad = -n % block
-        places = (first + jnp.arange(n + pad)).reshape(-1, block)
-        vectors = jnp.pad(x, ((0, 0), (0, pad), (0, 0))).reshape(x.shape[0], -1, block, x.shape[2])
-
-        def step(at: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            l, r, b = at
-            return recomputed(rows, vectors[l, b], y, keep_y, r, places[b], *given)
-
-        blocks = np.arange(places.shape[0])
-        steps = [np.repeat(left, len(blocks)), np.repeat(right, len(blocks)), np.tile(blocks, len(pairs))]
-        sums = lax.map(step, tuple(map(jnp.asarray, steps))).reshape(len(pairs), -1)[:, :n]
-    return sums if keep_x is None else jnp.where(keep_x[left], sums, 0)
 
 
 def in_blocks(a: jax.Array, block: int) -> jax.Array:
@@ -379,3 +330,48 @@ def _recomputed_backward(function: Callable[..., jax.Array], residual: Any, cota
 
 
 _recomputed.defvjp(_recomputed_forward, _recomputed_backward)
+
+
+# `terms(embedded, pairs, **options)` of a pair loss, its `Takes.terms`: a loss is the sum over its `Terms` of the mean
+# over what exists. The options are all that the pair loss has but normalize, mask, axis_name and block_size, which
+# `Embedded` holds.
+TermsOf = Callable[..., "tuple[Terms, ...]"]
+
+
+class Terms(NamedTuple):
+    """Numbers of which a loss takes the mean, for each pair of views by instance."""
+
+    values: jax.Array  # (pairs, ..., n)
+    # Of the same shape: True where the number exists, or of how many numbers it is the sum; None: all exist.
+    counts: jax.Array | None = None
+
+
+def mean_terms(
+    terms: tuple[Terms, ...], axis_name: str | None, weights: jax.Array | None = None
+) -> jax.Array:
+    """`(pairs,)`: the sum of the means, over the instances of all devices; (pairs, n) weights multiply the values.
+
+    Weights do not change the number that a mean divides by, which is at least 1.
+    """
+    return sum((_mean(term, axis_name, weights) for term in terms[1:]), _mean(terms[0], axis_name, weights))
+
+
+def _mean(term: Terms, axis_name: str | None, weights: jax.Array | None) -> jax.Array:
+    values, counts = term
+    axes = tuple(range(1, values.ndim))
+    if weights is not None:
+        shape = (len(values), *(1 for _ in axes[:-1]), values.shape[-1])
+        factors = weights.reshape(shape).astype(values.dtype)
+        if counts is not None:  # the weight of what does not exist is not read either
+            values, factors = jnp.where(counts > 0, values, 0), jnp.where(counts > 0, factors, 0)
+        values = values * factors
+    if counts is None or counts.dtype == jnp.bool_:
+        return _numerics.mean_where(values, counts, axis_name, axis=axes)
+    sums = jnp.sum(jnp.where(counts > 0, values, 0), axis=axes), jnp.sum(counts, axis=axes)
+    total, number = sums if axis_name is None else lax.psum(sums, axis_name)
+    return total / jnp.maximum(number, 1)
+
+
+def loss_of_pair(terms: TermsOf, e: Embedded, **options: object) -> jax.Array:
+    """The loss of views 0 and 1."""
+    return mean_terms(terms(e, ((0, 1),), **options), e.axis_name)[0]

@@ -1,0 +1,313 @@
+"""Losses of inner products one by one, without a log-sum-exp: BYOL's, the sigmoid losses, the spectral loss."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _lse
+from mvcl.losses._declaration import Operands, declare
+from mvcl.losses._embeddings import (
+    Embedded,
+    Pairs,
+    Terms,
+    both_there,
+    embedded_pair,
+    embedded_views,
+    instances_everywhere,
+    loss_of_pair,
+    positives,
+    queue_embeddings,
+    recomputed,
+    same_instance,
+    sides,
+)
+from mvcl.losses._joint import mean_log_likelihood
+
+__all__ = ["byol", "poly_siglip", "siglip", "spectral"]
+
+# entry(inner products, are they of one instance?, *parameters)
+Entry = Callable[..., jax.Array]
+
+
+def _byol_terms(e: Embedded, pairs: Pairs) -> tuple[Terms, ...]:
+    return (Terms(2 - 2 * positives(e.z, pairs), both_there(e.keep, pairs)),)
+
+
+@declare(operands=Operands.PAIR, terms=_byol_terms)
+def byol(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    axis_name: str | None = None,
+) -> jax.Array:
+    """BYOL: the squared distance of two unit vectors.
+
+        2 - 2 mean_i <x_i, y_i>
+
+    Piran 2024 (ICML), Eq. 2; Grill 2020. Stopping the gradient of the target is the caller's choice.
+
+    Cost: n d multiply-adds in the forward pass.
+
+    Args:
+      x: (n, d): predictions.
+      y: (n, d), of the same dtype: targets.
+      mask: the mean runs over those with both.
+
+    Returns:
+      Scalar, float32 or wider: 0 for coinciding vectors, 2 for orthogonal ones, 4 for opposite ones.
+    """
+    return loss_of_pair(_byol_terms, embedded_pair(x, y, normalize, mask, axis_name))
+
+
+def _sigmoid_energy(
+    e: Embedded, pairs: Pairs, slope: jax.Array, shift: jax.Array, queue: Embedded | None = None
+) -> jax.Array:
+    """`(pairs, n)`: -Σ log σ(-(scale <z_li, v> + bias)) over the other v of view m, and of the queue."""
+
+    def entry(inner: jax.Array, same: jax.Array, slope: jax.Array, shift: jax.Array) -> jax.Array:
+        return jnp.where(same, 0, jax.nn.softplus(slope * inner + shift))
+
+    return _sum_over(entry, e, pairs, queue, slope, shift)
+
+
+def _siglip_terms(
+    e: Embedded, pairs: Pairs, *, scale: ArrayLike, bias: ArrayLike, extra_negatives: ArrayLike | None
+) -> tuple[Terms, ...]:
+    slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
+    negative = _sigmoid_energy(e, pairs, slope, shift, queue_embeddings(extra_negatives, e))
+    positive = jax.nn.softplus(-slope * positives(e.z, pairs) - shift)
+    anchors = None if e.keep is None else e.keep[sides(pairs)[0]]
+    return Terms(positive, both_there(e.keep, pairs)), Terms(negative, anchors)
+
+
+@declare(operands=Operands.PAIR, terms=_siglip_terms)
+def siglip(
+    x: ArrayLike,
+    y: ArrayLike,
+    scale: ArrayLike = 10.0,
+    bias: ArrayLike = -10.0,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """SigLIP: each pair of vectors is classified on its own as of one instance or of two.
+
+        -(1/n) Σ_i Σ_j log σ( t_ij (scale <x_i, y_j> + bias) ),   t_ij = +1 if i = j else -1
+
+    Zhai 2023 (ICCV), the released code; the printed formula (Shidani 2024, Eq. 124) flips the sign of the
+    bias.
+
+    Cost: n² d multiply-adds in the forward pass.
+
+    Args:
+      x: (n, d): one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      scale: factor of the inner products, the inverse of a temperature.
+      bias: added to them; the default makes the many negatives likely at the start.
+      mask: positives are averaged over the instances with both views, the sums of negatives over the x that are there.
+      extra_negatives: (q, d) vectors that are negatives of every x_i, for instance a queue. Inside
+        `shard_map` every device holds all of them.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
+      log(1 + e^-a) + (n-1) log(1 + e^a).
+    """
+    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return loss_of_pair(_siglip_terms, e, scale=scale, bias=bias, extra_negatives=extra_negatives)
+
+
+@declare()
+def poly_siglip(
+    z: ArrayLike,
+    scale: ArrayLike = 10.0,
+    bias: ArrayLike = -10.0,
+    aggregation: Literal["geometric", "arithmetic", "harmonic"] | float = "geometric",
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """The sigmoid loss of many views, under the aggregations of poly-view learning.
+
+        -mean_{i,α} (1/ρ) log [ 1/(k-1) Σ_{β != α} ℓ_iαβ^ρ ];   -mean_{i,α} 1/(k-1) Σ_{β != α} log ℓ_iαβ  at ρ = 0
+        log ℓ_iαβ = log σ(a(z_αi, z_βi)) + Σ_{j != i} log σ(-a(z_αj, z_βi)),   a(u, v) = scale <u, v> + bias
+
+    Shidani 2024 (ICLR), App. E.3, leaves it open. Derivation: in the sigmoid model of Zhai 2023 the labels of
+    all pairs of two views are independent, so the likelihood that anchor z_βi labels all of view α right is
+    the product ℓ_iαβ above; it takes the place of poly-view's softmax likelihood in Eqs. 12 and 13, anchored
+    on β as Eq. 14 is. The other views are not among the negatives, as the sigmoid loss compares two views at
+    a time. The geometric one is then the mean of `siglip` over the pairs of views; at k = 2 all equal
+    `siglip`, which is symmetric.
+
+    Cost: k² n² d multiply-adds in the forward pass.
+
+    Args:
+      z: (k, n, d) views.
+      scale: factor of the inner products, the inverse of a temperature.
+      bias: added to them.
+      aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ.
+      mask: a term exists where both of its views do, and k is then the number of views that the instance has; vectors
+        without a partner stay negatives.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
+      log(1 + e^-a) + (n-1) log(1 + e^a).
+    """
+    rho = _checks.aggregation("aggregation", aggregation)
+    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
+    k, n, _ = e.z.shape
+    # Row α, column β: the negatives of anchor β in view α.
+    pairs = tuple((b, a) for a in range(k) for b in range(k))
+    negative = _sigmoid_energy(e, pairs, slope, shift).reshape(k, k, n)
+    positive = jax.nn.softplus(-slope * same_instance(e.z) - shift)
+    return mean_log_likelihood(-positive - negative, e.keep, rho, axis_name)
+
+
+def _spectral_terms(
+    e: Embedded, pairs: Pairs, *, radius: ArrayLike | None, extra_negatives: ArrayLike | None
+) -> tuple[Terms, ...]:
+    e = _clipped(e, radius)
+    (left, right), keep, queue = sides(pairs), e.keep, queue_embeddings(extra_negatives, e)
+    queue = None if queue is None else _clipped(queue, radius)
+    squares = _sum_over(lambda inner, same: jnp.where(same, 0, inner * inner), e, pairs, queue)
+    # By anchor: how many other instances the second view has.
+    if keep is None:
+        count = jnp.full(squares.shape, instances_everywhere(e.z, e.axis_name) - 1, e.z.dtype)
+    else:
+        total = jnp.sum(keep, axis=1, dtype=e.z.dtype)
+        total = total if e.axis_name is None else lax.psum(total, e.axis_name)
+        count = jnp.where(keep[left], total[right][:, None] - keep[right].astype(e.z.dtype), 0)
+    if queue is not None:
+        anchors = jnp.ones_like(count) if keep is None else keep[left].astype(e.z.dtype)
+        count = count + anchors * queue.z.shape[1]
+    return Terms(squares, count), Terms(-2 * positives(e.z, pairs), both_there(keep, pairs))
+
+
+def _clipped(e: Embedded, radius: ArrayLike | None) -> Embedded:
+    if radius is None:
+        return e
+    longest = _checks.scalar("radius", radius, e.z.dtype, positive=True)
+    square = jnp.sum(e.z * e.z, axis=-1, keepdims=True)
+    longer = square > longest
+    factor = jnp.where(longer, jnp.sqrt(longest) * lax.rsqrt(jnp.where(longer, square, 1)), 1)
+    return dataclasses.replace(e, z=e.z * factor)
+
+
+@declare(operands=Operands.PAIR, terms=_spectral_terms)
+def spectral(
+    x: ArrayLike,
+    y: ArrayLike,
+    radius: float | None = None,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """Spectral contrastive loss: positives to inner product one, all others to zero.
+
+        -2 mean_i <x_i, y_i> + mean_{i != j} <x_i, y_j>²
+
+    the second mean over the n (n-1) entries off the diagonal. Xu 2023 (SEM), PSCL; HaoChen 2021.
+
+    Cost: n² d multiply-adds in the forward pass.
+
+    Args:
+      x: (n, d): one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      radius: squared norm to which longer vectors are shortened, after the projection if there is one; None
+        leaves them. The released code uses 3 with `normalize=False`.
+      mask: the first mean is over the instances with both, the second over all pairs of different instances that are
+        there.
+      extra_negatives: (q, d) vectors whose squared products with every x_i join the second mean. Inside
+        `shard_map` every device holds all of them.
+
+    Returns:
+      Scalar, float32 or wider: -1 for coinciding unit vectors, -2 where instances are orthogonal.
+    """
+    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return loss_of_pair(_spectral_terms, e, radius=radius, extra_negatives=extra_negatives)
+
+
+def _sum_over(
+    entry: Entry, e: Embedded, pairs: Pairs, queue: Embedded | None, *parameters: jax.Array
+) -> jax.Array:
+    """`(pairs, n)`: Σ entry(<z_li, v>, is v z_mi?, *parameters) over the v of view m that are there, and of the queue.
+
+    Zero where z_li is not there.
+    """
+    first: jax.Array | int = 0
+    y, keep = e.z, e.keep
+    if e.axis_name is not None:
+        first = lax.axis_index(e.axis_name) * e.z.shape[1]
+        y = _numerics.gather(y, e.axis_name, 1)
+        keep = None if keep is None else _numerics.gather(keep, e.axis_name, 1)
+    sums = _sums(entry, e, y, keep, pairs, first, parameters)
+    if queue is not None:
+        rows = queue.z.shape[1]
+        of_queue = tuple((l, 0) for l, _ in pairs)
+        # No row of the queue is at the place of an anchor.
+        sums = sums + _sums(entry, e, queue.z, None, of_queue, jnp.asarray(first) + rows, parameters)
+    return sums if e.keep is None else jnp.where(e.keep[sides(pairs)[0]], sums, 0)
+
+
+def _sums(
+    entry: Entry,
+    e: Embedded,
+    y: jax.Array,
+    keep: jax.Array | None,
+    pairs: Pairs,
+    first: jax.Array | int,
+    parameters: tuple[jax.Array, ...],
+) -> jax.Array:
+    """In blocks each is recomputed in the backward pass; `entry` must not close over what is differentiated."""
+    (_, n, d), m = e.z.shape, y.shape[1]
+    y = _numerics.vary_as(y, e.z)
+    given = tuple(_numerics.vary_as(p, e.z) for p in parameters)
+    block = _lse.block_rows(len(pairs), n, m, e.block_size) or n
+    left, right = sides(pairs)
+
+    def rows(
+        vectors: jax.Array,
+        y: jax.Array,
+        keep: jax.Array | None,
+        r: jax.Array,
+        positions: jax.Array,
+        *given: jax.Array,
+    ) -> jax.Array:
+        inner = _numerics.inner("id,jd->ij", vectors, y[r])
+        values = entry(inner, positions[:, None] == jnp.arange(m)[None, :], *given)
+        if keep is not None:
+            values = jnp.where(keep[r][None, :], values, 0)
+        return values.sum(1)
+
+    if block >= n:
+        place = first + jnp.arange(n)
+        of_pair = jax.vmap(lambda l, r: rows(e.z[l], y, keep, r, place, *given))
+        return of_pair(jnp.asarray(left), jnp.asarray(right))
+    pad = -n % block
+    places = (first + jnp.arange(n + pad)).reshape(-1, block)
+    vectors = jnp.pad(e.z, ((0, 0), (0, pad), (0, 0))).reshape(len(e.z), -1, block, d)
+
+    def step(at: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        l, r, b = at
+        return recomputed(rows, vectors[l, b], y, keep, r, places[b], *given)
+
+    blocks = np.arange(places.shape[0])
+    steps = [np.repeat(left, len(blocks)), np.repeat(right, len(blocks)), np.tile(blocks, len(pairs))]
+    return lax.map(step, tuple(map(jnp.asarray, steps))).reshape(len(pairs), -1)[:, :n]

@@ -1,0 +1,305 @@
+"""Losses that compare all views of an instance at once, of log-sum-exps of similarities."""
+
+import dataclasses
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _lse
+from mvcl.losses._declaration import declare
+from mvcl.losses._embeddings import (
+    alignment,
+    embedded_views,
+    lse_union,
+    mean_existing,
+    mean_of_others,
+    mean_of_sums,
+    other_views_energy,
+    same_instance,
+    same_view_energy,
+    scaled,
+    similarities,
+    with_queue,
+)
+
+__all__ = ["mv_cl1", "mv_cl2", "mv_dhel", "mv_infonce", "poly_view", "sufficient_statistics"]
+
+
+@declare()
+def mv_infonce(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    negatives: Literal["cross_view", "all"] = "cross_view",
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """MV-InfoNCE: one term per instance, in which all its views are aligned and contrasted at once.
+
+        mean_i [ -LSE_{l != l'} s(z_li, z_l'i) + LSE_{l, m != l, j} s(z_li, z_mj) ],
+        s(u, v) = <u, v> / temperature
+
+    over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eqs. 11 and 17.
+    The released code sums over every (m, j) != (l, i), the same view's other instances too: `negatives="all"`. With
+    which of the two the published numbers were made is not known.
+
+    Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
+
+    Args:
+      z: (k, n, d) views.
+      temperature: positive divisor of the inner products, no unit.
+      negatives: "cross_view", the printed formula, or "all", the released code.
+      mask: alignment is averaged over the instances with two views or more, the energy over those with one or more.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(n), with "all" log((kn - 1) / (k - 1)).
+    """
+    _checks.option("negatives", negatives, ("cross_view", "all"))
+    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    s = similarities(e, temperature, extra_negatives)
+    energies = [other_views_energy(s)] + ([same_view_energy(s)] if negatives == "all" else [])
+    per_anchor = with_queue(s, *energies)  # (k, n)
+    if e.keep is not None:
+        per_anchor = jnp.where(e.keep, per_anchor, -jnp.inf)
+    energy = _numerics.logsumexp(per_anchor, axis=0)  # (n,)
+    aligned = _numerics.logsumexp(alignment(s.vectors), axis=0)  # (n,)
+    return mean_existing(energy, e) - mean_existing(aligned, e)
+
+
+@declare()
+def mv_dhel(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    energy_weight: ArrayLike = 1.0,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """MV-DHEL: align an instance's views jointly, spread each view on its own.
+
+        mean_i [ -LSE_{l != m} s(z_li, z_mi) + w Σ_l LSE_{j != i} s(z_li, z_lj) ],
+        s(u, v) = <u, v> / temperature
+
+    over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and
+    the released code sums l < m only (log 2 more, same gradient); this is Eq. 12. The weight w = 1 is the paper's. The
+    second sum has k terms and the first is one, so for many instances the loss tends to alignment plus k times
+    uniformity (Eq. 27), not to Eq. 15; w = 1/k gives both the same weight, as Eq. 15 has them, and separates the
+    effect of more views from that of more energy.
+
+    Cost: k n² d multiply-adds in the forward pass.
+
+    Args:
+      z: (k, n, d) views.
+      temperature: positive divisor of the inner products, no unit.
+      energy_weight: positive w, the weight of the second sum.
+      mask: alignment is averaged over the instances with two views or more; the energy, a sum over the views that the
+        instance has, over those with one or more.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding unit vectors:
+      (w k - 1) / temperature + w k log(n-1) - log(k (k-1)).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from mvcl import losses
+      >>> z = jnp.ones((3, 4, 8))  # all vectors coincide: 2 / 0.5 + 3 log 3 - log 6
+      >>> print(f"{losses.mv_dhel(z):.3f}")
+      5.504
+    """
+    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    s = similarities(e, temperature, extra_negatives)
+    weight = _checks.scalar("energy_weight", energy_weight, e.z.dtype, positive=True)
+    energy = with_queue(s, same_view_energy(s))  # (k, n)
+    aligned = _numerics.logsumexp(alignment(s.vectors), axis=0)  # (n,)
+    return weight * mean_of_sums(energy, e) - mean_existing(aligned, e)
+
+
+@declare()
+def mv_cl1(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """CL_1: each vector is aligned with its other views and contrasted with all vectors of the other views.
+
+        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{m != l, j} s(z_li, z_mj) ],
+        s(u, v) = <u, v> / temperature
+
+    over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eq. 19, with the
+    factor 1/(kn) of Eq. 7, which defines it; the second line of Eq. 19 prints 1/M.
+
+    Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
+
+    Args:
+      z: (k, n, d) views.
+      temperature: positive divisor of the inner products, no unit.
+      mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
+    """
+    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    s = similarities(e, temperature, extra_negatives)
+    energy = with_queue(s, other_views_energy(s))
+    return mean_existing(energy, e, e.keep) - mean_existing(alignment(s.vectors), e)
+
+
+@declare()
+def mv_cl2(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    energy: Literal["mean", "sum"] = "mean",
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """CL_2: each vector is aligned with its other views and spread within its own.
+
+        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{j != i} s(z_li, z_lj) ],
+        s(u, v) = <u, v> / temperature
+
+    over instances i, j and views l, l'. Koromilas 2025 (arXiv 2507.06979), Eq. 20, with the factor 1/(kn) of
+    Eq. 9, which defines it. The released code sums the energy over l instead: `energy="sum"`, which at k = 2 has the
+    gradient of MV-DHEL, as the equal numbers of Table VI suggest.
+
+    Cost: k n² d multiply-adds in the forward pass.
+
+    Args:
+      z: (k, n, d) views.
+      temperature: positive divisor of the inner products, no unit.
+      energy: "mean" or "sum" of the energies over the views.
+      mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there
+        ("sum": over the instances).
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log((n-1) / (k-1)).
+    """
+    _checks.option("energy", energy, ("mean", "sum"))
+    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    s = similarities(e, temperature, extra_negatives)
+    spread = with_queue(s, same_view_energy(s))
+    spread_out = mean_of_sums(spread, e) if energy == "sum" else mean_existing(spread, e, e.keep)
+    return spread_out - mean_existing(alignment(s.vectors), e)
+
+
+@declare()
+def poly_view(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.1,
+    aggregation: Literal["geometric", "arithmetic", "harmonic"] | float = "geometric",
+    negatives_of: Literal["other", "anchor"] = "other",
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """Poly-view: each view finds each other view of its instance among the views of all other instances.
+
+        -mean_{i,α} (1/ρ) log [ 1/(k-1) Σ_{β != α} ℓ_iαβ^ρ ];   -mean_{i,α} 1/(k-1) Σ_{β != α} log ℓ_iαβ  at ρ = 0
+        log ℓ_iαβ = s(z_αi, z_βi) - LSE( s(z_αi, z_βi), { s(z_γj, z_βi) : j != i, every γ } )
+
+    with s(u, v) = <u, v> / temperature. Shidani 2024 (ICLR), Eqs. 12-14: ρ = 1 is the arithmetic mean of the
+    likelihoods (Eq. 12), 0 the geometric (Eq. 13). ρ = -1, the harmonic, is what Algorithm 1 calls arithmetic: it takes
+    +logsumexp of the losses. Algorithm 1 also sums the negatives of view α, negatives_of="anchor" (the same for the
+    geometric mean), and subtracts log n for log (k-1), so that its value is log((k-1)/n) more, with the same gradient.
+    Koromilas 2025, Eq. 6, is k times the geometric one. At k = 2 all equal `nt_xent`. The loss falls as ρ grows.
+
+    Cost: k (k+1)/2 n² d multiply-adds in the forward pass.
+
+    Args:
+      z: (k, n, d) views.
+      temperature: positive divisor of the inner products, no unit.
+      aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ.
+      negatives_of: whose negatives join ℓ_iαβ: of the "other" view β, as in Eq. 14, or of the "anchor" α, as in
+        Algorithm 1: { s(z_αi, z_γj) : j != i, every γ }.
+      mask: a term exists where both of its views do, and k is then the number of views that the instance has; vectors
+        without a partner stay negatives.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(k (n-1) + 1), the chance level.
+    """
+    rho = _checks.aggregation("aggregation", aggregation)
+    _checks.option("negatives_of", negatives_of, ("other", "anchor"))
+    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    s = similarities(e, temperature, extra_negatives)
+    negative = with_queue(s, same_view_energy(s), other_views_energy(s, diagonal=False))  # (k, n)
+    same = same_instance(s.vectors.z)
+    negative = negative[None] if negatives_of == "other" else negative[:, None]
+    log_likelihood = same - lse_union(same, jnp.broadcast_to(negative, same.shape))
+    return mean_log_likelihood(log_likelihood, e.keep, rho, axis_name)
+
+
+def mean_log_likelihood(
+    log_likelihood: jax.Array, mask: jax.Array | None, rho: float, axis_name: str | None
+) -> jax.Array:
+    """-mean_{i,α} of the logarithm of the power mean over β != α of ℓ[α, β, i]; (k, k, n) logarithms."""
+    k = log_likelihood.shape[0]
+    exists = ~jnp.eye(k, dtype=bool)[:, :, None]
+    if mask is not None:
+        exists = exists & mask[:, None] & mask[None]
+    terms = _numerics.log_power_mean(log_likelihood, rho, 1, jnp.broadcast_to(exists, log_likelihood.shape))
+    return -_numerics.mean_where(terms, None if mask is None else exists.any(1), axis_name)
+
+
+@declare()
+def sufficient_statistics(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.1,
+    normalize_rest: bool = True,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """Sufficient statistics: each view finds the mean of the other views of its instance.
+
+        -mean_{i,α} [ s(z_αi, q_αi) - LSE( s(z_αi, q_αi), { s(z_αi, q_γj) : j != i, every γ } ) ]
+        q_αi = mean_{β != α} z_βi
+
+    with s(u, v) = <u, v> / temperature. Shidani 2024 (ICLR), Eqs. 21-24; q is renormalised as in the paper's
+    pseudocode. Eq. 22 lets j be i as well; Eq. 21 and the count of Theorem 2.4 do not. At k = 2 it equals
+    `nt_xent`.
+
+    Cost: k² n² d multiply-adds in the forward pass.
+
+    Args:
+      z: (k, n, d) views.
+      temperature: positive divisor of the inner products, no unit.
+      normalize_rest: renormalise the mean of the other views; False is Eq. 24 to the letter.
+      mask: q_αi exists where view α and another view of i do; only those are positives and negatives.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(k (n-1) + 1), the chance level.
+    """
+    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    s = similarities(e, temperature, extra_negatives)
+    rest, rest_there = mean_of_others(e.z, e.keep)
+    exists = None if e.keep is None or rest_there is None else e.keep & rest_there
+    if normalize_rest:
+        rest = _numerics.unit(rest)
+    # The mean of projected vectors is no longer than they are.
+    q = scaled(dataclasses.replace(e, z=rest, keep=exists), temperature)
+    positive = jnp.sum(s.vectors.z * q.z, axis=-1)  # (k, n)
+    others = _lse.against_all(s.vectors, q, axis_name=axis_name, block_size=e.block_size)
+    return _numerics.mean_where(with_queue(s, positive, others) - positive, exists, axis_name)

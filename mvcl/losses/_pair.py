@@ -1,0 +1,337 @@
+"""Losses of two views that are log-sum-exps of similarities."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from mvcl import _checks
+from mvcl.losses._declaration import Operands, declare
+from mvcl.losses._embeddings import (
+    Embedded,
+    Pairs,
+    Terms,
+    both_there,
+    embedded_pair,
+    loss_of_pair,
+    lse_union,
+    pair_energies,
+    positives,
+    queue_energy,
+    same_view_energy,
+    sides,
+    similarities,
+    with_queue,
+)
+
+__all__ = ["dcl", "dhel", "info_nce", "info_nce_minimum", "nt_xent", "rince"]
+
+
+def _info_nce_terms(
+    e: Embedded,
+    pairs: Pairs,
+    *,
+    temperature: ArrayLike,
+    symmetric: bool,
+    in_batch_negatives: bool,
+    extra_negatives: ArrayLike | None,
+) -> tuple[Terms, ...]:
+    s = similarities(e, temperature, extra_negatives)
+    left, right = sides(pairs)
+    extra = queue_energy(s)
+    if not in_batch_negatives:
+        if extra is None:
+            raise ValueError("extra_negatives must be given with in_batch_negatives=False, got None")
+        positive, exists = positives(s.vectors.z, pairs), both_there(e.keep, pairs)
+        forward, backward = lse_union(positive, extra[left]), lse_union(positive, extra[right])
+    else:
+        positive, forward, backward, exists = pair_energies(s, pairs, backward=symmetric)
+        if extra is not None:
+            forward, backward = lse_union(forward, extra[left]), lse_union(backward, extra[right])
+    negative = (forward + backward) / 2 if symmetric else forward
+    return (Terms(negative - positive, exists),)
+
+
+@declare(operands=Operands.PAIR, terms=_info_nce_terms)
+def info_nce(
+    x: ArrayLike,
+    y: ArrayLike,
+    temperature: ArrayLike = 0.1,
+    symmetric: bool = False,
+    *,
+    in_batch_negatives: bool = True,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """InfoNCE: each x_i finds its y_i among all y_j.
+
+        mean_i [ -s(x_i, y_i) + LSE_j s(x_i, y_j) ],   s(u, v) = <u, v> / temperature
+
+    Piran 2024 (ICML), Eq. 1; van den Oord 2018. j runs over all instances, i too.
+
+    Cost: n² d multiply-adds in the forward pass.
+
+    Args:
+      x: (n, d): the anchors.
+      y: (n, d), of the same dtype: instance i of y is the positive of instance i of x.
+      temperature: positive divisor of the inner products, no unit.
+      symmetric: average with the loss whose anchors are y.
+      in_batch_negatives: False leaves each instance's own y and the `extra_negatives`, as MoCo v2 does.
+      mask: the mean runs over the instances that have both; the others stay negatives.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from mvcl import losses
+      >>> x = jnp.ones((4, 8))  # all vectors coincide: log 4
+      >>> print(f"{losses.info_nce(x, x):.3f}")
+      1.386
+    """
+    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return loss_of_pair(
+        _info_nce_terms,
+        e,
+        temperature=temperature,
+        symmetric=symmetric,
+        in_batch_negatives=in_batch_negatives,
+        extra_negatives=extra_negatives,
+    )
+
+
+def info_nce_minimum(negatives: ArrayLike, temperature: ArrayLike) -> jax.Array:
+    """The least InfoNCE with so many negatives: every positive at cosine 1, every negative at -1.
+
+        log(1 + K exp(-2 / temperature))
+
+    Jeon 2025 (arXiv 2507.06560), Proposition 1 and Table 2, which cuts the values off after three digits.
+
+    Args:
+      negatives: K > 0, the negatives of an anchor, an array of any shape.
+      temperature: positive divisor of the cosines, an array of any shape that broadcasts.
+
+    Returns:
+      The loss, of the common shape, float32 or wider.
+
+    Raises:
+      ValueError: for numbers that are not positive.
+    """
+    for name, value in (("negatives", negatives), ("temperature", temperature)):
+        if not np.all(np.asarray(value) > 0):
+            raise ValueError(f"{name} must be positive, got {value}")
+    kind = jnp.promote_types(jnp.result_type(temperature, float), jnp.float32)
+    k, t = jnp.broadcast_arrays(jnp.asarray(negatives, kind), jnp.asarray(temperature, kind))
+    return jax.nn.softplus(jnp.log(k) - 2 / t)
+
+
+def _anchors(
+    e: Embedded, pairs: Pairs, temperature: ArrayLike, extra_negatives: ArrayLike | None, *, diagonal: bool
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Positives (pairs, 1, n), the anchors' log-sum-exps (pairs, 2, n), and whether both views are there."""
+    s = similarities(e, temperature, extra_negatives)
+    same_view = with_queue(s, same_view_energy(s))
+    b = pair_energies(s, pairs, diagonal=diagonal)
+    left, right = sides(pairs)
+    energies = [lse_union(same_view[left], b.forward), lse_union(same_view[right], b.backward)]
+    exists = None if b.exists is None else jnp.broadcast_to(b.exists[:, None], (len(pairs), 2, e.z.shape[1]))
+    return b.positive[:, None], jnp.stack(energies, axis=1), exists
+
+
+def _nt_xent_terms(
+    e: Embedded, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
+) -> tuple[Terms, ...]:
+    positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
+    return (Terms(energy - positive, exists),)
+
+
+@declare(operands=Operands.PAIR, terms=_nt_xent_terms)
+def nt_xent(
+    x: ArrayLike,
+    y: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """NT-Xent, SimCLR's loss: each of the 2n vectors finds its partner among the 2n - 1 others.
+
+        mean over the 2n anchors a of [ -s(a, a+) + LSE_{b != a} s(a, b) ],   s(u, v) = <u, v> / temperature
+
+    Chen 2020 (SimCLR), Eq. 1. The released baselines of Koromilas 2025 use it; the paper's text has the
+    self-pair in the sum too, its Table I prints InfoNCE.
+
+    Cost: 3 n² d multiply-adds in the forward pass.
+
+    Args:
+      x: (n, d): one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      temperature: positive divisor of the inner products, no unit.
+      mask: the mean runs over the anchors whose partner is there; the others stay negatives.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(2n - 1), the chance level.
+    """
+    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return loss_of_pair(_nt_xent_terms, e, temperature=temperature, extra_negatives=extra_negatives)
+
+
+def _dcl_terms(
+    e: Embedded, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
+) -> tuple[Terms, ...]:
+    positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=False)
+    if exists is not None:
+        exists &= energy != -jnp.inf
+    return (Terms(energy - positive, exists),)
+
+
+@declare(operands=Operands.PAIR, terms=_dcl_terms)
+def dcl(
+    x: ArrayLike,
+    y: ArrayLike,
+    temperature: ArrayLike = 0.1,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """Decoupled contrastive loss: NT-Xent with the positive left out of the denominator.
+
+        mean over the 2n anchors a of [ -s(a, a+) + LSE_{b not a, a+} s(a, b) ],
+        s(u, v) = <u, v> / temperature
+
+    with 2n - 2 negatives. Yeh 2022 (ECCV), Eq. 4.
+
+    Cost: 3 n² d multiply-adds in the forward pass.
+
+    Args:
+      x: (n, d): one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      temperature: positive divisor of the inner products, no unit.
+      mask: the mean runs over the anchors whose partner is there; the others stay negatives.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(2n - 2).
+    """
+    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return loss_of_pair(_dcl_terms, e, temperature=temperature, extra_negatives=extra_negatives)
+
+
+def _rince_terms(
+    e: Embedded,
+    pairs: Pairs,
+    *,
+    temperature: ArrayLike,
+    q: ArrayLike,
+    lam: ArrayLike,
+    extra_negatives: ArrayLike | None,
+) -> tuple[Terms, ...]:
+    positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
+    power = _checks.scalar("q", q, energy.dtype, positive=True)
+    weight = _checks.scalar("lam", lam, energy.dtype, positive=True)
+    values = (jnp.exp(power * (jnp.log(weight) + energy)) - jnp.exp(power * positive)) / power
+    return (Terms(values, exists),)
+
+
+@declare(operands=Operands.PAIR, terms=_rince_terms)
+def rince(
+    x: ArrayLike,
+    y: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    q: ArrayLike = 0.5,
+    lam: ArrayLike = 0.001,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """Robust InfoNCE: a loss between NT-Xent (q -> 0) and a symmetric one (q = 1) that forgives false positives.
+
+        mean over the 2n anchors of [ -e^{q s+} / q + (lam (e^{s+} + Σ e^{s-}))^q / q ],
+        s(u, v) = <u, v> / temperature
+
+    with 2n - 2 negatives s-. Xu 2023 (SEM), footnote 2; Chuang 2022. Its size is e^{q / temperature}, by
+    definition: float32 holds it down to a temperature of q / 88.
+
+    Cost: 3 n² d multiply-adds in the forward pass.
+
+    Args:
+      x: (n, d): one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      temperature: positive divisor of the inner products, no unit.
+      q: positive exponent.
+      lam: positive weight of the denominator.
+      mask: the mean runs over the anchors whose partner is there; the others stay negatives.
+
+    Returns:
+      Scalar, float32 or wider. Where all unit vectors coincide it is
+      e^{q / temperature} ((lam (2n-1))^q - 1) / q.
+    """
+    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return loss_of_pair(
+        _rince_terms, e, temperature=temperature, q=q, lam=lam, extra_negatives=extra_negatives
+    )
+
+
+def _dhel_terms(
+    e: Embedded, pairs: Pairs, *, temperature: ArrayLike, symmetric: bool, extra_negatives: ArrayLike | None
+) -> tuple[Terms, ...]:
+    s = similarities(e, temperature, extra_negatives)
+    energy = with_queue(s, same_view_energy(s))  # (k, n)
+    positive = positives(s.vectors.z, pairs)
+    alignment = Terms(-positive, both_there(e.keep, pairs))
+    views = np.stack(sides(pairs)[: 2 if symmetric else 1])
+    if e.keep is None:
+        return Terms(energy[views].sum(0)), alignment
+    there = e.keep & (energy != -jnp.inf)
+    energy = jnp.where(there, energy, 0)
+    return Terms(energy[views].sum(0), there[views].any(0)), alignment
+
+
+@declare(operands=Operands.PAIR, terms=_dhel_terms)
+def dhel(
+    x: ArrayLike,
+    y: ArrayLike,
+    temperature: ArrayLike = 0.3,
+    symmetric: bool = True,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """DHEL: align the two views, spread each on its own.
+
+        mean_i [ -s(x_i, y_i) + LSE_{j != i} s(x_i, x_j) + LSE_{j != i} s(y_i, y_j) ],
+        s(u, v) = <u, v> / temperature
+
+    Koromilas 2024 (Decoupled hyperspherical energy loss).
+
+    Cost: 2 n² d multiply-adds in the forward pass.
+
+    Args:
+      x: (n, d): one view.
+      y: (n, d), of the same dtype: the other view of the same instances.
+      temperature: positive divisor of the inner products, no unit.
+      symmetric: False drops the last term, the energy of y.
+      mask: alignment is averaged over the instances with both; the energy, a sum over the views that the instance has,
+        over those with one or more.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding unit vectors: 1 / temperature + 2 log(n-1).
+    """
+    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return loss_of_pair(
+        _dhel_terms, e, temperature=temperature, symmetric=symmetric, extra_negatives=extra_negatives
+    )
