@@ -17,6 +17,7 @@ from mvcl import losses
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "reference" / "objectives.md"
+# The arguments that the docstring of `mvcl.losses` explains.
 COMMON = ("normalize", "mask", "extra_negatives", "axis_name", "block_size")
 Loss = Callable[..., jax.Array]
 
@@ -32,7 +33,7 @@ class Parts:
 
 
 def parts(function: Callable[..., object]) -> Parts:
-    """Reads a docstring: a sentence, the formula as an indented block, text with the source, Args, Returns, Raises.
+    """Reads a docstring: a sentence, the formula as an indented block, text with the source, Args, Returns.
 
     Raises:
       ValueError: a part is missing.
@@ -47,7 +48,7 @@ def parts(function: Callable[..., object]) -> Parts:
         "a formula, an indented block": formulas,
         "a source with its year": re.search(r"\b(19|20)\d\d\b", " ".join(prose)),
         "its cost, 'Cost: ...'": any(block.startswith("Cost: ") for block in prose),
-        **{f"{section}:": sections.get(section) for section in ("Args", "Returns", "Raises")},
+        **{f"{section}:": sections.get(section) for section in ("Args", "Returns")},
     }
     missing = [part for part, there in found.items() if not there]
     if missing:

@@ -47,7 +47,8 @@ def _of_a_pair(operands: Operands, **properties: Any) -> Callable[..., Takes]:
 
 def _weighted(*, pair: PairLoss, **_: Any) -> Takes:
     of_pairs = _of_a_pair(Operands.VIEWS, pair_weights=True)(pair=pair)
-    return dataclasses.replace(of_pairs, instance_weights=takes(pair).terms is not None)
+    axes = {**of_pairs.instance_axis, "weights": 2}
+    return dataclasses.replace(of_pairs, instance_axis=axes, instance_weights=takes(pair).terms is not None)
 
 
 @declare(like=_weighted)

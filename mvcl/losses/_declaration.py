@@ -96,6 +96,11 @@ class Takes:
     like: Callable[..., "Takes"] | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
+    def axis_of_instances(self, argument: str, value: jax.Array) -> int | None:
+        """The axis of an argument that is split over devices as the instances are; None where there is none."""
+        axis = self.instance_axis.get(argument)
+        return axis if axis is not None and axis < value.ndim else None
+
 
 _SHARED = ("normalize", "mask", "axis_name", "block_size", "key", "global_views")
 _QUEUE = "extra_negatives"
@@ -244,7 +249,7 @@ def objectives() -> dict[str, Callable[..., Any]]:
     """The objectives and higher-order functions of `mvcl.losses`, by name: its public functions that declare."""
     from mvcl import losses
 
-    return {name: function for name, function in vars(losses).items() if hasattr(function, "mvcl_takes")}
+    return {name: of for name, of in sorted(vars(losses).items()) if hasattr(of, "mvcl_takes")}
 
 
 def higher_order_functions() -> dict[str, Callable[..., Any]]:

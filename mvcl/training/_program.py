@@ -488,7 +488,7 @@ def _group(group: int | None, rows: int) -> int | None:
     return group
 
 
-def _in_groups(of_views: methods.OfViews, group: int | None) -> methods.OfViews:
+def _in_groups(of_views: methods.OfViews, takes: losses.Takes, group: int | None) -> methods.OfViews:
     """The mean of an objective over groups of consecutive instances; None for all instances in one group.
 
     Of a stack of problems, the mean of the groups' sums; each group's problems are solved one from another.
@@ -499,7 +499,7 @@ def _in_groups(of_views: methods.OfViews, group: int | None) -> methods.OfViews:
         return of_views
 
     def mean(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
-        places = {name: _rows_axis(name, x) for name, x in extra.items()}
+        places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
         whole = {name: x for name, x in extra.items() if places[name] is None}
         split = {
             name: _cut(x, axis, group) for name, x in extra.items() if (axis := places[name]) is not None
@@ -520,13 +520,6 @@ def _cut(x: jax.Array, axis: int, group: int) -> jax.Array:
     return jnp.moveaxis(x.reshape(shape), axis, 0)
 
 
-def _rows_axis(name: str, x: jax.Array) -> int | None:
-    """The axis of instances of an objective's argument: masks (k, n) and instance weights (k, k, n) have one."""
-    if name == "mask":
-        return 1
-    return 2 if name == "weights" and x.ndim == 3 else None
-
-
 def _sharded(
     of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: int | None
 ) -> methods.OfViews:
@@ -536,7 +529,7 @@ def _sharded(
     gathered embeddings; the objective of groups is computed on the device of each group. A `mask` (k, n) is split as
     the views are; other keywords, such as a queue, are replicated.
     """
-    of_views = _in_groups(of_views, group)
+    of_views = _in_groups(of_views, takes, group)
     if mesh.size == 1:
         return of_views
     axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
@@ -556,7 +549,7 @@ def _sharded(
         return of_views(z, axis_name=axes, **extra)
 
     def split(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
-        places = {name: _rows_axis(name, x) for name, x in extra.items()}
+        places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
         specs = {
             name: whole if axis is None else PartitionSpec(*(None,) * axis, axes)
             for name, axis in places.items()

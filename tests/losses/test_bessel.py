@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from mvcl.losses import log_bessel_i
-from mvcl.losses._bessel import bessel_ratio, log_series
+from mvcl.losses._dsf import bessel_ratio, log_series
 
 ORDERS = [0, 0.5, 1, 3.5, 15, 29.5, 30, 63, 255.5, 1023, 2048]
 

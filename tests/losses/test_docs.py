@@ -12,11 +12,12 @@ from mvcl import losses
 
 @pytest.mark.parametrize("name", list(losses.objectives()))
 def test_docstring(name):
-    """It has a summary, a formula, a source, a cost, Args, Returns and Raises, and its Args name every parameter."""
+    """It has a summary, a formula, a source, a cost, Args and Returns; Args name all but the shared arguments."""
     function = losses.objectives()[name]
     parts = objectives.parts(function)
     arguments = re.findall(r"^  (\w+): ", parts.sections["Args"], flags=re.MULTILINE)
-    assert arguments == list(function.__annotations__)[:-1]
+    parameters = list(function.__annotations__)[:-1]
+    assert arguments == [p for p in parameters if p in arguments or p not in objectives.COMMON]
 
 
 def test_a_docstring_without_its_parts():
@@ -27,9 +28,7 @@ def test_a_docstring_without_its_parts():
           x: an array.
         """
 
-    with pytest.raises(
-        ValueError, match=r"docstring of f must have a formula.*a source.*cost.*Returns:, Raises:"
-    ):
+    with pytest.raises(ValueError, match=r"docstring of f must have a formula.*a source.*cost.*Returns:"):
         objectives.parts(f)
 
 

@@ -255,7 +255,9 @@ def test_groups_split_masks_and_weights(rng):
     mask = rng.random((3, 8)) < 0.7
     weights = rng.random((3, 3, 8)).astype(np.float32)
     objective = losses.all_pairs(losses.nt_xent)
-    value, _ = _program._in_groups(methods.of_views(objective), 4)(z, mask=mask, weights=weights)
+    value, _ = _program._in_groups(methods.of_views(objective), losses.takes(objective), 4)(
+        z, mask=mask, weights=weights
+    )
     expected = [
         objective(z[:, part], mask=mask[:, part], weights=weights[:, :, part])
         for part in (slice(4), slice(4, 8))
