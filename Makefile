@@ -42,7 +42,7 @@ test-slow: .venv/.test
 
 # Each prints a table of trials at its end: several processes and devices against one; a run killed, filled, damaged.
 test-distributed: .venv/.test
-	$(BIN)/python -m pytest -m slow tests/faults/test_distributed.py tests/training/test_processes.py
+	$(BIN)/python -m pytest -m slow tests/faults/test_distributed.py
 
 test-faults: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/faults --ignore tests/faults/test_distributed.py

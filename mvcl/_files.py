@@ -121,7 +121,11 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     Raises:
       ValueError: the file is damaged, or holds pickled objects.
     """
-    with reading(path, ".npz file"), np.load(path, allow_pickle=False) as arrays:
+    with (
+        reading(path, ".npz file"),
+        _buckets.path(path).open("rb") as file,
+        np.load(file, allow_pickle=False) as arrays,
+    ):
         return {name: arrays[name] for name in arrays.files}
 
 

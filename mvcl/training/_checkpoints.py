@@ -180,8 +180,11 @@ class Checkpoints:
     def _set_aside(self, step: int) -> None:
         """Move a damaged checkpoint to `damaged/` for inspection."""
         if jax.process_index() == 0:
-            (self._place / "damaged").mkdir(exist_ok=True)
-            (self._place / str(step)).rename(self._place / "damaged" / f"{step}-{time.time_ns()}")
+            damaged = self._place / "damaged"
+            damaged.mkdir(exist_ok=True)
+            if _buckets.is_remote(damaged):
+                (damaged / ".keep").write_text("")  # a bucket has no folder without an object
+            (self._place / str(step)).rename(damaged / f"{step}-{time.time_ns()}")
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"damaged {step}")
         self._manager.reload()

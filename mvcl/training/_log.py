@@ -44,6 +44,9 @@ class Log:
         self._file = open(self._folder / "metrics.jsonl", "a", buffering=1)
         self._first = self._last = step
         self._before, self._started = clock.seconds(), time.monotonic()
+        # Time never decreases, even if the machine's clock is set back.
+        last = max((float(row.get("time", 0.0)) for row in read_log(workdir)), default=0.0)
+        self._wall = max(time.time(), last) - self._started
         self._at_chance = self._collapsed = 0
         self._unconverged = False
 
@@ -62,7 +65,8 @@ class Log:
         row = {"step": step, **values, **parts, **memory(), "views_per_second": self._views / each}
         if full_speed is not None:
             row["model_flops_utilisation"] = 1 / (each * full_speed)
-        row |= {"seconds": time.monotonic() - self._started, "time": round(time.time(), 3)}
+        now = time.monotonic()
+        row |= {"seconds": now - self._started, "time": round(self._wall + now, 3)}
         row = {k: v for k, v in row.items() if not (isinstance(v, float) and not math.isfinite(v))}
         self._file.write(json.dumps(row) + "\n")
         for name, value in row.items():
@@ -82,7 +86,7 @@ class Log:
             return
         self._file.write(json.dumps({"step": step, **values, **more}) + "\n")
         for name, value in values.items():
-            self._board.add_scalar(name, value, step)
+            self._board.add_scalar(name, value, step, walltime=self._wall + time.monotonic())
         _progress.line(f"step {step}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
         self.upload()
 

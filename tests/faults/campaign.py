@@ -106,11 +106,9 @@ def scores(workdir):
     return dict(found)
 
 
-def doing(workdir):
-    """Step and activity of the heartbeat."""
-    path = Path(workdir) / "heartbeat.json"
-    beat = json.loads(path.read_text()) if path.is_file() else {"step": 0, "doing": "starting"}
-    return beat["step"], beat["doing"]
+def whole_steps(workdir):
+    """Steps of the checkpoints with final names."""
+    return [int(p.name) for p in (Path(workdir) / "checkpoints").glob("*") if p.name.isdecimal()]
 
 
 def wait_for_step(process, workdir, step, timeout=300):

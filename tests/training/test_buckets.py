@@ -1,14 +1,13 @@
-"""Buckets: paths, lock, files, data and checkpoints on local servers of Google Cloud Storage and S3."""
+"""Buckets: paths, files, data and checkpoints on a local server of Google Cloud Storage."""
 
 import json
 import os
-import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
 
-import bucket_servers
+import bucket_server
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,32 +15,31 @@ import pytest
 from PIL import Image
 
 from mvcl import _buckets, _extras, _files, cli, data
-from mvcl._progress import Progress
-from mvcl.training import _lease, _staging
 from mvcl.training._checkpoints import Checkpoints
+from mvcl.training._clock import Clock
 from mvcl.training._log import Log
 
 
-@pytest.fixture(scope="module", params=("gs", "s3"))
-def server(request):
-    with bucket_servers.connected(request.param):
-        yield request.param
+@pytest.fixture(scope="module")
+def server():
+    with bucket_server.connected():
+        yield
 
 
 @pytest.fixture
 def bucket(server, request, tmp_path, monkeypatch):
     """An empty folder of a bucket."""
     monkeypatch.setenv("MVCL_CACHE", str(tmp_path / "cache"))
-    return _buckets.path(f"{server}://{bucket_servers.BUCKET}/{request.node.name.partition('[')[0]}")
+    return _buckets.path(f"gs://{bucket_server.BUCKET}/{request.node.name.partition('[')[0]}")
 
 
 # Paths
 
 
-@pytest.mark.parametrize("given", ["hdfs://host/run", "az://box/run", "http://host/run", "hdfs:/host/run"])
-def test_other_schemes_are_refused(given, tmp_path, monkeypatch):
+@pytest.mark.parametrize("given", ["hdfs://host/run", "az://box/run", "s3://host/run", "hdfs:/host/run"])
+def test_raises_on_other_schemes(given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"paths are local or start with gs:// or s3://, not with \w+:/"):
+    with pytest.raises(ValueError, match=r"paths are local or start with gs://, not with \w+:/"):
         _buckets.path(Path(given))
     assert cli.main(["report", given]) == 2
     assert not list(tmp_path.iterdir())
@@ -68,20 +66,20 @@ def test_the_extra_is_named(monkeypatch, tmp_path, capsys):
 def test_the_extra_has_what_is_imported():
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     wanted = {text.split(">")[0] for text in extras["optional-dependencies"]["bucket"]}
-    assert wanted == {"etils[epath]", "fsspec", "gcsfs", "google-cloud-storage", "s3fs"}
+    assert wanted == {"etils[epath]", "fsspec", "gcsfs", "google-cloud-storage"}
 
 
 def test_a_missing_bucket_is_named(server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=rf"there is no bucket {server}://nowhere; make it"):
-        _buckets.path(f"{server}://nowhere/run")
+    with pytest.raises(ValueError, match=r"there is no bucket gs://nowhere; make it"):
+        _buckets.path("gs://nowhere/run")
     with pytest.raises(ValueError, match="names no bucket"):
-        _buckets.path(f"{server}://")
+        _buckets.path("gs://")
 
 
 def test_pathlib_loses_a_slash(server):
-    path = _buckets.path(Path(f"{server}://{bucket_servers.BUCKET}/run"))
-    assert str(path) == f"{server}://{bucket_servers.BUCKET}/run"
+    path = _buckets.path(Path(f"gs://{bucket_server.BUCKET}/run"))
+    assert str(path) == f"gs://{bucket_server.BUCKET}/run"
     assert str(_buckets.path(path)) == str(path)
 
 
@@ -114,18 +112,6 @@ def test_copies_follow_the_bucket(bucket, capsys):
     assert not list(first.parents[2].glob(".unfinished*"))
 
 
-def test_copies_to_and_from_a_bucket_are_reported(bucket, tmp_path, monkeypatch, tracked):
-    monkeypatch.setattr(_buckets, "_AT_ONCE", 2)
-    for name in "abc":
-        (tmp_path / name).write_text(name)
-    _buckets.upload(tmp_path, bucket / "d", tracked)
-    _buckets.local_copy(bucket / "d", tracked)
-    assert tracked == [
-        (f"copying to {bucket / 'd'}", 3, "files", 3),
-        ("copying from the bucket", 2, "blocks of 2 files", 2),
-    ]
-
-
 def test_a_copy_that_fails_leaves_nothing(bucket, monkeypatch):
     _files.write_whole(bucket / "a.txt", "one")
     listing = _buckets._listing
@@ -137,101 +123,19 @@ def test_a_copy_that_fails_leaves_nothing(bucket, monkeypatch):
     assert not [path for path in Path(os.environ["MVCL_CACHE"]).rglob("*") if path.is_file()]
 
 
-# The lock
-
-
-def lock_of(path, **owner):
-    mine = json.loads(_lease._content("other")) | owner
-    _buckets.filesystem(path).pipe_file(str(path), json.dumps(mine).encode())
-
-
-def refused(lock, message):
-    with pytest.raises(ValueError, match=message), _lease.held(lock):
-        pass
-
-
-def ended():
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-def test_one_run_holds_a_folder(bucket):
-    lock = bucket / ".lock"
-    with _lease.held(lock):
-        refused(lock, r"another run is using .*: process \d+ of .*; wait until it ends")
-        assert lock.is_file()
-    assert not lock.exists()
-    with _lease.held(lock):
-        pass
-
-
-def test_only_one_of_two_creates_the_lock(bucket):
-    client = _buckets.filesystem(bucket)
-    assert _lease._create(client, bucket / ".lock", "a")
-    assert not _lease._create(client, bucket / ".lock", "b")
-    assert _lease._read(client, bucket / ".lock")["token"] == "a"
-
-
-def test_a_dead_process_of_this_machine_loses_the_lock_at_once(bucket):
-    lines = []
-    lock_of(bucket / ".lock", pid=ended())
-    with _lease.held(bucket / ".lock", lines.append):
-        assert "taking over the lock of process" in lines[0]
-
-
-@pytest.mark.parametrize("owner", [{"host": "elsewhere"}, {"boot": "before"}], ids=["host", "same name"])
-def test_the_lock_of_a_lost_machine_is_taken_over_after_the_lease(bucket, monkeypatch, owner):
-    monkeypatch.setattr(_lease, "LEASE_SECONDS", 0.3)
-    monkeypatch.setattr(_lease, "_LOOK_SECONDS", 0.05)
-    lines, lock = [], bucket / ".lock"
-    lock_of(lock, pid=ended(), **owner)
-    started = time.monotonic()
-    with _lease.held(lock, lines.append):
-        assert time.monotonic() - started > 0.3  # whatever the clock of the lost machine says
-    assert "waiting for a sign of it" in lines[0]
-    assert "taking over the lock" in lines[1]
-
-
-def test_a_machine_that_renews_its_lock_keeps_it(bucket, monkeypatch):
-    lock = bucket / ".lock"
-    monkeypatch.setattr(_lease, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(_lease.time, "sleep", lambda _: lock_of(lock, host="elsewhere"))
-    lock_of(lock, host="elsewhere", time=0.0)
-    refused(lock, r"another run is using .*: process \d+ of elsewhere")
-
-
-def test_the_lock_is_renewed_and_its_loss_stops_the_run(bucket, monkeypatch):
-    monkeypatch.setattr(_lease, "_RENEW_SECONDS", 0.05)
-    killed, lock, lines = [], bucket / ".lock", []
-    monkeypatch.setattr(_lease.os, "kill", lambda *arguments: killed.append(arguments))
-    client = _buckets.filesystem(lock)
-    with _lease.held(lock, lines.append):
-        first = _lease._read(client, lock)["time"]
-        while _lease._read(client, lock)["time"] == first:
-            time.sleep(0.01)
-        while not killed:  # a renewal that was under way may replace it once
-            lock_of(lock)
-            time.sleep(0.05)
-    assert killed == [(os.getpid(), _lease.signal.SIGTERM)]
-    assert "another run has taken the lock" in lines[0]
-    assert _lease._read(client, lock)["token"] == "other"  # not deleted: it belongs to the other
-
-
 # Logs and checkpoints
 
 
 def test_log_is_uploaded_with_a_checkpoint(bucket):
     values = {"loss": 1.0, "effective_rank": 3.0}
-    log = Log(bucket, steps=10, first_step=0, views_per_step=2, progress=Progress(silent=True))
+    log = Log(bucket, Clock(), step=0, steps=10, views_per_step=2)
     log.row(1, values)
     assert not (bucket / "metrics.jsonl").exists()
     log.upload()
     assert [json.loads(line)["step"] for line in (bucket / "metrics.jsonl").read_text().splitlines()] == [1]
     log.row(2, values)
     log.close()
-    again = Log(bucket, steps=10, first_step=2, views_per_step=2, progress=Progress(silent=True))
+    again = Log(bucket, Clock(), step=2, steps=10, views_per_step=2)
     again.row(3, values)
     again.close()
     steps = [json.loads(line)["step"] for line in (bucket / "metrics.jsonl").read_text().splitlines()]
@@ -239,6 +143,7 @@ def test_log_is_uploaded_with_a_checkpoint(bucket):
     assert list((bucket / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_checkpoints(bucket):
     state = {"w": jnp.arange(1000.0), "b": jnp.ones(3)}
     like = jax.eval_shape(lambda: state)
@@ -248,7 +153,7 @@ def test_checkpoints(bucket):
         checkpoints.save(step, jax.tree.map(lambda x: x + step, state), {})  # noqa: B023
     checkpoints.close()
     assert steps_in(folder) == [20, 30]
-    client = _buckets.filesystem(folder)
+    client = _buckets._client()
     for name in client.find(f"{folder}/30/state"):
         if "/d/" in name:
             client.pipe_file(name, b"damaged")
@@ -258,17 +163,16 @@ def test_checkpoints(bucket):
     assert record["step"] == 20
     np.testing.assert_array_equal(restored["w"], state["w"] + 20)
     assert "step 30 is damaged" in lines[0]
-    assert [path.name.partition("-")[0] for path in (folder / "damaged").iterdir()] == ["30"]
+    assert [path.name.partition("-")[0] for path in (folder / "damaged").iterdir()] == [".keep", "30"]
     checkpoints.save(30, state, {})
     checkpoints.close()
     assert steps_in(folder) == [20, 30]
     # a checkpoint without its last object is not complete
-    last = "commit_success.txt" if _buckets.scheme(folder) == "gs" else _staging.COMPLETE
-    (folder / "30" / last).unlink()
+    (folder / "30" / "commit_success.txt").unlink()
     checkpoints = Checkpoints(folder, keep=2)
     assert checkpoints.steps() == [20]
     checkpoints.close()
-    while _buckets.scheme(folder) == "gs" and (folder / "30").is_dir():  # orbax deletes it in the background
+    while (folder / "30").is_dir():  # orbax deletes it in the background
         time.sleep(0.05)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mvcl import training
 from mvcl.evaluation import _table
-from mvcl.training import _guard, _train
+from mvcl.training import _session
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +36,24 @@ def numbers(workdir):
 
 
 class Stopper:
-    """Raises a signal at the n-th check of a guard; counts the finished linear probes."""
+    """Raises a signal at the n-th check of an evaluation; counts the finished linear probes."""
 
     def __init__(self, monkeypatch):
         self.checks, self.at, self.probes = 0, None, 0
-        check, probe = _guard.Guard.check, _table.linear_probe
+        check, probe = _session.Session._check_stop, _table.linear_probe
 
-        def counted(guard):
+        def counted(session):
             self.checks += 1
             if self.checks == self.at:
                 signal.raise_signal(signal.SIGTERM)
-            check(guard)
+            check(session)
 
         def probed(*args, **options):
             found = probe(*args, **options)
             self.probes += 1
             return found
 
-        monkeypatch.setattr(_guard.Guard, "check", counted)
+        monkeypatch.setattr(_session.Session, "_check_stop", counted)
         monkeypatch.setattr(_table, "linear_probe", probed)
 
 
@@ -79,7 +79,9 @@ def test_a_stop_while_scoring_keeps_the_step(scored, whole, tmp_path, stopper, a
     assert numbers(tmp_path / "run") == numbers(whole[0])
 
 
-@pytest.mark.parametrize("back", [2, 9, 14, 25])  # checks before the last one
+@pytest.mark.parametrize(
+    "back", [1, pytest.param(6, marks=pytest.mark.exhaustive), 12]
+)  # before the last check
 def test_a_stopped_evaluation_keeps_its_finished_rows(scored, whole, tmp_path, stopper, back):
     training.train(scored, tmp_path / "counted")
     assert stopper.probes == 3  # one for each row of the table
@@ -117,10 +119,14 @@ def test_the_best_checkpoint_is_that_of_the_log(whole):
 
 
 def test_a_kill_after_the_evaluation_loses_no_score(scored, whole, tmp_path, monkeypatch):
-    def killed(*_):
-        raise KeyboardInterrupt
+    record = _session.Session._record_score
 
-    monkeypatch.setattr(_train, "record_score", killed)
+    def killed(session, score):
+        if session.step == 6:
+            raise KeyboardInterrupt
+        record(session, score)
+
+    monkeypatch.setattr(_session.Session, "_record_score", killed)
     with pytest.raises(KeyboardInterrupt):
         training.train(scored, tmp_path / "run")
     monkeypatch.undo()
@@ -131,13 +137,14 @@ def test_a_kill_after_the_evaluation_loses_no_score(scored, whole, tmp_path, mon
 
 
 def test_a_signal_at_the_end_of_a_run_stops_the_next_seed(scored, tmp_path, monkeypatch):
-    record = _train.record_score
+    record = _session.Session._record_score
 
-    def signalled(*args):
-        record(*args)
-        signal.raise_signal(signal.SIGTERM)
+    def signalled(session, score):
+        record(session, score)
+        if session.step == 6:
+            signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(_train, "record_score", signalled)
+    monkeypatch.setattr(_session.Session, "_record_score", signalled)
     with pytest.raises(training.Interrupted, match="stopped by SIGTERM while ending"):
         training.train_seeds(scored, tmp_path, 2)
     assert (tmp_path / "seed0" / "evaluation.json").is_file()

@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from mvcl import data, losses, methods, training
-from mvcl.training import _folder, _input, _lease, _processes
+from mvcl.training import _folder, _input, _processes
 
 
 def parameters(workdir):
@@ -65,13 +66,13 @@ def test_resumes_bit_identically_after_a_signal(whole, tiny, tmp_path, monkeypat
     workdir = tmp_path / "run"
     step_of = []
 
-    def stop_at_three(flags, stop, *_):
+    def stop_at_three(stop):
         step_of.append(1)
         if len(step_of) == 3:
             signal.raise_signal(number)
-        return stop["signal"]
+        return stop.signal
 
-    monkeypatch.setattr(_processes, "should_stop", stop_at_three)
+    monkeypatch.setattr(_processes.Stop, "agreed", stop_at_three)
     with pytest.raises(training.Interrupted, match="saved at step 3 of 6") as stopped:
         training.train(tiny, workdir)
     assert stopped.value.signal == number
@@ -132,7 +133,7 @@ def test_a_lock_that_stays_is_waited_for_shortly(tmp_path, monkeypatch):
     waits = []
     monkeypatch.setattr(_folder.time, "sleep", waits.append)
     message = "another run is using"
-    with lock_of(tmp_path), pytest.raises(_lease.Locked, match=message), _folder.locked(tmp_path):
+    with lock_of(tmp_path), pytest.raises(training.Locked, match=message), _folder.locked(tmp_path):
         pass
     assert 0 < sum(waits) < 1
 
@@ -188,8 +189,7 @@ def test_opens_and_embeds_a_run(whole, tmp_path):
         training.open_run(tmp_path)
 
 
-def test_logs_times_memory_heartbeat_and_profile(tiny, tmp_path):
-    """Times of a step, memory, utilisation, heartbeat and profile."""
+def test_logs_times_memory_utilisation_and_profile(tiny, tmp_path, capsys):
     workdir = tmp_path / "run"
     config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, peak_tflops=1e-3))
     training.train(config, workdir, profile=2)
@@ -204,9 +204,10 @@ def test_logs_times_memory_heartbeat_and_profile(tiny, tmp_path):
     last = log[-1]  # two steps since the previous row, with a checkpoint after one of them
     seconds = sum(last[f"seconds_{part}"] for part in ("data", "step", "log"))
     assert last["model_flops_utilisation"] == pytest.approx(flops / seconds / 1e9, rel=1e-6)
-    beat = json.loads((workdir / "heartbeat.json").read_text())
-    assert (beat["step"], beat["steps"], beat["doing"]) == (6, 6, "done")
-    assert beat["unix_time"] >= last["time"]
+    seconds = json.loads((workdir / "time.json").read_text())
+    assert {"training", "compiling", "data", "evaluating", "saving", "logging", "other"} == set(seconds)
+    assert min(seconds.values()) >= 0
+    assert re.search(r"^time: .*compiling \d+ %", capsys.readouterr().out, re.MULTILINE)
     assert [f.suffix for f in (workdir / "profile").rglob("*.pb")] == [".pb"]
     assert list((workdir / "profile").rglob("perfetto_trace.json.gz"))
 
@@ -236,18 +237,6 @@ def test_skips_unreadable_examples(tiny, tmp_path):
         data.CorruptExample, match=r"record 359 .*corrupt example 4, and --train.corrupt-limit is 3"
     ):
         training.encode(dataclasses.replace(run, config=strict), state)
-
-
-def test_resumed_run_keeps_the_count_of_corrupt_examples(tiny, tmp_path):
-    """A resumed run knows the skipped examples, so that the limit is for the whole run."""
-    flags = _processes.Flags(training.prepare(tiny).program.mesh, 1 + _processes.MAX_ROWS)
-    reading = data.Reading(10)
-    for row in range(9):  # more than can be exchanged in a step
-        reading.corrupt("train", row, 1, data.CorruptExample(f"record {row} cannot be read"))
-    assert not _processes.should_stop(flags, {"signal": 0}, reading, 1)
-    assert reading.passed == set(range(_processes.MAX_ROWS))
-    assert _processes.should_stop(flags, {"signal": 15}, reading, 2)
-    assert reading.passed == set(range(9))
 
 
 def test_one_encoder_raises_for_methods_with_several(tiny):

@@ -1,6 +1,6 @@
-"""Local servers of Google Cloud Storage and S3, and the variables that send their clients there.
+"""A local server of Google Cloud Storage, and the variables that send its clients there.
 
-`python bucket_servers.py gs PORT` serves until it is killed.
+`python bucket_servers.py PORT` serves until it is killed.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from mvcl import _buckets
 BUCKET = "bucket"
 
 
-def serve_gs(port):
+def serve(port):
     """gcp-storage-emulator, and what it lacks: generations in downloads, and uploads only if a generation is as given
-    (412 if not), on which tensorstore and the lock rely."""
+    (412 if not), on which tensorstore relies."""
     from gcp_storage_emulator.exceptions import NotFound
     from gcp_storage_emulator.handlers import objects
 
@@ -60,61 +60,46 @@ def serve_gs(port):
     create_server("127.0.0.1", port, True, BUCKET).run()
 
 
-def serve_s3(port):
-    from moto.server import main
-
-    main(["-H", "127.0.0.1", "-p", str(port)])
-
-
 @contextlib.contextmanager
-def running(scheme):
+def running():
     """Start a server with an empty bucket; the environment for its clients."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     server = subprocess.Popen(
-        [sys.executable, __file__, scheme, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, __file__, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         _wait(server, url)
-        if scheme == "s3":
-            urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT")).close()
-        yield environment(scheme, url)
+        yield environment(url)
     finally:
         server.send_signal(signal.SIGKILL)
         server.wait()
 
 
 @contextlib.contextmanager
-def connected(scheme):
+def connected():
     """`running`, with the environment of this process set; clients that know an earlier server are dropped."""
-    with running(scheme) as variables, pytest.MonkeyPatch.context() as patch:
+    with running() as variables, pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
         try:
             yield variables
         finally:
             _buckets._reach.cache_clear()
-            _buckets.filesystem(f"{scheme}://{BUCKET}").clear_instance_cache()
+            _buckets._client().clear_instance_cache()
             fsspec_backend._get_filesystem.cache_clear()
 
 
-def environment(scheme, url):
-    """Variables that send gcsfs, google-cloud-storage, tensorstore or s3fs to a server, without credentials."""
-    if scheme == "gs":
-        return {
-            "STORAGE_EMULATOR_HOST": url,
-            "TENSORSTORE_GCS_HTTP_URL": url,
-            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none",
-            "GOOGLE_CLOUD_PROJECT": "test",
-            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
-        }
+def environment(url):
+    """Variables that send gcsfs, google-cloud-storage and tensorstore to a server, without credentials."""
     return {
-        "AWS_ENDPOINT_URL": url,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
+        "STORAGE_EMULATOR_HOST": url,
+        "TENSORSTORE_GCS_HTTP_URL": url,
+        "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none",
+        "GOOGLE_CLOUD_PROJECT": "test",
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     }
 
 
@@ -133,5 +118,5 @@ def _wait(server, url):
 
 
 if __name__ == "__main__":
-    {"gs": serve_gs, "s3": serve_s3}[sys.argv[1]](int(sys.argv[2]))
+    serve(int(sys.argv[1]))
     os._exit(0)
