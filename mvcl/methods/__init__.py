@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 
-from mvcl.methods._method import Learner, Method, Microbatches, Network, Refresh, Specification
-from mvcl.methods._moco import MocoV2, MocoV3
-from mvcl.methods._momentum import Following
+from mvcl.methods._method import Batch, Inputs, Learner, Method, Microbatches, Network, Specification
+from mvcl.methods._momentum import Following, MocoV2, MocoV3, StudentTeacher
 from mvcl.methods._multi_encoder import MultiEncoder
 from mvcl.methods._objective import Measures, OfViews, chance_level, check, of_views
 from mvcl.methods._sem import Sem
 from mvcl.methods._simclr import Simclr
-from mvcl.methods._student_teacher import StudentTeacher
 from mvcl.methods._supervised import Supervised
 
 METHODS: dict[str, Callable[[], Method]] = {
@@ -25,7 +23,9 @@ METHODS: dict[str, Callable[[], Method]] = {
 
 __all__ = [
     "METHODS",
+    "Batch",
     "Following",
+    "Inputs",
     "Learner",
     "Measures",
     "Method",
@@ -35,7 +35,6 @@ __all__ = [
     "MultiEncoder",
     "Network",
     "OfViews",
-    "Refresh",
     "Sem",
     "Simclr",
     "Specification",

@@ -1,20 +1,24 @@
-"""The interface between training and a method: pure functions of parameters, statistics and a batch."""
+"""The interface between training and a method: a `Learner`, pure functions of parameters, statistics and a batch."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 
 from mvcl import augment, losses, models
-from mvcl.methods._objective import Measures
+from mvcl.methods._objective import Measures, OfViews
 
 Params = Any
 Statistics = Any
-Inputs = Any  # a pytree of arrays (n, ...)
+Inputs = Mapping[str, Any]
+"""Arrays of n examples by name: `images` (n, height, width, channels), or `views`, a tuple of k arrays (n, ...),
+with `present` (n, k) where views may be missing; in training also `labels`, `index` and `epoch`, (n,) each."""
+LossAndMore = tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]
 
 
 class Network(nnx.Module):
@@ -26,7 +30,7 @@ class Network(nnx.Module):
         head: models.HeadConfig,
         input_shape: tuple[int, ...],
         *,
-        dtype: Any,
+        dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
         self.encoder = encoder.build(input_shape, dtype=dtype, rngs=rngs)
@@ -39,7 +43,7 @@ class Microbatches:
 
     Attributes:
       split: inputs of n rows -> (microbatches, rows, ...), each microbatch split evenly over the devices.
-      join: (microbatches, rows * m, ...) outputs -> (n * m, ...) in the order of the inputs.
+      join: (microbatches, rows * m, ...) outputs -> (n * m, ...) in the order of the batch.
     """
 
     split: Callable[[Inputs], Inputs]
@@ -47,66 +51,114 @@ class Microbatches:
 
 
 @dataclasses.dataclass(frozen=True)
-class Refresh:
-    """A periodic computation over the whole training split, on the host.
+class Batch:
+    """A global batch of n examples and how its views are drawn.
 
     Attributes:
-      due: (step, steps_per_epoch) -> whether to compute before this step; the first step is 0.
-      compute: (parameters, statistics, views, present, step, steps_per_epoch, track=Track) -> (statistics, record):
-        from all rows of the split, a tuple of (N, ...) arrays and the (N, k) mask or None. It must depend on nothing
-        else, so that a resumed run repeats it; its long loops go through the `Track`. The record, name -> array, is
-        appended to `refresh.jsonl` in the run folder.
+      inputs: arrays of the examples.
+      draw: inputs -> views, (n, k, ...) or a tuple of k arrays (n, ...). XLA merges several calls.
+      microbatches: None: the whole batch is encoded at once.
     """
 
-    due: Callable[[int, int], bool]
-    compute: Callable[..., tuple[Statistics, dict[str, Any]]]
+    inputs: Inputs
+    draw: Callable[[Inputs], Any]
+    microbatches: Microbatches | None = None
+
+    @property
+    def size(self) -> int:
+        """n, the number of examples."""
+        return jax.tree.leaves(self.inputs)[0].shape[0]
+
+    @property
+    def mask(self) -> dict[str, jax.Array]:
+        """The objective's argument `mask` (k, n), if views may be missing."""
+        return {"mask": self.inputs["present"].T} if "present" in self.inputs else {}
+
+    def views(self) -> Any:
+        """The views of all examples."""
+        return self.draw(self.inputs)
 
 
-@dataclasses.dataclass(frozen=True)
 class Learner:
-    """The functions of a method for given networks.
+    """A method for given networks: pure functions of parameters, statistics and a batch.
 
-    Attributes:
-      init: key -> (parameters, statistics): the variables updated by the optimiser, and all others that training
-        changes.
-      loss: (parameters, statistics, inputs, draw, objective, microbatches) -> (loss, (statistics, embeddings,
-        measures)), where draw turns inputs into (n, k, ...) views or a tuple of k arrays (n, ...), objective is
-        `of_views` of the objective over the global batch, and microbatches is None or the `Microbatches`.
-      features: (parameters, statistics, inputs, output) -> (n, d) float32, with frozen statistics; the inputs are
-        images, or {"views": tuple of k arrays (n, ...), "present": (n, k)}; output is one of `outputs`.
-      network: (parameters, statistics) -> the network that is evaluated and exported.
-      dimension: length d of an embedding.
-      level: (objective, (k, n, d) embeddings) -> the loss of a batch with these embeddings, for the chance level; None
-        if the method does not minimise the objective.
-      after: (parameters, statistics, progress) -> statistics, called in the step after the parameter update; progress
-        is the completed share of the run. None: no change.
-      refresh: a periodic computation over the training split, or None.
-      one_encoder: whether `network` has one encoder for all views; otherwise one per view.
-      clusters: number of clusters that the method fits; 0 for none.
-      start_from: (parameters, statistics, encoder) -> both with the encoder replaced by a trained one; None if
-        unsupported.
-      last_batch: whether an epoch ends with the smaller batch of the examples that are left; otherwise they are not
-        used in that epoch.
-      outputs: the outputs that `features` gives; of the given views together `encoder` and `head`, of each of them,
-        side by side with zeros for missing ones, `views` and `head_views`.
-      restarts: (step, steps_per_epoch) -> the parts of the parameters, by their first key, whose optimiser state is
-        as new before this step. Every part then has an optimiser state of its own. None: one state, never new.
+    Parameters are the variables that the optimiser updates, statistics all others that training changes. A method's
+    class overrides what differs from the defaults, which are those of one `Network` whose embeddings are compared.
     """
 
-    init: Callable[[jax.Array], tuple[Params, Statistics]]
-    loss: Callable[..., tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]]
-    features: Callable[[Params, Statistics, Any, str], jax.Array]
-    network: Callable[[Params, Statistics], Any]
+    module: "Module"
     dimension: int
-    level: Callable[..., jax.Array] | None = None
-    after: Callable[[Params, Statistics, jax.Array], Statistics] | None = None
-    refresh: Refresh | None = None
+    """Length d of an embedding."""
     one_encoder: bool = True
-    clusters: int = 0
-    start_from: Callable[..., tuple[Params, Statistics]] | None = None
-    last_batch: bool = False
+    """Whether `network` has one encoder for all views; otherwise one per view."""
     outputs: tuple[str, ...] = ("encoder", "head", "views", "head_views")
-    restarts: Callable[[int, int], tuple[str, ...]] | None = None
+    """The outputs that `features` gives; of the given views together `encoder` and `head`, of each of them, side by
+    side with zeros for missing ones, `views` and `head_views`."""
+    clusters: int = 0
+    """Number of clusters that the method fits; 0 for none."""
+    last_batch: bool = False
+    """Whether an epoch ends with the smaller batch of the examples that are left; otherwise they are not used in it."""
+    has_level: bool = True
+    """Whether the loss is that of the objective, so that it has a `level`."""
+    restarts_parts: bool = False
+    """Whether each part of the parameters has an optimiser state of its own, which `restarts` may begin anew."""
+
+    def init(self, key: jax.Array) -> tuple[Params, Statistics]:
+        """Initial parameters and statistics."""
+        return self.module.init(key)
+
+    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+        """(loss, (statistics, (k, n, d) embeddings, measures for the log)) of a global batch."""
+        raise NotImplementedError
+
+    def network(self, params: Params, statistics: Statistics) -> Any:
+        """The network that is evaluated and exported."""
+        return self.module.merge(params, statistics)
+
+    def features(self, params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
+        """(n, d) float32 features of `images`, or of `views`, with frozen statistics; output is one of `outputs`."""
+        return observe(self.network(params, statistics), inputs, output)
+
+    def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
+        """The loss of a batch with these (k, n, d) embeddings, for the chance level."""
+        return objective(z)[0]
+
+    def after(self, params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
+        """The statistics after a parameter update; `progress` is the completed share of the run."""
+        return statistics
+
+    def due(self, step: int, steps_per_epoch: int) -> bool:
+        """Whether to `refresh` before this step; the first step is 0."""
+        return False
+
+    def refresh(
+        self,
+        params: Params,
+        statistics: Statistics,
+        views: tuple[np.ndarray, ...],
+        present: np.ndarray | None,
+        step: int,
+        steps_per_epoch: int,
+    ) -> tuple[Statistics, dict[str, Any]]:
+        """Statistics computed on the host from all rows of the training split, and a record.
+
+        The result depends on nothing but the arguments, so that a resumed run repeats it. The record, name -> array, is
+        appended to `refresh.jsonl` in the run folder.
+        """
+        raise NotImplementedError
+
+    def restarts(self, step: int, steps_per_epoch: int) -> tuple[str, ...]:
+        """The parts of the parameters, by their first key, whose optimiser state is as new before this step."""
+        return ()
+
+    def start_from(self, params: Params, statistics: Statistics, encoder: Any) -> tuple[Params, Statistics]:
+        """Parameters and statistics with those of a trained encoder.
+
+        Raises:
+          ValueError: the method cannot start from an encoder, or the encoders differ.
+        """
+        method = type(self).__name__.removesuffix("Learner")
+        raise ValueError(f"train.initial needs method simclr or supervised, got {method}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,7 +226,7 @@ class Method(Protocol):
     """A training method: a frozen dataclass of options."""
 
     def build(self, spec: Specification) -> Learner:
-        """Build the pure functions for these networks, inputs and objective.
+        """The learner for these networks, inputs and objective.
 
         Raises:
           ValueError: options, networks, inputs and objective are not compatible.
@@ -240,28 +292,25 @@ class Module:
         return nnx.state(net, nnx.Not(nnx.Param))
 
 
+def one_network(spec: Specification, method: str) -> Module:
+    """A `Network` for all views.
+
+    Raises:
+      ValueError: given views have several shapes, or the encoder does not take all sizes or microbatches.
+    """
+    shape = spec.one_shape(method)
+    module = Module(lambda key: Network(spec.encoder, spec.head, shape, dtype=spec.dtype, rngs=nnx.Rngs(key)))
+    check_encoder(spec, module.abstract.encoder)
+    return module
+
+
 def stacked(views: Any) -> jax.Array:
     """Views as one array (n, k, ...); a tuple of k arrays (n, ...) of one shape is stacked."""
     return jnp.stack(views, axis=1) if isinstance(views, tuple) else views
 
 
-def part_of(draw: Callable[[Inputs], Any], start: int, stop: int | None) -> Callable[[Inputs], Any]:
-    """A function that draws the views from `start` to `stop` only; XLA merges several calls of `draw`."""
-
-    def part(inputs: Inputs) -> Any:
-        views = draw(inputs)
-        return views[start:stop] if isinstance(views, tuple) else views[:, start:stop]
-
-    return part
-
-
-def embed(
-    encoder: nnx.Module,
-    inputs: Inputs,
-    draw: Callable[[Inputs], Any],
-    microbatches: Microbatches | None = None,
-) -> jax.Array:
-    """Features (n * k, f) of all views, ordered by example, then view.
+def embed(encoder: nnx.Module, batch: Batch, part: slice = slice(None)) -> jax.Array:
+    """Features (n * k, f) of the views of this part, ordered by example, then view.
 
     Views of one size pass the encoder together, so that BatchNorm has the statistics of each size in turn. The leading
     axis is n throughout: with k first, each device would compute every row.
@@ -269,23 +318,28 @@ def embed(
 
     def encode(encoder: Any, inputs: Inputs) -> jax.Array:
         found = []
-        for places, views in augment.by_shape(draw(inputs)):
+        for places, views in augment.by_shape(part_of(batch.draw(inputs), part)):
             features = encoder(views.reshape((-1, *views.shape[2:])))
             found.append((places, features.reshape((*views.shape[:2], -1))))
         features = augment.in_order_of_views(found)
         return features.reshape((-1, features.shape[-1]))
 
-    if microbatches is None:
-        return encode(encoder, inputs)
+    if batch.microbatches is None:
+        return encode(encoder, batch.inputs)
     frozen, weights = nnx.split(encoder)
 
     @jax.checkpoint
-    def part(inputs: Inputs) -> jax.Array:
+    def of_microbatch(inputs: Inputs) -> jax.Array:
         return encode(nnx.merge(frozen, weights, copy=True), inputs)
 
-    features = microbatches.join(jax.lax.map(part, microbatches.split(inputs)))
+    features = batch.microbatches.join(jax.lax.map(of_microbatch, batch.microbatches.split(batch.inputs)))
     models.advance_dropout(encoder)  # the microbatches used copies, whose dropout counts are lost
     return features
+
+
+def part_of(views: Any, part: slice) -> Any:
+    """Some of the k views, an array (n, k, ...) or a tuple of k arrays."""
+    return views[part] if isinstance(views, tuple) else views[:, part]
 
 
 def by_view(z: jax.Array, n: int) -> jax.Array:
@@ -293,17 +347,7 @@ def by_view(z: jax.Array, n: int) -> jax.Array:
     return z.reshape((n, -1, z.shape[-1])).swapaxes(0, 1)
 
 
-def missing(inputs: Inputs) -> dict[str, jax.Array]:
-    """The objective's (k, n) mask, if views may be missing."""
-    return {"mask": inputs["present"].T} if "present" in inputs else {}
-
-
-def rows(inputs: Inputs) -> int:
-    """n, the number of examples in the inputs."""
-    return jax.tree.leaves(inputs)[0].shape[0]
-
-
-def observe(network: Network, inputs: Any, output: str) -> jax.Array:
+def observe(network: Network, inputs: Inputs, output: str) -> jax.Array:
     """(n, d) features of images from a frozen network.
 
     For given views: the mean of the features of the views that are present; with the outputs `views` and `head_views`,
@@ -315,15 +359,15 @@ def observe(network: Network, inputs: Any, output: str) -> jax.Array:
         encoded = view.encoder(x)
         return view.head(encoded) if output in ("head", "head_views") else encoded
 
-    if not isinstance(inputs, dict):
-        return features(inputs)
+    if "images" in inputs:
+        return features(inputs["images"])
     views = stacked(inputs["views"])
     found = features(views.reshape((-1, *views.shape[2:]))).reshape((*views.shape[:2], -1))
+    present = inputs.get("present")
     if output in ("views", "head_views"):
-        here = inputs.get("present", np.ones(views.shape[:2], bool))
+        here = np.ones(views.shape[:2], bool) if present is None else present
         return jnp.where(here[..., None], found, 0).reshape((len(views), -1))
-    if "present" not in inputs:
+    if present is None:
         return found.mean(axis=1)
-    present = inputs["present"]
     count = jnp.maximum(present.sum(axis=1, keepdims=True), 1)
     return jnp.where(present[..., None], found, 0).sum(axis=1) / count

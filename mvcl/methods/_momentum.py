@@ -1,25 +1,32 @@
-"""Common parts of methods with a momentum encoder, a moving average of the trained parameters."""
+"""Methods with a momentum encoder, a moving average of the trained one: MoCo v2 and v3, student and teacher."""
 
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+import dataclasses
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 
+from mvcl import losses, models
+from mvcl.losses import QueueRows
 from mvcl.methods._method import (
-    Inputs,
+    Batch,
     Learner,
-    Measures,
+    LossAndMore,
     Module,
     Network,
     Params,
     Specification,
     Statistics,
-    check_encoder,
-    observe,
+    by_view,
+    embed,
+    one_network,
+    part_of,
+    stacked,
 )
+from mvcl.methods._objective import Measures, OfViews
 
 
 @runtime_checkable
@@ -38,69 +45,300 @@ class Following(Protocol):
     def evaluate(self) -> str: ...
 
 
-class Followed:
-    """A network and its momentum copy.
+class FollowedLearner(Learner):
+    """A network and its momentum copy, which follows it after each step; and a predictor after the network's head.
 
-    Parameters are `network`, and those of further trained networks; statistics are `network` (the trained network's),
-    `momentum` (the copy's parameters) and `momentum_network` (the copy's own statistics).
+    Parameters are `network` and, with a predictor, `predictor`; statistics are `network` (the trained network's),
+    `momentum` (the copy's parameters), `momentum_network` (the copy's own statistics) and `predictor`.
     """
 
-    def __init__(self, spec: Specification, options: Following, method: str) -> None:
+    def __init__(
+        self, spec: Specification, options: Following, method: str, predictor: models.HeadConfig | None = None
+    ) -> None:
         start, end = options.momentum, options.end_momentum
         if not 0 <= start <= 1 or not 0 <= end <= 1:
             raise ValueError(
                 f"method.momentum and method.end_momentum must be in [0, 1], got {start} and {end}"
             )
-        self._options = options
-        shape = spec.one_shape(method)
-        self._module = Module(
-            lambda key: Network(spec.encoder, spec.head, shape, dtype=spec.dtype, rngs=nnx.Rngs(key))
-        )
-        check_encoder(spec, self._module.abstract.encoder)
-        self.dimension: int = self._module.abstract.head.features
+        self.following, self.spec = options, spec
+        self.module = one_network(spec, method)
+        self.dimension: int = self.module.abstract.head.features
+        self.predictor = None if predictor is None else self._predictor(predictor)
+
+    def _predictor(self, config: models.HeadConfig) -> Module:
+        width = self.dimension
+        module = Module(lambda key: config.build(width, dtype=self.spec.dtype, rngs=nnx.Rngs(key)))
+        if module.abstract.features != width:
+            raise ValueError(
+                f"method.predictor must end in the head's {width} features, got {module.abstract.features}; "
+                f"set --method.predictor.out {width}"
+            )
+        return module
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
         """Initial parameters and statistics; the copy equals the network."""
-        weights, rest = self._module.init(key)
+        weights, rest = self.module.init(key)
         copy = jax.tree.map(jnp.copy, (weights, rest))
-        return {"network": weights}, {"network": rest, "momentum": copy[0], "momentum_network": copy[1]}
+        params = {"network": weights}
+        statistics = {"network": rest, "momentum": copy[0], "momentum_network": copy[1]}
+        if self.predictor is not None:
+            params["predictor"], statistics["predictor"] = self.predictor.init(jax.random.fold_in(key, 2))
+        return params, statistics
 
     def online(self, params: Params, statistics: Statistics) -> Network:
         """The trained network."""
-        return self._module.merge(params["network"], statistics["network"])
+        return self.module.merge(params["network"], statistics["network"])
 
     def momentum(self, statistics: Statistics) -> Network:
         """The momentum copy, without gradient."""
         weights = jax.lax.stop_gradient(statistics["momentum"])
-        return self._module.merge(weights, statistics["momentum_network"])
+        return self.module.merge(weights, statistics["momentum_network"])
 
-    def moved(self, statistics: Statistics, online: Network, momentum: Network) -> Statistics:
-        """The statistics updated by both networks' calls."""
-        return statistics | {
-            "network": self._module.statistics(online),
-            "momentum_network": self._module.statistics(momentum),
+    def moved(
+        self, statistics: Statistics, online: Network, momentum: Network, predict: Any = None
+    ) -> dict[str, Any]:
+        """The statistics updated by the calls of the networks."""
+        new = statistics | {
+            "network": self.module.statistics(online),
+            "momentum_network": self.module.statistics(momentum),
         }
+        return new if self.predictor is None else new | {"predictor": self.predictor.statistics(predict)}
 
-    def learner(
-        self,
-        init: Callable[[jax.Array], tuple[Params, Statistics]],
-        loss: Callable[..., tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]],
-        level: Callable[..., jax.Array],
-    ) -> Learner:
-        """A `Learner` with these functions, which updates the copy after each step."""
-        options = self._options
-        start, end = options.momentum, options.end_momentum
+    def network(self, params: Params, statistics: Statistics) -> Network:
+        if self.following.evaluate == "online":
+            return self.online(params, statistics)
+        return self.momentum(statistics)
 
-        def network(params: Params, statistics: Statistics) -> Network:
-            online = options.evaluate == "online"
-            return self.online(params, statistics) if online else self.momentum(statistics)
+    def after(self, params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
+        start, end = self.following.momentum, self.following.end_momentum
+        m = end - (end - start) * (jnp.cos(jnp.pi * progress) + 1) / 2
+        moved = optax.incremental_update(params["network"], statistics["momentum"], 1 - m)
+        return statistics | {"momentum": moved}
 
-        def features(params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
-            return observe(network(params, statistics), inputs, output)
 
-        def after(params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
-            m = end - (end - start) * (jnp.cos(jnp.pi * progress) + 1) / 2
-            moved = optax.incremental_update(params["network"], statistics["momentum"], 1 - m)
-            return statistics | {"momentum": moved}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MocoV2:
+    """Query encoder, momentum encoder and a queue of keys (MoCo v2, Chen et al. 2020; Jeon 2025 for several views).
 
-        return Learner(init, loss, features, network, self.dimension, level, after)
+    Of the k = 2m views the first m are queries and the last m keys. The queue has the keys of earlier batches, as the
+    objective declares (`Takes.queue_rows`): an instance's m unit keys, or their mean, whose length is their
+    concentration. It starts with random unit vectors.
+
+    BatchNorm sees a query and its positive key in one batch, and can tell them by its statistics (He 2020, Section
+    3.3). Statistics of the global batch do not prevent that, since queries and keys have the same images. As in MoCo,
+    `shuffle_keys` with an encoder whose statistics are those of groups (`ResNet.batch_groups`) does.
+    """
+
+    momentum: float = 0.999
+    """Decay of the momentum encoder per step, at the start."""
+    end_momentum: float = 0.999
+    """Decay at the end, reached by a half cosine."""
+    queue: int = 4096
+    """Number of rows in the queue of negatives; 0 for none."""
+    queue_keys: Literal["all", "one"] = "all"
+    """Keys of an instance that enter the queue of an objective that compares single keys, such as cross_pairs. `all`:
+    its m keys, so that 4096 rows hold 4096 / m instances; `one`: the first, so that they hold 4096, as with an
+    objective that takes the mean of an instance's keys (dsf, mean_pair)."""
+    shuffle_keys: bool = False
+    """Encode the keys in another order than the queries, so that BatchNorm over groups of the batch has other
+    images for a key than for its query. The order is fixed; that of the images is random."""
+    evaluate: Literal["online", "momentum"] = "online"
+    """The encoder that is evaluated and exported."""
+
+    def build(self, spec: Specification) -> Learner:
+        """The learner; the inputs have one shape."""
+        _in_halves(spec, "moco_v2", "queries and keys are two halves of like views")
+        if self.queue < 0:
+            raise ValueError(f"method.queue must be at least 0, got {self.queue}")
+        if self.queue and losses.takes(spec.objective).queue is None:
+            raise ValueError(
+                f"objective {losses.name(spec.objective)} does not take a queue; use --method.queue 0, or "
+                "objective:dsf, objective:cross_pairs or objective:mean_pair with a pair loss that takes extra "
+                "negatives"
+            )
+        if self.queue_keys not in ("all", "one"):
+            raise ValueError(f"method.queue_keys must be all or one, got {self.queue_keys!r}")
+        if self.shuffle_keys:
+            spec.whole_batch("moco_v2 with shuffle_keys")
+        return MocoV2Learner(spec, self)
+
+
+class MocoV2Learner(FollowedLearner):
+    def __init__(self, spec: Specification, options: MocoV2) -> None:
+        super().__init__(spec, options, "moco_v2")
+        self.options = options
+        self.queued = losses.takes(spec.objective).queue_rows
+
+    def init(self, key: jax.Array) -> tuple[Params, Statistics]:
+        params, statistics = super().init(key)
+        if self.options.queue:
+            vectors = jax.random.normal(jax.random.fold_in(key, 1), (self.options.queue, self.dimension))
+            statistics["queue"] = _unit(vectors)
+        return params, statistics
+
+    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+        online, momentum, n = self.online(params, statistics), self.momentum(statistics), batch.size
+        m = len(self.spec.shapes) // 2
+        queries = by_view(online.head(embed(online.encoder, batch, slice(0, m))), n)
+        encode = _embed_shuffled if self.options.shuffle_keys else embed
+        keys = by_view(momentum.head(encode(momentum.encoder, batch, slice(m, None))), n)
+        keys = jax.lax.stop_gradient(keys)
+        queue = {"queue": statistics["queue"]} if self.options.queue else {}
+        value, measures = objective(jnp.concatenate([queries, keys]), **queue, **batch.mask)
+        new = self.moved(statistics, online, momentum)
+        if self.options.queue:
+            new["queue"] = jnp.concatenate([self._rows(keys), statistics["queue"]])[: self.options.queue]
+        return value, (new, queries, measures)
+
+    def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
+        if not self.options.queue:
+            return objective(z)[0]
+        # A queue like the keys: those of the batch, repeated.
+        like = self._rows(z[len(z) // 2 :])
+        return objective(z, queue=jnp.resize(like, (self.options.queue, z.shape[-1])))[0]
+
+    def _rows(self, keys: jax.Array) -> jax.Array:
+        """The queue's rows from (m, n, d) keys."""
+        z = _unit(keys.astype(jnp.float32))
+        if self.queued is QueueRows.GROUP_MEAN:
+            return z.mean(0)
+        return z[0] if self.options.queue_keys == "one" else z.reshape((-1, z.shape[-1]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MocoV3:
+    """MoCo v3: momentum encoder, predictor, in-batch keys, symmetric loss (Chen et al. 2021).
+
+    With the k = 2m views in halves A and B, the loss is L(q(A), k(B)) + L(q(B), k(A)): queries from encoder, head
+    and predictor, keys from the momentum copy of encoder and head.
+    """
+
+    momentum: float = 0.99
+    """Decay of the momentum encoder per step, at the start."""
+    end_momentum: float = 1.0
+    """Decay at the end, reached by a half cosine."""
+    predictor: models.HeadConfig = dataclasses.field(
+        default_factory=lambda: models.MLPHead(
+            layers=2, hidden=4096, out=256, norm="batch", output_norm="batch_plain"
+        )
+    )
+    """Predictor from the head's output to the queries; must keep the head's length."""
+    evaluate: Literal["online", "momentum"] = "online"
+    """The encoder that is evaluated and exported."""
+
+    def build(self, spec: Specification) -> Learner:
+        """The learner; the inputs have one shape."""
+        _in_halves(spec, "moco_v3", "queries and keys are two halves of like views")
+        return MocoV3Learner(spec, self, "moco_v3", self.predictor)
+
+
+class MocoV3Learner(FollowedLearner):
+    predictor: Module
+
+    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+        online, momentum, n = self.online(params, statistics), self.momentum(statistics), batch.size
+        predict = self.predictor.merge(params["predictor"], statistics["predictor"])
+        z = online.head(embed(online.encoder, batch))
+        queries = by_view(predict(z), n)
+        keys = by_view(momentum.head(embed(momentum.encoder, batch)), n)
+        keys = jax.lax.stop_gradient(keys)
+        m = len(keys) // 2
+        forth, measures = objective(jnp.concatenate([queries[:m], keys[m:]]), **batch.mask)
+        swapped = {name: jnp.roll(there, m, axis=0) for name, there in batch.mask.items()}
+        back, _ = objective(jnp.concatenate([queries[m:], keys[:m]]), **swapped)
+        return forth + back, (self.moved(statistics, online, momentum, predict), by_view(z, n), measures)
+
+    def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
+        m = len(z) // 2
+        return objective(z)[0] + objective(jnp.concatenate([z[m:], z[:m]]))[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudentTeacher:
+    """Each view in turn is embedded by the teacher, the other k - 1 by the student; the losses are summed.
+
+        Σ_i L(s(x_1), ..., t(x_i), ..., s(x_k))
+
+    With `views.global_views` only the global views are embedded by the teacher, in turn; the local views always by the
+    student.
+
+    The student is encoder, head and predictor; the teacher is the moving average of encoder and head, without
+    predictor and without gradient (Piran 2024, Section 2.1). Every view passes each network once.
+
+    An objective that solves a problem, as `m3g` does, and declares `successive` solves the k problems one after the
+    other, each from the potentials that the one before ended with; two of them differ in two views. Nothing is kept
+    between steps. Measures of the log are the largest of the k problems; `solver_sweeps_saved` is the number of sweeps
+    that the later problems took less than the first, which starts from zeros, in all.
+    """
+
+    momentum: float = 0.99
+    """Decay of the teacher per step, at the start."""
+    end_momentum: float = 1.0
+    """Decay at the end, reached by a half cosine; Piran 2024 gives the decay at the start only."""
+    predictor: models.HeadConfig = dataclasses.field(default_factory=models.piran_head)
+    """Predictor after the student's head; must keep the head's length; `none` for no predictor."""
+    evaluate: Literal["online", "momentum"] = "online"
+    """The encoder that is evaluated and exported: the student's (online) or the teacher's (momentum)."""
+
+    def build(self, spec: Specification) -> Learner:
+        """The learner; given views have one shape."""
+        return StudentTeacherLearner(spec, self, "student_teacher", self.predictor)
+
+
+class StudentTeacherLearner(FollowedLearner):
+    predictor: Module
+
+    @property
+    def targeted(self) -> int:
+        """The number of views that the teacher embeds."""
+        return len(self.spec.shapes) if self.spec.global_views is None else self.spec.global_views
+
+    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+        student, teacher, n = self.online(params, statistics), self.momentum(statistics), batch.size
+        predict = self.predictor.merge(params["predictor"], statistics["predictor"])
+        z = by_view(predict(student.head(embed(student.encoder, batch))), n)
+        targets = by_view(teacher.head(embed(teacher.encoder, batch, slice(0, self.targeted))), n)
+        targets = jax.lax.stop_gradient(targets)
+        problems = [z.at[i].set(targets[i].astype(z.dtype)) for i in range(self.targeted)]
+        if (
+            losses.takes(self.spec.objective).successive is not None
+        ):  # each from the solution of the one before
+            total, measures = objective(jnp.stack(problems), **batch.mask)
+        else:
+            total, measures = _one_by_one(objective, problems, **batch.mask)
+        return total, (self.moved(statistics, student, teacher, predict), z, measures)
+
+    def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
+        return self.targeted * objective(z)[0]
+
+
+def _one_by_one(
+    objective: OfViews, problems: list[jax.Array], **extra: jax.Array
+) -> tuple[jax.Array, Measures]:
+    """The sum of the losses, and the largest of the measures, so that any unconverged solver is logged."""
+    total, found = jnp.zeros((), jnp.float32), []
+    for z in problems:
+        value, measures = objective(z, **extra)
+        total += value
+        found.append(measures)
+    return total, jax.tree.map(lambda *values: jnp.max(jnp.stack(values)), *found)
+
+
+def _in_halves(spec: Specification, method: str, why: str) -> None:
+    """Raise `ValueError` unless an even number of views of one size can be split into two halves."""
+    spec.one_size(method, why)
+    if len(spec.shapes) % 2:
+        raise ValueError(
+            f"method {method} splits the views into two halves; views.k must be even, got {len(spec.shapes)}"
+        )
+
+
+def _embed_shuffled(encoder: nnx.Module, batch: Batch, part: slice) -> jax.Array:
+    """`embed`, encoding the n * m views in a fixed random order."""
+    views = stacked(part_of(batch.views(), part))
+    order = np.random.default_rng(0).permutation(views.shape[0] * views.shape[1])
+    return encoder(views.reshape((-1, *views.shape[2:]))[order])[np.argsort(order)]
+
+
+def _unit(z: jax.Array) -> jax.Array:
+    return z / jnp.maximum(jnp.linalg.norm(z, axis=-1, keepdims=True), 1e-12)

@@ -1,7 +1,7 @@
 """One encoder per view or modality, with a common embedding space."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -12,18 +12,17 @@ from flax import nnx
 
 from mvcl import losses, models
 from mvcl.methods._method import (
+    Batch,
     Inputs,
     Learner,
-    Measures,
-    Microbatches,
+    LossAndMore,
     Module,
     Params,
     Specification,
     Statistics,
     check_encoder,
-    missing,
 )
-from mvcl.methods._objective import OfViews
+from mvcl.methods._objective import Measures, OfViews
 
 
 class Networks(nnx.Module):
@@ -81,12 +80,12 @@ def outputs(lengths: Iterable[int]) -> tuple[str, ...]:
     return ("encoder", "head", "views") if len(set(lengths)) == 1 else ("encoder", "head")
 
 
-def side_by_side(encoder: Any, inputs: Any) -> jax.Array:
+def side_by_side(encoder: Any, inputs: Inputs) -> jax.Array:
     """(n, Σ_l f_l): the concatenated features of the encoders; zeros for missing views."""
     # All encoders get the same image.
-    views = separate(inputs["views"]) if isinstance(inputs, dict) else (inputs,) * len(encoder)
+    views = separate(inputs["views"]) if "views" in inputs else (inputs["images"],) * len(encoder)
     found = [encode(view) for encode, view in zip(encoder, views, strict=True)]
-    there = inputs.get("present") if isinstance(inputs, dict) else None
+    there = inputs.get("present")
     if there is not None:
         found = [jnp.where(there[:, l, None], z, 0) for l, z in enumerate(found)]
     return jnp.concatenate(found, axis=-1)
@@ -140,68 +139,57 @@ class MultiEncoder:
     """With fusion: weight of the pairs of a fused view and a third view, in [0, 1]; pairs of views have the rest."""
 
     def build(self, spec: Specification) -> Learner:
-        """Build the pure functions."""
+        """The learner."""
         spec.whole_batch("multi_encoder")
-        encoders = of_each_view(self.encoders, spec)
+        return MultiEncoderLearner(spec, self)
 
-        def fresh(key: jax.Array) -> Networks:
-            return Networks(spec, encoders, self.fusion, nnx.Rngs(key))
 
-        module, k = Module(fresh), len(encoders)
+class MultiEncoderLearner(Learner):
+    one_encoder = False
+
+    def __init__(self, spec: Specification, options: MultiEncoder) -> None:
+        encoders = of_each_view(options.encoders, spec)
+        self.options, self.k = options, len(encoders)
+        self.module = Module(lambda key: Networks(spec, encoders, options.fusion, nnx.Rngs(key)))
+        networks = self.module.abstract
         if not spec.given:  # they are evaluated on images of the first view's size
-            for shape, encoder in zip(spec.shapes, module.abstract.encoder, strict=True):
+            for shape, encoder in zip(spec.shapes, networks.encoder, strict=True):
                 check_encoder(dataclasses.replace(spec, shapes=(shape, spec.shapes[0])), encoder)
-        self._check_fusion(spec, module.abstract)
+        if options.fusion is not None:
+            self._check_fusion(spec, networks)
+        self.dimension = networks.head[0].features
+        self.outputs = (*outputs(e.features for e in networks.encoder), "head_views")
 
-        def compared(objective: OfViews, z: jax.Array, **mask: jax.Array) -> tuple[jax.Array, Measures]:
-            """The objective of the views, and of the fused ones if there are any."""
-            if self.fusion is None:
-                return objective(z, **mask)
-            there = {name: fused_mask(x) for name, x in mask.items()}
-            return objective(z, weights=jnp.asarray(fused_weights(k, self.fusion_weight)), **there)
+    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+        nets = self.module.merge(params, statistics)
+        z = nets.embed(separate(batch.views()))
+        value, measures = self._compared(objective, z, **batch.mask)
+        return value, (self.module.statistics(nets), z[: self.k], measures)
 
-        def loss(
-            params: Params,
-            statistics: Statistics,
-            inputs: Inputs,
-            draw: Callable[[Inputs], Any],
-            objective: OfViews,
-            microbatches: Microbatches | None = None,
-        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
-            nets = module.merge(params, statistics)
-            z = nets.embed(separate(draw(inputs)))
-            value, measures = compared(objective, z, **missing(inputs))
-            return value, (module.statistics(nets), z[:k], measures)
+    def features(self, params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
+        nets = models.eval_view(self.network(params, statistics))
+        if output in ("encoder", "views"):
+            return side_by_side(nets.encoder, inputs)
+        whole = [lambda x, e=e, h=h: h(e(x)) for e, h in zip(nets.encoder, nets.head)]
+        return side_by_side(whole, inputs)
 
-        def level(objective: OfViews, z: jax.Array) -> jax.Array:
-            if self.fusion is None:
-                return objective(z)[0]
-            # Sums stand for fused views: they tell of a third view as much as the two views do.
-            sums = jnp.stack([x + y for x, y in combinations(z, 2)])
-            return compared(objective, jnp.concatenate([z, sums]))[0]
+    def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
+        if self.options.fusion is None:
+            return objective(z)[0]
+        # Sums stand for fused views: they tell of a third view as much as the two views do.
+        sums = jnp.stack([x + y for x, y in combinations(z, 2)])
+        return self._compared(objective, jnp.concatenate([z, sums]))[0]
 
-        def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
-            nets = models.eval_view(module.merge(params, statistics))
-            if output in ("encoder", "views"):
-                return side_by_side(nets.encoder, inputs)
-            whole = [lambda x, e=e, h=h: h(e(x)) for e, h in zip(nets.encoder, nets.head)]
-            return side_by_side(whole, inputs)
-
-        return Learner(
-            module.init,
-            loss,
-            features,
-            module.merge,
-            dimension=module.abstract.head[0].features,
-            level=level,
-            one_encoder=False,
-            outputs=(*outputs(e.features for e in module.abstract.encoder), "head_views"),
-        )
+    def _compared(self, objective: OfViews, z: jax.Array, **mask: jax.Array) -> tuple[jax.Array, Measures]:
+        """The objective of the views, and of the fused ones if there are any."""
+        if self.options.fusion is None:
+            return objective(z, **mask)
+        there = {name: fused_mask(x) for name, x in mask.items()}
+        weights = fused_weights(self.k, self.options.fusion_weight)
+        return objective(z, weights=jnp.asarray(weights), **there)
 
     def _check_fusion(self, spec: Specification, networks: Networks) -> None:
-        if self.fusion is None:
-            return
-        k, length = len(spec.shapes), networks.head[0].features
+        k, length = self.k, networks.head[0].features
         if k < 3:
             raise ValueError(
                 f"method.fusion compares two fused views with a third; it needs at least 3 views, got {k}"
@@ -211,8 +199,8 @@ class MultiEncoder:
                 f"method.fusion needs objective all_pairs, got {losses.name(spec.objective)}; use objective:all_pairs "
                 "objective.pair:info_nce"
             )
-        if not 0 <= self.fusion_weight <= 1:
-            raise ValueError(f"method.fusion_weight must be in [0, 1], got {self.fusion_weight}")
+        if not 0 <= self.options.fusion_weight <= 1:
+            raise ValueError(f"method.fusion_weight must be in [0, 1], got {self.options.fusion_weight}")
         for network in networks.fusion:
             if network.features != length:
                 raise ValueError(

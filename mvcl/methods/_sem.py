@@ -13,19 +13,9 @@ from flax import nnx
 from jax import lax
 
 from mvcl import _numerics, losses, metrics
-from mvcl._progress import Track, untracked
-from mvcl.methods._method import (
-    Inputs,
-    Learner,
-    Measures,
-    Microbatches,
-    Params,
-    Refresh,
-    Specification,
-    Statistics,
-    missing,
-)
-from mvcl.methods._objective import OfViews
+from mvcl._progress import track
+from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Params, Specification, Statistics
+from mvcl.methods._objective import Measures, OfViews
 
 _KINDS: dict[str, Literal["none", "noise", "masked"]] = {"ae": "none", "dae": "noise", "mae": "masked"}
 _ENCODE_ROWS = 1024  # rows encoded at once over the whole split
@@ -95,19 +85,7 @@ class Sem:
         clusters = self.clusters or spec.classes
         if clusters < 2:
             raise ValueError(f"method.clusters must be at least 2 for data without classes, got {clusters}")
-        parts = _Parts(self._resolved(), spec, clusters)
-        return Learner(
-            parts.init,
-            parts.loss,
-            parts.features,
-            parts.network,
-            self.embedding,
-            refresh=Refresh(due=parts.due, compute=parts.refresh),
-            one_encoder=False,
-            clusters=clusters,
-            last_batch=parts.options.last_batch,
-            restarts=parts.restarts if parts.options.restart_optimizer else None,
-        )
+        return SemLearner(spec, self._resolved(), clusters)
 
     def _resolved(self) -> "Sem":
         """The options, with those that `as_released` sets."""
@@ -137,11 +115,14 @@ class Sem:
             raise ValueError(f"method.hidden must have at least one positive width, got {self.hidden}")
 
 
-class _Parts:
-    """The functions of a `Learner` for given options and inputs."""
+class SemLearner(Learner):
+    has_level = False
+    one_encoder = False
 
-    def __init__(self, options: Sem, spec: Specification, clusters: int) -> None:
+    def __init__(self, spec: Specification, options: Sem, clusters: int) -> None:
         self.options, self.clusters, self.examples = options, clusters, spec.examples
+        self.dimension, self.last_batch = options.embedding, options.last_batch
+        self.restarts_parts = options.restart_optimizer
         self.together = spec.classes if spec.classes > 1 else clusters  # clusters of all views together
         self.k = len(spec.shapes)
         self.weighs = losses.takes(spec.objective).pair_weights
@@ -171,20 +152,11 @@ class _Parts:
     def network(self, params: Params, statistics: Statistics) -> "Autoencoders":
         return nnx.merge(self.graph, params, copy=True)
 
-    def loss(
-        self,
-        params: Params,
-        statistics: Statistics,
-        inputs: Inputs,
-        draw: Callable[[Inputs], Any],
-        objective: OfViews,
-        microbatches: Microbatches | None = None,
-    ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
-        del microbatches  # None: see whole_batch
-        net, lam = self.network(params, statistics), self.options.lam
-        x, there = _tables(draw(inputs), inputs.get("present"))
+    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+        net, lam, inputs = self.network(params, statistics), self.options.lam, batch.inputs
+        x, there = _tables(batch.views(), inputs.get("present"))
         corrupted = self._corrupted(statistics, inputs, x)
-        extra = missing(inputs) | self._weights(statistics, inputs)
+        extra = batch.mask | self._weights(statistics, inputs)
 
         def restored(given: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
             h = net.encode(given)
@@ -216,7 +188,7 @@ class _Parts:
         total, error, value, measures, z = chosen
         return total, (statistics, z, {"reconstruction": error, "contrast": value, **measures})
 
-    def features(self, params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
+    def features(self, params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
         net = self.network(params, statistics)
         x, there = _tables(inputs["views"], inputs.get("present"))
         h = net.encode(x)
@@ -226,6 +198,8 @@ class _Parts:
 
     def restarts(self, step: int, steps_per_epoch: int) -> tuple[str, ...]:
         """The embedding layer, untrained so far, before the first contrastive epoch; later everything."""
+        if not self.restarts_parts:
+            return ()
         epoch, within = divmod(step, steps_per_epoch)
         since = epoch - self.options.pretrain_epochs
         if within or since < 0:
@@ -243,8 +217,6 @@ class _Parts:
         present: np.ndarray | None,
         step: int,
         steps_per_epoch: int,
-        *,
-        track: Track = untracked,
     ) -> tuple[Statistics, dict[str, Any]]:
         there = np.ones((len(views[0]), self.k), bool) if present is None else np.asarray(present)
         blocks = range(0, len(there), _ENCODE_ROWS)
@@ -265,7 +237,7 @@ class _Parts:
             starts=starts if weighted else min(starts, _WATCH_STARTS),
             mini_batch_above=self.options.mini_batch_above,
         )
-        labels = view_clusters(compared, self.clusters, there.T, k_means, track)
+        labels = view_clusters(compared, self.clusters, there.T, k_means)
         joined = np.asarray(_concatenated(jnp.asarray(compared), jnp.asarray(there.T), fill=not of_hidden))
         record = {"clusters": labels, "clusters_all": k_means(joined, min(self.together, len(joined)))[0]}
         record |= pair_measures(z, there.T, self.pair)
@@ -448,7 +420,6 @@ def view_clusters(
     clusters: int,
     present: np.ndarray,
     k_means: Callable[..., tuple[np.ndarray, float]] = metrics.k_means,
-    track: Track = untracked,
 ) -> np.ndarray:
     """(k, n) K-means labels of (k, n, d) features, per view; -1 for missing views (k, n)."""
     labels = np.full(present.shape, -1, np.int32)

@@ -1,28 +1,18 @@
 """SimCLR (Chen et al. 2020) for any number of views: one encoder and one head."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
-import jax
-from flax import nnx
-
 from mvcl.methods._method import (
-    Inputs,
+    Batch,
     Learner,
-    Measures,
-    Microbatches,
-    Module,
-    Network,
+    LossAndMore,
     Params,
     Specification,
     Statistics,
     by_view,
-    check_encoder,
     embed,
-    missing,
-    observe,
-    rows,
+    one_network,
 )
 from mvcl.methods._objective import OfViews
 
@@ -35,37 +25,20 @@ class Simclr:
     """
 
     def build(self, spec: Specification) -> Learner:
-        """Build the pure functions; given views have one shape."""
-        shape = spec.one_shape("simclr")
+        """The learner; given views have one shape."""
+        return SimclrLearner(spec)
 
-        def fresh(key: jax.Array) -> Network:
-            return Network(spec.encoder, spec.head, shape, dtype=spec.dtype, rngs=nnx.Rngs(key))
 
-        module = Module(fresh)
-        check_encoder(spec, module.abstract.encoder)
+class SimclrLearner(Learner):
+    def __init__(self, spec: Specification) -> None:
+        self.module = one_network(spec, "simclr")
+        self.dimension = self.module.abstract.head.features
 
-        def loss(
-            params: Params,
-            statistics: Statistics,
-            inputs: Inputs,
-            draw: Callable[[Inputs], Any],
-            objective: OfViews,
-            microbatches: Microbatches | None = None,
-        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
-            net = module.merge(params, statistics)
-            z = by_view(net.head(embed(net.encoder, inputs, draw, microbatches)), rows(inputs))
-            value, measures = objective(z, **missing(inputs))
-            return value, (module.statistics(net), z, measures)
+    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+        net = self.module.merge(params, statistics)
+        z = by_view(net.head(embed(net.encoder, batch)), batch.size)
+        value, measures = objective(z, **batch.mask)
+        return value, (self.module.statistics(net), z, measures)
 
-        def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
-            return observe(module.merge(params, statistics), inputs, output)
-
-        return Learner(
-            module.init,
-            loss,
-            features,
-            module.merge,
-            dimension=module.abstract.head.features,
-            level=lambda objective, z: objective(z)[0],
-            start_from=module.start_from,
-        )
+    def start_from(self, params: Params, statistics: Statistics, encoder: Any) -> tuple[Params, Statistics]:
+        return self.module.start_from(params, statistics, encoder)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -12,19 +11,18 @@ from flax import nnx
 
 from mvcl import augment, models
 from mvcl.methods._method import (
+    Batch,
     Inputs,
     Learner,
-    Measures,
-    Microbatches,
+    LossAndMore,
     Module,
     Params,
     Specification,
     Statistics,
-    rows,
     stacked,
 )
 from mvcl.methods._multi_encoder import of_each_view, outputs, side_by_side
-from mvcl.methods._objective import OfViews
+from mvcl.methods._objective import Measures, OfViews
 
 
 class Labelled(nnx.Module):
@@ -70,76 +68,13 @@ class Supervised:
     """Start the linear layer at zero weights and the bias log(1 / classes), as Shidani 2024, Table 2, does."""
 
     def build(self, spec: Specification) -> Learner:
-        """Build the pure functions."""
+        """The learner."""
         self._check(spec)
-        encoders = of_each_view(self.encoders, spec)
-
-        def fresh(key: jax.Array) -> Labelled:
-            return Labelled(spec, encoders, self.zero_head, nnx.Rngs(key))
-
-        module = Module(fresh)
-
-        def init(key: jax.Array) -> tuple[Params, Statistics]:
-            params, network = module.init(key)
-            return params, {"network": network, "key": jax.random.key_data(jax.random.fold_in(key, 1))}
-
-        def merge(params: Params, statistics: Statistics) -> Labelled:
-            return module.merge(params, statistics["network"])
-
-        def encoded(net: Labelled, inputs: Any) -> jax.Array:
-            return side_by_side(net.encoder, inputs) if spec.given else net.encoder(inputs)
-
-        def loss(
-            params: Params,
-            statistics: Statistics,
-            inputs: Inputs,
-            draw: Callable[[Inputs], Any],
-            objective: OfViews,
-            microbatches: Microbatches | None = None,
-        ) -> tuple[jax.Array, tuple[Statistics, jax.Array, Measures]]:
-            net, labels = merge(params, statistics), inputs["labels"]
-            targets = None
-            views = draw(inputs)
-            if not spec.given:
-                views = stacked(views)
-                labels = jnp.repeat(labels, views.shape[1])
-                views = views.reshape((-1, *views.shape[2:]))
-            if spec.classes:
-                targets = augment.smooth_targets(labels, spec.classes, self.label_smoothing)
-            if self._mixes:
-                key = jax.random.wrap_key_data(statistics["key"])
-                key = jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
-                views, targets = augment.random_mix(key, views, targets, self.mixup, self.cutmix)
-            z = encoded(net, inputs | {"views": views} if spec.given else views)
-            value, measures = _error(net.head(z.astype(jnp.float32)), labels, targets, self.regression)
-            shown = z.reshape((rows(inputs), -1, z.shape[-1])).swapaxes(0, 1)
-            new = {**statistics, "network": module.statistics(net)}
-            return value, (new, shown, measures)
-
-        def features(params: Params, statistics: Statistics, inputs: Any, output: str) -> jax.Array:
-            net = models.eval_view(merge(params, statistics))
-            z = encoded(net, inputs)
-            return net.head(z.astype(jnp.float32)) if output == "head" else z
-
-        def start_from(params: Params, statistics: Statistics, encoder: Any) -> tuple[Params, Statistics]:
-            params, network = module.start_from(params, statistics["network"], encoder)
-            return params, {**statistics, "network": network}
-
-        return Learner(
-            init,
-            loss,
-            features,
-            merge,
-            dimension=module.abstract.head.in_features,
-            one_encoder=not spec.given,
-            start_from=start_from,
-            outputs=outputs(e.features for e in module.abstract.encoder)
-            if spec.given
-            else ("encoder", "head"),
-        )
+        return SupervisedLearner(spec, self)
 
     @property
-    def _mixes(self) -> bool:
+    def mixes(self) -> bool:
+        """Whether images and labels are mixed."""
         return self.mixup > 0 or self.cutmix > 0
 
     def _check(self, spec: Specification) -> None:
@@ -150,8 +85,58 @@ class Supervised:
                 raise ValueError(f"method.{name} must be at least 0, got {getattr(self, name)}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"method.label_smoothing must be in [0, 1), got {self.label_smoothing}")
-        if self._mixes and (spec.given or not spec.classes):
+        if self.mixes and (spec.given or not spec.classes):
             raise ValueError("method.mixup and method.cutmix need labelled images")
+
+
+class SupervisedLearner(Learner):
+    has_level = False
+
+    def __init__(self, spec: Specification, options: Supervised) -> None:
+        self.spec, self.options = spec, options
+        encoders = of_each_view(options.encoders, spec)
+        self.module = Module(lambda key: Labelled(spec, encoders, options.zero_head, nnx.Rngs(key)))
+        networks = self.module.abstract
+        self.dimension = networks.head.in_features
+        self.one_encoder = not spec.given
+        self.outputs = outputs(e.features for e in networks.encoder) if spec.given else ("encoder", "head")
+
+    def init(self, key: jax.Array) -> tuple[Params, Statistics]:
+        params, network = self.module.init(key)
+        return params, {"network": network, "key": jax.random.key_data(jax.random.fold_in(key, 1))}
+
+    def network(self, params: Params, statistics: Statistics) -> Labelled:
+        return self.module.merge(params, statistics["network"])
+
+    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+        net, options, inputs = self.network(params, statistics), self.options, batch.inputs
+        views, labels, targets = batch.views(), inputs["labels"], None
+        if not self.spec.given:
+            views = stacked(views)
+            labels = jnp.repeat(labels, views.shape[1])
+            views = views.reshape((-1, *views.shape[2:]))
+        if self.spec.classes:
+            targets = augment.smooth_targets(labels, self.spec.classes, options.label_smoothing)
+        if options.mixes:
+            key = jax.random.wrap_key_data(statistics["key"])
+            key = jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
+            views, targets = augment.random_mix(key, views, targets, options.mixup, options.cutmix)
+        z = self._encoded(net, {**inputs, "views": views} if self.spec.given else {"images": views})
+        value, measures = _error(net.head(z.astype(jnp.float32)), labels, targets, options.regression)
+        shown = z.reshape((batch.size, -1, z.shape[-1])).swapaxes(0, 1)
+        return value, ({**statistics, "network": self.module.statistics(net)}, shown, measures)
+
+    def features(self, params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
+        net = models.eval_view(self.network(params, statistics))
+        z = self._encoded(net, inputs)
+        return net.head(z.astype(jnp.float32)) if output == "head" else z
+
+    def start_from(self, params: Params, statistics: Statistics, encoder: Any) -> tuple[Params, Statistics]:
+        params, network = self.module.start_from(params, statistics["network"], encoder)
+        return params, {**statistics, "network": network}
+
+    def _encoded(self, net: Labelled, inputs: Inputs) -> jax.Array:
+        return side_by_side(net.encoder, inputs) if self.spec.given else net.encoder(inputs["images"])
 
 
 def _error(

@@ -1,7 +1,7 @@
 """Many networks of one input trained side by side: the data, the method and the measurement of the Gaussian study."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -77,62 +77,57 @@ class SideBySide:
     """
 
     def build(self, spec: methods.Specification) -> methods.Learner:
-        """The pure functions for these networks."""
+        """The learner for these networks."""
         spec.whole_batch("side_by_side")
-        (networks,), views = spec.one_shape("side_by_side"), len(spec.shapes)
+        return SideBySideLearner(spec)
 
-        def fresh(key: jax.Array) -> Any:
-            return spec.encoder.build((1,), dtype=spec.dtype, rngs=nnx.Rngs(key))
 
-        abstract = nnx.eval_shape(lambda: fresh(jax.random.key(0)))
-        graph, of_one = nnx.split(abstract)
+class SideBySideLearner(methods.Learner):
+    has_level = False
 
-        def init(key: jax.Array) -> tuple[Any, Any]:
-            # Networks depend on the number of views, so that two values of M share nothing.
-            key = jax.random.fold_in(jax.random.fold_in(key, 0), views)
-            keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(networks))
-            return packed(jax.vmap(lambda k: nnx.state(fresh(k), nnx.Param))(keys)), {}
+    def __init__(self, spec: methods.Specification) -> None:
+        (self.networks,), self.views = spec.one_shape("side_by_side"), len(spec.shapes)
+        self.fresh = lambda key: spec.encoder.build((1,), dtype=spec.dtype, rngs=nnx.Rngs(key))
+        abstract = nnx.eval_shape(lambda: self.fresh(jax.random.key(0)))
+        self.graph, self.of_one = nnx.split(abstract)
+        self.dimension = abstract.features
 
-        def packed(params: Any) -> Any:
-            """Vectors of all networks end to end: an array of two axes would be decayed as a matrix is."""
-            return jax.tree.map(lambda x, one: x.reshape(-1) if one.ndim < 2 else x, params, of_one)
+    def init(self, key: jax.Array) -> tuple[Any, Any]:
+        # Networks depend on the number of views, so that two values of M share nothing.
+        key = jax.random.fold_in(jax.random.fold_in(key, 0), self.views)
+        keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(self.networks))
+        params = jax.vmap(lambda k: nnx.state(self.fresh(k), nnx.Param))(keys)
+        # Vectors of all networks end to end: an array of two axes would be decayed as a matrix is.
+        return jax.tree.map(lambda x, one: x.reshape(-1) if one.ndim < 2 else x, params, self.of_one), {}
 
-        def unpacked(params: Any) -> Any:
-            return jax.tree.map(lambda x, one: x.reshape(networks, *one.shape), params, of_one)
+    def loss(
+        self, params: Any, statistics: Any, batch: methods.Batch, objective: methods.OfViews
+    ) -> tuple[jax.Array, tuple[Any, jax.Array, methods.Measures]]:
+        x, each = jnp.stack(batch.views()), self._unpacked(params)  # (M, n, networks)
 
-        def embed(params: Any, x: jax.Array) -> jax.Array:
-            return nnx.merge(graph, params)(x[:, None])
+        def of_network(one: Any, x: jax.Array) -> jax.Array:
+            return objective(x, embed=partial(self._embed, one))[0]
 
-        def loss(
-            params: Any,
-            statistics: Any,
-            inputs: Any,
-            draw: Callable[[Any], Any],
-            objective: methods.OfViews,
-            microbatches: methods.Microbatches | None = None,
-        ) -> tuple[jax.Array, tuple[Any, jax.Array, methods.Measures]]:
-            del microbatches  # None: see whole_batch
-            x, each = jnp.stack(draw(inputs)), unpacked(params)  # (M, n, networks)
+        values = jax.vmap(of_network, in_axes=(0, 2))(each, x)
+        first = jax.tree.map(lambda p: p[0], each)
+        z = self._embed(first, x[..., 0].reshape(-1)).reshape(*x.shape[:2], -1)
+        return values.sum(), (statistics, z, {"mean_loss": values.mean()})
 
-            def of_network(one: Any, x: jax.Array) -> jax.Array:
-                return objective(x, embed=partial(embed, one))[0]
+    def features(self, params: Any, statistics: Any, inputs: methods.Inputs, output: str) -> jax.Array:
+        x = jnp.stack(inputs["views"])
+        z = jax.vmap(self._embed, in_axes=(0, 1))(self._unpacked(params), x.reshape(-1, self.networks))
+        z = z.reshape(self.networks, *x.shape[:2], -1)
+        return z.transpose(2, 1, 0, 3).reshape(x.shape[1], -1)
 
-            values = jax.vmap(of_network, in_axes=(0, 2))(each, x)
-            first = jax.tree.map(lambda p: p[0], each)
-            z = embed(first, x[..., 0].reshape(-1)).reshape(*x.shape[:2], -1)
-            return values.sum(), (statistics, z, {"mean_loss": values.mean()})
+    def network(self, params: Any, statistics: Any) -> FirstNetwork:
+        first = jax.tree.map(lambda p: p[0], self._unpacked(params))
+        return FirstNetwork(nnx.merge(self.graph, first, copy=True))
 
-        def features(params: Any, statistics: Any, inputs: Any, output: str) -> jax.Array:
-            x = jnp.stack(inputs["views"])
-            z = jax.vmap(embed, in_axes=(0, 1))(unpacked(params), x.reshape(-1, networks))
-            z = z.reshape(networks, *x.shape[:2], -1)
-            return z.transpose(2, 1, 0, 3).reshape(x.shape[1], -1)
+    def _unpacked(self, params: Any) -> Any:
+        return jax.tree.map(lambda x, one: x.reshape(self.networks, *one.shape), params, self.of_one)
 
-        def network(params: Any, statistics: Any) -> FirstNetwork:
-            first = jax.tree.map(lambda p: p[0], unpacked(params))
-            return FirstNetwork(nnx.merge(graph, first, copy=True))
-
-        return methods.Learner(init, loss, features, network, dimension=abstract.features)
+    def _embed(self, params: Any, x: jax.Array) -> jax.Array:
+        return nnx.merge(self.graph, params)(x[:, None])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
         def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
             images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
             views = augment.draw_views((used,), images if fixed else (images,), seed_of_views, epoch, index)
-            return learner.features(params, statistics, jnp.asarray(views)[:, 0], output)
+            return learner.features(params, statistics, {"images": jnp.asarray(views)[:, 0]}, output)
 
         def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
             return augment.host_crop(arrays[0], [used], seed_of_views, epoch, row)
@@ -126,7 +126,7 @@ def of_views(
         for places, group in augment.by_shape(drawn):
             flat = group.reshape((-1, *group.shape[2:]))
             for output, parts in zip(outputs, found):  # XLA merges the calls of the encoder
-                encoded = learner.features(params, statistics, flat, output)
+                encoded = learner.features(params, statistics, {"images": flat}, output)
                 parts.append((places, encoded.reshape((*group.shape[:2], -1))))
         return [augment.in_order_of_views(parts).reshape((len(index), -1)) for parts in found]
 

@@ -21,13 +21,8 @@ def initial_state(run: Run, reference: Config | None = None) -> _program.State:
         state = program.init()
     if config.train.initial is None:
         return state
-    start_from = program.learner.start_from
-    if start_from is None:
-        raise ValueError(
-            f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
-        )
     encoder = one_encoder(*open_run(_buckets.path(config.train.initial), reference=reference or config))
-    params, statistics = start_from(state["params"], state["statistics"], encoder)
+    params, statistics = program.learner.start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}
     return jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), new, program.abstract_state())

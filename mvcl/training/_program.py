@@ -114,7 +114,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     rule, learning_rate = _optimizers.build(
         config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch
     )
-    if learner.restarts is not None:
+    if learner.restarts_parts:
         names = tuple(jax.eval_shape(learner.init, jax.random.key(0))[0])
         rule = _by_part(rule, config.optimizer, names, n)
     of_views = methods.of_views(config.objective, config.views.global_views)
@@ -130,7 +130,8 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     def loss(params: Any, state: State, batch: Any) -> tuple[jax.Array, Any]:
         seed = state["seed"]
         of_step = keyed(jax.random.fold_in(jax.random.key(seed), state["step"]))
-        return learner.loss(params, state["statistics"], batch, partial(draw, seed), of_step, microbatches)
+        given = methods.Batch(batch, partial(draw, seed), microbatches)
+        return learner.loss(params, state["statistics"], given, of_step)
 
     def init(seed: jax.Array) -> State:
         params, statistics = learner.init(jax.random.key(seed))
@@ -143,15 +144,13 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         }
         return state | ({"ema": jax.tree.map(jnp.copy, params)} if config.train.ema else {})
 
-    level = learner.level
     sharding = _state_sharding(jax.eval_shape(init, np.uint32(0)), mesh)
     replicated = NamedSharding(mesh, PartitionSpec())
 
     @partial(jax.jit, out_shardings=replicated)
     def chance(seed: jax.Array) -> jax.Array:  # seed is an argument, or XLA folds the draws as constants
-        assert level is not None
         return methods.chance_level(
-            lambda z: level(keyed(jax.random.key(seed)), z), k, n, learner.dimension, seed
+            lambda z: learner.level(keyed(jax.random.key(seed)), z), k, n, learner.dimension, seed
         )
 
     return Program(
@@ -168,7 +167,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         views=jax.jit(draw),
         apply=_apply(config, outline.spec, learner),
         learning_rate=jax.jit(learning_rate),
-        chance=None if level is None else partial(chance, np.uint32(0)),
+        chance=partial(chance, np.uint32(0)) if learner.has_level else None,
         restart=jax.jit(partial(_restart, rule), static_argnums=1, donate_argnums=0, out_shardings=sharding),
     )
 
@@ -294,8 +293,7 @@ def _step(
         )
         updates, opt = rule.update(gradient, state["opt"], state["params"])
         params = optax.apply_updates(state["params"], updates)
-        if learner.after is not None:
-            statistics = learner.after(params, statistics, (state["step"] + 1) / steps)
+        statistics = learner.after(params, statistics, (state["step"] + 1) / steps)
         new = {**state, "params": params, "statistics": statistics, "opt": opt, "step": state["step"] + 1}
         if config.train.ema:
             new["ema"] = optax.incremental_update(params, state["ema"], 1 - config.train.ema)
@@ -322,7 +320,7 @@ def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> 
         )
 
     def apply(params: Any, statistics: Any, inputs: Any) -> jax.Array:
-        x = inputs if spec.given else resize(inputs)
+        x = inputs if spec.given else {"images": resize(inputs)}
         return learner.features(params, statistics, x, output)
 
     return apply

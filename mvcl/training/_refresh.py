@@ -20,34 +20,32 @@ def before_step(session: Session) -> None:
     """
     program, step = session.run.program, session.step
     learner = program.learner
-    if learner.refresh is not None and learner.refresh.due(step, program.steps_per_epoch):
+    if learner.due(step, program.steps_per_epoch):
         statistics = _computed(session)
         place = program.abstract_state()["statistics"]
         statistics = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), statistics, place)
         session.state = {**session.state, "statistics": statistics}
-    if learner.restarts is not None and (parts := learner.restarts(step, program.steps_per_epoch)):
+    if parts := learner.restarts(step, program.steps_per_epoch):
         session.state = program.restart(session.state, parts)
 
 
 def record_last(session: Session) -> None:
     """Record a refresh that is due after the last step; the state, which is saved, stays as it is."""
-    refresh = session.run.program.learner.refresh
-    if refresh is not None and refresh.due(session.step, session.run.program.steps_per_epoch):
+    if session.run.program.learner.due(session.step, session.run.program.steps_per_epoch):
         _computed(session)
 
 
 def _computed(session: Session) -> Any:
     """The refreshed statistics; process 0 records how they came about."""
     run, state, step = session.run, session.state, session.step
-    split, refresh = run.splits["train"], run.program.learner.refresh
-    assert refresh is not None
+    split = run.splits["train"]
     if not split.spec.given:
         raise ValueError(
             f"method {type(run.config.method).__name__} needs examples with given views, such as tables of features"
         )
     with _progress.during("refreshing the method's statistics"):
         inputs = data.inputs(split, np.arange(len(split)))
-        statistics, record = refresh.compute(
+        statistics, record = run.program.learner.refresh(
             state["params"],
             state["statistics"],
             inputs["views"],

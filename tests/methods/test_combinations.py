@@ -82,8 +82,9 @@ def test_methods_and_objectives(method, objective):
     def step(key):
         params, statistics = learner.init(key)
         inputs = {"views": (jnp.ones((N, *SHAPE)),) * k}
-        loss = partial(learner.loss, draw=lambda given: given["views"], objective=of_step(objective))
-        (value, (after, _, _)), gradient = jax.value_and_grad(loss, has_aux=True)(params, statistics, inputs)
+        batch = methods.Batch(inputs, lambda given: given["views"])
+        loss = jax.value_and_grad(learner.loss, has_aux=True)
+        (value, (after, _, _)), gradient = loss(params, statistics, batch, of_step(objective))
         return value, gradient, after, params, statistics
 
     value, gradient, after, params, statistics = jax.eval_shape(step, jax.random.key(0))
@@ -115,7 +116,7 @@ def test_the_problems_of_student_and_teacher_share_the_key_of_the_step(rng):
 
     def loss(statistics):
         draw = lambda given: given["views"]  # noqa: E731
-        return learner.loss(params, statistics, {"views": views}, draw, of_step(objective), None)
+        return learner.loss(params, statistics, methods.Batch({"views": views}, draw), of_step(objective))
 
     value, (_, z, _) = jax.jit(loss)(statistics)
     network = learner.network(params, statistics)  # the teacher starts as the student

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import models
+from mvcl import methods, models
 from mvcl.methods import Microbatches
 from mvcl.methods._method import embed
 
@@ -19,7 +19,7 @@ def test_masks_change_from_step_to_step_in_microbatches_too(rng):
 
     def step(statistics, microbatches):
         module = nnx.merge(graph, params, statistics, copy=True)
-        features = embed(module, views, lambda x: x, microbatches)
+        features = embed(module, methods.Batch(views, lambda x: x, microbatches))
         return features, nnx.state(module, nnx.Not(nnx.Param))
 
     counts = [int(leaf) for leaf in jax.tree.leaves(statistics)]

@@ -40,7 +40,7 @@ def started(method, spec, objective=OBJECTIVE):
 
     @jax.jit
     def loss(params, inputs):
-        return learner.loss(params, statistics, inputs, lambda given: given["views"], of_views, None)
+        return learner.loss(params, statistics, methods.Batch(inputs, lambda x: x["views"]), of_views)
 
     return learner, params, statistics, loss
 

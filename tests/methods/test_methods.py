@@ -52,7 +52,7 @@ def draw(inputs):
 def loss_of(learner, objective=None):
     """(parameters, statistics, inputs) -> what the learner's loss returns, compiled."""
     of_views = None if objective is None else methods.of_views(objective)
-    return jax.jit(lambda *state: learner.loss(*state, draw, of_views, None))
+    return jax.jit(lambda p, s, inputs: learner.loss(p, s, methods.Batch(inputs, draw), of_views))
 
 
 def started(learner):

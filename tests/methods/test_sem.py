@@ -62,7 +62,7 @@ def program(learner):
     """Loss and gradient, compiled once per learner."""
 
     def loss(params, statistics, inputs):
-        return learner.loss(params, statistics, inputs, draw, methods.of_views(objective()))
+        return learner.loss(params, statistics, methods.Batch(inputs, draw), methods.of_views(objective()))
 
     return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
@@ -193,7 +193,7 @@ def test_concatenates_features_of_all_views(rng):
 
 def test_optimiser_restarts_follow_the_released_code():
     """The embedding layer before the first contrastive epoch; all parts before each later one."""
-    assert build().restarts is None
+    assert build().restarts(10, 5) == ()
     restarts = build(dataclasses.replace(SMALL, restart_optimizer=True)).restarts
     every = ("encoder", "head", "decoder")
     expected = [(), (), (), (), ("head",), (), every, (), every, ()]
@@ -204,7 +204,7 @@ def test_optimiser_restarts_follow_the_released_code():
 def test_as_released_is_its_parts():
     learner = build(dataclasses.replace(SMALL, as_released=True))
     assert learner.last_batch
-    assert learner.restarts is not None
+    assert learner.restarts_parts
     parts = dataclasses.replace(
         SMALL, restart_optimizer=True, last_batch=True, uniform_biases=True, k_means_starts=100
     )
@@ -256,9 +256,9 @@ def test_losses_and_similarities_of_pairs(rng):
 
 def test_schedule():
     learner = build(dataclasses.replace(SMALL, watch_epochs=2))
-    assert [s for s in range(61) if learner.refresh.due(s, 5)] == [0, 10, 20, 25, 30, 40, 50, 55, 60]
+    assert [s for s in range(61) if learner.due(s, 5)] == [0, 10, 20, 25, 30, 40, 50, 55, 60]
     learner = build()
-    assert [s for s in range(61) if learner.refresh.due(s, 5)] == [10, 25, 40, 55]
+    assert [s for s in range(61) if learner.due(s, 5)] == [10, 25, 40, 55]
 
 
 def two_groups(rng):
@@ -277,24 +277,17 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
     real = _sem.view_clusters
     monkeypatch.setattr(_sem, "view_clusters", lambda f, *rest: (seen.append(f), real(f, *rest))[1])
     for step, expected in ((10, h), (25, z)):
-        new, record = learner.refresh.compute(params, statistics, views, None, step, 5)
+        new, record = learner.refresh(params, statistics, views, None, step, 5)
         np.testing.assert_allclose(seen[-1], expected, atol=1e-5)
         np.testing.assert_allclose(new["weights"], losses.cmi_weights(record["clusters"]), rtol=1e-6)
         np.testing.assert_array_equal(record["weights"], new["weights"])
         joined = np.concatenate(expected, 1)
         assert metrics.clustering_accuracy(metrics.k_means(joined, 2)[0], record["clusters_all"]) == 1
-    watched, record = build(dataclasses.replace(SMALL, watch_epochs=1)).refresh.compute(
+    watched, record = build(dataclasses.replace(SMALL, watch_epochs=1)).refresh(
         params, statistics, views, None, 15, 5
     )
     assert "weights" not in record
     np.testing.assert_array_equal(watched["weights"], statistics["weights"])
-
-
-def test_a_refresh_reports_its_loops(rng, monkeypatch, tracked):
-    monkeypatch.setattr(_sem, "_ENCODE_ROWS", N // 3 + 1)
-    learner, views = build(), two_groups(rng)
-    learner.refresh.compute(*started(learner), views, None, 10, 5, track=tracked)
-    assert tracked == [("encoding", 3, f"batches of {N // 3 + 1}", 3), ("K-means", 3, "views", 3)]
 
 
 @pytest.mark.parametrize(("classes", "together"), [(2, 2), (1, 4)])
@@ -302,7 +295,7 @@ def test_clusters_of_all_views_are_as_many_as_the_classes(rng, classes, together
     four = dataclasses.replace(SMALL, clusters=4)
     learner = four.build(dataclasses.replace(specification(objective()), classes=classes))
     params, statistics = started(learner)
-    _, record = learner.refresh.compute(params, statistics, two_groups(rng), None, 10, 5)
+    _, record = learner.refresh(params, statistics, two_groups(rng), None, 10, 5)
     assert [len(np.unique(found)) for found in record["clusters"]] == [4, 4, 4]
     assert len(np.unique(record["clusters_all"])) == together
 
@@ -311,7 +304,7 @@ def test_weights_are_larger_for_views_that_agree(rng):
     views = two_groups(rng)
     learner = build()
     params, statistics = started(learner)
-    _, record = learner.refresh.compute(params, statistics, views, None, 10, 5)
+    _, record = learner.refresh(params, statistics, views, None, 10, 5)
     np.testing.assert_allclose(record["weights"][0, 1], np.e - 1, rtol=1e-6)
     assert record["weights"][0, 2] < 0.8
 
@@ -354,7 +347,7 @@ def test_sample_weights_follow_the_clusters(rng):
     method = dataclasses.replace(SMALL, sample_weights=True)
     learner, views = build(method), two_groups(rng)
     params, statistics = started(learner)
-    new, record = learner.refresh.compute(params, statistics, views, None, 10, 5)
+    new, record = learner.refresh(params, statistics, views, None, 10, 5)
     inputs = batch(rng) | {"views": views}
     _, (_, z, measures) = value(learner, params, new, inputs)
     agreement = _sem.cluster_agreement(record["clusters"], 2)

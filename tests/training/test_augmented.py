@@ -48,7 +48,7 @@ def test_features_are_the_encoders_of_the_drawn_views():
     for step, (found, labels) in enumerate(batches):
         rows = np.arange(24)
         views = draw(split.take(rows)[0], np.full(24, step), rows)  # 24 // 16 = 1 step an epoch
-        every = np.asarray(encoded(params, statistics, views[:, 0], "encoder"))
+        every = np.asarray(encoded(params, statistics, {"images": views[:, 0]}, "encoder"))
         distance = np.abs(found[:, None] - every[None]).max(-1)
         assert distance.min(1).max() < 1e-5
         np.testing.assert_array_equal(labels, split.labels[distance.argmin(1)])
@@ -106,5 +106,5 @@ def test_random_views_of_a_split(sizes):
         params, statistics = run.program.evaluated(state)
         encoded = jax.jit(run.program.learner.features, static_argnums=3)
         np.testing.assert_allclose(
-            found[:, 2], encoded(params, statistics, views[:, 2], "head"), rtol=1e-4, atol=1e-5
+            found[:, 2], encoded(params, statistics, {"images": views[:, 2]}, "head"), rtol=1e-4, atol=1e-5
         )

@@ -50,7 +50,7 @@ def test_images_are_measured_by_their_drawn_views(tmp_path):
     views = draw(split.take(rows)[0])
     features = jax.jit(run.program.learner.features, static_argnums=3)
     for output in ("encoder", "head"):
-        each = [features(*run.program.evaluated(state), views[:, l], output) for l in range(3)]
+        each = [features(*run.program.evaluated(state), {"images": views[:, l]}, output) for l in range(3)]
         expected = evaluation.geometry(each).numbers()
         got = found.outputs[output].numbers()
         assert got == pytest.approx(expected, rel=2e-3, abs=1e-4)

@@ -198,8 +198,9 @@ def test_loss_of_groups_is_the_mean_of_their_losses(tiny, devices):
     _, (_, z, _) = run.program.learner.loss(
         state["params"],
         state["statistics"],
-        batch,
-        lambda b: augment.draw_views(config.policies, b["images"], 0, b["epoch"], b["index"]),
+        methods.Batch(
+            batch, lambda b: augment.draw_views(config.policies, b["images"], 0, b["epoch"], b["index"])
+        ),
         lambda z: (jnp.float32(0), {}),
     )
     parts = np.split(np.asarray(z), 8, axis=1)

@@ -15,7 +15,7 @@ import pytest
 
 from mvcl import cli, data, losses, metrics
 from mvcl.evaluation import EVALUATIONS
-from mvcl.methods import Sem, of_views
+from mvcl.methods import Batch, Sem, of_views
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, _program, check, choose, load, train
 from mvcl.training._config import suited_to
 from mvcl.training._input import batches
@@ -63,7 +63,7 @@ def test_recipes_have_the_released_schedule(name):
     program = build(suited_to(config, outline), outline)
     steps = outline.examples / 256
     assert program.steps_per_epoch == (math.ceil(steps) if method.as_released else math.floor(steps))
-    due = program.learner.refresh.due
+    due = program.learner.due
     assert {100 + epochs * r for r in range(rounds)} <= {e for e in range(100 + epochs * rounds) if due(e, 1)}
 
 
@@ -110,7 +110,10 @@ def test_optimiser_starts_again_as_in_the_released_code():
     gradients = jax.jit(
         jax.grad(
             lambda params, batch: program.learner.loss(
-                params, state["statistics"], batch, lambda b: b["views"], of_views(run.config.objective)
+                params,
+                state["statistics"],
+                Batch(batch, lambda b: b["views"]),
+                of_views(run.config.objective),
             )[0]
         )
     )
