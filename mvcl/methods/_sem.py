@@ -1,9 +1,8 @@
 """SEM: one autoencoder per view, and pairs of views with computed weights."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import combinations_with_replacement, pairwise
 from typing import Any, Literal
 
 import jax
@@ -12,17 +11,15 @@ import numpy as np
 from flax import nnx
 from jax import lax
 
-from mvcl import _numerics, losses, metrics
+from mvcl import _numerics, losses, metrics, models
 from mvcl._progress import track
 from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Params, Specification, Statistics
 from mvcl.methods._objective import Measures, OfViews
+from mvcl.methods._sem_weights import cluster_agreement, pair_measures, view_clusters, view_weights
 
 _KINDS: dict[str, Literal["none", "noise", "masked"]] = {"ae": "none", "dae": "noise", "mae": "masked"}
 _ENCODE_ROWS = 1024  # rows encoded at once over the whole split
 _WATCH_STARTS = 10  # K-means starts of a record of the clusters without new weights, at most
-_PAIR_ROWS = 256  # rows of the batches over which a refresh measures the pairs' losses
-# Xu 2023 uses PyTorch's Linear, with kernels uniform in ±1/sqrt(inputs).
-_KERNEL = jax.nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,7 +126,7 @@ class SemLearner(Learner):
         self.pair = jax.jit(losses.unwrap(spec.objective)[1]["pair"]) if self.weighs else None
         self.corruption = _KINDS[options.reconstruction]
         widths = tuple(int(np.prod(shape)) for shape in spec.shapes)
-        self.fresh = lambda key: Autoencoders(
+        self.fresh = lambda key: models.Autoencoders(
             widths,
             options.hidden,
             options.features,
@@ -149,7 +146,7 @@ class SemLearner(Learner):
             statistics["agreement"] = jnp.ones((k, k, clusters, clusters))
         return nnx.state(self.fresh(key), nnx.Param), statistics
 
-    def network(self, params: Params, statistics: Statistics) -> "Autoencoders":
+    def network(self, params: Params, statistics: Statistics) -> models.Autoencoders:
         return nnx.merge(self.graph, params, copy=True)
 
     def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
@@ -289,233 +286,6 @@ class SemLearner(Learner):
         """Whether W is computed before this step."""
         since = step - self.options.pretrain_epochs * steps_per_epoch
         return since >= 0 and since % (self.options.update_epochs * steps_per_epoch) == 0
-
-
-class Autoencoders(nnx.Module):
-    """An encoder, an embedding layer and a decoder for each of k views.
-
-    Only the first and the last layer depend on a view's width. The others have one shape and are stacked into one
-    product for all views: a step took 0.23 s, with a loop over 6 views 0.30 s (2 CPU cores, batch 256).
-    """
-
-    def __init__(
-        self,
-        widths: Sequence[int],
-        hidden: Sequence[int],
-        features: int,
-        embedding: int,
-        *,
-        uniform_biases: bool = False,
-        dtype: Any,
-        rngs: nnx.Rngs,
-    ) -> None:
-        layer = Layers(len(widths), uniform_biases, dtype, rngs)
-        self.encoder = Encoders(widths, [*hidden, features], layer)
-        self.head = layer.stack(features, embedding)
-        self.decoder = Decoders(widths, [features, *reversed(hidden)], layer)
-
-    def encode(self, views: Sequence[jax.Array]) -> jax.Array:
-        """k tables (n, d_v) to the hidden features H, (k, n, features) float32."""
-        return self.encoder(views)
-
-    def embed(self, h: jax.Array) -> jax.Array:
-        """H to unit vectors Z, (k, n, embedding) float32."""
-        return _numerics.unit(self.head(h))
-
-    def decode(self, h: jax.Array) -> list[jax.Array]:
-        """H to k tables (n, d_v) float32."""
-        return self.decoder(h)
-
-
-@dataclasses.dataclass(frozen=True)
-class Layers:
-    """Linear layers of k views, for one view or for all."""
-
-    k: int
-    uniform_biases: bool
-    dtype: Any
-    rngs: nnx.Rngs
-
-    def linear(self, i: int, o: int) -> nnx.Linear:
-        """One linear map."""
-        return nnx.Linear(
-            i,
-            o,
-            kernel_init=_KERNEL,
-            bias_init=self._bias(i),
-            dtype=self.dtype,
-            precision=lax.Precision.HIGHEST,
-            rngs=self.rngs,
-        )
-
-    def stack(self, i: int, o: int) -> "Stack":
-        """k linear maps of one shape."""
-        return Stack(self.k, i, o, bias_init=self._bias(i), dtype=self.dtype, rngs=self.rngs)
-
-    def _bias(self, i: int) -> jax.nn.initializers.Initializer:
-        if not self.uniform_biases:
-            return jax.nn.initializers.zeros
-        bound = 1 / np.sqrt(i)
-
-        def uniform(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
-            del out_sharding
-            return jax.random.uniform(key, shape, dtype or jnp.float32, -bound, bound)
-
-        return uniform
-
-
-class Encoders(nnx.Module):
-    """k tables (n, d_v) to (k, n, widths_of_layers[-1]) float32, ReLU between layers."""
-
-    def __init__(self, widths: Sequence[int], layers: Sequence[int], layer: Layers) -> None:
-        self.first = nnx.List([layer.linear(width, layers[0]) for width in widths])
-        self.rest = nnx.List([layer.stack(i, o) for i, o in pairwise(layers)])
-
-    def __call__(self, views: Sequence[jax.Array]) -> jax.Array:
-        h = jnp.stack([layer(view) for layer, view in zip(self.first, views)])
-        for layer in self.rest:
-            h = layer(nnx.relu(h))
-        return h.astype(jnp.float32)
-
-
-class Decoders(nnx.Module):
-    """(k, n, layers[0]) to k tables (n, d_v) float32, ReLU between layers."""
-
-    def __init__(self, widths: Sequence[int], layers: Sequence[int], layer: Layers) -> None:
-        self.rest = nnx.List([layer.stack(i, o) for i, o in pairwise(layers)])
-        self.last = nnx.List([layer.linear(layers[-1], width) for width in widths])
-
-    def __call__(self, h: jax.Array) -> list[jax.Array]:
-        for layer in self.rest:
-            h = nnx.relu(layer(h))
-        return [layer(view).astype(jnp.float32) for layer, view in zip(self.last, h)]
-
-
-class Stack(nnx.Module):
-    """k linear maps of one shape, (k, n, i) -> (k, n, o)."""
-
-    def __init__(
-        self,
-        k: int,
-        i: int,
-        o: int,
-        *,
-        bias_init: jax.nn.initializers.Initializer,
-        dtype: Any,
-        rngs: nnx.Rngs,
-    ) -> None:
-        initial = jax.vmap(lambda key: _KERNEL(key, (i, o)))
-        self.kernel = nnx.Param(initial(jax.random.split(rngs.params(), k)))
-        self.bias = nnx.Param(bias_init(rngs.params(), (k, o), jnp.float32))
-        self.dtype = dtype
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
-        product = jnp.einsum("kni,kio->kno", x.astype(self.dtype), kernel, precision=lax.Precision.HIGHEST)
-        return product + bias[:, None]
-
-
-def view_clusters(
-    features: np.ndarray,
-    clusters: int,
-    present: np.ndarray,
-    k_means: Callable[..., tuple[np.ndarray, float]] = metrics.k_means,
-) -> np.ndarray:
-    """(k, n) K-means labels of (k, n, d) features, per view; -1 for missing views (k, n)."""
-    labels = np.full(present.shape, -1, np.int32)
-    views = zip(features, present, labels)
-    for view, here, into in track(views, "K-means", len(features), "views"):
-        into[here] = k_means(view[here], min(clusters, int(here.sum())))[0]
-    return labels
-
-
-def pair_measures(
-    z: np.ndarray, present: np.ndarray, pair: Callable[..., Any] | None
-) -> dict[str, np.ndarray]:
-    """The loss and the similarity of each pair of views, as Figs. 2b and 5b of Xu 2023 have them.
-
-    Args:
-      z: (k, n, d) unit vectors of the whole data set.
-      present: (k, n) bool.
-      pair: the pair loss; None: no losses.
-
-    Returns:
-      "cosines" (k, k), means over the instances that have both views; "losses" (k, k), the pair loss of batches of
-      256 instances in order, as their mean. NaN for pairs that fewer than two instances share.
-    """
-    k = len(z)
-    cosines, values = np.full((k, k), np.nan), np.full((k, k), np.nan)
-    for m, n in combinations_with_replacement(range(k), 2):
-        both = np.flatnonzero(present[m] & present[n])
-        if len(both) < 2:
-            continue
-        u, v = z[m, both], z[n, both]
-        cosines[m, n] = cosines[n, m] = np.mean(np.sum(u * v, axis=1))
-        if pair is not None:
-            starts = range(0, len(both) - len(both) % _PAIR_ROWS or len(both), _PAIR_ROWS)
-            batches = [pair(u[i : i + _PAIR_ROWS], v[i : i + _PAIR_ROWS]) for i in starts]
-            values[m, n] = values[n, m] = np.mean(jax.device_get(batches))
-    return {"cosines": cosines} if pair is None else {"cosines": cosines, "losses": values}
-
-
-def view_weights(features: np.ndarray, labels: np.ndarray, kind: str, present: np.ndarray) -> np.ndarray:
-    """W (k, k) float32 of (k, n, d) features and (k, n) cluster labels, over the instances that have both views.
-
-    Args:
-      features: of the whole data set.
-      labels: their clusters, used by kind "cmi" only.
-      kind: "cmi", "jsd", "mmd" (see `mvcl.losses`) or "none", all ones.
-      present: (k, n) bool.
-
-    Returns:
-      W; 0 for pairs of views shared by fewer than two instances.
-    """
-    k = len(features)
-    if kind == "none":
-        return np.ones((k, k), np.float32)
-    of = {"jsd": losses.jsd_weights, "mmd": losses.mmd_weights}
-
-    def weigh(rows: Any, here: np.ndarray) -> np.ndarray:
-        if kind == "cmi":
-            return np.asarray(losses.cmi_weights(labels[rows][:, here]))
-        return np.asarray(jax.jit(of[kind])(features[rows][:, here]), np.float32)
-
-    if present.all():
-        return weigh(slice(None), np.ones(present.shape[1], bool))
-    weights = np.zeros((k, k), np.float32)
-    for m in range(k):
-        for n in range(m, k):
-            here = present[m] & present[n]
-            if here.sum() >= 2:
-                weights[m, n] = weights[n, m] = weigh([m, n], here)[0, 1]
-    return weights
-
-
-def cluster_agreement(labels: np.ndarray, clusters: int) -> np.ndarray:
-    """Agreement of the clusters of one view with those of another, (k, k, clusters, clusters) float32.
-
-        A_mn[a, b] = sqrt( P(c_n = b | c_m = a) P(c_m = a | c_n = b) ),   divided by its mean over instances
-
-    1 everywhere if the clusters of two views are the same sets; below 1 for an instance whose two clusters rarely
-    coincide. Not from the paper, whose W is one number per pair of views.
-
-    Args:
-      labels: (k, n) integers in [0, clusters), -1 where the view is missing.
-      clusters: number of clusters.
-    """
-    k = len(labels)
-    agreement = np.ones((k, k, clusters, clusters), np.float32)
-    for m in range(k):
-        for n in range(k):
-            both = (labels[m] >= 0) & (labels[n] >= 0)
-            table = np.zeros((clusters, clusters))
-            np.add.at(table, (labels[m][both], labels[n][both]), 1.0)
-            size = np.sqrt(table.sum(1)[:, None] * table.sum(0)[None, :])
-            share = np.divide(table, size, out=np.zeros_like(table), where=size > 0)
-            mean = (share * table).sum() / max(table.sum(), 1)
-            if mean > 0:
-                agreement[m, n] = share / mean
-    return agreement
 
 
 def _instance_weights(agreement: jax.Array, labels: jax.Array) -> jax.Array:

@@ -7,13 +7,15 @@ An encoder maps (n, *input_shape) to (n, encoder.features) in float32; a head ma
 mode; `eval_view` shares its variables in evaluation mode.
 """
 
-from mvcl.models._convnet import ConvNet, ConvNetEncoder
-from mvcl.models._dropout import advance_dropout
-from mvcl.models._eeg import EegConv, EegConvEncoder
+from mvcl.models._autoencoders import Autoencoders
+from mvcl.models._convolutional import ConvNet, ConvNetEncoder, EegConv, EegConvEncoder, ResNet, ResNetEncoder
 from mvcl.models._export import export, load_exported
-from mvcl.models._heads import (
+from mvcl.models._layers import advance_dropout, eval_view, parameter_count, train_view
+from mvcl.models._mlp import (
+    MLP,
     IdentityHead,
     IdentityHeadModule,
+    MLPEncoder,
     MLPHead,
     MLPHeadModule,
     byol_head,
@@ -22,17 +24,14 @@ from mvcl.models._heads import (
     moco_v3_head,
     piran_head,
 )
-from mvcl.models._layers import eval_view, parameter_count, train_view
-from mvcl.models._mlp import MLP, MLPEncoder
 from mvcl.models._registry import ENCODERS, HEADS, EncoderConfig, HeadConfig, encoder_config, head_config
-from mvcl.models._resnet import ResNet, ResNetEncoder
-from mvcl.models._transformer import Transformer, TransformerEncoder
-from mvcl.models._vit import ViT, ViTEncoder
+from mvcl.models._transformers import Transformer, TransformerEncoder, ViT, ViTEncoder
 
 __all__ = [
     "ENCODERS",
     "HEADS",
     "MLP",
+    "Autoencoders",
     "ConvNet",
     "ConvNetEncoder",
     "EegConv",

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 
 import jax.numpy as jnp
@@ -10,9 +9,9 @@ import numpy as np
 from flax import nnx
 
 from mvcl import _buckets, _extras, _files
+from mvcl.models._convolutional import ResNet
 from mvcl.models._registry import EncoderConfig
-from mvcl.models._resnet import ResNet
-from mvcl.models._vit import Frozen, ViT
+from mvcl.models._transformers import Frozen, ViT
 
 _LEAVES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
 
@@ -22,18 +21,18 @@ def _name(path: tuple[object, ...]) -> str:
     return ".".join([*modules, _LEAVES.get(leaf, leaf)])
 
 
-def _layout(path: tuple[object, ...]) -> tuple[Callable, Callable]:
-    """(to, from) PyTorch's layout: kernels HWIO -> OIHW and IO -> OI, all else unchanged."""
+def _to_torch(path: tuple[object, ...], value: np.ndarray) -> np.ndarray:
+    """The value in PyTorch's layout: kernels HWIO -> OIHW and IO -> OI, all else unchanged."""
     if path[-1] != "kernel":
-        return np.asarray, np.asarray
+        return value
+    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
 
-    def to_torch(kernel: np.ndarray) -> np.ndarray:
-        return kernel.transpose(3, 2, 0, 1) if kernel.ndim == 4 else kernel.T
 
-    def from_torch(weight: np.ndarray) -> np.ndarray:
-        return weight.transpose(2, 3, 1, 0) if weight.ndim == 4 else weight.T
-
-    return to_torch, from_torch
+def _from_torch(path: tuple[object, ...], value: np.ndarray) -> np.ndarray:
+    """The inverse of `_to_torch`."""
+    if path[-1] != "kernel":
+        return value
+    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
 
 
 def _variables(encoder: nnx.Module) -> list[tuple[tuple[object, ...], nnx.Variable]]:
@@ -60,9 +59,8 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
 
     tensors: dict[str, np.ndarray] = {}
     for keys, variable in _variables(encoder):
-        to_torch, _ = _layout(keys)
         name = _name(keys)
-        tensors[name] = np.ascontiguousarray(to_torch(np.asarray(variable[...])))
+        tensors[name] = np.ascontiguousarray(_to_torch(keys, np.asarray(variable[...])))
         if keys[-1] == "mean":
             tensors[name.removesuffix("running_mean") + "num_batches_tracked"] = np.zeros((), np.int64)
     assert is_dataclass(config)
@@ -109,8 +107,7 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
         )
     loaded = []
     for keys, variable in variables:
-        _, from_torch = _layout(keys)
-        value = from_torch(tensors[_name(keys)])
+        value = _from_torch(keys, tensors[_name(keys)])
         if value.shape != variable.shape:
             raise ValueError(
                 f"{_name(keys)} in {path} must have the encoder's shape {variable.shape}; got {value.shape} "

@@ -1,9 +1,9 @@
-"""Common parts of encoders and heads: checks, convolutions, normalisation, train and eval views."""
+"""Common parts of encoders and heads: checks of options, convolutions, norms, dropout, train and eval views."""
 
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -16,37 +16,41 @@ he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")  # He 2
 # He 2015 with the fan in, as torch.nn.init.kaiming_uniform_.
 kaiming_uniform = nnx.initializers.variance_scaling(2.0, "fan_in", "uniform")
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
+small = nnx.initializers.truncated_normal(0.02)  # as in ViT
 
 M = TypeVar("M", bound=nnx.Module)
 _MOST_LAYERS = 1000
 
 
-def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raise `ValueError` for a value that is not among the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
+def check(config: Any) -> None:
+    """Raise `ValueError` for a field of a config that its annotation does not allow.
+
+    A Literal is one of its choices, an int at least 1, a tuple has at least one such int, a float is in [0, 1).
+    """
+    for name, kind in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise ValueError(f"{name} must be one of {', '.join(map(str, get_args(kind)))}; got {value!r}")
+        if kind is float and not 0 <= value < 1:
+            raise ValueError(f"{name} must be in [0, 1); got {value!r}")
+        if get_origin(kind) is tuple and not value:
+            raise ValueError(f"{name} must name at least one layer's width; got {value!r}")
+        numbers = value if get_origin(kind) is tuple else (value,) if kind in (int, int | None) else ()
+        for number in numbers:
+            if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+                raise ValueError(f"{name} must be an integer of at least 1; got {number!r}")
 
 
-def check_positive(name: str, value: object) -> None:
-    """Raise `ValueError` for anything but an integer of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1; got {value!r}")
+def check_layers(name: str, count: int) -> None:
+    """Raise `ValueError` for more layers than can be built one by one."""
+    if count > _MOST_LAYERS:
+        raise ValueError(f"{name} must be at most {_MOST_LAYERS}; got {count}")
 
 
-def check_layers(name: str, value: object) -> None:
-    """Raise `ValueError` for anything but a number of layers that can be built one by one."""
-    check_positive(name, value)
-    assert isinstance(value, int)
-    if value > _MOST_LAYERS:
-        raise ValueError(f"{name} must be at most {_MOST_LAYERS}; got {value}")
-
-
-def check_widths(name: str, widths: Sequence[int]) -> None:
-    """Raise `ValueError` for an empty list of widths and for widths below 1."""
-    if not widths:
-        raise ValueError(f"{name} must name at least one layer's width; got {widths!r}")
-    for width in widths:
-        check_positive(name, width)
+def check_heads(width: int, heads: int) -> None:
+    """Raise `ValueError` unless the attention heads divide the width of a token."""
+    if width % heads:
+        raise ValueError(f"heads must divide width; got {heads} heads for width {width}")
 
 
 def image_shape(input_shape: Sequence[int], who: str) -> tuple[int, int, int]:
@@ -186,7 +190,6 @@ def norm(
     That is 32 groups for at least 256 features, and groups of at least 8 channels below. With 32 groups of 64 features,
     two channels at 1x1, in the last stage on a small image, would be normalised to their sign.
     """
-    check_choice("norm", kind, get_args(Norm))
     if kind == "batch":
         return batch_norm(features, zero_init=zero_init, groups=groups, rngs=rngs)
     return nnx.GroupNorm(
@@ -203,6 +206,40 @@ def norm(
 def layer_norm(features: int, *, rngs: nnx.Rngs) -> nnx.LayerNorm:
     """Layer normalisation in float32 with eps 1e-6, as in timm's ViT."""
     return nnx.LayerNorm(features, epsilon=1e-6, dtype=jnp.float32, use_fast_variance=False, rngs=rngs)
+
+
+class DropoutCount(nnx.Variable):
+    """Number of the next dropout mask, uint32. It starts at a random number, so that layers have different masks."""
+
+
+class Dropout(nnx.Module):
+    """nnx.Dropout with the number of its next mask as its only state.
+
+    Mask number c is drawn with the key of seed c, and every call in train mode increments the number. It is an array,
+    neither a parameter nor a batch statistic. Methods carry it in their statistics, so it is checkpointed and a
+    resumed run repeats the masks.
+    """
+
+    def __init__(self, rate: float, *, broadcast_dims: Sequence[int] = (), rngs: nnx.Rngs):
+        self.dropout = nnx.Dropout(rate, broadcast_dims=tuple(broadcast_dims))
+        if rate > 0:
+            self.count = DropoutCount(jax.random.bits(rngs.dropout(), (), jnp.uint32))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        if self.dropout.rate == 0 or self.dropout.deterministic:
+            return x
+        key = jax.random.key(self.count[...])
+        self.count[...] = self.count[...] + jnp.uint32(1)
+        return self.dropout(x, rngs=key)
+
+
+def advance_dropout(module: nnx.Module) -> None:
+    """Increment the mask number of every dropout layer of a module.
+
+    For callers that ran a copy of the module, as microbatches do, and so lost the copy's increments.
+    """
+    for _, count in nnx.to_flat_state(nnx.state(module, DropoutCount)):
+        count[...] = count[...] + jnp.uint32(1)
 
 
 def train_view(module: M) -> M:

@@ -7,14 +7,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from flax import nnx
 from jax.typing import DTypeLike
 
-from mvcl.models import _heads
-from mvcl.models._convnet import ConvNet
-from mvcl.models._eeg import EegConv
-from mvcl.models._heads import IdentityHead, MLPHead
-from mvcl.models._mlp import MLP
-from mvcl.models._resnet import ResNet
-from mvcl.models._transformer import Transformer
-from mvcl.models._vit import ViT
+from mvcl.models import _mlp
+from mvcl.models._convolutional import ConvNet, EegConv, ResNet
+from mvcl.models._mlp import MLP, IdentityHead, MLPHead
+from mvcl.models._transformers import Transformer, ViT
 
 
 @runtime_checkable
@@ -42,9 +38,8 @@ ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
     "resnet50_cifar": lambda: ResNet(depth=50, stem="cifar"),
     "vit_s16": lambda: ViT(patch=16, width=384, depth=12, heads=6),
     "vit_b16": lambda: ViT(patch=16, width=768, depth=12, heads=12),
-    "vit_tiny": lambda: ViT(
-        patch=4, width=192, depth=12, heads=3
-    ),  # the size of DeiT-Ti, with patches for 32x32 images
+    # The size of DeiT-Ti, with patches for 32x32 images.
+    "vit_tiny": lambda: ViT(patch=4, width=192, depth=12, heads=3),
     "convnet": ConvNet,
     "mlp": MLP,
     "eeg": EegConv,
@@ -53,11 +48,11 @@ ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
 """Encoders by the names that `method.encoder:NAME` chooses."""
 
 HEADS: dict[str, Callable[[], HeadConfig]] = {
-    "koromilas": _heads.koromilas_head,
-    "piran": _heads.piran_head,
-    "moco_v2": _heads.moco_v2_head,
-    "moco_v3": _heads.moco_v3_head,
-    "byol": _heads.byol_head,
+    "koromilas": _mlp.koromilas_head,
+    "piran": _mlp.piran_head,
+    "moco_v2": _mlp.moco_v2_head,
+    "moco_v3": _mlp.moco_v3_head,
+    "byol": _mlp.byol_head,
     "mlp": MLPHead,
     "none": IdentityHead,
 }

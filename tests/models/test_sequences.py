@@ -20,8 +20,8 @@ from mvcl.models import (
     load_exported,
     parameter_count,
 )
-from mvcl.models._dropout import Dropout
-from mvcl.models._eeg import _stretches, positions
+from mvcl.models._convolutional import _stretches, positions
+from mvcl.models._layers import Dropout
 
 EEG = EegConv(channels=6, out=4, dropout=0.5)
 TEXT = Transformer(width=8, depth=2, heads=2, dropout=0.5)

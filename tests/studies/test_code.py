@@ -23,7 +23,7 @@ def test_an_objective_uses_its_own_file():
     for name in (
         "mvcl/training/_program.py",
         "mvcl/augment/_ops.py",
-        "mvcl/models/_resnet.py",
+        "mvcl/models/_convolutional.py",
         "mvcl/_numerics.py",
     ):
         assert name in dhel & pairs

@@ -1,10 +1,10 @@
-"""Vision transformers (Dosovitskiy 2021) under timm's parameter names."""
+"""Transformers: ViT (Dosovitskiy 2021) under timm's parameter names, and a small one over padded sequences."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,6 @@ Positions = Literal["learned", "sincos"]
 ViTInit = Literal["trunc_normal", "xavier_uniform"]
 _Initializer = Callable[..., jax.Array]  # (key, shape, dtype)
 _ForSizes = Callable[[int, int], _Initializer]  # (inputs, outputs) of a linear map
-
-_small = nnx.initializers.truncated_normal(0.02)
 
 
 def _xavier_uniform(inputs: int, outputs: int) -> _Initializer:
@@ -40,9 +38,9 @@ class _Initializers(NamedTuple):
 
 _INITIALIZERS = {
     "trunc_normal": _Initializers(
-        token=_small,
+        token=_layers.small,
         patches=lambda *_: nnx.initializers.lecun_normal(),  # keeps the input's scale for every patch size
-        linear=lambda *_: _small,
+        linear=lambda *_: _layers.small,
     ),
     "xavier_uniform": _Initializers(nnx.initializers.normal(1e-6), _xavier_uniform, _xavier_uniform),
 }
@@ -99,7 +97,7 @@ class _PatchEmbed(nnx.Module):
 
 
 class _Attention(nnx.Module):
-    """Self-attention of all tokens; one matrix for queries, keys and values, in this order."""
+    """Self-attention of the tokens that are there; one matrix for queries, keys and values, in this order."""
 
     def __init__(self, width: int, heads: int, *, init: _ForSizes, dtype: DTypeLike, rngs: nnx.Rngs):
         linear = partial(nnx.Linear, dtype=dtype, kernel_init=init(width, width), rngs=rngs)
@@ -107,10 +105,13 @@ class _Attention(nnx.Module):
         self.qkv = linear(width, 3 * width)  # initialised as three maps
         self.proj = linear(width, width)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, there: jax.Array | None = None) -> jax.Array:
         n, tokens, width = x.shape
         qkv = self.qkv(x).reshape(n, tokens, 3, self.heads, width // self.heads)
-        x = jax.nn.dot_product_attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2])  # softmax in float32
+        mask = None if there is None else there[:, None, None, :]
+        x = jax.nn.dot_product_attention(
+            qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], mask=mask
+        )  # softmax in float32
         return self.proj(x.reshape(n, tokens, width))
 
 
@@ -153,7 +154,7 @@ class ViTEncoder(nnx.Module):
         self.cls_token = nnx.Param(init.token(rngs.params(), (1, 1, config.width), jnp.float32))
         if config.positions == "learned":
             shape = (1, 1 + rows * columns, config.width)
-            self.pos_embed: nnx.Variable = nnx.Param(_small(rngs.params(), shape, jnp.float32))
+            self.pos_embed: nnx.Variable = nnx.Param(_layers.small(rngs.params(), shape, jnp.float32))
         else:
             self.pos_embed = Frozen(jnp.asarray(_sincos(rows, columns, config.width)))
         self.patch_embed = _PatchEmbed(
@@ -231,18 +232,99 @@ class ViT:
         Parameters are float32. Raises ValueError if the patches do not tile the image, the heads do not divide the
         width, or sincos positions meet a width that 4 does not divide.
         """
-        _layers.check_choice("positions", self.positions, get_args(Positions))
-        _layers.check_choice("init", self.init, get_args(ViTInit))
+        _layers.check(self)
         _layers.check_layers("depth", self.depth)
-        for name in ("patch", "width", "heads"):
-            _layers.check_positive(name, getattr(self, name))
         height, width, channels = _layers.image_shape(input_shape, "ViT")
         if height % self.patch or width % self.patch:
             raise ValueError(
                 f"patch must divide the image's height and width; got patch {self.patch} for {height}x{width}"
             )
-        if self.width % self.heads:
-            raise ValueError(f"heads must divide width; got {self.heads} heads for width {self.width}")
+        _layers.check_heads(self.width, self.heads)
         if self.positions == "sincos" and self.width % 4:
             raise ValueError(f"width must be a multiple of 4 with positions sincos; got {self.width}")
         return ViTEncoder(self, (height, width, channels), dtype=dtype, rngs=rngs)
+
+
+class _SequenceBlock(nnx.Module):
+    """Pre-norm residual block: attention, then an MLP with four times the width."""
+
+    def __init__(self, width: int, heads: int, rate: float, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        linear = partial(nnx.Linear, dtype=dtype, kernel_init=_layers.small, rngs=rngs)
+        self.norm1 = _layers.layer_norm(width, rngs=rngs)
+        self.attn = _Attention(width, heads, init=lambda *_: _layers.small, dtype=dtype, rngs=rngs)
+        self.norm2 = _layers.layer_norm(width, rngs=rngs)
+        self.fc1 = linear(width, 4 * width)
+        self.fc2 = linear(4 * width, width)
+        self.dropouts = nnx.List([_layers.Dropout(rate, rngs=rngs) for _ in range(3)])
+
+    def __call__(self, x: jax.Array, there: jax.Array) -> jax.Array:
+        attended, hidden, added = self.dropouts
+        x = x + attended(self.attn(self.norm1(x), there))
+        inner = hidden(nnx.gelu(self.fc1(self.norm2(x)), approximate=False))
+        return x + added(self.fc2(inner))
+
+
+class TransformerEncoder(nnx.Module):
+    """Sequences (n, time, d) -> the normalised summary token, (n, features) float32.
+
+    Rows of a sequence with a NaN are padding: they are masked in attention and have no gradient. A sequence of only
+    padding gives the features of an empty sequence, which are finite.
+    """
+
+    def __init__(self, config: "Transformer", time: int, inputs: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.features = config.width
+        self.embed = nnx.Linear(
+            inputs, config.width, dtype=dtype, kernel_init=nnx.initializers.lecun_normal(), rngs=rngs
+        )
+        self.cls_token = nnx.Param(_layers.small(rngs.params(), (1, 1, config.width), jnp.float32))
+        self.pos_embed = nnx.Param(_layers.small(rngs.params(), (1, time, config.width), jnp.float32))
+        self.blocks = nnx.List(
+            [
+                _SequenceBlock(config.width, config.heads, config.dropout, dtype=dtype, rngs=rngs)
+                for _ in range(config.depth)
+            ]
+        )
+        self.norm = _layers.layer_norm(config.width, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        there = ~jnp.isnan(x).any(-1)
+        # Before any arithmetic: 0 * NaN is NaN, also in the gradient.
+        x = self.embed(jnp.where(there[..., None], x, 0)) + self.pos_embed[...].astype(self.dtype)
+        summary = jnp.broadcast_to(self.cls_token[...].astype(self.dtype), (x.shape[0], 1, self.features))
+        x = jnp.concatenate([summary, x], axis=1)
+        there = jnp.pad(there, ((0, 0), (1, 0)), constant_values=True)
+        for block in self.blocks:
+            x = block(x, there)
+        return self.norm(x[:, 0])
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """Transformer with a summary token and learned positions over a sequence of feature vectors.
+
+    Three pre-norm layers, MLP of four times the width. Koromilas 2025 has one for each of text, audio and vision of
+    an utterance; the method fuses the views late.
+    """
+
+    width: int = 128
+    """Length of a token, and the number of features."""
+    depth: int = 3
+    """Number of transformer blocks."""
+    heads: int = 4
+    """Attention heads; must divide the width."""
+    dropout: float = 0.1
+    """Dropout probability after attention, inside the MLP and after it."""
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> TransformerEncoder:
+        """Build the encoder for sequences of `input_shape` (time, d), computing in `dtype`; parameters are float32.
+
+        Raises ValueError for another shape, or if the heads do not divide the width.
+        """
+        _layers.check(self)
+        _layers.check_layers("depth", self.depth)
+        if len(input_shape) != 2 or min(input_shape) < 1:
+            raise ValueError(f"input_shape of Transformer must be (time, d); got {tuple(input_shape)}")
+        _layers.check_heads(self.width, self.heads)
+        time, inputs = input_shape
+        return TransformerEncoder(self, time, inputs, dtype=dtype, rngs=rngs)

@@ -1,0 +1,127 @@
+"""One autoencoder for each of several tables, as SEM trains them (Xu 2023)."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jax.typing import DTypeLike
+
+from mvcl import _numerics
+
+# Xu 2023 uses PyTorch's Linear, with kernels uniform in ±1/sqrt(inputs).
+_KERNEL = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+
+
+class Autoencoders(nnx.Module):
+    """An encoder, an embedding layer and a decoder for each of k views, ReLU between layers.
+
+    Only the first and the last layer depend on a view's width. The others have one shape and are stacked into one
+    product for all views: a step took 0.23 s, with a loop over 6 views 0.30 s (2 CPU cores, batch 256).
+
+    Args:
+      widths: d_v, the width of each table.
+      hidden: widths of an encoder's hidden layers; the decoder has them in reverse.
+      features: length of the hidden features H.
+      embedding: length of the embeddings Z.
+      uniform_biases: draw initial biases from U(±1/sqrt(inputs)); otherwise they are zero.
+      dtype: of the computation; parameters and results are float32.
+      rngs: of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        hidden: Sequence[int],
+        features: int,
+        embedding: int,
+        *,
+        uniform_biases: bool = False,
+        dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ) -> None:
+        linear = partial(_linear, uniform_biases=uniform_biases, dtype=dtype, rngs=rngs)
+        stack = partial(Stack, len(widths), uniform_biases=uniform_biases, dtype=dtype, rngs=rngs)
+        self.encoder = Encoders(widths, [*hidden, features], linear, stack)
+        self.head = stack(features, embedding)
+        self.decoder = Decoders(widths, [features, *reversed(hidden)], linear, stack)
+
+    def encode(self, views: Sequence[jax.Array]) -> jax.Array:
+        """k tables (n, d_v) to the hidden features H, (k, n, features) float32."""
+        return self.encoder(views)
+
+    def embed(self, h: jax.Array) -> jax.Array:
+        """H to unit vectors Z, (k, n, embedding) float32."""
+        return _numerics.unit(self.head(h))
+
+    def decode(self, h: jax.Array) -> list[jax.Array]:
+        """H to k tables (n, d_v) float32."""
+        return self.decoder(h)
+
+
+class Encoders(nnx.Module):
+    """k tables (n, d_v) to (k, n, layers[-1]) float32."""
+
+    def __init__(self, widths: Sequence[int], layers: Sequence[int], linear: partial, stack: partial) -> None:
+        self.first = nnx.List([linear(width, layers[0]) for width in widths])
+        self.rest = nnx.List([stack(i, o) for i, o in pairwise(layers)])
+
+    def __call__(self, views: Sequence[jax.Array]) -> jax.Array:
+        h = jnp.stack([layer(view) for layer, view in zip(self.first, views)])
+        for layer in self.rest:
+            h = layer(nnx.relu(h))
+        return h.astype(jnp.float32)
+
+
+class Decoders(nnx.Module):
+    """(k, n, layers[0]) to k tables (n, d_v) float32."""
+
+    def __init__(self, widths: Sequence[int], layers: Sequence[int], linear: partial, stack: partial) -> None:
+        self.rest = nnx.List([stack(i, o) for i, o in pairwise(layers)])
+        self.last = nnx.List([linear(layers[-1], width) for width in widths])
+
+    def __call__(self, h: jax.Array) -> list[jax.Array]:
+        for layer in self.rest:
+            h = nnx.relu(layer(h))
+        return [layer(view).astype(jnp.float32) for layer, view in zip(self.last, h)]
+
+
+class Stack(nnx.Module):
+    """k linear maps of one shape, (k, n, i) -> (k, n, o)."""
+
+    def __init__(
+        self, k: int, i: int, o: int, *, uniform_biases: bool, dtype: DTypeLike, rngs: nnx.Rngs
+    ) -> None:
+        initial = jax.vmap(lambda key: _KERNEL(key, (i, o)))
+        self.kernel = nnx.Param(initial(jax.random.split(rngs.params(), k)))
+        self.bias = nnx.Param(_bias(i, uniform_biases)(rngs.params(), (k, o), jnp.float32))
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
+        product = jnp.einsum("kni,kio->kno", x.astype(self.dtype), kernel, precision=lax.Precision.HIGHEST)
+        return product + bias[:, None]
+
+
+def _linear(i: int, o: int, *, uniform_biases: bool, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Linear:
+    return nnx.Linear(
+        i,
+        o,
+        kernel_init=_KERNEL,
+        bias_init=_bias(i, uniform_biases),
+        dtype=dtype,
+        precision=lax.Precision.HIGHEST,
+        rngs=rngs,
+    )
+
+
+def _bias(inputs: int, uniform: bool) -> nnx.Initializer:
+    """Zeros, or uniform in ±1/sqrt(inputs)."""
+    if not uniform:
+        return nnx.initializers.zeros
+    bound = 1 / math.sqrt(inputs)
+    return lambda key, shape, dtype=jnp.float32, **_: jax.random.uniform(key, shape, dtype, -bound, bound)

@@ -1,0 +1,333 @@
+"""Convolutional networks: ResNet under torchvision's parameter names, a small one, and one for a channel of EEG."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+
+from mvcl.models import _layers
+
+Depth = Literal[18, 34, 50, 101]
+Stem = Literal["imagenet", "cifar"]
+Initial = Literal["he_fan_out", "kaiming_uniform"]
+
+_INITIAL = {"he_fan_out": _layers.he_fan_out, "kaiming_uniform": _layers.kaiming_uniform}
+_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+
+
+class _Residual(nnx.Module):
+    """Two 3x3 convolutions, or 1x1-3x3-1x1 with `bottleneck`; the stride is in the (first) 3x3."""
+
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        stride: int,
+        *,
+        bottleneck: bool,
+        norm: _layers.Norm,
+        groups: int,
+        zero_init: bool,
+        conv: Callable[..., nnx.Conv],
+        dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ):
+        normalise = partial(_layers.norm, norm, groups=groups, rngs=rngs)
+        self.dtype = dtype
+        self.bottleneck = bottleneck
+        self.features = 4 * width if bottleneck else width
+        if bottleneck:
+            self.conv1, self.bn1 = conv(channels, width, 1), normalise(width)
+            self.conv2, self.bn2 = conv(width, width, 3, stride), normalise(width)
+            self.conv3, self.bn3 = (
+                conv(width, self.features, 1),
+                normalise(self.features, zero_init=zero_init),
+            )
+        else:
+            self.conv1, self.bn1 = conv(channels, width, 3, stride), normalise(width)
+            self.conv2, self.bn2 = conv(width, width, 3), normalise(width, zero_init=zero_init)
+        resized = stride > 1 or channels != self.features
+        self.downsample = nnx.List(
+            [conv(channels, self.features, 1, stride), normalise(self.features)] if resized else []
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        h = nnx.relu(self.bn1(self.conv1(x))).astype(self.dtype)
+        h = self.bn2(self.conv2(h))
+        if self.bottleneck:
+            h = self.bn3(self.conv3(nnx.relu(h).astype(self.dtype)))
+        for layer in self.downsample:
+            x = layer(x)
+        return nnx.relu(h + x).astype(self.dtype)  # the sum is float32, as the norms are
+
+
+class ResNetEncoder(nnx.Module):
+    """Images (n, height, width, channels) -> spatial mean of the last stage, (n, features) float32."""
+
+    def __init__(self, config: "ResNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.pools = config.stem == "imagenet"
+        size, stride = (7, 2) if self.pools else (3, 1)
+        conv = partial(_layers.conv, kernel_init=_INITIAL[config.initial], dtype=dtype, rngs=rngs)
+        self.conv1 = conv(channels, config.width, size, stride)
+        self.bn1 = _layers.norm(config.norm, config.width, groups=config.batch_groups, rngs=rngs)
+        stages, features = [], config.width
+        for stage, count in enumerate(_BLOCKS[config.depth]):
+            blocks = []
+            for index in range(count):
+                block = _Residual(
+                    features,
+                    config.width * 2**stage,
+                    2 if stage > 0 and index == 0 else 1,
+                    bottleneck=config.depth >= 50,
+                    norm=config.norm,
+                    groups=config.batch_groups,
+                    zero_init=config.zero_init_residual,
+                    conv=conv,
+                    dtype=dtype,
+                    rngs=rngs,
+                )
+                features = block.features
+                blocks.append(block)
+            stages.append(nnx.List(blocks))
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        self.features = features
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nnx.relu(self.bn1(self.conv1(x))).astype(self.dtype)
+        if self.pools:
+            x = nnx.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1)))
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            for block in stage:
+                x = block(x)
+        return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """Residual network (He 2016, v1.5: the stride of a bottleneck is in its 3x3 convolution).
+
+    Without classifier, on 3 channels with the ImageNet stem: 11,176,512 parameters at depth 18,
+    23,508,032 at depth 50.
+    """
+
+    depth: Depth = 18
+    """Number of layers; 50 and 101 have bottleneck blocks and four times as many features."""
+    stem: Stem = "imagenet"
+    """imagenet: 7x7 stride 2, then max-pooling; cifar: 3x3 stride 1, no pooling, for images up to 64."""
+    norm: _layers.Norm = "batch"
+    """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
+    require."""
+    batch_groups: int = 1
+    """Groups of consecutive views of a batch that each have their own batch statistics; they must divide the number of
+    views that are encoded at once. 1: the global batch; 8, for MoCo on one device: as on 8 devices."""
+    width: int = 64
+    """Channels after the stem; the features are 8 times as many (32 times from depth 50 on)."""
+    zero_init_residual: bool = False
+    """Initialise each block's last norm with scale 0, so that blocks start as the identity (SimCLR, BYOL)."""
+    initial: Initial = "he_fan_out"
+    """Law of the kernels at the start, He 2015: he_fan_out is normal of variance 2 / fan out, as torchvision's ResNet;
+    kaiming_uniform is uniform of variance 2 / fan in, as torch.nn.init.kaiming_uniform_."""
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
+        """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
+
+        Parameters are float32. Raises ValueError for an invalid shape or option.
+        """
+        _layers.check(self)
+        if self.norm == "group" and self.batch_groups > 1:
+            raise ValueError(
+                f"batch_groups must be 1 with norm group, which has no batch statistics; got {self.batch_groups}"
+            )
+        _, _, channels = _layers.image_shape(input_shape, "ResNet")
+        return ResNetEncoder(self, channels, dtype=dtype, rngs=rngs)
+
+
+class ConvNetEncoder(nnx.Module):
+    """Images (n, height, width, channels) -> spatial mean of the last layer, (n, features) float32."""
+
+    def __init__(self, config: "ConvNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.features = config.widths[-1]
+        convs, norms = [], []
+        for index, width in enumerate(config.widths):
+            stride = 1 if index == 0 else 2
+            convs.append(_layers.conv(channels, width, 3, stride, dtype=dtype, rngs=rngs))
+            norms.append(_layers.norm(config.norm, width, rngs=rngs))
+            channels = width
+        self.convs = nnx.List(convs)
+        self.norms = nnx.List(norms)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for conv, norm in zip(self.convs, self.norms):
+            x = nnx.relu(norm(conv(x))).astype(self.dtype)
+        return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
+
+
+@dataclass(frozen=True)
+class ConvNet:
+    """3x3 convolutions, each with a norm and ReLU; each one after the first halves height and width.
+
+    92,896 parameters by default on one channel: 9 (32 + 32·64 + 64·128) in the kernels, 2 (32 + 64 + 128) in
+    the norms.
+    """
+
+    widths: tuple[int, ...] = (32, 64, 128)
+    """Channels of each layer; the last is the number of features."""
+    norm: _layers.Norm = "batch"
+    """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
+    require."""
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
+        """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
+
+        Parameters are float32. Raises ValueError for an invalid shape or option.
+        """
+        _layers.check(self)
+        _, _, channels = _layers.image_shape(input_shape, "ConvNet")
+        return ConvNetEncoder(self, channels, dtype=dtype, rngs=rngs)
+
+
+_SIZES = (3, 2, 2, 2, 2, 2)  # kernel and stride of the six blocks
+
+
+def _patches(
+    x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Sequence[tuple[int, int]], **_: object
+) -> jax.Array:
+    """A convolution along time with stride equal to its kernel size, as one matrix product.
+
+    The same numbers as `lax.conv_general_dilated`, whose gradient is slow on the CPU.
+    """
+    size, channels, features = kernel.shape
+    x = jnp.pad(x, ((0, 0), *padding, (0, 0)))
+    steps = x.shape[1] // size
+    return x[:, : steps * size].reshape(-1, steps, size * channels) @ kernel.reshape(-1, features)
+
+
+def _stretches(length: int, count: int) -> np.ndarray:
+    """(length, count) weights that average `length` positions over `count` stretches.
+
+    Stretch i is floor(i length / count) to ceil((i + 1) length / count), as in PyTorch's AdaptiveAvgPool1d: for 33
+    positions and 4 stretches 0-8, 8-16, 16-24 and 24-32.
+    """
+    weights = np.zeros((length, count), np.float32)
+    for i in range(count):
+        first, last = i * length // count, -((i + 1) * length // -count)
+        weights[first:last, i] = 1 / (last - first)
+    return weights
+
+
+class _EegBlock(nnx.Module):
+    """Convolution, dropout of whole feature maps, group norm over pairs of feature maps, exact GELU."""
+
+    def __init__(
+        self, channels: int, features: int, size: int, rate: float, *, dtype: DTypeLike, rngs: nnx.Rngs
+    ):
+        self.dtype = dtype
+        self.conv = nnx.Conv(
+            channels,
+            features,
+            (size,),
+            (size,),
+            padding=((size // 2, size // 2),),
+            dtype=dtype,
+            kernel_init=_layers.he_fan_in,
+            conv_general_dilated=_patches,
+            rngs=rngs,
+        )
+        self.dropout = _layers.Dropout(rate, broadcast_dims=(1,), rngs=rngs)
+        self.norm = nnx.GroupNorm(
+            features,
+            num_groups=features // 2,
+            epsilon=1e-5,
+            dtype=jnp.float32,
+            use_fast_variance=False,
+            rngs=rngs,
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nnx.gelu(self.norm(self.dropout(self.conv(x))), approximate=False).astype(self.dtype)
+
+
+class EegConvEncoder(nnx.Module):
+    """One channel (n, time) or (n, time, 1) -> (n, features) float32. Samples that are NaN count as 0."""
+
+    def __init__(self, config: "EegConv", time: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.features = config.out * config.stretches
+        self.stretches = config.stretches
+        widths = (1, *(config.channels,) * (len(_SIZES) - 1), config.out)
+        self.blocks = nnx.List(
+            [
+                _EegBlock(before, after, size, config.dropout, dtype=dtype, rngs=rngs)
+                for before, after, size in zip(widths, widths[1:], _SIZES)
+            ]
+        )
+        self.readout = nnx.Linear(
+            config.out, config.out, dtype=dtype, kernel_init=_layers.he_fan_in, rngs=rngs
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x.reshape(x.shape[0], -1, 1)
+        x = jnp.where(jnp.isnan(x), 0, x).astype(self.dtype)
+        for block in self.blocks:
+            x = block(x)
+        x = self.readout(x).astype(jnp.float32)
+        pooled = jnp.einsum("ntc,ts->nsc", x, _stretches(x.shape[1], self.stretches))
+        return pooled.reshape(x.shape[0], self.features)
+
+
+def positions(time: int) -> int:
+    """Number of positions after the six blocks for `time` samples: 33 for 3000."""
+    for size in _SIZES:
+        time = (time + 2 * (size // 2) - size) // size + 1
+    return time
+
+
+@dataclass(frozen=True)
+class EegConv:
+    """Six strided convolutions and a pointwise read-out over one EEG channel, shared by all channels.
+
+    Kernel and stride are 3, then five times 2, each padded by half a kernel, so that 30 s at 100 Hz become 33
+    positions. Every block is convolution, dropout of whole feature maps, group norm with two feature maps a group,
+    exact GELU; as in the released code (github.com/theabrusch/Multiview_TS_SSL). The last block has `out` channels, a
+    linear layer is applied to each position, and the positions are averaged. 566,016 parameters by default.
+    """
+
+    channels: int = 256
+    """Feature maps of the first five blocks; even."""
+    out: int = 64
+    """Feature maps of the last block and of the read-out; even."""
+    dropout: float = 0.1
+    """Probability that a feature map is dropped in training."""
+    stretches: int = 1
+    """Average over this many equal stretches of time, concatenated in the features; heads and classifiers of the
+    released code use 4."""
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> EegConvEncoder:
+        """Build the encoder for one channel of `input_shape` (time,) or (time, 1), computing in `dtype`.
+
+        Parameters are float32. Raises ValueError for an invalid shape or option.
+        """
+        _layers.check(self)
+        for name in ("channels", "out"):
+            if getattr(self, name) % 2:
+                raise ValueError(
+                    f"{name} must be even, since group norm pairs channels; got {getattr(self, name)}"
+                )
+        if len(input_shape) not in (1, 2) or min(input_shape) < 1 or tuple(input_shape[1:]) not in ((), (1,)):
+            raise ValueError(
+                f"input_shape of EegConv must be (time,) or (time, 1), one channel per view; got {tuple(input_shape)}"
+            )
+        if positions(input_shape[0]) < self.stretches:
+            raise ValueError(
+                f"stretches must be at most the {positions(input_shape[0])} positions of {input_shape[0]} samples; "
+                f"got {self.stretches}"
+            )
+        return EegConvEncoder(self, input_shape[0], dtype=dtype, rngs=rngs)
