@@ -77,12 +77,12 @@ class Geometry:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Write a page for one run, one that compares several runs, or that of a study."""
+    """Write a page for one run, or one that compares several."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of the runs, or the folder of one study."""
+    """Folders of the runs."""
     out: Path | None = None
-    """File to write; None is RUN/report.html, ./report.html for several runs, or STUDY/study.html."""
+    """File to write; None is RUN/report.html, or ./report.html for several runs."""
 
 
 @dataclasses.dataclass(frozen=True)

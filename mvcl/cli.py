@@ -36,7 +36,6 @@ Multi-view contrastive representation learning.
                              write the features of a split
   mvcl geometry RUN          measure how the embeddings of the views fill the sphere
   mvcl report RUN ...        write report.html for one run, or for several side by side
-  mvcl report STUDY          write study.html for the folder of a study
   mvcl study NAME [--scale small] [--seeds N]
                              run a table or figure of a paper, and write its page
   mvcl study --list          list the studies with their costs
@@ -191,9 +190,8 @@ def _train(arguments: list[str]) -> int:
     from mvcl import evaluation, report
 
     if jax.process_index() == 0:
-        progress = Progress()
-        with progress.during("writing the report"):
-            written = report.write_report(runs, parsed.workdir / "report.html", progress)
+        with _progress.during("writing the report"):
+            written = report.write_report(runs, parsed.workdir / "report.html")
         if parsed.seeds > 1:
             plain = {row: [dataclasses.asdict(result) for result in results] for row, results in rows.items()}
             from mvcl import _files
@@ -343,22 +341,15 @@ def _report(arguments: list[str]) -> int:
 
     options = _parse(Report, "report", arguments)
     if not options.runs:
-        raise ValueError("mvcl report needs a folder: mvcl report RUN [RUN ...] or mvcl report STUDY")
-    study = len(options.runs) == 1 and _is_study(options.runs[0])
-    for run in () if study else options.runs:
+        raise ValueError("mvcl report needs a folder: mvcl report RUN [RUN ...]")
+    for run in options.runs:
         _run_folder(run)
     from mvcl import report
 
     _collect_garbage()
-    if study:
-        progress = Progress()
-        with progress.during("writing the report"):
-            print(report.write_study(options.runs[0], options.out, progress))
-        return 0
     single = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html")
-    progress = Progress()
-    with progress.during("writing the report"):
-        page = report.write_report(list(options.runs), options.out or single, progress)
+    with _progress.during("writing the report"):
+        page = report.write_report(list(options.runs), options.out or single)
     print(page)
     return 0
 
@@ -505,11 +496,6 @@ def _list_studies(arguments: list[str]) -> int:
         for scale, cost in studies.costs(file).items():
             print(f"    {scale:6} {cost}")
     return 0
-
-
-def _is_study(folder: Path) -> bool:
-    """Whether a folder is that of a study, and not of a run."""
-    return (folder / "cells").is_dir() and not (folder / "config.json").is_file()
 
 
 def _run_folder(run: Path) -> Path:

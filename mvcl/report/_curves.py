@@ -83,7 +83,7 @@ def last(of: pd.Series) -> float | None:
 
 
 def of_seeds(logs: Sequence[Sequence[pd.DataFrame]], names: Sequence[str]) -> list[Plot]:
-    """A plot of each number in the logs of the seeds of several configurations, over epochs where all logs have them."""
+    """A plot of each number in the logs of the seeds of several configurations, over epochs where all have them."""
     epochs = all("epoch" in log and last(_epochs_per_step(log)) for seeds in logs for log in seeds)
     if epochs:
         logs = [

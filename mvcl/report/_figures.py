@@ -145,13 +145,15 @@ def geometry(of: Output, where: str) -> list[tuple[Markup, str, str]]:
             _draw_spectrum,
             f"Eigenvalues of the covariance at the {where}: {views}",
             "Spectrum",
-            "variance of the embeddings in each direction, dashed for all views; where a line falls early, the rest is idle.",
+            "variance of the embeddings in each direction, dashed for all views; where a line falls early, "
+            "the rest is idle.",
         ),
         (
             _draw_cosines,
             f"Cosines of positives and negatives at the {where}",
             "Cosines",
-            "of two views of an instance and of two instances; the less they overlap, the better views find their instance.",
+            "of two views of an instance and of two instances; the less they overlap, the better views find their "
+            "instance.",
         ),
         (
             _draw_alignment,
@@ -191,6 +193,7 @@ def _draw_spectrum(axes: Axes, of: Output) -> None:
             every = (i, max(1, len(values) // 8))
             axes.plot(places, shown, label=name, marker=MARKERS[i % len(MARKERS)], markevery=every)
     axes.set(yscale="log", xlabel="eigenvalue of the covariance, in order", ylabel="variance")
+    axes.yaxis.set_major_formatter("{x:.0e}")
     if len(of.spectra) <= COLORS + 1:
         axes.legend()
 

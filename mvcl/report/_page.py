@@ -54,7 +54,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
         (name if len(runs) > 1 else "", *item)
         for run, name in zip(runs, names)
         for item in run.missing
-        if len(runs) == 1 or not item[0].startswith("The picture")
+        if len(runs) == 1 or item[0] != "The images of the views"
     ]
     times = [
         (name if len(runs) > 1 else "", _time(run.seconds)) for run, name in zip(runs, names) if run.seconds

@@ -1,13 +1,11 @@
 """The page in headless Chromium: no console errors, no requests, all images drawn, no horizontal scrolling."""
 
-import fcntl
 import json
-import time
 
 import headless
 import pytest
 
-from mvcl.report import write_report, write_study
+from mvcl.report import write_report
 
 pytestmark = headless.NEEDED
 
@@ -38,37 +36,6 @@ def test_the_geometry_of_a_run(browser, run, write_geometry, tmp_path):
         assert look["flat"] == look["low"] == []
         assert look["plots"] == 7 + 6
         assert look["wide"] <= 0
-
-
-SHOWN = """(() => {
-  const shown = (cell) => [...document.querySelectorAll(`[id$="-cell${cell}"], li.cell${cell}`)].map(
-    (e) => getComputedStyle(e).display !== 'none');
-  return [0, 1, 2, 3].map((cell) => [shown(cell).length, shown(cell).filter(Boolean).length]);
-})()"""
-
-
-def test_a_study_and_its_levels(browser, study_folder, tmp_path):
-    page = write_study(study_folder(tmp_path / "study"))
-    pressed = []
-
-    def press(call):
-        """Focus the first checkbox as the keyboard does, and press the space bar."""
-        browser.evaluate("document.querySelector('input').focus(), 0")
-        pressed.append(browser.evaluate(SHOWN))
-        for kind in ("keyDown", "keyUp"):
-            call(
-                "Input.dispatchKeyEvent", type=kind, key=" ", code="Space", text=" ", windowsVirtualKeyCode=32
-            )
-        pressed.append(browser.evaluate(SHOWN))
-
-    seen = browser.open(page.as_uri(), tmp_path, press)
-    assert seen.errors == []
-    assert seen.requests == []
-    for look in (seen.light, seen.phone, seen.dark):
-        assert look["flat"] == look["low"] == []
-        assert (look["images"], look["plots"]) == (1, 3)
-        assert look["wide"] <= 0
-    assert pressed == [[[4, 4]] * 4, [[4, 0], [4, 0], [4, 4], [4, 4]]]
 
 
 def test_several_runs_are_sorted_by_the_keyboard(browser, make_run, write_geometry, tmp_path):
@@ -147,49 +114,6 @@ def _key(call, key, code, text=None):
     for kind in ("keyDown", "keyUp"):
         more = {} if text is None else {"text": text}
         call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more)
-
-
-def test_a_run_in_progress_reloads_where_it_is_asked_to(browser, run, tmp_path):
-    """Focus, scroll and folds stay as they were; the page that has ended has no checkbox."""
-    page, found = tmp_path / "r.html", []
-    beat = {"step": 30, "steps": 100, "doing": "training", "unix_time": time.time()}
-    lock = (run / ".lock").open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    (run / "heartbeat.json").write_text(json.dumps(beat))
-
-    def act(call):
-        found.append(
-            browser.evaluate(
-                "[document.getElementById('reload').checked, document.querySelector('h2').textContent]"
-            )
-        )
-        browser.evaluate("document.getElementById('reload').click(), 0")
-        browser.evaluate("document.querySelector('details').open = true")
-        browser.evaluate("document.querySelector('summary').focus(), 0")
-        top = browser.evaluate("scrollY")
-        (run / "heartbeat.json").write_text(json.dumps(beat | {"step": 60}))
-        write_report([run], page)
-        browser.events.clear()
-        deadline = time.monotonic() + 50
-        while not any(e.get("method") == "Page.loadEventFired" for e in browser.events):
-            assert time.monotonic() < deadline
-            browser.drain(0.5)
-        browser.drain(1.5)
-        found.append(
-            browser.evaluate(
-                "[document.getElementById('reload').checked, document.activeElement.tagName,"
-                " document.querySelector('details').open, document.getElementById('announced').textContent]"
-            )
-        )
-        assert abs(browser.evaluate("scrollY") - top) < 2
-        assert top > 100
-
-    with lock:
-        seen = browser.open(write_report([run], page).as_uri(), tmp_path, act)
-    assert seen.errors == []
-    assert seen.dark["low"] == seen.light["low"] == []
-    assert seen.phone["wide"] <= 0
-    assert found == [[False, "State"], [True, "SUMMARY", True, "Reloaded. Training: step 60 of 100."]]
 
 
 def test_several_runs_and_hostile_names(browser, make_run, tmp_path):
