@@ -1,22 +1,19 @@
-"""Writes docs/papers/NAME.md, a page for each paper, from docs/papers/NAME.toml.
+"""Writes docs/papers/NAME.md, a page for each paper, from docs/papers/NAME.toml and the paper's configs.
 
     python -m docs.papers
 
-A file has the paper's title, and an entry for each of its tables, figures, equations, algorithms, theorems and groups
-of settings: what the paper says, what the released code does, what this project does, and the command. The values
-under an entry are those of configs, each from the paper, the released code or this project; tests/recipes compares
-them with the configs.
+The TOML has what the paper and the released code say about each table, figure, equation, algorithm, theorem and group
+of settings, what this project does, and the command. A setting, its value and its origin are one line of a config:
+`temperature=0.2,  # paper, App. E`, or `# released, FILE`, or `# ours: reason`.
 """
 
+import ast
 import dataclasses
-import fnmatch
+import io
+import tokenize
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-from mvcl import data, training
-from mvcl.training import _functions, _saved
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "papers"
@@ -26,26 +23,10 @@ KINDS = {
     "Settings": ("setting",),
 }
 STATUSES = ("implemented", "partly", "not implemented")
-SOURCES = {"paper": "paper", "released": "released code", "ours": "ours"}
+ORIGINS = ("paper", "released", "ours")
 # What a run costs or where it reads and writes, not what it computes.
-_NO_SETTING = ("checkpoint", "mesh", "train.threads", "train.log_every", "train.evaluate_every", "data.path")
-
-
-@dataclasses.dataclass(frozen=True)
-class Value:
-    """The value of an option in some configs.
-
-    Attributes:
-      configs: name and variant of each, as `mvcl train` takes them.
-      option: dotted path as on the command line; `*` stands for any part of it.
-      value: as in TOML; a function or class by its name, `none` for None.
-      source: a key of SOURCES.
-    """
-
-    configs: tuple[str, ...]
-    option: str
-    value: Any
-    source: str
+_NO_SETTING = ("checkpoint", "mesh", "threads", "log_every", "evaluate_every", "every_steps")
+_FIXED = ("replace", "Config", "Views", "Train")  # calls that choose nothing by themselves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +35,17 @@ class Entry:
 
     kind: str
     name: str
-    section: str
-    paper: str
-    released: str
-    ours: str
-    status: str
-    commands: tuple[str, ...]
-    values: tuple[Value, ...]
+    status: str = "implemented"
+    section: str = ""
+    paper: str = ""
+    released: str = ""
+    ours: str = ""
+    command: str | list[str] = ""
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands, none, one or several."""
+        return [self.command] * bool(self.command) if isinstance(self.command, str) else self.command
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,195 +58,196 @@ class Paper:
     entries: tuple[Entry, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A line of a config: the option, its value as written, and the comment; `where` is the file and line."""
+
+    option: str
+    value: str
+    origin: str
+    where: str
+
+
 def names() -> list[str]:
     """The papers that have a file."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def configs(name: str) -> list[Path]:
+    """The files with a paper's settings."""
+    return sorted((ROOT / "configs" / name).glob("*.py"))
 
 
 def read(name: str) -> Paper:
     """A paper by the name of its file.
 
     Raises:
-      ValueError: the file misses a key, has an unknown one, or a kind, status or source that does not exist.
+      ValueError: the file misses a key, has an unknown one, or a kind or status that does not exist.
     """
     raw = tomllib.loads((FOLDER / f"{name}.toml").read_text())
-    entries = tuple(_entry(name, entry) for entry in raw.pop("entry", ()))
     try:
-        return Paper(**raw, entries=entries)
+        entries = tuple(Entry(**entry) for entry in raw.pop("entry", ()))
+        paper = Paper(**raw, entries=entries)
     except TypeError as error:
         raise ValueError(f"{name}.toml: {error}") from error
-
-
-def _entry(paper: str, raw: dict[str, Any]) -> Entry:
-    where = f"{paper}.toml, entry {raw.get('name')!r}"
-    values = []
-    for value in raw.pop("value", ()):
-        try:
-            values.append(Value(_several(value.pop("config")), **value))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{where}, value {value}: {error}") from error
-        if values[-1].source not in SOURCES:
-            raise ValueError(
-                f"{where}: source must be one of {', '.join(SOURCES)}, got {values[-1].source!r}"
-            )
-    try:
-        entry = Entry(**raw | {"commands": _several(raw.pop("command"))}, values=tuple(values))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{where}: {error}") from error
     kinds = [kind for group in KINDS.values() for kind in group]
-    if entry.kind not in kinds or entry.status not in STATUSES:
-        raise ValueError(
-            f"{where}: kind must be one of {', '.join(kinds)} and status one of {', '.join(STATUSES)}, got "
-            f"{entry.kind!r} and {entry.status!r}"
-        )
-    return entry
-
-
-def _several(text: str | list[str]) -> tuple[str, ...]:
-    return ((text,) if text else ()) if isinstance(text, str) else tuple(text)
-
-
-def options(config: Any) -> dict[str, Any]:
-    """Every option of a config by dotted path, with its value as in TOML."""
-    flat = _saved.flatten(_saved.tree(config))
-    return {option: _plain(value, option in _choices(flat)) for option, value in flat.items() if option}
-
-
-def _choices(flat: dict[str, Any]) -> set[str]:
-    """The options that have options of their own: functions and dataclasses."""
-    return {option for option in flat if isinstance(flat[option], str) and flat[option].startswith("mvcl.")}
-
-
-def _plain(value: Any, choice: bool) -> Any:
-    if value is None:
-        return "none"
-    return value.rsplit(".", 1)[-1] if choice else value
-
-
-def chosen(config: Any) -> list[str]:
-    """The options whose value is not the default of their class or function, by dotted path."""
-    found = [option for option, same in _compared(config, "") if not same]
-    return [option for option in found if not option.startswith(_NO_SETTING + _unused(config))]
-
-
-def _unused(config: Any) -> tuple[str, ...]:
-    """The policies that draw no view, by the start of their options."""
-    every = options(config)
-    if any(option.startswith("views.policies.") for option in every) or _views_are_given(config):
-        return ("views.policy.", "views.local_policy.")
-    return () if every.get("views.global_views") != "none" else ("views.local_policy.",)
-
-
-def _views_are_given(config: Any) -> bool:
-    """Whether a run's views are the data's own, so that nothing draws them."""
-    outline = data.expected(config.data) if isinstance(config, training.Config) else None
-    return outline is not None and outline.spec.given
-
-
-def _compared(node: Any, path: str) -> Iterator[tuple[str, bool]]:
-    """(option, whether it has its default) for all options of a config or a part of it."""
-    for name, value, default in _fields(node):
-        option = f"{path}.{name}" if path else name
-        items = value if isinstance(value, tuple) else ()
-        if any(True for item in items for _ in _fields(item)):
-            for i, item in enumerate(items):
-                yield f"{option}.{i}", True
-                yield from _compared(item, f"{option}.{i}")
-        elif _is_component(value):
-            yield option, _is_component(default) and _name(default) == _name(value)
-            yield from _compared(value, option)
-        else:
-            yield option, value == default
-
-
-def _fields(node: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(name, value, default) of the fields of a dataclass or the options of a function."""
-    if _functions.is_function(node):
-        named, given = _functions.parts(node)
-        for name, option in _functions.options(named).items():
-            yield name, given.get(name, option.default), option.default
-    elif dataclasses.is_dataclass(node) and not isinstance(node, type):
-        for field in dataclasses.fields(node):
-            made = field.default_factory
-            yield (
-                field.name,
-                getattr(node, field.name),
-                field.default if made is dataclasses.MISSING else made(),
+    for entry in entries:
+        if entry.kind not in kinds or entry.status not in STATUSES:
+            raise ValueError(
+                f"{name}.toml, entry {entry.name!r}: kind must be one of {', '.join(kinds)} and status one of "
+                f"{', '.join(STATUSES)}, got {entry.kind!r} and {entry.status!r}"
             )
+    return paper
 
 
-def _is_component(value: Any) -> bool:
-    return _functions.is_function(value) or (
-        dataclasses.is_dataclass(value) and not isinstance(value, type) and value is not dataclasses.MISSING
-    )
+def settings(file: Path) -> dict[str, list[Setting]]:
+    """What each function and variable of a config sets, for those that a variant uses; smoke variants are left out."""
+    source = file.read_text()
+    tree = ast.parse(source)
+    own = _own(tree)
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+    modules = {
+        alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)
+        for alias in node.names
+    }  # fmt: skip
+    found = {}
+    for name in sorted(_used(own), key=list(own).index):
+        lines = _Lines(source, own, modules)
+        found[name] = [
+            Setting(option, value, _origin(comments, at), f"{file.name}:{at[0]}")
+            for option, value, at in lines.of(own[name])
+        ]
+    return found
 
 
-def _name(value: Any) -> str:
-    return _saved.path(_functions.parts(value)[0] if _functions.is_function(value) else type(value))
+def uses(file: Path) -> dict[str, list[str]]:
+    """For each function and variable of a config, the others that it uses."""
+    own = _own(ast.parse(file.read_text()))
+    return {
+        name: [used for used in _names(node) if used in own and used != name] for name, node in own.items()
+    }
 
 
-def matching(pattern: str, found: dict[str, Any] | list[str]) -> list[str]:
-    """The options that a path names."""
-    return [option for option in found if option == pattern or fnmatch.fnmatchcase(option, pattern)]
+def _own(tree: ast.Module) -> dict[str, ast.stmt]:
+    """The functions and variables of a file."""
+    found: dict[str, ast.stmt] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = node
+    return found
 
 
-def page(paper: Paper) -> str:
+def _used(own: dict[str, ast.stmt]) -> set[str]:
+    """The public functions that are not for smoke tests, and what they use."""
+    todo = [name for name in own if not name.startswith(("_", "smoke")) and name != "get_config"]
+    todo += [name for name, node in own.items() if name == "get_config" and isinstance(node, ast.FunctionDef)]
+    done: set[str] = set()
+    while todo:
+        name = todo.pop()
+        done.add(name)
+        todo += [used for used in _names(own[name]) if used in own and used not in done]
+    return done
+
+
+def _names(node: ast.AST) -> list[str]:
+    """The names that code reads, each once."""
+    return list(dict.fromkeys(part.id for part in ast.walk(node) if isinstance(part, ast.Name)))
+
+
+def _origin(comments: dict[int, str], lines: Sequence[int]) -> str:
+    """The first comment of these lines that names an origin, or an empty string."""
+    found = (comments.get(line, "").removeprefix("# ") for line in lines)
+    return next((text for text in found if any(origin in text for origin in ORIGINS)), "")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lines:
+    """Reads the settings of a piece of code: (option, value, lines where the comment may stand)."""
+
+    source: str
+    own: Collection[str]
+    modules: Collection[str]
+
+    def of(self, node: ast.AST) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+        if isinstance(node, ast.FunctionDef):
+            arguments = node.args.args[len(node.args.args) - len(node.args.defaults) :]
+            for argument, default in zip(arguments, node.args.defaults):
+                yield from self._set((argument.arg,), default)
+            for statement in node.body:
+                yield from self.of(statement)
+        elif isinstance(node, ast.Assign):
+            target = node.targets[0]
+            yield from self._set((target.id if isinstance(target, ast.Name) else "",), node.value)
+        elif isinstance(node, ast.Return) and node.value is not None:
+            yield from self._set((), node.value)
+
+    def _set(self, path: tuple[str, ...], value: ast.expr) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+        option, name = ".".join(path), path[-1] if path else ""
+        called = ast.unparse(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+        whole = value.lineno == value.end_lineno and called not in _FIXED
+        if name in _NO_SETTING or (whole and not self._prints(value)):
+            return
+        if whole or not isinstance(value, ast.Call):
+            yield option, ast.get_source_segment(self.source, value) or "", (value.lineno,)
+            return
+        what = value.args[0] if called == "partial" else value.func
+        if called not in _FIXED and called not in self.own:
+            yield option, ast.unparse(what), (value.lineno, what.lineno)
+        for part in value.args:
+            if part is not what:
+                yield from self._set(path, part)
+        for keyword in value.keywords:
+            yield from self._set((*path, keyword.arg or "**"), keyword.value)
+
+    def _prints(self, value: ast.expr) -> bool:
+        """Whether code has a value of its own: a constant, or something of the library."""
+        return any(
+            isinstance(node, ast.Constant)
+            or (isinstance(node, ast.Name) and node.id in self.modules and node.id != "dataclasses")
+            for node in ast.walk(value)
+        )
+
+
+def page(name: str) -> str:
     """The Markdown page of a paper."""
+    paper = read(name)
     parts = [
         f"# {paper.title}",
         f"Paper: {paper.paper}. Released code: {paper.code}.",
-        "Each value of the configs is the paper's, the released code's or ours. `python -m docs.papers` writes this "
-        "page from the file of the same name that ends in .toml.",
+        "`python -m docs.papers` writes this page from the file of the same name that ends in .toml, and from the "
+        "configs, where each value has its origin: the paper, the released code, or ours.",
     ]
     for title, kinds in KINDS.items():
         entries = [entry for entry in paper.entries if entry.kind in kinds]
         if entries:
             parts += [f"## {title}", _table(entries)]
-    if any(entry.values for entry in paper.entries):
-        parts += ["## Values of the configs", _values(paper.entries)]
+    parts.append("## Values of the configs")
+    for file in configs(name):
+        parts.append(f"### {name}/{file.stem}")
+        used = uses(file)
+        for where, lines in settings(file).items():
+            others = ", ".join(f"`{other}`" for other in used[where])
+            parts.append(f"**`{where}`**" + (f" uses {others}" if others else ""))
+            rows = [(_code(line.option), _code(line.value), line.origin) for line in lines]
+            parts += [_markdown(("setting", "value", "from"), rows)] * bool(rows)
     return "\n\n".join(parts) + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
 
 
 def _table(entries: list[Entry]) -> str:
     rows = []
     for entry in entries:
         what = f"{entry.name} ({entry.section})" if entry.section else entry.name
+        status = "" if entry.status == "implemented" else f"**{entry.status}**. "
         commands = "<br>".join(f"`{command}`" for command in entry.commands)
-        rows.append((what, entry.paper, entry.released, f"{_status(entry)}{entry.ours}", commands))
+        rows.append((what, entry.paper, entry.released, f"{status}{entry.ours}", commands))
     return _markdown(("what (section)", "paper", "released code (file)", "here, and why", "command"), rows)
-
-
-def _status(entry: Entry) -> str:
-    return "" if entry.status == "implemented" else f"**{entry.status}**. "
-
-
-def _values(entries: tuple[Entry, ...]) -> str:
-    rows = [
-        (
-            entry.name,
-            f"`{value.option}`",
-            f"`{_text(value.value)}`",
-            SOURCES[value.source],
-            _short(value.configs),
-        )
-        for entry in entries
-        for value in entry.values
-    ]
-    return _markdown(("setting", "option", "value", "from", "configs"), rows)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return " ".join(map(_text, value)) if isinstance(value, list) else str(value)
-
-
-def _short(configs: tuple[str, ...]) -> str:
-    variants: dict[str, list[str]] = {}
-    for config in configs:
-        name, _, variant = config.partition(":")
-        variants.setdefault(name, []).append(variant)
-    return "; ".join(f"{name}: {', '.join(listed)}" for name, listed in variants.items())
 
 
 def _markdown(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -273,7 +259,7 @@ def _markdown(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 def main() -> None:
     """Write all pages."""
     for name in names():
-        (FOLDER / f"{name}.md").write_text(page(read(name)))
+        (FOLDER / f"{name}.md").write_text(page(name))
         print(FOLDER / f"{name}.md")
 
 

@@ -16,9 +16,8 @@ LeJEPA's other settings, as options:
 For MMCR, `--views.k 4` has four views, and `--objective.compression` is the released `--lmbda`.
 
 LeJEPA and VICReg follow what was published for ImageNet-100, LeJEPA's paper and solo-learn's recipe; VISReg and MMCR
-have the settings of ImageNet-1K, where their papers and code have no others, and ImageNet-100 is ours. The linear layer
-is the released one for VICReg and MMCR. docs/papers/field.md has the origin of every value, and what is not here: depth
-drop of the ViT, the features of its last two layers, and MMCR's momentum encoder.
+have the settings of ImageNet-1K, where their papers and code have no others. docs/papers/field.md says what is not
+here: depth drop of the ViT, the features of its last two layers, and MMCR's momentum encoder.
 
 Hardware: several GPUs, in bfloat16 there; see the variants.
 Ours: not run.
@@ -30,27 +29,37 @@ from functools import partial
 from mvcl import augment, data, evaluation, losses, models
 from mvcl.training import AdamW, Checkpoint, Config, Lars, Train, Views
 
-_DATA = data.Tfds(name="imagenet2012", test_split="validation", classes=("imagenet100",))
+_DATA = data.Tfds(name="imagenet2012", test_split="validation", classes=("imagenet100",))  # released
 
 
-def _crops(k: int, global_views: int, blur_kernel: int, sizes: tuple[int, int] = (224, 96)) -> Views:
+def _crops(k: int, global_views: int, blur_kernel: int, large: int = 224, small: int = 96) -> Views:  # paper
     """`global_views` crops of 30 % to 100 % of the area, the others of 5 % to 30 %, with the same colours."""
-    large, small = (
-        augment.byol_global1(
-            size, crop_scale=scale, blur_probability=0.5, blur_kernel=blur_kernel, solarise_probability=0.2
-        )
-        for size, scale in zip(sizes, ((0.3, 1.0), (0.05, 0.3)))
+    crop = partial(  # released: colours of LeJEPA's README.md and of visreg/data/multicrop.py
+        augment.byol_global1,
+        blur_probability=0.5,  # LeJEPA: released, README.md; VISReg: paper, A.1
+        blur_kernel=blur_kernel,
+        solarise_probability=0.2,  # LeJEPA: released, README.md; VISReg: paper, A.1
     )
-    return Views(k=k, policy=large, global_views=global_views, local_policy=small)
+    return Views(
+        k=k,
+        global_views=global_views,
+        policy=crop(large, crop_scale=(0.3, 1.0)),  # LeJEPA: released, README.md; VISReg: paper, A.1
+        local_policy=crop(small, crop_scale=(0.05, 0.3)),  # LeJEPA: released, README.md; VISReg: paper, A.1
+    )
 
 
 def _head(hidden: int, out: int) -> models.MLPHead:
     """Three linear layers, with batch normalisation and ReLU after the first two."""
-    return models.MLPHead(layers=3, hidden=hidden, out=out, norm="batch")
+    return models.MLPHead(  # paper: LeJEPA and VISReg; released: VICReg and MMCR
+        layers=3,  # paper: LeJEPA, Table 4, and VISReg, A.1; released: VICReg and MMCR
+        hidden=hidden,
+        out=out,
+        norm="batch",  # released: LeJEPA, MINIMAL.md, VICReg and MMCR; paper: VISReg, A.1
+    )
 
 
 # Neither paper's linear layer, on the class tokens of two layers, can be had here.
-_LINEAR = evaluation.LinearProbe(learning_rates=(0.1, 0.01), batch_size=256, epochs=100)
+_LINEAR = evaluation.LinearProbe(learning_rates=(0.1, 0.01), batch_size=256, epochs=100)  # ours
 
 
 def lejepa() -> Config:
@@ -61,14 +70,33 @@ def lejepa() -> Config:
     """
     return Config(
         data=_DATA,
-        views=_crops(8, 2, blur_kernel=7),
-        encoder=models.ResNet(depth=50),
-        head=_head(2048, 512),
-        objective=partial(losses.lejepa, weight=0.05, slices=1024),
-        optimizer=AdamW(learning_rate=5e-4, end_learning_rate=5e-7, warmup_epochs=1, weight_decay=5e-4),
-        train=Train(epochs=400, batch_size=512, threads=16),
+        views=_crops(
+            k=8,  # paper, 6.1
+            global_views=2,  # paper, 6.1
+            blur_kernel=7,  # released, MINIMAL.md
+        ),
+        encoder=models.ResNet(depth=50),  # paper, 6.1
+        head=_head(2048, 512),  # released, MINIMAL.md and scripts/
+        objective=partial(  # paper, Algorithm 2
+            losses.lejepa,
+            weight=0.05,  # paper, 6.1
+            slices=1024,  # paper, 6.1
+            knots=17,  # paper, 6.1
+            t_max=3.0,  # released, MINIMAL.md; paper 5
+        ),
+        optimizer=AdamW(  # paper, 6.1
+            learning_rate=5e-4,  # paper, 6.1: of {5e-3, 5e-4}
+            end_learning_rate=5e-7,  # released, README.md
+            warmup_epochs=1,  # released, MINIMAL.md
+            weight_decay=5e-4,  # released, README.md; paper {1e-1, 1e-2, 1e-5}
+        ),
+        train=Train(
+            epochs=400,  # paper, Table 7
+            batch_size=512,  # released, scripts/; paper at least 128
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(linear=_LINEAR),
+        evaluation=evaluation.Classification(linear=_LINEAR),  # ours
     )
 
 
@@ -81,16 +109,35 @@ def visreg() -> Config:
     """
     return Config(
         data=_DATA,
-        views=_crops(10, 4, blur_kernel=9),
-        encoder=models.ViT(patch=16, width=768, depth=12, heads=12),
-        head=dataclasses.replace(_head(2048, 256), activation="gelu"),
-        objective=partial(losses.visreg, weight=0.9, slices=4096),
-        optimizer=AdamW(
-            learning_rate=9e-4, end_learning_rate=9e-7, warmup_epochs=5, weight_decay=0.05, clip_norm=1.0
+        views=_crops(
+            k=10,  # paper, A.1
+            global_views=4,  # paper, A.1; 2 in 4.1
+            blur_kernel=9,  # released, visreg/data/multicrop.py
         ),
-        train=Train(epochs=100, batch_size=512, threads=16),
+        encoder=models.ViT(patch=16, width=768, depth=12, heads=12),  # paper, A.1
+        head=dataclasses.replace(_head(2048, 256), activation="gelu"),  # paper, A.1
+        objective=partial(  # paper, Algorithm 1
+            losses.visreg,
+            weight=0.9,  # paper, 3.1
+            scale=1.0,  # paper, 3.1
+            shape=1.0,  # paper, 3.1
+            center=1.0,  # paper, 3.1
+            slices=4096,  # released, visreg/losses/visreg.py, and paper, 4.1, a GPU; paper, A.1 2048
+        ),
+        optimizer=AdamW(  # paper, A.1
+            learning_rate=9e-4,  # paper, A.1
+            end_learning_rate=9e-7,  # paper, A.1
+            warmup_epochs=5,  # paper, A.1
+            weight_decay=0.05,  # paper, A.1
+            clip_norm=1.0,  # released, configs/default.yaml
+        ),
+        train=Train(
+            epochs=100,  # released, configs/default.yaml; paper 400
+            batch_size=512,  # paper, A.1
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(linear=_LINEAR),
+        evaluation=evaluation.Classification(linear=_LINEAR),  # ours
     )
 
 
@@ -101,30 +148,41 @@ def vicreg() -> Config:
     Released (solo-learn's README, linear probe): 79.22 %, and 79.40 % with its reader of images (DALI).
     Paper: none on ImageNet-100.
     """
-    policy = augment.byol_global1(
-        crop_scale=(0.2, 1.0), blur_probability=0.5, blur_kernel=0, solarise_probability=0.1
+    policy = augment.byol_global1(  # released, solo-learn: scripts/pretrain/imagenet-100/vicreg.yaml
+        crop_scale=(0.2, 1.0),  # released, solo-learn
+        blur_probability=0.5,  # released, solo-learn
+        blur_kernel=0,  # released, solo-learn: Pillow's blur
+        solarise_probability=0.1,  # released, solo-learn
     )
     return Config(
         data=_DATA,
-        views=Views(k=2, policy=policy),
-        encoder=models.ResNet(depth=18),
-        head=_head(2048, 2048),
-        objective=partial(
-            losses.vicreg, variance=50.0
-        ),  # 25, which the authors' code halves and this one does not
-        optimizer=Lars(
-            learning_rate=0.3,
-            reference_batch=256,
-            warmup_epochs=10,
-            weight_decay=1e-4,
-            trust_coefficient=0.02,
-            clip=True,
+        views=Views(k=2, policy=policy),  # released, solo-learn
+        encoder=models.ResNet(depth=18),  # released, solo-learn
+        head=_head(2048, 2048),  # released, solo-learn
+        objective=partial(  # paper, Eqs. 1-6
+            losses.vicreg,
+            invariance=25.0,  # released
+            variance=50.0,  # released: 25, which the authors' code and `vicreg` halve, and solo-learn does not
+            covariance=1.0,  # paper
         ),
-        train=Train(epochs=400, batch_size=256, threads=16),
+        optimizer=Lars(  # released, solo-learn
+            learning_rate=0.3,  # released, solo-learn
+            reference_batch=256,  # released, solo-learn
+            warmup_epochs=10,  # released, solo-learn
+            weight_decay=1e-4,  # released, solo-learn
+            trust_coefficient=0.02,  # released, solo-learn
+            clip=True,  # released, solo-learn: clip_lr
+        ),
+        train=Train(epochs=400, batch_size=256, threads=16),  # released, solo-learn: 2 GPUs of 128
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(
-            linear=evaluation.LinearProbe(
-                learning_rates=(0.3,), batch_size=256, epochs=100, decay="steps", milestones=(60, 80)
+        evaluation=evaluation.Classification(  # ours: k-NN beside the released linear layer
+            linear=evaluation.LinearProbe(  # released, solo-learn: scripts/linear/imagenet-100/vicreg.yaml
+                learning_rates=(0.3,),  # released, solo-learn
+                batch_size=256,  # released, solo-learn
+                epochs=100,  # released, solo-learn
+                weight_decay=0.0,  # released, solo-learn
+                decay="steps",  # released, solo-learn
+                milestones=(60, 80),  # released, solo-learn
             )
         ),
     )
@@ -137,26 +195,31 @@ def mmcr() -> Config:
     Paper: none with these settings.
     """
     # Views alternate between the two policies; the first k are used.
-    policies = (augment.byol_global1(blur_kernel=0), augment.byol_global2(blur_kernel=0)) * 4
+    first = augment.byol_global1(blur_kernel=0)  # released, mmcr/imagenet/data.py: Pillow's blur
+    second = augment.byol_global2(blur_kernel=0)  # released, mmcr/imagenet/data.py: Pillow's blur
     return Config(
         data=_DATA,
-        views=Views(k=2, policies=policies),
-        encoder=models.ResNet(depth=50, zero_init_residual=True),
-        head=_head(8192, 512),
-        objective=partial(losses.mmcr, compression=0.0),
-        optimizer=Lars(
-            learning_rate=0.6,
-            reference_batch=256,
-            end_learning_rate=4.8e-3,
-            warmup_epochs=10,
-            weight_decay=1e-6,
-            trust_coefficient=0.001,
+        views=Views(k=2, policies=(first, second) * 4),  # released, mmcr/imagenet/data.py
+        encoder=models.ResNet(depth=50, zero_init_residual=True),  # released, mmcr/imagenet/models.py
+        head=_head(8192, 512),  # released, mmcr/imagenet/models.py
+        objective=partial(losses.mmcr, compression=0.0),  # released, mmcr/imagenet/loss_mmcr.py
+        optimizer=Lars(  # released, mmcr/imagenet/train.py
+            learning_rate=0.6,  # released, pretrain_imagenet.py
+            reference_batch=256,  # released, mmcr/imagenet/train.py
+            end_learning_rate=4.8e-3,  # released, mmcr/imagenet/train.py: a thousandth
+            warmup_epochs=10,  # released, mmcr/imagenet/train.py
+            weight_decay=1e-6,  # released, pretrain_imagenet.py
+            trust_coefficient=0.001,  # released, mmcr/imagenet/train.py
         ),
-        train=Train(epochs=100, batch_size=2048, threads=16),
+        train=Train(epochs=100, batch_size=2048, threads=16),  # released, pretrain_imagenet.py
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(
-            linear=evaluation.LinearProbe(
-                learning_rates=(0.3,), batch_size=2048, epochs=100, weight_decay=1e-6
+        evaluation=evaluation.Classification(  # ours: k-NN beside the released linear layer
+            linear=evaluation.LinearProbe(  # released, linear_classifier_imagenet.py
+                learning_rates=(0.3,),  # released, linear_classifier_imagenet.py
+                batch_size=2048,  # released, linear_classifier_imagenet.py
+                epochs=100,  # released, linear_classifier_imagenet.py
+                weight_decay=1e-6,  # released, linear_classifier_imagenet.py
+                decay="cosine",  # released, mmcr/imagenet/train_linear_classifier.py
             )
         ),
     )
@@ -188,7 +251,7 @@ def smoke() -> Config:
     real = lejepa()
     return _small(
         real,
-        _crops(8, 2, blur_kernel=7, sizes=(32, 16)),
+        _crops(8, 2, blur_kernel=7, large=32, small=16),
         _CONVNET,
         partial(losses.lejepa, slices=16),
     )
@@ -199,7 +262,7 @@ def smoke_visreg() -> Config:
     real = visreg()
     encoder = models.ViT(patch=8, width=16, depth=1, heads=2)
     return _small(
-        real, _crops(10, 4, blur_kernel=9, sizes=(32, 16)), encoder, partial(losses.visreg, slices=16)
+        real, _crops(10, 4, blur_kernel=9, large=32, small=16), encoder, partial(losses.visreg, slices=16)
     )
 
 

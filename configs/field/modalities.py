@@ -19,8 +19,7 @@ the features of Koromilas 2025. Other objectives and measures:
 
 The line of all_pairs is ConFu's baseline, the mean of the pairs alone. Each method has its own temperature in its code;
 Symile's is learned there, from exp(-2.5) on, and fixed to that here. The variants that end in `_digits` have three
-descriptions of the digits in place of the modalities, and small networks; all of that is ours. docs/papers/field.md has
-the origin of every value.
+descriptions of the digits in place of the modalities, and small networks; all of that is ours.
 
 Hardware: one GPU; 2 CPU cores for the digits.
 Paper: no result with these data and features.
@@ -36,22 +35,41 @@ from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 def _sentiment(objective: losses.Loss, method: methods.MultiEncoder) -> Config:
     """CMU-MOSEI with a transformer for each modality."""
     return Config(
-        data=data.Sentiment(dataset="mosei"),
-        views=Views(k=3),
-        encoder=models.Transformer(width=300, depth=5, heads=5, dropout=0.1),
-        head=models.MLPHead(layers=1, out=256),
+        data=data.Sentiment(dataset="mosei"),  # ours; released CMU-MOSI with MultiBench's features
+        views=Views(k=3),  # released
+        encoder=models.Transformer(  # released, src/modules/encoders/transformer_model.py
+            width=300,  # released, transformer_model.py
+            depth=5,  # released, transformer_model.py
+            heads=5,  # released, transformer_model.py
+            dropout=0.1,  # released, transformer_model.py
+        ),
+        head=models.MLPHead(layers=1, out=256),  # released, scripts/multibench.sh: common_dim
         objective=objective,
         method=method,
-        optimizer=AdamW(learning_rate=5e-5, end_learning_rate=1e-6, weight_decay=1e-4),
-        train=Train(epochs=100, batch_size=128, evaluate_every=0),
+        optimizer=AdamW(  # released, configs/multibench.yaml
+            learning_rate=5e-5,  # released, configs/multibench.yaml
+            end_learning_rate=1e-6,  # released, configs/multibench.yaml
+            weight_decay=1e-4,  # released, configs/multibench.yaml
+        ),
+        train=Train(
+            epochs=100,  # released, scripts/multibench.sh
+            batch_size=128,  # released, configs/multibench.yaml
+            evaluate_every=0,
+        ),
         checkpoint=Checkpoint(every_steps=500),
-        evaluation=evaluation.Retrieval(),
+        evaluation=evaluation.Retrieval(),  # released
     )
 
 
-def _fused(hidden: int = 512, out: int = 256) -> methods.MultiEncoder:
+def _fused(
+    hidden: int = 512,  # released, src/modules/encoders/mlp.py
+    out: int = 256,  # released, scripts/multibench.sh: common_dim
+) -> methods.MultiEncoder:
     """Pairs of views fused by networks of two layers, with the weight of ConFu's code."""
-    return methods.MultiEncoder(fusion=models.MLPHead(layers=2, hidden=hidden, out=out), fusion_weight=0.5)
+    return methods.MultiEncoder(  # released
+        fusion=models.MLPHead(layers=2, hidden=hidden, out=out),  # released, src/modules/encoders/mlp.py
+        fusion_weight=0.5,  # released, src/modules/models/confu.py
+    )
 
 
 def symile() -> Config:
@@ -60,8 +78,12 @@ def symile() -> Config:
     Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
-    objective = partial(losses.symile, temperature=0.0821, negatives="shuffled")  # exp(-2.5)
-    return _sentiment(objective, methods.MultiEncoder())
+    objective = partial(
+        losses.symile,  # released
+        temperature=0.0821,  # released, src/modules/models/symile.py: exp(-2.5), from which it is learned
+        negatives="shuffled",  # released, symile/loss.py: n
+    )
+    return _sentiment(objective, methods.MultiEncoder())  # released
 
 
 def gram() -> Config:
@@ -70,8 +92,13 @@ def gram() -> Config:
     Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
-    objective = partial(losses.gram, temperature=0.07, anchor=0, label_smoothing=0.1)
-    return _sentiment(objective, methods.MultiEncoder())
+    objective = partial(
+        losses.gram,  # released
+        temperature=0.07,  # released, model/gram.py, from which it is learned; ConFu's gram.py
+        anchor=0,  # paper: text; ConFu's code has vision
+        label_smoothing=0.1,  # released, model/gram.py
+    )
+    return _sentiment(objective, methods.MultiEncoder())  # released
 
 
 def confu() -> Config:
@@ -80,20 +107,24 @@ def confu() -> Config:
     Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
-    pair = partial(losses.info_nce, temperature=0.07)
-    return _sentiment(losses.all_pairs(pair, pairs="ordered"), _fused())
+    pair = partial(losses.info_nce, temperature=0.07)  # released, src/modules/models/confu.py
+    return _sentiment(losses.all_pairs(pair, pairs="ordered"), _fused())  # released, confu.py
 
 
 def _digits(real: Config, method: methods.MultiEncoder) -> Config:
     """Pixels, Fourier magnitudes and projection profiles of 1,438 digits; 359 are tested."""
     return dataclasses.replace(
         real,
-        data=data.DigitsViews(views=("pixels", "fourier", "profiles"), scaling=("standard",), held_out=True),
-        encoder=models.MLP(widths=(256, 128)),
-        head=models.MLPHead(layers=1, out=64),
+        data=data.DigitsViews(  # ours
+            views=("pixels", "fourier", "profiles"),  # ours
+            scaling=("standard",),  # ours
+            held_out=True,  # ours
+        ),
+        encoder=models.MLP(widths=(256, 128)),  # ours
+        head=models.MLPHead(layers=1, out=64),  # ours
         method=method,
-        optimizer=AdamW(learning_rate=1e-3, weight_decay=1e-4),
-        train=Train(epochs=100, batch_size=128, evaluate_every=0),
+        optimizer=AdamW(learning_rate=1e-3, weight_decay=1e-4),  # ours
+        train=Train(epochs=100, batch_size=128, evaluate_every=0),  # ours
     )
 
 
@@ -103,7 +134,7 @@ def symile_digits() -> Config:
     Cost: half a minute.
     Ours (one run): recall at 1 of a view from the two others by Symile's product 21.7 %, of a view from another 1.3 %.
     """
-    return _digits(symile(), methods.MultiEncoder())
+    return _digits(symile(), methods.MultiEncoder())  # released
 
 
 def gram_digits() -> Config:
@@ -113,7 +144,7 @@ def gram_digits() -> Config:
     Ours (one run): recall at 1 of a view from the two others by the volume 69.1 %, of a view from another 0.5 %.
     A volume does not tell a vector from its negative.
     """
-    return _digits(gram(), methods.MultiEncoder())
+    return _digits(gram(), methods.MultiEncoder())  # released
 
 
 def confu_digits() -> Config:
@@ -123,7 +154,7 @@ def confu_digits() -> Config:
     Ours (one run): recall at 1 of a view from the sum of the two others 90.1 %, of a view from another 81.3 %.
     With --method.fusion-weight 0, the pairs of views alone: 90.9 % and 81.8 %.
     """
-    return _digits(confu(), _fused(hidden=128, out=64))
+    return _digits(confu(), _fused(hidden=128, out=64))  # ours
 
 
 get_config = symile

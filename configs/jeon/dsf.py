@@ -16,7 +16,7 @@ studies (`mvcl study --list`); as options of one run:
     --objective.queue-concentration batch_mean  one concentration for all queued keys, as the released code
     --evaluation.features head                  k-NN on the head's output, as the released code
 
-The paper is followed where it speaks, then the released code; docs/papers/jeon.md has the origin of every value.
+The paper is followed where it speaks, then the released code.
 Learning rates: the paper prints them for ImageNet-100 alone, with a batch of 512: 0.03, and 0.06 for DSF, a ratio of 2.
 There DSF has the released peak, 2.5e-3, and all baselines have 1.25e-3. CIFAR-10 has the released peaks: 0.06 for DSF
 (batch 256) and 0.12 for MoCo (batch 1024), which at an equal batch is half of DSF's; loss_avg and fea_avg have 0.03
@@ -33,24 +33,54 @@ from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Sgd, Train, Views
 
 
-def _evaluation(epochs: int = 30, batch_size: int = 256) -> evaluation.Classification:
+def _evaluation(epochs: int = 30, batch_size: int = 256) -> evaluation.Classification:  # released
     """The released protocol: k-NN, and a linear layer of learning rate 30 with a cosine over 30 epochs.
 
     The released command for CIFAR-10 names steps too, at epochs 5, 10, 15 and 20, which its code reads only with
     `--cos False`; here they are `--evaluation.linear.decay steps --evaluation.linear.milestones 5 10 15 20`.
     """
-    probe = evaluation.LinearProbe(
-        learning_rates=(30.0,), reference_batch=256, epochs=epochs, batch_size=batch_size
+    return evaluation.Classification(  # paper, 5.2
+        features="encoder",  # ours; released, the head's output
+        knn_k=200,  # paper, 5.2
+        knn_temperature=0.1,  # released
+        linear=evaluation.LinearProbe(  # released, main_lincls.py
+            learning_rates=(30.0,),  # released
+            reference_batch=256,  # released
+            batch_size=batch_size,
+            epochs=epochs,
+            momentum=0.9,  # released
+            weight_decay=0.0,  # released
+            decay="cosine",  # released: the default of main_lincls.py
+        ),
     )
-    return evaluation.Classification(knn_k=200, knn_temperature=0.1, linear=probe)
 
 
-def _resnet(width: int = 64) -> models.ResNet:
-    return models.ResNet(depth=18, stem="cifar", width=width, batch_groups=8)
+def _resnet(width: int = 64) -> models.ResNet:  # paper, 5.1: ResNet-18
+    return models.ResNet(  # paper, 5.1
+        depth=18,  # paper, 5.1
+        stem="cifar",  # released, utils/models/mocov2_cifar.py
+        width=width,
+        batch_groups=8,  # released: --bn-splits 8
+    )
 
 
-def _moco_v2(queue: int = 4096) -> methods.MocoV2:
-    return methods.MocoV2(momentum=0.99, end_momentum=0.99, queue=queue, queue_keys="one", shuffle_keys=True)
+def _moco_v2(queue: int = 4096) -> methods.MocoV2:  # released: --moco-k 4096; paper, 4.5, 4,096 to 65,536
+    return methods.MocoV2(  # paper, 5.1
+        momentum=0.99,  # released: --moco-m 0.99
+        end_momentum=0.99,  # released: no schedule
+        queue=queue,
+        queue_keys="one",  # ours: 4096 rows are then as many instances for all objectives
+        shuffle_keys=True,  # released: _batch_shuffle_single_gpu
+    )
+
+
+def _info_nce() -> losses.Loss:
+    """InfoNCE of the baselines on CIFAR-10, against the queue alone."""
+    return partial(
+        losses.info_nce,  # paper, 4.5
+        temperature=0.1,  # released: --moco-t 0.1
+        in_batch_negatives=False,  # released: the queue only
+    )
 
 
 def cifar10() -> Config:
@@ -60,14 +90,35 @@ def cifar10() -> Config:
     Paper (Table 1, DSF for 250 epochs): linear 91.21 %, k-NN 90.04 %.
     """
     return Config(
-        data=data.Tfds(name="cifar10"),
-        views=Views(k=8, policy=augment.dsf(image_size=32), strategy="fixed"),
+        data=data.Tfds(name="cifar10"),  # paper, 5.1
+        views=Views(
+            k=8,  # paper, Table 1
+            policy=augment.dsf(image_size=32),  # released, train_moco_cifar_multiview.py; paper: the list
+            strategy="fixed",  # paper, 5.3
+        ),
         encoder=_resnet(),
-        head=models.moco_v2_head(),
-        objective=partial(losses.dsf, in_batch_negatives=False),
+        head=models.moco_v2_head(),  # released, utils/models/mocov2_cifar.py: two layers; paper, 5.1: to 128
+        objective=partial(  # paper, Eqs. 10 and 11
+            losses.dsf,
+            temperature=1.0,  # paper, 5.5
+            queue_concentration="own",  # paper, 4.2; released, the mean of the batch
+            normalize_concentration=True,  # paper, Eq. 8
+            resultant_scale=0.95,  # paper, Eq. 8
+            mean_resultant="estimate",  # released, utils/models/dsf.py: A = R; paper, Eq. 9, "exact"
+            in_batch_negatives=False,  # released: the queue only
+        ),
         method=_moco_v2(),
-        optimizer=Sgd(learning_rate=0.06, reference_batch=256, weight_decay=5e-4),
-        train=Train(epochs=250, batch_size=1024, precision="float32"),
+        optimizer=Sgd(  # released
+            learning_rate=0.06,  # released
+            reference_batch=256,  # ours; released, the rate of each batch is printed
+            momentum=0.9,  # released
+            weight_decay=5e-4,  # released
+        ),
+        train=Train(
+            epochs=250,  # paper, Table 1
+            batch_size=1024,  # released: 1024 x 2 and 256 x 8 views
+            precision="float32",  # released: no autocast
+        ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_evaluation(),
     )
@@ -76,7 +127,10 @@ def cifar10() -> Config:
 def _cifar10_of_cosines(objective: losses.Loss) -> Config:
     """`cifar10` with another objective, at the learning rate of the released baseline for its batch."""
     dsf = cifar10()
-    optimizer = dataclasses.replace(dsf.optimizer, learning_rate=0.03)
+    optimizer = dataclasses.replace(
+        dsf.optimizer,
+        learning_rate=0.03,  # released for MoCo, 0.12 at 1024 images; ours for the averages
+    )
     return dataclasses.replace(dsf, objective=objective, optimizer=optimizer)
 
 
@@ -85,8 +139,7 @@ def cifar10_loss_avg() -> Config:
 
     Paper (Table 1, loss_avg for 250 epochs): linear 88.58 %, k-NN 88.28 %.
     """
-    pair = partial(losses.info_nce, temperature=0.1, in_batch_negatives=False)
-    return _cifar10_of_cosines(losses.cross_pairs(pair))
+    return _cifar10_of_cosines(losses.cross_pairs(_info_nce()))  # paper, Algorithm 1
 
 
 def cifar10_fea_avg() -> Config:
@@ -94,8 +147,7 @@ def cifar10_fea_avg() -> Config:
 
     Paper (Table 1, fea_avg for 250 epochs): linear 88.02 %, k-NN 87.47 %.
     """
-    pair = partial(losses.info_nce, temperature=0.1, in_batch_negatives=False)
-    return _cifar10_of_cosines(losses.mean_pair(pair, renormalize=False))
+    return _cifar10_of_cosines(losses.mean_pair(_info_nce(), renormalize=False))  # paper, Algorithm 1
 
 
 def cifar10_moco() -> Config:
@@ -103,31 +155,36 @@ def cifar10_moco() -> Config:
 
     Paper (Table 1, MoCo for 800 epochs): linear 88.10 %, k-NN 88.44 %.
     """
-    config = _cifar10_of_cosines(partial(losses.info_nce, temperature=0.1, in_batch_negatives=False))
-    views = dataclasses.replace(config.views, k=2)
-    return dataclasses.replace(config, views=views, train=dataclasses.replace(config.train, epochs=800))
+    config = _cifar10_of_cosines(_info_nce())
+    views = dataclasses.replace(config.views, k=2)  # paper, Table 1
+    train = dataclasses.replace(config.train, epochs=800)  # paper, Table 1
+    return dataclasses.replace(config, views=views, train=train)
 
 
-def _vit(width: int = 384, depth: int = 12, heads: int = 12) -> models.ViT:
-    return models.ViT(
-        patch=16,
+def _vit(
+    width: int = 384,  # paper, 5.1: ViT-S
+    depth: int = 12,  # paper, 5.1: ViT-S
+    heads: int = 12,  # released, utils/models/vits.py
+) -> models.ViT:
+    return models.ViT(  # paper, 5.1
+        patch=16,  # paper, 5.1
         width=width,
         depth=depth,
         heads=heads,
-        frozen_patches=True,
-        positions="sincos",
-        init="xavier_uniform",
+        frozen_patches=True,  # released, utils/models/vits.py
+        positions="sincos",  # released, utils/models/vits.py
+        init="xavier_uniform",  # released, utils/models/vits.py
     )
 
 
-def _imagenet_policy(image_size: int = 224) -> augment.Policy:
+def _imagenet_policy(image_size: int = 224) -> augment.Policy:  # released, main_mocov3_multiview.py
     """The paper's policy, with the crops and the jitter of the released code for ImageNet-100."""
-    return augment.dsf(
+    return augment.dsf(  # paper, 5.1, the list; released, train_moco_cifar_multiview.py, the strengths
         image_size=image_size,
-        crop_scale=(0.08, 1.0),
-        saturation=0.2,
-        mean=augment.IMAGENET_MEAN,
-        std=augment.IMAGENET_STD,
+        crop_scale=(0.08, 1.0),  # released, main_mocov3_multiview.py
+        saturation=0.2,  # released, main_mocov3_multiview.py
+        mean=augment.IMAGENET_MEAN,  # released, main_mocov3_multiview.py
+        std=augment.IMAGENET_STD,  # released, main_mocov3_multiview.py
     )
 
 
@@ -138,14 +195,43 @@ def imagenet100() -> Config:
     Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
     """
     return Config(
-        data=data.Tfds(name="imagenet2012", test_split="validation", classes=("imagenet100",)),
-        views=Views(k=8, policy=_imagenet_policy(), strategy="fixed"),
+        data=data.Tfds(  # paper, 5.1
+            name="imagenet2012",  # paper, 5.1
+            test_split="validation",  # released
+            classes=("imagenet100",),  # released, IN100.txt; paper, 100 classes drawn at random
+        ),
+        views=Views(
+            k=8,  # paper, Table 1
+            policy=_imagenet_policy(),
+            strategy="fixed",  # paper, 5.3
+        ),
         encoder=_vit(),
-        head=models.moco_v3_head(),
-        objective=losses.dsf,
-        method=methods.MocoV3(momentum=0.99, end_momentum=1.0),
-        optimizer=AdamW(learning_rate=5e-3, reference_batch=256, weight_decay=0.1, warmup_epochs=15),
-        train=Train(epochs=100, batch_size=512, threads=16),
+        head=models.moco_v3_head(),  # released, utils/models/mocov3.py
+        objective=partial(  # paper, Eqs. 10 and 11
+            losses.dsf,
+            temperature=1.0,  # paper, 5.5
+            queue_concentration="own",  # paper, 4.2
+            normalize_concentration=True,  # paper, Eq. 8
+            resultant_scale=0.95,  # paper, Eq. 8
+            mean_resultant="estimate",  # released, utils/models/dsf.py: A = R; paper, Eq. 9, "exact"
+            in_batch_negatives=True,  # released: the keys of the global batch
+        ),
+        method=methods.MocoV3(  # paper, 5.1; the predictor: released, utils/models/mocov3.py
+            momentum=0.99,  # paper, 5.6
+            end_momentum=1.0,  # released: --moco-m-cos
+        ),
+        optimizer=AdamW(  # paper, 5.6
+            learning_rate=5e-3,  # released, main_mocov3.py: 2.5e-3 at 128; paper 0.06
+            reference_batch=256,  # released, main_mocov3.py
+            weight_decay=0.1,  # paper, 5.6
+            warmup_epochs=15,  # released, main_mocov3.py
+        ),
+        train=Train(
+            epochs=100,  # paper, Table 1
+            batch_size=512,  # paper, 5.3: 512 x 2 and 128 x 8 views
+            precision="auto",  # ours: bfloat16 on a GPU; released, float16 autocast
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_evaluation(),
     )
@@ -157,14 +243,16 @@ def imagenet100_released() -> Config:
     Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
     """
     config = imagenet100()
-    halves = (augment.byol_global1(blur_kernel=0),) * 4 + (augment.byol_global2(blur_kernel=0),) * 4
-    return dataclasses.replace(config, views=dataclasses.replace(config.views, policies=halves))
+    first = augment.byol_global1(blur_kernel=0)  # released, main_mocov3_multiview.py: Pillow's blur
+    second = augment.byol_global2(blur_kernel=0)  # released, main_mocov3_multiview.py: Pillow's blur
+    views = dataclasses.replace(config.views, policies=(first,) * 4 + (second,) * 4)  # released
+    return dataclasses.replace(config, views=views)
 
 
 def _imagenet100_of_cosines(objective: losses.Loss) -> Config:
     """`imagenet100` with another objective, at half the learning rate: 1.25e-3 for the batch of 128."""
     dsf = imagenet100()
-    optimizer = dataclasses.replace(dsf.optimizer, learning_rate=2.5e-3)
+    optimizer = dataclasses.replace(dsf.optimizer, learning_rate=2.5e-3)  # ours: half of DSF's, paper, 5.6
     return dataclasses.replace(dsf, objective=objective, optimizer=optimizer)
 
 
@@ -173,7 +261,8 @@ def imagenet100_loss_avg() -> Config:
 
     Paper (Table 1, loss_avg for 100 epochs): linear 84.24 %, k-NN 76.62 %.
     """
-    return _imagenet100_of_cosines(losses.cross_pairs(partial(losses.info_nce, temperature=0.2)))
+    pair = partial(losses.info_nce, temperature=0.2)  # released: --moco-t 0.2; paper, 4.5, the loss
+    return _imagenet100_of_cosines(losses.cross_pairs(pair))  # paper, Algorithm 1
 
 
 def imagenet100_fea_avg() -> Config:
@@ -181,8 +270,8 @@ def imagenet100_fea_avg() -> Config:
 
     Paper (Table 1, fea_avg for 100 epochs): linear 84.06 %, k-NN 76.94 %.
     """
-    pair = partial(losses.info_nce, temperature=0.2)
-    return _imagenet100_of_cosines(losses.mean_pair(pair, renormalize=False))
+    pair = partial(losses.info_nce, temperature=0.2)  # released: --moco-t 0.2; paper, 4.5, the loss
+    return _imagenet100_of_cosines(losses.mean_pair(pair, renormalize=False))  # paper, Algorithm 1
 
 
 def imagenet100_moco() -> Config:
@@ -190,12 +279,18 @@ def imagenet100_moco() -> Config:
 
     Paper (Table 1, MoCo v3 for 300 epochs): linear 81.52 %, k-NN 74.08 %.
     """
-    config = _imagenet100_of_cosines(partial(losses.info_nce, temperature=0.2))
+    objective = partial(losses.info_nce, temperature=0.2)  # released: --moco-t 0.2; paper, 5.1, the loss
+    config = _imagenet100_of_cosines(objective)
+    optimizer = dataclasses.replace(
+        config.optimizer,
+        learning_rate=1.25e-3,  # ours: half of DSF's, as the paper's ratio of 0.03 to 0.06
+        reference_batch=512,  # paper, 5.6: the batch of its rates
+    )
     return dataclasses.replace(
         config,
-        views=dataclasses.replace(config.views, k=2),
-        optimizer=dataclasses.replace(config.optimizer, learning_rate=1.25e-3, reference_batch=512),
-        train=dataclasses.replace(config.train, epochs=300),
+        views=dataclasses.replace(config.views, k=2),  # paper, Table 1
+        optimizer=optimizer,
+        train=dataclasses.replace(config.train, epochs=300),  # paper, Table 1
     )
 
 

@@ -28,12 +28,8 @@ devices. 256 views are the paper's example; Section V-C has batch 128 for all ab
 views: add --train.batch-size 128. The learning rate, n / 256 in appendix E, is then scaled by this n (0.25 at k = 4 of
 256 views); the authors' code scales none (1.0): --optimizer.reference-batch None.
 
-From the paper (appendix E): network, epochs, SGD, cosine decay, learning rate, batch, temperature, the list of
-augmentations, and for the linear layer 200 epochs of SGD at 0.1 (Section V-A1 says 100 epochs). From the authors'
-code: warm-up of 1 %, weight decay, strength of the jitter, views in [0, 1], and for the linear layer batch 1024,
-linear decay, weight decay, crops of images padded by 4 pixels. Ours: initial weights of the stem and the head; and
-CIFAR-100 has the CIFAR stem, as the accuracies of Table II suggest (not verified), which the authors' code has for
-CIFAR-10 only: --encoder.stem imagenet.
+Table II's accuracies suggest the CIFAR stem for CIFAR-100 (not verified). The authors' code has it for CIFAR-10 only:
+--encoder.stem imagenet.
 
 Hardware: one GPU; a step holds 8.1 GB of temporaries in float32 (docs/how_to/recipes.md).
 Cost: 118 PFLOP for each of the two; not timed here.
@@ -53,26 +49,53 @@ def cifar10() -> Config:
     Paper (Table II, linear probe): MV-DHEL 87.4 % with 2 views and 89.5 % with 4; the best baseline 86.0 % and 88.7 %.
     """
     return Config(
-        data=data.Tfds(name="cifar10"),
+        data=data.Tfds(name="cifar10"),  # paper, V-A; Tfds: ours
         views=Views(
-            k=4,
-            policy=augment.simclr(strength=0.5, image_size=32, blur_probability=0.0, mean=(0.0,), std=(1.0,)),
+            k=4,  # paper, Table II
+            policy=augment.simclr(  # paper, E: the list, and SimCLR's probabilities
+                strength=0.5,  # released, models/ssl.py
+                image_size=32,  # released, models/ssl.py
+                crop_scale=(0.08, 1.0),  # released, models/ssl.py
+                blur_probability=0.0,  # paper, E
+                mean=(0.0,),  # released, models/ssl.py: not normalised
+                std=(1.0,),  # released, models/ssl.py
+            ),
         ),
-        encoder=models.ResNet(depth=18, stem="cifar"),
-        head=models.koromilas_head(),
-        objective=partial(losses.mv_dhel, temperature=0.5),
-        optimizer=Sgd(learning_rate=1.0, reference_batch=256, weight_decay=1e-6, warmup_share=0.01),
-        train=Train(epochs=200, batch_size=256),
+        encoder=models.ResNet(  # paper, E
+            depth=18,  # paper, E
+            stem="cifar",  # released, models/encoder.py, for CIFAR-10; ours for CIFAR-100
+        ),
+        head=models.koromilas_head(),  # released, models/encoder.py; to 128: paper, V-C2
+        objective=partial(  # paper, Eq. 12
+            losses.mv_dhel,
+            temperature=0.5,  # paper, E
+            energy_weight=1.0,  # paper, Eq. 12
+        ),
+        optimizer=Sgd(  # paper, E
+            learning_rate=1.0,  # paper, E
+            end_learning_rate=0.0,  # paper, E: cosine annealing
+            reference_batch=256,  # paper, E; released, not scaled
+            momentum=0.9,  # released, configs/cifar_train_epochs200_bs256_05.yaml
+            weight_decay=1e-6,  # released, configs/cifar_train_epochs200_bs256_05.yaml
+            warmup_share=0.01,  # released, configs/cifar_train_epochs200_bs256_05.yaml
+        ),
+        train=Train(epochs=200, batch_size=256),  # paper, E
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(
-            linear=evaluation.LinearProbe(
-                learning_rates=(0.1,),
-                batch_size=1024,
-                epochs=200,
-                weight_decay=1e-4,
-                decay="linear",
-                crop_padding=4,
-            )
+        evaluation=evaluation.Classification(  # paper, Tables II and III
+            features="encoder",  # released
+            knn_k=200,  # paper, V-A2
+            knn_temperature=0.07,  # ours: that of the paper's reference [40]
+            linear=evaluation.LinearProbe(  # paper, E
+                learning_rates=(0.1,),  # paper, E
+                reference_batch=None,  # paper, E
+                batch_size=1024,  # released, configs/cifar_eval.yaml
+                epochs=200,  # paper, E; V-A1 100
+                momentum=0.9,  # released, configs/cifar_eval.yaml
+                weight_decay=1e-4,  # released, configs/cifar_eval.yaml
+                decay="linear",  # released, configs/cifar_eval.yaml
+                augment=True,  # released, configs/cifar_eval.yaml
+                crop_padding=4,  # released, configs/cifar_eval.yaml
+            ),
         ),
     )
 
@@ -82,7 +105,7 @@ def cifar100() -> Config:
 
     Paper (Table II, linear probe): MV-DHEL 59.4 % with 2 views and 62.7 % with 4; the best baseline 58.1 % and 61.1 %.
     """
-    return dataclasses.replace(cifar10(), data=data.Tfds(name="cifar100"))
+    return dataclasses.replace(cifar10(), data=data.Tfds(name="cifar100"))  # paper, V-A; Tfds: ours
 
 
 get_config = cifar10

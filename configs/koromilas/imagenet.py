@@ -19,13 +19,9 @@ temperature 0.5:
 On ImageNet-1K the temperature is 0.1: for mv_infonce, mv_cl1 and mv_cl2 with --objective.temperature 0.1, for pwe and
 avg with --objective.pair.temperature 0.1; poly_view has it by default.
 
-From the paper (appendix E): network, epochs, cosine decay, learning rates, batches, temperatures, the list of
-augmentations, and epochs and learning rates of the linear layer (200 at 0.5; 100 at 1.6; Section V-A1 says 100 for
-both). From the authors' code: warm-up of 10 %, weight decay, strength of the jitter, the blur's sigma, views in [0, 1],
-and batch, decay, weight decay and crops of the linear layer. Where the paper contradicts itself, on ImageNet-1K's
-optimiser, this follows appendix E, LARS, whose numbers are those of the code it builds on
-(github.com/AndrewAtanov/simclr-pytorch: batch 512, learning rate 0.6). Section V and the authors' code have SGD, which
-the code trains at batch 256 for 200 epochs (--train.batch-size 256 --train.epochs 200):
+The paper contradicts itself on ImageNet-1K's optimiser. This follows appendix E, LARS, whose numbers are those of the
+code it builds on (github.com/AndrewAtanov/simclr-pytorch: batch 512, learning rate 0.6). Section V and the authors'
+code have SGD, which the code trains at batch 256 for 200 epochs (--train.batch-size 256 --train.epochs 200):
 
     optimizer:sgd --optimizer.learning-rate 0.3 --optimizer.reference-batch 256 --optimizer.weight-decay 1e-6
         --optimizer.warmup-share 0.1
@@ -47,8 +43,38 @@ from mvcl import augment, data, evaluation, losses, models
 from mvcl.training import Checkpoint, Config, Lars, Sgd, Train, Views
 
 
-def _policy(image_size: int = 224) -> augment.Policy:
-    return augment.simclr(strength=1.0, image_size=image_size, blur_sigma=(0.2, 2.0), mean=(0.0,), std=(1.0,))
+def _policy(image_size: int = 224) -> augment.Policy:  # released, models/ssl.py
+    return augment.simclr(  # paper, E: the list, and SimCLR's probabilities
+        strength=1.0,  # released, models/ssl.py
+        image_size=image_size,
+        crop_scale=(0.08, 1.0),  # released, models/ssl.py
+        blur_probability=0.5,  # paper, E; the kernel of 23: released, models/ssl.py
+        blur_sigma=(0.2, 2.0),  # released, models/ssl.py
+        mean=(0.0,),  # released, models/ssl.py: not normalised
+        std=(1.0,),  # released, models/ssl.py
+    )
+
+
+def _evaluation(
+    learning_rate: float, batch_size: int, epochs: int, weight_decay: float
+) -> evaluation.Classification:
+    """k-NN and the linear layer, of SGD with linear decay."""
+    return evaluation.Classification(  # paper, Tables II and III
+        features="encoder",  # released
+        knn_k=200,  # paper, V-A2
+        knn_temperature=0.07,  # ours: that of the paper's reference [40]
+        linear=evaluation.LinearProbe(  # paper, E
+            learning_rates=(learning_rate,),
+            reference_batch=None,  # paper, E
+            batch_size=batch_size,
+            epochs=epochs,
+            momentum=0.9,  # released, configs/imagenet-100_eval.yaml
+            weight_decay=weight_decay,
+            decay="linear",  # released, configs/imagenet-100_eval.yaml
+            augment=True,  # released, configs/imagenet-100_eval.yaml
+            crop_padding=0,  # released, configs/imagenet-100_eval.yaml
+        ),
+    )
 
 
 def imagenet100() -> Config:
@@ -58,18 +84,40 @@ def imagenet100() -> Config:
     Paper (Table II, linear probe): MV-DHEL 73.3 % with 2 views and 77.2 % with 4; the best baseline 72.2 % and 74.4 %.
     """
     return Config(
-        data=data.Tfds(name="imagenet2012", test_split="validation", classes=("imagenet100",)),
-        views=Views(k=4, policy=_policy()),
-        encoder=models.ResNet(depth=50),
-        head=models.koromilas_head(),
-        objective=partial(losses.mv_dhel, temperature=0.5),
-        optimizer=Sgd(learning_rate=1.4, reference_batch=256, weight_decay=1e-6, warmup_share=0.1),
-        train=Train(epochs=200, batch_size=256, threads=16),
+        data=data.Tfds(  # ours
+            name="imagenet2012",  # paper, V-A
+            test_split="validation",  # paper, V-A
+            classes=("imagenet100",),  # ours: the list of Tian et al. 2020
+        ),
+        views=Views(
+            k=4,  # paper, Table II
+            policy=_policy(),
+        ),
+        encoder=models.ResNet(  # paper, E
+            depth=50,  # paper, E
+            stem="imagenet",  # released, models/encoder.py
+        ),
+        head=models.koromilas_head(),  # released, models/encoder.py; to 128: paper, V-C2
+        objective=partial(  # paper, Eq. 12
+            losses.mv_dhel,
+            temperature=0.5,  # paper, E
+            energy_weight=1.0,  # paper, Eq. 12
+        ),
+        optimizer=Sgd(  # paper, E
+            learning_rate=1.4,  # paper, E
+            end_learning_rate=0.0,  # paper, E: cosine annealing
+            reference_batch=256,  # paper, E
+            momentum=0.9,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
+            weight_decay=1e-6,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
+            warmup_share=0.1,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
+        ),
+        train=Train(epochs=200, batch_size=256, threads=16),  # paper, E
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(
-            linear=evaluation.LinearProbe(
-                learning_rates=(0.5,), batch_size=512, epochs=200, weight_decay=1e-4, decay="linear"
-            )
+        evaluation=_evaluation(
+            learning_rate=0.5,  # paper, E
+            batch_size=512,  # released, configs/imagenet-100_eval.yaml
+            epochs=200,  # paper, E; V-A1 100
+            weight_decay=1e-4,  # released, configs/imagenet-100_eval.yaml
         ),
     )
 
@@ -82,14 +130,31 @@ def imagenet1k() -> Config:
     """
     return dataclasses.replace(
         imagenet100(),
-        data=data.Tfds(name="imagenet2012", test_split="validation"),
-        objective=partial(losses.mv_dhel, temperature=0.1),
-        optimizer=Lars(learning_rate=0.3, reference_batch=256, weight_decay=1e-6, warmup_share=0.1),
-        train=Train(epochs=100, batch_size=512, threads=16),
-        evaluation=evaluation.Classification(
-            linear=evaluation.LinearProbe(
-                learning_rates=(1.6,), batch_size=4096, epochs=100, weight_decay=0.0, decay="linear"
-            )
+        data=data.Tfds(name="imagenet2012", test_split="validation"),  # paper, V-A; Tfds: ours
+        objective=partial(  # paper, Eq. 12
+            losses.mv_dhel,
+            temperature=0.1,  # paper, E
+            energy_weight=1.0,  # paper, Eq. 12
+        ),
+        optimizer=Lars(  # paper, E; V-A and released SGD
+            learning_rate=0.3,  # paper, E
+            end_learning_rate=0.0,  # paper, E: cosine annealing
+            reference_batch=256,  # paper, E
+            momentum=0.9,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
+            weight_decay=1e-6,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
+            warmup_share=0.1,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
+            trust_coefficient=0.001,  # released, AndrewAtanov/simclr-pytorch
+        ),
+        train=Train(
+            epochs=100,  # paper, E; released 200
+            batch_size=512,  # paper, E; released 256
+            threads=16,
+        ),
+        evaluation=_evaluation(
+            learning_rate=1.6,  # paper, E
+            batch_size=4096,  # released, configs/imagenet1k_eval.yaml
+            epochs=100,  # paper, E; released 90
+            weight_decay=0.0,  # released, configs/imagenet1k_eval.yaml
         ),
     )
 

@@ -10,7 +10,7 @@ two channels and a classifier are trained on 10, 50, 100 and 1000 labels a class
     objective:all_pairs objective.pair:nt_xent --train.batch-size 64        pairwise InfoNCE
 
 The settings are those of Brüsch 2023, whose code the paper uses (github.com/theabrusch/Multiview_TS_SSL), with its
-options `--pretraining_setup nonMPNN --loss contrastive`; docs/papers/piran.md says which are whose. Five runs,
+options `--pretraining_setup nonMPNN --loss contrastive`. Five runs,
 --train.seed 0 --evaluation.seed 0 to --train.seed 4 --evaluation.seed 4, so that each has its own draws of labels
 too: `mvcl study piran_table3` runs all.
 
@@ -31,16 +31,55 @@ from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 def get_config() -> Config:
     """PhysioNet 2018, evaluated on SleepEDFx."""
     return Config(
-        data=data.Eeg(standardize="window", transfer="sleep_edfx"),
-        views=Views(k=6),
-        encoder=models.EegConv(stretches=4),
-        head=models.MLPHead(layers=1, out=32),
-        objective=partial(losses.m3g, epsilon=0.2),
-        # The rate is constant.
-        optimizer=AdamW(learning_rate=1e-3, end_learning_rate=1e-3, b1=0.9, b2=0.999, weight_decay=5e-4),
-        train=Train(epochs=10, batch_size=16, precision="float32", evaluate_every=0),
+        data=data.Eeg(  # paper, 4.3: PhysioNet 2018
+            test_fraction=0.2,  # released, src/eegdataset.py
+            standardize="window",  # released, src/eegdataset.py
+            transfer="sleep_edfx",  # paper, 4.3
+        ),
+        views=Views(k=6),  # paper, 4.3
+        encoder=models.EegConv(  # paper, A
+            channels=256,  # paper, A
+            out=64,  # paper, A
+            dropout=0.1,  # released, src/models.py
+            stretches=4,  # released, src/multiview.py: --loss contrastive
+        ),
+        head=models.MLPHead(layers=1, out=32),  # released, src/multiview.py: --loss contrastive
+        objective=partial(  # paper, Eq. 14
+            losses.m3g,
+            epsilon=0.2,  # paper, 4.3
+            cost="circular_variance",  # paper, Eq. 12
+            cost_scale=1.0,  # ours
+            tolerance=1e-3,  # paper, Algorithm 1
+            max_iterations=100,  # ours
+        ),
+        optimizer=AdamW(  # released, main.py
+            learning_rate=1e-3,  # released, main.py
+            end_learning_rate=1e-3,  # released, main.py: constant
+            b1=0.9,  # released, main.py: PyTorch's
+            b2=0.999,  # released, main.py: PyTorch's
+            weight_decay=5e-4,  # released, main.py
+        ),
+        train=Train(
+            epochs=10,  # paper, 4.3
+            batch_size=16,  # paper, 4.3; 64 for InfoNCE
+            precision="float32",  # released, main.py
+            evaluate_every=0,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Channels(of="transfer", labels_per_class=(10, 50, 100, 1000), draws=5),
+        evaluation=evaluation.Channels(  # paper, B
+            features="views",  # paper, B
+            of="transfer",  # paper, 4.3
+            labels_per_class=(10, 50, 100, 1000),  # paper, 4.3
+            draws=5,  # ours; released, one a seed
+            valid_fraction=0.25,  # released, src/eegdataset.py
+            probe=evaluation.ChannelProbe(  # paper, B
+                learning_rate=1e-3,  # released, main.py
+                weight_decay=5e-4,  # released, main.py
+                batch_size=128,  # released, main.py
+                epochs=40,  # paper, B
+                patience=7,  # released, main_bendr.py
+            ),
+        ),
     )
 
 

@@ -16,7 +16,7 @@ to --train.seed 3 --data.draw-seed 3, since train.seed alone leaves the draws of
 study piran_table1`, `piran_table4` and `piran_figure3` run all cells on ImageNet-1K, `piran_table2` those on DomainNet
 with all six --data.held-out.
 
-Hardware: several GPUs, in bfloat16 there; see the variants. docs/papers/piran.md has every setting and its source.
+Hardware: several GPUs, in bfloat16 there; see the variants.
 Ours: not run.
 """
 
@@ -26,8 +26,27 @@ from functools import partial
 from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
-# Appendix B; batch, momentum and decay are not in the paper.
-_LINEAR = evaluation.LinearProbe(learning_rates=(0.01, 0.001), batch_size=256, epochs=100)
+_LINEAR = evaluation.LinearProbe(  # paper, B
+    learning_rates=(0.01, 0.001),  # paper, B
+    reference_batch=None,  # ours
+    batch_size=256,  # ours
+    epochs=100,  # paper, B
+    momentum=0.9,  # ours
+    weight_decay=0.0,  # paper, B
+    decay="cosine",  # ours
+    augment=True,  # paper, B
+)
+
+
+def _m3g(epsilon: float) -> losses.Loss:
+    return partial(  # paper, Eq. 14
+        losses.m3g,
+        epsilon=epsilon,
+        cost="circular_variance",  # paper, Eq. 12
+        cost_scale=1.0,  # ours
+        tolerance=1e-3,  # paper, Algorithm 1
+        max_iterations=100,  # ours
+    )
 
 
 def imagenet1k() -> Config:
@@ -39,28 +58,44 @@ def imagenet1k() -> Config:
     fewer than 32 devices of that size, --train.microbatch 64 or --train.batch-size.
     Paper (Table 1, linear probe, k = 4): M3G 75.75 ± 0.11 %; the best baseline, pairwise InfoNCE, 75.26 ± 0.16 %.
     """
-    policies = (augment.byol_global1(), augment.byol_global2(), augment.simclr(), augment.byol_global1())
+    first = augment.byol_global1()  # paper, A, Pseudocode 1; the blur's kernel of 23: ours, as SimCLR's
+    second = augment.byol_global2()  # paper, A, Pseudocode 1; the blur's kernel of 23: ours, as SimCLR's
+    third = augment.simclr()  # paper, A, Pseudocode 1
     return Config(
-        data=data.Tfds(name="imagenet2012", test_split="validation"),
-        views=Views(k=4, policies=policies),
-        encoder=models.ViT(patch=16, width=768, depth=12, heads=12),
-        head=models.piran_head(),
-        objective=partial(losses.m3g, epsilon=0.2),
-        method=methods.StudentTeacher(momentum=0.99, predictor=models.piran_head()),
-        optimizer=AdamW(
-            learning_rate=6.5e-4,
-            end_learning_rate=5e-5,
-            reference_batch=2048,
-            scaling="sqrt",
-            b1=0.9,
-            b2=0.95,
-            warmup_epochs=10,
-            weight_decay=0.04,
-            end_weight_decay=0.4,
+        data=data.Tfds(name="imagenet2012", test_split="validation"),  # paper, 4.1; Tfds: ours
+        views=Views(
+            k=4,  # paper, 4.1
+            policies=(first, second, third, first),  # paper, A, Pseudocode 1
         ),
-        train=Train(epochs=300, batch_size=2048, group=64, threads=16),
+        encoder=models.ViT(patch=16, width=768, depth=12, heads=12),  # paper, A
+        head=models.piran_head(),  # paper, A, Table A1; no norm at its end: ours
+        objective=_m3g(epsilon=0.2),  # paper, 4.1
+        method=methods.StudentTeacher(  # paper, 2.1
+            momentum=0.99,  # paper, Table A1
+            end_momentum=1.0,  # ours: as BYOL
+            predictor=models.piran_head(),  # paper, A, Table A1; no norm at its end: ours
+            evaluate="online",  # ours
+        ),
+        optimizer=AdamW(  # paper, Table A1
+            learning_rate=6.5e-4,  # paper, Table A1
+            end_learning_rate=5e-5,  # paper, Table A1
+            reference_batch=2048,  # ours: the paper has no base batch
+            scaling="sqrt",  # paper, Table A1: "optimizer scaling rule: Adam"
+            b1=0.9,  # paper, Table A1
+            b2=0.95,  # paper, Table A1
+            warmup_epochs=10,  # paper, Table A1
+            weight_decay=0.04,  # paper, Table A1
+            end_weight_decay=0.4,  # paper, Table A1
+        ),
+        train=Train(
+            epochs=300,  # paper, 4.1
+            batch_size=2048,  # paper, 4.1
+            group=64,  # paper, 4.1: the examples of a GPU
+            precision="auto",  # ours: bfloat16 on a GPU
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(linear=_LINEAR),
+        evaluation=evaluation.Classification(linear=_LINEAR),  # ours
     )
 
 
@@ -77,11 +112,24 @@ def domainnet() -> Config:
     """
     return dataclasses.replace(
         imagenet1k(),
-        data=data.DomainNet(held_out="sketch", classes_per_draw=16),
-        views=Views(k=5, policy=augment.simclr()),
-        objective=partial(losses.m3g, epsilon=0.05),
-        train=Train(epochs=300, batch_size=512, group=16, threads=16, evaluate_every=0),
-        evaluation=evaluation.Domains(linear=_LINEAR),
+        data=data.DomainNet(  # paper, 4.2
+            held_out="sketch",  # ours: the paper has all six
+            classes_per_draw=16,  # paper, 4.2
+        ),
+        views=Views(
+            k=5,  # paper, 4.2
+            policy=augment.simclr(),  # paper, A, Pseudocode 1
+        ),
+        objective=_m3g(epsilon=0.05),  # paper, 4.2
+        train=Train(
+            epochs=300,  # paper, 4.2
+            batch_size=512,  # paper, 4.2
+            group=16,  # paper, 4.2: the examples of a GPU
+            precision="auto",  # ours: bfloat16 on a GPU
+            threads=16,
+            evaluate_every=0,
+        ),
+        evaluation=evaluation.Domains(linear=_LINEAR),  # paper, B
     )
 
 

@@ -5,7 +5,7 @@
     mvcl train shidani/imagenet1k:fixed_batch --workdir runs/polyview_fixed
     mvcl train shidani/imagenet1k:headline --workdir runs/polyview_256
 
-Section 3.2, Figure 3 (hyperparameters: Table 1; docs/papers/shidani.md has each value's source). Its other lines:
+Section 3.2, Figure 3 (hyperparameters: Table 1). Its other lines:
 
     --views.k 16                                                  M of 2, 3, 4, 6, 8, 12, 16 (Figure 3b)
     --views.k 2 objective:nt_xent --objective.temperature 0.1     SimCLR
@@ -38,18 +38,47 @@ from mvcl.training import Checkpoint, Config, Lars, Train, Views
 def growing_batch() -> Config:
     """K = 4096 examples for every M; the batch of views grows with M."""
     return Config(
-        data=data.Tfds(name="imagenet2012", test_split="validation"),
-        # Pillow's blur, as MoCo's GaussianBlur([0.1, 2.0]) that Appendix F.1 calls.
-        views=Views(k=8, policy=augment.simclr(strength=1.0, blur_kernel=0)),
-        encoder=models.ResNet(depth=50, initial="kaiming_uniform"),
-        head=models.MLPHead(norm="batch", output_norm="batch_no_shift"),
-        objective=partial(losses.poly_view, temperature=0.1, aggregation="geometric"),
-        optimizer=Lars(learning_rate=3.2, reference_batch=None, weight_decay=1e-4, warmup_epochs=10),
-        train=Train(epochs=128, batch_size=4096, precision="bfloat16", threads=16),
+        data=data.Tfds(name="imagenet2012", test_split="validation"),  # paper, F.1; Tfds: ours
+        views=Views(
+            k=8,  # paper, Figure 3a; ours for `headline`
+            policy=augment.simclr(  # paper, F.1
+                strength=1.0,  # paper, F.1
+                image_size=224,  # paper, F.1
+                crop_scale=(0.08, 1.0),  # ours: SimCLR's
+                blur_kernel=0,  # ours: Pillow's blur, as MoCo's GaussianBlur([0.1, 2.0]) that F.1 calls
+            ),
+        ),
+        encoder=models.ResNet(depth=50, initial="kaiming_uniform"),  # paper, F.1, Table 1
+        head=models.MLPHead(  # paper, F.1, Table 1
+            norm="batch",  # paper, F.1, Table 1
+            output_norm="batch_no_shift",  # ours: SimCLR's, as the head's width and depth
+        ),
+        objective=partial(
+            losses.poly_view,  # paper, 2.3.3
+            temperature=0.1,  # ours
+            aggregation="geometric",  # paper, 3.2
+        ),
+        optimizer=Lars(  # paper, F.1, Table 1
+            learning_rate=3.2,  # paper, F.1, Table 1: 0.2 x 4096/256
+            reference_batch=None,  # paper, F.1, Table 1: no scaling rule
+            momentum=0.9,  # paper, F.1, Table 1
+            weight_decay=1e-4,  # paper, F.1, Table 1
+            warmup_epochs=10,  # paper, F.1, Table 1
+        ),
+        train=Train(
+            epochs=128,  # paper, 3.2
+            batch_size=4096,  # paper, 3.2
+            precision="bfloat16",  # paper, F.1, Table 1
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=500),
-        evaluation=evaluation.Classification(
-            linear=evaluation.LinearProbe(
-                learning_rates=(0.1,), reference_batch=256, batch_size=4096, epochs=90, decay="cosine"
+        evaluation=evaluation.Classification(  # ours
+            linear=evaluation.LinearProbe(  # ours: SimCLR's
+                learning_rates=(0.1,),  # ours
+                reference_batch=256,  # ours
+                batch_size=4096,  # ours
+                epochs=90,  # ours
+                decay="cosine",  # ours
             )
         ),
     )
@@ -58,7 +87,8 @@ def growing_batch() -> Config:
 def fixed_batch() -> Config:
     """K = (2 / M) 4096 examples, as many views as SimCLR has: 1024 examples at M = 8."""
     real = growing_batch()
-    return dataclasses.replace(real, views=dataclasses.replace(real.views, strategy="fixed"))
+    views = dataclasses.replace(real.views, strategy="fixed")  # paper, 3.2
+    return dataclasses.replace(real, views=views)
 
 
 def headline() -> Config:
@@ -69,7 +99,8 @@ def headline() -> Config:
     Table 1 has no scaling rule, so the learning rate stays 3.2.
     """
     real = growing_batch()
-    return dataclasses.replace(real, train=dataclasses.replace(real.train, batch_size=256))
+    train = dataclasses.replace(real.train, batch_size=256)  # paper, Abstract
+    return dataclasses.replace(real, train=train)
 
 
 get_config = growing_batch

@@ -46,24 +46,57 @@ def _sem(source: data.Source, method: methods.Sem, *, rounds: int, every_steps: 
     """SEM with so many rounds of `method.update_epochs` after its `method.pretrain_epochs`."""
     return Config(
         data=source,
-        head=models.IdentityHead(),  # not used: the method has its own networks
-        objective=losses.all_pairs(partial(losses.nt_xent, temperature=1.0), pairs="all", reduction="sum"),
+        head=models.IdentityHead(),  # ours: not used, the method has its own networks
+        objective=losses.all_pairs(  # paper, Eq. 2
+            pair=partial(losses.nt_xent, temperature=1.0),  # released, loss.py
+            pairs="all",  # released, train.py; the paper does not say whether m = n is a pair
+            reduction="sum",  # paper, Eq. 2
+        ),
         method=method,
-        optimizer=AdamW(learning_rate=3e-4, end_learning_rate=3e-4),
+        optimizer=AdamW(  # paper, Algorithm 1: Adam
+            learning_rate=3e-4,  # released, train.py
+            end_learning_rate=3e-4,  # released, train.py: constant
+            weight_decay=0.0,  # released, train.py
+        ),
         train=Train(
             epochs=method.pretrain_epochs + rounds * method.update_epochs,
-            batch_size=256,
-            precision="float32",
+            batch_size=256,  # released, train.py
+            precision="float32",  # released, train.py
             evaluate_every=0,
         ),
         checkpoint=Checkpoint(every_steps=every_steps, keep=1),
-        evaluation=evaluation.Clustering(features="head"),
+        evaluation=evaluation.Clustering(  # paper, Table 2
+            features="head",  # paper, 4.1
+            runs=10,  # ours; released, 1 of 100 starts
+            starts=10,  # ours; released, 1 of 100 starts
+            mini_batch_above=10_000,  # released, metric.py
+            svm_share=0.3,  # paper, 4.1
+            draws=10,  # released, test.py
+        ),
+    )
+
+
+def _networks(update_epochs: int, watch_epochs: int) -> methods.Sem:
+    """SEM with the released code's networks and rounds of so many epochs; `watch_epochs` are ours."""
+    return methods.Sem(  # paper, 3.2
+        hidden=(500, 500, 2000),  # released, network.py
+        features=512,  # released, network.py
+        embedding=128,  # released, network.py
+        lam=1.0,  # paper, Eq. 2
+        weights="cmi",  # paper, Eq. 7
+        sample_weights=False,  # paper, Algorithm 1
+        clusters=0,  # paper, 3.3: the number of classes
+        mini_batch_above=10_000,  # released, metric.py
+        reconstruction="ae",  # paper, Eq. 8
+        pretrain_epochs=100,  # released, train.py
+        update_epochs=update_epochs,
+        watch_epochs=watch_epochs,
     )
 
 
 def _released(update_epochs: int, *, watch_epochs: int) -> methods.Sem:
     """The released code's training with rounds of so many epochs."""
-    return methods.Sem(as_released=True, update_epochs=update_epochs, watch_epochs=watch_epochs)
+    return dataclasses.replace(_networks(update_epochs, watch_epochs), as_released=True)  # released, train.py
 
 
 def handwritten() -> Config:
@@ -76,7 +109,8 @@ def handwritten() -> Config:
     82.3 ± 0.4 %, and after round 1 85.3 ± 1.1 %, 86.9 ± 0.3 %; one run with --method.as-released, its training: 82.3 %,
     81.9 %.
     """
-    return dataclasses.replace(tables(), data=data.Tables(path="handwritten.mat"))
+    source = data.Tables(path="handwritten.mat", scaling=("minmax",))  # released, dataloader.py
+    return dataclasses.replace(tables(), data=source)
 
 
 def tables() -> Config:
@@ -87,7 +121,8 @@ def tables() -> Config:
     --method.clusters 8. The run folder then has clusters.csv (a cluster for each id), refresh.jsonl (the weights of
     the pairs of views over time), scaling.json (for new data: --data.scaling-file) and report.html.
     """
-    return _sem(data.Tables(), methods.Sem(update_epochs=50, watch_epochs=10), rounds=2, every_steps=500)
+    source = data.Tables(scaling=("minmax",))  # released, dataloader.py
+    return _sem(source, _networks(50, watch_epochs=10), rounds=2, every_steps=500)  # ours
 
 
 def digits_views() -> Config:
@@ -99,10 +134,13 @@ def digits_views() -> Config:
     Cost: under 2 minutes; 0.008 PFLOP.
     Ours (one run): ACC 81.2 %.
     """
-    method = methods.Sem(
-        update_epochs=50, watch_epochs=10, hidden=(256, 256, 512), features=128, embedding=64
+    method = dataclasses.replace(
+        _networks(50, watch_epochs=10),  # ours
+        hidden=(256, 256, 512),  # ours
+        features=128,  # ours
+        embedding=64,  # ours
     )
-    return _sem(data.DigitsViews(), method, rounds=2, every_steps=500)
+    return _sem(data.DigitsViews(), method, rounds=2, every_steps=500)  # ours
 
 
 def dha() -> Config:
@@ -113,8 +151,10 @@ def dha() -> Config:
     Cost: 2 minutes*; 0.018 PFLOP.
     Paper: ACC 80.9 ± 1.9 %, NMI 84.1 ± 0.9 %.
     """
-    source = data.Tables(path="DHA.mat", scaling=("none",))
-    return _sem(source, _released(300, watch_epochs=50), rounds=1, every_steps=200)
+    source = data.Tables(path="DHA.mat", scaling=("none",))  # released, dataloader.py
+    return _sem(
+        source, _released(300, watch_epochs=50), rounds=1, every_steps=200
+    )  # released, train.py; watch_epochs: ours
 
 
 def ccv() -> Config:
@@ -126,8 +166,12 @@ def ccv() -> Config:
     Cost: 23 minutes*; 0.325 PFLOP.
     Paper: ACC 39.4 ± 0.7 %, NMI 35.5 ± 0.4 %.
     """
-    source = data.Tables(path="CCV", views=("STIP", "SIFT", "MFCC"), scaling=("minmax", "none", "none"))
-    return _sem(source, _released(50, watch_epochs=25), rounds=4)
+    source = data.Tables(  # paper, Table 1
+        path="CCV",  # released
+        views=("STIP", "SIFT", "MFCC"),  # released, dataloader.py
+        scaling=("minmax", "none", "none"),  # released, dataloader.py
+    )
+    return _sem(source, _released(50, watch_epochs=25), rounds=4)  # released, train.py; watch_epochs: ours
 
 
 def nuswide() -> Config:
@@ -138,8 +182,8 @@ def nuswide() -> Config:
     Cost: 11 minutes*; 0.151 PFLOP.
     Paper: ACC 60.4 ± 0.4 %, NMI 34.9 ± 0.7 %.
     """
-    source = data.Tables(path="NUSWIDE.mat", scaling=("none",), skip_last=1)
-    return _sem(source, _released(25, watch_epochs=25), rounds=4)
+    source = data.Tables(path="NUSWIDE.mat", scaling=("none",), skip_last=1)  # released, dataloader.py
+    return _sem(source, _released(25, watch_epochs=25), rounds=4)  # released, train.py; watch_epochs: ours
 
 
 def caltech() -> Config:
@@ -151,7 +195,9 @@ def caltech() -> Config:
     Cost: 9 minutes*; 0.118 PFLOP.
     Paper: ACC 87.2 ± 0.3 %, NMI 80.3 ± 0.5 %.
     """
-    return _sem(data.Tables(path="Caltech.mat"), _released(100, watch_epochs=20), rounds=3)
+    source = data.Tables(path="Caltech.mat", scaling=("minmax",))  # released, dataloader.py
+    method = _released(100, watch_epochs=20)  # released, train.py; watch_epochs: ours; paper, 4.3: 100
+    return _sem(source, method, rounds=3)  # released, train.py
 
 
 def youtubevideo() -> Config:
@@ -162,9 +208,10 @@ def youtubevideo() -> Config:
     Cost: 1.4 hours*; 1.21 PFLOP.
     Paper: ACC 31.3 ± 1.1 %, NMI 31.1 ± 0.9 %.
     """
-    source = data.Tables(path="Video-3V.mat", scaling=("none",))
-    real = _sem(source, _released(25, watch_epochs=25), rounds=1)
-    return dataclasses.replace(real, evaluation=evaluation.Clustering(features="head", svm_share=0))
+    source = data.Tables(path="Video-3V.mat", scaling=("none",))  # released, dataloader.py
+    real = _sem(source, _released(25, watch_epochs=25), rounds=1)  # released, train.py; watch_epochs: ours
+    clustering = evaluation.Clustering(features="head", svm_share=0)  # paper; svm_share: released, test.py
+    return dataclasses.replace(real, evaluation=clustering)
 
 
 get_config = handwritten

@@ -1,109 +1,141 @@
-"""The pages of docs/papers: made from their data, whose values are those of the configs, and whose commands parse."""
+"""The pages of docs/papers: made from their data and the configs, whose settings have origins; commands parse."""
 
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+from parametrize import some
 
 from docs import papers
-from mvcl import _configs, cli, studies, training
+from mvcl import cli, studies, training
 from tests.recipes.test_recipes import Nothing
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("field", "jeon", "koromilas", "piran", "shidani", "xu")
-ENTRIES = [(name, entry) for name in papers.names() for entry in papers.read(name).entries]
+COMMANDS = {
+    name: list(dict.fromkeys(command for entry in papers.read(name).entries for command in entry.commands))
+    for name in NAMES
+}
+# Parsing the options of a config takes a third of a second; the longest command of each paper is parsed every time.
+TRAIN = {
+    name: max((c for c in commands if c.startswith("mvcl train")), key=len)
+    for name, commands in COMMANDS.items()
+}
 
 
-def real(paper):
-    """The variants of a paper's configs that are not for smoke tests."""
-    return [
-        f"{name}:{variant}"
-        for name, file in _configs.names().items()
-        if name.startswith(f"{paper}/")
-        for variant in _configs.variants(file)
-        if not variant.startswith("smoke") and variant != "get_config"
-    ] or [f"{name}:get_config" for name in _configs.names() if name.startswith(f"{paper}/")]
+CONFIGS = [file for name in NAMES for file in papers.configs(name)]
 
 
-def test_each_paper_has_a_page():
+def test_each_paper_has_a_page_and_configs():
     assert papers.names() == list(NAMES)
+    assert all(papers.configs(name) for name in NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_is_made_from_its_data(name):
     written = (papers.FOLDER / f"{name}.md").read_text()
-    assert written == papers.page(papers.read(name)), "run python -m docs.papers"
+    assert written == papers.page(name), "run python -m docs.papers"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_stated_values_are_those_of_the_configs(name):
-    options = {}
-    for entry in papers.read(name).entries:
-        for value in entry.values:
-            for source in value.configs:
-                if source not in options:
-                    options[source] = papers.options(training.load(source))
-                found = papers.matching(value.option, options[source])
-                assert found, f"{entry.name}: {source} has no option {value.option}"
-                for option in found:
-                    assert options[source][option] == value.value, f"{entry.name}: {option} of {source}"
+@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_each_setting_of_a_config_has_an_origin(file):
+    lines = [line for lines in papers.settings(file).values() for line in lines]
+    assert lines
+    assert not [f"{line.where} {line.option} = {line.value}" for line in lines if not line.origin]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_value_that_a_config_chooses_is_stated(name):
-    stated = [value for entry in papers.read(name).entries for value in entry.values]
-    missing = []
-    for source in real(name):
-        patterns = [value.option for value in stated if source in value.configs]
-        missing += [
-            f"{source} {option}"
-            for option in papers.chosen(training.load(source))
-            if not any(papers.matching(pattern, [option]) for pattern in patterns)
-        ]
-    assert not missing, "\n".join(missing)
+CONFIG = """
+from mvcl import losses
+_LINEAR = evaluation.LinearProbe(epochs=2)
+def _vit(
+    width: int = 384,  # paper, 5.1
+):
+    return models.ViT(width=width)  # a comment, but no origin
+def real():
+    pair = partial(losses.info_nce, temperature=0.1)  # ours: a guess
+    return Config(
+        encoder=_vit(),
+        objective=losses.all_pairs(  # paper, Eq. 1
+            pair=pair,
+            pairs="ordered",
+        ),
+        train=Train(epochs=3, threads=4),  # released, train.py
+        checkpoint=Checkpoint(keep=1),
+        evaluation=Classification(linear=_LINEAR),
+    )
+def smoke():
+    return replace(real(), train=Train(epochs=1))
+"""
 
 
-@pytest.mark.parametrize(("name", "entry"), ENTRIES, ids=lambda x: x if isinstance(x, str) else x.name)
-def test_commands_of_the_page_parse(name, entry):
-    for command in entry.commands:
-        words = shlex.split(command)
-        if words[:2] == ["mvcl", "train"]:
-            options = [word for word in words[3:] if word != "--dry-run"]
-            for option in ("--workdir", "--seeds"):  # of the command, not of the config
-                if option in options:
-                    place = options.index(option)
-                    del options[place : place + 2]
-            training.check(cli._with_config(Nothing, training.load(words[2]), "train", options, "").config)
-        elif words[:2] == ["mvcl", "study"]:
-            scale = words[words.index("--scale") + 1] if "--scale" in words else "small"
-            function = studies.scales(studies.find(words[2]))[scale]
-            named = {option.removeprefix("--") for option in words[3::2]}
-            known = studies.parameters(function)
-            needed = {option for option, value in known.items() if value.default is value.empty}
-            assert needed <= named <= {*known, "scale", "seeds", "workdir"}, command
-        elif words[0] == "mvcl":
-            assert re.search(rf"^  mvcl {words[1]} ", cli._OVERVIEW, re.MULTILINE), command
-        elif words[0] == "make":
-            assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
-        else:
-            assert words[:2] == ["python", "-m"], command
-            assert (ROOT / f"{words[2].replace('.', '/')}.py").is_file(), command
-
-
-def test_files_that_are_wrong_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(papers, "FOLDER", tmp_path)
-    entry = 'kind = "table"\nname = "T"\nsection = ""\npaper = ""\nreleased = ""\nours = ""\ncommand = ""\n'
-    head = 'title = "T"\npaper = "P"\ncode = "C"\n[[entry]]\n'
-    wrong = {
-        "status": head + entry + 'status = "done"\n',
-        "kind must be": head + entry.replace('"table"', '"page"') + 'status = "partly"\n',
-        "command": head + entry.replace('command = ""\n', "") + 'status = "partly"\n',
-        "source must be": head
-        + entry
-        + 'status = "partly"\n[[entry.value]]\nconfig = "c"\noption = "o"\nvalue = 1\nsource = "me"\n',
+def test_settings_are_read_with_their_origins(tmp_path):
+    file = tmp_path / "x.py"
+    file.write_text(CONFIG)
+    found = {
+        where: [(s.option, s.value, s.origin) for s in lines]
+        for where, lines in papers.settings(file).items()
     }
-    for message, text in wrong.items():
-        (tmp_path / "x.toml").write_text(text)
-        with pytest.raises(ValueError, match=message):
-            papers.read("x")
+    assert found == {
+        "_LINEAR": [("_LINEAR", "evaluation.LinearProbe(epochs=2)", "")],
+        "_vit": [("width", "384", "paper, 5.1")],
+        "real": [
+            ("pair", "partial(losses.info_nce, temperature=0.1)", "ours: a guess"),
+            ("objective", "losses.all_pairs", "paper, Eq. 1"),
+            ("objective.pairs", '"ordered"', ""),
+            ("train.epochs", "3", "released, train.py"),
+        ],
+    }
+    assert papers.uses(file)["real"] == ["_vit", "_LINEAR"]
+    assert papers.settings(file)["real"][0].where == "x.py:9"
+
+
+EVERY = sorted({command for commands in COMMANDS.values() for command in commands})
+
+
+@pytest.mark.parametrize(
+    "command", some([c for c in EVERY if c.startswith("mvcl train")], fast=TRAIN.values())
+)
+def test_commands_that_train_parse(command):
+    words = shlex.split(command)
+    options = [word for word in words[3:] if word != "--dry-run"]
+    for option in ("--workdir", "--seeds"):  # of the command, not of the config
+        if option in options:
+            place = options.index(option)
+            del options[place : place + 2]
+    training.check(cli._with_config(Nothing, training.load(words[2]), "train", options, "").config)
+
+
+@pytest.mark.parametrize("command", [command for command in EVERY if not command.startswith("mvcl train")])
+def test_other_commands_parse(command):
+    words = shlex.split(command)
+    if words[:2] == ["mvcl", "study"]:
+        scale = words[words.index("--scale") + 1] if "--scale" in words else "small"
+        function = studies.scales(studies.find(words[2]))[scale]
+        named = {option.removeprefix("--") for option in words[3::2]}
+        known = studies.parameters(function)
+        needed = {option for option, value in known.items() if value.default is value.empty}
+        assert needed <= named <= {*known, "scale", "seeds", "workdir"}
+    elif words[0] == "mvcl":
+        assert re.search(rf"^  mvcl {words[1]} ", cli._OVERVIEW, re.MULTILINE)
+    elif words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    else:
+        assert words[:2] == ["python", "-m"]
+        assert (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ('kind = "table"\nname = "T"\nstatus = "done"\n', "status one of"),
+        ('kind = "page"\nname = "T"\n', "kind must be one of"),
+        ('kind = "table"\n', "name"),
+        ('kind = "table"\nname = "T"\nvalue = 1\n', "value"),
+    ],
+)
+def test_files_that_are_wrong_are_refused(tmp_path, monkeypatch, entry, message):
+    monkeypatch.setattr(papers, "FOLDER", tmp_path)
+    (tmp_path / "x.toml").write_text(f'title = "T"\npaper = "P"\ncode = "C"\n[[entry]]\n{entry}')
+    with pytest.raises(ValueError, match=message):
+        papers.read("x")

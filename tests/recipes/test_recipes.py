@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from parametrize import some
 
 from mvcl import _configs, cli, data, losses, methods, models, training
 from mvcl.training import Mesh, _program
@@ -78,6 +79,13 @@ def test_a_file_without_a_variant_gives_its_first():
 
 
 @pytest.mark.parametrize("source", TRUE_SIZE)
+def test_settings_fit_together(source):
+    config = load(source)
+    outline = data.expected(config.data) or config.data.open()["train"].outline
+    training.check(training.suited_to(config, outline))
+
+
+@pytest.mark.parametrize("source", some(TRUE_SIZE, fast=["digits", "jeon/dsf:cifar10", "xu/sem:dha"]))
 def test_the_true_size_step_resolves(source):
     config, outline, program = programs(load(source))
     state, batch = program.abstract_state(), _program.abstract_batch(program, config, outline)
