@@ -152,9 +152,8 @@ def dha() -> Config:
     Paper: ACC 80.9 ± 1.9 %, NMI 84.1 ± 0.9 %.
     """
     source = data.Tables(path="DHA.mat", scaling=("none",))  # released, dataloader.py
-    return _sem(
-        source, _released(300, watch_epochs=50), rounds=1, every_steps=200
-    )  # released, train.py; watch_epochs: ours
+    method = _released(300, watch_epochs=50)  # released, train.py; watch_epochs: ours
+    return _sem(source, method, rounds=1, every_steps=200)  # released, train.py
 
 
 def ccv() -> Config:
