@@ -2,11 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mvcl.transport import _ott
-from mvcl.transport._barycenter import barycenter, conditional_means
-from mvcl.transport._costs import CostName, TupleCosts, tuple_costs
-from mvcl.transport._output import SinkhornOutput, Status, true_tuple_mass
-from mvcl.transport._pair_forms import Barycenter, SphericalBarycenter, SumOverPairs
+from mvcl.transport._costs import Barycenter, CostName, SphericalBarycenter, SumOverPairs, TupleCosts
+from mvcl.transport._output import (
+    SinkhornOutput,
+    Status,
+    barycenter,
+    conditional_means,
+    true_tuple_mass,
+)
+from mvcl.transport._problem import ott, tuple_costs
 from mvcl.transport._sinkhorn import multimarginal_sinkhorn
 
 if TYPE_CHECKING:
@@ -32,4 +36,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(_ott, name)
+    if name in ("CostFn", "Epsilon"):
+        return ott(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,32 +1,60 @@
-"""Costs of a tuple of points, one from each of k views, as sums over the pairs of views where they are one.
+"""Costs of a tuple of points, one from each of k views: a sum over its pairs, a function of one, or a tensor.
 
-Matrices of the k(k-1)/2 pairs are in the order (0,1), (0,2), ..., (k-2,k-1), which is also ott's.
+Sums over all tuples need no tensor for the first two: a sum over pairs is contracted by matrix products, and a
+function of one is computed for a block of tuples at a time. Matrices of the k(k-1)/2 pairs are in the order (0,1),
+(0,2), ..., (k-2,k-1), which is also ott's.
 """
 
+import abc
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
-from mvcl.transport import _ott
-from mvcl.transport._pair_forms import NAMED_COSTS, OfSum, PairForm, SumOverPairs, pairs
-
-if TYPE_CHECKING:
-    from ott.geometry.costs import CostFn
+from mvcl import _numerics
 
 CostName = Literal["circular_variance", "circular_standard_deviation"]
 """Costs of Piran 2024 by name."""
-TupleCost = Callable[[jax.Array], jax.Array]
 Path = Literal["pairwise", "logsumexp", "resultant", "dense"]
+PairCost = Callable[[jax.Array, jax.Array], jax.Array]
+Matrices = tuple[jax.Array, ...]
 
-PATHS: tuple[Path, ...] = ("pairwise", "logsumexp", "resultant", "dense")
-_DENSE_LIMIT = 2**31
+
+def pairs(k: int) -> list[tuple[int, int]]:
+    """The pairs l < m in the order of their matrices."""
+    return list(itertools.combinations(range(k), 2))
+
+
+def views_of_pairs(count: int) -> int:
+    """k of k(k-1)/2 pairs."""
+    return (1 + math.isqrt(1 + 8 * count)) // 2
+
+
+def place(x: jax.Array, axes: Sequence[int], rank: int) -> jax.Array:
+    """x with its axes at `axes` of `rank`, ones elsewhere."""
+    shape = [1] * rank
+    for axis, size in zip(axes, x.shape):
+        shape[axis] = size
+    return x.reshape(shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class OfSum:
+    """A cost that is a function of a sum over pairs and of the number of points that a tuple has, times `scale`."""
+
+    function: Callable[[jax.Array, ArrayLike], jax.Array]
+    scale: float = 1.0
+
+    def __call__(self, total: jax.Array, count: ArrayLike) -> jax.Array:
+        """The costs, of the shape of `total`."""
+        return self.scale * self.function(total, count)
 
 
 @jax.tree_util.register_dataclass
@@ -82,13 +110,11 @@ class TupleCosts:
         )
         if self.of_sum is None:
             return total
-        if self.counts is None:
-            return self.of_sum(total, at.shape[1])
-        count = jnp.sum(jnp.stack([c[at[:, l]] for l, c in enumerate(self.counts)]), axis=0)
-        return self.of_sum(total, count)
+        of_views = [c[at[:, l]] for l, c in enumerate(self.counts or ())]
+        return self.of_sum(total, jnp.sum(jnp.stack(of_views), axis=0) if of_views else at.shape[1])
 
     def diagonal(self) -> jax.Array:
-        """Costs (n,) of the tuples (i, ..., i), for views of one size n; ValueError for others."""
+        """Costs (n,) of the tuples (i, ..., i); ValueError for views of different sizes."""
         k, n = len(self.shape), self.shape[0]
         if len(set(self.shape)) > 1:
             raise ValueError(
@@ -107,254 +133,267 @@ class TupleCosts:
         if self.path == "dense":
             return self.arrays[0]
         k = len(self.shape)
-        total = jnp.zeros(self.shape, self.dtype)
-        for matrix, pair in zip(self.arrays, pairs(k)):
-            total = total + place(matrix, pair, k)
+        zero = jnp.zeros(self.shape, self.dtype)
+        total = sum((place(matrix, pair, k) for matrix, pair in zip(self.arrays, pairs(k))), start=zero)
         if self.of_sum is None:
             return total
         if self.counts is None:
             return self.of_sum(total, k)
-        count = jnp.zeros(self.shape, self.dtype)
-        for view, present in enumerate(self.counts):
-            count = count + place(present, (view,), k)
-        return self.of_sum(total, count)
+        return self.of_sum(total, sum((place(c, (l,), k) for l, c in enumerate(self.counts)), start=zero))
 
 
-def tuple_costs(
-    z: ArrayLike | Sequence[ArrayLike],
-    cost: "CostName | CostFn | Sequence[CostFn] | TupleCost" = "circular_variance",
-    *,
-    scale: float = 1.0,
-    path: Path | Literal["auto"] = "auto",
-    present: ArrayLike | None = None,
-) -> TupleCosts:
-    """The costs of all tuples of points, without forming the tensor where the cost allows it.
+class PairForm(abc.ABC):
+    """A cost of a tuple of points that is a sum over its pairs, or a function of one."""
 
-    Args:
-      z: (k, n, d) points, or k arrays (n_l, d), k >= 2.
-      cost: as in `multimarginal_sinkhorn`.
-      scale: positive factor of the cost.
-      path: as in `multimarginal_sinkhorn`.
-      present: boolean (k, n), for views of one size; a point where it is False stands for a view that an instance
-        lacks. The cost of a tuple is then over the points that it has: a sum over pairs leaves out the pairs of a
-        missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none, and
-        `SphericalBarycenter` has `sum_l λ_l - ||sum_l λ_l x_l||` over those present.
+    @abc.abstractmethod
+    def matrices(self, points: Sequence[jax.Array]) -> Matrices:
+        """The terms of the sum for all pairs of points: k(k-1)/2 matrices (n_l, n_m) of k arrays (n_l, d)."""
 
-    Returns:
-      The `TupleCosts`, in float32 or wider.
+    def of_sum(self, k: int) -> OfSum | None:
+        """Makes the cost from the sum; None where the sum is the cost."""
+        del k
+        return None
+
+    def counts(self, k: int) -> tuple[float, ...]:
+        """For each view, how much a point adds to the number that `of_sum` takes; k in all."""
+        return (1.0,) * k
+
+    def __call__(self, stack: jax.Array) -> jax.Array:
+        """The cost, a scalar, of one tuple of points as a (k, d) stack."""
+        total = jnp.sum(jnp.stack([matrix[0, 0] for matrix in self.matrices([x[None] for x in stack])]))
+        of_sum = self.of_sum(len(stack))
+        return total if of_sum is None else of_sum(total, len(stack))
+
+
+@dataclasses.dataclass(frozen=True)
+class SumOverPairs(PairForm):
+    """A cost that is a sum over the pairs of points of a tuple, `sum_{l<m} w_lm pair(x_l, x_m)`.
 
     Raises:
-      ValueError: for shapes and options other than these, and for a function of a (k, d) stack with `present`.
+      ValueError: for no callable, and for weights that are not a symmetric (k, k) matrix of finite numbers; when it is
+        used, for a number of functions or weights that does not suit k, and for a function that returns no scalar.
     """
-    points = checked_points(z)
-    shape = tuple(len(x) for x in points)
-    _checks.option("path", path, ("auto", *PATHS))
-    scale = _checks.real("cost_scale", scale, positive=True)
-    there = _checked_present(present, shape)
-    if there is not None:
-        points = tuple(jnp.where(p[:, None], x, 0) for x, p in zip(points, there))
-    form = _form(cost)
-    if form is not None:
-        return _of_form(form, points, there, scale, path)
-    if not callable(cost):
-        raise ValueError(
-            "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) stack, "
-            f"got {cost!r}"
-        )
-    if there is not None:
-        raise ValueError(
-            "present, the mask of m3g, must be None for a cost that is a function of a (k, d) stack, which has no "
-            "value for fewer views; "
-            "a sum over pairs has one"
-        )
-    chosen = choose_path(path, ("dense",), "a function of a (k, d) stack")
-    check_dense(shape)
-    return TupleCosts((scale * cost_tensor(points, cost),), path=chosen)  # type: ignore[arg-type]
 
+    pair: PairCost | tuple[PairCost, ...]
+    """Function of two points (d,) that returns their cost, a scalar; an ott `CostFn` is one. Or k(k-1)/2 functions in
+    the order (0,1), (0,2), ..., (k-2,k-1), of which that of (l, m) takes the point of view l first."""
+    weights: tuple[tuple[float, ...], ...] | None = None
+    """(k, k) factors w of the pairs, symmetric, an array or nested tuples; the diagonal does not count. 0 leaves a pair
+    out, so that an adjacency matrix gives a chain, a star or another graph of views. None for ones."""
 
-def _form(cost: object) -> PairForm | None:
-    """How the cost follows from a sum over pairs; None for other functions of a (k, d) stack."""
-    if isinstance(cost, str):
-        return NAMED_COSTS[_checks.option("cost", cost, NAMED_COSTS)]
-    if isinstance(cost, PairForm):
-        return cost
-    if isinstance(cost, _ott.CostFn | Sequence):
-        return SumOverPairs(cost)  # type: ignore[arg-type]
-    return None
+    def __post_init__(self) -> None:
+        several = isinstance(self.pair, Sequence)
+        functions = tuple(self.pair) if several else (self.pair,)  # type: ignore[arg-type]
+        if not functions or not all(callable(f) for f in functions):
+            raise ValueError(f"pair must be a function of two points or several of them, got {self.pair!r}")
+        if several:
+            object.__setattr__(self, "pair", functions)
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _symmetric(self.weights))
 
-
-def _of_form(
-    form: PairForm,
-    points: tuple[jax.Array, ...],
-    there: tuple[jax.Array, ...] | None,
-    scale: float,
-    path: Path | Literal["auto"],
-) -> TupleCosts:
-    """Costs that follow from a sum over pairs."""
-    k, matrices = len(points), form.matrices(points)
-    of_sum = form.of_sum(k)
-    if of_sum is None:
-        chosen = choose_path(path, ("pairwise", "logsumexp", "dense"), "a cost that is a sum over pairs")
-        return _held(TupleCosts(tuple(scale * m for m in _without(matrices, there))), chosen)
-    chosen = choose_path(path, ("resultant", "dense"), "a function of a sum over pairs")
-    counts = (
-        None if there is None else tuple(c * p.astype(points[0].dtype) for c, p in zip(form.counts(k), there))
-    )
-    scaled = dataclasses.replace(of_sum, scale=scale * of_sum.scale)
-    return _held(TupleCosts(matrices, counts, "resultant", scaled), chosen)
-
-
-def costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike], path: Path | Literal["auto"]) -> TupleCosts:
-    """Costs that are the sum of given matrices of the pairs of views."""
-    given = list(matrices) if isinstance(matrices, Sequence) else list(jnp.asarray(matrices))
-    arrays = tuple(_checks.array(f"pair_costs[{i}]", m, "n_l n_m") for i, m in enumerate(given))
-    k = views_of_pairs(len(arrays))
-    shapes = [a.shape for a in arrays]
-    if k < 2 or len(arrays) != k * (k - 1) // 2:
-        raise ValueError(
-            f"pair_costs must hold k(k-1)/2 matrices, one for each pair of views, got {len(arrays)}"
-        )
-    sizes = (shapes[0][0], *(s[1] for s in shapes[: k - 1]))
-    wanted = [(sizes[l], sizes[m]) for l, m in pairs(k)]
-    if shapes != wanted:
-        raise ValueError(
-            f"pair_costs must have the shapes (n_l, n_m) of the pairs l < m, {wanted} for views of "
-            f"{sizes} points, got {shapes}"
-        )
-    chosen = choose_path(path, ("pairwise", "logsumexp", "dense"), "pair_costs")
-    return _held(TupleCosts(tuple(_numerics.widen(a) for a in arrays)), chosen)
-
-
-def costs_of_tensor(tensor: ArrayLike, path: Path | Literal["auto"]) -> TupleCosts:
-    """Costs that are given as a tensor."""
-    array = _checks.floating("cost_tensor", tensor)
-    if array.ndim < 2 or 0 in array.shape:
-        raise ValueError(
-            f"cost_tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got {array.shape}"
-        )
-    chosen = choose_path(path, ("dense",), "a cost tensor")
-    check_dense(array.shape)
-    return TupleCosts((_numerics.widen(array),), path=chosen)
-
-
-def checked_points(z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
-    """k >= 2 arrays (n_l, d) of one dtype, float32 or wider."""
-    if not isinstance(z, Sequence):
-        return tuple(_numerics.widen(_checks.array("z", z, "k n d", (2, 1, 1))))
-    if len(z) < 2:
-        raise ValueError(f"z must hold the points of k >= 2 views, got {len(z)}")
-    points = [_checks.array(f"z[{l}]", x, "n d") for l, x in enumerate(z)]
-    for l, x in enumerate(points[1:], start=1):
-        if x.shape[1] != points[0].shape[1] or x.dtype != points[0].dtype:
+    def matrices(self, points: Sequence[jax.Array]) -> Matrices:
+        """Weighted costs of the pairs; 0 for a weight of 0, whose function is not called."""
+        k, index = len(points), pairs(len(points))
+        functions = self.pair if isinstance(self.pair, tuple) else (self.pair,) * len(index)
+        if len(functions) != len(index):
             raise ValueError(
-                f"z[{l}] must have the dimension and dtype of z[0], {points[0].shape[1]} and {points[0].dtype}, got "
-                f"{x.shape[1]} and {x.dtype}"
+                f"pair must be one function or {len(index)}, one for each pair of {k} views, got {len(functions)}"
             )
-    return tuple(_numerics.widen(x) for x in points)
-
-
-def _checked_present(present: ArrayLike | None, shape: tuple[int, ...]) -> tuple[jax.Array, ...] | None:
-    if present is None:
-        return None
-    if len(set(shape)) > 1:
-        raise ValueError(f"present must be None for views of different sizes, got sizes {shape}")
-    mask = _checks.mask(present, (len(shape), shape[0]), "present")
-    return None if mask is None else tuple(mask)
-
-
-def _held(costs: TupleCosts, path: Path) -> TupleCosts:
-    """The costs as their path holds them."""
-    if path != "dense":
-        return dataclasses.replace(costs, path=path)
-    check_dense(costs.shape)
-    return TupleCosts((costs.tensor(),), path=path)
-
-
-def _without(matrices: tuple[jax.Array, ...], there: tuple[jax.Array, ...] | None) -> tuple[jax.Array, ...]:
-    """The matrices, 0 for the pairs of which a point is missing."""
-    if there is None:
-        return matrices
-    return tuple(
-        jnp.where(there[l][:, None] & there[m][None, :], matrix, 0)
-        for matrix, (l, m) in zip(matrices, pairs(len(there)))
-    )
-
-
-def choose_path(path: str, possible: tuple[Path, ...], what: str) -> Path:
-    """The path asked for, the first possible for `"auto"`."""
-    _checks.option("path", path, ("auto", *PATHS))
-    for other in possible:
-        if path in ("auto", other):
-            return other
-    raise ValueError(
-        f"path must be one of {', '.join(map(repr, ('auto', *possible)))} for {what}, got {path!r}"
-    )
-
-
-def check_operations(shape: Sequence[int], max_operations: float) -> None:
-    """Refuses a problem of which a pass takes too long."""
-    tuples, k = math.prod(shape), len(shape)
-    if 2 * tuples <= max_operations:
-        return
-    most, n = max_operations / 2, max(shape)
-    views = next((v for v in range(k, 1, -1) if n**v <= most), None)
-    fits = f"n <= {_root(most, k)} with {k} views" + (f", or k <= {views} with {n} points" if views else "")
-    raise ValueError(
-        f"{_sizes(shape)} make {tuples:.3g} tuples, and a pass over them takes {2 * tuples:.3g} "
-        f"operations, above max_operations={max_operations:.3g}; what fits: {fits}"
-    )
-
-
-def check_dense(shape: Sequence[int]) -> None:
-    """Refuses a tensor that no memory holds."""
-    tuples, k = math.prod(shape), len(shape)
-    if tuples > _DENSE_LIMIT:
-        raise ValueError(
-            f"a tensor of {_sizes(shape)} has {tuples:.3g} entries (a pass takes {2 * tuples:.3g} "
-            f"operations), above {_DENSE_LIMIT}; what fits: n <= {_root(_DENSE_LIMIT, k)} with {k} views, "
-            "or a cost that is a sum over pairs of views, which needs no tensor"
+        if self.weights is not None and len(self.weights) != k:
+            size = len(self.weights)
+            raise ValueError(f"weights must have shape ({k}, {k}) for {k} views, got ({size}, {size})")
+        factors = [1.0 if self.weights is None else self.weights[l][m] for l, m in index]
+        return tuple(
+            factor * _all_pairs(function, points[l], points[m])
+            if factor
+            else jnp.zeros((len(points[l]), len(points[m])), points[l].dtype)
+            for function, factor, (l, m) in zip(functions, factors, index)
         )
 
 
-def _sizes(shape: Sequence[int]) -> str:
-    same = len(set(shape)) == 1
-    return f"{shape[0] if same else ', '.join(map(str, shape))} points in {len(shape)} views"
+@dataclasses.dataclass(frozen=True)
+class Barycenter(PairForm):
+    """The cost of the Wasserstein barycentre, `min_b sum_l λ_l ||x_l - b||² = sum_{l<m} λ_l λ_m ||x_l - x_m||²`.
+
+    b is the mean `sum_l λ_l x_l`. The Wasserstein barycentre of the views is the distribution of b under the optimal
+    plan without entropy, whose cost is `min_ν sum_l λ_l W_2(ν, μ_l)²`. Agueh, Carlier 2011 (SIAM J. Math. Anal. 43),
+    who have λ_l / 2 for λ_l. For unit vectors and equal weights it is the circular variance.
+
+    Raises:
+      ValueError: for weights that are negative or do not sum to 1; when it is used, for another number of them than k.
+    """
+
+    weights: tuple[float, ...] | None = None
+    """k non-negative weights λ that sum to 1; None for 1/k each."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _barycentric(self.weights))
+
+    def matrices(self, points: Sequence[jax.Array]) -> Matrices:
+        """`λ_l λ_m ||x_l - x_m||²`."""
+        weights = _of_views(self.weights, len(points))
+        # Distances do not depend on the origin; near the points, their squares are rounded less.
+        origin = lax.stop_gradient(jnp.mean(jnp.concatenate(points), axis=0))
+        centred = [x - origin[None] for x in points]
+        square = [jnp.sum(x * x, axis=-1) for x in centred]
+        return tuple(
+            weights[l]
+            * weights[m]
+            * (
+                square[l][:, None]
+                + square[m][None, :]
+                - 2 * _numerics.inner("id,jd->ij", centred[l], centred[m])
+            )
+            for l, m in pairs(len(points))
+        )
+
+    def point(self, stack: jax.Array) -> jax.Array:
+        """b of tuples given as (k, ..., d) points, of shape (..., d)."""
+        return _weighted_sum(self.weights, stack)
 
 
-def _root(most: float, k: int) -> int:
-    """Largest n with n^k <= most."""
-    n = int(most ** (1 / k)) + 1
-    while n**k > most:
-        n -= 1
-    return n
+@dataclasses.dataclass(frozen=True)
+class SphericalBarycenter(PairForm):
+    """The cost of the barycentre on the unit sphere, `min_b sum_l λ_l (1 - <b, x_l>) = 1 - ||sum_l λ_l x_l||`.
+
+    b is the unit vector along `sum_l λ_l x_l`; `1 - <b, x>` is half the squared distance of unit vectors. With equal
+    weights it is `1 - R`, R the length of the mean: the circular variance of directional statistics, where Piran 2024
+    has `1 - R²`. The length is held above the square root of the dtype's rounding error; shorter ones pass no gradient.
+    Where points are missing it is `sum_l λ_l - ||sum_l λ_l x_l||` over the others; with unequal weights and none
+    missing, this differs from the cost without a mask by rounding.
+
+    Raises:
+      ValueError: as for `Barycenter`.
+    """
+
+    weights: tuple[float, ...] | None = None
+    """k non-negative weights λ that sum to 1; None for 1/k each."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _barycentric(self.weights))
+
+    def matrices(self, points: Sequence[jax.Array]) -> Matrices:
+        """Terms of `||sum_l k λ_l x_l||²`."""
+        return squared_resultant_pairs([c * x for c, x in zip(self.counts(len(points)), points)])
+
+    def of_sum(self, k: int) -> OfSum:
+        """`1 - ||sum_l k λ_l x_l|| / k`."""
+        return OfSum(_resultant_deficit, 1 / k)
+
+    def counts(self, k: int) -> tuple[float, ...]:
+        """`k λ_l`."""
+        return tuple(k * weight for weight in _of_views(self.weights, k))
+
+    def point(self, stack: jax.Array) -> jax.Array:
+        """b of tuples given as (k, ..., d) unit vectors, of shape (..., d); 0 where the sum is 0."""
+        return _numerics.unit(_weighted_sum(self.weights, stack))
 
 
-def views_of_pairs(count: int) -> int:
-    """k of k(k-1)/2 pairs."""
-    return (1 + math.isqrt(1 + 8 * count)) // 2
+@dataclasses.dataclass(frozen=True)
+class CircularVariance(PairForm):
+    """`1 - ||(1/k) sum_l z_l||²`. Piran 2024 (ICML), Eq. 12."""
+
+    def matrices(self, points: Sequence[jax.Array]) -> Matrices:
+        """For unit vectors `||z_l - z_m||² / k²`."""
+        k = len(points)
+        return tuple(2 / (k * (k - 1)) - square / k**2 for square in squared_resultant_pairs(points))
 
 
-def place(x: jax.Array, axes: Sequence[int], rank: int) -> jax.Array:
-    """x with its axes at `axes` of `rank`, ones elsewhere."""
-    shape = [1] * rank
-    for axis, size in zip(axes, x.shape):
-        shape[axis] = size
-    return x.reshape(shape)
+@dataclasses.dataclass(frozen=True)
+class CircularStandardDeviation(PairForm):
+    """`-log ||(1/k) sum_l z_l||²`. Piran 2024 (ICML), Eq. 13."""
+
+    def matrices(self, points: Sequence[jax.Array]) -> Matrices:
+        """Terms of `||sum_l z_l||²`."""
+        return squared_resultant_pairs(points)
+
+    def of_sum(self, k: int) -> OfSum:
+        """From the squared length of the sum."""
+        del k
+        return OfSum(_minus_log_squared_length)
 
 
-def cost_tensor(points: Sequence[jax.Array], cost: TupleCost) -> jax.Array:
-    """(n_1, ..., n_k) tensor of `cost` of every (k, d) stack; memory for the stacks of one point of view 0 at a
-    time.
+def squared_resultant_pairs(points: Sequence[jax.Array]) -> Matrices:
+    """`||sum_l z_l||²` of every tuple as a sum over pairs: k(k-1)/2 matrices
+    `2 <z_l, z_m> + (||z_l||² + ||z_m||²) / (k-1)`.
+
+    The sum over pairs meets every view k-1 times, hence the divisor.
     """
     k = len(points)
+    square = [jnp.sum(x * x, axis=-1) / (k - 1) for x in points]
+    return tuple(
+        2 * _numerics.inner("id,jd->ij", points[l], points[m]) + square[l][:, None] + square[m][None, :]
+        for l, m in pairs(k)
+    )
 
-    def of_points(*stack: jax.Array) -> jax.Array:
-        return cost(jnp.stack(stack))
 
-    slab = of_points
-    for view in reversed(range(1, k)):
-        slab = jax.vmap(slab, in_axes=(None,) * view + (0,) + (None,) * (k - 1 - view))
-    tensor = lax.map(jax.checkpoint(lambda point: slab(point, *points[1:])), points[0])
-    if tensor.ndim != k:
-        raise ValueError(f"cost must return a scalar for a (k, d) stack, got shape {tensor.shape[k:]}")
-    return tensor
+def _minus_log_squared_length(square: jax.Array, count: ArrayLike) -> jax.Array:
+    """`-log R²` of `count` unit vectors from `||sum_l z_l||² = count² R²`; 0 for a count of 0.
+
+    R² is held above the dtype's rounding error: opposite vectors cost 16 in float32 and 36 in float64, and pass no
+    gradient, where the formula has infinity.
+    """
+    some = jnp.asarray(count, square.dtype)
+    squared_length = jnp.where(some > 0, square, 1) / jnp.square(jnp.maximum(some, 1))
+    return -jnp.log(jnp.maximum(squared_length, jnp.finfo(square.dtype).eps))
+
+
+def _resultant_deficit(square: jax.Array, count: ArrayLike) -> jax.Array:
+    """`count - ||sum_l z_l||` from the square of the length; 0 for a count of 0."""
+    some = jnp.asarray(count, square.dtype)
+    divisor = jnp.square(jnp.where(some > 0, some, 1))
+    return some * (1 - jnp.sqrt(jnp.maximum(square / divisor, jnp.finfo(square.dtype).eps)))
+
+
+def _all_pairs(function: PairCost, x: jax.Array, y: jax.Array) -> jax.Array:
+    """(n_l, n_m) costs of the pairs of points, a row at a time, forwards and backwards.
+
+    All at once the gradient holds numbers of n_l n_m d; at n = 256 and d = 128 rows took 1/55 of the memory and, on
+    CPU, 1/40 of the time.
+    """
+    row = jax.checkpoint(lambda a: jax.vmap(lambda b: function(a, b))(y))
+    matrix = lax.map(row, x)
+    if matrix.ndim != 2:
+        raise ValueError(f"pair must return a scalar for two points (d,), got shape {matrix.shape[2:]}")
+    return matrix.astype(x.dtype)
+
+
+def _symmetric(weights: ArrayLike | Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    """A symmetric matrix of finite numbers as nested tuples, which are hashable and can be saved in a config."""
+    matrix = np.asarray(weights, np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"weights must have shape (k, k), got {matrix.shape}")
+    if not (np.isfinite(matrix).all() and (matrix == matrix.T).all()):
+        raise ValueError(f"weights must be finite and symmetric, got {matrix.tolist()}")
+    return tuple(map(tuple, matrix.tolist()))
+
+
+def _barycentric(weights: ArrayLike | Sequence[float] | None) -> tuple[float, ...] | None:
+    """Weights of a mean as a tuple."""
+    if weights is None:
+        return None
+    given = np.asarray(weights, np.float64)
+    if given.ndim != 1 or not (given >= 0).all() or not math.isclose(given.sum(), 1, abs_tol=1e-6):
+        raise ValueError(
+            f"weights must be k numbers that are not negative and sum to 1, got {given.tolist()}"
+        )
+    return tuple(given.tolist())
+
+
+def _of_views(weights: tuple[float, ...] | None, k: int) -> tuple[float, ...]:
+    """Weights of the k views."""
+    if weights is None:
+        return (1 / k,) * k
+    if len(weights) != k:
+        raise ValueError(f"weights must hold {k} numbers for {k} views, got {len(weights)}")
+    return weights
+
+
+def _weighted_sum(weights: tuple[float, ...] | None, stack: jax.Array) -> jax.Array:
+    return sum((w * x for w, x in zip(_of_views(weights, len(stack)), stack)), start=jnp.zeros_like(stack[0]))
+
+
+NAMED_COSTS: dict[str, PairForm] = {
+    "circular_variance": CircularVariance(),
+    "circular_standard_deviation": CircularStandardDeviation(),
+}

@@ -7,7 +7,6 @@ next one is `D_θθ + D_θf df/dθ`, where df/dθ is that of the solution of `ma
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -17,22 +16,21 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 
 from mvcl import _numerics
-from mvcl.transport._costs import TupleCosts, pairs, views_of_pairs
-from mvcl.transport._joints import (
+from mvcl.transport._blocks import (
+    Tiles,
     Vectors,
     Way,
     Work,
-    block_tiles,
+    any_way,
+    block_sizes,
     cost_block,
     exponent_block,
-    groups,
-    log_joint,
+    in_rows_or_not,
     over_blocks,
-    pair_marginals,
-    row_count,
-    tile_sizes,
+    rows_fit,
 )
-from mvcl.transport._plan import any_way, in_rows_or_not, rows_fit, scaled_potentials
+from mvcl.transport._contraction import groups, log_joint, pair_marginals, scaled_potentials
+from mvcl.transport._costs import TupleCosts, pairs, views_of_pairs
 
 Tree = TypeVar("Tree")
 
@@ -211,17 +209,15 @@ def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
     """The same from all entries of the plan, as derivatives by matrices of pairs that are added to its exponent."""
     shape, scaled = at.costs.shape, _scaled(at)
     group, rest = groups(len(shape))
-    lengths = (row_count(work, shape[0]), *(shape[view] for view in group[1:]))
-    sizes = tile_sizes(lengths, math.prod(shape[view] for view in rest), work.block_elements)
+    sizes = block_sizes(work, shape, group, math.prod(shape[view] for view in rest))
 
     def mass(added: tuple[jax.Array, ...]) -> jax.Array:
-        def block(starts: Sequence[jax.Array]) -> jax.Array:
-            tiles = block_tiles(at.costs, group, rest, starts, sizes)
+        def block(tiles: Tiles) -> jax.Array:
             exponent = exponent_block(at.costs, scaled, at.epsilon, tiles)
             exponent = exponent + cost_block(TupleCosts(added), tiles)
             return jnp.sum(jnp.exp(exponent), axis=tuple(range(len(group), len(shape))))
 
-        return jnp.sum(over_blocks(work, shape[0], lengths, sizes, block))
+        return jnp.sum(over_blocks(work, shape, group, rest, sizes, block))
 
     zero = 0 * at.epsilon  # varies between devices as epsilon does
     return jax.grad(mass)(

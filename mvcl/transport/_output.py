@@ -1,9 +1,10 @@
-"""What the solver returns."""
+"""What the solver returns, and what can be read off it without the tensor of the plan."""
 
 import dataclasses
 import enum
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,22 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from mvcl import _checks
-from mvcl.transport import _plan
-from mvcl.transport._costs import TupleCosts
+from mvcl import _checks, _numerics
+from mvcl.transport._blocks import (
+    Tiles,
+    Vectors,
+    Way,
+    block_sizes,
+    cost_block,
+    default_work,
+    exponent_block,
+    in_rows_or_not,
+    logsumexp,
+    over_blocks,
+)
+from mvcl.transport._contraction import groups, log_joint, scaled_potentials
+from mvcl.transport._costs import Barycenter, SphericalBarycenter, TupleCosts, pairs
+from mvcl.transport._problem import checked_points
 
 
 class Status(enum.IntEnum):
@@ -90,7 +104,7 @@ class SinkhornOutput:
         That plan is the solver's, scaled down where it is too large and filled up where it lacks mass. Where the
         solver's fits, the bound is its value.
         """
-        return _plan.primal(self.costs, self._finite, self.a_s, self._constant_epsilon)
+        return _primal(self)
 
     @property
     def gap(self) -> jax.Array:
@@ -100,12 +114,11 @@ class SinkhornOutput:
     @property
     def marginals(self) -> tuple[jax.Array, ...]:
         """The k marginals (n_l,) of the plan."""
-        return _plan.marginals(self.costs, self._scaled, self._constant_epsilon)
+        return _marginals(self.costs, self._scaled, self._constant_epsilon)
 
     def marginal(self, l: int) -> jax.Array:
         """Marginal (n_l,) of the plan on view l."""
-        view = self._view("l", l)
-        return _plan.joint_marginal(self.costs, self._scaled, self._constant_epsilon, (view,))
+        return _joint_marginal(self.costs, self._scaled, self._constant_epsilon, (self._view("l", l),))
 
     def pair_marginal(self, l: int, m: int) -> jax.Array:
         """Marginal (n_l, n_m) of the plan on views l and m: what of each point is matched with each of the other.
@@ -116,7 +129,7 @@ class SinkhornOutput:
         pair = (self._view("l", l), self._view("m", m))
         if pair[0] == pair[1]:
             raise ValueError(f"l and m must be two views, got {l} and {m}")
-        return _plan.joint_marginal(self.costs, self._scaled, self._constant_epsilon, pair)
+        return _joint_marginal(self.costs, self._scaled, self._constant_epsilon, pair)
 
     def entries(self, indices: ArrayLike) -> jax.Array:
         """Entries (t,) of the plan at t tuples, given as (t, k) whole numbers.
@@ -124,9 +137,7 @@ class SinkhornOutput:
         Raises:
           ValueError: other shapes, or, unless they are traced, indices that no point has.
         """
-        return _plan.entries(
-            self.costs, self._scaled, self._constant_epsilon, self._tuples("indices", indices)
-        )
+        return _entries(self, self._tuples("indices", indices))
 
     def plan(self, max_entries: int = 2**26) -> jax.Array:
         """The whole plan as a tensor (n_1, ..., n_k).
@@ -139,7 +150,7 @@ class SinkhornOutput:
                 f"the plan of shape {self.shape} has {math.prod(self.shape):.3g} entries, above "
                 f"max_entries={max_entries}; marginal, pair_marginal, entries and partners need no tensor"
             )
-        return _plan.plan(self.costs, self._scaled, self._constant_epsilon)
+        return _plan(self)
 
     def partners(self, l: int) -> jax.Array:
         """The most likely tuple of each point of view l: (n_l, k) whole numbers, column l counting up.
@@ -147,7 +158,7 @@ class SinkhornOutput:
         The tuple of the largest entry of the plan among those with the point, found by looking at all n_1 ... n_k
         tuples, which takes no memory but more time than a pass. Of equal entries it is the first.
         """
-        return _plan.partners(self.costs, self._scaled, self._constant_epsilon, self._view("l", l))
+        return _partners(self, self._view("l", l))
 
     def matching_accuracy(
         self, truth: ArrayLike | None = None, present: jax.Array | Sequence[ArrayLike] | None = None
@@ -188,12 +199,9 @@ class SinkhornOutput:
         return lax.stop_gradient(self.epsilon)
 
     @property
-    def _finite(self) -> tuple[jax.Array, ...]:
-        return tuple(jnp.where(a > 0, f, 0) for f, a in zip(self.potentials, self.a_s))
-
-    @property
     def _scaled(self) -> tuple[jax.Array, ...]:
-        return _plan.scaled_potentials(self._finite, self.a_s, self._constant_epsilon)
+        finite = tuple(jnp.where(a > 0, f, 0) for f, a in zip(self.potentials, self.a_s))
+        return scaled_potentials(finite, self.a_s, self._constant_epsilon)
 
     def _tuples(self, name: str, indices: ArrayLike) -> jax.Array:
         at = jnp.asarray(indices)
@@ -239,3 +247,222 @@ def true_tuple_mass(
         jnp.sum(shares if counted is None else jnp.where(jnp.asarray(counted), shares, 0))
         / out.transport_mass
     )
+
+
+def conditional_means(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike], view: int) -> jax.Array:
+    """Means of the points of every view that a point of one view is matched with, `E[x_m | i]` under the plan.
+
+        sum_j P_lm[i, j] x_m,j / sum_j P_lm[i, j],    P_lm the marginal of the plan on views l and m
+
+    The barycentric projection of the points of view l = `view` is `cost.point(conditional_means(out, z, view))` for a
+    `Barycenter` or `SphericalBarycenter`: the b with the smallest mean cost given the point. As epsilon goes to 0 the
+    distribution of these points, with the weights of view l, goes to the barycentre wherever every point has one
+    partner in each view. It needs the marginals of k-1 pairs, and no tensor. No gradient flows through the plan.
+
+    Args:
+      out: result of `multimarginal_sinkhorn`.
+      z: the points of the problem, (k, n, d) or k arrays (n_l, d).
+      view: l, whole number below k.
+
+    Returns:
+      (k, n_l, d): for view m the means; for m = l the points themselves. 0 for a point of weight 0.
+
+    Raises:
+      ValueError: for points that do not fit the plan, and for another view.
+    """
+    points = _fitting(out, z)
+    if not 0 <= view < len(points):
+        raise ValueError(f"view must be a whole number from 0 to {len(points) - 1}, got {view}")
+    means = []
+    for other, x in enumerate(points):
+        if other == view:
+            means.append(jnp.where(out.a_s[view][:, None] > 0, x, 0))
+            continue
+        joint = out.pair_marginal(view, other)
+        mass = jnp.sum(joint, axis=1)[:, None]
+        means.append(_numerics.inner("ij,jd->id", joint, x) / jnp.where(mass > 0, mass, 1))
+    return jnp.stack(means)
+
+
+def barycenter(
+    out: SinkhornOutput,
+    z: ArrayLike | Sequence[ArrayLike],
+    cost: Barycenter | SphericalBarycenter,
+    indices: ArrayLike | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Support points and masses of the barycentre: the point b of every tuple, with the tuple's mass in the plan.
+
+    Args:
+      out: result of `multimarginal_sinkhorn` with this cost.
+      z: the points of the problem, (k, n, d) or k arrays (n_l, d).
+      cost: the cost of the problem.
+      indices: (t, k) whole numbers, the tuples to take; `out.partners(0)` are the heaviest tuple of each point of view
+        0, and the sum of their masses is the share of the plan that they hold. None for all tuples, of which
+        `out.plan()` limits the number.
+
+    Returns:
+      (t, d) points and (t,) masses, which sum to the mass of the plan if the tuples are all.
+
+    Raises:
+      ValueError: for points that do not fit the plan, and for too many tuples.
+    """
+    points = _fitting(out, z)
+    if indices is None:
+        masses = out.plan().reshape(-1)
+        at = jnp.indices(out.shape).reshape(len(points), -1).T
+    else:
+        at = jnp.asarray(indices)
+        masses = out.entries(at)
+    return cost.point(jnp.stack([x[at[:, l]] for l, x in enumerate(points)])), masses
+
+
+def _fitting(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
+    points = checked_points(z)
+    if tuple(len(x) for x in points) != out.shape:
+        raise ValueError(
+            f"z must have the points of the plan, {out.shape} in its views, got {tuple(len(x) for x in points)}"
+        )
+    return points
+
+
+@partial(jax.jit, static_argnums=3)
+def _joint_marginal(
+    costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, views: tuple[int, ...]
+) -> jax.Array:
+    """Marginal of the plan on some views, in their order."""
+    k = len(costs.shape)
+    # With half of the views in the group, neither the sum over the rest nor the group is larger than need be.
+    others = [view for view in range(k) if view not in views]
+    group = (*views, *others[: max((k + 1) // 2 - len(views), 0)])
+    summed = tuple(range(len(views), len(group)))
+
+    def by(way: Way) -> jax.Array:
+        joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
+        return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
+
+    return in_rows_or_not(None if costs.bilinear and len(group) < k else Way.ELEMENTWISE, costs, epsilon, by)
+
+
+@jax.jit
+def _marginals(costs: TupleCosts, scaled: Vectors, epsilon: jax.Array) -> tuple[jax.Array, ...]:
+    found = []
+    for group in groups(len(costs.shape)):
+        joint = _joint_marginal(costs, scaled, epsilon, group)
+        axes = range(len(group))
+        found += [jnp.sum(joint, axis=tuple(a for a in axes if a != axis)) for axis in axes]
+    return tuple(found)
+
+
+@jax.jit
+def _entries(out: SinkhornOutput, indices: jax.Array) -> jax.Array:
+    zero = jnp.zeros(indices.shape[0], out.costs.dtype)
+    exponent = sum((f[indices[:, l]] for l, f in enumerate(out._scaled)), start=zero)
+    return jnp.exp(exponent - out.costs.entries(indices) / out._constant_epsilon)
+
+
+@jax.jit
+def _plan(out: SinkhornOutput) -> jax.Array:
+    k = out.n_marginals
+    exponent = -out.costs.tensor() / out._constant_epsilon
+    for view, f in enumerate(out._scaled):
+        exponent = exponent + f.reshape([-1 if axis == view else 1 for axis in range(k)])
+    return jnp.exp(exponent)
+
+
+@partial(jax.jit, static_argnums=1)
+def _partners(out: SinkhornOutput, view: int) -> jax.Array:
+    costs, scaled, epsilon = out.costs, out._scaled, out._constant_epsilon
+    shape, work = costs.shape, default_work()
+    others = [other for other in range(len(shape)) if other != view]
+    # Half of the views join the group, more if the tuples of the rest do not fit in a block.
+    joined = len(others) // 2
+    while joined + 1 < len(others) and math.prod(shape[o] for o in others[joined:]) > work.block_elements:
+        joined += 1
+    group, rest = (view, *others[:joined]), tuple(others[joined:])
+    of_rest = tuple(shape[v] for v in rest)
+
+    def exponents(tiles: Tiles) -> jax.Array:
+        sizes = [tiles[v][1] for v in group]
+        return exponent_block(costs, scaled, epsilon, tiles).reshape(*sizes, -1)
+
+    def place_in_rest(starts: Sequence[jax.Array]) -> jax.Array:
+        tiles: Tiles = {v: (start, 1) for v, start in zip(group, starts)}
+        return jnp.argmax(exponents(tiles | {v: (jnp.int32(0), shape[v]) for v in rest}))
+
+    # Only the maxima: with their places, which XLA does not vectorise on CPU, the sweep took nine times as long.
+    sizes = block_sizes(work, shape, group, math.prod(of_rest))
+    largest = over_blocks(work, shape, group, rest, sizes, lambda tiles: jnp.max(exponents(tiles), axis=-1))
+    best = jnp.argmax(largest.reshape(shape[view], -1), axis=1)
+    joined_shape = tuple(shape[v] for v in group[1:])
+    found = (jnp.arange(shape[view]), *(jnp.unravel_index(best, joined_shape) if joined else ()))
+    found = tuple(x.astype(jnp.int32) for x in found)
+    # The place in the rest, among the tuples of the one group index of each point.
+    at = lax.map(place_in_rest, found)
+    index = dict(zip((*group, *rest), (*found, *jnp.unravel_index(at, of_rest))))
+    return jnp.stack([index[v].astype(jnp.int32) for v in range(len(shape))], axis=1)
+
+
+@jax.jit
+def _primal(out: SinkhornOutput) -> jax.Array:
+    """An upper bound of the primal objective `<P, C> + ε <P, log P - 1>` of a plan with the right marginals.
+
+    The plan of the potentials, every view scaled down to its weights, gives P'; what the marginals then lack, e_l,
+    is added as the product Q of all e_l. The entropy of the sum is bounded by convexity, which costs nothing where
+    the marginals fit.
+    """
+    costs, weights, epsilon, scaled = out.costs, out.a_s, out._constant_epsilon, out._scaled
+    dtype = costs.dtype
+    found = _marginals(costs, scaled, epsilon)
+    lower = [
+        jnp.where(a > 0, jnp.minimum(jnp.log(jnp.where(a > 0, a, 1)) - jnp.log(jnp.where(m > 0, m, 1)), 0), 0)
+        for a, m in zip(weights, found)
+    ]
+    scaled = tuple(f + step for f, step in zip(scaled, lower))
+    found = _marginals(costs, scaled, epsilon)
+    total, mass = jnp.sum(weights[0]), jnp.sum(found[0])
+    of_plan = sum(
+        (epsilon * jnp.sum(jnp.where(a > 0, m * f, 0)) for a, m, f in zip(weights, found, scaled)),
+        start=jnp.zeros((), dtype),
+    )
+    rest = [jnp.maximum(a - m, 0) for a, m in zip(weights, found)]
+    lacking = jnp.maximum(total - mass, 0)
+    some = lacking > 0
+    q = jnp.where(some, lacking, 1)
+    shares = [
+        jnp.where(some, e / jnp.maximum(jnp.sum(e), jnp.finfo(dtype).tiny), a / total)
+        for e, a in zip(rest, weights)
+    ]
+    entropy = sum((jnp.sum(_x_log_x(e)) for e in shares), start=jnp.zeros((), dtype))
+    of_product = q * (_mean_cost(costs, shares) + epsilon * (entropy + jnp.log(total)))
+    of_plan += epsilon * mass * jnp.log(total / mass)
+    return of_plan + jnp.where(some, of_product, 0) - epsilon * total
+
+
+def _x_log_x(x: jax.Array) -> jax.Array:
+    return jnp.where(x > 0, x * jnp.log(jnp.where(x > 0, x, 1)), 0)
+
+
+def _mean_cost(costs: TupleCosts, shares: Vectors) -> jax.Array:
+    """Mean cost of tuples of independent points; the shares of a view's points sum to 1."""
+    shape, work = costs.shape, default_work()
+    if costs.path == "dense":
+        mean = costs.arrays[0]
+        for share in reversed(shares):
+            mean = mean @ share
+        return mean
+    if costs.of_sum is None:
+        terms = [shares[l] @ matrix @ shares[m] for matrix, (l, m) in zip(costs.arrays, pairs(len(shape)))]
+        return jnp.sum(jnp.stack(terms))
+    group, rest = groups(len(shape))
+
+    def block(tiles: Tiles) -> jax.Array:
+        mean = cost_block(costs, tiles)
+        for view in reversed(rest):
+            mean = mean @ shares[view]
+        return mean
+
+    sizes = block_sizes(work, shape, group, math.prod(shape[v] for v in rest))
+    mean = over_blocks(work, shape, group, rest, sizes, block)
+    for view in reversed(group):
+        mean = mean @ shares[view]
+    return mean

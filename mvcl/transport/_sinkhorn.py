@@ -2,47 +2,41 @@
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
-from mvcl.transport import _costs, _ott
-from mvcl.transport._costs import TupleCosts
-from mvcl.transport._derivatives import Point, Sums, over_devices, potentials_of, slope
-from mvcl.transport._joints import (
-    Kernels,
+from mvcl.transport import _problem
+from mvcl.transport._blocks import (
     Vectors,
     Way,
     Work,
-    groups,
-    kernels_of,
-    log_joint,
+    any_way,
+    default_work,
     logsumexp,
     row_offset,
     spread_bounds,
+    spread_of,
 )
+from mvcl.transport._contraction import Kernels, groups, kernels_of, log_joint, scaled_potentials
+from mvcl.transport._costs import CostName, TupleCosts, pairs
+from mvcl.transport._derivatives import Point, Sums, over_devices, potentials_of, slope
 from mvcl.transport._output import SinkhornOutput, Status
-from mvcl.transport._plan import any_way, default_work, scaled_potentials, spread_of
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
     from ott.geometry.epsilon_scheduler import Epsilon
 
-# Relative difference of the sums of weights that is taken for rounding.
-_SUMS = 1e-5
-
 
 def multimarginal_sinkhorn(
     z: ArrayLike | Sequence[ArrayLike] | TupleCosts | None = None,
-    cost: "_costs.CostName | CostFn | Sequence[CostFn] | _costs.TupleCost" = "circular_variance",
+    cost: "CostName | CostFn | Sequence[CostFn] | _problem.TupleCost" = "circular_variance",
     *,
     a_s: Sequence[ArrayLike | None] | None = None,
     pair_costs: ArrayLike | Sequence[ArrayLike] | None = None,
@@ -51,7 +45,7 @@ def multimarginal_sinkhorn(
     epsilon: "ArrayLike | Epsilon" = 0.2,
     threshold: float = 1e-3,
     max_iterations: int = 100,
-    path: Literal["auto"] | _costs.Path = "auto",
+    path: _problem.AutoPath = "auto",
     pair_spread: float | None = None,
     init: Sequence[ArrayLike] | None = None,
     axis_name: str | None = None,
@@ -63,21 +57,20 @@ def multimarginal_sinkhorn(
         min_P <P, C> + ε <P, log P - 1>  over tensors P whose marginals are a_1, ..., a_k
 
     by Sinkhorn's iteration `f_l <- f_l - ε (LSE_l((sum f - C) / ε) - log a_l)`, view after view. Piran 2024
-    (ICML), Eqs. 8 to 11 and Algorithm 1, which drops `f_l +`. How the marginals come about is at the head of
-    `_joints.py`.
+    (ICML), Eqs. 8 to 11 and Algorithm 1, which drops `f_l +`. The head of `_contraction.py` says how the marginals
+    come about.
 
     The gradient of `dual` is Danskin's: `P` with respect to C, `<P, log P - 1>` with respect to ε, f_l with respect
-    to a_l (0 where a_l is 0), taken at the potentials the iteration ended with; exact at the optimum. Its blocks are
+    to a_l (0 where a_l is 0), at the potentials the iteration ended with; exact at the optimum. Its blocks are
     streamed like those of the forward pass. A direction in the weights must leave the sums of all views equal.
 
-    Further derivatives, in forward and reverse mode, differentiate the potentials implicitly: a linear system of
-    n_1 + ... + n_k unknowns with the pair marginals of the plan, solved by conjugate gradients. Before convergence
-    they are those of the plan at hand, as if it were the optimum. A product with the Hessian by `jax.jvp` of
-    `jax.grad` holds what the gradient does, a few times, and k(k-1)/2 matrices (n_l, n_m); `jax.grad` of `jax.grad`
-    holds numbers of n_1 ... n_k / max n_l, `jax.hessian` those of all directions at once.
+    Further derivatives, in forward and reverse mode, differentiate the potentials implicitly: conjugate gradients
+    solve a linear system of n_1 + ... + n_k unknowns with the pair marginals of the plan. Before convergence they are
+    those of the plan at hand, as if it were the optimum. `jax.jvp` of `jax.grad` holds what the gradient does, a few
+    times, and k(k-1)/2 matrices (n_l, n_m); `jax.grad` of `jax.grad` holds numbers of n_1 ... n_k / max n_l.
 
-    Under `vmap` the problems are solved one after the other, so that each stops by itself and memory is that of one.
-    Second derivatives are taken of all at once.
+    Under `vmap` the problems are solved one after the other, each until it stops by itself. Second derivatives are
+    taken of all at once.
 
     Args:
       z: (k, n, d) points, k >= 2, used as they are, or k arrays (n_l, d) of different sizes, or `TupleCosts`. Exactly
@@ -97,14 +90,12 @@ def multimarginal_sinkhorn(
       threshold: the iteration stops when `sum_l ||marginal_l - a_l||_1`, measured on its current potentials,
         is below.
       max_iterations: sweeps at most; in a sweep every view is updated once.
-      path: `"auto"` takes the first of these that applies. `"pairwise"` contracts by matrix products, and
-        goes over to `"logsumexp"` by itself for an epsilon so small that float32 could not hold a pair's
-        kernel; `"resultant"` streams over all tuples of a function of a sum over pairs; `"dense"` holds
-        the tensor.
+      path: `"auto"` takes the first of these that applies. `"pairwise"` contracts by matrix products, or as
+        `"logsumexp"` for an epsilon so small that float32 could not hold a pair's kernel; `"resultant"` streams over
+        all tuples of a function of a sum over pairs; `"dense"` holds the tensor.
       pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
-        circular variance of unit vectors. With an epsilon that is a number, the way of the pairwise path is then
-        settled before compilation, as it is for costs that are not traced; without, all are compiled, which takes
-        longer, and the costs decide.
+        circular variance of unit vectors. With it and an epsilon that is a number, or costs that are not traced, one
+        way of the pairwise path is compiled; else all are, and the costs decide.
       init: k potentials (n_l,) to start from, as those of a similar problem; 0 otherwise and where they are not
         finite. The result is the same up to the threshold.
       axis_name: inside `shard_map`, the mesh axis whose devices share the work. The arguments are whole on
@@ -128,30 +119,28 @@ def multimarginal_sinkhorn(
       [[0.5 0. ]
        [0.  0.5]]
     """
-    _check_limits(max_iterations, threshold)
+    limit = _checks.whole("max_iterations", max_iterations)
+    if not isinstance(threshold, jax.Array) and _checks.real("threshold", threshold) < 0:
+        raise ValueError(f"threshold must be >= 0, got {threshold}")
     max_operations = _checks.real("max_operations", max_operations, positive=True)
     block_size = _checks.block_size(block_size)
-    costs = _costs_of(z, cost, pair_costs, cost_tensor, cost_scale, path, max_operations)
-    _costs.check_operations(costs.shape, max_operations)
-    weights = _weights(a_s, costs)
-    schedule = epsilon if isinstance(epsilon, _ott.Epsilon) else _ott.Epsilon(epsilon)
+    costs = _problem.costs_of(
+        z, cost, pair_costs, cost_tensor, scale=cost_scale, path=path, max_operations=max_operations
+    )
+    weights = _problem.checked_weights(a_s, costs)
+    schedule = epsilon if isinstance(epsilon, _problem.ott("Epsilon")) else _problem.ott("Epsilon")(epsilon)
     target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)
     work = default_work() if block_size is None else Work(block_size * max(costs.shape))
     options = _Options(
         work=work._replace(axis_name=axis_name),
         way=_way(costs, schedule.target, pair_spread),
-        max_iterations=int(max_iterations),
+        max_iterations=limit,
         epsilon_init=float(schedule.init),
         epsilon_decay=float(schedule.decay),
     )
-    problem = _Problem(
-        costs=costs,
-        weights=weights,
-        epsilon=target,
-        threshold=jnp.asarray(threshold, costs.dtype),
-        init=_initial(init, costs),
-    )
-    return _on_every_device(options, problem)
+    tolerance = jnp.asarray(threshold, costs.dtype)
+    start = _problem.first_potentials(init, costs)
+    return _on_every_device(options, _Problem(costs, weights, target, tolerance, start))
 
 
 class _Options(NamedTuple):
@@ -174,85 +163,6 @@ class _Problem(NamedTuple):
     init: tuple[jax.Array, ...]
 
 
-def _costs_of(
-    z: ArrayLike | Sequence[ArrayLike] | TupleCosts | None,
-    cost: "_costs.CostName | CostFn | Sequence[CostFn] | _costs.TupleCost",
-    pair_costs: ArrayLike | Sequence[ArrayLike] | None,
-    cost_tensor: ArrayLike | None,
-    cost_scale: float,
-    path: Literal["auto"] | _costs.Path,
-    max_operations: float,
-) -> TupleCosts:
-    given = [
-        name
-        for name, x in (("z", z), ("pair_costs", pair_costs), ("cost_tensor", cost_tensor))
-        if x is not None
-    ]
-    if len(given) != 1:
-        raise ValueError(f"exactly one of z, pair_costs and cost_tensor must be given, got {given or 'none'}")
-    scale = _checks.real("cost_scale", cost_scale, positive=True)
-    if isinstance(z, TupleCosts):
-        if scale != 1 or path not in ("auto", z.path):
-            raise ValueError(
-                f"cost_scale must be 1 and path 'auto' or {z.path!r} for TupleCosts, which have them from tuple_costs, "
-                f"got cost_scale={scale} and path={path!r}"
-            )
-        return z
-    if pair_costs is not None:
-        return jax.tree.map(lambda x: scale * x, _costs.costs_of_pairs(pair_costs, path))
-    if cost_tensor is not None:
-        return jax.tree.map(lambda x: scale * x, _costs.costs_of_tensor(cost_tensor, path))
-    assert z is not None
-    points = _costs.checked_points(z)
-    _costs.check_operations([len(x) for x in points], max_operations)  # before a tensor is made
-    return _costs.tuple_costs(points, cost, scale=scale, path=path)
-
-
-def _weights(a_s: Sequence[ArrayLike | None] | None, costs: TupleCosts) -> tuple[jax.Array, ...]:
-    """The weights of all points, in the dtype of the costs."""
-    given = [None] * len(costs.shape) if a_s is None else _checks.several("a_s", a_s)
-    if len(given) != len(costs.shape):
-        raise ValueError(f"a_s must hold the weights of {len(costs.shape)} views, got {len(given)}")
-    weights, sums = [], {}
-    for l, (a, n) in enumerate(zip(given, costs.shape)):
-        if a is None:
-            # 1 / n as the division of two arrays has it, so that given and default weights are the same numbers.
-            weights.append(jnp.full(n, 1, costs.dtype) / jnp.asarray(n, costs.dtype))
-            sums[l] = 1.0
-            continue
-        vector = _checks.numbers(f"a_s[{l}]", a, costs.dtype)
-        if vector.shape != (n,):
-            raise ValueError(f"a_s[{l}] must have shape ({n},), a weight for each point, got {vector.shape}")
-        weights.append(vector)
-        if not isinstance(vector, jax.core.Tracer):
-            exact = np.asarray(vector, np.float64)
-            if not np.all(np.isfinite(exact)) or exact.min() < 0:
-                raise ValueError(
-                    f"a_s[{l}] must be finite and >= 0, got values from {exact.min()} to {exact.max()}"
-                )
-            sums[l] = float(exact.sum())
-            if not sums[l] > 0:
-                raise ValueError(f"a_s[{l}] must have a positive weight, got {n} zeros")
-    if sums and max(sums.values()) - min(sums.values()) > _SUMS * max(sums.values()):
-        found = ", ".join(f"{total:.6g} for view {l}" for l, total in sums.items())
-        raise ValueError(f"a_s must have the same sum in every view, got {found}")
-    return tuple(weights)
-
-
-def _initial(init: Sequence[ArrayLike] | None, costs: TupleCosts) -> tuple[jax.Array, ...]:
-    """Finite potentials to start from."""
-    if init is None:
-        return tuple(jnp.zeros(n, costs.dtype) for n in costs.shape)
-    vectors = [
-        _checks.numbers(f"init[{l}]", f, costs.dtype) for l, f in enumerate(_checks.several("init", init))
-    ]
-    if tuple(f.shape for f in vectors) != tuple((n,) for n in costs.shape):
-        raise ValueError(
-            f"init must hold potentials of shapes {[(n,) for n in costs.shape]}, got {[f.shape for f in vectors]}"
-        )
-    return tuple(lax.stop_gradient(jnp.where(jnp.isfinite(f), f, 0)) for f in vectors)
-
-
 def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Way | None:
     """The way of summing, where it is known before the costs are."""
     if not costs.bilinear:
@@ -266,17 +176,6 @@ def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Wa
     spread = float(bound) / float(epsilon)  # type: ignore[arg-type]
     of_rows, of_kernels = spread_bounds(len(costs.shape), costs.dtype)
     return Way.KERNELS if spread <= of_kernels else Way.ROWS if spread <= of_rows else Way.ELEMENTWISE
-
-
-def _check_limits(max_iterations: int, threshold: ArrayLike) -> None:
-    if (
-        isinstance(max_iterations, bool)
-        or not isinstance(max_iterations, numbers.Integral)
-        or max_iterations < 1
-    ):
-        raise ValueError(f"max_iterations must be a whole number >= 1, got {max_iterations!r}")
-    if not isinstance(threshold, jax.Array) and _checks.real("threshold", threshold) < 0:
-        raise ValueError(f"threshold must be >= 0, got {threshold}")
 
 
 def _on_every_device(options: _Options, problem: _Problem) -> SinkhornOutput:
@@ -322,7 +221,7 @@ def _padded(problem: _Problem, axis_name: str | None) -> _Problem:
         return jnp.pad(x, [(0, more[view]) for view in views], mode=mode)
 
     arrays = problem.costs.arrays
-    axes = [tuple(range(len(shape)))] if problem.costs.path == "dense" else _costs.pairs(len(shape))
+    axes = [tuple(range(len(shape)))] if problem.costs.path == "dense" else pairs(len(shape))
     counts = problem.costs.counts
     return problem._replace(
         costs=dataclasses.replace(
@@ -430,11 +329,13 @@ def _iterate(options: _Options, problem: _Problem) -> _End:
 
 
 def _feasible(weights: Vectors) -> jax.Array:
-    """What `_weights` checks, for weights that were traced then."""
+    """What `checked_weights` checks, for weights that were traced then."""
     sums = jnp.stack([jnp.sum(a) for a in weights])
     least = jnp.stack([jnp.min(a) for a in weights])
     return (
-        jnp.all(least >= 0) & (jnp.min(sums) > 0) & (jnp.max(sums) - jnp.min(sums) <= _SUMS * jnp.max(sums))
+        jnp.all(least >= 0)
+        & (jnp.min(sums) > 0)
+        & (jnp.max(sums) - jnp.min(sums) <= _problem.SUMS * jnp.max(sums))
     )
 
 
@@ -458,7 +359,7 @@ def _pass(options: _Options, way: Way, kernels: Kernels | None, problem: _Proble
     """Measures the group whose turn it is, and updates it unless the potentials fit."""
     costs, weights, epsilon = problem.costs, problem.weights, problem.epsilon
     both, axis_name = groups(len(costs.shape)), options.work.axis_name
-    schedule = _ott.Epsilon(epsilon, options.epsilon_init, options.epsilon_decay)
+    schedule = _problem.ott("Epsilon")(epsilon, options.epsilon_init, options.epsilon_decay)
     sweep = carry.passes // 2
     # The last sweep is made at the target whatever the schedule says, and so is its measurement.
     eps = jnp.where(sweep >= options.max_iterations - 1, epsilon, schedule(sweep)).astype(costs.dtype)

@@ -1,0 +1,350 @@
+"""A problem of optimal transport from a user's arguments, checked: costs, weights and first potentials."""
+
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.transport._costs import (
+    NAMED_COSTS,
+    CostName,
+    PairForm,
+    Path,
+    SumOverPairs,
+    TupleCosts,
+    pairs,
+    views_of_pairs,
+)
+
+if TYPE_CHECKING:
+    from ott.geometry.costs import CostFn
+
+TupleCost = Callable[[jax.Array], jax.Array]
+AutoPath = Literal["auto"] | Path
+
+_PATHS: tuple[Path, ...] = ("pairwise", "logsumexp", "resultant", "dense")
+_SUM_OF_PAIRS: tuple[Path, ...] = ("pairwise", "logsumexp", "dense")
+_DENSE_LIMIT = 2**31
+# Relative difference of the sums of weights that is taken for rounding.
+SUMS = 1e-5
+
+
+@functools.cache
+def ott(name: str) -> Any:
+    """`CostFn` or `Epsilon` of ott, imported on first use: ott takes longer to import than the rest of the package."""
+    with warnings.catch_warnings():
+        # ott imports jaxopt, which warns on import that it is no longer maintained; no user of ours can act on it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if name == "CostFn":
+            from ott.geometry.costs import CostFn
+
+            return CostFn
+        from ott.geometry.epsilon_scheduler import Epsilon
+
+        return Epsilon
+
+
+def tuple_costs(
+    z: ArrayLike | Sequence[ArrayLike],
+    cost: "CostName | CostFn | Sequence[CostFn] | TupleCost" = "circular_variance",
+    *,
+    scale: float = 1.0,
+    path: AutoPath = "auto",
+    present: ArrayLike | None = None,
+) -> TupleCosts:
+    """The costs of all tuples of points, without the tensor where the cost allows it.
+
+    Args:
+      z: (k, n, d) points, or k arrays (n_l, d), k >= 2.
+      cost: as in `multimarginal_sinkhorn`.
+      scale: positive factor of the cost.
+      path: as in `multimarginal_sinkhorn`.
+      present: boolean (k, n), for views of one size; a point where it is False stands for a view that an instance
+        lacks. The cost of a tuple is then over the points that it has: a sum over pairs leaves out the pairs of a
+        missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none, and
+        `SphericalBarycenter` has `sum_l λ_l - ||sum_l λ_l x_l||` over those present.
+
+    Returns:
+      The `TupleCosts`, in float32 or wider.
+
+    Raises:
+      ValueError: for shapes and options other than these, and for a function of a (k, d) stack with `present`.
+    """
+    points = checked_points(z)
+    shape = tuple(len(x) for x in points)
+    scale = _checks.real("cost_scale", scale, positive=True)
+    there = _checked_present(present, shape)
+    if there is not None:
+        points = tuple(jnp.where(p[:, None], x, 0) for x, p in zip(points, there))
+    form = _form(cost)
+    if form is not None:
+        return _of_form(form, points, there, scale, path)
+    if not callable(cost):
+        raise ValueError(
+            "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) stack, "
+            f"got {cost!r}"
+        )
+    if there is not None:
+        raise ValueError(
+            "present, the mask of m3g, must be None for a cost that is a function of a (k, d) stack, which has no "
+            "value for fewer views; a sum over pairs has one"
+        )
+    chosen = _choose_path(path, ("dense",), "a function of a (k, d) stack")
+    _check_dense(shape)
+    return TupleCosts((scale * _cost_tensor(points, cost),), path=chosen)  # type: ignore[arg-type]
+
+
+def costs_of(
+    z: ArrayLike | Sequence[ArrayLike] | TupleCosts | None,
+    cost: "CostName | CostFn | Sequence[CostFn] | TupleCost",
+    pair_costs: ArrayLike | Sequence[ArrayLike] | None,
+    cost_tensor: ArrayLike | None,
+    *,
+    scale: float,
+    path: AutoPath,
+    max_operations: float,
+) -> TupleCosts:
+    """The costs of `multimarginal_sinkhorn`, given in one of its three forms."""
+    forms = {"z": z, "pair_costs": pair_costs, "cost_tensor": cost_tensor}
+    given = [name for name, x in forms.items() if x is not None]
+    if len(given) != 1:
+        raise ValueError(f"exactly one of z, pair_costs and cost_tensor must be given, got {given or 'none'}")
+    scale = _checks.real("cost_scale", scale, positive=True)
+    if isinstance(z, TupleCosts):
+        if scale != 1 or path not in ("auto", z.path):
+            raise ValueError(
+                f"cost_scale must be 1 and path 'auto' or {z.path!r} for TupleCosts, which have them from tuple_costs, "
+                f"got cost_scale={scale} and path={path!r}"
+            )
+        costs = z
+    elif pair_costs is not None:
+        costs = jax.tree.map(lambda x: scale * x, _costs_of_pairs(pair_costs, path))
+    elif cost_tensor is not None:
+        costs = jax.tree.map(lambda x: scale * x, _costs_of_tensor(cost_tensor, path))
+    else:
+        assert z is not None
+        points = checked_points(z)
+        _check_operations([len(x) for x in points], max_operations)  # before a tensor is made
+        return tuple_costs(points, cost, scale=scale, path=path)
+    _check_operations(costs.shape, max_operations)
+    return costs
+
+
+def _form(cost: object) -> PairForm | None:
+    """How the cost follows from a sum over pairs; None for other functions of a (k, d) stack."""
+    if isinstance(cost, str):
+        return NAMED_COSTS[_checks.option("cost", cost, NAMED_COSTS)]
+    if isinstance(cost, PairForm):
+        return cost
+    if isinstance(cost, ott("CostFn") | Sequence):
+        return SumOverPairs(cost)  # type: ignore[arg-type]
+    return None
+
+
+def _of_form(
+    form: PairForm,
+    points: tuple[jax.Array, ...],
+    there: tuple[jax.Array, ...] | None,
+    scale: float,
+    path: AutoPath,
+) -> TupleCosts:
+    """Costs that follow from a sum over pairs; 0 for the pairs of which a point is missing."""
+    k, matrices = len(points), form.matrices(points)
+    of_sum = form.of_sum(k)
+    if of_sum is None:
+        chosen = _choose_path(path, _SUM_OF_PAIRS, "a cost that is a sum over pairs")
+        if there is not None:
+            both = [there[l][:, None] & there[m][None, :] for l, m in pairs(k)]
+            matrices = tuple(jnp.where(pair, matrix, 0) for pair, matrix in zip(both, matrices))
+        return _held(TupleCosts(tuple(scale * m for m in matrices)), chosen)
+    chosen = _choose_path(path, ("resultant", "dense"), "a function of a sum over pairs")
+    counts = (
+        None if there is None else tuple(c * p.astype(points[0].dtype) for c, p in zip(form.counts(k), there))
+    )
+    scaled = dataclasses.replace(of_sum, scale=scale * of_sum.scale)
+    return _held(TupleCosts(matrices, counts, "resultant", scaled), chosen)
+
+
+def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike], path: AutoPath) -> TupleCosts:
+    """Costs that are the sum of given matrices of the pairs of views."""
+    given = list(matrices) if isinstance(matrices, Sequence) else list(jnp.asarray(matrices))
+    arrays = tuple(_checks.array(f"pair_costs[{i}]", m, "n_l n_m") for i, m in enumerate(given))
+    k = views_of_pairs(len(arrays))
+    shapes = [a.shape for a in arrays]
+    if k < 2 or len(arrays) != k * (k - 1) // 2:
+        raise ValueError(
+            f"pair_costs must hold k(k-1)/2 matrices, one for each pair of views, got {len(arrays)}"
+        )
+    sizes = (shapes[0][0], *(s[1] for s in shapes[: k - 1]))
+    wanted = [(sizes[l], sizes[m]) for l, m in pairs(k)]
+    if shapes != wanted:
+        raise ValueError(
+            f"pair_costs must have the shapes (n_l, n_m) of the pairs l < m, {wanted} for views of "
+            f"{sizes} points, got {shapes}"
+        )
+    chosen = _choose_path(path, _SUM_OF_PAIRS, "pair_costs")
+    return _held(TupleCosts(tuple(_numerics.widen(a) for a in arrays)), chosen)
+
+
+def _costs_of_tensor(tensor: ArrayLike, path: AutoPath) -> TupleCosts:
+    """Costs that are given as a tensor."""
+    array = _checks.floating("cost_tensor", tensor)
+    if array.ndim < 2 or 0 in array.shape:
+        raise ValueError(
+            f"cost_tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got {array.shape}"
+        )
+    chosen = _choose_path(path, ("dense",), "a cost tensor")
+    _check_dense(array.shape)
+    return TupleCosts((_numerics.widen(array),), path=chosen)
+
+
+def checked_points(z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
+    """k >= 2 arrays (n_l, d) of one dtype, float32 or wider."""
+    if not isinstance(z, Sequence):
+        return tuple(_numerics.widen(_checks.array("z", z, "k n d", (2, 1, 1))))
+    if len(z) < 2:
+        raise ValueError(f"z must hold the points of k >= 2 views, got {len(z)}")
+    points = [_checks.array(f"z[{l}]", x, "n d") for l, x in enumerate(z)]
+    for l, x in enumerate(points[1:], start=1):
+        if x.shape[1] != points[0].shape[1] or x.dtype != points[0].dtype:
+            raise ValueError(
+                f"z[{l}] must have the dimension and dtype of z[0], {points[0].shape[1]} and {points[0].dtype}, got "
+                f"{x.shape[1]} and {x.dtype}"
+            )
+    return tuple(_numerics.widen(x) for x in points)
+
+
+def _checked_present(present: ArrayLike | None, shape: tuple[int, ...]) -> tuple[jax.Array, ...] | None:
+    if present is None:
+        return None
+    if len(set(shape)) > 1:
+        raise ValueError(f"present must be None for views of different sizes, got sizes {shape}")
+    mask = _checks.mask(present, (len(shape), shape[0]), "present")
+    return None if mask is None else tuple(mask)
+
+
+def _held(costs: TupleCosts, path: Path) -> TupleCosts:
+    """The costs as their path holds them."""
+    if path != "dense":
+        return dataclasses.replace(costs, path=path)
+    _check_dense(costs.shape)
+    return TupleCosts((costs.tensor(),), path=path)
+
+
+def _choose_path(path: str, possible: tuple[Path, ...], what: str) -> Path:
+    """The path asked for, the first possible for `"auto"`."""
+    _checks.option("path", path, ("auto", *_PATHS))
+    for other in possible:
+        if path in ("auto", other):
+            return other
+    raise ValueError(
+        f"path must be one of {', '.join(map(repr, ('auto', *possible)))} for {what}, got {path!r}"
+    )
+
+
+def _check_operations(shape: Sequence[int], max_operations: float) -> None:
+    """Refuses a problem of which a pass takes too long."""
+    tuples, k = math.prod(shape), len(shape)
+    if 2 * tuples <= max_operations:
+        return
+    most, n = max_operations / 2, max(shape)
+    views = next((v for v in range(k, 1, -1) if n**v <= most), None)
+    fits = f"n <= {_root(most, k)} with {k} views" + (f", or k <= {views} with {n} points" if views else "")
+    raise ValueError(
+        f"{_sizes(shape)} make {tuples:.3g} tuples, and a pass over them takes {2 * tuples:.3g} "
+        f"operations, above max_operations={max_operations:.3g}; what fits: {fits}"
+    )
+
+
+def _check_dense(shape: Sequence[int]) -> None:
+    """Refuses a tensor that no memory holds."""
+    tuples, k = math.prod(shape), len(shape)
+    if tuples > _DENSE_LIMIT:
+        raise ValueError(
+            f"a tensor of {_sizes(shape)} has {tuples:.3g} entries (a pass takes {2 * tuples:.3g} "
+            f"operations), above {_DENSE_LIMIT}; what fits: n <= {_root(_DENSE_LIMIT, k)} with {k} views, "
+            "or a cost that is a sum over pairs of views, which needs no tensor"
+        )
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    same = len(set(shape)) == 1
+    return f"{shape[0] if same else ', '.join(map(str, shape))} points in {len(shape)} views"
+
+
+def _root(most: float, k: int) -> int:
+    """Largest n with n^k <= most."""
+    n = int(most ** (1 / k)) + 1
+    while n**k > most:
+        n -= 1
+    return n
+
+
+def _cost_tensor(points: Sequence[jax.Array], cost: TupleCost) -> jax.Array:
+    """(n_1, ..., n_k) tensor of `cost` of every (k, d) stack, made for one point of view 0 after the other."""
+    k = len(points)
+
+    def of_points(*stack: jax.Array) -> jax.Array:
+        return cost(jnp.stack(stack))
+
+    slab = of_points
+    for view in reversed(range(1, k)):
+        slab = jax.vmap(slab, in_axes=(None,) * view + (0,) + (None,) * (k - 1 - view))
+    tensor = lax.map(jax.checkpoint(lambda point: slab(point, *points[1:])), points[0])
+    if tensor.ndim != k:
+        raise ValueError(f"cost must return a scalar for a (k, d) stack, got shape {tensor.shape[k:]}")
+    return tensor
+
+
+def checked_weights(a_s: Sequence[ArrayLike | None] | None, costs: TupleCosts) -> tuple[jax.Array, ...]:
+    """The weights of all points, in the dtype of the costs."""
+    given = [None] * len(costs.shape) if a_s is None else _checks.several("a_s", a_s)
+    if len(given) != len(costs.shape):
+        raise ValueError(f"a_s must hold the weights of {len(costs.shape)} views, got {len(given)}")
+    weights, sums = [], {}
+    for l, (a, n) in enumerate(zip(given, costs.shape)):
+        if a is None:
+            # 1 / n as the division of two arrays has it, so that given and default weights are the same numbers.
+            weights.append(jnp.full(n, 1, costs.dtype) / jnp.asarray(n, costs.dtype))
+            sums[l] = 1.0
+            continue
+        vector = _checks.numbers(f"a_s[{l}]", a, costs.dtype)
+        if vector.shape != (n,):
+            raise ValueError(f"a_s[{l}] must have shape ({n},), a weight for each point, got {vector.shape}")
+        weights.append(vector)
+        if not isinstance(vector, jax.core.Tracer):
+            exact = np.asarray(vector, np.float64)
+            if not np.all(np.isfinite(exact)) or exact.min() < 0:
+                raise ValueError(
+                    f"a_s[{l}] must be finite and >= 0, got values from {exact.min()} to {exact.max()}"
+                )
+            sums[l] = float(exact.sum())
+            if not sums[l] > 0:
+                raise ValueError(f"a_s[{l}] must have a positive weight, got {n} zeros")
+    if sums and max(sums.values()) - min(sums.values()) > SUMS * max(sums.values()):
+        found = ", ".join(f"{total:.6g} for view {l}" for l, total in sums.items())
+        raise ValueError(f"a_s must have the same sum in every view, got {found}")
+    return tuple(weights)
+
+
+def first_potentials(init: Sequence[ArrayLike] | None, costs: TupleCosts) -> tuple[jax.Array, ...]:
+    """Finite potentials to start from."""
+    if init is None:
+        return tuple(jnp.zeros(n, costs.dtype) for n in costs.shape)
+    vectors = [
+        _checks.numbers(f"init[{l}]", f, costs.dtype) for l, f in enumerate(_checks.several("init", init))
+    ]
+    if tuple(f.shape for f in vectors) != tuple((n,) for n in costs.shape):
+        raise ValueError(
+            f"init must hold potentials of shapes {[(n,) for n in costs.shape]}, got {[f.shape for f in vectors]}"
+        )
+    return tuple(lax.stop_gradient(jnp.where(jnp.isfinite(f), f, 0)) for f in vectors)
