@@ -2,8 +2,16 @@
 
 from mvcl.metrics._clustering import adjusted_rand_index as adjusted_rand_index
 from mvcl.metrics._clustering import clustering_accuracy as clustering_accuracy
+from mvcl.metrics._clustering import k_means as k_means
 from mvcl.metrics._clustering import normalized_mutual_information as normalized_mutual_information
 from mvcl.metrics._clustering import purity as purity
+from mvcl.metrics._geometry import alignment as alignment
+from mvcl.metrics._geometry import effective_rank as effective_rank
+from mvcl.metrics._geometry import lidar as lidar
+from mvcl.metrics._geometry import matrix_rank as matrix_rank
+from mvcl.metrics._geometry import mean_cosines as mean_cosines
+from mvcl.metrics._geometry import uniformity as uniformity
+from mvcl.metrics._geometry import wasserstein_uniformity as wasserstein_uniformity
 from mvcl.metrics._information import best_gaussian_multiplicity as best_gaussian_multiplicity
 from mvcl.metrics._information import expected_info_nce as expected_info_nce
 from mvcl.metrics._information import gaussian_information as gaussian_information
@@ -18,14 +26,6 @@ from mvcl.metrics._information import printed_poly_view_bound as printed_poly_vi
 from mvcl.metrics._information import relative_compute as relative_compute
 from mvcl.metrics._interval import Interval as Interval
 from mvcl.metrics._interval import interval as interval
-from mvcl.metrics._k_means import k_means as k_means
-from mvcl.metrics._neighbours import weighted_knn as weighted_knn
-from mvcl.metrics._rank import effective_rank as effective_rank
-from mvcl.metrics._rank import lidar as lidar
-from mvcl.metrics._rank import matrix_rank as matrix_rank
 from mvcl.metrics._retrieval import recall_at as recall_at
 from mvcl.metrics._retrieval import volume_recall_at as volume_recall_at
-from mvcl.metrics._sphere import alignment as alignment
-from mvcl.metrics._sphere import mean_cosines as mean_cosines
-from mvcl.metrics._sphere import uniformity as uniformity
-from mvcl.metrics._sphere import wasserstein_uniformity as wasserstein_uniformity
+from mvcl.metrics._retrieval import weighted_knn as weighted_knn

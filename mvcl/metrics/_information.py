@@ -27,9 +27,6 @@ def gaussian_information(views: int, variance_ratio: float, group: int = 1) -> f
 
     Returns:
       Nats; at g = 1 it increases with M to the limit 1/2 log(1 + r).
-
-    Raises:
-      ValueError: a value is out of range.
     """
     m, g = _checks.whole("views", views, 2), _checks.whole("group", group)
     r = _checks.real("variance_ratio", variance_ratio, positive=True)
@@ -54,9 +51,6 @@ def printed_poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.
 
     Returns:
       Nats, with the loss's shape.
-
-    Raises:
-      ValueError: a value is out of range.
     """
     n, k = _checks.whole("instances", instances, 2), _checks.whole("views", views, 2)
     return math.log(n * k - k + 1) - jnp.asarray(loss)
@@ -74,9 +68,6 @@ def multi_crop_bound(loss: ArrayLike, instances: int) -> jax.Array:
 
     Returns:
       Nats, with the loss's shape.
-
-    Raises:
-      ValueError: a value is out of range.
     """
     return math.log(_checks.whole("instances", instances, 2)) - jnp.asarray(loss)
 
@@ -166,9 +157,6 @@ def information_gap(bound: ArrayLike, views: int, variance_ratio: float) -> jax.
 
     Returns:
       Nats, with the bound's shape.
-
-    Raises:
-      ValueError: a value is out of range.
     """
     return gaussian_information(views, variance_ratio) - jnp.asarray(bound)
 
@@ -187,11 +175,9 @@ def generalized_nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) ->
 
     Returns:
       Scalar, float32 or wider.
-
-    Raises:
-      ValueError: an integer dtype.
     """
-    return nwj_bound(*(1 + _checks.floating(name, s) for name, s in _named(joint_scores, product_scores)))
+    joint = _checks.floating("joint_scores", joint_scores)
+    return nwj_bound(1 + joint, 1 + _checks.floating("product_scores", product_scores))
 
 
 def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
@@ -208,18 +194,10 @@ def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
 
     Returns:
       Scalar, float32 or wider.
-
-    Raises:
-      ValueError: an integer dtype.
     """
-    joint, product = (
-        _numerics.widen(_checks.floating(name, s)) for name, s in _named(joint_scores, product_scores)
-    )
+    joint = _numerics.widen(_checks.floating("joint_scores", joint_scores))
+    product = _numerics.widen(_checks.floating("product_scores", product_scores))
     return jnp.mean(joint) - jnp.mean(jnp.exp(product - 1))
-
-
-def _named(joint: ArrayLike, product: ArrayLike) -> tuple[tuple[str, ArrayLike], ...]:
-    return (("joint_scores", joint), ("product_scores", product))
 
 
 def optimal_multiplicity(batch: int, two_view_loss: float, equation: Literal[154, 155] = 155) -> float:
@@ -239,9 +217,6 @@ def optimal_multiplicity(batch: int, two_view_loss: float, equation: Literal[154
 
     Returns:
       M, not rounded. For B = 8192 and p = 0.5: 90.5 (154) and 65.0 (155).
-
-    Raises:
-      ValueError: a value is out of range.
     """
     b = _checks.whole("batch", batch, 4)
     loss = _checks.real("two_view_loss", two_view_loss)
@@ -267,9 +242,6 @@ def expected_info_nce(instances: int, information: float, draws: int = 20_000, s
 
     Returns:
       Nats, less than both the information and log K; the standard error is about 0.5 / sqrt(draws).
-
-    Raises:
-      ValueError: a value is out of range.
     """
     k = _checks.whole("instances", instances, 2)
     information = _checks.real("information", information, positive=True)
@@ -301,9 +273,6 @@ def best_gaussian_multiplicity(batch: int, variance_ratio: float, candidates: Se
 
     Returns:
       The best candidate.
-
-    Raises:
-      ValueError: a value is out of range.
     """
     b = _checks.whole("batch", batch, 4)
     views = [_checks.whole(f"candidates[{i}]", m, 2) for i, m in enumerate(candidates)]
@@ -324,14 +293,6 @@ def relative_compute(views: int, epochs: float, reference_epochs: float = 128) -
 
     Returns:
       A ratio: 1 for the reference itself.
-
-    Raises:
-      ValueError: a value is out of range.
     """
-    m = _checks.whole("views", views, 1)
-    return (
-        m
-        / 2
-        * _checks.real("epochs", epochs, positive=True)
-        / _checks.real("reference_epochs", reference_epochs, positive=True)
-    )
+    m, epochs = _checks.whole("views", views, 1), _checks.real("epochs", epochs, positive=True)
+    return m / 2 * epochs / _checks.real("reference_epochs", reference_epochs, positive=True)

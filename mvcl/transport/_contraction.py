@@ -38,10 +38,10 @@ row belongs to a point that is there.
 """
 
 import dataclasses
-import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import NamedTuple
 
 import jax
@@ -56,7 +56,9 @@ from mvcl.transport._blocks import (
     Work,
     block_count,
     block_sizes,
+    default_work,
     exponent_block,
+    in_rows_or_not,
     logsumexp,
     over_blocks,
     row_count,
@@ -112,28 +114,18 @@ def log_joint(
 ) -> jax.Array:
     """Logarithm of the joint marginal of the views of `group`, (n_l, n_m, ...); its first axis split over devices.
 
-    Args:
-      work: how the sum is divided.
-      costs: of the tuples.
-      scaled: k vectors (n_l,), potentials divided by epsilon.
-      epsilon: scalar, in the unit of the costs.
-      group: the views to keep.
-      way: of summing.
-      kernels: those of the costs, if they are known already.
+    `scaled` are the potentials over epsilon, `kernels` those of the costs if they are known already.
     """
     shape = costs.shape
     rest = tuple(view for view in range(len(shape)) if view not in group)
     if way is Way.ELEMENTWISE:
         summed = tuple(range(len(group), len(shape)))
         sizes = block_sizes(work, shape, group, math.prod(shape[view] for view in rest))
-        return over_blocks(
-            work,
-            shape,
-            group,
-            rest,
-            sizes,
-            lambda tiles: logsumexp(exponent_block(costs, scaled, epsilon, tiles), axis=summed),
-        )
+
+        def elementwise(tiles: Tiles) -> jax.Array:
+            return logsumexp(exponent_block(costs, scaled, epsilon, tiles), axis=summed)
+
+        return over_blocks(work, shape, group, rest, sizes, elementwise)
     if way is Way.KERNELS and kernels is None:
         kernels = kernels_of(costs, epsilon)
     exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
@@ -149,14 +141,9 @@ def log_joint(
     beside, (a, b) = rest[:-2], rest[-2:]
     more = [shape[view] for view in beside]
     sizes = block_sizes(work, shape, group, math.prod(more) * max(shape[a], shape[b]))
-    factors = (
-        _factors_of_rows(exponents, scaled, group + beside, a, b)
-        if kernels is None
-        else _factors_of_kernels(kernels, scaled, dict(zip(group + beside, (*sizes, *more))), a, b)
-    )
-    return over_blocks(
-        work, shape, group, beside, sizes, _summed_block(exponents, scaled, len(group), factors)
-    )
+    factors = _factors(exponents, kernels, scaled, dict(zip(group + beside, (*sizes, *more))), a, b)
+    block = _summed_block(exponents, scaled, len(group), factors)
+    return over_blocks(work, shape, group, beside, sizes, block)
 
 
 def _kept_by_rows(exponents: TupleCosts, scaled: Vectors, group: tuple[int, ...], a: int) -> Block:
@@ -214,10 +201,13 @@ class _Factors(NamedTuple):
     logarithm: jax.Array
 
 
-def _factors_of_rows(
-    exponents: TupleCosts, scaled: Vectors, outer: tuple[int, ...], a: int, b: int
+def _factors(
+    exponents: TupleCosts, kernels: Kernels | None, scaled: Vectors, extents: dict[int, int], a: int, b: int
 ) -> Callable[[Tiles], _Factors]:
-    kernel, to_a, to_b = _exponents_to(exponents, scaled, outer, a, b)
+    """The factors of a block; `extents` are the numbers of its indices of the fixed views, in the order of its axes."""
+    if kernels is not None:
+        return _factors_of_kernels(kernels, scaled, extents, a, b)
+    kernel, to_a, to_b = _exponents_to(exponents, scaled, tuple(extents), a, b)
 
     def factors(tiles: Tiles) -> _Factors:
         u, largest_u = _rows(to_a, tiles)
@@ -230,13 +220,10 @@ def _factors_of_rows(
 def _exponents_to(
     exponents: TupleCosts, scaled: Vectors, outer: tuple[int, ...], a: int, b: int
 ) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
-    """R, every column divided by its largest entry, and for each fixed view a matrix to the points of a and of b,
-    whose rows add up to log u and log v.
-    """
+    """R, columns divided by their largest entries; matrices from each fixed view whose rows add up to log u, log v."""
     between = exponents.matrix(a, b)
     column = lax.stop_gradient(jnp.max(between, axis=0))
-    to_a = [exponents.matrix(o, a) for o in outer]
-    to_b = [exponents.matrix(o, b) for o in outer]
+    to_a, to_b = ([exponents.matrix(o, view) for o in outer] for view in (a, b))
     to_a[0] += scaled[a][None]
     to_b[0] += (scaled[b] + column)[None]
     # Made once, row by row: fused into every block, a transposed matrix is read down its columns.
@@ -258,20 +245,18 @@ def _log_rows(to_view: Sequence[jax.Array], tiles: Tiles) -> jax.Array:
     terms = []
     for matrix, (view, (start, size)) in zip(to_view, tiles.items()):
         part = lax.dynamic_slice_in_dim(matrix, start, size)
-        terms.append(
-            place(part, (wide.index(view), rank - 1), rank) if size > 1 else place(part[0], (rank - 1,), rank)
-        )
-    rows = functools.reduce(operator.add, terms)
+        axes = (wide.index(view), rank - 1) if size > 1 else (rank - 1,)
+        terms.append(place(part if size > 1 else part[0], axes, rank))
+    rows = reduce(operator.add, terms)
     return rows.reshape(-1, rows.shape[-1])
 
 
 def _factors_of_kernels(
     kernels: Kernels, scaled: Vectors, extents: dict[int, int], a: int, b: int
 ) -> Callable[[Tiles], _Factors]:
-    """`extents` are the numbers of indices of the fixed views in a block, in the order of the block's axes."""
     matrices = kernels.matrices
     whole = [o for o, size in extents.items() if 1 < size == matrices.shape[o]]
-    partial = [o for o, size in extents.items() if 1 < size < matrices.shape[o]]
+    split = [o for o, size in extents.items() if 1 < size < matrices.shape[o]]
     single = [o for o, size in extents.items() if size == 1]
     top_a, top_b = (lax.stop_gradient(jnp.max(scaled[view])) for view in (a, b))
     logarithm = top_a + top_b + kernels.logarithm(a, b)
@@ -285,7 +270,7 @@ def _factors_of_kernels(
     )
 
     def rows(view: int, all_rows: jax.Array, tiles: Tiles) -> jax.Array:
-        some = [lax.dynamic_slice_in_dim(matrices.matrix(o, view), *tiles[o]) for o in partial]
+        some = [lax.dynamic_slice_in_dim(matrices.matrix(o, view), *tiles[o]) for o in split]
         if not some:
             return all_rows
         return _products_of_rows([*some, all_rows] if whole else some, one[view])
@@ -305,15 +290,11 @@ def _products_of_rows(matrices: Sequence[jax.Array], none: jax.Array) -> jax.Arr
     """Products of a row of each matrix for all tuples of rows, (t, columns); `none` for no matrix."""
     rank = len(matrices) + 1
     terms = [place(matrix, (axis, rank - 1), rank) for axis, matrix in enumerate(matrices)]
-    return functools.reduce(operator.mul, terms).reshape(-1, none.shape[1]) if terms else none
+    return reduce(operator.mul, terms).reshape(-1, none.shape[1]) if terms else none
 
 
 def pair_marginals(
-    work: Work,
-    costs: TupleCosts,
-    scaled: Vectors,
-    epsilon: jax.Array,
-    way: Way = Way.ROWS,
+    work: Work, costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, way: Way
 ) -> tuple[jax.Array, ...]:
     """k(k-1)/2 marginals (n_l, n_m) on the pairs of views, for costs that are a sum over pairs; this device's part.
 
@@ -330,11 +311,8 @@ def pair_marginals(
     outer, a, b = tuple(range(k - 2)), k - 2, k - 1
     sizes = block_sizes(work, shape, outer, max(shape[a], shape[b]))
     exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
-    factors = (
-        _factors_of_kernels(kernels_of(costs, epsilon), scaled, dict(zip(outer, sizes)), a, b)
-        if way is Way.KERNELS
-        else _factors_of_rows(exponents, scaled, outer, a, b)
-    )
+    kernels = kernels_of(costs, epsilon) if way is Way.KERNELS else None
+    factors = _factors(exponents, kernels, scaled, dict(zip(outer, sizes)), a, b)
     index = {pair: number for number, pair in enumerate(pairs(k))}
 
     def body(sums: list[jax.Array], step: jax.Array) -> tuple[list[jax.Array], None]:
@@ -355,10 +333,9 @@ def pair_marginals(
                 tiles.get(view, (jnp.int32(0), shape[view])) for view in pair
             )
             here = (start, other_start)
-            there = lax.dynamic_slice(sums[index[pair]], here, (size, other_size))
-            sums[index[pair]] = lax.dynamic_update_slice(
-                sums[index[pair]], there + part.reshape(there.shape), here
-            )
+            old = sums[index[pair]]
+            there = lax.dynamic_slice(old, here, (size, other_size))
+            sums[index[pair]] = lax.dynamic_update_slice(old, there + part.reshape(there.shape), here)
 
         sums = list(sums)
         for view in outer:
@@ -376,11 +353,38 @@ def pair_marginals(
 
 
 def _sum(x: jax.Array, axes: Sequence[int]) -> jax.Array:
-    """Sum over axes, leading ones by a product with ones: on CPU a reduction down a stride of 2^16 took 10 times
-    as long.
-    """
+    """Sum over axes, leading ones by a product with ones: on CPU a sum down a stride of 2^16 took 10 times as long."""
     leading = sum(1 for number, axis in enumerate(axes) if number == axis)
     if leading:
         rows = x.reshape(math.prod(x.shape[:leading]), -1)
         x = _numerics.inner("t,tx->x", jnp.ones(rows.shape[0], x.dtype), rows).reshape(x.shape[leading:])
     return jnp.sum(x, axis=tuple(axis - leading for axis in axes[leading:]))
+
+
+@partial(jax.jit, static_argnums=3)
+def joint_marginal(
+    costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, views: tuple[int, ...]
+) -> jax.Array:
+    """Marginal of the plan on some views, in their order."""
+    k = len(costs.shape)
+    # With half of the views in the group, neither the sum over the rest nor the group is larger than need be.
+    others = [view for view in range(k) if view not in views]
+    group = (*views, *others[: max((k + 1) // 2 - len(views), 0)])
+    summed = tuple(range(len(views), len(group)))
+
+    def by(way: Way) -> jax.Array:
+        joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
+        return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
+
+    return in_rows_or_not(None if costs.bilinear and len(group) < k else Way.ELEMENTWISE, costs, epsilon, by)
+
+
+@jax.jit
+def marginals(costs: TupleCosts, scaled: Vectors, epsilon: jax.Array) -> tuple[jax.Array, ...]:
+    """The k marginals (n_l,) of the plan."""
+    found = []
+    for group in groups(len(costs.shape)):
+        joint = joint_marginal(costs, scaled, epsilon, group)
+        axes = range(len(group))
+        found += [jnp.sum(joint, axis=tuple(a for a in axes if a != axis)) for axis in axes]
+    return tuple(found)

@@ -10,22 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.special import xlogy
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.transport._blocks import (
     Tiles,
     Vectors,
-    Way,
     block_sizes,
     cost_block,
     default_work,
     exponent_block,
-    in_rows_or_not,
-    logsumexp,
     over_blocks,
 )
-from mvcl.transport._contraction import groups, log_joint, scaled_potentials
+from mvcl.transport._contraction import groups, joint_marginal, marginals, scaled_potentials
 from mvcl.transport._costs import Barycenter, SphericalBarycenter, TupleCosts, pairs
 from mvcl.transport._problem import checked_points
 
@@ -43,11 +41,11 @@ class Status(enum.IntEnum):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SinkhornOutput:
-    """What the iteration ended with; of all of it only `dual` carries gradients, and epsilon its own.
+    """The solver's result; only `dual` carries gradients, and epsilon its own.
 
-    The plan is `P[i_1..i_k] = exp((sum_l f_l[i_l] - C[i_1..i_k]) / epsilon)`. It is never held: what the methods
-    return is summed over its entries, a block at a time. A method costs about one pass of the solver unless it says
-    otherwise. Names are those of ott's `MMSinkhornOutput` where it has them.
+    The plan is `P[i_1..i_k] = exp((sum_l f_l[i_l] - C[i_1..i_k]) / epsilon)`. It is never held: the methods sum over
+    its entries, a block at a time, and cost about one pass of the solver unless they say otherwise. Names are those of
+    ott's `MMSinkhornOutput` where it has them.
 
     Attributes:
       potentials: k vectors (n_l,) f, in the unit of the costs; -inf where the weight is 0.
@@ -114,37 +112,25 @@ class SinkhornOutput:
     @property
     def marginals(self) -> tuple[jax.Array, ...]:
         """The k marginals (n_l,) of the plan."""
-        return _marginals(self.costs, self._scaled, self._constant_epsilon)
+        return marginals(self.costs, self._scaled, self._constant_epsilon)
 
     def marginal(self, l: int) -> jax.Array:
         """Marginal (n_l,) of the plan on view l."""
-        return _joint_marginal(self.costs, self._scaled, self._constant_epsilon, (self._view("l", l),))
+        return joint_marginal(self.costs, self._scaled, self._constant_epsilon, (self._view("l", l),))
 
     def pair_marginal(self, l: int, m: int) -> jax.Array:
-        """Marginal (n_l, n_m) of the plan on views l and m: what of each point is matched with each of the other.
-
-        Raises:
-          ValueError: l and m are one view, or not views.
-        """
+        """Marginal (n_l, n_m) of the plan on two views: how much of each point is matched with each of the other."""
         pair = (self._view("l", l), self._view("m", m))
         if pair[0] == pair[1]:
             raise ValueError(f"l and m must be two views, got {l} and {m}")
-        return _joint_marginal(self.costs, self._scaled, self._constant_epsilon, pair)
+        return joint_marginal(self.costs, self._scaled, self._constant_epsilon, pair)
 
     def entries(self, indices: ArrayLike) -> jax.Array:
-        """Entries (t,) of the plan at t tuples, given as (t, k) whole numbers.
-
-        Raises:
-          ValueError: other shapes, or, unless they are traced, indices that no point has.
-        """
+        """Entries (t,) of the plan at t tuples, given as (t, k) whole numbers that are checked unless traced."""
         return _entries(self, self._tuples("indices", indices))
 
     def plan(self, max_entries: int = 2**26) -> jax.Array:
-        """The whole plan as a tensor (n_1, ..., n_k).
-
-        Raises:
-          ValueError: it has more than `max_entries` entries.
-        """
+        """The whole plan as a tensor (n_1, ..., n_k); ValueError for more than `max_entries`."""
         if math.prod(self.shape) > max_entries:
             raise ValueError(
                 f"the plan of shape {self.shape} has {math.prod(self.shape):.3g} entries, above "
@@ -155,8 +141,8 @@ class SinkhornOutput:
     def partners(self, l: int) -> jax.Array:
         """The most likely tuple of each point of view l: (n_l, k) whole numbers, column l counting up.
 
-        The tuple of the largest entry of the plan among those with the point, found by looking at all n_1 ... n_k
-        tuples, which takes no memory but more time than a pass. Of equal entries it is the first.
+        It has the largest entry of the plan among the tuples with the point, of equal ones the first. Looking at all
+        n_1 ... n_k tuples takes no memory but more time than a pass.
         """
         return _partners(self, self._view("l", l))
 
@@ -171,10 +157,6 @@ class SinkhornOutput:
           present: k boolean vectors (n_l,), the points that are there; None for those of positive weight. Others are
             not counted, nor is what a point is matched with in a view where the true point is not there. For `m3g`
             with a mask it is the mask.
-
-        Raises:
-          ValueError: other shapes, None for views of different sizes or, unless they are traced, indices that no point
-            has.
         """
         n, k = self.shape[0], self.n_marginals
         if truth is None and len(set(self.shape)) > 1:
@@ -325,34 +307,6 @@ def _fitting(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike]) -> tuple[j
     return points
 
 
-@partial(jax.jit, static_argnums=3)
-def _joint_marginal(
-    costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, views: tuple[int, ...]
-) -> jax.Array:
-    """Marginal of the plan on some views, in their order."""
-    k = len(costs.shape)
-    # With half of the views in the group, neither the sum over the rest nor the group is larger than need be.
-    others = [view for view in range(k) if view not in views]
-    group = (*views, *others[: max((k + 1) // 2 - len(views), 0)])
-    summed = tuple(range(len(views), len(group)))
-
-    def by(way: Way) -> jax.Array:
-        joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
-        return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
-
-    return in_rows_or_not(None if costs.bilinear and len(group) < k else Way.ELEMENTWISE, costs, epsilon, by)
-
-
-@jax.jit
-def _marginals(costs: TupleCosts, scaled: Vectors, epsilon: jax.Array) -> tuple[jax.Array, ...]:
-    found = []
-    for group in groups(len(costs.shape)):
-        joint = _joint_marginal(costs, scaled, epsilon, group)
-        axes = range(len(group))
-        found += [jnp.sum(joint, axis=tuple(a for a in axes if a != axis)) for axis in axes]
-    return tuple(found)
-
-
 @jax.jit
 def _entries(out: SinkhornOutput, indices: jax.Array) -> jax.Array:
     zero = jnp.zeros(indices.shape[0], out.costs.dtype)
@@ -412,18 +366,17 @@ def _primal(out: SinkhornOutput) -> jax.Array:
     """
     costs, weights, epsilon, scaled = out.costs, out.a_s, out._constant_epsilon, out._scaled
     dtype = costs.dtype
-    found = _marginals(costs, scaled, epsilon)
+    found = marginals(costs, scaled, epsilon)
     lower = [
         jnp.where(a > 0, jnp.minimum(jnp.log(jnp.where(a > 0, a, 1)) - jnp.log(jnp.where(m > 0, m, 1)), 0), 0)
         for a, m in zip(weights, found)
     ]
     scaled = tuple(f + step for f, step in zip(scaled, lower))
-    found = _marginals(costs, scaled, epsilon)
+    found = marginals(costs, scaled, epsilon)
     total, mass = jnp.sum(weights[0]), jnp.sum(found[0])
-    of_plan = sum(
-        (epsilon * jnp.sum(jnp.where(a > 0, m * f, 0)) for a, m, f in zip(weights, found, scaled)),
-        start=jnp.zeros((), dtype),
-    )
+    zero = jnp.zeros((), dtype)
+    terms = (epsilon * jnp.sum(jnp.where(a > 0, m * f, 0)) for a, m, f in zip(weights, found, scaled))
+    of_plan = sum(terms, start=zero)
     rest = [jnp.maximum(a - m, 0) for a, m in zip(weights, found)]
     lacking = jnp.maximum(total - mass, 0)
     some = lacking > 0
@@ -432,25 +385,16 @@ def _primal(out: SinkhornOutput) -> jax.Array:
         jnp.where(some, e / jnp.maximum(jnp.sum(e), jnp.finfo(dtype).tiny), a / total)
         for e, a in zip(rest, weights)
     ]
-    entropy = sum((jnp.sum(_x_log_x(e)) for e in shares), start=jnp.zeros((), dtype))
+    entropy = sum((jnp.sum(xlogy(e, e)) for e in shares), start=zero)
     of_product = q * (_mean_cost(costs, shares) + epsilon * (entropy + jnp.log(total)))
     of_plan += epsilon * mass * jnp.log(total / mass)
     return of_plan + jnp.where(some, of_product, 0) - epsilon * total
 
 
-def _x_log_x(x: jax.Array) -> jax.Array:
-    return jnp.where(x > 0, x * jnp.log(jnp.where(x > 0, x, 1)), 0)
-
-
 def _mean_cost(costs: TupleCosts, shares: Vectors) -> jax.Array:
     """Mean cost of tuples of independent points; the shares of a view's points sum to 1."""
     shape, work = costs.shape, default_work()
-    if costs.path == "dense":
-        mean = costs.arrays[0]
-        for share in reversed(shares):
-            mean = mean @ share
-        return mean
-    if costs.of_sum is None:
+    if costs.path != "dense" and costs.of_sum is None:
         terms = [shares[l] @ matrix @ shares[m] for matrix, (l, m) in zip(costs.arrays, pairs(len(shape)))]
         return jnp.sum(jnp.stack(terms))
     group, rest = groups(len(shape))

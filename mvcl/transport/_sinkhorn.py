@@ -236,7 +236,7 @@ def _padded(problem: _Problem, axis_name: str | None) -> _Problem:
 
 
 class _End(NamedTuple):
-    """What the iteration ended with; floats throughout, for their tangents."""
+    """The iteration's result; floats throughout, for their tangents."""
 
     potentials: tuple[jax.Array, ...]
     dual: jax.Array
@@ -255,8 +255,7 @@ def _solve(options: _Options, problem: _Problem) -> _End:
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _minimum(options: _Options, problem: _Problem) -> _End:
     """The iteration's result, of which only `dual` has a derivative."""
-    # One problem after the other under vmap: batched, `cond` would take both ways, and each would run to the
-    # longest.
+    # One problem after the other under vmap: batched, `cond` would take both ways, each run to the longest.
     out = jax.custom_batching.sequential_vmap(partial(_iterate, options))(problem)
     return jax.tree.map(lambda x: x.astype(problem.costs.dtype), out)
 
@@ -292,10 +291,9 @@ class _Carry(NamedTuple):
 def _iterate(options: _Options, problem: _Problem) -> _End:
     """Passes over the two groups in turn until the potentials at hand are measured to fit.
 
-    A pass begins with the joint marginal of its group under the current potentials, which with the error of
-    the other group, known since its update, is the whole error of these potentials. Either it is small
-    enough, and they are the result as they are, or the group is updated. The last iterate is thus always
-    measured, and measuring costs nothing.
+    A pass begins with the joint marginal of its group under the current potentials. Its error and that of the other
+    group, known since its update, are the whole error of these potentials: if it is small enough they are the result,
+    else the group is updated. So the last iterate is always measured, and measuring costs nothing.
     """
 
     def run(way: Way) -> Callable[[TupleCosts, jax.Array], _Carry]:
@@ -309,23 +307,14 @@ def _iterate(options: _Options, problem: _Problem) -> _End:
         return passes
 
     end = any_way(options.way, problem.costs, problem.epsilon, run)
-    finite = [jnp.all(jnp.isfinite(f)) for f in end.potentials]
-    failed = ~(jnp.isfinite(end.error) & jnp.all(jnp.stack(finite)))
+    finite = [jnp.all(jnp.isfinite(x)) for x in (end.error, *end.potentials)]
     converged = end.error < problem.threshold
-    status = jnp.where(
-        failed, Status.NOT_FINITE, jnp.where(converged, Status.CONVERGED, Status.ITERATION_LIMIT)
-    )
+    status = jnp.where(converged, Status.CONVERGED, Status.ITERATION_LIMIT)
+    status = jnp.where(jnp.all(jnp.stack(finite)), status, Status.NOT_FINITE)
     status = jnp.where(_feasible(problem.weights), status, Status.INFEASIBLE)
     terms = [jnp.sum(a * f) for a, f in zip(problem.weights, end.potentials)]
-    return _End(
-        potentials=end.potentials,
-        dual=sum(terms, start=-problem.epsilon * end.mass),
-        error=end.error,
-        errors=end.errors,
-        mass=end.mass,
-        passes=end.passes,
-        status=status,
-    )
+    dual = sum(terms, start=-problem.epsilon * end.mass)
+    return _End(end.potentials, dual, end.error, end.errors, end.mass, end.passes, status)
 
 
 def _feasible(weights: Vectors) -> jax.Array:
@@ -401,27 +390,27 @@ def _pass(options: _Options, way: Way, kernels: Kernels | None, problem: _Proble
 def _update(
     work: Work, joint: jax.Array, weights: Vectors
 ) -> tuple[list[jax.Array], jax.Array, jax.Array, jax.Array]:
-    """Sinkhorn's step for the views of a group, one after the other, from the logarithm of their joint
-    marginal.
+    """Sinkhorn's step for the views of a group, one after the other, from the logarithm of their joint marginal.
 
-    Returns:
-      The steps (n_l,) of the potentials over ε; the group's error before and after them; the mass before them.
+    Returns the steps (n_l,) of the potentials over ε, the group's error before and after them, and the mass before.
     """
     rank = joint.ndim
-    first = _log_marginal(work, joint, 0)
-    marginals = [jnp.exp(first)] + [_marginal(work, joint, axis) for axis in range(1, rank)]
+    first = _marginal(work, joint, 0, logsumexp)
+    linear = jnp.exp(joint)
+    marginals = [jnp.exp(first)] + [_marginal(work, linear, axis, jnp.sum) for axis in range(1, rank)]
     zero = _numerics.vary(jnp.zeros((), joint.dtype), _numerics.varying(joint))
     before = _distance(marginals, weights, zero)
     steps = []
     for axis, a in enumerate(weights):
-        found = first if axis == 0 else _log_marginal(work, joint, axis)
+        found = first if axis == 0 else _marginal(work, joint, axis, logsumexp)
         change = jnp.where(a > 0, _log_weights(a) - found, 0)
         steps.append(change)
         if axis == 0:
             change = lax.dynamic_slice_in_dim(change, row_offset(work, len(a)), joint.shape[0])
         joint = joint + change.reshape([-1 if other == axis else 1 for other in range(rank)])
     # The view updated last fits.
-    after = _distance([_marginal(work, joint, axis) for axis in range(rank - 1)], weights, zero)
+    linear = jnp.exp(joint)
+    after = _distance([_marginal(work, linear, axis, jnp.sum) for axis in range(rank - 1)], weights, zero)
     return steps, before, after, jnp.sum(marginals[0])
 
 
@@ -432,23 +421,16 @@ def _log_weights(a: jax.Array) -> jax.Array:
     return jnp.where(a == uniform, -math.log(n), jnp.log(jnp.where(a > 0, a, 1)))
 
 
-def _log_marginal(work: Work, joint: jax.Array, axis: int) -> jax.Array:
-    """(n,) log-marginal of one view of the group, on every device; exact however small it is."""
-    others = tuple(a for a in range(joint.ndim) if a != axis)
-    marginal = logsumexp(joint, axis=others) if others else joint
+def _marginal(work: Work, joint: jax.Array, axis: int, total: Callable[..., jax.Array]) -> jax.Array:
+    """(n,) marginal of one view of the group, on every device.
+
+    With `logsumexp` from a log-joint, exact however small it is; with `sum` for its absolute error.
+    """
+    marginal = total(joint, axis=tuple(a for a in range(joint.ndim) if a != axis))
     if work.axis_name is None:
         return marginal
     gathered = lax.all_gather(marginal, work.axis_name, tiled=axis == 0)
-    return gathered if axis == 0 else logsumexp(gathered, axis=0)
-
-
-def _marginal(work: Work, joint: jax.Array, axis: int) -> jax.Array:
-    """(n,) marginal, for its absolute error: what underflows does not count in it."""
-    marginal = jnp.sum(jnp.exp(joint), axis=tuple(a for a in range(joint.ndim) if a != axis))
-    if work.axis_name is None:
-        return marginal
-    gathered = lax.all_gather(marginal, work.axis_name, tiled=axis == 0)
-    return gathered if axis == 0 else jnp.sum(gathered, axis=0)
+    return gathered if axis == 0 else total(gathered, axis=0)
 
 
 def _distance(marginals: Sequence[jax.Array], weights: Vectors, zero: jax.Array) -> jax.Array:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from parametrize import some
 
 from mvcl.transport import multimarginal_sinkhorn
 
@@ -62,8 +63,7 @@ CASES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", some(CASES, fast=["two views", "products"]))
 def test_points_weights_and_epsilon(x64, rng, case):
     """Views of 2 and 3 points, one of weight 0; the other weights are a softmax, so that their sum is kept."""
     k, options = CASES[case]
@@ -84,9 +84,7 @@ def test_points_weights_and_epsilon(x64, rng, case):
     check(loss, (z, logits, jnp.asarray(0.3)), rng)
 
 
-@pytest.mark.parametrize(
-    "path", ["pairwise", *(pytest.param(p, marks=pytest.mark.slow) for p in ("logsumexp", "dense"))]
-)
+@pytest.mark.parametrize("path", some(["pairwise", "logsumexp", "dense"], fast=["dense"]))
 def test_hessian_of_potentials_that_do_not_fit_is_that_of_their_plan(x64, rng, path):
     """After one sweep: `D_CC - D_Cf D_ff^+ D_fC` of the dense dual objective D at the potentials of the output."""
     k, n, epsilon = 3, 2, 0.2
@@ -117,7 +115,7 @@ def test_hessian_of_potentials_that_do_not_fit_is_that_of_their_plan(x64, rng, p
     np.testing.assert_allclose(hessian, expected, atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_vmap_over_problems_that_take_different_ways(x64, rng):
     """With the last epsilon matrix products are not right; under vmap they are taken and left out."""
     z = jnp.asarray(rng.normal(size=(3, 3, 2, 2)))
@@ -140,7 +138,7 @@ def test_vmap_over_problems_that_take_different_ways(x64, rng):
         np.testing.assert_allclose(jnp.tensordot(hessian, direction, 3), reverse_over_reverse, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [{"pair_spread": 0.5}, {"cost": "circular_standard_deviation"}])
 def test_third_order(x64, rng, options):
     z = jnp.asarray(
