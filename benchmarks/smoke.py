@@ -3,7 +3,7 @@
     python -m benchmarks.smoke [CONFIG ...]
 
 Prints a line for each: seconds, the loss at the first and the last step, and the first number of the evaluation.
-The exit code is 1 if one fails, the end of whose output follows.
+The exit code is 1 if one fails, the end of whose output follows. A signal (SIGINT, SIGTERM) ends it.
 """
 
 import contextlib
@@ -64,7 +64,10 @@ def smoke(source: str, workdir: Path) -> str:
 
 
 def _call(*arguments: str) -> None:
-    if code := cli.main(arguments):
+    code = cli.main(arguments)
+    if code > 128:  # a signal stopped the command, and so it stops this one
+        raise SystemExit(code)
+    if code:
         raise RuntimeError(f"mvcl {' '.join(arguments)}: exit code {code}")
 
 
