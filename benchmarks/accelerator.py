@@ -1,13 +1,13 @@
 """Losses, M3G, training steps and a full recipe on an accelerator, in slices of minutes that resume.
 
     python -m benchmarks.accelerator --list                      # what is done and what is left
-    python -m benchmarks.accelerator --data cifar10.npz --torch-python torch-env/bin/python    # one slice
+    python -m benchmarks.accelerator --data cifar10.npz          # one slice
     python -m benchmarks.accelerator --write docs/design         # accelerator.md and .json of what was measured
     python -m benchmarks.accelerator --size small                # tiny shapes: a check of the code on a CPU
 
 A slice takes at most --minutes. It measures whole pieces in a fixed order, keeps each in OUT/SIZE.json as soon as it
 ends, and begins none that would not end in time; the same command goes on with the next. The pieces: value and gradient
-of every objective beside the bare products that it needs and beside PyTorch; M3G up to n = 1024 instances of k = 4
+of every objective beside the bare products that it needs and released code; M3G up to n = 1024 instances of k = 4
 views; the training step of ResNet-50 and ViT-B/16 with every objective; the CIFAR-10 recipe of Koromilas 2025 at k = 2
 and 4, a run that is saved at the end of a slice and goes on in the next. docs/design/accelerator.md describes the
 numbers.
@@ -32,6 +32,7 @@ import jax
 from benchmarks import accelerator_cases as cases
 from benchmarks import accelerator_measure as measure
 from benchmarks import accelerator_page as pages
+from benchmarks import released
 from mvcl import _files, training
 
 PARTS = tuple(pages.TABLES)
@@ -145,7 +146,7 @@ class Slice:
     end: float  # by time.monotonic
     minutes: float
     data: Path | None
-    torch: measure.Torch
+    torch: released.Torch
 
     @property
     def size(self) -> cases.Size:
@@ -186,12 +187,12 @@ class Slice:
             )
 
     def progress(self, name: str) -> str:
-        """How far the recipe of a piece is."""
+        """How far the recipe of a piece is: its last logged step."""
         try:
-            beat = json.loads((self.folder / f"k{name.split()[1]}" / "heartbeat.json").read_text())
-        except (OSError, ValueError):
+            rows = (self.folder / f"k{name.split()[1]}" / "metrics.jsonl").read_text().splitlines()
+        except OSError:
             return "not begun"
-        return f"step {beat['step']:,} of {beat['steps']:,}"
+        return f"step {max((json.loads(row).get('step', 0) for row in rows), default=0):,}"
 
     def run(self, name: str) -> bool:
         """Measure a piece; False where the slice ends with it."""
@@ -262,10 +263,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to measure")
     parser.add_argument("--again", nargs="+", metavar="PIECE", default=(), help="forget these pieces first")
     parser.add_argument("--data", type=Path, help="CIFAR-10 as .npz, as data:arrays reads it; for the recipe")
-    parser.add_argument(
-        "--torch-python", help="a Python that has torch and numpy; without it PyTorch is left out"
-    )
-    parser.add_argument("--released", type=Path, help="folder with checkouts of released code, for PyTorch")
+    parser.add_argument("--released", type=Path, help="folder with checkouts of released code")
+    parser.add_argument("--torch-python", help="a Python that has torch and numpy, which runs that code")
     parser.add_argument(
         "--list", action="store_true", help="print what is done and left, and measure nothing"
     )
@@ -301,10 +300,9 @@ def run(options: argparse.Namespace) -> int:
     record["device"] = device()
     for name in options.again:
         record["pieces"].pop(name, None)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        measure.torch_beside(options.torch_python, options.released, Path(folder)) as torch,
-    ):
+    device_of_torch = "cuda" if jax.default_backend() == "gpu" else "cpu"
+    with tempfile.TemporaryDirectory() as folder:
+        torch = released.Torch(options.torch_python, options.released, Path(folder), device_of_torch)
         end = begun + 60 * options.minutes
         slice_ = Slice(path, record, options.size, end, options.minutes, options.data, torch)
         run_slice(slice_, chosen)

@@ -1,12 +1,7 @@
 """The measurements of `benchmarks.accelerator`: programs that take turns, ratios of each turn, medians of those."""
 
-import hashlib
 import json
 import statistics
-import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,135 +11,14 @@ import numpy as np
 
 from benchmarks import accelerator_cases as cases
 from benchmarks import scale, transport
+from benchmarks.harness import MIB, milliseconds, program_of, ratio, repeated, turns
+from benchmarks.released import Torch
 from mvcl import losses, training
 from mvcl.training import _clock, _program
 
-Seconds = Callable[[int], float]  # of one call, the mean of so many in a row
-_TURN = 0.02  # seconds of a program's turn at least, if 50 calls take so long
-_CALLS = 50
-_PIECE = 60.0  # seconds after which a piece takes no more turns than three
-MIB = 2**20
-
-
-def repeated(run: Callable[[], Any]) -> Seconds:
-    """Time calls in a row; the last is waited for."""
-
-    def seconds(calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            out = run()
-        jax.block_until_ready(out)
-        return (time.perf_counter() - start) / calls
-
-    return seconds
-
-
-def turns(programs: Mapping[str, Seconds], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each program's calls, in so many turns; the program that begins is another in each.
-
-    The programs have run once. A turn is as many calls as take 20 ms, and at most 50.
-    """
-    calls = {name: int(min(max(_TURN / seconds(1), 1), _CALLS)) for name, seconds in programs.items()}
-    found: dict[str, list[float]] = {name: [] for name in programs}
-    end = time.perf_counter() + _PIECE
-    for turn in range(rounds):
-        if turn >= 3 and time.perf_counter() > end:
-            break
-        for name in [*programs, *programs][turn % len(programs) :][: len(programs)]:
-            found[name].append(programs[name](calls[name]))
-    return found
-
-
-def ratio(above: list[float], below: list[float]) -> dict[str, float]:
-    """Median and quartiles of the ratios of the same turns."""
-    ratios = [a / b for a, b in zip(above, below, strict=True)]
-    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    return {"low": low, "median": median, "high": high}
-
-
-def milliseconds(found: list[float]) -> float:
-    return statistics.median(found) * 1e3
-
-
-def program_of(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[[], Any], float]:
-    """A compiled program that has run once, as a function of nothing, and the MiB of its temporaries."""
-    program = jax.jit(function).lower(*arguments).compile()
-    jax.block_until_ready(program(*arguments))
-    memory = program.memory_analysis()
-    assert memory is not None
-    return lambda: program(*arguments), memory.temp_size_in_bytes / MIB
-
-
-class Torch:
-    """PyTorch's side, in a process of its own on the same device; see accelerator_torch.py."""
-
-    def __init__(self, process: "subprocess.Popen[str] | None", version: str, folder: Path) -> None:
-        """For a process whose first line is read, or for none."""
-        self._process, self.version, self._folder = process, version, folder
-
-    def ask(self, name: str, z: np.ndarray, calls: int, *, gradient: bool = False) -> dict[str, Any] | None:
-        """Value, seconds, source, and the gradient if asked for; None where there is none."""
-        if self._process is None:
-            return None
-        file = self._folder / f"{hashlib.sha256(z.tobytes()).hexdigest()[:16]}.npy"
-        if not file.exists():
-            np.save(file, z)
-        saved = self._folder / "gradient.npy"
-        request = {"loss": name, "input": str(file), "calls": calls}
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(
-            json.dumps(request | {"gradient": str(saved) if gradient else None}),
-            file=self._process.stdin,
-            flush=True,
-        )
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the process of PyTorch ended; its message is above")
-        found = json.loads(line)
-        if gradient and "missing" not in found:
-            found["gradient"] = np.load(saved)
-        return found
-
-
-@contextmanager
-def torch_beside(python: str | None, released: Path | None, folder: Path) -> Iterator[Torch]:
-    """PyTorch on the device of jax, or nothing where `python` is None.
-
-    Raises:
-      ValueError: that Python has no torch, or torch does not see the device.
-    """
-    if python is None:
-        yield Torch(None, "", folder)
-        return
-    device = {"gpu": "cuda", "cpu": "cpu"}.get(jax.default_backend())
-    if device is None:
-        raise ValueError(
-            f"--torch-python needs a GPU or a CPU, got {jax.default_backend()}: torch runs on no other"
-        )
-    script = str(Path(__file__).with_name("accelerator_torch.py"))
-    command = [python, script, "--device", device]
-    command += [] if released is None else ["--released", str(released)]
-    wrong = f"--torch-python must be a Python that has torch and numpy, got {python!r}"
-    try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    except OSError as error:
-        raise ValueError(f"{wrong}: {error}") from error
-    with process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            found = json.loads(line) if line else {"missing": "it ended; its message is above"}
-            if "missing" in found:
-                raise ValueError(f"{wrong}: {found['missing']}")
-            yield Torch(process, found["torch"], folder)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()  # ends it
-
 
 def of_loss(name: str, n: int, size: cases.Size, torch: Torch) -> dict[str, Any]:
-    """Value and gradient of an objective beside its bare products and beside PyTorch, in float32."""
+    """Value and gradient of an objective beside its bare products and beside released code, in float32."""
     shape = cases.shape_of(name, n, size)
     host = np.random.default_rng(0)
     directions = host.normal(size=shape[1:])
@@ -155,18 +29,10 @@ def of_loss(name: str, n: int, size: cases.Size, torch: Torch) -> dict[str, Any]
         floor, _ = program_of(cases.FLOORS[name], z)
         flops = scale.traced(jax.make_jaxpr(cases.FLOORS[name])(z).jaxpr, 1).flops
     programs = {"ours": repeated(ours), "floor": repeated(floor)}
-    theirs = torch.ask(name, host_z, 1, gradient=True)
-    reason = "no PyTorch was given" if theirs is None else theirs.get("missing", "")
-    if theirs is not None and not reason:
-
-        def ask(calls: int) -> float:
-            answer = torch.ask(name, host_z, calls)
-            assert answer is not None
-            if "missing" in answer:
-                raise RuntimeError(f"PyTorch stopped in a turn: {answer['missing']}")
-            return answer["seconds"]
-
-        programs["torch"] = ask
+    code = {"symile": "symile_all"}.get(name, name)
+    theirs = torch.ask(code, host_z)
+    if theirs is not None:
+        programs["torch"] = lambda calls: torch.ask(code, host_z, calls)["seconds"]
     seconds = turns(programs, size.rounds)
     found = {
         "shape": shape,
@@ -174,20 +40,10 @@ def of_loss(name: str, n: int, size: cases.Size, torch: Torch) -> dict[str, Any]
         "mib": mib,
         "floor_gflop": flops / 1e9,
         "over_floor": ratio(seconds["ours"], seconds["floor"]),
-        "torch_missing": reason,
     }
-    if "torch" not in programs:
+    if theirs is None:
         return found
-    _, gradient = ours()
-    apart = np.linalg.norm(theirs["gradient"] - gradient) / np.linalg.norm(gradient)
-    # Draws differ, and released code has options of its own.
-    comparable = theirs["source"] == "formula" and not cases.draws(name)
-    return found | {
-        "torch_over_ours": ratio(seconds["torch"], seconds["ours"]),
-        "torch_source": theirs["source"],
-        "torch_mib": theirs["mib"],
-        "gradient_difference": float(apart) if comparable else None,
-    }
+    return found | {"torch_over_ours": ratio(seconds["torch"], seconds["ours"]), "torch_mb": theirs["mb"]}
 
 
 def of_transport(n: int, k: int, size: cases.Size) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.harness import number
+
 Piece = Mapping[str, Any]
 NOT_RUN = "not run"
 
@@ -12,15 +14,15 @@ Made by `python -m benchmarks.accelerator --write docs/design` from docs/design/
 
 ```sh
 python -m benchmarks.accelerator --list                               # what is done and what is left
-python -m benchmarks.accelerator --data cifar10.npz --torch-python torch-env/bin/python   # one slice: at most 9 minutes
+python -m benchmarks.accelerator --data cifar10.npz                    # one slice: at most 9 minutes
 python -m benchmarks.accelerator --write docs/design                  # this page
 ```
 
 Repeat the second command until nothing is left. A slice measures whole pieces in a fixed order and keeps each in
 runs/accelerator/full.json. The recipe is a run of `training.train` that is saved at the end of a slice and goes on in
-the next. `--only PART` chooses among `losses`, `m3g`, `steps` and `recipe`. torch is not among the dependencies of this
-package: `--torch-python` is a Python that has torch and numpy; without it the columns of PyTorch are empty. With
-`--released DIR`, losses whose released repository is in that folder (docs/design/released.md) are that code.
+the next. `--only PART` chooses among `losses`, `m3g`, `steps` and `recipe`. `--released DIR` is a folder with checkouts
+of released code and `--torch-python` a Python that runs it ([beside released code](released.md) has the commands);
+without them the columns of released code are empty.
 
 The programs of a row take turns, at most {rounds} of them, each as many calls as take 20 ms. Compilation and the first
 calls are not counted, and each turn waits for its last result. A ratio is the median of the ratios of the turns, in
@@ -30,9 +32,8 @@ brackets the quartiles.
 
 Value and gradient in float32 at full precision, of noisy views of n random directions. "floor": the bare products that
 the formula needs, once forward and twice backward, or once where their matrix is symmetric, and the sorts or waves of
-the objectives that have them; of `byol`, the embeddings read and written. PyTorch: dense formulas as released code
-writes them, not compiled, on the same device. "differs by": the distance of PyTorch's gradient from ours, by the
-length of ours; none for released code, whose options differ, and for objectives that draw.
+the objectives that have them; of `byol`, the embeddings read and written. Released code runs as it is, not compiled,
+on the same device.
 
 {losses}
 
@@ -64,10 +65,6 @@ images, one seed. Hours are those of the run, over all slices.
 PAPER = {2: "87.4", 4: "89.5"}  # Koromilas 2025, Table II
 
 
-def number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
-    return "-" if value is None else f"{value * scale:,.{digits}f}"
-
-
 def ratio(found: Mapping[str, float] | None) -> str:
     return "-" if found is None else f"{found['median']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
 
@@ -77,17 +74,14 @@ def percent(found: float | None) -> str:
 
 
 def of_losses(name: str, found: Piece) -> list[str]:
-    apart = found.get("gradient_difference")
     return [
         f"`{name.split()[1]}`",
         str(tuple(found["shape"])),
         number(found["floor_gflop"], 2),
         ratio(found["over_floor"]),
         ratio(found.get("torch_over_ours")),
-        found.get("torch_source") or found["torch_missing"],
-        "-" if apart is None else f"{apart:.0e}",
         number(found["mib"]),
-        number(found.get("torch_mib")),
+        number(found.get("torch_mb")),
     ]
 
 
@@ -137,8 +131,8 @@ def of_recipe(_: str, found: Piece) -> list[str]:
 TABLES: dict[str, tuple[Sequence[str], Callable[[str, Piece], list[str]]]] = {
     "losses": (
         (
-            *("objective", "(k, n, d)", "floor, GFLOP", "ours / floor", "PyTorch / ours"),
-            *("PyTorch is", "differs by", "MiB", "PyTorch, MiB"),
+            *("objective", "(k, n, d)", "floor, GFLOP", "ours / floor", "released / ours"),
+            *("MiB", "released, MB"),
         ),
         of_losses,
     ),

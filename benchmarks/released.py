@@ -38,6 +38,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness import MIB, number, program_of, table
 from mvcl import losses
 
 Array = jax.Array
@@ -488,14 +489,14 @@ def small_input(shape: tuple[int, int, int]) -> np.ndarray:
 class Torch:
     """The released code, in a process of its own; None in place of an answer where there is none."""
 
-    def __init__(self, python: str | None, released: Path | None, folder: Path) -> None:
+    def __init__(self, python: str | None, released: Path | None, folder: Path, device: str = "cpu") -> None:
         """Starts the process, if there is a Python and a folder of checkouts."""
         self.folder, self.process = folder, None
         self.missing: dict[str, str] = {}
         self.version = ""
         if python and released:
             script = str(Path(__file__).with_name("released_torch.py"))
-            command = [python, script, "--released", str(released)]
+            command = [python, script, "--released", str(released), "--device", device]
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             self.version = self._read()["torch"]
 
@@ -506,11 +507,11 @@ class Torch:
             raise SystemExit("the process of the released code ended; its message is above")
         return json.loads(line)
 
-    def ask(self, name: str, z: np.ndarray) -> dict[str, Any] | None:
-        """Value, seconds, MB and gradient of a loss; None where its code is not there."""
+    def ask(self, name: str, z: np.ndarray, calls: int = 1) -> dict[str, Any] | None:
+        """Value, mean seconds, MB and gradient of a loss; None where its code is not there."""
         if self.process is None or name in self.missing:
             return None
-        request = json.dumps({"loss": name, "input": str(self._saved(z))})
+        request = json.dumps({"loss": name, "input": str(self._saved(z)), "calls": calls})
         print(request, file=self.process.stdin, flush=True)
         found = self._read()
         if "missing" in found:
@@ -547,14 +548,6 @@ def embeddings(shape: tuple[int, int, int]) -> np.ndarray:
     return (rng.normal(size=shape[1:]) + 0.5 * rng.normal(size=shape)).astype(np.float32)
 
 
-def compiled(function: Callable[..., Any], z: Array) -> tuple[Callable[[], Any], float]:
-    """A program of no argument, and the MB of its temporaries."""
-    program = jax.jit(function).lower(z).compile()
-    memory = program.memory_analysis()
-    assert memory is not None
-    return lambda: jax.block_until_ready(program(z)), memory.temp_size_in_bytes / 1e6
-
-
 def timed(program: Callable[[], Any]) -> float:
     """CPU seconds of a call, in which other programs have no part."""
     start = time.process_time()
@@ -571,11 +564,11 @@ def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
     """Median CPU ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
     case = CASES[name]
     z = embeddings(case.shape)
-    programs = {"ours": compiled(jax.value_and_grad(case.function()), jnp.asarray(z))}
+    programs = {"ours": program_of(jax.value_and_grad(case.function()), jnp.asarray(z))}
     if case.floor:
-        programs["floor"] = compiled(case.floor, jnp.asarray(z))
+        programs["floor"] = program_of(case.floor, jnp.asarray(z))
     if case.beside:
-        programs["released"] = compiled(jax.value_and_grad(case.beside), jnp.asarray(z))
+        programs["released"] = program_of(jax.value_and_grad(case.beside), jnp.asarray(z))
     seconds: dict[str, list[float]] = {"ours": [], "floor": [], "released": []}
     peak, found = 0.0, None
     for turn in range(repeats + 1):
@@ -588,7 +581,7 @@ def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
             seconds[which].append(now[which])
     value, gradient = programs["ours"][0]()
     if case.beside:
-        peak = programs["released"][1]
+        peak = programs["released"][1] * MIB / 1e6
         found = dict(zip(("value", "gradient"), programs["released"][0]()))
     return {
         "name": name,
@@ -596,7 +589,7 @@ def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
         "loss": expression(case.loss),
         "shape": list(case.shape),
         **{f"{which}_ms": statistics.median(s) * 1e3 if s else None for which, s in seconds.items()},
-        "ours_mb": programs["ours"][1],
+        "ours_mb": programs["ours"][1] * MIB / 1e6,
         "released_mb": peak if found else None,
         "value": float(value),
         "released_value": float(found["value"]) if found else None,
@@ -618,19 +611,11 @@ def expression(objective: Callable[..., Any]) -> str:
     return losses.name(objective).split("(")[0] + (f"({', '.join(arguments)})" if arguments else "")
 
 
-def cell(number: float | None, digits: int = 1) -> str:
-    return "-" if number is None else f"{number:,.{digits}f}"
-
-
 def bar(ratio: float | None, limit: float, at_most: bool) -> str:
     """A ratio beside its bar, if there is one."""
     if ratio is None or limit in (0, math.inf):
-        return cell(ratio)
+        return number(ratio)
     return f"{ratio:.1f} ({'at most' if at_most else 'at least'} {limit:g})"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
 
 
 def times_cells(row: dict[str, Any]) -> list[str]:
@@ -638,13 +623,13 @@ def times_cells(row: dict[str, Any]) -> list[str]:
     return [
         f"`{row['loss']}`",
         str(tuple(row["shape"])),
-        cell(ours),
-        cell(floor),
+        number(ours),
+        number(floor),
         bar(floor and ours / floor, case.over_floor, at_most=True),
-        cell(released),
+        number(released),
         bar(released and released / ours, case.over_released, at_most=False),
-        cell(row["ours_mb"], 0),
-        cell(row["released_mb"], 0),
+        number(row["ours_mb"], 0),
+        number(row["released_mb"], 0),
     ]
 
 
@@ -667,8 +652,8 @@ def agreement_table(rows: Sequence[dict[str, Any]]) -> str:
         [
             f"`{row['loss']}`",
             CASES[row["name"]].code,
-            cell(row["value"], 5),
-            cell(row["released_value"], 5),
+            number(row["value"], 5),
+            number(row["released_value"], 5),
             "-" if row["gradient_difference"] is None else f"{row['gradient_difference']:.0e}",
             CASES[row["name"]].differs,
         ]
@@ -712,10 +697,7 @@ def values(torch: Torch) -> list[list[str]]:
 
 def values_table(rows: list[list[str]]) -> str:
     head = ["objective", "what the released code does otherwise", "ours, by the paper", "ours, as released"]
-    head.append("released code")
-    return "\n".join(
-        [f"| {' | '.join(head)} |", "| --- |" + " --- |" * 4, *(f"| {' | '.join(r)} |" for r in rows)]
-    )
+    return table([*head, "released code"], rows)
 
 
 def edges() -> dict[str, tuple[str, np.ndarray]]:
@@ -758,17 +740,16 @@ def largest(gradient: np.ndarray | None) -> str:
 
 
 def edges_table(torch: Torch) -> str:
-    lines = ["| objective | input | ours, largest entry | released code |", "| --- | --- | --- | --- |"]
+    rows = []
     for name, (what, z) in edges().items():
         found = torch.ask(name, z)
-        cells = [f"`{name}`", what, largest(gradient_of(name, z)), largest(found and found["gradient"])]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([f"`{name}`", what, largest(gradient_of(name, z)), largest(found and found["gradient"])])
+    return table(["objective", "input", "ours, largest entry", "released code"], rows)
 
 
 def processes_table(torch: Torch, world: int = 2) -> str:
     """The gradient of several processes beside that of one with all instances: length and direction."""
-    lines = ["| objective | length, by that of one process | cosine |", "| --- | --- | --- |"]
+    rows = []
     for name, views in SPLIT.items():
         z = embeddings((views, 64, 16))
         whole, split = torch.ask(name, z), torch.gradient_of_processes(name, z, world)
@@ -776,8 +757,8 @@ def processes_table(torch: Torch, world: int = 2) -> str:
             continue
         one, lengths = whole["gradient"], [np.linalg.norm(g) for g in (whole["gradient"], split)]
         cosine = np.sum(one * split) / math.prod(lengths)
-        lines.append(f"| `{name}` | {lengths[1] / lengths[0]:.3f} | {cosine:.3f} |")
-    return "\n".join(lines)
+        rows.append([f"`{name}`", f"{lengths[1] / lengths[0]:.3f}", f"{cosine:.3f}"])
+    return table(["objective", "length, by that of one process", "cosine"], rows)
 
 
 def page(results: dict[str, Any]) -> str:
@@ -900,9 +881,9 @@ def replaced(text: str, tables: dict[str, str]) -> str:
     Raises:
       ValueError: a place is not there, or there are two.
     """
-    for name, table in tables.items():
+    for name, part in tables.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        text, count = re.subn(pattern, lambda m, t=table: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.DOTALL)
+        text, count = re.subn(pattern, lambda m, t=part: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.DOTALL)
         if count != 1:
             raise ValueError(f"the page must have one part '<!-- {name} -->', got {count}")
     return text
@@ -944,8 +925,8 @@ def main() -> None:
                 options.write.write_text(replaced(text, tables), encoding="utf-8")
             return
         rows, load = [], os.getloadavg()[0]
-        _, streamed = compiled(jax.value_and_grad(CASES["symile_all"].function()), jnp.zeros(WIDE))
-        made_by = {"torch": torch.version, "jax": jax.__version__, "streamed_mb": streamed}
+        _, streamed = program_of(jax.value_and_grad(CASES["symile_all"].function()), jnp.zeros(WIDE))
+        made_by = {"torch": torch.version, "jax": jax.__version__, "streamed_mb": streamed * MIB / 1e6}
         for name in options.only:
             rows.append(measure(name, torch, options.repeats) | {"load": load})
             print(times_table(rows[-1:]).splitlines()[-1], flush=True)

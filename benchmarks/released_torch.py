@@ -2,8 +2,9 @@
 
 Needs torch, numpy and einops, and nothing of mvcl. Only the definitions of the losses are taken from the files of a
 repository; what else the files would do when imported does not happen. A request is a line of JSON on stdin,
-`{"loss": NAME, "input": FILE.npy}`, the input float32 of shape (k, n, d). The answer is a line on stdout with the
-value, the CPU seconds of value and gradient, the peak of memory in MB that they took, and the gradient's file.
+`{"loss": NAME, "input": FILE.npy, "calls": C}`, the input float32 of shape (k, n, d). The answer is a line on stdout
+with the value, the mean seconds of C values and gradients (of the CPU's time; on a GPU of the clock's), the peak of
+memory in MB that they took, and the gradient's file.
 """
 
 import argparse
@@ -355,21 +356,30 @@ def memory(field: str) -> float:
     return next(float(line.split()[1]) / 1e3 for line in lines if line.startswith(field))
 
 
-def answer(loss: Loss, z: Tensor, gradient: Path) -> dict[str, Any]:
-    """Value and gradient of a loss, once."""
-    z = z.clone().requires_grad_()
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    before, start = memory("VmRSS"), time.process_time()
-    value = loss(z)
-    value.backward()
-    seconds = time.process_time() - start
-    found: dict[str, Any] = {"value": value.item(), "seconds": seconds, "mb": memory("VmHWM") - before}
+def answer(loss: Loss, z: Tensor, gradient: Path, calls: int = 1) -> dict[str, Any]:
+    """Value and gradient of a loss, so many times."""
+    on_gpu = z.device.type == "cuda"
+    clock = time.perf_counter if on_gpu else time.process_time
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before, start = torch.cuda.memory_allocated() / 1e6 if on_gpu else memory("VmRSS"), clock()
+    for _ in range(calls):
+        z = z.detach().clone().requires_grad_()
+        value = loss(z)
+        value.backward()
+    if on_gpu:
+        torch.cuda.synchronize()
+    seconds = (clock() - start) / calls
+    peak = torch.cuda.max_memory_allocated() / 1e6 if on_gpu else memory("VmHWM")
     assert z.grad is not None
-    np.save(gradient, z.grad.numpy())
-    return found | {"gradient": str(gradient)}
+    np.save(gradient, z.grad.cpu().numpy())
+    return {"value": value.item(), "seconds": seconds, "mb": peak - before, "gradient": str(gradient)}
 
 
-def serve(released: Path) -> None:
+def serve(released: Path, device: str) -> None:
     """Answers requests until stdin ends."""
     made: dict[tuple[str, str], tuple[Loss, Tensor]] = {}
     print(json.dumps({"torch": torch.__version__}), flush=True)
@@ -378,13 +388,18 @@ def serve(released: Path) -> None:
         name, file = request["loss"], request["input"]
         try:
             if (name, file) not in made:
-                z = torch.from_numpy(np.load(file))
+                z = torch.from_numpy(np.load(file)).to(device)
                 made[name, file] = LOSSES[name](released, tuple(z.shape)), z
                 ctypes.CDLL(None).malloc_trim(0)  # or the first call's peak is in what others have left
             torch.manual_seed(0)
-            found = answer(*made[name, file], Path(file).with_name(f"{name}.npy"))
+            found = answer(*made[name, file], Path(file).with_name(f"{name}.npy"), request["calls"])
         except (FileNotFoundError, ImportError) as error:
             found = {"missing": str(error)}
+        except (
+            KeyError,
+            RuntimeError,
+        ) as error:  # no such code, memory, or code that does not run on this device
+            found = {"missing": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
         print(json.dumps(found), flush=True)
 
 
@@ -401,18 +416,20 @@ def split(released: Path, file: Path, names: list[str], rank: int, world: int) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--released", type=Path, required=True, help="folder with a checkout per repository")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--split", type=Path, help="input whose instances several processes share")
     parser.add_argument("--names", nargs="*", help="losses of --split")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--processes", type=int)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    torch.set_default_device(options.device)
     Tensor.cuda = lambda x, *_, **__: x  # what released code moves to a GPU stays where it is
     warnings.simplefilter("ignore")
     if options.split:
         split(options.released, options.split, options.names, options.rank, options.processes)
     else:
-        serve(options.released)
+        serve(options.released, options.device)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,74 @@
+"""What the benchmarks share: programs that take turns, ratios of the same turns, Markdown tables."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+Seconds = Callable[[int], float]  # of one call, the mean of so many in a row
+MIB = 2**20
+_TURN = 0.02  # seconds of a program's turn at least, if 50 calls take so long
+_CALLS = 50
+_BUDGET = 60.0  # seconds after which programs take no more turns than three
+
+
+def program_of(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[[], Any], float]:
+    """A compiled program that has run once, as a function of nothing, and the MiB of its temporaries."""
+    program = jax.jit(function).lower(*arguments).compile()
+    jax.block_until_ready(program(*arguments))
+    memory = program.memory_analysis()
+    assert memory is not None
+    return lambda: jax.block_until_ready(program(*arguments)), memory.temp_size_in_bytes / MIB
+
+
+def repeated(run: Callable[[], Any]) -> Seconds:
+    """Time calls in a row; the last is waited for."""
+
+    def seconds(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            out = run()
+        jax.block_until_ready(out)
+        return (time.perf_counter() - start) / calls
+
+    return seconds
+
+
+def turns(programs: Mapping[str, Seconds], rounds: int, budget: float = _BUDGET) -> dict[str, list[float]]:
+    """Seconds of each program's calls, in so many turns; the program that begins is another in each.
+
+    The programs have run once. A turn is as many calls as take 20 ms, and at most 50.
+    """
+    calls = {name: int(min(max(_TURN / seconds(1), 1), _CALLS)) for name, seconds in programs.items()}
+    found: dict[str, list[float]] = {name: [] for name in programs}
+    end = time.perf_counter() + budget
+    for turn in range(rounds):
+        if turn >= 3 and time.perf_counter() > end:
+            break
+        for name in [*programs, *programs][turn % len(programs) :][: len(programs)]:
+            found[name].append(programs[name](calls[name]))
+    return found
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
+    """Median and quartiles of the ratios of the same turns."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return {"low": low, "median": median, "high": high}
+
+
+def milliseconds(found: Sequence[float]) -> float:
+    """Their median."""
+    return statistics.median(found) * 1e3
+
+
+def number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
+    """With thousands marked; "-" for none."""
+    return "-" if value is None else f"{value * scale:,.{digits}f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """In Markdown."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
