@@ -27,10 +27,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mvcl import augment, data, losses, methods, models, studies
+from mvcl import _configs, augment, data, losses, methods, models, training
 from mvcl.losses import m3g_with_status
 from mvcl.training import AdamW, Config, Mesh, Train, Views
 
+# Runs whose steps take turns, as in the study of step times.
+STEPS: Any = training.config_module(_configs.STUDIES / "piran_figure4.py")
 SIZES = [(64, 2), (64, 3), (64, 4), (16, 5), (128, 4)]
 EPSILON, PASSES_EPSILON, PASSES_STEPS = 0.2, (0.2, 0.05), (0, 100, 1000)
 
@@ -88,11 +90,11 @@ def config(
 def of_size(n: int, k: int, folder: str, budget: float) -> None:
     """Print the ratios of one size."""
     runs = {
-        f"{title}: {name}": studies.running(config(n, k, method, objective, folder))
+        f"{title}: {name}": STEPS.running(config(n, k, method, objective, folder))
         for title, method, objectives in METHODS
         for name, objective in objectives.items()
     }
-    found = studies.turns(runs, budget)
+    found = STEPS.turns(runs, budget)
     for title, _, objectives in METHODS:
         reference = found[f"{title}: all_pairs(info_nce)"]
         for name in objectives:
@@ -119,7 +121,7 @@ def passes(problems: jax.Array, epsilon: float, *, warm: bool) -> list[jax.Array
     return found
 
 
-def problems_of(run: studies.Running) -> jax.Array:
+def problems_of(run: Any) -> jax.Array:
     """(k, k, n, d): the problems that the method makes at this state."""
 
     def seen(z: jax.Array, **_: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -137,7 +139,7 @@ def count_passes(sizes: list[tuple[int, int]], folder: str) -> None:
     for n, k in sizes:
         for epsilon in PASSES_EPSILON:
             objective = partial(losses.m3g, epsilon=epsilon, max_iterations=1000)
-            run = studies.running(config(n, k, TEACHER, objective, folder, image_size=8))
+            run = STEPS.running(config(n, k, TEACHER, objective, folder, image_size=8))
             for step in PASSES_STEPS:
                 while run.steps < step:
                     run.step()

@@ -97,9 +97,8 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
 
 def _everything() -> dict[str, Path]:
     """Name -> file of each config and each study; the name of a study starts with `studies/`."""
-    return {
-        file.relative_to(CONFIGS).with_suffix("").as_posix(): file for file in sorted(CONFIGS.rglob("*.py"))
-    }
+    files = sorted(file for file in CONFIGS.rglob("*.py") if not file.name.startswith("_"))
+    return {file.relative_to(CONFIGS).with_suffix("").as_posix(): file for file in files}
 
 
 def _split(source: str) -> tuple[str, str]:

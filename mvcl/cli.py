@@ -142,7 +142,7 @@ def _train(arguments: list[str]) -> int:
     _options.check(path, arguments[1:], arguments[0])
     name = _default_name(path, variant)
     _quiet()
-    from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
+    from mvcl import training
 
     loaded = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
 
@@ -432,13 +432,12 @@ def _run_study(arguments: list[str]) -> int:
     opened, options = _opened_study(studies.find(arguments[0]), arguments)
     folder = options.workdir or Path("runs") / "studies" / f"{opened.name}_{opened.scale}"
     _start_jax()
-    progress = Progress()
     if options.dry_run:
         print(studies.overview(opened, folder))
         return 0
     if options.worker:
-        return int(studies.run(opened.study, folder, progress, again=options.again) > 0)
-    page, unfinished = studies.run_study(opened, folder, options, progress)
+        return int(studies.run(opened.study, folder, again=options.again) > 0)
+    page, unfinished = studies.run_study(opened, folder, options)
     print(f"\n{page.read_text()}\npage: {page}")
     return int(unfinished > 0)
 
@@ -528,7 +527,7 @@ def _quiet() -> None:
 def _start_jax(distributed: Any = None) -> None:
     """Connect to the other processes, if any, and turn on the compilation cache."""
     _quiet()
-    from mvcl import studies, training  # noqa: F401  the runs of studies name their classes
+    from mvcl import training
 
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()

@@ -9,15 +9,18 @@ Cost: small about 20 minutes on 2 cores with --jobs 2, estimated from single run
 Source: Koromilas 2025, Table II; Piran 2024; Jeon 2025, Table 1.
 """
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from mvcl import augment, evaluation, losses, methods, models, studies
+import numpy as np
+
+from mvcl import _files, augment, evaluation, losses, methods, models, studies
 from mvcl import data as sources
-from mvcl.studies import Above, Baseline, Cell, Measure, Study, Training, Values
+from mvcl.studies import Above, Baseline, Cell, Measure, Study, Values, trained
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
 _TRAIN, _TEST, _SIDE, _EPOCHS = 4_000, 2_000, 16, 10
@@ -54,9 +57,9 @@ _MOCO: dict[str, tuple[int, losses.Loss, float | None]] = {
 }
 _GAIN = "k-NN, gain of the last third"
 _MEASURES = (
-    Measure(name="linear", percent=True),
-    Measure(name="k-NN", percent=True),
-    Measure(name=_GAIN, percent=True, better=""),
+    Measure("linear", percent=True),
+    Measure("k-NN", percent=True),
+    Measure(_GAIN, percent=True, better=""),
 )
 
 
@@ -66,6 +69,48 @@ def _measured(folder: Path) -> list[Values]:
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     scored = next(line["knn"] for line in lines if "knn" in line)
     return [found | {_GAIN: found["k-NN"] - scored}]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cifar10Part:
+    """The first images of both splits of CIFAR-10, from a file as `data:arrays` reads it."""
+
+    path: str = ""
+    """The .npz file, with all images."""
+    train: int = 5_000
+    """Training images."""
+    test: int = 2_000
+    """Test images."""
+
+    def open(self) -> dict[str, sources.Split]:
+        """The splits `train` and `test`.
+
+        Raises:
+          ValueError: the file cannot be read, or holds other sources.
+        """
+        splits = sources.Arrays(path=self.path, first=(self.train, self.test)).open()
+        arrays = _files.read_npz(Path(self.path))
+        for name, each in (("train", 5_000), ("test", 1_000)):
+            labels = arrays.get(f"{name}_labels", arrays.get(f"y_{name}", np.zeros(0, np.int64)))
+            check_cifar10(name, splits[name].spec.shapes[0], labels.reshape(-1), each)
+        return splits
+
+
+def check_cifar10(name: str, shape: tuple[int | None, ...], labels: np.ndarray, each: int) -> None:
+    """Raise `ValueError` for a split of anything but CIFAR-10, which the published numbers are about.
+
+    Args:
+      name: of the split.
+      shape: of an image.
+      labels: (N,) integers >= 0, of all images.
+      each: images of each class.
+    """
+    counts = np.bincount(labels, minlength=1)
+    if shape != (32, 32, 3) or len(counts) != 10 or (counts != each).any():
+        raise ValueError(
+            f"--data must be CIFAR-10, {each:,} {name} images of 32x32x3 in each of 10 classes, got {len(labels):,} of "
+            f"{shape} in {len(counts)} classes of {counts.min():,} to {counts.max():,}"
+        )
 
 
 def _base(source: sources.Source) -> Config:
@@ -91,21 +136,17 @@ def _cells(base: Config) -> list[Cell]:
     rows = [("simclr", name, *row) for name, row in _SIMCLR.items()]
     rows += [("moco_v2", name, *row) for name, row in _MOCO.items()]
     return [
-        Cell(
-            factors={"method": method, "objective": name, "k": k},
-            task=Training(
-                config=studies.changed(
-                    base,
-                    {
-                        "method": used[method],
-                        "objective": objective,
-                        "views.k": k,
-                        "train.group": 64 if name == "m3g" else None,
-                    },
-                ),
-                measure=_measured,
-            ),
+        trained(
+            {"method": method, "objective": name, "k": k},
+            base,
+            {
+                "method": used[method],
+                "objective": objective,
+                "views.k": k,
+                "train.group": 64 if name == "m3g" else None,
+            },
             printed={} if linear is None else {"linear": linear},
+            measure=_measured,
         )
         for method, name, k, objective, linear in rows
     ]
@@ -116,7 +157,7 @@ _UNTRAINED: tuple[Literal["raw input", "untrained encoder"], ...] = ("raw input"
 
 def _baselines(base: Config) -> list[Cell]:
     return [
-        Cell(factors={"method": "none", "objective": row, "k": 0}, task=Baseline(config=base, row=row))
+        Cell({"method": "none", "objective": row, "k": 0}, Baseline(config=base, row=row))
         for row in _UNTRAINED
     ]
 
@@ -180,7 +221,7 @@ def _study(cells: Sequence[Cell], claims: tuple[Above, ...], seeds: int, cost: s
     return Study(
         title="CIFAR-10 at 16 pixels",
         about=_ABOUT,
-        cells=tuple(cells),
+        cells=cells,
         measures=_MEASURES,
         claims=claims,
         reference={"method": "simclr", "objective": "all_pairs(nt_xent)", "k": 4},
@@ -193,10 +234,9 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     """Part of CIFAR-10, nine objectives and two baselines.
 
     Args:
-      seeds: of every cell.
       data: the file of CIFAR-10, .npz.
     """
-    base = _base(studies.Cifar10Part(path=str(data), train=_TRAIN, test=_TEST))
+    base = _base(Cifar10Part(path=str(data), train=_TRAIN, test=_TEST))
     return _study(
         [*_baselines(base), *_cells(base)],
         _CLAIMS,
@@ -206,11 +246,7 @@ def small(seeds: int = 5, *, data: Path) -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Random images, one objective.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Random images, one objective."""
     base = studies.changed(
         _base(sources.Synthetic(image_size=8)),
         {

@@ -10,9 +10,15 @@ Source: ours.
 """
 
 from functools import partial
+from typing import Any
 
-from mvcl import losses, studies
-from mvcl.studies import Above, Cell, Study, Training
+import _digits
+import jax
+from jax.typing import ArrayLike
+
+from mvcl import losses
+from mvcl.losses import Operands
+from mvcl.studies import Above, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -26,7 +32,7 @@ where InfoNCE of the same directions has <μ_i, μ_j> / t. So T / (A_i κ_j) has
 has a smaller R and a higher temperature, {example} at a mean of length 0.9. It differs from pair to pair and drifts
 in training, so no one T has the temperature of a run of InfoNCE. Here T follows: in every batch it is t times
 mean(R) mean(κ), without gradient, so that the mean pair has the effective temperature t
-(`studies.dsf_at_effective_temperature`); with one view in each group that is InfoNCE at t, exactly.
+(`dsf_at_effective_temperature`); with one view in each group that is InfoNCE at t, exactly.
 
 What then remains of DSF is that pairs of concentrated groups are compared more sharply than others, and the offset
 g(κ_j). "InfoNCE of means" compares the same directions of the groups' means at t, "InfoNCE of pairs" the single
@@ -38,10 +44,55 @@ _EXAMPLE = f"{(1 - _R2) / (_R2 * (1 - _R2 / 128)):.3f}"
 _SIMILARITIES = ("DSF", "InfoNCE of means", "InfoNCE of pairs")
 
 
+def _at(
+    queries: ArrayLike, keys: ArrayLike, temperature: ArrayLike, options: dict[str, Any]
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    measured = losses.takes(losses.dsf).measured
+    assert measured is not None
+    _, seen = measured(queries, keys, **options)  # no gradient
+    sharpness = seen["resultant"] * seen["concentration"]
+    loss, measures = measured(queries, keys, temperature=temperature * sharpness, **options)
+    return loss, measures | {"effective_temperature_at_1": 1 / sharpness}
+
+
+def _measured(
+    queries: ArrayLike, keys: ArrayLike, *, temperature: ArrayLike = 0.1, **options: Any
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    return _at(queries, keys, temperature, options)
+
+
+@losses.declare(operands=Operands.GROUPS, measured=_measured, mask=True, axis_name=True, block_size=True)
+def dsf_at_effective_temperature(
+    queries: ArrayLike, keys: ArrayLike, *, temperature: ArrayLike = 0.1, **options: Any
+) -> jax.Array:
+    """`dsf` whose own temperature is set in every batch so that its effective temperature is `temperature`.
+
+    What depends on the query alone cancels in the softmax of `dsf`, whose logits are then
+
+        A_i κ_j <μ_i, μ_j> / T - g(κ_j) / T,    g(κ) = log I_ν(κ) - ν log κ,  ν = d/2 - 1.
+
+    InfoNCE of the same directions has <μ_i, μ_j> / t. So T / (A_i κ_j) has the place of t: it differs between pairs,
+    since a group of scattered views has a small R, thus a small A = R and κ, and is compared softly. Here T is
+    `temperature` times mean(R) mean(κ) of the batch, held constant in the gradient, so that the mean pair has
+    t = `temperature`. For groups of one view all R and κ are equal, g cancels, and this is `info_nce` at that
+    temperature, exactly.
+
+    Args:
+      queries: (m, n, d) floating, m >= 1, n >= 2.
+      keys: (m', n, d).
+      temperature: positive divisor of the cosine of the mean pair, no unit.
+      **options: of `dsf`.
+
+    Returns:
+      Scalar, float32 or wider.
+    """
+    return _at(queries, keys, temperature, options)[0]
+
+
 def _objective(similarity: str, temperature: float) -> losses.Loss:
     pair = partial(losses.info_nce, temperature=temperature)
     found: dict[str, losses.Loss] = {
-        "DSF": partial(studies.dsf_at_effective_temperature, temperature=temperature),
+        "DSF": partial(dsf_at_effective_temperature, temperature=temperature),
         "InfoNCE of means": losses.mean_pair(pair, renormalize=True),
         "InfoNCE of pairs": losses.cross_pairs(pair),
     }
@@ -49,21 +100,20 @@ def _objective(similarity: str, temperature: float) -> losses.Loss:
 
 
 def _study(base: Config, temperatures: tuple[float, ...], seeds: int, cost: str) -> Study:
-    claim = partial(Above, source="ours", measure=studies.ACCURACIES[0].name)
+    claim = partial(Above, source="ours", measure=_digits.ACCURACIES[0].name)
     return Study(
         title="Control: DSF against InfoNCE at equal effective temperature",
         about=_ABOUT.format(example=_EXAMPLE),
         cells=tuple(
-            Cell(
-                factors={"similarity": similarity, "t": temperature},
-                task=Training(
-                    config=studies.changed(base, {"objective": _objective(similarity, temperature)})
-                ),
+            trained(
+                {"similarity": similarity, "t": temperature},
+                base,
+                {"objective": _objective(similarity, temperature)},
             )
             for similarity in _SIMILARITIES
             for temperature in temperatures
         ),
-        measures=studies.ACCURACIES,
+        measures=_digits.ACCURACIES,
         claims=tuple(
             claim(
                 text=f"DSF is better than {other} at effective temperature {temperature}",
@@ -82,23 +132,12 @@ def _study(base: Config, temperatures: tuple[float, ...], seeds: int, cost: str)
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, two groups of 2 views, temperatures 0.1 and 0.5.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Digits, two groups of 2 views, temperatures 0.1 and 0.5."""
     return _study(
-        studies.digits_of(4),
-        (0.1, 0.5),
-        seeds,
-        "5 minutes in one process, on 2 cores with other work",
+        _digits.digits_of(4), (0.1, 0.5), seeds, "5 minutes in one process, on 2 cores with other work"
     )
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Random vectors, two groups of 2.
-
-    Args:
-      seeds: of every cell.
-    """
-    return _study(studies.vectors_of(4), (0.5,), seeds, "under a minute on 2 cores")
+    """Random vectors, two groups of 2."""
+    return _study(_digits.vectors_of(4), (0.5,), seeds, "under a minute on 2 cores")

@@ -12,8 +12,10 @@ Source: ours.
 from collections.abc import Callable
 from functools import partial
 
-from mvcl import losses, studies
-from mvcl.studies import Above, Cell, Study, Training
+import _digits
+
+from mvcl import losses
+from mvcl.studies import Above, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -39,7 +41,7 @@ def _study(
     cost: str,
 ) -> Study:
     few, budgets = ks[0], tuple(k // ks[0] for k in ks)
-    claim = partial(Above, source="ours", measure=studies.ACCURACIES[0].name)
+    claim = partial(Above, source="ours", measure=_digits.ACCURACIES[0].name)
     more = tuple(zip(ks[1:], budgets[1:], strict=True))
     return Study(
         title="Control: k views at equal encoder passes",
@@ -47,20 +49,16 @@ def _study(
             few=few, diagonal=", ".join(f"k {k} with {b}" for k, b in zip(ks, budgets, strict=True))
         ),
         cells=tuple(
-            Cell(
-                factors={"objective": name, "k": k, "passes": passes},
-                task=Training(
-                    config=studies.changed(
-                        base(k),
-                        {"objective": _OBJECTIVES[name], "train.steps": steps * few * passes // k},
-                    )
-                ),
+            trained(
+                {"objective": name, "k": k, "passes": passes},
+                base(k),
+                {"objective": _OBJECTIVES[name], "train.steps": steps * few * passes // k},
             )
             for name in objectives
             for k in ks
             for passes in budgets
         ),
-        measures=studies.ACCURACIES,
+        measures=_digits.ACCURACIES,
         claims=tuple(
             one
             for name in objectives
@@ -87,13 +85,9 @@ def _study(
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, 2 and 4 views, 110 and 220 steps of 2.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Digits, 2 and 4 views, 110 and 220 steps of 2."""
     return _study(
-        studies.digits_of,
+        _digits.digits_of,
         tuple(_OBJECTIVES),
         (2, 4),
         110,
@@ -103,9 +97,5 @@ def small(seeds: int = 5) -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Random vectors, 2 and 4 views, one objective.
-
-    Args:
-      seeds: of every cell.
-    """
-    return _study(studies.vectors_of, ("mv_dhel",), (2, 4), 4, seeds, "under a minute on 2 cores")
+    """Random vectors, 2 and 4 views, one objective."""
+    return _study(_digits.vectors_of, ("mv_dhel",), (2, 4), 4, seeds, "under a minute on 2 cores")

@@ -13,8 +13,10 @@ Source: ours.
 from collections.abc import Callable
 from functools import partial
 
-from mvcl import losses, studies
-from mvcl.studies import Above, Cell, Study, Training, Trend
+import _digits
+
+from mvcl import losses
+from mvcl.studies import Above, Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -32,24 +34,20 @@ within a row."""
 def _study(base: Callable[[int], Config], ks: tuple[int, ...], seeds: int, cost: str) -> Study:
     few = ks[0]
     grid = [(few, energy) for energy in (1, *ks)] + [(k, energy) for k in ks[1:] for energy in (1, k)]
-    claim = partial(Above, source="ours", measure=studies.ACCURACIES[0].name)
-    trend = partial(Trend, source="ours", measure=studies.ACCURACIES[0].name)
+    claim = partial(Above, source="ours", measure=_digits.ACCURACIES[0].name)
+    trend = partial(Trend, source="ours", measure=_digits.ACCURACIES[0].name)
     return Study(
         title="Control: MV-DHEL, more views or more energy?",
         about=_ABOUT,
         cells=tuple(
-            Cell(
-                factors={"k": k, "energy": energy},
-                task=Training(
-                    config=studies.changed(
-                        base(k),
-                        {"objective": partial(losses.mv_dhel, temperature=0.5, energy_weight=energy / k)},
-                    )
-                ),
+            trained(
+                {"k": k, "energy": energy},
+                base(k),
+                {"objective": partial(losses.mv_dhel, temperature=0.5, energy_weight=energy / k)},
             )
             for k, energy in grid
         ),
-        measures=studies.ACCURACIES,
+        measures=_digits.ACCURACIES,
         claims=(
             trend(text="more views are better at energy 1 (weight 1/k)", cells={"energy": 1}, along="k"),
             *(
@@ -79,23 +77,10 @@ def _study(base: Callable[[int], Config], ks: tuple[int, ...], seeds: int, cost:
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, 2, 4 and 8 views.
-
-    Args:
-      seeds: of every cell.
-    """
-    return _study(
-        studies.digits_of,
-        (2, 4, 8),
-        seeds,
-        "6 minutes in one process, on 2 cores with other work",
-    )
+    """Digits, 2, 4 and 8 views."""
+    return _study(_digits.digits_of, (2, 4, 8), seeds, "6 minutes in one process, on 2 cores with other work")
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Random vectors, 2 and 3 views.
-
-    Args:
-      seeds: of every cell.
-    """
-    return _study(studies.vectors_of, (2, 3), seeds, "under a minute on 2 cores")
+    """Random vectors, 2 and 3 views."""
+    return _study(_digits.vectors_of, (2, 3), seeds, "under a minute on 2 cores")

@@ -12,8 +12,10 @@ Source: ours.
 
 from functools import partial
 
+import _digits
+
 from mvcl import losses, studies
-from mvcl.studies import Above, Cell, Study, Training
+from mvcl.studies import Above, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -41,20 +43,17 @@ _LOSSES = ("joint", "pairs, epsilon", "pairs, 2 epsilon / k")
 
 
 def _study(base: Config, epsilons: tuple[float, ...], seeds: int, cost: str) -> Study:
-    claim = partial(Above, source="ours", measure=studies.ACCURACIES[0].name)
+    claim = partial(Above, source="ours", measure=_digits.ACCURACIES[0].name)
     k = base.views.k
     return Study(
         title="Control: M3G of every pair of views against joint M3G",
         about=_ABOUT,
         cells=tuple(
-            Cell(
-                factors={"loss": loss, "epsilon": epsilon},
-                task=Training(config=studies.changed(base, {"objective": _objective(loss, k, epsilon)})),
-            )
+            trained({"loss": loss, "epsilon": epsilon}, base, {"objective": _objective(loss, k, epsilon)})
             for loss in _LOSSES
             for epsilon in epsilons
         ),
-        measures=studies.ACCURACIES,
+        measures=_digits.ACCURACIES,
         claims=tuple(
             claim(
                 text=f"joint matching is better than {loss}, at epsilon {epsilon}",
@@ -72,19 +71,11 @@ def _study(base: Config, epsilons: tuple[float, ...], seeds: int, cost: str) -> 
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, 4 views, groups of 64 examples as in Piran 2024.
-
-    Args:
-      seeds: of every cell.
-    """
-    base = studies.changed(studies.digits_of(4), {"train.group": 64})
+    """Digits, 4 views, groups of 64 examples as in Piran 2024."""
+    base = studies.changed(_digits.digits_of(4), {"train.group": 64})
     return _study(base, (0.05, 0.2), seeds, "6 minutes in one process, on 2 cores with other work")
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Random vectors, 3 views.
-
-    Args:
-      seeds: of every cell.
-    """
-    return _study(studies.vectors_of(3), (0.2,), seeds, "under a minute on 2 cores")
+    """Random vectors, 3 views."""
+    return _study(_digits.vectors_of(3), (0.2,), seeds, "under a minute on 2 cores")

@@ -12,8 +12,10 @@ Source: ours.
 
 from functools import partial
 
-from mvcl import losses, studies
-from mvcl.studies import Above, Cell, Study, Training, Trend
+import _digits
+
+from mvcl import losses
+from mvcl.studies import Above, Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -27,23 +29,19 @@ are also effects of noise in the gradient."""
 
 
 def _study(base: Config, rhos: tuple[float, ...], temperature: float, seeds: int, cost: str) -> Study:
-    claim = partial(Above, source="ours", measure=studies.ACCURACIES[0].name)
+    claim = partial(Above, source="ours", measure=_digits.ACCURACIES[0].name)
     return Study(
         title="Control: poly-view contrast over rho",
         about=_ABOUT.format(temperature=temperature),
         cells=tuple(
-            Cell(
-                factors={"rho": rho},
-                task=Training(
-                    config=studies.changed(
-                        base,
-                        {"objective": partial(losses.poly_view, temperature=temperature, aggregation=rho)},
-                    )
-                ),
+            trained(
+                {"rho": rho},
+                base,
+                {"objective": partial(losses.poly_view, temperature=temperature, aggregation=rho)},
             )
             for rho in rhos
         ),
-        measures=studies.ACCURACIES,
+        measures=_digits.ACCURACIES,
         claims=(
             claim(
                 text="the geometric mean (rho 0) is better than the arithmetic (rho 1)",
@@ -56,11 +54,11 @@ def _study(base: Config, rhos: tuple[float, ...], temperature: float, seeds: int
                 than=({"rho": 0.0},),
             ),
             Trend(
-                text="accuracy falls as rho rises, from every partner to some partner",
-                source="ours",
-                measure=studies.ACCURACIES[0].name,
-                cells={},
-                along="rho",
+                "accuracy falls as rho rises, from every partner to some partner",
+                "ours",
+                _digits.ACCURACIES[0].name,
+                {},
+                "rho",
                 rises=False,
             ),
         ),
@@ -72,25 +70,13 @@ def _study(base: Config, rhos: tuple[float, ...], temperature: float, seeds: int
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, 4 views.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Digits, 4 views."""
     rhos = (-4.0, -1.0, 0.0, 1.0, 4.0)
     return _study(
-        studies.digits_of(4),
-        rhos,
-        0.1,
-        seeds,
-        "4 minutes in one process, on 2 cores with other work",
+        _digits.digits_of(4), rhos, 0.1, seeds, "4 minutes in one process, on 2 cores with other work"
     )
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Random vectors, 3 views.
-
-    Args:
-      seeds: of every cell.
-    """
-    return _study(studies.vectors_of(3), (-1.0, 0.0, 1.0), 0.5, seeds, "under a minute on 2 cores")
+    """Random vectors, 3 views."""
+    return _study(_digits.vectors_of(3), (-1.0, 0.0, 1.0), 0.5, seeds, "under a minute on 2 cores")

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
 
+import _digits
+
 from mvcl import losses, methods, models, studies
-from mvcl.studies import Above, Baseline, Cell, Study, Training
+from mvcl.studies import Above, Baseline, Cell, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -94,25 +96,17 @@ def _cells(base: Config) -> list[Cell]:
         ("student_teacher", base, student_teacher, _TAUGHT),
     ]
     return [
-        Cell(
-            factors={"method": name, "objective": objective},
-            task=Training(
-                config=studies.changed(
-                    config,
-                    {
-                        "objective": loss,
-                        "method": method,
-                        "views.k": losses.takes(loss).views or config.views.k,
-                    },
-                )
-            ),
+        trained(
+            {"method": name, "objective": objective},
+            config,
+            {"objective": loss, "method": method, "views.k": losses.takes(loss).views or config.views.k},
         )
         for name, config, method, of_method in rows
         for objective, loss in of_method.items()
     ]
 
 
-_CLAIM = partial(Above, measure=studies.ACCURACIES[0].name)
+_CLAIM = partial(Above, measure=_digits.ACCURACIES[0].name)
 _OF_PAPERS = (
     _CLAIM(
         text="MV-DHEL is better than MV-InfoNCE and the baselines of pairs, averages and poly-view",
@@ -139,13 +133,10 @@ _OF_PAPERS = (
 
 
 def _study(
-    base: Config, trained: Sequence[Cell], of_papers: tuple[Above, ...], seeds: int, cost: str
+    base: Config, cells: Sequence[Cell], of_papers: tuple[Above, ...], seeds: int, cost: str
 ) -> Study:
     rows: tuple[Literal["raw input", "untrained encoder"], ...] = ("raw input", "untrained encoder")
-    untrained = [
-        Cell(factors={"method": "none", "objective": row}, task=Baseline(config=base, row=row))
-        for row in rows
-    ]
+    untrained = [Cell({"method": "none", "objective": row}, Baseline(config=base, row=row)) for row in rows]
     above = tuple(
         _CLAIM(
             text=f"every row of {method} is better than the {row}",
@@ -153,14 +144,14 @@ def _study(
             cells={"method": method},
             than=({"method": "none", "objective": row},),
         )
-        for method in studies.levels(trained, "method")
+        for method in dict.fromkeys(cell.factors["method"] for cell in cells)
         for row in rows
     )
     return Study(
         title="Digits: every objective on 4 views",
         about=_ABOUT.format(queue=_QUEUE),
-        cells=(*untrained, *trained),
-        measures=studies.ACCURACIES,
+        cells=(*untrained, *cells),
+        measures=_digits.ACCURACIES,
         claims=(*above, *of_papers),
         reference={"method": "simclr", "objective": "all_pairs(nt_xent)"},
         seeds=seeds,
@@ -169,26 +160,14 @@ def _study(
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, all objectives and two baselines.
-
-    Args:
-      seeds: of every cell.
-    """
-    base = studies.digits_of(4)
+    """Digits, all objectives and two baselines."""
+    base = _digits.digits_of(4)
     return _study(
-        base,
-        _cells(base),
-        _OF_PAPERS,
-        seeds,
-        "55 minutes in one process, on 2 cores with other work",
+        base, _cells(base), _OF_PAPERS, seeds, "55 minutes in one process, on 2 cores with other work"
     )
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Random vectors, the first objective and the baselines.
-
-    Args:
-      seeds: of every cell.
-    """
-    base = studies.vectors_of(4)
+    """Random vectors, the first objective and the baselines."""
+    base = _digits.vectors_of(4)
     return _study(base, _cells(base)[:1], (), seeds, "under a minute on 2 cores")

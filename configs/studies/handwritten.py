@@ -22,7 +22,7 @@ from typing import Any
 
 from mvcl import data as sources
 from mvcl import evaluation, losses, methods, models, studies
-from mvcl.studies import Baseline, Cell, Measure, Study, Training
+from mvcl.studies import Baseline, Cell, Measure, Study, trained
 from mvcl.training import AdamW, Checkpoint, Config, Train
 
 _PAIRS: Mapping[str, losses.Loss] = {
@@ -89,7 +89,6 @@ def small(seeds: int = 10, *, data: Path) -> Study:
     """All objectives, with two baselines and SEM.
 
     Args:
-      seeds: trainings of each cell.
       data: handwritten.mat.
     """
     base = _config(sources.Tables(path=str(data), scaling=("standard",), held_out=True))
@@ -146,26 +145,26 @@ def _study(
     method: methods.Sem | None = _SEM,
 ) -> Study:
     cells = [
-        Cell(factors={"objective": _RAW}, task=Baseline(config=base, row="raw input")),
-        Cell(factors={"objective": _UNTRAINED}, task=Baseline(config=base, row="untrained encoder")),
+        Cell({"objective": _RAW}, Baseline(config=base, row="raw input")),
+        Cell({"objective": _UNTRAINED}, Baseline(config=base, row="untrained encoder")),
     ]
     for name, objective in objectives.items():
         changes = {"objective": objective, **_GROUPS.get(name, {})}
-        cells.append(Cell(factors={"objective": name}, task=Training(config=studies.changed(base, changes))))
+        cells.append(trained({"objective": name}, base, changes))
     if method is not None:
         pair = partial(losses.nt_xent, temperature=1.0)
         weighted = losses.all_pairs(pair, pairs="all", reduction="sum")
         config = studies.changed(base, {"method": method, "objective": weighted})
-        cells.append(Cell(factors={"objective": "SEM"}, task=Training(config=config)))
+        cells.append(trained({"objective": "SEM"}, config))
     one = ("k-NN", "1 labels/class", "5 labels/class", "10 labels/class", "ACC", "NMI")
     return Study(
         title="Every objective on six real views of handwritten digits",
         about=_ABOUT,
-        cells=tuple(cells),
+        cells=cells,
         measures=(
-            *(Measure(name=f"one view {name}", percent=True) for name in one),
-            Measure(name="across views k-NN", percent=True),
-            *(Measure(name=f"all views {name}", percent=True) for name in one),
+            *(Measure(f"one view {name}", percent=True) for name in one),
+            Measure("across views k-NN", percent=True),
+            *(Measure(f"all views {name}", percent=True) for name in one),
         ),
         reference={"objective": _UNTRAINED},
         seeds=seeds,

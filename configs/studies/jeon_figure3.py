@@ -12,8 +12,11 @@ Source: Figure 3, Section 5.4.1; small also Table 1. Recipes `jeon/dsf`, small `
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import _digits
+import _jeon
+
 from mvcl import studies, training
-from mvcl.studies import Above, Cell, Claim, Measure, Study, Training, Within
+from mvcl.studies import Above, Claim, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -35,46 +38,31 @@ _AVERAGES = ("loss_avg", "fea_avg")
 
 
 def paper(seeds: int = 1) -> Study:
-    """CIFAR-10, M = 8, up to 800 epochs, and MoCo up to 8,000.
-
-    Args:
-      seeds: of every cell.
-    """
+    """CIFAR-10, M = 8, up to 800 epochs, and MoCo up to 8,000."""
     variants = {"loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": "", "MoCo": "_moco"}
     bases = {method: training.load(f"jeon/dsf:cifar10{end}") for method, end in variants.items()}
     measures = (
-        Measure(name="k-NN", percent=True),
-        Measure(name="linear, SGD", label="linear accuracy", percent=True),
-        Measure(name="hours", label="hours of training", digits=2, better="lower"),
+        Measure("k-NN", percent=True),
+        Measure("linear, SGD", label="linear accuracy", percent=True),
+        Measure("hours", label="hours of training", digits=2, better="lower"),
     )
     cost = "one GPU; 5,190 PFLOP a seed, estimated from the rows of Table 1"
     return _study(bases, (250, 400, 800), (800, 8000), measures, _ABOUT, seeds, cost)
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, M = 8, 5 and 10 epochs, and MoCo with as many encoder passes.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Digits, M = 8, 5 and 10 epochs, and MoCo with as many encoder passes."""
     changes = {"views.strategy": "fixed", "train.batch_size": 256}
-    bases = studies.jeon_digits(studies.changed(studies.digits_of(8), changes))
-    measures = (
-        *studies.ACCURACIES,
-        Measure(name="hours", label="hours of training", digits=4, better="lower"),
-    )
+    bases = _jeon.on_digits(studies.changed(_digits.digits_of(8), changes))
+    measures = (*_digits.ACCURACIES, Measure("hours", label="hours of training", digits=4, better="lower"))
     return _study(bases, (5, 10), (20, 40), measures, _ABOUT_SMALL, seeds, "3 minutes on 2 cores, estimated")
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors, whatever the epochs.
-
-    Args:
-      seeds: of every cell.
-    """
-    methods = studies.jeon_digits(studies.vectors_of(2), queue=16)
+    """Two steps of a tiny network on random vectors, whatever the epochs."""
+    methods = _jeon.on_digits(_digits.vectors_of(2), queue=16)
     bases = {name: methods[name] for name in ("loss_avg", "DSF")}
-    measures = (Measure(name="linear", percent=True),)
+    measures = (Measure("linear", percent=True),)
     return _study(bases, (1,), (), measures, _ABOUT, seeds, "seconds on 2 cores")
 
 
@@ -92,18 +80,17 @@ def _study(
         title="Jeon 2025, Figure 3: accuracy by training time at fixed memory",
         about=about,
         cells=tuple(
-            Cell(
-                factors={"method": method, "epochs": number},
-                task=Training(
-                    config=studies.changed(base, {"train.epochs": float(number)}),
-                    measure=studies.results_and_time,
-                ),
+            trained(
+                {"method": method, "epochs": number},
+                base,
+                {"train.epochs": float(number)},
+                measure=_jeon.results_and_time,
             )
             for method, base in bases.items()
             for number in (of_moco if method == "MoCo" else epochs)
         ),
         measures=measures,
-        claims=tuple(claims),
+        claims=claims,
         columns=None,
         reference={"method": "DSF"},
         along="epochs",
@@ -119,36 +106,36 @@ def _claims(
     early, late = epochs[-2:][0], epochs[-1]
     found: list[Claim] = [
         Above(
-            text="DSF is above the averages at every length of training",
-            source="Section 5.4.1; Table 1 at the first length",
-            measure=measure,
-            cells={"method": "DSF"},
-            than=averages,
+            "DSF is above the averages at every length of training",
+            "Section 5.4.1; Table 1 at the first length",
+            measure,
+            {"method": "DSF"},
+            averages,
         ),
         Within(
-            text=f"DSF at {early:g} epochs is similar to or above the averages at {late:g}",
-            source="Section 5.4.1",
-            measure=measure,
-            cells={"method": "DSF", "epochs": early},
-            than=tuple({**other, "epochs": late} for other in averages),
+            f"DSF at {early:g} epochs is similar to or above the averages at {late:g}",
+            "Section 5.4.1",
+            measure,
+            {"method": "DSF", "epochs": early},
+            tuple({**other, "epochs": late} for other in averages),
             low=-0.5,
         ),
     ]
     if of_moco:
         found += [
             Above(
-                text=f"DSF at {epochs[0]:g} epochs is above MoCo at {of_moco[0]:g}, which takes the same time",
-                source="Table 1, Figure 3",
-                measure=measure,
-                cells={"method": "DSF", "epochs": epochs[0]},
-                than=({"method": "MoCo", "epochs": of_moco[0]},),
+                f"DSF at {epochs[0]:g} epochs is above MoCo at {of_moco[0]:g}, which takes the same time",
+                "Table 1, Figure 3",
+                measure,
+                {"method": "DSF", "epochs": epochs[0]},
+                ({"method": "MoCo", "epochs": of_moco[0]},),
             ),
             Within(
-                text=f"DSF at {early:g} epochs is similar to or above MoCo at {of_moco[-1]:g}",
-                source="Section 5.4.1",
-                measure=measure,
-                cells={"method": "DSF", "epochs": early},
-                than=({"method": "MoCo", "epochs": of_moco[-1]},),
+                f"DSF at {early:g} epochs is similar to or above MoCo at {of_moco[-1]:g}",
+                "Section 5.4.1",
+                measure,
+                {"method": "DSF", "epochs": early},
+                ({"method": "MoCo", "epochs": of_moco[-1]},),
                 low=-0.5,
             ),
         ]

@@ -10,8 +10,11 @@ Source: Figure 4, Section 5.4.2; recipes `jeon/dsf`, small `digits`.
 
 from collections.abc import Callable, Sequence
 
+import _digits
+import _jeon
+
 from mvcl import studies, training
-from mvcl.studies import Above, Cell, Claim, Measure, Study, Training, Trend
+from mvcl.studies import Above, Claim, Measure, Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -28,39 +31,30 @@ draws."""
 
 
 def paper(seeds: int = 1) -> Study:
-    """CIFAR-10, M = 4, 8 and 16.
-
-    Args:
-      seeds: of every cell.
-    """
-    measures = (
-        Measure(name="k-NN", percent=True),
-        Measure(name="linear, SGD", label="linear accuracy", percent=True),
-    )
+    """CIFAR-10, M = 4, 8 and 16."""
+    measures = (Measure("k-NN", percent=True), Measure("linear, SGD", label="linear accuracy", percent=True))
     names = ("loss_avg", "fea_avg", "DSF")
     cost = "one GPU; 2,080 PFLOP a seed, estimated from the cost at M = 8"
     return _study(_cifar10, names, (4, 8, 16), measures, _ABOUT, seeds, cost)
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, M = 2, 4 and 8.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Digits, M = 2, 4 and 8."""
     names = ("loss_avg", "fea_avg", "DSF")
     return _study(
-        _digits, names, (2, 4, 8), studies.ACCURACIES, _ABOUT_SMALL, seeds, "2 minutes on 2 cores, estimated"
+        _on_digits,
+        names,
+        (2, 4, 8),
+        _digits.ACCURACIES,
+        _ABOUT_SMALL,
+        seeds,
+        "2 minutes on 2 cores, estimated",
     )
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    measures = (Measure(name="linear", percent=True),)
+    """Two steps of a tiny network on random vectors."""
+    measures = (Measure("linear", percent=True),)
     return _study(_random, ("loss_avg", "DSF"), (2,), measures, _ABOUT, seeds, "seconds on 2 cores")
 
 
@@ -71,12 +65,12 @@ def _cifar10(method: str, views: int) -> Config:
     return studies.changed(training.load(f"jeon/dsf:cifar10{variant}"), changes)
 
 
-def _digits(method: str, views: int) -> Config:
-    return studies.jeon_digits(studies.changed(studies.digits_of(views), {"train.epochs": 5.0}))[method]
+def _on_digits(method: str, views: int) -> Config:
+    return _jeon.on_digits(studies.changed(_digits.digits_of(views), {"train.epochs": 5.0}))[method]
 
 
 def _random(method: str, views: int) -> Config:
-    return studies.jeon_digits(studies.vectors_of(views), queue=16)[method]
+    return _jeon.on_digits(_digits.vectors_of(views), queue=16)[method]
 
 
 def _study(
@@ -92,20 +86,16 @@ def _study(
     for measure in measures[:2]:
         claims.append(
             Above(
-                text="DSF is above the averages at every number of views",
-                source="Figure 4, Section 5.4.2",
-                measure=measure.name,
-                cells={"method": "DSF"},
-                than=tuple({"method": name} for name in names if name != "DSF"),
+                "DSF is above the averages at every number of views",
+                "Figure 4, Section 5.4.2",
+                measure.name,
+                {"method": "DSF"},
+                tuple({"method": name} for name in names if name != "DSF"),
             )
         )
         claims += [
             Trend(
-                text=f"{name} rises with the number of views",
-                source="Section 5.4.2",
-                measure=measure.name,
-                cells={"method": name},
-                along="M",
+                f"{name} rises with the number of views", "Section 5.4.2", measure.name, {"method": name}, "M"
             )
             for name in names
             if len(views) > 1
@@ -113,13 +103,9 @@ def _study(
     return Study(
         title="Jeon 2025, Figure 4: accuracy by number of views",
         about=about,
-        cells=tuple(
-            Cell(factors={"method": name, "M": m}, task=Training(config=config(name, m)))
-            for name in names
-            for m in views
-        ),
+        cells=tuple(trained({"method": name, "M": m}, config(name, m)) for name in names for m in views),
         measures=measures,
-        claims=tuple(claims),
+        claims=claims,
         columns="M",
         reference={"method": "DSF"},
         along="M",

@@ -8,8 +8,11 @@ Cost: paper 3,790 PFLOP a seed, the recipe's; smoke seconds. On digits the margi
 Source: Figure 5, Section 4.5 (Proposition 1); recipe `jeon/dsf:imagenet100`.
 """
 
-from mvcl import studies, training
-from mvcl.studies import Cell, Study, Training
+import _digits
+import _jeon
+
+from mvcl import training
+from mvcl.studies import Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -21,22 +24,14 @@ DSF having no such limit."""
 
 
 def paper(seeds: int = 1) -> Study:
-    """ImageNet-100, MoCo v3 with ViT-S/16.
-
-    Args:
-      seeds: of every cell.
-    """
+    """ImageNet-100, MoCo v3 with ViT-S/16."""
     base = training.load("jeon/dsf:imagenet100")
     return _study(base, seeds, "several GPUs; 3,790 PFLOP a seed, the recipe's cost")
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    base = studies.jeon_digits(studies.vectors_of(2), queue=16)["DSF"]
+    """Two steps of a tiny network on random vectors."""
+    base = _jeon.on_digits(_digits.vectors_of(2), queue=16)["DSF"]
     return _study(base, seeds, "seconds on 2 cores")
 
 
@@ -44,14 +39,9 @@ def _study(base: Config, seeds: int, cost: str) -> Study:
     return Study(
         title="Jeon 2025, Figure 5: the margin of DSF's similarities during training",
         about=_ABOUT,
-        cells=(
-            Cell(
-                factors={"method": "DSF"},
-                task=Training(config=base, measure=studies.results_and_similarities),
-            ),
-        ),
-        measures=studies.MARGINS,
-        claims=studies.margin_claims({"method": "DSF"}),
+        cells=(trained({"method": "DSF"}, base, measure=_jeon.results_and_similarities),),
+        measures=_jeon.MARGINS,
+        claims=_jeon.margin_claims({"method": "DSF"}),
         seeds=seeds,
         cost=cost,
     )

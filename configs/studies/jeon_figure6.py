@@ -11,8 +11,11 @@ Source: Figure 6 (appendix C), of which Section 4.3 tells; small also Figure 5. 
 from collections.abc import Mapping
 from typing import Any
 
+import _digits
+import _jeon
+
 from mvcl import studies, training
-from mvcl.studies import Above, Cell, Claim, Measure, Study, Training, Within
+from mvcl.studies import Above, Claim, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -40,38 +43,26 @@ _FORMS: Mapping[str, Mapping[str, Any]] = {
 
 
 def paper(seeds: int = 1) -> Study:
-    """CIFAR-10, M = 8.
-
-    Args:
-      seeds: of every cell.
-    """
+    """CIFAR-10, M = 8."""
     base = training.load("jeon/dsf:cifar10")
-    measures = (Measure(name="k-NN", percent=True),)
+    measures = (Measure("k-NN", percent=True),)
     return _study(
         base, list(_FORMS), measures, _ABOUT, seeds, "one GPU; 594 PFLOP a seed, from the recipe's cost"
     )
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, M = 4.
-
-    Args:
-      seeds: of every cell.
-    """
-    base = studies.jeon_digits(studies.changed(studies.digits_of(4), {"train.log_every": 5}))["DSF"]
+    """Digits, M = 4."""
+    base = _jeon.on_digits(studies.changed(_digits.digits_of(4), {"train.log_every": 5}))["DSF"]
     return _study(
-        base, list(_FORMS), studies.ACCURACIES, _ABOUT_SMALL, seeds, "1 minute on 2 cores, estimated"
+        base, list(_FORMS), _digits.ACCURACIES, _ABOUT_SMALL, seeds, "1 minute on 2 cores, estimated"
     )
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    base = studies.jeon_digits(studies.vectors_of(2), queue=16)["DSF"]
-    measures = (Measure(name="linear", percent=True),)
+    """Two steps of a tiny network on random vectors."""
+    base = _jeon.on_digits(_digits.vectors_of(2), queue=16)["DSF"]
+    measures = (Measure("linear", percent=True),)
     return _study(base, list(_FORMS)[:2], measures, _ABOUT, seeds, "seconds on 2 cores")
 
 
@@ -81,62 +72,51 @@ def _study(
     cells: dict[str, str | int | float] = {"form": _PAPERS}
     claims: list[Claim] = [
         *(
-            Within(
-                text=f"{what} rises in training",
-                source="Section 4.3",
-                measure=f"{name}, gain",
-                cells=cells,
-                low=0,
-            )
+            Within(f"{what} rises in training", "Section 4.3", f"{name}, gain", cells, low=0)
             for what, name in (("the resultant length", "R"), ("the concentration", "kappa"))
         ),
         *(
             Above(
-                text=f"{form} has a larger concentration than the paper's form",
-                source="Section 4.3",
-                measure="kappa, end",
-                cells={"form": form},
-                than=({"form": _PAPERS},),
+                f"{form} has a larger concentration than the paper's form",
+                "Section 4.3",
+                "kappa, end",
+                {"form": form},
+                ({"form": _PAPERS},),
             )
             for form in forms
             if form != _PAPERS
         ),
         *(
             Above(
-                text=f"the paper's form is more accurate than {form}",
-                source="Section 4.3: the scalings stabilise training",
-                measure=accuracies[0].name,
-                cells=cells,
-                than=({"form": form},),
+                f"the paper's form is more accurate than {form}",
+                "Section 4.3: the scalings stabilise training",
+                accuracies[0].name,
+                cells,
+                ({"form": form},),
             )
             for form in forms
             if form != _PAPERS
         ),
-        *studies.margin_claims(cells),
+        *_jeon.margin_claims(cells),
     ]
     return Study(
         title="Jeon 2025, Figure 6: resultant length and concentration during training",
         about=about,
         cells=tuple(
-            Cell(
-                factors={"form": form},
-                task=Training(
-                    config=studies.changed(base, _FORMS[form]), measure=studies.results_and_similarities
-                ),
-            )
+            trained({"form": form}, base, _FORMS[form], measure=_jeon.results_and_similarities)
             for form in forms
         ),
         measures=(
             *accuracies,
-            Measure(name="R, start", digits=3, better=""),
-            Measure(name="R, end", digits=3, better=""),
-            Measure(name="R, gain", digits=3, better=""),
-            Measure(name="kappa, start", digits=2, better=""),
-            Measure(name="kappa, end", digits=2, better=""),
-            Measure(name="kappa, gain", digits=2, better=""),
-            *studies.MARGINS,
+            Measure("R, start", digits=3, better=""),
+            Measure("R, end", digits=3, better=""),
+            Measure("R, gain", digits=3, better=""),
+            Measure("kappa, start", digits=2, better=""),
+            Measure("kappa, end", digits=2, better=""),
+            Measure("kappa, gain", digits=2, better=""),
+            *_jeon.MARGINS,
         ),
-        claims=tuple(claims),
+        claims=claims,
         reference={"form": _PAPERS},
         seeds=seeds,
         cost=cost,

@@ -10,8 +10,11 @@ Source: Table 1, Sections 5.2 and 5.3; recipe `jeon/dsf`.
 
 from collections.abc import Mapping
 
-from mvcl import studies, training
-from mvcl.studies import Above, Cell, Claim, Measure, Study, Training
+import _digits
+import _jeon
+
+from mvcl import training
+from mvcl.studies import Above, Claim, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -21,8 +24,8 @@ learning rates of DSF are the released ones, those of the averages on CIFAR-10 o
 gives no number of runs and no deviation."""
 
 _MEASURES = (
-    Measure(name="k-NN", percent=True, digits=2),
-    Measure(name="linear, SGD", label="linear accuracy", percent=True, digits=2),
+    Measure("k-NN", percent=True, digits=2),
+    Measure("linear, SGD", label="linear accuracy", percent=True, digits=2),
 )
 _PRINTED = {
     ("ImageNet-100", "MoCo"): (74.08, 81.52),
@@ -37,11 +40,7 @@ _PRINTED = {
 
 
 def paper(seeds: int = 1) -> Study:
-    """ImageNet-100 with MoCo v3 and ViT-S/16, CIFAR-10 with MoCo v2 and ResNet-18.
-
-    Args:
-      seeds: of every cell.
-    """
+    """ImageNet-100 with MoCo v3 and ViT-S/16, CIFAR-10 with MoCo v2 and ResNet-18."""
     variants = {"MoCo": "_moco", "loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": ""}
     configs = {
         (data, method): training.load(f"jeon/dsf:{recipe}{variant}")
@@ -53,14 +52,10 @@ def paper(seeds: int = 1) -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    methods = studies.jeon_digits(studies.vectors_of(2), queue=16)
+    """Two steps of a tiny network on random vectors."""
+    methods = _jeon.on_digits(_digits.vectors_of(2), queue=16)
     configs = {("random", name): methods[name] for name in ("loss_avg", "DSF")}
-    measures = (Measure(name="k-NN", percent=True), Measure(name="linear", percent=True))
+    measures = (Measure("k-NN", percent=True), Measure("linear", percent=True))
     return _study(configs, measures, seeds, "seconds on 2 cores")
 
 
@@ -69,11 +64,11 @@ def _study(
 ) -> Study:
     claims: list[Claim] = [
         Above(
-            text=f"DSF is above {', '.join(name for on, name in configs if on == data and name != 'DSF')}, {data}",
-            source="Table 1, Sections 5.2 and 5.3",
-            measure=measure.name,
-            cells={"data": data, "method": "DSF"},
-            than=tuple({"method": name} for on, name in configs if on == data and name != "DSF"),
+            f"DSF is above {', '.join(name for on, name in configs if on == data and name != 'DSF')}, {data}",
+            "Table 1, Sections 5.2 and 5.3",
+            measure.name,
+            {"data": data, "method": "DSF"},
+            tuple({"method": name} for on, name in configs if on == data and name != "DSF"),
         )
         for data in dict.fromkeys(on for on, _ in configs)
         for measure in measures
@@ -82,15 +77,15 @@ def _study(
         title="Jeon 2025, Table 1: methods at equal memory and time",
         about=_ABOUT,
         cells=tuple(
-            Cell(
-                factors={"data": data, "method": name},
-                task=Training(config=config),
+            trained(
+                {"data": data, "method": name},
+                config,
                 printed=dict(zip((m.name for m in measures), _PRINTED.get((data, name), ()))),
             )
             for (data, name), config in configs.items()
         ),
         measures=measures,
-        claims=tuple(claims),
+        claims=claims,
         reference={"method": "DSF"},
         seeds=seeds,
         cost=cost,

@@ -10,8 +10,11 @@ Source: Table 3, Section 5.5; recipes `jeon/dsf`, small `digits`.
 
 from collections.abc import Mapping, Sequence
 
+import _digits
+import _jeon
+
 from mvcl import studies, training
-from mvcl.studies import Above, Cell, Measure, Study, Training
+from mvcl.studies import Above, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -30,41 +33,26 @@ _PRINTED = {0.8: (91.2, 92.0), 0.9: (91.3, 92.3), 1.0: (91.8, 92.5), 1.1: (91.4,
 
 
 def paper(seeds: int = 1) -> Study:
-    """CIFAR-10, the table's temperatures.
-
-    Args:
-      seeds: of every cell.
-    """
-    measures = (
-        Measure(name="k-NN", percent=True),
-        Measure(name="linear, SGD", label="linear accuracy", percent=True),
-    )
+    """CIFAR-10, the table's temperatures."""
+    measures = (Measure("k-NN", percent=True), Measure("linear, SGD", label="linear accuracy", percent=True))
     base = training.load("jeon/dsf:cifar10")
     cost = "one GPU; 792 PFLOP a seed, from the recipe's cost"
     return _study(base, tuple(_PRINTED), measures, _PRINTED, _ABOUT, seeds, cost)
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, temperatures 0.1 to 5.
-
-    Args:
-      seeds: of every cell.
-    """
-    base = studies.jeon_digits(studies.changed(studies.digits_of(4), {"train.epochs": 5.0}))["DSF"]
+    """Digits, temperatures 0.1 to 5."""
+    base = _jeon.on_digits(studies.changed(_digits.digits_of(4), {"train.epochs": 5.0}))["DSF"]
     temperatures = (0.1, 0.5, 1.0, 2.0, 5.0)
     return _study(
-        base, temperatures, studies.ACCURACIES, {}, _ABOUT_SMALL, seeds, "1 minute on 2 cores, estimated"
+        base, temperatures, _digits.ACCURACIES, {}, _ABOUT_SMALL, seeds, "1 minute on 2 cores, estimated"
     )
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    base = studies.jeon_digits(studies.vectors_of(2), queue=16)["DSF"]
-    measures = (Measure(name="linear", percent=True),)
+    """Two steps of a tiny network on random vectors."""
+    base = _jeon.on_digits(_digits.vectors_of(2), queue=16)["DSF"]
+    measures = (Measure("linear", percent=True),)
     return _study(base, (0.5, 1.0), measures, {}, _ABOUT, seeds, "seconds on 2 cores")
 
 
@@ -81,9 +69,10 @@ def _study(
         title="Jeon 2025, Table 3: DSF by temperature",
         about=about,
         cells=tuple(
-            Cell(
-                factors={"temperature": temperature},
-                task=Training(config=studies.changed(base, {"objective.temperature": temperature})),
+            trained(
+                {"temperature": temperature},
+                base,
+                {"objective.temperature": temperature},
                 printed=dict(zip((measure.name for measure in measures), printed.get(temperature, ()))),
             )
             for temperature in temperatures
@@ -91,11 +80,11 @@ def _study(
         measures=measures,
         claims=tuple(
             Above(
-                text=f"temperature 1 is above {temperature:g}",
-                source="Table 3, Section 5.5",
-                measure=measure.name,
-                cells={"temperature": 1.0},
-                than=({"temperature": temperature},),
+                f"temperature 1 is above {temperature:g}",
+                "Table 3, Section 5.5",
+                measure.name,
+                {"temperature": 1.0},
+                ({"temperature": temperature},),
             )
             for measure in measures[:2]
             for temperature in temperatures

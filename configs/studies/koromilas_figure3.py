@@ -12,8 +12,11 @@ Source: Fig. 3, Sections V-C1 to V-C3; small also Tables II and III. Recipes `ko
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import _digits
+import _koromilas
+
 from mvcl import studies
-from mvcl.studies import Above, Cell, Claim, Factors, Measure, Study, Training, Trend, Within
+from mvcl.studies import Above, Claim, Factors, Measure, Study, Trend, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -46,24 +49,17 @@ _RANK, _EFFECTIVE, _UNIFORMITY, _ALIGNMENT = (
     "alignment",
 )
 _GEOMETRY = (
-    Measure(name=_RANK, digits=1),
-    Measure(name=_EFFECTIVE, digits=1),
-    Measure(name=_UNIFORMITY, digits=4, better="lower"),
-    Measure(name=_ALIGNMENT, digits=3, better="lower"),
+    Measure(_RANK, digits=1),
+    Measure(_EFFECTIVE, digits=1),
+    Measure(_UNIFORMITY, digits=4, better="lower"),
+    Measure(_ALIGNMENT, digits=3, better="lower"),
 )
 
 
 def paper(seeds: int = 1) -> Study:
-    """CIFAR-10 and -100 with ResNet-18, batches of 128, k = 2 to 8.
-
-    Args:
-      seeds: of every cell.
-    """
-    bases = {
-        "CIFAR-10": partial(_cifar, "cifar10"),
-        "CIFAR-100": partial(_cifar, "cifar100"),
-    }
-    measures = (Measure(name="linear, SGD", percent=True), *_GEOMETRY)
+    """CIFAR-10 and -100 with ResNet-18, batches of 128, k = 2 to 8."""
+    bases = {"CIFAR-10": partial(_cifar, "cifar10"), "CIFAR-100": partial(_cifar, "cifar100")}
+    measures = (Measure("linear, SGD", percent=True), *_GEOMETRY)
     cost = "several GPUs; 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4"
     claims: list[Claim] = []
     for data in bases:
@@ -72,49 +68,41 @@ def paper(seeds: int = 1) -> Study:
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, k = 2, 3, 4 and 8; the measures and claims of Tables II and III too.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Digits, k = 2, 3, 4 and 8; the measures and claims of Tables II and III too."""
     ks = (2, 3, 4, 8)
     tables: list[Claim] = [
-        *studies.best_claims(_OBJECTIVES, ks, "10 labels/class", "Table II, Section V-A1", {}),
-        studies.gain_claim("MV-InfoNCE", _OBJECTIVES, "10 labels/class", "Section V-A1", {}),
-        *studies.best_claims(_OBJECTIVES, ks, "k-NN", "Table III, Section V-A2", {}),
+        *_koromilas.best_claims(_OBJECTIVES, ks, "10 labels/class", "Table II, Section V-A1", {}),
+        _koromilas.gain_claim("MV-InfoNCE", _OBJECTIVES, "10 labels/class", "Section V-A1", {}),
+        *_koromilas.best_claims(_OBJECTIVES, ks, "k-NN", "Table III, Section V-A2", {}),
     ]
     figure = _claims(_OBJECTIVES, ks, "10 labels/class", {}, full=64)
     claims = [*tables, *(claim for claim in figure if claim not in tables)]
-    measures = (*studies.ACCURACIES, *_GEOMETRY)
-    bases = {"digits": _digits}
+    measures = (*_digits.ACCURACIES, *_GEOMETRY)
+    bases = {"digits": _on_digits}
     return _study(
         bases, _OBJECTIVES, ks, measures, claims, _ABOUT_SMALL, seeds, "9 minutes on 2 cores, estimated"
     )
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random images.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Two steps of a tiny network on random images."""
     names, ks = ("pwe", "MV-DHEL"), (2,)
     claims = _claims(names, ks, "linear", {}, full=128)
-    measures = (Measure(name="linear", percent=True), *_GEOMETRY)
+    measures = (Measure("linear", percent=True), *_GEOMETRY)
     return _study({"random": _random}, names, ks, measures, claims, _ABOUT, seeds, "seconds on 2 cores")
 
 
 def _cifar(variant: str, k: int) -> Config:
-    return studies.changed(studies.recipe_of(f"koromilas/cifar:{variant}", k), {"train.batch_size": 128})
+    return studies.changed(_koromilas.recipe_of(f"koromilas/cifar:{variant}", k), {"train.batch_size": 128})
 
 
-def _digits(k: int) -> Config:
-    return studies.changed(studies.digits_of(k), {"evaluation.baselines": True})
+def _on_digits(k: int) -> Config:
+    return studies.changed(_digits.digits_of(k), {"evaluation.baselines": True})
 
 
 def _random(k: int) -> Config:
     steps = {"train.steps": 2, "train.evaluate_every": 0.0, "evaluation.draws": 2}
-    return studies.changed(studies.recipe_of("digits:smoke", k), steps)
+    return studies.changed(_koromilas.recipe_of("digits:smoke", k), steps)
 
 
 def _claims(names: Sequence[str], ks: Sequence[int], accuracy: str, where: Factors, full: int) -> list[Claim]:
@@ -126,52 +114,52 @@ def _claims(names: Sequence[str], ks: Sequence[int], accuracy: str, where: Facto
     many = [k for k in ks if k >= 5] or [max(ks)]
     source = "Fig. 3b, Section V-C2"
     found: list[Claim] = [
-        *studies.best_claims(names, ks, accuracy, "Fig. 3a, Section V-C1", where),
+        *_koromilas.best_claims(names, ks, accuracy, "Fig. 3a, Section V-C1", where),
         *(
             Within(
-                text=f"MV-DHEL uses all {full} dimensions at k = {k}{on}",
-                source=source,
-                measure=_RANK,
-                cells={**where, "objective": "MV-DHEL", "k": k},
+                f"MV-DHEL uses all {full} dimensions at k = {k}{on}",
+                source,
+                _RANK,
+                {**where, "objective": "MV-DHEL", "k": k},
                 low=full,
             )
             for k in many
         ),
         *(
             Above(
-                text=f"{other} is less uniform than {name} at k = {max(ks)}{on}",
-                source="Fig. 3c, Section V-C3",
-                measure=_UNIFORMITY,
-                cells={**where, "objective": other, "k": max(ks)},
-                than=({"objective": name},),
+                f"{other} is less uniform than {name} at k = {max(ks)}{on}",
+                "Fig. 3c, Section V-C3",
+                _UNIFORMITY,
+                {**where, "objective": other, "k": max(ks)},
+                ({"objective": name},),
             )
             for name in ours
             for other in others
         ),
     ]
     if len(ks) > 1:
-        found += studies.rise_claims(names, accuracy, "Fig. 3a, Section V-C1", where)
+        found += _koromilas.rise_claims(names, accuracy, "Fig. 3a, Section V-C1", where)
         for measure, of in ((_RANK, source), (_EFFECTIVE, f"{source}, of RankMe")):
-            found += studies.rise_claims(["MV-DHEL"], measure, of, where)
-            found.append(studies.gain_claim("MV-DHEL", names, measure, of, where))
+            found += _koromilas.rise_claims(["MV-DHEL"], measure, of, where)
+            found.append(_koromilas.gain_claim("MV-DHEL", names, measure, of, where))
         found += [
             Trend(
-                text=f"{name} is more uniform with more views{on}",
-                source="Fig. 3c, Section V-C3",
-                measure=_UNIFORMITY,
-                cells={**where, "objective": name},
-                along="k",
+                f"{name} is more uniform with more views{on}",
+                "Fig. 3c, Section V-C3",
+                _UNIFORMITY,
+                {**where, "objective": name},
+                "k",
                 rises=False,
             )
             for name in ours
         ]
     found.append(
         Above(
-            text=f"MV-DHEL is worse aligned than all others at every k{on}",
-            source="Fig. 3d, Section V-C3",
-            measure=_ALIGNMENT,
-            cells={**where, "objective": "MV-DHEL"},
-            than=(*than, *({"objective": name} for name in ours if name != "MV-DHEL")),
+            f"MV-DHEL is worse aligned than all others at every k{on}",
+            "Fig. 3d, Section V-C3",
+            _ALIGNMENT,
+            {**where, "objective": "MV-DHEL"},
+            (*than, *({"objective": name} for name in ours if name != "MV-DHEL")),
         )
     )
     return found
@@ -187,24 +175,23 @@ def _study(
     seeds: int,
     cost: str,
 ) -> Study:
-    objectives = studies.koromilas_objectives()
+    objectives = _koromilas.objectives()
     return Study(
         title="Koromilas 2025, Fig. 3: accuracy, rank, uniformity and alignment by number of views",
         about=about,
         cells=tuple(
-            Cell(
-                factors={"data": data, "objective": name, "k": k},
-                task=Training(
-                    config=studies.changed(base(k), {"objective": objectives[name]}),
-                    measure=studies.results_and_embeddings,
-                ),
+            trained(
+                {"data": data, "objective": name, "k": k},
+                base(k),
+                {"objective": objectives[name]},
+                measure=_koromilas.results_and_embeddings,
             )
             for data, base in bases.items()
             for name in names
             for k in ks
         ),
         measures=measures,
-        claims=tuple(claims),
+        claims=claims,
         columns="k",
         reference={"objective": "pwe"},
         along="k",

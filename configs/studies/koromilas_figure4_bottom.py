@@ -12,8 +12,11 @@ Source: Fig. 4 (bottom), Section V-C5; recipes `koromilas/cifar`, small `digits`
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import _digits
+import _koromilas
+
 from mvcl import studies
-from mvcl.studies import Cell, Claim, Factors, Measure, Study, Training
+from mvcl.studies import Claim, Factors, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -34,46 +37,34 @@ def paper(seeds: int = 1, *, budget: int = 256) -> Study:
     """CIFAR-10 and -100 with ResNet-18, k = 2 to 8.
 
     Args:
-      seeds: of every cell.
       budget: views in a batch.
     """
-    bases = {
-        "CIFAR-10": partial(_cifar, "cifar10", budget),
-        "CIFAR-100": partial(_cifar, "cifar100", budget),
-    }
+    bases = {"CIFAR-10": partial(_cifar, "cifar10", budget), "CIFAR-100": partial(_cifar, "cifar100", budget)}
     names = ("pwe", "avg", "PVC", "MV-InfoNCE", "MV-DHEL")
-    measures = (Measure(name="linear, SGD", percent=True),)
+    measures = (Measure("linear, SGD", percent=True),)
     cost = "several GPUs; 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4"
     return _study(bases, names, range(2, 9), measures, _ABOUT.format(budget=budget), seeds, cost)
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, 256 views in a batch, k = 2 and 8.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Digits, 256 views in a batch, k = 2 and 8."""
     names = ("pwe", "MV-InfoNCE", "MV-DHEL")
-    bases = {"digits": partial(_fixed, studies.digits_of, 256)}
+    bases = {"digits": partial(_fixed, _digits.digits_of, 256)}
     return _study(
-        bases, names, (2, 8), studies.ACCURACIES, _ABOUT_SMALL, seeds, "3 minutes on 2 cores, estimated"
+        bases, names, (2, 8), _digits.ACCURACIES, _ABOUT_SMALL, seeds, "3 minutes on 2 cores, estimated"
     )
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    bases = {"random": partial(_fixed, studies.vectors_of, 48)}
-    measures = (Measure(name="linear", percent=True),)
+    """Two steps of a tiny network on random vectors."""
+    bases = {"random": partial(_fixed, _digits.vectors_of, 48)}
+    measures = (Measure("linear", percent=True),)
     about = _ABOUT.format(budget=48)
     return _study(bases, ("pwe", "MV-DHEL"), (2, 3), measures, about, seeds, "seconds on 2 cores")
 
 
 def _cifar(variant: str, budget: int, k: int) -> Config:
-    return _fixed(partial(studies.recipe_of, f"koromilas/cifar:{variant}"), budget, k)
+    return _fixed(partial(_koromilas.recipe_of, f"koromilas/cifar:{variant}"), budget, k)
 
 
 def _fixed(base: Callable[[int], Config], budget: int, k: int) -> Config:
@@ -90,27 +81,24 @@ def _study(
     seeds: int,
     cost: str,
 ) -> Study:
-    objectives = studies.koromilas_objectives()
+    objectives = _koromilas.objectives()
     claims: list[Claim] = []
     for data in bases:
         where: Factors = {"data": data}
         source = "Fig. 4 (bottom), Section V-C5"
-        claims += studies.rise_claims(["MV-DHEL"], measures[0].name, source, where)
-        claims.append(studies.gain_claim("MV-DHEL", names, measures[0].name, source, where))
+        claims += _koromilas.rise_claims(["MV-DHEL"], measures[0].name, source, where)
+        claims.append(_koromilas.gain_claim("MV-DHEL", names, measures[0].name, source, where))
     return Study(
         title="Koromilas 2025, Fig. 4 (bottom): accuracy by number of views at a fixed number of views in a batch",
         about=about,
         cells=tuple(
-            Cell(
-                factors={"data": data, "objective": name, "k": k},
-                task=Training(config=studies.changed(base(k), {"objective": objectives[name]})),
-            )
+            trained({"data": data, "objective": name, "k": k}, base(k), {"objective": objectives[name]})
             for data, base in bases.items()
             for name in names
             for k in ks
         ),
         measures=measures,
-        claims=tuple(claims),
+        claims=claims,
         columns="k",
         reference={"objective": "pwe"},
         along="k",

@@ -10,8 +10,10 @@ Source: Fig. 4 (top), Section V-C4; small also Table V. Recipes `koromilas/cifar
 
 from collections.abc import Mapping, Sequence
 
-from mvcl import studies
-from mvcl.studies import Cell, Claim, Gain, Measure, Study, Training, Within
+import _digits
+import _koromilas
+
+from mvcl.studies import Claim, Gain, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -28,34 +30,26 @@ class, the mean of 10 draws. "More sensitive" is decided as a larger gain from t
 
 
 def paper(seeds: int = 1) -> Study:
-    """CIFAR-10 and -100 with ResNet-18, 200 epochs.
-
-    Args:
-      seeds: of every cell.
-    """
+    """CIFAR-10 and -100 with ResNet-18, 200 epochs."""
     bases = {
-        "CIFAR-10": studies.recipe_of("koromilas/cifar:cifar10", 4),
-        "CIFAR-100": studies.recipe_of("koromilas/cifar:cifar100", 4),
+        "CIFAR-10": _koromilas.recipe_of("koromilas/cifar:cifar10", 4),
+        "CIFAR-100": _koromilas.recipe_of("koromilas/cifar:cifar100", 4),
     }
     names = ("pwe", "avg", "PVC", "MV-InfoNCE", "MV-DHEL")
-    measures = (Measure(name="linear, SGD", percent=True),)
+    measures = (Measure("linear, SGD", percent=True),)
     cost = "several GPUs; 3,540 PFLOP a seed, estimated from the recipes' cost"
     return _study(bases, names, (64, 128, 256), measures, 0.35, _ABOUT, seeds, cost)
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, batches of 32, 128 and 512.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Digits, batches of 32, 128 and 512."""
     names = ("pwe", "MV-DHEL")
-    bases = {"digits": studies.digits_of(4)}
+    bases = {"digits": _digits.digits_of(4)}
     return _study(
         bases,
         names,
         (32, 128, 512),
-        studies.ACCURACIES,
+        _digits.ACCURACIES,
         1.0,
         _ABOUT_SMALL,
         seeds,
@@ -64,13 +58,9 @@ def small(seeds: int = 5) -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    bases = {"random": studies.vectors_of(3)}
-    measures = (Measure(name="linear", percent=True),)
+    """Two steps of a tiny network on random vectors."""
+    bases = {"random": _digits.vectors_of(3)}
+    measures = (Measure("linear", percent=True),)
     return _study(bases, ("pwe", "MV-DHEL"), (8, 16), measures, 1.0, _ABOUT, seeds, "seconds on 2 cores")
 
 
@@ -84,13 +74,12 @@ def _study(
     seeds: int,
     cost: str,
 ) -> Study:
-    objectives = studies.koromilas_objectives()
+    objectives = _koromilas.objectives()
     cells = tuple(
-        Cell(
-            factors={"data": data, "objective": name, "batch": batch},
-            task=Training(
-                config=studies.changed(base, {"objective": objectives[name], "train.batch_size": batch})
-            ),
+        trained(
+            {"data": data, "objective": name, "batch": batch},
+            base,
+            {"objective": objectives[name], "train.batch_size": batch},
         )
         for data, base in bases.items()
         for name in names
@@ -100,23 +89,23 @@ def _study(
     for data in bases:
         claims += [
             Gain(
-                text=f"{name} is more sensitive to the batch size than MV-DHEL, {data}",
-                source="Fig. 4 (top), Section V-C4",
-                measure=measures[0].name,
-                cells={"data": data, "objective": name},
-                than=({"objective": "MV-DHEL"},),
-                along="batch",
+                f"{name} is more sensitive to the batch size than MV-DHEL, {data}",
+                "Fig. 4 (top), Section V-C4",
+                measures[0].name,
+                {"data": data, "objective": name},
+                ({"objective": "MV-DHEL"},),
+                "batch",
             )
             for name in names
             if name in ("pwe", "avg", "PVC")
         ]
         claims.append(
             Within(
-                text=f"MV-DHEL is stable: batches differ by at most {stable:g} points, {data}",
-                source="Section V-C4 and Table V, Section V-C6",
-                measure=measures[0].name,
-                cells={"data": data, "objective": "MV-DHEL"},
-                than=tuple({"batch": batch} for batch in batches),
+                f"MV-DHEL is stable: batches differ by at most {stable:g} points, {data}",
+                "Section V-C4 and Table V, Section V-C6",
+                measures[0].name,
+                {"data": data, "objective": "MV-DHEL"},
+                tuple({"batch": batch} for batch in batches),
                 low=-stable,
                 high=stable,
             )
@@ -126,7 +115,7 @@ def _study(
         about=about,
         cells=cells,
         measures=measures,
-        claims=tuple(claims),
+        claims=claims,
         columns="batch",
         reference={"objective": "pwe"},
         along="batch",

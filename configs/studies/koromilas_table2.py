@@ -10,7 +10,9 @@ Source: Table II, Section V-A1; recipes `koromilas/cifar` and `koromilas/imagene
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mvcl import studies
+import _digits
+import _koromilas
+
 from mvcl.studies import Claim, Factors, Measure, Study
 from mvcl.training import Config
 
@@ -42,22 +44,14 @@ _PRINTED = {
 
 
 def paper(seeds: int = 1) -> Study:
-    """CIFAR-10 and -100 with ResNet-18, ImageNet-100 and -1K with ResNet-50.
-
-    Args:
-      seeds: of every cell.
-    """
+    """CIFAR-10 and -100 with ResNet-18, ImageNet-100 and -1K with ResNet-50."""
     cost = "several GPUs; 170,000 PFLOP a seed, estimated from the recipes' cost at k = 4"
-    return _study(studies.koromilas_images(), _OBJECTIVES, (2, 3, 4), "linear, SGD", seeds, cost)
+    return _study(_koromilas.images(), _OBJECTIVES, (2, 3, 4), "linear, SGD", seeds, cost)
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    bases = {"random": (studies.vectors_of, 0.5)}
+    """Two steps of a tiny network on random vectors."""
+    bases = {"random": (_digits.vectors_of, 0.5)}
     return _study(bases, ("pwe", "MV-DHEL"), (2, 3), "linear", seeds, "seconds on 2 cores")
 
 
@@ -72,17 +66,17 @@ def _study(
     claims: list[Claim] = []
     for data in bases:
         where: Factors = {"data": data}
-        claims += studies.best_claims(names, ks, measure, "Table II, Section V-A1", where)
+        claims += _koromilas.best_claims(names, ks, measure, "Table II, Section V-A1", where)
         ours = [name for name in names if name in ("MV-InfoNCE", "MV-DHEL")]
-        claims += studies.rise_claims(ours, measure, "Section V-A1", where)
+        claims += _koromilas.rise_claims(ours, measure, "Section V-A1", where)
         if "MV-InfoNCE" in names:
-            claims.append(studies.gain_claim("MV-InfoNCE", names, measure, "Section V-A1", where))
+            claims.append(_koromilas.gain_claim("MV-InfoNCE", names, measure, "Section V-A1", where))
     return Study(
         title="Koromilas 2025, Table II: linear accuracy by number of views",
         about=_ABOUT,
-        cells=studies.koromilas_cells(bases, ks, names, measure, _PRINTED),
-        measures=(Measure(name=measure, label="linear accuracy", percent=True),),
-        claims=tuple(claims),
+        cells=_koromilas.cells(bases, ks, names, measure, _PRINTED),
+        measures=(Measure(measure, label="linear accuracy", percent=True),),
+        claims=claims,
         columns="objective",
         reference={"objective": "pwe"},
         along="k",

@@ -11,7 +11,9 @@ Source: Table III, Section V-A2; recipes `koromilas/cifar` and `koromilas/imagen
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mvcl import studies
+import _digits
+import _koromilas
+
 from mvcl.studies import Claim, Factors, Measure, Study
 from mvcl.training import Config
 
@@ -37,24 +39,16 @@ _PRINTED = {
 
 
 def paper(seeds: int = 1) -> Study:
-    """CIFAR-10 and -100 with ResNet-18, ImageNet-100 and -1K with ResNet-50.
-
-    Args:
-      seeds: of every cell.
-    """
+    """CIFAR-10 and -100 with ResNet-18, ImageNet-100 and -1K with ResNet-50."""
     cost = (
         "several GPUs; 105,000 PFLOP a seed, estimated from the recipes' cost at k = 4; none beside Table II"
     )
-    return _study(studies.koromilas_images(), _OBJECTIVES, (3, 4), seeds, cost)
+    return _study(_koromilas.images(), _OBJECTIVES, (3, 4), seeds, cost)
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    bases = {"random": (studies.vectors_of, 0.5)}
+    """Two steps of a tiny network on random vectors."""
+    bases = {"random": (_digits.vectors_of, 0.5)}
     return _study(bases, ("pwe", "MV-DHEL"), (3,), seeds, "seconds on 2 cores")
 
 
@@ -68,13 +62,13 @@ def _study(
     claims: list[Claim] = []
     for data in bases:
         where: Factors = {"data": data}
-        claims += studies.best_claims(names, ks, "k-NN", "Table III, Section V-A2", where)
+        claims += _koromilas.best_claims(names, ks, "k-NN", "Table III, Section V-A2", where)
     return Study(
         title="Koromilas 2025, Table III: k-NN accuracy by number of views",
         about=_ABOUT,
-        cells=studies.koromilas_cells(bases, ks, names, "k-NN", _PRINTED),
-        measures=(Measure(name="k-NN", percent=True),),
-        claims=tuple(claims),
+        cells=_koromilas.cells(bases, ks, names, "k-NN", _PRINTED),
+        measures=(Measure("k-NN", percent=True),),
+        claims=claims,
         columns="objective",
         reference={"objective": "pwe"},
         along="k",

@@ -11,9 +11,11 @@ Source: Table IV, Section V-B; recipe `koromilas/sentiment`. Features of CMU-MOS
 
 from collections.abc import Mapping, Sequence
 
+import _koromilas
+
 from mvcl import evaluation, methods, models, studies, training
 from mvcl.data import Synthetic
-from mvcl.studies import Above, Cell, Claim, Measure, Study, Task, Training, TunedRate
+from mvcl.studies import Above, Cell, Claim, Measure, Study, Task, Training
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -51,7 +53,6 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
     """CMU-MOSEI and CH-SIMS.
 
     Args:
-      seeds: of every cell.
       accuracy: "accuracy positive", MERBench's, or "accuracy above zero", MMSA's for CH-SIMS.
     """
     bases = {
@@ -63,11 +64,7 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Some steps of tiny networks on random vectors of three kinds.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Some steps of tiny networks on random vectors of three kinds."""
     base = studies.changed(
         training.load("koromilas/sentiment:smoke"),
         {
@@ -90,8 +87,8 @@ def _task(base: Config, name: str, rates: tuple[float, ...]) -> Task:
             "train.epochs": 100.0,
         }
         return Training(config=studies.changed(base, changes))
-    objective = studies.koromilas_objectives()[_NAMES[name]]
-    return TunedRate(config=studies.changed(base, {"objective": objective}), rates=rates)
+    objective = _koromilas.objectives()[_NAMES[name]]
+    return _koromilas.TunedRate(config=studies.changed(base, {"objective": objective}), rates=rates)
 
 
 def _study(
@@ -108,18 +105,18 @@ def _study(
             printed = _PRINTED.get(data, {}).get(name)
             cells.append(
                 Cell(
-                    factors={"data": data, "method": name},
-                    task=_task(base, name, rates),
-                    printed={} if printed is None else dict(zip((accuracy, "MAE"), printed, strict=True)),
+                    {"data": data, "method": name},
+                    _task(base, name, rates),
+                    {} if printed is None else dict(zip((accuracy, "MAE"), printed, strict=True)),
                 )
             )
     return Study(
         title="Koromilas 2025, Table IV: sentiment from text, audio and vision",
         about=_ABOUT.format(accuracies=f'"{accuracy}"'),
-        cells=tuple(cells),
+        cells=cells,
         measures=(
-            Measure(name=accuracy, label="accuracy", percent=True),
-            Measure(name="MAE", digits=3, better="lower"),
+            Measure(accuracy, label="accuracy", percent=True),
+            Measure("MAE", digits=3, better="lower"),
         ),
         claims=tuple(claim for data in bases for claim in _claims(data, names, accuracy)),
         reference={"method": "PWE"},
@@ -144,20 +141,20 @@ def _claims(data: str, names: Sequence[str], accuracy: str) -> list[Claim]:
             continue
         found.append(
             Above(
-                text=f"{text}, {data}",
-                source="Table IV, Section V-B",
-                measure=accuracy,
-                cells={"data": data, "method": first},
-                than=tuple({"method": name} for name in others),
+                f"{text}, {data}",
+                "Table IV, Section V-B",
+                accuracy,
+                {"data": data, "method": first},
+                tuple({"method": name} for name in others),
             )
         )
         found += [
             Above(
-                text=f"{text}, {data}: {other} has a larger error",
-                source="Table IV, Section V-B",
-                measure="MAE",
-                cells={"data": data, "method": other},
-                than=({"method": first},),
+                f"{text}, {data}: {other} has a larger error",
+                "Table IV, Section V-B",
+                "MAE",
+                {"data": data, "method": other},
+                ({"method": first},),
             )
             for other in others
         ]

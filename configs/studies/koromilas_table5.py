@@ -10,8 +10,10 @@ Source: Table V, Section V-C6; recipes `koromilas/cifar` and `koromilas/imagenet
 
 from collections.abc import Mapping, Sequence
 
-from mvcl import studies
-from mvcl.studies import Cell, Measure, Study, Training, Within
+import _digits
+import _koromilas
+
+from mvcl.studies import Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -34,27 +36,19 @@ _PRINTED = {
 
 
 def paper(seeds: int = 1) -> Study:
-    """CIFAR-10 and -100 with ResNet-18, ImageNet-100 with ResNet-50.
-
-    Args:
-      seeds: of every cell.
-    """
+    """CIFAR-10 and -100 with ResNet-18, ImageNet-100 with ResNet-50."""
     bases = {
-        "CIFAR-10": studies.recipe_of("koromilas/cifar:cifar10", 4),
-        "CIFAR-100": studies.recipe_of("koromilas/cifar:cifar100", 4),
-        "ImageNet-100": studies.recipe_of("koromilas/imagenet:imagenet100", 4),
+        "CIFAR-10": _koromilas.recipe_of("koromilas/cifar:cifar10", 4),
+        "CIFAR-100": _koromilas.recipe_of("koromilas/cifar:cifar100", 4),
+        "ImageNet-100": _koromilas.recipe_of("koromilas/imagenet:imagenet100", 4),
     }
     cost = "several GPUs; 8,060 PFLOP a seed, from the recipes' cost"
     return _study(bases, (64, 128, 256), "linear, SGD", seeds, cost)
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    return _study({"random": studies.vectors_of(3)}, (8, 16), "linear", seeds, "seconds on 2 cores")
+    """Two steps of a tiny network on random vectors."""
+    return _study({"random": _digits.vectors_of(3)}, (8, 16), "linear", seeds, "seconds on 2 cores")
 
 
 def _study(bases: Mapping[str, Config], batches: Sequence[int], measure: str, seeds: int, cost: str) -> Study:
@@ -62,30 +56,23 @@ def _study(bases: Mapping[str, Config], batches: Sequence[int], measure: str, se
         title="Koromilas 2025, Table V: MV-DHEL with 4 views by images in a batch",
         about=_ABOUT,
         cells=tuple(
-            Cell(
-                factors={"data": data, "batch": batch},
-                task=Training(
-                    config=studies.changed(
-                        base,
-                        {
-                            "objective": studies.koromilas_objectives()["MV-DHEL"],
-                            "train.batch_size": batch,
-                        },
-                    )
-                ),
+            trained(
+                {"data": data, "batch": batch},
+                base,
+                {"objective": _koromilas.objectives()["MV-DHEL"], "train.batch_size": batch},
                 printed={measure: _PRINTED[data, batch]} if (data, batch) in _PRINTED else {},
             )
             for data, base in bases.items()
             for batch in batches
         ),
-        measures=(Measure(name=measure, label="linear accuracy", percent=True, digits=2),),
+        measures=(Measure(measure, label="linear accuracy", percent=True, digits=2),),
         claims=tuple(
             Within(
-                text=f"batches differ by at most 0.35 points, {data}",
-                source="Table V, Section V-C6",
-                measure=measure,
-                cells={"data": data},
-                than=tuple({"batch": batch} for batch in batches),
+                f"batches differ by at most 0.35 points, {data}",
+                "Table V, Section V-C6",
+                measure,
+                {"data": data},
+                tuple({"batch": batch} for batch in batches),
                 low=-0.35,
                 high=0.35,
             )

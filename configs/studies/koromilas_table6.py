@@ -12,8 +12,11 @@ Source: Table VI, appendix F; recipes `koromilas/imagenet`, small `digits`.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from mvcl import losses, studies
-from mvcl.studies import Above, Cell, Measure, Study, Training
+import _digits
+import _koromilas
+
+from mvcl import losses
+from mvcl.studies import Above, Measure, Study, trained
 from mvcl.training import Config
 
 _NAMES = ("MV-CL1", "MV-InfoNCE", "MV-InfoNCE, Eq. 11", "MV-CL2", "MV-DHEL")
@@ -39,28 +42,20 @@ _PRINTED = {
 
 
 def paper(seeds: int = 1) -> Study:
-    """ImageNet-100 with ResNet-50.
-
-    Args:
-      seeds: of every cell.
-    """
-    base = partial(studies.recipe_of, "koromilas/imagenet:imagenet100")
+    """ImageNet-100 with ResNet-50."""
+    base = partial(_koromilas.recipe_of, "koromilas/imagenet:imagenet100")
     cost = "several GPUs; 27,600 PFLOP a seed, estimated from the recipe's cost at k = 4"
-    measures = (Measure(name="linear, SGD", label="linear accuracy", percent=True),)
+    measures = (Measure("linear, SGD", label="linear accuracy", percent=True),)
     return _study(base, _NAMES, (2, 3, 4), measures, _ABOUT, seeds, cost)
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, 4 views.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Digits, 4 views."""
     return _study(
-        studies.digits_of,
+        _digits.digits_of,
         _NAMES,
         (4,),
-        studies.ACCURACIES,
+        _digits.ACCURACIES,
         _ABOUT_SMALL,
         seeds,
         "2 minutes on 2 cores, estimated",
@@ -68,14 +63,10 @@ def small(seeds: int = 5) -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors.
-
-    Args:
-      seeds: of every cell.
-    """
-    measures = (Measure(name="linear", percent=True),)
+    """Two steps of a tiny network on random vectors."""
+    measures = (Measure("linear", percent=True),)
     return _study(
-        studies.vectors_of, ("MV-CL2", "MV-DHEL"), (3,), measures, _ABOUT, seeds, "seconds on 2 cores"
+        _digits.vectors_of, ("MV-CL2", "MV-DHEL"), (3,), measures, _ABOUT, seeds, "seconds on 2 cores"
     )
 
 
@@ -88,7 +79,7 @@ def _study(
     seeds: int,
     cost: str,
 ) -> Study:
-    objectives = studies.koromilas_objectives() | {
+    objectives = _koromilas.objectives() | {
         "MV-InfoNCE, Eq. 11": partial(losses.mv_infonce, temperature=0.5, negatives="cross_view")
     }
     accuracy = measures[0].name
@@ -97,9 +88,10 @@ def _study(
         for name in names:
             value = _PRINTED.get(k, (None,) * len(_NAMES))[_NAMES.index(name)]
             cells.append(
-                Cell(
-                    factors={"k": k, "objective": name},
-                    task=Training(config=studies.changed(base(k), {"objective": objectives[name]})),
+                trained(
+                    {"k": k, "objective": name},
+                    base(k),
+                    {"objective": objectives[name]},
                     printed={} if value is None else {accuracy: value},
                 )
             )
@@ -116,20 +108,20 @@ def _study(
         if first in names and second in names
     ]
     best = Above(
-        text="MV-DHEL is above MV-CL1 and MV-InfoNCE at every k",
-        source="Table VI, appendix F",
-        measure=accuracy,
-        cells={"objective": "MV-DHEL"},
-        than=tuple({"objective": name} for name in names if name in ("MV-CL1", "MV-InfoNCE")),
+        "MV-DHEL is above MV-CL1 and MV-InfoNCE at every k",
+        "Table VI, appendix F",
+        accuracy,
+        {"objective": "MV-DHEL"},
+        tuple({"objective": name} for name in names if name in ("MV-CL1", "MV-InfoNCE")),
     )
     return Study(
         title="Koromilas 2025, Table VI: one term for an instance or one for each of its views",
         about=about,
-        cells=tuple(cells),
+        cells=cells,
         measures=measures,
         claims=(
             *(
-                Above(text=text, source="Table VI, appendix F", measure=accuracy, cells=cells, than=(than,))
+                Above(text, "Table VI, appendix F", accuracy, cells, (than,))
                 for text, cells, than in compared
             ),
             *((best,) if best.than else ()),

@@ -12,9 +12,11 @@ Source: Table VII, appendix F; recipe `koromilas/sentiment:chsims`.
 from collections.abc import Sequence
 from functools import partial
 
+import _koromilas
+
 from mvcl import losses, models, studies, training
 from mvcl.data import Synthetic
-from mvcl.studies import Above, Cell, Claim, Measure, Study, TunedRate
+from mvcl.studies import Above, Cell, Claim, Measure, Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -35,7 +37,6 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
     """CH-SIMS.
 
     Args:
-      seeds: of every cell.
       accuracy: "accuracy positive", MERBench's, or "accuracy above zero", MMSA's for CH-SIMS.
     """
     names = ("MV-CL1", "MV-InfoNCE", "MV-InfoNCE, Eq. 11", "MV-CL2", "MV-DHEL")
@@ -45,11 +46,7 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Some steps of tiny networks on random vectors of three kinds.
-
-    Args:
-      seeds: of every cell.
-    """
+    """Some steps of tiny networks on random vectors of three kinds."""
     base = studies.changed(
         training.load("koromilas/sentiment:smoke"),
         {
@@ -65,32 +62,28 @@ def smoke(seeds: int = 2) -> Study:
 def _study(
     base: Config, names: Sequence[str], rates: tuple[float, ...], accuracy: str, seeds: int, cost: str
 ) -> Study:
-    objectives = studies.koromilas_objectives() | {
+    objectives = _koromilas.objectives() | {
         "MV-InfoNCE, Eq. 11": partial(losses.mv_infonce, temperature=0.5, negatives="cross_view")
     }
     claims: list[Claim] = []
-    for first, second in (
-        ("MV-DHEL", "MV-CL2"),
-        ("MV-InfoNCE", "MV-CL1"),
-        ("MV-InfoNCE, Eq. 11", "MV-CL1"),
-    ):
+    for first, second in (("MV-DHEL", "MV-CL2"), ("MV-InfoNCE", "MV-CL1"), ("MV-InfoNCE, Eq. 11", "MV-CL1")):
         if first in names and second in names:
             claims.append(
                 Above(
-                    text=f"{first} is above {second}",
-                    source="Table VII, appendix F",
-                    measure=accuracy,
-                    cells={"objective": first},
-                    than=({"objective": second},),
+                    f"{first} is above {second}",
+                    "Table VII, appendix F",
+                    accuracy,
+                    {"objective": first},
+                    ({"objective": second},),
                 )
             )
             claims.append(
                 Above(
-                    text=f"{second} has a larger error than {first}",
-                    source="Table VII, appendix F",
-                    measure="MAE",
-                    cells={"objective": second},
-                    than=({"objective": first},),
+                    f"{second} has a larger error than {first}",
+                    "Table VII, appendix F",
+                    "MAE",
+                    {"objective": second},
+                    ({"objective": first},),
                 )
             )
     return Study(
@@ -98,17 +91,19 @@ def _study(
         about=_ABOUT.format(accuracy=accuracy),
         cells=tuple(
             Cell(
-                factors={"objective": name},
-                task=TunedRate(config=studies.changed(base, {"objective": objectives[name]}), rates=rates),
-                printed=dict(zip((accuracy, "MAE"), _PRINTED.get(name, ()))),
+                {"objective": name},
+                _koromilas.TunedRate(
+                    config=studies.changed(base, {"objective": objectives[name]}), rates=rates
+                ),
+                dict(zip((accuracy, "MAE"), _PRINTED.get(name, ()))),
             )
             for name in names
         ),
         measures=(
-            Measure(name=accuracy, label="accuracy", percent=True),
-            Measure(name="MAE", digits=3, better="lower"),
+            Measure(accuracy, label="accuracy", percent=True),
+            Measure("MAE", digits=3, better="lower"),
         ),
-        claims=tuple(claims),
+        claims=claims,
         reference={"objective": "MV-DHEL"},
         seeds=seeds,
         cost=cost,

@@ -10,8 +10,10 @@ seeds on many accelerators, 12,000,000 PFLOP; small, on scikit-learn's digits, m
 import math
 from functools import partial
 
-from mvcl import losses, studies, training
-from mvcl.studies import Cell, Measure, Study, Training, Within
+import _digits
+
+from mvcl import losses, training
+from mvcl.studies import Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -42,7 +44,7 @@ def small(seeds: int = 5) -> Study:
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random vectors, without a teacher."""
-    base = studies.vectors_of(2)
+    base = _digits.vectors_of(2)
     return _study(base, (0.2, 0.5), (2,), seeds, "seconds", "k-NN")
 
 
@@ -58,11 +60,11 @@ def _study(
     def claim(k: int, text: str, low: float) -> tuple[Within, ...]:
         return tuple(
             Within(
-                text=f"{text}: epsilon = {epsilon:g}, k = {k}",
-                source="Section 5, Figure 3",
-                measure=accuracy,
-                cells={"epsilon": epsilon, "k": k},
-                than=({"epsilon": 0.2},),
+                f"{text}: epsilon = {epsilon:g}, k = {k}",
+                "Section 5, Figure 3",
+                accuracy,
+                {"epsilon": epsilon, "k": k},
+                ({"epsilon": 0.2},),
                 low=low,
                 high=1,
             )
@@ -74,25 +76,21 @@ def _study(
         title="Piran 2024, Figure 3: M3G by epsilon",
         about=_ABOUT + differences,
         cells=tuple(
-            Cell(
-                factors={"epsilon": epsilon, "k": k},
-                task=Training(
-                    config=studies.changed(
-                        base,
-                        {
-                            "objective": partial(losses.m3g, epsilon=epsilon),
-                            "views.k": k,
-                            # At small scale one cell measures the untrained encoder and the raw input for all.
-                            "evaluation.baselines": base.evaluation.baselines
-                            or (epsilon, k) == (epsilons[0], views[0]),
-                        },
-                    )
-                ),
+            trained(
+                {"epsilon": epsilon, "k": k},
+                base,
+                {
+                    "objective": partial(losses.m3g, epsilon=epsilon),
+                    "views.k": k,
+                    # At small scale one cell measures the untrained encoder and the raw input for all.
+                    "evaluation.baselines": base.evaluation.baselines
+                    or (epsilon, k) == (epsilons[0], views[0]),
+                },
             )
             for k in views
             for epsilon in epsilons
         ),
-        measures=(Measure(name=accuracy, label="accuracy", percent=True, digits=2),),
+        measures=(Measure(accuracy, label="accuracy", percent=True, digits=2),),
         claims=tuple(
             claim_
             for k in views

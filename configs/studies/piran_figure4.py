@@ -8,10 +8,20 @@ of two programs in turn. Cost: minutes on the accelerators of the recipe; small,
 cores; smoke seconds. `python -m benchmarks.overhead` has other sizes, and the passes of the solver.
 """
 
+import dataclasses
+import itertools
+import statistics
+import time
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from mvcl import augment, losses, studies, training
-from mvcl.studies import Cell, Measure, StepTime, Study, Trend, Within
+import _digits
+import jax
+
+from mvcl import _progress, augment, data, losses, studies, training
+from mvcl.studies import Cell, Measure, Study, Trend, Values, Within, changed
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -33,6 +43,97 @@ _METHODS: dict[str, losses.Loss] = {
 }
 
 
+_WARM_UP, _LEAST, _BATCHES = 2, 5, 20
+
+
+def _clock() -> float:
+    """Seconds: on a CPU those that this process has computed, which other processes change least."""
+    return time.process_time() if jax.default_backend() == "cpu" else time.perf_counter()
+
+
+@dataclasses.dataclass
+class Running:
+    """A run's program, its state and some batches, which it takes in turn."""
+
+    program: training.Program
+    state: Any
+    batches: list[Any]
+    steps: int = 0
+
+    @property
+    def batch(self) -> Any:
+        """The batch of the next step."""
+        return self.batches[self.steps % len(self.batches)]
+
+    def step(self) -> tuple[float, dict[str, jax.Array]]:
+        """Seconds of one step, and the values that it logs."""
+        start = _clock()
+        self.state, values = self.program.step(self.state, self.batch)
+        values = jax.block_until_ready(values)
+        self.steps += 1
+        return _clock() - start, values
+
+
+def running(config: training.Config) -> Running:
+    """A config's program at its first state, with batches of its training split on the devices."""
+    run = training.prepare(config)
+    host = data.batches(run.splits["train"], batch_size=run.config.examples, seed=config.train.seed)
+    batches = data.to_devices(itertools.islice(host, _BATCHES), run.program.batch_sharding)
+    return Running(run.program, run.program.init(), list(batches))
+
+
+def turns(runs: Mapping[str, Running], budget: float) -> dict[str, list[float]]:
+    """Seconds of each run's steps, in turns for about `budget` seconds, after compilation.
+
+    The run that begins a turn is another in each.
+
+    Args:
+      runs: by name.
+      budget: seconds; there are at least 5 turns.
+    """
+    for run in runs.values():
+        for _ in range(_WARM_UP):
+            run.step()
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + budget
+    for turn in itertools.count():
+        if turn >= _LEAST and time.perf_counter() > end:
+            break
+        for name in [*runs, *runs][turn % len(runs) :][: len(runs)]:
+            found[name].append(runs[name].step()[0])
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """Time of a training step by that of a reference, whose steps it takes turns with; a `Task`.
+
+    On a CPU times are those of computation by the process, on other devices those of a clock.
+    """
+
+    config: training.Config
+    reference: training.Config
+    seconds: float = 30.0
+    """For the turns, after compilation."""
+
+    def run(self, folder: Path, seed: int) -> Sequence[Values]:
+        """ "ratio", the median over the turns of the ratio of the two times; the medians in milliseconds."""
+        of_seed = {"train.seed": seed}
+        runs = {
+            name: running(changed(config, of_seed))
+            for name, config in (("of this", self.config), ("reference", self.reference))
+        }
+        with _progress.during("timing steps"):
+            mine, other = turns(runs, self.seconds).values()
+        return [
+            {
+                "ratio": statistics.median(a / b for a, b in zip(mine, other, strict=True)),
+                "milliseconds": 1e3 * statistics.median(mine),
+                "reference": 1e3 * statistics.median(other),
+            }
+        ]
+
+
 def paper(seeds: int = 3) -> Study:
     """ImageNet-1K, ViT-B/16, batch 2048 in groups of 64."""
     base = training.load("piran/images:imagenet1k")
@@ -50,7 +151,7 @@ def small(seeds: int = 5) -> Study:
 
 def smoke(seeds: int = 2) -> Study:
     """Five steps of a small network on random vectors, without a teacher."""
-    base = studies.vectors_of(2)
+    base = _digits.vectors_of(2)
     return _study(base, (2,), seeds, 0.0, "seconds")
 
 
@@ -68,37 +169,37 @@ def _study(
 
     claims: list[Within | Trend] = [
         Within(
-            text="M3G incurs a minor overhead (here: a step takes at most 1.5 times as long)",
-            source="Section 5, Figure 4",
-            measure="ratio",
-            cells={"method": M3G},
+            "M3G incurs a minor overhead (here: a step takes at most 1.5 times as long)",
+            "Section 5, Figure 4",
+            "ratio",
+            {"method": M3G},
             high=1.5,
         )
     ]
     if len(views) > 1:
         claims.append(
             Trend(
-                text="The overhead of M3G rises with k, as its cost n^k does",
-                source="Section 6.2",
-                measure="ratio",
-                cells={"method": M3G},
-                along="k",
+                "The overhead of M3G rises with k, as its cost n^k does",
+                "Section 6.2",
+                "ratio",
+                {"method": M3G},
+                "k",
             )
         )
     return Study(
         title="Piran 2024, Figure 4: time of a training step by number of views",
         about=_ABOUT + differences,
         cells=tuple(
-            Cell(factors={"method": name, "k": k}, task=task(objective, k))
+            Cell({"method": name, "k": k}, task(objective, k))
             for name, objective in _METHODS.items()
             for k in views
         ),
         measures=(
-            Measure(name="ratio", label="time by that of pairwise InfoNCE", digits=2, better="lower"),
-            Measure(name="milliseconds", label="step, ms", better="lower"),
-            Measure(name="reference", label="step of pairwise InfoNCE, ms", better=""),
+            Measure("ratio", label="time by that of pairwise InfoNCE", digits=2, better="lower"),
+            Measure("milliseconds", label="step, ms", better="lower"),
+            Measure("reference", label="step of pairwise InfoNCE, ms", better=""),
         ),
-        claims=tuple(claims),
+        claims=claims,
         reference={"method": AVERAGE},
         along="k",
         seeds=seeds,

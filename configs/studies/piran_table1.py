@@ -10,8 +10,10 @@ Sections 3.2 and 4.1: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and
 
 from functools import partial
 
-from mvcl import losses, studies, training
-from mvcl.studies import Above, Cell, Measure, Study, Training
+import _digits
+
+from mvcl import losses, training
+from mvcl.studies import Above, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -69,7 +71,7 @@ def small(seeds: int = 5) -> Study:
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random vectors, without a teacher."""
-    base = studies.vectors_of(2)
+    base = _digits.vectors_of(2)
     methods = {name: METHODS[name] for name in ("InfoNCE pwe", M3G)}
     return _study(base, methods, (2,), seeds, "seconds", "k-NN")
 
@@ -86,19 +88,15 @@ def _study(
     printed: bool = False,
 ) -> Study:
     cells = tuple(
-        Cell(
-            factors={"method": name, "k": k},
-            task=Training(
-                config=studies.changed(
-                    base,
-                    {
-                        "objective": objective,
-                        "views.k": k,
-                        # At small scale one cell measures the untrained encoder and the raw input for all.
-                        "evaluation.baselines": base.evaluation.baselines or (row, k) == (0, views[0]),
-                    },
-                )
-            ),
+        trained(
+            {"method": name, "k": k},
+            base,
+            {
+                "objective": objective,
+                "views.k": k,
+                # At small scale one cell measures the untrained encoder and the raw input for all.
+                "evaluation.baselines": base.evaluation.baselines or (row, k) == (0, views[0]),
+            },
             printed={accuracy: _PRINTED[k][row]} if printed else {},
         )
         for row, (name, objective) in enumerate(methods.items())
@@ -107,22 +105,22 @@ def _study(
     baselines = tuple({"method": name} for name in METHODS if name in methods and name != M3G)
     claims = [
         Above(
-            text=f"M3G is above every baseline at k = {k}",
-            source="Section 4.1, Table 1",
-            measure=accuracy,
-            cells={"method": M3G, "k": k},
-            than=baselines,
+            f"M3G is above every baseline at k = {k}",
+            "Section 4.1, Table 1",
+            accuracy,
+            {"method": M3G, "k": k},
+            baselines,
         )
         for k in views
     ]
     if "InfoNCE ave" in methods:
         claims += [
             Above(
-                text=f"{kind} pwe is above {kind} ave at k = {k}",
-                source="Section 4.2 on Table 1",
-                measure=accuracy,
-                cells={"method": f"{kind} pwe", "k": k},
-                than=({"method": f"{kind} ave"},),
+                f"{kind} pwe is above {kind} ave at k = {k}",
+                "Section 4.2 on Table 1",
+                accuracy,
+                {"method": f"{kind} pwe", "k": k},
+                ({"method": f"{kind} ave"},),
             )
             for kind in ("InfoNCE", "BYOL")
             for k in views
@@ -132,8 +130,8 @@ def _study(
         title="Piran 2024, Table 1: accuracy by method and number of views",
         about=_ABOUT + differences,
         cells=cells,
-        measures=(Measure(name=accuracy, label="accuracy", percent=True, digits=2),),
-        claims=tuple(claims),
+        measures=(Measure(accuracy, label="accuracy", percent=True, digits=2),),
+        claims=claims,
         reference={"method": M3G},
         along="k",
         seeds=seeds,

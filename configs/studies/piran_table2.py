@@ -46,7 +46,6 @@ def paper(seeds: int = 4, *, data: Path) -> Study:
     """DomainNet, ViT-B/16, 300 epochs.
 
     Args:
-      seeds: of each cell.
       data: folder of DomainNet, or the output of `mvcl data prepare domainnet`.
     """
     base = studies.changed(training.load("piran/images:domainnet"), {"data.path": str(data)})
@@ -92,20 +91,20 @@ def _study(
     names = [*METHODS]
     cells = tuple(
         Cell(
-            factors={"method": name, "unseen": domain},
-            task=Training(config=config(objective, domain), seeded=seeded, measure=from_domains),
-            printed={"5 to 1": _PRINTED[domain][names.index(name)]} if len(unseen) > 1 else {},
+            {"method": name, "unseen": domain},
+            Training(config=config(objective, domain), seeded=seeded, measure=from_domains),
+            {"5 to 1": _PRINTED[domain][names.index(name)]} if len(unseen) > 1 else {},
         )
         for domain in unseen
         for name, objective in rows.items()
     )
     claims = [
         Above(
-            text=f"M3G is above every baseline on all unseen domains, {how}",
-            source=source,
-            measure=measure,
-            cells={"method": M3G},
-            than=tuple({"method": name} for name in rows if name != M3G),
+            f"M3G is above every baseline on all unseen domains, {how}",
+            source,
+            measure,
+            {"method": M3G},
+            tuple({"method": name} for name in rows if name != M3G),
         )
         for how, source, measure in (
             ("classifiers of five domains", "Section 4.2, Table 2", "5 to 1"),
@@ -115,20 +114,20 @@ def _study(
     if "InfoNCE pwe" in rows:
         claims += [
             Above(
-                text=f"{kind} ave is above {kind} pwe on all unseen domains, {how}",
-                source="Section 4.2, Table 2; Figure A1",
-                measure=measure,
-                cells={"method": f"{kind} ave"},
-                than=({"method": f"{kind} pwe"},),
+                f"{kind} ave is above {kind} pwe on all unseen domains, {how}",
+                "Section 4.2, Table 2; Figure A1",
+                measure,
+                {"method": f"{kind} ave"},
+                ({"method": f"{kind} pwe"},),
             )
             for kind in ("BYOL", "InfoNCE")
             for how, measure in (("5 domains to 1", "5 to 1"), ("1 domain to 1", "1 to 1"))
         ]
     measures = (
-        Measure(name="5 to 1", percent=True),
-        Measure(name="1 to 1", percent=True),
+        Measure("5 to 1", percent=True),
+        Measure("1 to 1", percent=True),
         *(
-            Measure(name=domain, label=f"from {domain}", percent=True)
+            Measure(domain, label=f"from {domain}", percent=True)
             for domain in data.DOMAINS
             if unseen != (domain,)
         ),
@@ -138,7 +137,7 @@ def _study(
         about=_ABOUT,
         cells=cells,
         measures=measures,
-        claims=tuple(claims),
+        claims=claims,
         reference={"method": M3G},
         seeds=seeds,
         cost=cost,

@@ -50,22 +50,20 @@ def _study(base: Config, batch: int, labels: tuple[int, ...], seeds: int, cost: 
         about=_ABOUT,
         cells=tuple(
             Cell(
-                factors={"method": method},
-                task=Training(
-                    config=studies.changed(base, of_method), seeded=("train.seed", "evaluation.seed")
-                ),
-                printed=dict(zip(names, _PRINTED[method])) if len(names) == 4 else {},
+                {"method": method},
+                Training(config=studies.changed(base, of_method), seeded=("train.seed", "evaluation.seed")),
+                dict(zip(names, _PRINTED[method])) if len(names) == 4 else {},
             )
             for method, of_method in changes.items()
         ),
-        measures=tuple(Measure(name=name, percent=True) for name in names),
+        measures=tuple(Measure(name, percent=True) for name in names),
         claims=tuple(
             Above(
-                text=f"M3G is above pairwise InfoNCE with {name}",
-                source="Section 4.3, Table 3",
-                measure=name,
-                cells={"method": M3G},
-                than=({"method": INFO_NCE},),
+                f"M3G is above pairwise InfoNCE with {name}",
+                "Section 4.3, Table 3",
+                name,
+                {"method": M3G},
+                ({"method": INFO_NCE},),
             )
             for name in names
         ),

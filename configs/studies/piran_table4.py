@@ -10,8 +10,10 @@ seeds on many accelerators, 4,900,000 PFLOP; small, on scikit-learn's digits, mi
 from functools import partial
 from typing import Literal
 
-from mvcl import losses, studies, training
-from mvcl.studies import Cell, Measure, Study, Training, Within
+import _digits
+
+from mvcl import losses, training
+from mvcl.studies import Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -45,7 +47,7 @@ def small(seeds: int = 5) -> Study:
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random vectors, without a teacher."""
-    base = studies.vectors_of(2)
+    base = _digits.vectors_of(2)
     return _study(base, (2,), seeds, "seconds", "k-NN")
 
 
@@ -64,32 +66,28 @@ def _study(
         title="Piran 2024, Table 4: cost functions of M3G",
         about=_ABOUT + differences,
         cells=tuple(
-            Cell(
-                factors={"cost": name, "k": k},
-                task=Training(
-                    config=studies.changed(
-                        base,
-                        {
-                            "objective": partial(losses.m3g, epsilon=0.2, cost=of),
-                            "views.k": k,
-                            # At small scale one cell measures the untrained encoder and the raw input for all.
-                            "evaluation.baselines": base.evaluation.baselines or (column, k) == (0, views[0]),
-                        },
-                    )
-                ),
+            trained(
+                {"cost": name, "k": k},
+                base,
+                {
+                    "objective": partial(losses.m3g, epsilon=0.2, cost=of),
+                    "views.k": k,
+                    # At small scale one cell measures the untrained encoder and the raw input for all.
+                    "evaluation.baselines": base.evaluation.baselines or (column, k) == (0, views[0]),
+                },
                 printed={accuracy: _PRINTED[k][column]} if printed else {},
             )
             for column, (name, of) in enumerate(_COSTS.items())
             for k in views
         ),
-        measures=(Measure(name=accuracy, label="accuracy", percent=True, digits=2),),
+        measures=(Measure(accuracy, label="accuracy", percent=True, digits=2),),
         claims=tuple(
             Within(
-                text=f"Both costs are similar at k = {k} (here: by at most 1 point)",
-                source="Section 5, Table 4",
-                measure=accuracy,
-                cells={"cost": second, "k": k},
-                than=({"cost": first},),
+                f"Both costs are similar at k = {k} (here: by at most 1 point)",
+                "Section 5, Table 4",
+                accuracy,
+                {"cost": second, "k": k},
+                ({"cost": first},),
                 low=-1,
                 high=1,
             )

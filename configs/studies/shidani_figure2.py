@@ -9,8 +9,9 @@ number. Cost: 16 networks about 2 hours on 2 CPU cores; 8 networks at small scal
 
 from typing import Any
 
-from mvcl import studies
-from mvcl.studies import OBJECTIVES, Above, Cell, Measure, Study, Training, Trend, Within
+import _gaussian
+
+from mvcl.studies import Above, Measure, Study, Trend, Within, trained
 
 _ABOUT = """\
 Each instance has M views x = c + noise, c ~ N(0, 1), noise ~ N(0, 0.5²). An MLP 1-32-32 with GELU embeds a view; unit
@@ -36,32 +37,31 @@ the geometric one. And it subtracts log(k), k the instances, where the mean over
 negatives, and they are correlated. Two equally likely classes, every view its class: the information is log 2 = 0.6931
 for any M, while the printed bound is 0.5493 at (K, M) = (2, 2), 1.0986 at (2, 8), 0.9301 at (4, 8), 0.6952 at (5, 2),
 0.6992 at (64, 8) and 0.6935 at (1024, 8); groups contrasted give 0.3466, 0.3466, 0.5411, 0.5770, 0.6853 and 0.6927
-(`mvcl.studies.two_classes(K, M)`). At K = 1024 the excess is small; `mvcl study shidani_fixed_batch` has small K.
+(`two_classes` in `configs/studies/_gaussian.py`). At K = 1024 the excess is small; `mvcl study shidani_fixed_batch`
+has small K.
 
 **Differences from the paper.** Network, optimiser, K, M, epochs and number of runs are the paper's. Chosen here: both
 deviations of the model, the temperature, and an epoch of 3 new batches. Training sums over negatives on a grid of 64
-inputs (mvcl/studies/_grid.py; 5e-5 at most from the library's loss on trained networks), because all pairs of M K =
+inputs (`_gaussian_grid.py`; 5e-5 at most from the library's loss on trained networks), because all pairs of M K =
 10240 vectors take hours on two cores. Measurements use the library's losses. Networks of one M see the same data under
 every objective, so differences between objectives are paired; networks of two values of M share nothing."""
 
 MEASURES = (
-    Measure(name="gap", label="gap", digits=4, better="lower"),
-    Measure(name="bound", label="printed bound", digits=4, better=""),
-    Measure(name="ratio", label="truth / bound", digits=4, better=""),
-    Measure(name="loss", digits=4, better=""),
-    Measure(name="information", label="true information", digits=4, better=""),
-    Measure(name="valid", label="bound that holds", digits=4),
-    Measure(name="two sets", label="half; half, bound that holds", digits=4),
+    Measure("gap", label="gap", digits=4, better="lower"),
+    Measure("bound", label="printed bound", digits=4, better=""),
+    Measure("ratio", label="truth / bound", digits=4, better=""),
+    Measure("loss", digits=4, better=""),
+    Measure("information", label="true information", digits=4, better=""),
+    Measure("valid", label="bound that holds", digits=4),
+    Measure("two sets", label="half; half, bound that holds", digits=4),
 )
-GEOMETRIC, ARITHMETIC, SUFFICIENT, MULTI_CROP = (objective.label for objective in OBJECTIVES.values())
+GEOMETRIC, ARITHMETIC, SUFFICIENT, MULTI_CROP = (
+    objective.label for objective in _gaussian.OBJECTIVES.values()
+)
 
 
 def paper(seeds: int = 16) -> Study:
-    """The paper's settings.
-
-    Args:
-      seeds: networks of each objective and M, trained side by side.
-    """
+    """The paper's settings."""
     return _study(
         (2, 4, 8, 10),
         seeds,
@@ -70,11 +70,7 @@ def paper(seeds: int = 16) -> Study:
 
 
 def small(seeds: int = 8) -> Study:
-    """A third of the steps at 6 times the learning rate.
-
-    Args:
-      seeds: networks of each objective and M, trained side by side.
-    """
+    """A third of the steps at 6 times the learning rate."""
     return _study(
         (2, 4, 8, 10),
         seeds,
@@ -88,11 +84,7 @@ def small(seeds: int = 8) -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Some steps at K = 16.
-
-    Args:
-      seeds: networks of each objective and M, trained side by side.
-    """
+    """Some steps at K = 16."""
     names = ("geometric", "multi_crop")
     return _study((2, 3), seeds, "seconds", "", 16, names, epochs=1, evaluation_batches=1)
 
@@ -103,16 +95,14 @@ def _study(
     cost: str,
     differences: str = "",
     instances: int = 1024,
-    names: tuple[str, ...] = tuple(OBJECTIVES),
+    names: tuple[str, ...] = tuple(_gaussian.OBJECTIVES),
     **options: Any,
 ) -> Study:
     cells = tuple(
-        Cell(
-            factors={"objective": OBJECTIVES[name].label, "M": m},
-            task=Training(
-                config=studies.gaussian(name, m, instances, networks=networks, **options),
-                measure=studies.each_network,
-            ),
+        trained(
+            {"objective": _gaussian.OBJECTIVES[name].label, "M": m},
+            _gaussian.gaussian(name, m, instances, networks=networks, **options),
+            measure=_gaussian.each_network,
         )
         for name in names
         for m in views
@@ -125,14 +115,7 @@ def _study(
         measures=MEASURES,
         claims=(
             *(
-                Trend(
-                    text=f"The gap falls with M: {label}",
-                    source=source,
-                    measure="gap",
-                    cells={"objective": label},
-                    along="M",
-                    rises=False,
-                )
+                Trend(f"The gap falls with M: {label}", source, "gap", {"objective": label}, "M", rises=False)
                 for name, label, source in (
                     ("geometric", GEOMETRIC, theorem),
                     ("arithmetic", ARITHMETIC, theorem),
@@ -141,33 +124,33 @@ def _study(
                 if name in names
             ),
             Trend(
-                text="The gap of Multi-Crop rises with M",
-                source="Section 3.1, Figure 2; Proposition 2.1",
-                measure="gap",
-                cells={"objective": MULTI_CROP},
-                along="M",
+                "The gap of Multi-Crop rises with M",
+                "Section 3.1, Figure 2; Proposition 2.1",
+                "gap",
+                {"objective": MULTI_CROP},
+                "M",
             ),
             Above(
-                text=f"Geometric has the smallest gap, at M = {views[-1]}",
-                source="Section 3.1, Figure 2",
-                measure="gap",
-                cells={"M": views[-1]},
-                than=({"objective": GEOMETRIC},),
+                f"Geometric has the smallest gap, at M = {views[-1]}",
+                "Section 3.1, Figure 2",
+                "gap",
+                {"M": views[-1]},
+                ({"objective": GEOMETRIC},),
             ),
             Within(
-                text="The expectation of Multi-Crop's loss does not depend on M (here: by 0.02 nats at most)",
-                source="Section 3.1, Figure 2",
-                measure="loss",
-                cells={"objective": MULTI_CROP},
-                than=({"M": views[0]},),
+                "The expectation of Multi-Crop's loss does not depend on M (here: by 0.02 nats at most)",
+                "Section 3.1, Figure 2",
+                "loss",
+                {"objective": MULTI_CROP},
+                ({"M": views[0]},),
                 low=-0.02,
                 high=0.02,
             ),
             Within(
-                text="The printed bounds are not above the information",
-                source="Theorems 2.2 and 2.4, Proposition 2.1",
-                measure="gap",
-                cells={},
+                "The printed bounds are not above the information",
+                "Theorems 2.2 and 2.4, Proposition 2.1",
+                "gap",
+                {},
                 low=0,
             ),
         ),

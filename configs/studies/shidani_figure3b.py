@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from mvcl import losses, models, studies, training
-from mvcl.studies import Above, Cell, Measure, Study, Training, Trend
+from mvcl.studies import Above, Measure, Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -51,9 +51,8 @@ def _study(
     names: tuple[str, ...] = tuple(_OBJECTIVES),
 ) -> Study:
     cells = tuple(
-        Cell(
-            factors={"objective": name, "batch": batch, "M": m},
-            task=Training(config=studies.changed(base, {"objective": _OBJECTIVES[name], "views.k": m})),
+        trained(
+            {"objective": name, "batch": batch, "M": m}, base, {"objective": _OBJECTIVES[name], "views.k": m}
         )
         for batch, base in bases.items()
         for name in names
@@ -64,39 +63,39 @@ def _study(
     for batch in bases:
         claims += [
             Trend(
-                text=f"More views are never harmful, {batch} batch: {name}",
-                source="Section 3.2, Figure 3b",
-                measure=accuracy,
-                cells={"objective": name, "batch": batch},
-                along="M",
+                f"More views are never harmful, {batch} batch: {name}",
+                "Section 3.2, Figure 3b",
+                accuracy,
+                {"objective": name, "batch": batch},
+                "M",
             )
             for name in names
         ]
         claims.append(
             Above(
-                text=f"Geometric is the strongest, {batch} batch, M = {views[-1]}",
-                source="Section 3.2, Figure 3b",
-                measure=accuracy,
-                cells={"objective": GEOMETRIC, "batch": batch, "M": views[-1]},
-                than=others,
+                f"Geometric is the strongest, {batch} batch, M = {views[-1]}",
+                "Section 3.2, Figure 3b",
+                accuracy,
+                {"objective": GEOMETRIC, "batch": batch, "M": views[-1]},
+                others,
             )
         )
         if batch == "growing":
             claims.append(
                 Above(
-                    text=f"Multi-Crop is above sufficient statistics, growing batch, M = {views[-1]}",
-                    source="Section 3.2, Figure 3b",
-                    measure=accuracy,
-                    cells={"objective": MULTI_CROP, "batch": batch, "M": views[-1]},
-                    than=({"objective": SUFFICIENT},),
+                    f"Multi-Crop is above sufficient statistics, growing batch, M = {views[-1]}",
+                    "Section 3.2, Figure 3b",
+                    accuracy,
+                    {"objective": MULTI_CROP, "batch": batch, "M": views[-1]},
+                    ({"objective": SUFFICIENT},),
                 )
             )
     return Study(
         title="Shidani 2024, Figure 3b: ImageNet-1K after 128 epochs by number of views",
         about=_ABOUT,
         cells=cells,
-        measures=(Measure(name=accuracy, label="accuracy", percent=True, digits=2),),
-        claims=tuple(claims),
+        measures=(Measure(accuracy, label="accuracy", percent=True, digits=2),),
+        claims=claims,
         columns="M",
         along="M",
         reference={"objective": GEOMETRIC},

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from mvcl import augment, losses, models, studies, training
-from mvcl.studies import Above, Cell, Measure, Study, Training
+from mvcl.studies import Above, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -64,9 +64,10 @@ def _study(
     policies = [("colour", s, policy(strength=s)) for s in strengths]
     policies += [("crop", area, policy(strength=1.0, crop_scale=(area, 1.0))) for area in areas]
     cells = tuple(
-        Cell(
-            factors={"objective": name, "augmentation": kind, "strength": strength},
-            task=Training(config=studies.changed(base, _OBJECTIVES[name] | {"views.policy": chosen})),
+        trained(
+            {"objective": name, "augmentation": kind, "strength": strength},
+            base,
+            _OBJECTIVES[name] | {"views.policy": chosen},
         )
         for name in names
         for kind, strength, chosen in policies
@@ -75,14 +76,14 @@ def _study(
         title="Shidani 2024, Figure 5: augmentation strength on ImageNet-1K at M = 4",
         about=_ABOUT,
         cells=cells,
-        measures=(Measure(name=accuracy, label="accuracy", percent=True, digits=2),),
+        measures=(Measure(accuracy, label="accuracy", percent=True, digits=2),),
         claims=tuple(
             Above(
-                text=f"As SimCLR behaves (here: above SimCLR at every strength of {kind}): {name}",
-                source="Appendix F.3, Figure 5",
-                measure=accuracy,
-                cells={"objective": name, "augmentation": kind},
-                than=({"objective": SIMCLR},),
+                f"As SimCLR behaves (here: above SimCLR at every strength of {kind}): {name}",
+                "Appendix F.3, Figure 5",
+                accuracy,
+                {"objective": name, "augmentation": kind},
+                ({"objective": SIMCLR},),
             )
             for name in names
             if name != SIMCLR

@@ -10,8 +10,11 @@ networks 10 minutes on 2 CPU cores; 8 networks at small scale 3 minutes; smoke s
 from pathlib import Path
 from typing import Any
 
-from mvcl import metrics, studies, training
-from mvcl.studies import OBJECTIVES, Above, Cell, Measure, Study, Training, Values, Within
+import _gaussian
+import _networks
+
+from mvcl import metrics, training
+from mvcl.studies import Above, Measure, Study, Values, Within, trained
 
 _ABOUT = """\
 Fewer instances as the views grow: K = B / M. The paper derives two best values of M for geometric PVC from p, the
@@ -31,20 +34,12 @@ _BEST = 8  # nearest to Eqs. 154 and 155
 
 
 def paper(seeds: int = 16) -> Study:
-    """The settings of Figure 2.
-
-    Args:
-      seeds: networks of each objective and M, trained side by side.
-    """
+    """The settings of Figure 2."""
     return _study((2, 4, 8, 16, 32), seeds, "2 CPU cores, 10 minutes, estimated")
 
 
 def small(seeds: int = 8) -> Study:
-    """A third of the steps at 6 times the learning rate.
-
-    Args:
-      seeds: networks of each objective and M, trained side by side.
-    """
+    """A third of the steps at 6 times the learning rate."""
     return _study(
         (2, 4, 8, 16, 32),
         seeds,
@@ -56,20 +51,16 @@ def small(seeds: int = 8) -> Study:
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Some steps.
-
-    Args:
-      seeds: networks of each objective and M, trained side by side.
-    """
+    """Some steps."""
     return _study((4, 8), seeds, "seconds", "", ("geometric", "multi_crop"), epochs=1, evaluation_batches=1)
 
 
 def measured(folder: Path) -> list[Values]:
     """The results of each network, and the limit of the bound that holds."""
     bound = training.load(folder).evaluation
-    assert isinstance(bound, studies.InformationBound)
+    assert isinstance(bound, _networks.InformationBound)
     limit = metrics.expected_info_nce(bound.instances, bound.information)
-    return [values | {"limit": limit} for values in studies.each_network(folder)]
+    return [values | {"limit": limit} for values in _gaussian.each_network(folder)]
 
 
 def _study(
@@ -77,27 +68,24 @@ def _study(
     networks: int,
     cost: str,
     differences: str = "",
-    names: tuple[str, ...] = tuple(OBJECTIVES),
+    names: tuple[str, ...] = tuple(_gaussian.OBJECTIVES),
     **options: Any,
 ) -> Study:
     cells = tuple(
-        Cell(
-            factors={"objective": OBJECTIVES[name].label, "M": m},
-            task=Training(
-                config=studies.gaussian(name, m, BATCH // m, networks=networks, **options), measure=measured
-            ),
+        trained(
+            {"objective": _gaussian.OBJECTIVES[name].label, "M": m},
+            _gaussian.gaussian(name, m, BATCH // m, networks=networks, **options),
+            measure=measured,
         )
         for name in names
         for m in views
     )
     others = tuple({"M": m} for m in views if m != _BEST)
-    geometric, arithmetic, sufficient, _ = (objective.label for objective in OBJECTIVES.values())
+    geometric, arithmetic, sufficient, _ = (objective.label for objective in _gaussian.OBJECTIVES.values())
 
     def best(text: str, source: str, objective: str, measure: str) -> Above:
         of: dict[str, str | int] = {"objective": objective, "M": _BEST}
-        return Above(
-            text=f"{text}: M = {_BEST}, {objective}", source=source, measure=measure, cells=of, than=others
-        )
+        return Above(f"{text}: M = {_BEST}, {objective}", source, measure, of, others)
 
     equations = "Appendix E.5, Eqs. 154 and 155"
     return Study(
@@ -105,13 +93,13 @@ def _study(
         about=_ABOUT + differences,
         cells=cells,
         measures=(
-            Measure(name="valid", label="bound that holds", digits=4),
-            Measure(name="limit", label="its limit", digits=4, better=""),
-            Measure(name="bound", label="printed bound", digits=4, better=""),
-            Measure(name="gap", label="its gap", digits=4, better=""),
-            Measure(name="valid gap", label="gap of the bound that holds", digits=4, better="lower"),
-            Measure(name="information", label="true information", digits=4, better=""),
-            Measure(name="loss", digits=4, better=""),
+            Measure("valid", label="bound that holds", digits=4),
+            Measure("limit", label="its limit", digits=4, better=""),
+            Measure("bound", label="printed bound", digits=4, better=""),
+            Measure("gap", label="its gap", digits=4, better=""),
+            Measure("valid gap", label="gap of the bound that holds", digits=4, better="lower"),
+            Measure("information", label="true information", digits=4, better=""),
+            Measure("loss", digits=4, better=""),
         ),
         claims=(
             best("The printed bound is largest at the M of Eqs. 154 and 155", equations, geometric, "bound"),
@@ -126,17 +114,17 @@ def _study(
                 if name in names
             ),
             Within(
-                text="The printed bounds are not above the information",
-                source="Theorems 2.2 and 2.4, Proposition 2.1",
-                measure="gap",
-                cells={},
+                "The printed bounds are not above the information",
+                "Theorems 2.2 and 2.4, Proposition 2.1",
+                "gap",
+                {},
                 low=0,
             ),
             Within(
-                text="The bounds from groups of views are not above the information",
-                source="ours",
-                measure="valid gap",
-                cells={},
+                "The bounds from groups of views are not above the information",
+                "ours",
+                "valid gap",
+                {},
                 low=0,
             ),
         ),

@@ -11,12 +11,15 @@ import dataclasses
 from functools import cache, partial
 from typing import Any
 
-from mvcl import losses, studies
+from _factors import FACTORS, FactorViews
+from _factors_task import Factored, to_bits, to_inputs
+
+from mvcl import losses
 from mvcl.losses import Operands
-from mvcl.studies import Above, Cell, Factored, FactorViews, Measure, Study
+from mvcl.studies import Above, Cell, Measure, Study
 
 _ABOUT = """\
-The views are synthetic and their information is known (`mvcl.studies.FactorViews`). Factors are bits: `shared` bits are
+The views are synthetic and their information is known (`FactorViews`). Factors are bits: `shared` bits are
 in all views, `pair` bits in two neighbouring views, `unique` bits in one. Of each three neighbours each has a `part`;
 two parts tell nothing of each other, and the three tell a bit, the `synergy`, which no two views tell. All are fair but
 for the synergy, which is -1 with probability 0.1. A view is a random network of its bits, and noise. Two views have no
@@ -99,8 +102,8 @@ def _tasks(base: Factored) -> dict[str, Factored | None]:
     tasks: dict[str, Factored | None] = {
         "raw inputs": dataclasses.replace(base, encoder=None),
         "untrained": dataclasses.replace(base, steps=0),
-        "autoencoder": dataclasses.replace(base, target=studies.to_inputs),
-        "supervised": dataclasses.replace(base, target=studies.to_bits),
+        "autoencoder": dataclasses.replace(base, target=to_inputs),
+        "supervised": dataclasses.replace(base, target=to_bits),
     }
     for label, (objective, all_tuples) in _objectives().items():
         takes = losses.takes(objective)
@@ -117,14 +120,14 @@ def _study(seeds: int, views: dict[str, FactorViews], cost: str, claims: Any = (
         title="Which objective sees what",
         about=_ABOUT,
         cells=tuple(
-            Cell(factors={"objective": label, "views": name}, task=task)
+            Cell({"objective": label, "views": name}, task)
             for label in next(iter(grid.values()))
             for name, tasks in grid.items()
             if (task := tasks[label]) is not None
         ),
         measures=tuple(
-            Measure(name=name, digits=2)
-            for name in (*studies.FACTORS, "shared, one view", "pair, one view", "shared, last view")
+            Measure(name, digits=2)
+            for name in (*FACTORS, "shared, one view", "pair, one view", "shared, last view")
         ),
         claims=claims,
         columns="views",
@@ -138,42 +141,29 @@ def _claims() -> tuple[Above, ...]:
     pairs = {"objective": "all_pairs(info_nce)"}
     return (
         Above(
-            text="Symile keeps what three views relate, more than untrained encoders and InfoNCE of pairs",
-            source="Saporta 2024, Section 5.1",
-            measure="part",
-            cells={"objective": "symile, shuffled", "views": "k = 3, no pair bits"},
-            than=(pairs, {"objective": "untrained"}),
+            "Symile keeps what three views relate, more than untrained encoders and InfoNCE of pairs",
+            "Saporta 2024, Section 5.1",
+            "part",
+            {"objective": "symile, shuffled", "views": "k = 3, no pair bits"},
+            (pairs, {"objective": "untrained"}),
         ),
         Above(
-            text="InfoNCE of pairs drops what one view alone has",
-            source="ours",
-            measure="unique",
-            cells={"objective": "untrained", "views": "k = 3"},
-            than=(pairs,),
+            "InfoNCE of pairs drops what one view alone has",
+            "ours",
+            "unique",
+            {"objective": "untrained", "views": "k = 3"},
+            (pairs,),
         ),
     )
 
 
 def small(seeds: int = 10) -> Study:
-    """Every objective, eight kinds of views.
-
-    Args:
-      seeds: networks trained side by side in each cell.
-    """
-    return _study(
-        seeds,
-        _views(),
-        "25 minutes on 2 cores with --jobs 2",
-        _claims(),
-    )
+    """Every objective, eight kinds of views."""
+    return _study(seeds, _views(), "25 minutes on 2 cores with --jobs 2", _claims())
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Some steps of the baselines and of one objective of each kind, three views, complete and with missing ones.
-
-    Args:
-      seeds: networks trained side by side in each cell.
-    """
+    """Some steps of the baselines and of one objective of each kind, three views, complete and with missing ones."""
     kinds = {name: views for name, views in _views().items() if name in ("k = 3", "k = 3, missing")}
     whole = _study(seeds, kinds, "a minute on 2 cores, most of it compilation", steps=4, batch_size=32)
     objectives = (

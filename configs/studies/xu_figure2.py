@@ -10,9 +10,11 @@ DIR has Caltech.mat (docs/how_to/data.md). Cost: 2 cells, 10 seeds each, 1 hour 
 from functools import partial
 from pathlib import Path
 
+import _sem
+
 from mvcl import data as sources
 from mvcl import studies
-from mvcl.studies import Cell, Measure, Study, Training, Within
+from mvcl.studies import Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -32,10 +34,9 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     """Caltech, views 1 and 4.
 
     Args:
-      seeds: trainings of each cell.
       data: folder with Caltech.mat.
     """
-    base = studies.changed(studies.sem_paper("Caltech", data), {"evaluation.svm_share": 0})
+    base = studies.changed(_sem.paper("Caltech", data), {"evaluation.svm_share": 0})
     cost = "1 hour on 2 CPU cores, of the estimate in `xu/sem`"
     return _study(base, 6, (1, 4), seeds, cost, _ABOUT, printed=True)
 
@@ -44,16 +45,15 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     """Handwritten numerals, views 5 and 6.
 
     Args:
-      seeds: trainings of each cell.
       data: handwritten.mat.
     """
-    base = studies.changed(studies.sem_small(sources.Tables(path=str(data))), {"method.watch_epochs": 5})
+    base = studies.changed(_sem.small(sources.Tables(path=str(data))), {"method.watch_epochs": 5})
     return _study(base, 6, (5, 6), seeds, "2 CPU cores, half a minute", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables; both cells have all four views."""
-    return _study(studies.sem_smoke(), 4, (1, 4), seeds, "seconds", _ABOUT, choose=False)
+    return _study(_sem.smoke(), 4, (1, 4), seeds, "seconds", _ABOUT, choose=False)
 
 
 def _study(
@@ -77,18 +77,16 @@ def _study(
     numbers = compared if choose else every
     reconstruction, contrast = f"reconstruction, {views} views", f"InfoNCE, views {low} and {high}"
     cells = (
-        Cell(
-            factors={"training": reconstruction},
-            task=Training(config=alone, measure=partial(studies.sem_over_time, numbers=every)),
-        ),
-        Cell(
-            factors={"training": contrast},
-            task=Training(config=without, measure=partial(studies.sem_over_time, numbers=numbers)),
+        trained({"training": reconstruction}, alone, measure=partial(_sem.over_time, numbers=every)),
+        trained(
+            {"training": contrast},
+            without,
             printed={f"{pair} cosine after": 1.0} if printed else {},
+            measure=partial(_sem.over_time, numbers=numbers),
         ),
     )
-    accuracies = [Measure(name=f"view {v} before", percent=True) for v in every]
-    changes = [Measure(name=f"view {v} change", percent=True) for v in sorted(compared)]
+    accuracies = [Measure(f"view {v} before", percent=True) for v in every]
+    changes = [Measure(f"view {v} change", percent=True) for v in sorted(compared)]
     return Study(
         title="Xu 2023, Figure 2: representation degeneration",
         about=about,
@@ -96,36 +94,36 @@ def _study(
         measures=(
             *accuracies,
             *changes,
-            *(Measure(name=f"{pair} cosine {when}", digits=3, better="") for when in ("before", "after")),
-            Measure(name=f"{pair} loss change", digits=3, better="lower"),
+            *(Measure(f"{pair} cosine {when}", digits=3, better="") for when in ("before", "after")),
+            Measure(f"{pair} loss change", digits=3, better="lower"),
         ),
         claims=(
             Within(
-                text=f"the embeddings of views {low} and {high} become equal: their cosine ends above 0.9",
-                source="Section 3.1, Figure 2(b); the bound is ours",
-                measure=f"{pair} cosine after",
-                cells={"training": contrast},
+                f"the embeddings of views {low} and {high} become equal: their cosine ends above 0.9",
+                "Section 3.1, Figure 2(b); the bound is ours",
+                f"{pair} cosine after",
+                {"training": contrast},
                 low=0.9,
             ),
             Within(
-                text=f"the loss of views {low} and {high} falls",
-                source="Section 3.1, Figure 2(b)",
-                measure=f"{pair} loss change",
-                cells={"training": contrast},
+                f"the loss of views {low} and {high} falls",
+                "Section 3.1, Figure 2(b)",
+                f"{pair} loss change",
+                {"training": contrast},
                 high=0.0,
             ),
             Within(
-                text=f"view {low}, the worse one, gets better",
-                source="Section 3.1, Figure 2(c)",
-                measure=f"view {low} change",
-                cells={"training": contrast},
+                f"view {low}, the worse one, gets better",
+                "Section 3.1, Figure 2(c)",
+                f"view {low} change",
+                {"training": contrast},
                 low=0.0,
             ),
             Within(
-                text=f"view {high}, the better one, gets worse",
-                source="Section 3.1, Figure 2(c)",
-                measure=f"view {high} change",
-                cells={"training": contrast},
+                f"view {high}, the better one, gets worse",
+                "Section 3.1, Figure 2(c)",
+                f"view {high} change",
+                {"training": contrast},
                 high=0.0,
             ),
         ),
@@ -135,4 +133,4 @@ def _study(
 
 
 def _pretraining(base: Config) -> int:
-    return studies.sem_of(base).pretrain_epochs
+    return _sem.of(base).pretrain_epochs

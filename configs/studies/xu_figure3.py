@@ -9,6 +9,8 @@ DIR has DHA.mat (docs/how_to/data.md). Cost: 7 methods, 10 seeds each, 5 hours o
 
 from pathlib import Path
 
+import _sem
+
 from mvcl import data as sources
 from mvcl import studies
 from mvcl.studies import Study
@@ -31,33 +33,31 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     """DHA.
 
     Args:
-      seeds: trainings of each cell.
       data: folder with DHA.mat.
     """
     cost = "5 hours on 2 CPU cores, of the estimates in `xu/sem`"
-    return _study(studies.sem_paper("DHA", data), None, seeds, cost, _ABOUT)
+    return _study(_sem.paper("DHA", data), None, seeds, cost, _ABOUT)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
     """Handwritten numerals, small networks.
 
     Args:
-      seeds: trainings of each cell.
       data: handwritten.mat.
     """
-    base = studies.sem_small(sources.Tables(path=str(data)))
+    base = _sem.small(sources.Tables(path=str(data)))
     base = studies.changed(base, {"evaluation.svm_share": 0.3, "evaluation.draws": 3})
     return _study(base, None, seeds, "2 CPU cores, 2 minutes", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, two rows."""
-    base = studies.changed(studies.sem_smoke(), {"evaluation.svm_share": 0.3, "evaluation.draws": 1})
+    base = studies.changed(_sem.smoke(), {"evaluation.svm_share": 0.3, "evaluation.draws": 1})
     return _study(base, ("InfoNCE", "SEM+InfoNCE"), seeds, "seconds", _ABOUT)
 
 
 def _study(base: Config, names: tuple[str, ...] | None, seeds: int, cost: str, about: str) -> Study:
-    return studies.sem_classification(
+    return _sem.classification(
         "Xu 2023, Figure 3: classification on DHA",
         about,
         base,

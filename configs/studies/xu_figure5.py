@@ -10,9 +10,11 @@ DIR has Caltech.mat (docs/how_to/data.md). Cost: 2 cells, 10 seeds each, 4 hours
 from functools import partial
 from pathlib import Path
 
+import _sem
+
 from mvcl import data as sources
 from mvcl import studies
-from mvcl.studies import Above, Cell, Measure, Study, Training, Within
+from mvcl.studies import Above, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _SEM, _PLAIN = "SEM", "InfoNCE without W and R"
@@ -34,11 +36,10 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     """Caltech, four rounds.
 
     Args:
-      seeds: trainings of each cell.
       data: folder with Caltech.mat.
     """
     four = {"train.epochs": 500.0, "evaluation.svm_share": 0}
-    base = studies.changed(studies.sem_paper("Caltech", data), four)
+    base = studies.changed(_sem.paper("Caltech", data), four)
     cost = "4 hours on 2 CPU cores, of the estimate in `xu/sem`"
     return _study(base, 6, 1, (4, 5), seeds, cost, _ABOUT)
 
@@ -47,16 +48,15 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     """Handwritten numerals, two rounds.
 
     Args:
-      seeds: trainings of each cell.
       data: handwritten.mat.
     """
-    base = studies.changed(studies.sem_small(sources.Tables(path=str(data))), {"method.watch_epochs": 2})
+    base = studies.changed(_sem.small(sources.Tables(path=str(data))), {"method.watch_epochs": 2})
     return _study(base, 6, 5, (6, 1), seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables."""
-    return _study(studies.sem_smoke(), 4, 1, (3, 4), seeds, "seconds", _ABOUT)
+    return _study(_sem.smoke(), 4, 1, (3, 4), seeds, "seconds", _ABOUT)
 
 
 def _study(
@@ -64,7 +64,7 @@ def _study(
 ) -> Study:
     first, second = good
     strong, weak = (min(good), max(good)), (min(low, first), max(low, first))
-    measure = partial(studies.sem_over_time, numbers=tuple(range(1, views + 1)), compared=(strong, weak))
+    measure = partial(_sem.over_time, numbers=tuple(range(1, views + 1)), compared=(strong, weak))
     plain = studies.changed(base, {"method.weights": "none", "method.lam": 0.0})
     shown = (low, first, second)
     pairs = [f"{a}-{b}" for a, b in (strong, weak)]
@@ -73,51 +73,51 @@ def _study(
         title="Xu 2023, Figure 5: SEM during training",
         about=about,
         cells=tuple(
-            Cell(factors={"method": name}, task=Training(config=config, measure=measure))
+            trained({"method": name}, config, measure=measure)
             for name, config in ((_SEM, base), (_PLAIN, plain))
         ),
         measures=(
             *(
-                Measure(name=f"view {view} {when}", percent=True)
+                Measure(f"view {view} {when}", percent=True)
                 for view in shown
                 for when in ("before", "after", "change")
             ),
-            *(Measure(name=f"{pair} weight", digits=3, better="") for pair in pairs),
-            Measure(name="weight gap", digits=3, better=""),
-            *(Measure(name=f"{pair} loss left", digits=3, better="lower") for pair in pairs),
-            Measure(name="lag", digits=3, better=""),
+            *(Measure(f"{pair} weight", digits=3, better="") for pair in pairs),
+            Measure("weight gap", digits=3, better=""),
+            *(Measure(f"{pair} loss left", digits=3, better="lower") for pair in pairs),
+            Measure("lag", digits=3, better=""),
         ),
         claims=(
             Within(
-                text=f"the weight of views {first} and {second} is above that of {low} and {first} in every round",
-                source=source + "(a)",
-                measure="weight gap",
-                cells={"method": _SEM},
+                f"the weight of views {first} and {second} is above that of {low} and {first} in every round",
+                source + "(a)",
+                "weight gap",
+                {"method": _SEM},
                 low=0.0,
             ),
             Within(
-                text=f"the loss of views {first} and {second} falls earlier than that of {low} and {first}",
-                source=source + "(b)",
-                measure="lag",
-                cells={"method": _SEM},
+                f"the loss of views {first} and {second} falls earlier than that of {low} and {first}",
+                source + "(b)",
+                "lag",
+                {"method": _SEM},
                 low=0.0,
             ),
             *(
                 Within(
-                    text=f"view {view} gets better",
-                    source=source + "(c)",
-                    measure=f"view {view} change",
-                    cells={"method": _SEM},
+                    f"view {view} gets better",
+                    source + "(c)",
+                    f"view {view} change",
+                    {"method": _SEM},
                     low=0.0,
                 )
                 for view in shown
             ),
             Above(
-                text=f"view {first} ends better than without weights and reconstruction: less degeneration",
-                source=source + "(c) and Figure 2(c)",
-                measure=f"view {first} after",
-                cells={"method": _SEM},
-                than=({"method": _PLAIN},),
+                f"view {first} ends better than without weights and reconstruction: less degeneration",
+                source + "(c) and Figure 2(c)",
+                f"view {first} after",
+                {"method": _SEM},
+                ({"method": _PLAIN},),
             ),
         ),
         reference={"method": _PLAIN},

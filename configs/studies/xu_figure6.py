@@ -10,9 +10,11 @@ DIR has Caltech.mat (docs/how_to/data.md). Cost: 11 cells, 10 seeds each, 17 hou
 from collections.abc import Sequence
 from pathlib import Path
 
+import _sem
+
 from mvcl import data as sources
 from mvcl import studies
-from mvcl.studies import Cell, Measure, Study, Training, Within
+from mvcl.studies import Measure, Study, Within, trained
 from mvcl.training import Config
 
 _LAMBDAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
@@ -35,10 +37,9 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     """Caltech.
 
     Args:
-      seeds: trainings of each cell.
       data: folder with Caltech.mat.
     """
-    base = studies.changed(studies.sem_paper("Caltech", data), {"evaluation.svm_share": 0})
+    base = studies.changed(_sem.paper("Caltech", data), {"evaluation.svm_share": 0})
     cost = "17 hours on 2 CPU cores, of the estimate in `xu/sem`"
     return _study(base, 7, _LAMBDAS, _FACTORS, seeds, cost, _ABOUT)
 
@@ -47,16 +48,15 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     """Handwritten numerals, small networks.
 
     Args:
-      seeds: trainings of each cell.
       data: handwritten.mat.
     """
-    base = studies.sem_small(sources.Tables(path=str(data)))
+    base = _sem.small(sources.Tables(path=str(data)))
     return _study(base, 10, _LAMBDAS, _FACTORS, seeds, "2 CPU cores, 2 minutes", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, three cells."""
-    return _study(studies.sem_smoke(), 4, (0.1, 1.0), (1.0,), seeds, "seconds", _ABOUT)
+    return _study(_sem.smoke(), 4, (0.1, 1.0), (1.0,), seeds, "seconds", _ABOUT)
 
 
 def _study(
@@ -69,16 +69,9 @@ def _study(
     about: str,
 ) -> Study:
     cells = [
-        Cell(
-            factors={"varied": _LAMBDA, "value": value},
-            task=Training(config=studies.changed(base, {"method.lam": value})),
-        )
-        for value in lambdas
+        trained({"varied": _LAMBDA, "value": value}, base, {"method.lam": value}) for value in lambdas
     ] + [
-        Cell(
-            factors={"varied": _CLUSTERS, "value": factor},
-            task=Training(config=studies.changed(base, {"method.clusters": int(factor * classes)})),
-        )
+        trained({"varied": _CLUSTERS, "value": factor}, base, {"method.clusters": int(factor * classes)})
         for factor in factors
     ]
     insensitive = [(_LAMBDA, value) for value in (0.1, 10.0) if value in lambdas]
@@ -86,15 +79,15 @@ def _study(
     return Study(
         title="Xu 2023, Figure 6: λ and the number of clusters",
         about=about,
-        cells=tuple(cells),
-        measures=(Measure(name="ACC", percent=True), Measure(name="NMI", percent=True)),
+        cells=cells,
+        measures=(Measure("ACC", percent=True), Measure("NMI", percent=True)),
         claims=tuple(
             Within(
-                text=f"SEM is not sensitive: {varied} of {value:g} against 1",
-                source="Section 4.3, Figure 6",
-                measure="ACC",
-                cells={"varied": varied, "value": value},
-                than=({"value": 1.0},),
+                f"SEM is not sensitive: {varied} of {value:g} against 1",
+                "Section 4.3, Figure 6",
+                "ACC",
+                {"varied": varied, "value": value},
+                ({"value": 1.0},),
                 low=-_MARGIN,
                 high=_MARGIN,
             )

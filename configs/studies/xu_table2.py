@@ -10,6 +10,8 @@ rows on 5 sets, 10 seeds each, 160 hours on 2 CPU cores, of the estimates in `xu
 from collections.abc import Mapping
 from pathlib import Path
 
+import _sem
+
 from mvcl import data as sources
 from mvcl import studies
 from mvcl.studies import Above, Cell, Claim, Factors, Measure, Study, Training
@@ -46,12 +48,9 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     """The five sets of the paper.
 
     Args:
-      seeds: trainings of each cell.
       data: folder with DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat.
     """
-    bases = {
-        name: studies.changed(studies.sem_paper(name, data), {"evaluation.svm_share": 0}) for name in _SETS
-    }
+    bases = {name: studies.changed(_sem.paper(name, data), {"evaluation.svm_share": 0}) for name in _SETS}
     cost = "160 hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _study(bases, tuple(_PRINTED), seeds, cost, _ABOUT, printed=True)
 
@@ -60,17 +59,16 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     """Handwritten numerals, small networks.
 
     Args:
-      seeds: trainings of each cell.
       data: handwritten.mat.
     """
-    base = studies.sem_small(sources.Tables(path=str(data)))
+    base = _sem.small(sources.Tables(path=str(data)))
     return _study({"handwritten": base}, tuple(_PRINTED), seeds, "2 CPU cores, 2 minutes", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, three rows."""
     rows = (_BASELINE, "InfoNCE", "SEM+InfoNCE")
-    return _study({"random": studies.sem_smoke()}, rows, seeds, "seconds", _ABOUT)
+    return _study({"random": _sem.smoke()}, rows, seeds, "seconds", _ABOUT)
 
 
 def _study(
@@ -83,16 +81,16 @@ def _study(
 ) -> Study:
     cells = []
     for column, (name, base) in enumerate(bases.items()):
-        methods = studies.sem_methods(base)
+        methods = _sem.methods_of(base)
         for row in rows:
-            task = studies.SemBestView(config=base) if row == _BASELINE else Training(config=methods[row])
+            task = _sem.BestView(config=base) if row == _BASELINE else Training(config=methods[row])
             values = dict(zip(("ACC", "NMI"), _PRINTED[row][2 * column :])) if printed else {}
-            cells.append(Cell(factors={"method": row, "data": name}, task=task, printed=values))
+            cells.append(Cell({"method": row, "data": name}, task, values))
     return Study(
         title="Xu 2023, Table 2: linear clustering",
         about=about,
-        cells=tuple(cells),
-        measures=(Measure(name="ACC", percent=True), Measure(name="NMI", percent=True)),
+        cells=cells,
+        measures=(Measure("ACC", percent=True), Measure("NMI", percent=True)),
         claims=_claims(
             rows, {f", {name}": {"data": name} for name in ("DHA", "Caltech")} if printed else {"": {}}
         ),
@@ -110,43 +108,43 @@ def _claims(rows: tuple[str, ...], on: Mapping[str, Factors]) -> tuple[Claim, ..
     with_sem = tuple(row for row in rows if row.startswith("SEM+"))
     claims: list[Claim] = [
         Above(
-            text=f"{row} improves on {row.removeprefix('SEM+')} ({measure})",
-            source=source,
-            measure=measure,
-            cells={"method": row},
-            than=({"method": row.removeprefix("SEM+")},),
+            f"{row} improves on {row.removeprefix('SEM+')} ({measure})",
+            source,
+            measure,
+            {"method": row},
+            ({"method": row.removeprefix("SEM+")},),
         )
         for row in with_sem
         for measure in ("ACC", "NMI")
     ]
     claims += [
         Above(
-            text=f"{row} outperforms all multi-view contrastive methods without SEM (ACC)",
-            source=source,
-            measure="ACC",
-            cells={"method": row},
-            than=tuple({"method": other} for other in plain),
+            f"{row} outperforms all multi-view contrastive methods without SEM (ACC)",
+            source,
+            "ACC",
+            {"method": row},
+            tuple({"method": other} for other in plain),
         )
         for row in with_sem
     ]
     claims += [
         Above(
-            text=f"{row} outperforms the best single raw view (ACC)",
-            source=source,
-            measure="ACC",
-            cells={"method": row},
-            than=({"method": _BASELINE},),
+            f"{row} outperforms the best single raw view (ACC)",
+            source,
+            "ACC",
+            {"method": row},
+            ({"method": _BASELINE},),
         )
         for row in with_sem
     ]
     worse = [row for row in ("PSCL", "RINCE", "CMC") if row in rows]
     claims += [
         Above(
-            text=f"without SEM, {row} is worse than the best single raw view (ACC{name})",
-            source=source,
-            measure="ACC",
-            cells={"method": _BASELINE, **factors},
-            than=({"method": row},),
+            f"without SEM, {row} is worse than the best single raw view (ACC{name})",
+            source,
+            "ACC",
+            {"method": _BASELINE, **factors},
+            ({"method": row},),
         )
         for name, factors in on.items()
         for row in worse

@@ -10,8 +10,9 @@ estimates in `xu/sem`; small: 1 minute; smoke: seconds.
 from collections.abc import Mapping
 from pathlib import Path
 
+import _sem
+
 from mvcl import data as sources
-from mvcl import studies
 from mvcl.studies import Above, Study
 from mvcl.training import Config
 
@@ -35,28 +36,26 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     """DHA and CCV.
 
     Args:
-      seeds: trainings of each cell.
       data: folder with DHA.mat and CCV.
     """
     cost = "17 hours on 2 CPU cores, of the estimates in `xu/sem`"
-    return _study(studies.sem_dha_ccv(data), _WEIGHTS, seeds, cost, _ABOUT, _PRINTED)
+    return _study(_sem.dha_ccv(data), _WEIGHTS, seeds, cost, _ABOUT, _PRINTED)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
     """Handwritten numerals, small networks.
 
     Args:
-      seeds: trainings of each cell.
       data: handwritten.mat.
     """
-    base = studies.sem_small(sources.Tables(path=str(data)))
+    base = _sem.small(sources.Tables(path=str(data)))
     return _study({"handwritten": base}, _WEIGHTS, seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, two rows."""
     two = {row: _WEIGHTS[row] for row in (_WITHOUT, "CMI")}
-    return _study({"random": studies.sem_smoke()}, two, seeds, "seconds", _ABOUT)
+    return _study({"random": _sem.smoke()}, two, seeds, "seconds", _ABOUT)
 
 
 def _study(
@@ -69,17 +68,17 @@ def _study(
 ) -> Study:
     claims = tuple(
         Above(
-            text=f"weights by {row} improve on equal weights",
-            source="Section 4.2, Table 3",
-            measure="ACC",
-            cells={"weights": row},
-            than=({"weights": _WITHOUT},),
+            f"weights by {row} improve on equal weights",
+            "Section 4.2, Table 3",
+            "ACC",
+            {"weights": row},
+            ({"weights": _WITHOUT},),
         )
         for row in weights
         if row != _WITHOUT
     )
     rows = {row: {"method.weights": name} for row, name in weights.items()}
-    return studies.sem_ablation(
+    return _sem.ablation(
         "Xu 2023, Table 3: weighting strategies",
         about,
         rows,

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import _sem
+
 from mvcl import data as sources
-from mvcl import studies
 from mvcl.studies import Above, Study
 from mvcl.training import Config
 
@@ -41,28 +42,26 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     """DHA and CCV.
 
     Args:
-      seeds: trainings of each cell.
       data: folder with DHA.mat and CCV.
     """
     cost = "17 hours on 2 CPU cores, of the estimates in `xu/sem`"
-    return _study(studies.sem_dha_ccv(data), _TERMS, seeds, cost, _ABOUT, _PRINTED)
+    return _study(_sem.dha_ccv(data), _TERMS, seeds, cost, _ABOUT, _PRINTED)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
     """Handwritten numerals, small networks.
 
     Args:
-      seeds: trainings of each cell.
       data: handwritten.mat.
     """
-    base = studies.sem_small(sources.Tables(path=str(data)))
+    base = _sem.small(sources.Tables(path=str(data)))
     return _study({"handwritten": base}, _TERMS, seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, two rows."""
     two = {row: _TERMS[row] for row in (_WITHOUT, "MAE")}
-    return _study({"random": studies.sem_smoke()}, two, seeds, "seconds", _ABOUT)
+    return _study({"random": _sem.smoke()}, two, seeds, "seconds", _ABOUT)
 
 
 def _study(
@@ -76,16 +75,16 @@ def _study(
     pairs = [(row, than) for than in (_WITHOUT, "AE") for row in ("AE", "DAE", "MAE") if row != than]
     claims = tuple(
         Above(
-            text=f"{row} performs better than {than}",
-            source="Section 4.2, Table 4",
-            measure="ACC",
-            cells={"reconstruction": row},
-            than=({"reconstruction": than},),
+            f"{row} performs better than {than}",
+            "Section 4.2, Table 4",
+            "ACC",
+            {"reconstruction": row},
+            ({"reconstruction": than},),
         )
         for row, than in pairs
         if {row, than} <= rows.keys()
     )
-    return studies.sem_ablation(
+    return _sem.ablation(
         "Xu 2023, Table 4: reconstruction terms",
         about,
         rows,

@@ -1,71 +1,252 @@
-"""Claims of Shidani 2024 that need no training: two classes, and the variance of Multi-Crop."""
+"""Intervals over seeds, and rules that decide the claims of a paper."""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+from mvcl.metrics import Interval, interval
+from mvcl.studies._grid import Cell, Claim, Factors, Found, Study, Verdict, partner, select
 
-from mvcl import losses
-from mvcl._progress import Progress
-from mvcl.studies._task import Values
+_SHOWN = 4  # comparisons of a claim in its reason
+_TOGETHER = "at 95% for all together (Bonferroni)"
 
 
-def two_classes(instances: int, views: int) -> tuple[float, float]:
-    """The printed bound and the one that holds, where both know everything and the information is log 2.
+def difference(found: Found, first: Cell, second: Cell, measure: str, level: float = 0.95) -> Interval:
+    """Interval of first - second, paired by seed, over the seeds that both have."""
+    return interval(_minus(found.of(first, measure), found.of(second, measure)).values(), level)
 
-    An instance has one of two classes with equal probability, every view is its class, and the score of two classes is
-    far below that of one. With s ~ Bin(K - 1, 1/2) other instances of the same class, a likelihood is 1 / (1 + M s),
-    and of groups 1 / (1 + s).
 
-    Args:
-      instances: K.
-      views: M.
+@dataclasses.dataclass(frozen=True)
+class Above(Claim):
+    """Some cells have a larger value than others; of a measure where less is better, exchange the two."""
 
-    Returns:
-      E[log(M (K - 1) + 1) - log(1 + M s)] and E[log K - log(1 + s)], nats.
+    cells: Factors
+    """Cells with these levels; all other factors may vary."""
+    than: Sequence[Factors]
+    """Each is put in place of a cell's own factors to find the cell that it is compared with."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        return (
+            "paired differences by seed: holds if all 95% intervals are above 0; does not hold if one is below 0, "
+            + _TOGETHER
+        )
+
+    def about(self, study: Study) -> list[tuple[Cell, Cell]]:
+        """The compared cells."""
+        return _pairs(study, self.cells, self.than)
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        return _decided(_differences(found, self.about(found.study), self.measure), _above, _below)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain(Claim):
+    """A measure gains more from the first to the last level of a factor of numbers in some cells than in others."""
+
+    cells: Factors
+    """Cells with these levels; factors beside `along` that still vary give one gain each."""
+    than: Sequence[Factors]
+    """Each is put in place of the cells' own factors to find the cells whose gain is smaller."""
+    along: str
+    """The factor."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        return (
+            f"differences of the gains from the first to the last {self.along}, paired by seed: holds if all 95% "
+            f"intervals are above 0; does not hold if one is below 0, {_TOGETHER}"
+        )
+
+    def about(self, study: Study) -> list[tuple[Cell, Cell, Cell, Cell]]:
+        """First and last cell of a line, and those of the line that it is compared with."""
+        found = []
+        for line, factors in itertools.product(_lines(study, self.cells, self.along), self.than):
+            first, last = (partner(study, cell, factors) for cell in (line[0], line[-1]))
+            if first is not None and last is not None and first is not line[0]:
+                found.append((line[0], line[-1], first, last))
+        return found
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        compared = []
+        for cells in self.about(found.study):
+            low, high, other_low, other_high = (found.of(cell, self.measure) for cell in cells)
+            values = _minus(_minus(high, low), _minus(other_high, other_low))
+            compared.append((f"gain of {cells[1].name} - that of {cells[3].name}", [*values.values()]))
+        return _decided(compared, _above, _below)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trend(Claim):
+    """A measure rises, or falls, along a factor of numbers."""
+
+    cells: Factors
+    """Cells with these levels; factors beside `along` that still vary give one trend each."""
+    along: str
+    """The factor."""
+    rises: bool = True
+    """False: it falls."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        way, other = ("above", "below") if self.rises else ("below", "above")
+        return (
+            f"paired differences by seed: holds if the 95% interval from the first to the last {self.along} is {way} 0 "
+            f"and no step's is {other} 0; does not hold if that from the first to the last, or a step's, is {other} 0, "
+            + _TOGETHER
+        )
+
+    def about(self, study: Study) -> list[list[Cell]]:
+        """The lines that should rise or fall."""
+        return _lines(study, self.cells, self.along)
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        right, wrong = (_above, _below) if self.rises else (_below, _above)
+        lines, answers, reasons = self.about(found.study), [], []
+        # The steps of each line, and from its first to its last cell, which of two cells is the step.
+        level = 1 - 0.05 / sum(len(line) if len(line) > 2 else 1 for line in lines)
+        for line in lines:
+            whole = difference(found, line[-1], line[0], self.measure)
+            steps = [(b, a) for a, b in itertools.pairwise(line)]
+            against = any(wrong(difference(found, *step, self.measure)) for step in steps)
+            every = [(line[-1], line[0]), *steps]
+            refuted = any(wrong(difference(found, *pair, self.measure, level)) for pair in every)
+            answers.append(_answer(right(whole) and not against, refuted))
+            reasons.append(f"{_named(line[-1], line[0])}: {_text(whole)}")
+        return _verdict(answers, reasons)
+
+
+@dataclasses.dataclass(frozen=True)
+class Within(Claim):
+    """A measure, or its difference between cells, lies in a range: cells are alike, or a bound is not passed."""
+
+    cells: Factors
+    """Cells with these levels; all other factors may vary."""
+    than: Sequence[Factors] = ()
+    """Each is put in place of a cell's own factors to find the cell whose value is subtracted; none: the values."""
+    low: float = -math.inf
+    """Least value, in the unit of the table."""
+    high: float = math.inf
+    """Largest value."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        what = "paired differences by seed" if self.than else "means over seeds"
+        ends = {"at least": self.low, "at most": self.high}
+        inside = " and ".join(f"{end} {value:g}" for end, value in ends.items() if math.isfinite(value))
+        return f"{what}: holds if all 95% intervals are {inside}; does not hold if one is wholly outside, {_TOGETHER}"
+
+    def about(self, study: Study) -> Sequence[tuple[Cell, ...]]:
+        """The cells, or the compared cells."""
+        if self.than:
+            return _pairs(study, self.cells, self.than)
+        return [(cell,) for cell in select(study, self.cells)]
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured."""
+        if self.than:
+            pairs = _pairs(found.study, self.cells, self.than)
+            compared = _differences(found, pairs, self.measure)
+        else:
+            cells = select(found.study, self.cells)
+            compared = [(cell.name, [*found.of(cell, self.measure).values()]) for cell in cells]
+        return _decided(
+            compared,
+            lambda of: self.low <= of.low and of.high <= self.high,
+            lambda of: of.high < self.low or of.low > self.high,
+        )
+
+
+def _pairs(study: Study, cells: Factors, than: Sequence[Factors]) -> list[tuple[Cell, Cell]]:
+    """The cells with their partners; a cell is not compared with itself."""
+    pairs = [(cell, partner(study, cell, factors)) for cell in select(study, cells) for factors in than]
+    return [(cell, other) for cell, other in pairs if other is not None and other is not cell]
+
+
+def _lines(study: Study, factors: Factors, along: str) -> list[list[Cell]]:
+    """The cells with these factors, in the order of the factor `along`: a line for each level of the other factors."""
+    if along not in study.cells[0].factors:
+        return []
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in sorted(select(study, factors), key=lambda cell: cell.factors[along]):
+        rest = tuple(level for name, level in cell.factors.items() if name != along)
+        groups.setdefault(rest, []).append(cell)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _minus(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
+    """Differences of the seeds that both have."""
+    return {seed: a[seed] - b[seed] for seed in a if seed in b}
+
+
+def _differences(
+    found: Found, pairs: Sequence[tuple[Cell, Cell]], measure: str
+) -> list[tuple[str, list[float]]]:
+    """Name of each comparison, and its paired differences."""
+    return [(_named(a, b), [*_minus(found.of(a, measure), found.of(b, measure)).values()]) for a, b in pairs]
+
+
+def _decided(
+    compared: Sequence[tuple[str, Sequence[float]]],
+    holds: Callable[[Interval], bool],
+    refuted: Callable[[Interval], bool],
+) -> Verdict:
+    """A claim of several comparisons, each with a value per seed: all have to hold, and one refutes it.
+
+    Refutation is corrected for the number of comparisons (Bonferroni); that all hold needs no correction.
     """
-    others = np.arange(instances)
-    logs = [math.lgamma(instances) - math.lgamma(s + 1) - math.lgamma(instances - s) for s in others]
-    weight = np.exp(np.array(logs) - (instances - 1) * math.log(2))
-    printed = math.log(views * (instances - 1) + 1) - weight @ np.log1p(views * others)
-    return float(printed), float(math.log(instances) - weight @ np.log1p(others))
+    answers = [
+        _answer(holds(interval(values)), refuted(interval(values, 1 - 0.05 / len(compared))))
+        for _, values in compared
+    ]
+    return _verdict(answers, [f"{name}: {_text(interval(values))}" for name, values in compared])
 
 
-def printed_variance(views: int) -> float:
-    """The factor of Shidani 2024, Eq. 3, 2 (2M - 1) / (3 M (M - 1)): variance of Multi-Crop by that of one pair."""
-    return 2 * (2 * views - 1) / (3 * views * (views - 1))
+def _answer(holds: bool, refuted: bool) -> str:
+    return "holds" if holds else "does not hold" if refuted else "cannot tell"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MultiCropVariance:
-    """Variance over batches of Multi-Crop's loss by that of one pair of views; a `Task`.
+def _verdict(answers: Sequence[str], reasons: Sequence[str]) -> Verdict:
+    """The answer to all, with the comparisons that decide, at most `_SHOWN`, and how many others there are."""
+    ranked: tuple = ("does not hold", "cannot tell", "holds")
+    answer = next((a for a in ranked if a in answers), "holds")
+    if len(reasons) <= _SHOWN:
+        return Verdict(answer, "; ".join(reasons))
+    ordered = sorted(zip(answers, reasons), key=lambda pair: ranked.index(pair[0]))
+    rest = [one for one, _ in ordered[_SHOWN:]]
+    counts = ", ".join(f"{rest.count(one)} {one}" for one in ranked if one in rest)
+    shown = "; ".join(reason for _, reason in ordered[:_SHOWN])
+    return Verdict(answer, f"{shown}; and {len(rest)} more: {counts}")
 
-    Views c + noise / 2, both standard normal, of 32 instances, embedded as (cos x, sin x), temperature 0.5.
-    """
 
-    views: int
-    """M."""
-    batches: int = 20_000
-    """Batches of each; the standard error of a ratio is about 2 / sqrt(batches) of it."""
+def _named(first: Cell, second: Cell) -> str:
+    """The difference of two cells in words: the factors in which they differ, and behind them those they share."""
+    differ = [name for name, level in first.factors.items() if second.factors[name] != level]
+    one, other = (", ".join(f"{name} {cell.factors[name]}" for name in differ) for cell in (first, second))
+    shared = ", ".join(f"{name} {level}" for name, level in first.factors.items() if name not in differ)
+    return f"{one} - {other}" + (f" ({shared})" if shared else "")
 
-    def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
-        """The ratio, and what it exceeds `printed_variance` by."""
-        pair, several = (self._variance(views, seed) for views in (2, self.views))
-        return [{"variance": several / pair, "excess": several / pair - printed_variance(self.views)}]
 
-    def _variance(self, views: int, seed: int) -> float:
-        loss = losses.all_pairs(partial(losses.info_nce, temperature=0.5), pairs="ordered")
+def _text(of: Interval) -> str:
+    """An interval in words: "+1.20 [0.80, 1.60], 5 seeds"."""
+    if not of.seeds:
+        return "not run"
+    if of.seeds == 1:
+        return f"{of.mean:+.2f}, 1 seed"
+    return f"{of.mean:+.2f} [{of.low:.2f}, {of.high:.2f}], {of.seeds} seeds"
 
-        def value(key: jax.Array) -> jax.Array:
-            shared, noise = jax.random.split(key)
-            x = jax.random.normal(shared, (1, 32)) + 0.5 * jax.random.normal(noise, (views, 32))
-            return loss(jnp.stack([jnp.cos(x), jnp.sin(x)], axis=-1))
 
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), views), self.batches)
-        draw = jax.jit(partial(jax.lax.map, value, batch_size=100))
-        return float(np.var(np.asarray(draw(keys), np.float64), ddof=1))
+def _above(of: Interval) -> bool:
+    return of.low > 0
+
+
+def _below(of: Interval) -> bool:
+    return of.high < 0

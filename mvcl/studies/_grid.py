@@ -1,161 +1,370 @@
-"""The study's objectives as functions of inputs and a network; sums over negatives exact, or on a grid of inputs.
+"""A study: the cells of a table or a figure, what is measured of each, and what the paper prints; and study files."""
 
-An anchor's sum over negatives, E(x) = Σ_j exp(<f(x), f(x_j)> / temperature), is a smooth function of one number, and
-so are every term in x_j and the embedding f. On the grid all are interpolated by cubic polynomials through four nodes,
-whose weights do not depend on the parameters: E at the nodes is one (nodes, nodes) matrix of exponentials by the
-weights summed over the batch (for sufficient statistics (nodes, M K), whose negatives are no function of one number).
-What an anchor's own instance adds is summed term by term. Cost O(M K nodes) and not O(M² K²); the error falls with the
-fourth power of the distance of nodes.
-"""
+import dataclasses
+import inspect
+import json
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
 
-import math
-from collections.abc import Callable
-from typing import NamedTuple
-
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 
-from mvcl import _numerics, losses
+from mvcl import _configs, training
+from mvcl.training import Config
 
-Embed = Callable[[jax.Array], jax.Array]
-_TINY = 1e-30
+Factors = Mapping[str, str | int | float]
+"""What a cell of a grid varies, by name."""
+Values = dict[str, float]
+"""Values of the measures of one run, by name."""
+SCALES = ("paper", "small", "smoke")
 
 
-@losses.declare()
-def of_inputs(x: jax.Array, *, embed: Embed, objective: losses.Loss) -> jax.Array:
-    """An objective of (M, K, d) embeddings as a function of the inputs.
+class Task(Protocol):
+    """The work of a cell, a frozen dataclass: its fields decide whether a finished cell is still valid."""
+
+    def run(self, folder: Path, seed: int) -> Sequence[Values]:
+        """Do the work and return what was measured.
+
+        Args:
+          folder: for its files; called again after a kill, it goes on with what is there.
+          seed: of all random draws.
+
+        Returns:
+          Measure name -> value, an entry for each network that was trained side by side, usually one.
+        """
+
+
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The config with values replaced by dotted field names.
 
     Args:
-      x: (M, K) inputs.
-      embed: (m,) numbers to (m, d) embeddings.
-      objective: of (M, K, d) embeddings.
+      config: the experiment.
+      changes: {"views.k": 4, "train.epochs": 20.0, "objective": losses.mv_dhel}.
+
+    Raises:
+      ValueError: there is no such field.
+    """
+    for name, value in changes.items():
+        config = training.replace_at(config, name.split("."), value)
+    return config
+
+
+def results(folder: Path) -> list[Values]:
+    """The results of a finished run, of evaluation.json and metrics.jsonl.
 
     Returns:
-      Scalar.
+      One entry: the results of the trained encoder under their names; those of the untrained encoder and the raw input
+      under "untrained encoder: NAME" and "raw input: NAME"; "loss", the mean over the logged steps of the last epoch.
     """
-    return objective(embed(x.reshape(-1)).reshape(*x.shape, -1))
+    rows = json.loads((folder / "evaluation.json").read_text())["rows"]
+    found: Values = {
+        ("" if row == "trained encoder" else f"{row}: ") + result["name"]: result["value"]
+        for row, measured in rows.items()
+        for result in measured
+        if result["value"] is not None
+    }
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    logged = [line for line in lines if "loss" in line]
+    last = [line["loss"] for line in logged if line["epoch"] > logged[-1]["epoch"] - 1]
+    return [found | {"loss": float(np.mean(last))}]
 
 
-@losses.declare()
-def geometric_on_grid(
-    x: jax.Array, *, embed: Embed, temperature: float = 0.1, nodes: int = 64, reach: float = 6.0
-) -> jax.Array:
-    """`poly_view` with aggregation "geometric", its sums over negatives on a grid.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """A run of `training.train`; a `Task`."""
 
-    Args:
-      x: (M, K) inputs, beyond +-`reach` as if there.
-      embed: (m,) numbers to (m, d) embeddings.
-      temperature: positive divisor of the inner products of unit vectors.
-      nodes: of the grid, at least 8.
-      reach: the grid spans [-reach, reach].
+    config: Config
+    """The experiment."""
+    seeded: tuple[str, ...] = ("train.seed",)
+    """Its fields, by dotted name, that are replaced by the seed of the cell."""
+    measure: Callable[[Path], Sequence[Values]] = results
+    """What is measured of the finished run folder."""
 
-    Returns:
-      Scalar.
-    """
-    likelihood, k, n = _log_likelihood(_grid(x, embed, temperature, nodes, reach))
-    return -jnp.sum(jnp.where(_others(k)[..., None], likelihood, 0)) / (k * (k - 1) * n)
+    def run(self, folder: Path, seed: int) -> Sequence[Values]:
+        """Train, or resume, and measure."""
+        training.train(changed(self.config, dict.fromkeys(self.seeded, seed)), folder)
+        return self.measure(folder)
 
 
-@losses.declare()
-def arithmetic_on_grid(
-    x: jax.Array, *, embed: Embed, temperature: float = 0.1, nodes: int = 64, reach: float = 6.0
-) -> jax.Array:
-    """`poly_view` with aggregation "arithmetic", its sums over negatives on a grid; see `geometric_on_grid`."""
-    likelihood, k, _ = _log_likelihood(_grid(x, embed, temperature, nodes, reach))
-    mean = logsumexp(likelihood, axis=1, where=_others(k)[..., None]) - math.log(k - 1)
-    return -jnp.mean(mean)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What the evaluation of a run measures beside the trained encoder; a `Task`."""
+
+    config: Config
+    """A run of the study, with an evaluation that has `baselines`; it is trained for one step."""
+    row: Literal["raw input", "untrained encoder"]
+    """Which of the two. The raw input is the same for every seed."""
+
+    def run(self, folder: Path, seed: int) -> Sequence[Values]:
+        """Train one step, and return the results of the row under their names."""
+        one_step = {"train.seed": seed, "train.steps": 1, "train.log_every": 1, "evaluation.baselines": True}
+        training.train(changed(self.config, one_step), folder)
+        prefix = f"{self.row}: "
+        named = results(folder)[0].items()
+        return [{name.removeprefix(prefix): value for name, value in named if name.startswith(prefix)}]
 
 
-@losses.declare()
-def sufficient_statistics_on_grid(
-    x: jax.Array, *, embed: Embed, temperature: float = 0.1, nodes: int = 64, reach: float = 6.0
-) -> jax.Array:
-    """`sufficient_statistics`, its sums over negatives on a grid; see `geometric_on_grid`."""
-    grid = _grid(x, embed, temperature, nodes, reach)
-    z = grid.z
-    q = temperature**-0.5 * _numerics.unit(z.sum(0)[None] - z)
-    energy = jnp.exp(grid.at_nodes @ q.reshape(x.size, -1).T - grid.top).sum(1, keepdims=True)
-    own = jnp.einsum("aid,gid->gai", z, q)
-    positive = jnp.sum(z * q, axis=-1)  # (k, n)
-    return jnp.mean(jnp.logaddexp(positive, _without(grid.total(energy)[..., 0], own)) - positive)
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One place of a study: a task, run once per seed."""
+
+    factors: Factors
+    """What distinguishes it from the other cells: {"objective": "MV-DHEL", "k": 4}."""
+    task: Task
+    printed: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Measure name -> value that the paper prints, in the unit of the table: per cent for a `Measure` in per cent."""
+
+    @property
+    def name(self) -> str:
+        """The factors as text: "objective MV-DHEL, k 4"."""
+        return ", ".join(f"{factor} {level}" for factor, level in self.factors.items())
 
 
-@losses.declare()
-def multi_crop_on_grid(
-    x: jax.Array, *, embed: Embed, temperature: float = 0.1, nodes: int = 64, reach: float = 6.0
-) -> jax.Array:
-    """`all_pairs` of `info_nce` over ordered pairs, its sums over negatives on a grid; see `geometric_on_grid`."""
-    grid = _grid(x, embed, temperature, nodes, reach)
-    k, n = x.shape
-    of_view = grid.weights.reshape(k, n, nodes).sum(1)  # (k, nodes)
-    every = jnp.moveaxis(grid.total(grid.kernel() @ of_view.T), -1, 1)  # (k anchors, k views, n)
-    terms = jnp.mean(every - grid.same(), axis=-1)
-    return jnp.sum(jnp.where(_others(k), terms, 0)) / (k * (k - 1))
+def trained(
+    factors: Factors,
+    config: Config,
+    changes: Mapping[str, Any] | None = None,
+    printed: Mapping[str, float] | None = None,
+    measure: Callable[[Path], Sequence[Values]] = results,
+) -> Cell:
+    """A cell that trains a config with `changes`, see `changed`."""
+    task = Training(config=changed(config, changes or {}), measure=measure)
+    return Cell(factors, task, printed or {})
 
 
-class _Grid(NamedTuple):
-    """A batch on a grid.
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A number that is measured in every cell, and how it is shown."""
+
+    name: str
+    """Key of the values that tasks return."""
+    label: str = ""
+    """Heading; empty: the name."""
+    percent: bool = False
+    """Whether the value is a share, shown in per cent."""
+    digits: int = 1
+    """Digits after the point."""
+    better: str = "higher"
+    """Which values are better, for readers: "higher", "lower" or ""."""
+
+
+class Verdict(NamedTuple):
+    """The answer to a claim, and the numbers that decide, in words."""
+
+    answer: Literal["holds", "does not hold", "cannot tell"]
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A statement of a paper about the cells of a study."""
+
+    text: str
+    """The statement in our words."""
+    source: str
+    """Section, table or figure of the paper."""
+    measure: str
+    """Name of the measure that decides."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found, for readers."""
+        raise NotImplementedError(f"{type(self).__name__} is an interface")
+
+    def about(self, study: "Study") -> Sequence[Any]:
+        """What of the study the claim is about; a claim about nothing is refused."""
+        raise NotImplementedError(f"{type(self).__name__} is an interface")
+
+    def judge(self, found: "Found") -> Verdict:
+        """The answer from what was measured."""
+        raise NotImplementedError(f"{type(self).__name__} is an interface")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """A grid of cells with their measures; at one scale, as a function of a file in configs/studies returns it."""
+
+    title: str
+    """Such as "Koromilas 2025, Table II: linear accuracy by number of views"."""
+    about: str
+    """Markdown, one or more paragraphs: what the paper does, what is done here, and every difference."""
+    cells: Sequence[Cell]
+    measures: Sequence[Measure]
+    """The first is that of the figure."""
+    claims: Sequence[Claim] = ()
+    """What the paper says that its cells show."""
+    columns: str | None = None
+    """Factor whose levels are columns; None: the measures are the columns."""
+    reference: Factors | None = None
+    """Paired differences are to the cell with these factors in place of its own; None: no differences."""
+    along: str | None = None
+    """Factor on the horizontal axis of the figure, of numbers; None: a line for each cell."""
+    seeds: int = 5
+    """Seeds 0 to seeds - 1 of every cell."""
+    cost: str
+    """Hardware and time of all cells, measured or estimated, and how: "25 minutes on 2 cores"."""
+
+    def __post_init__(self) -> None:
+        if not self.cells or not self.measures:
+            raise ValueError(f"a study must have cells and measures, got none in {self.title!r}")
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        names = [cell.name for cell in self.cells]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"the cells of a study must differ in their factors, got {twice!r} twice")
+        factors = list(self.cells[0].factors)
+        for cell in self.cells:
+            if list(cell.factors) != factors:
+                raise ValueError(
+                    f"the cells must have the same factors, got {factors} and {list(cell.factors)}"
+                )
+        for field in ("columns", "along"):
+            if getattr(self, field) not in (None, *factors):
+                raise ValueError(f"{field} must be one of {', '.join(factors)}, got {getattr(self, field)!r}")
+        measures = [measure.name for measure in self.measures]
+        if len(set(measures)) < len(measures):
+            raise ValueError(f"the measures of a study must have different names, got {', '.join(measures)}")
+        for what, used in (
+            *((f"a printed value of {cell.name!r}", name) for cell in self.cells for name in cell.printed),
+            *((f"the claim {claim.text!r}", claim.measure) for claim in self.claims),
+        ):
+            if used not in measures:
+                raise ValueError(f"{what} must be of a measure of {', '.join(measures)}, got {used!r}")
+        select(self, self.reference or {})
+        for claim in self.claims:
+            if not claim.about(self):
+                raise ValueError(f"the claim {claim.text!r} is about no cells of {self.title!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What was measured so far.
 
     Attributes:
-      at_nodes: (nodes, d) unit vectors by the root of the temperature.
-      weights: (k n, nodes), what interpolates at each input.
-      z: (k, n, d), interpolated.
-      top: the largest inner product there is.
+      study: the study.
+      values: for each cell, seed -> measured values. Of tasks with several networks the seeds count all of them.
     """
 
-    at_nodes: jax.Array
-    weights: jax.Array
-    z: jax.Array
-    top: float
+    study: Study
+    values: Sequence[Mapping[int, Values]]
 
-    def total(self, energy: jax.Array) -> jax.Array:
-        """Sums at the nodes (nodes, c), to their logarithms at the batch's inputs (k, n, c)."""
-        k, n, _ = self.z.shape
-        return (self.weights @ jnp.log(jnp.maximum(energy, _TINY))).reshape(k, n, -1) + self.top
-
-    def kernel(self) -> jax.Array:
-        """(nodes, nodes) exponentials of the nodes' inner products."""
-        return jnp.exp(self.at_nodes @ self.at_nodes.T - self.top)
-
-    def same(self) -> jax.Array:
-        """(k, k, n) inner products of an instance's views."""
-        return jnp.einsum("aid,bid->abi", self.z, self.z)
+    def of(self, cell: Cell, measure: str) -> dict[int, float]:
+        """Seed -> value of a measure, for the seeds that have it; per cent if the measure is in per cent."""
+        shown = next((m for m in self.study.measures if m.name == measure), None)
+        scale = 100.0 if shown is not None and shown.percent else 1.0
+        rows = self.values[self.study.cells.index(cell)]
+        return {seed: scale * row[measure] for seed, row in rows.items() if measure in row}
 
 
-def _grid(x: jax.Array, embed: Embed, temperature: float, nodes: int, reach: float) -> _Grid:
-    at_nodes = temperature**-0.5 * _numerics.unit(embed(jnp.linspace(-reach, reach, nodes)))
-    weights = _cubic_weights(x.reshape(-1), nodes, reach)
-    return _Grid(at_nodes, weights, (weights @ at_nodes).reshape(*x.shape, -1), 1 / temperature)
+def select(study: Study, factors: Factors) -> tuple[Cell, ...]:
+    """The cells with these levels of these factors.
+
+    Raises:
+      ValueError: cells have no such factor.
+    """
+    known = study.cells[0].factors
+    if unknown := [name for name in factors if name not in known]:
+        raise ValueError(f"cells are chosen by the factors {', '.join(known)}, got {unknown[0]!r}")
+    return tuple(
+        cell for cell in study.cells if all(cell.factors[name] == level for name, level in factors.items())
+    )
 
 
-def _log_likelihood(grid: _Grid) -> tuple[jax.Array, int, int]:
-    """[α, β, i], of picking view α of instance i for its view β among the negatives; k and n."""
-    k, n, _ = grid.z.shape
-    every = grid.total(grid.kernel() @ grid.weights.sum(0)[:, None])[..., 0]
-    same = grid.same()
-    negative = _without(every, same)  # (k, n): by β
-    return same - jnp.logaddexp(same, negative[None]), k, n
+def partner(study: Study, cell: Cell, factors: Factors) -> Cell | None:
+    """The cell with these factors in place of its own; None if there is none."""
+    found = select(study, {**cell.factors, **factors})
+    return found[0] if found else None
 
 
-def _without(every: jax.Array, own: jax.Array) -> jax.Array:
-    """log(e^every - Σ_γ e^own): the negatives without the anchor's own instance."""
-    share = jnp.exp(logsumexp(own, axis=0) - every)
-    return every + jnp.log1p(-jnp.minimum(share, 1 - 1e-6))
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A study at one scale, with where it came from."""
+
+    name: str
+    """Name of its file, without the ending."""
+    scale: str
+    study: Study
+    arguments: tuple[str, ...]
+    """Of `mvcl study`, which open it again."""
 
 
-def _others(k: int) -> np.ndarray:
-    """(k, k), False on the diagonal."""
-    return ~np.eye(k, dtype=bool)
+def study_files() -> list[Path]:
+    """The study files of the project; a file whose name starts with `_` is shared by several and no study."""
+    return sorted(path for path in _configs.STUDIES.glob("*.py") if not path.name.startswith("_"))
 
 
-def _cubic_weights(x: jax.Array, nodes: int, reach: float) -> jax.Array:
-    """(m, nodes): row j interpolates at x[j] by the cubic through the four nodes around it."""
-    place = (jnp.clip(x, -reach, reach) + reach) * ((nodes - 1) / (2 * reach))
-    # Within a cell of the border the outer node is missing; no batch's draws come there.
-    place = jnp.clip(place, 1.0, nodes - 2.0)
-    t = jnp.abs(place[:, None] - jnp.arange(nodes, dtype=x.dtype)[None])
-    near = (1 - t * t) * (2 - t) / 2
-    far = (1 - t) * (2 - t) * (3 - t) / 6
-    return jnp.where(t < 1, near, jnp.where(t < 2, far, 0))
+def find(name: str) -> Path:
+    """The file of a study, given by the name or as a path.
+
+    Raises:
+      ValueError: there is none.
+    """
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise ValueError(f"no study at {name}; `mvcl study --list` lists those of the project")
+        return Path(name)
+    file = _configs.STUDIES / f"{name}.py"
+    if file not in study_files():
+        raise _configs.unknown_study(name, [path.stem for path in study_files()])
+    return file
+
+
+def scales(file: Path) -> dict[str, Callable[..., Study]]:
+    """Scale -> function of a study file, in the order paper, small, smoke.
+
+    Raises:
+      ValueError: the file is none of a study.
+    """
+    module: types.ModuleType = training.config_module(file)
+    functions = {scale: getattr(module, scale, None) for scale in SCALES}
+    found = {scale: function for scale, function in functions.items() if inspect.isfunction(function)}
+    if not found:
+        raise ValueError(f"{file} is no study: it has none of the functions {', '.join(SCALES)}")
+    return found
+
+
+def parameters(function: Callable[..., Study]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a scale besides `seeds`; each is an option of the command."""
+    return {name: p for name, p in inspect.signature(function).parameters.items() if name != "seeds"}
+
+
+def open_study(file: Path, scale: str, seeds: int, given: Mapping[str, Any]) -> Opened:
+    """Open a study at a scale.
+
+    Args:
+      file: the study file.
+      scale: one of its `scales`.
+      seeds: number of seeds.
+      given: values of the scale's other `parameters`.
+
+    Raises:
+      ValueError: the study is invalid.
+    """
+    study = scales(file)[scale](seeds=seeds, **given)
+    name = file.stem if file.parent == _configs.STUDIES else str(file)
+    arguments = [name, "--scale", scale, "--seeds", str(seeds)]
+    for option, value in given.items():
+        flag = option.replace("_", "-")
+        if isinstance(value, bool):
+            arguments += [f"--{flag}" if value else f"--no-{flag}"]
+        else:
+            arguments += [f"--{flag}", str(value)]
+    return Opened(file.stem, scale, study, tuple(arguments))
+
+
+def without_data(function: Callable[..., Study]) -> Study:
+    """The study of a scale with its default options and placeholders for its files, which building does not open."""
+    needed = {name: p for name, p in parameters(function).items() if p.default is p.empty}
+    return function(**{name: Path(name.upper()) for name in needed})
+
+
+def costs(file: Path) -> dict[str, str]:
+    """Scale -> number of runs and cost, for a list of studies."""
+    found = {}
+    for scale, function in scales(file).items():
+        study = without_data(function)
+        runs = len(study.cells) * study.seeds
+        found[scale] = f"{runs} runs ({len(study.cells)} cells, seeds: {study.seeds}); {study.cost}"
+    return found

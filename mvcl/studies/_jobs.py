@@ -1,9 +1,10 @@
-"""Several processes for one study: on this machine, or submitted to SLURM.
+"""The command of a study: run its cells here, in several processes or on SLURM, and write its page.
 
-Each is the same command with `--worker`: it takes cells that no other process holds. Nothing hands out work, so a
-process may die, and more may be started, at any time.
+Each of several processes is the same command with `--worker`: it takes cells that no other process holds. Nothing hands
+out work, so a process may die, and more may be started, at any time.
 """
 
+import collections
 import contextlib
 import dataclasses
 import os
@@ -13,12 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from typing import Literal
 
-from mvcl import _extras
-from mvcl._progress import Progress
-from mvcl.studies import _engine
-from mvcl.studies._open import Opened
+from mvcl import _extras, _progress
+from mvcl.studies import _run, _table
+from mvcl.studies._grid import Opened
 
 _LOOK_SECONDS = 2.0
 
@@ -41,67 +41,115 @@ class Slurm:
     """Account that is charged; None: the user's default."""
 
 
-def run_local(opened: Opened, folder: Path, jobs: int, progress: Progress, *, again: bool = False) -> None:
-    """Run a study in several processes of this machine, each on its share of the cores.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a study is run."""
 
-    Args:
-      opened: the study.
-      folder: of its cells.
-      jobs: number of processes.
-      progress: shows how many runs are done.
-      again: whether to run stale cells again.
+    workdir: Path | None = None
+    """Folder of the runs and of the page; None: runs/studies/NAME_SCALE. Repeating the command goes on with what is
+    missing or has failed."""
+    again: bool = False
+    """Also run cells again whose config or study file has changed since, from nothing."""
+    jobs: int = 1
+    """Number of processes, each on its share of the cores; with --executor slurm, of SLURM jobs."""
+    executor: Literal["local", "slurm"] = "local"
+    """`slurm` submits the processes as jobs (needs mvcl[slurm]); --workdir must be on a disk that all machines see."""
+    slurm: Slurm = dataclasses.field(default_factory=Slurm)
+    write: Path | None = None
+    """Further folder to write the page and its files to, such as docs/studies."""
+    dry_run: bool = False
+    """List the runs with their state, and exit."""
+    worker: bool = False
+    """Run cells and write no page: what --jobs and --executor start."""
+
+
+def run_study(opened: Opened, folder: Path, options: Options) -> tuple[Path, int]:
+    """Run what is missing or has failed, and write the page; after an interruption too, of what there is.
+
+    Returns:
+      The page, and the number of runs that failed or are missing.
 
     Raises:
-      RuntimeError: a process ended by a signal of its own.
+      Interrupted: a signal stopped a run; its state is saved.
+      RuntimeError: another process ended by a signal of its own.
     """
+    try:
+        if options.executor == "slurm":
+            _run_slurm(opened, folder, options)
+        elif options.jobs > 1:
+            _run_local(opened, folder, options)
+        else:
+            _run.run(opened.study, folder, again=options.again)
+    finally:
+        with _progress.during("writing the page"):
+            content = _table.numbers(opened, folder)
+            page = _table.write(content, folder, opened.name)
+            if options.write is not None:
+                _table.write(content, options.write, f"{opened.name}_{opened.scale}")
+    states = [state for cell in content["cells"] for state in cell["status"].values()]
+    return page, states.count("failed") + states.count("missing")
+
+
+def overview(opened: Opened, folder: Path) -> str:
+    """The runs of a study by state, one in a line, with the reasons of those that are stale or failed."""
+    looks = [(place, _run.look(place)) for place in _run.places(opened.study, folder)]
+    lines = [
+        f"{look.state:8}  {place.name}" + (f": {'; '.join(look.reasons[:3])}" if look.reasons else "")
+        for place, look in looks
+    ]
+    counts = collections.Counter(look.state for _, look in looks)
+    total = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return "\n".join([*lines, "", f"{len(looks)} runs: {total}", f"cost of all: {opened.study.cost}"])
+
+
+def _run_local(opened: Opened, folder: Path, options: Options) -> None:
+    """Several processes of this machine, each on its share of the cores; they end with this one."""
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as files, _terminated_together() as workers:
-        for number in range(jobs):
-            out = files.enter_context(open(logs / f"worker{number}.log", "a"))
-            with _share(number, jobs):
-                workers.append(
-                    subprocess.Popen(_command(opened, folder, again), stdout=out, stderr=subprocess.STDOUT)
-                )
-        _watched(opened, folder, progress, lambda: sum(worker.poll() is None for worker in workers), again)
-    if lost := [number for number, worker in enumerate(workers) if worker.returncode not in (0, 1)]:
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    workers: list[subprocess.Popen[bytes]] = []
+    try:
+        with _run.ending(), contextlib.ExitStack() as files:
+            for number in range(options.jobs):
+                out = files.enter_context(open(logs / f"worker{number}.log", "a"))
+                command = _command(opened, folder, options)
+                workers.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT))
+                if cores:  # several that compete for all cores are slower
+                    os.sched_setaffinity(workers[-1].pid, cores[number % len(cores) :: options.jobs])
+            _watch(opened, folder, options, lambda: sum(worker.poll() is None for worker in workers))
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.terminate()  # a run saves its state
+        codes = [worker.wait() for worker in workers]
+    if lost := [number for number, code in enumerate(codes) if code not in (0, 1)]:
         raise RuntimeError(
-            f"worker {lost[0]} ended with exit code {workers[lost[0]].returncode} (see worker{lost[0]}.log in {logs}); "
-            "repeat the command to go on"
+            f"worker {lost[0]} ended with exit code {codes[lost[0]]} (see worker{lost[0]}.log in {logs}); repeat the "
+            "command to go on"
         )
 
 
-def run_slurm(
-    opened: Opened, folder: Path, jobs: int, options: Slurm, progress: Progress, *, again: bool = False
-) -> None:
-    """Submit a study to SLURM as an array of jobs, and wait for them; Ctrl-C leaves them running.
-
-    Args:
-      opened: the study.
-      folder: of its cells, which all machines must see.
-      jobs: number of jobs.
-      options: resources of each.
-      progress: shows how many runs are done.
-      again: whether to run stale cells again.
-    """
+def _run_slurm(opened: Opened, folder: Path, options: Options) -> None:
+    """Submit an array of jobs, and wait for them; Ctrl-C leaves them running."""
     with _extras.needed("slurm", by="mvcl study --executor slurm"):
         import submitit
 
+    slurm = options.slurm
+    given = {"mem_gb": slurm.memory_gb, "slurm_partition": slurm.partition, "slurm_account": slurm.account}
     executor = submitit.AutoExecutor(folder=folder / "logs" / "%j", cluster="slurm")
     executor.update_parameters(
         name=f"mvcl-{opened.name}",
-        timeout_min=options.minutes,
-        cpus_per_task=options.cpus,
-        gpus_per_node=options.gpus,
-        **({} if options.memory_gb is None else {"mem_gb": options.memory_gb}),
-        **({} if options.partition is None else {"slurm_partition": options.partition}),
-        **({} if options.account is None else {"slurm_account": options.account}),
+        timeout_min=slurm.minutes,
+        cpus_per_task=slurm.cpus,
+        gpus_per_node=slurm.gpus,
+        **{name: value for name, value in given.items() if value is not None},
     )
-    command = _command(opened, folder, again)
+    command = _command(opened, folder, options)
     with executor.batch():
-        submitted = [executor.submit(in_job, command) for _ in range(jobs)]
-    progress.line(f"submitted jobs {', '.join(job.job_id for job in submitted)}; Ctrl-C leaves them running")
-    _watched(opened, folder, progress, lambda: sum(not job.done() for job in submitted), again)
+        submitted = [executor.submit(in_job, command) for _ in range(options.jobs)]
+    names = ", ".join(job.job_id for job in submitted)
+    _progress.line(f"submitted jobs {names}; Ctrl-C leaves them running")
+    _watch(opened, folder, options, lambda: sum(not job.done() for job in submitted))
 
 
 def in_job(command: list[str]) -> int:
@@ -122,63 +170,24 @@ def in_job(command: list[str]) -> int:
             worker.terminate()
 
 
-def _command(opened: Opened, folder: Path, again: bool) -> list[str]:
-    arguments = [*opened.arguments, "--workdir", str(folder), "--worker", *(["--again"] if again else [])]
+def _command(opened: Opened, folder: Path, options: Options) -> list[str]:
+    arguments = [*opened.arguments, "--workdir", str(folder), "--worker", *["--again"] * options.again]
     return [sys.executable, "-m", "mvcl", "study", *arguments]
 
 
-def _watched(
-    opened: Opened, folder: Path, progress: Progress, running: Callable[[], int], again: bool
-) -> None:
-    """Show the runs that are done until no process is left."""
-    left = _engine.open_places(opened.study, folder, again)
+def _watch(opened: Opened, folder: Path, options: Options, running: Callable[[], int]) -> None:
+    """Report the runs that are done until no process is left."""
+    left = _run.open_places(opened.study, folder, options.again)
     before = {place: place.written() for place in left}
 
     def finished() -> Iterator[None]:
-        done = 0
-        while True:
-            alive = running()
+        done, alive = 0, True
+        while alive:
+            alive = running() > 0
             now = sum(place.written() != before[place] for place in left)
-            for _ in range(now - done):
-                yield None
+            yield from [None] * (now - done)
             done = max(now, done)
-            if not alive:
-                return
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS if alive else 0)
 
-    for _ in progress(finished(), f"{opened.name}, {running()} processes", len(left), "runs"):
+    for _ in _progress.track(finished(), f"{opened.name}, {running()} processes", len(left), "runs"):
         pass
-
-
-@contextlib.contextmanager
-def _share(number: int, of: int) -> Iterator[None]:
-    """Context in which processes are started on their share of the cores, so that several do not compete for all."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(cores)[number % len(cores) :: of])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
-
-
-@contextlib.contextmanager
-def _terminated_together() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A list of processes that get SIGTERM, and are waited for, when this one gets it, is interrupted, or fails."""
-    workers: list[subprocess.Popen[bytes]] = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield workers
-    finally:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.terminate()  # a run saves its state
-        for worker in workers:
-            worker.wait()
-        signal.signal(signal.SIGTERM, previous)

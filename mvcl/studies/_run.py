@@ -1,70 +1,247 @@
-"""The command of a study: run its cells, here, in several processes or on SLURM, and write its page."""
+"""Run a study: each cell with each seed in a folder of its own; what is finished is not run again."""
 
-import collections
+import contextlib
 import dataclasses
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import time
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from mvcl._progress import Progress
-from mvcl.studies import _engine, _jobs, _numbers, _write
-from mvcl.studies._open import Opened
+import jax
 
+from mvcl import _configs, _files, _progress, training
+from mvcl.studies._grid import Cell, Study
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a study is run."""
-
-    workdir: Path | None = None
-    """Folder of the runs and of the page; None: runs/studies/NAME_SCALE. Repeating the command goes on with what is
-    missing or has failed."""
-    again: bool = False
-    """Also run cells again whose config or code has changed since, from nothing."""
-    jobs: int = 1
-    """Number of processes, each on its share of the cores; with --executor slurm, of SLURM jobs."""
-    executor: Literal["local", "slurm"] = "local"
-    """`slurm` submits the processes as jobs (needs mvcl[slurm]); --workdir must be on a disk that all machines see."""
-    slurm: _jobs.Slurm = dataclasses.field(default_factory=_jobs.Slurm)
-    write: Path | None = None
-    """Further folder to write the page and its files to, such as docs/studies."""
-    dry_run: bool = False
-    """List the runs with their state, and exit."""
-    worker: bool = False
-    """Run cells and write no page: what --jobs and --executor start."""
+# Fields of a config that do not change what is measured.
+_FREE = tuple(f"config.{name}" for name in (*_configs.FREE, "train.seed", "data.directory"))
+_PACKAGES = ("mvcl", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
-def run_study(opened: Opened, folder: Path, options: Options, progress: Progress) -> tuple[Path, int]:
-    """Run what is missing or has failed, and write the page; after an interruption too, of what there is.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Place:
+    """A cell with one seed.
 
-    Returns:
-      The page, and the number of runs that failed or are missing.
+    Attributes:
+      cell: the cell.
+      seed: the seed.
+      folder: of the work.
+      task: that of the cell as a config is saved, with digests of the code in the study file that it uses.
+    """
+
+    cell: Cell
+    seed: int
+    folder: Path
+    task: Any
+
+    def file(self, ending: str) -> Path:
+        """Beside the folder: "json" has the results, "begun.json" the task that was begun, "log" what was printed."""
+        return self.folder.with_name(f"{self.seed}.{ending}")
+
+    def written(self) -> float:
+        """When the record was written; 0 if it is missing."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.file("json").stat().st_mtime
+        return 0.0
+
+    @property
+    def name(self) -> str:
+        """For messages: "objective MV-DHEL, k 4, seed 0"."""
+        return f"{self.cell.name}, seed {self.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """The state of a place.
+
+    Attributes:
+      state: `stale` if its config, or code of the study file that it uses, has changed since.
+      record: content of its file; empty if it is missing.
+      reasons: why it is stale, or how it failed.
+    """
+
+    state: Literal["finished", "stale", "failed", "missing"]
+    record: dict[str, Any]
+    reasons: tuple[str, ...] = ()
+
+
+def places(study: Study, folder: Path) -> list[Place]:
+    """All cells with all seeds, in order; those of a cell in one folder, which `cells/` holds."""
+    found, used = [], set()
+    for cell in study.cells:
+        slug = re.sub(r"[^A-Za-z0-9.=]+", "-", cell.name).strip("-")
+        while slug.casefold() in used:  # names that differ in other signs only
+            slug += "-2"
+        used.add(slug.casefold())
+        task = json.loads(json.dumps(training.tree(cell.task)))
+        found += [Place(cell, seed, folder / "cells" / slug / str(seed), task) for seed in range(study.seeds)]
+    return found
+
+
+def look(place: Place) -> Look:
+    """Read the state of a place.
 
     Raises:
-      Interrupted: a signal stopped the run of a cell; its state is saved.
+      ValueError: its record is damaged.
     """
-    try:
-        if options.executor == "slurm":
-            _jobs.run_slurm(opened, folder, options.jobs, options.slurm, progress, again=options.again)
-        elif options.jobs > 1:
-            _jobs.run_local(opened, folder, options.jobs, progress, again=options.again)
-        else:
-            _engine.run(opened.study, folder, progress, again=options.again)
-    finally:
-        with progress.during("writing the page"):
-            content = _numbers.numbers(opened, folder)
-            page = _write.write(content, folder, opened.name)
-            if options.write is not None:
-                _write.write(content, options.write, f"{opened.name}_{opened.scale}")
-    states = [state for cell in content["cells"] for state in cell["status"].values()]
-    return page, states.count("failed") + states.count("missing")
+    file = place.file("json")
+    if not file.is_file():
+        return Look("missing", {})
+    with _files.reading(file, "record of a finished cell"):
+        record = _files.read_json(file)
+        if "error" in record:
+            return Look("failed", record, (str(record["error"]),))
+        reasons = _changes(record["task"], place.task)
+    return Look("stale" if reasons else "finished", record, tuple(reasons))
 
 
-def overview(opened: Opened, folder: Path) -> str:
-    """The runs of a study by state, one in a line, with the reasons of those that are stale or failed."""
-    looks = [(place, _engine.look(place)) for place in _engine.places(opened.study, folder)]
-    lines = [
-        f"{look.state:8}  {place.name}" + (f": {'; '.join(look.reasons[:3])}" if look.reasons else "")
-        for place, look in looks
+def open_places(study: Study, folder: Path, again: bool) -> list[Place]:
+    """The places that `run` will run."""
+    states = ("missing", "failed", "stale") if again else ("missing", "failed")
+    return [place for place in places(study, folder) if look(place).state in states]
+
+
+def _changes(old: Any, new: Any) -> list[str]:
+    """What differs between two tasks, in words; code that is no longer used was used by code that has changed."""
+    before, now = training.digests(old), training.digests(new)
+    return [
+        *training.differences(training.flatten(old), training.flatten(new), _FREE),
+        *(f"{name} has changed" for name in sorted(now) if before.get(name) != now[name]),
     ]
-    counts = collections.Counter(look.state for _, look in looks)
-    total = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return "\n".join([*lines, "", f"{len(looks)} runs: {total}", f"cost of all: {opened.study.cost}"])
+
+
+def run(study: Study, folder: Path, *, again: bool = False) -> int:
+    """Run what is missing or has failed, and with `again` what is stale; other processes may do so at the same time.
+
+    A process takes the seeds of a cell one after the other, which compile once; then seeds of cells that others began.
+    A signal ends it: a run saves its state, and nothing else begins.
+
+    Args:
+      study: the study.
+      folder: of its cells.
+      again: whether to run stale cells again, from nothing.
+
+    Returns:
+      The number of places that failed.
+
+    Raises:
+      Interrupted: a signal stopped a run; its state is saved.
+      KeyboardInterrupt: a signal came at another time.
+    """
+    written = {place: place.written() for place in open_places(study, folder, again)}
+    failures = 0
+    with ending():
+        for place in _progress.track(_taken([*written]), "runs", len(written), "runs"):
+            if place.written() == written[place]:  # no other process has run it since then
+                with _progress.during(place.name):
+                    failures += not _done(place)
+    return failures
+
+
+@contextlib.contextmanager
+def ending() -> Iterator[None]:
+    """Context in which SIGTERM raises `KeyboardInterrupt`, as SIGINT does, outside of a run that handles both."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _taken(left: list[Place]) -> Iterator[Place]:
+    """The places, each while this process holds its lock; those that another process holds are left out."""
+    kept: list[Place] = []
+    for cell in dict.fromkeys(place.folder.parent for place in left):
+        mine = [place for place in left if place.folder.parent == cell]
+        with contextlib.suppress(training.Locked), training.locked(cell):
+            for place in mine:
+                yield from _locked(place)
+            continue
+        kept += mine
+    for place in kept:
+        yield from _locked(place)
+
+
+def _locked(place: Place) -> Iterator[Place]:
+    with contextlib.suppress(training.Locked), training.locked(place.folder.parent, f".{place.seed}.lock"):
+        yield place
+
+
+def _done(place: Place) -> bool:
+    """Run a place and write its record; False if it failed."""
+    begun = place.file("begun.json")
+    if not begun.is_file():
+        another = look(place).state == "stale"
+    else:
+        with _files.reading(begun, "record of a cell that was begun"):
+            another = bool(_changes(_files.read_json(begun)["task"], place.task))
+    if another:
+        shutil.rmtree(place.folder, ignore_errors=True)
+    place.folder.mkdir(parents=True, exist_ok=True)
+    _files.write_whole(begun, json.dumps({"task": place.task}) + "\n")
+    record = {"task": place.task, **_provenance()}
+    started = time.monotonic()
+    try:
+        with open(place.file("log"), "a") as out, contextlib.redirect_stdout(out):
+            values = [dict(row) for row in place.cell.task.run(place.folder, place.seed)]
+        record |= {"values": values, "seconds": round(time.monotonic() - started, 3)}
+    except training.Interrupted:
+        raise
+    except Exception as error:  # whatever it is: the other cells go on, and the page names it
+        record |= {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        _progress.line(f"{place.name} failed: {record['error']} (see {place.file('log')})")
+    _files.write_whole(place.file("json"), json.dumps(record, indent=1) + "\n")
+    return "error" not in record
+
+
+@cache
+def _provenance() -> dict[str, Any]:
+    """Machine, versions, commit and date of the results of this process."""
+    device, count = jax.devices()[0], jax.device_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    processor = f"{_processor()}, {cores} {'core' if cores == 1 else 'cores'}"
+    return {
+        "machine": processor if device.platform == "cpu" else f"{count} x {device.device_kind}; {processor}",
+        "versions": {
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in _PACKAGES},
+        },
+        "commit": _commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return found[1]
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The commit of the checkout, with "+" if files have changed since; "" outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).resolve().parents[2]), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        head = git("rev-parse", "--short=10", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "mvcl", "configs")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return head + ("+" if changed else "")

@@ -18,7 +18,7 @@ from mvcl.training._processes import Distributed, Interrupted, LostProcess, join
 from mvcl.training._profile import profiler_server
 from mvcl.training._program import Program, build
 from mvcl.training._run import Run, open_run, prepare
-from mvcl.training._saved import definitions, digests, flatten, from_json, may_name, to_json, tree
+from mvcl.training._saved import digests, flatten, from_json, to_json, tree
 from mvcl.training._seeds import train_seeds
 from mvcl.training._session import Diverged
 
@@ -51,7 +51,6 @@ __all__ = [
     "choose_all",
     "compilation_cache",
     "config_module",
-    "definitions",
     "differences",
     "digests",
     "dry_run",
@@ -67,7 +66,6 @@ __all__ = [
     "join",
     "load",
     "locked",
-    "may_name",
     "one_encoder",
     "open_run",
     "prepare",

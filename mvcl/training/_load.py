@@ -1,5 +1,6 @@
 """Load configs from Python files with variants, config.json files and run folders."""
 
+import importlib
 import importlib.util
 import inspect
 import linecache
@@ -30,7 +31,9 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
     file, variant = _configs.find(source)
     if file.suffix == ".json":
         with _files.naming(file):
-            return _saved.from_tree(_files.read_json(file), reference)
+            saved = _files.read_json(file)
+            given = {} if reference is None else _saved.outside(reference)
+            return _saved.from_tree(saved, _of_studies(saved) | given)
     module = config_module(file)
     functions = variants(module)
     if variant not in functions:
@@ -63,9 +66,7 @@ def config_module(file: Path) -> types.ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.name] = module  # dataclasses and digests look up the source here
-    folder = str(file.parent.resolve())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    _import_from(file.parent.resolve())
     linecache.checkcache(str(file))  # digests need the current source
     try:
         spec.loader.exec_module(module)
@@ -74,6 +75,27 @@ def config_module(file: Path) -> types.ModuleType:
     except TypeError as error:
         raise _with_nearest(error, str(file)) from error
     return module
+
+
+def _import_from(folder: Path) -> None:
+    """Put a folder on the import path; behind all, the studies of the project, whose copies import what they share."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    if str(_configs.STUDIES) not in sys.path:
+        sys.path.append(str(_configs.STUDIES))
+
+
+def _of_studies(saved: object) -> dict[str, object]:
+    """The code of the project's studies that a saved config names, as STUDY.py:name or _shared:name; now imported."""
+    found = {}
+    for path in _saved.digests(saved):
+        module, _, name = path.partition(":")
+        file = _configs.STUDIES / f"{module.removesuffix('.py')}.py"
+        if re.fullmatch(r"\w+(\.py)?", module) and file.is_file():
+            _import_from(_configs.STUDIES)
+            loaded = config_module(file) if module == file.name else importlib.import_module(module)
+            found |= {path: vars(loaded)[name]} if name in vars(loaded) else {}
+    return found
 
 
 def _call(function: Callable[[], Config], what: str) -> Config:

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,6 @@ from mvcl.training._config import Config
 
 TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
 _PUBLIC = (augment, data, evaluation, losses, methods, models, transport)
-_ADDED: dict[str, Any] = {}  # by `may_name`
 
 
 def to_json(config: Config) -> str:
@@ -47,13 +46,18 @@ def from_json(text: str, reference: Config | None = None) -> Config:
         saved = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the saved config is not JSON: {error}") from error
-    return from_tree(saved, reference)
+    return from_tree(saved, {} if reference is None else outside(reference))
 
 
-def from_tree(saved: Any, reference: Config | None = None) -> Config:
-    """The inverse of `tree` for a whole config; arguments and errors as those of `from_json`."""
+def from_tree(saved: Any, given: Mapping[str, Any]) -> Config:
+    """The inverse of `tree` for a whole config; errors as those of `from_json`.
+
+    Args:
+      saved: the tree.
+      given: import path -> object, for the functions and classes from outside mvcl that it names.
+    """
     try:
-        config = _build(saved, known() | (outside(reference) if reference is not None else {}))
+        config = _build(saved, known() | given)
     except RecursionError as error:
         raise ValueError("the saved config is nested too deeply") from error
     if not isinstance(config, Config):
@@ -141,17 +145,12 @@ def definitions(value: Any) -> Iterator[Any]:
         yield from definitions(tuple(getattr(value, f.name) for f in dataclasses.fields(value)))
 
 
-def may_name(*named: Any) -> None:
-    """Allow saved configs to name these classes and functions too; for packages of mvcl that import mvcl.training."""
-    _ADDED.update({path(item): item for item in named})
-
-
 def known() -> dict[str, Any]:
     """Import path -> object, for all that a saved config may name: mvcl's public dataclasses, objectives and costs."""
     public = [value for package in _PUBLIC for value in vars(package).values()]
     public += [*vars(_config).values(), *vars(_optimizers).values()]
     classes = [value for value in public if isinstance(value, type) and dataclasses.is_dataclass(value)]
-    return {path(named): named for named in (*classes, *losses.objectives().values())} | _ADDED
+    return {path(named): named for named in (*classes, *losses.objectives().values())}
 
 
 def _build(node: Any, known: dict[str, Any]) -> Any:

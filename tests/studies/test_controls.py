@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from mvcl import data, losses, studies, training
-from mvcl._progress import Progress
 from mvcl.studies import check_cifar10, dsf_at_effective_temperature
 
 
@@ -158,8 +157,7 @@ def test_first_images_of_arrays(tmp_path):
 
 def test_a_baseline_is_a_row_of_the_evaluation(tmp_path):
     config = studies.vectors_of(2)
-    quiet = Progress(silent=True)
-    [raw] = studies.Baseline(config=config, row="raw input").run(tmp_path / "raw", 0, quiet)
+    [raw] = studies.Baseline(config=config, row="raw input").run(tmp_path / "raw", 0)
     assert set(raw) == {"k-NN", "linear", "5 labels/class", "10 labels/class"}
-    [trained] = studies.Training(config=config).run(tmp_path / "trained", 0, quiet)
+    [trained] = studies.Training(config=config).run(tmp_path / "trained", 0)
     assert not any(":" in name for name in trained)  # measured without baselines

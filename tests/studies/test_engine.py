@@ -8,10 +8,7 @@ import jax
 import pytest
 
 from mvcl import losses, studies, training
-from mvcl._progress import Progress
 from mvcl.studies import Cell, Measure, Study, Values, _code, _engine, _numbers, _write
-
-QUIET = Progress(silent=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +19,7 @@ class Counted:
     counter: str
     networks: int = 1
 
-    def run(self, folder: Path, seed: int, progress: Progress) -> list[Values]:
+    def run(self, folder: Path, seed: int) -> list[Values]:
         place = Path(self.counter)
         if place.with_suffix(".stop").exists():
             raise training.Interrupted(15, 1, 2)
@@ -62,11 +59,11 @@ def calls(folder: Path) -> list[str]:
 
 def test_finished_cells_are_not_run_again(tmp_path):
     work = tmp_path / "work"
-    assert studies.run(study(tmp_path), work, QUIET) == 0
+    assert studies.run(study(tmp_path), work) == 0
     assert calls(tmp_path) == ["1 0", "1 1", "1 2", "2 0", "2 1", "2 2"]  # all seeds of a cell in a row
-    assert studies.run(study(tmp_path), work, QUIET) == 0
+    assert studies.run(study(tmp_path), work) == 0
     assert len(calls(tmp_path)) == 6
-    studies.run(study(tmp_path, seeds=4), work, QUIET)  # further seeds only
+    studies.run(study(tmp_path, seeds=4), work)  # further seeds only
     assert calls(tmp_path)[6:] == ["1 3", "2 3"]
     assert (work / "cells" / "value-1.0" / "0.log").read_text() == "value 1\n"
 
@@ -87,7 +84,7 @@ def test_failed_cells_are_named_and_run_again(tmp_path):
     assert "Failed: value 2.0: RuntimeError: the disk is on fire" in text
     assert "| 2.0 | not run |" in text
     (tmp_path / "calls.fail2").unlink()
-    assert studies.run(study(tmp_path), work, QUIET) == 0
+    assert studies.run(study(tmp_path), work) == 0
     assert calls(tmp_path)[6:] == ["2 0", "2 1", "2 2"]
 
 
@@ -95,20 +92,20 @@ def test_a_stopped_study_goes_on(tmp_path):
     work = tmp_path / "work"
     (tmp_path / "calls.stop").touch()
     with pytest.raises(training.Interrupted):
-        studies.run(study(tmp_path), work, QUIET)
+        studies.run(study(tmp_path), work)
     assert {look.state for look in map(_engine.look, _engine.places(study(tmp_path), work))} == {"missing"}
     (tmp_path / "calls.stop").unlink()
-    assert studies.run(study(tmp_path), work, QUIET) == 0
+    assert studies.run(study(tmp_path), work) == 0
     assert len(calls(tmp_path)) == 6
 
 
 def test_a_changed_config_is_stale_until_asked_for(tmp_path):
     work = tmp_path / "work"
-    studies.run(study(tmp_path), work, QUIET)
+    studies.run(study(tmp_path), work)
     old = study(tmp_path)
     cell = dataclasses.replace(old.cells[0], task=dataclasses.replace(old.cells[0].task, networks=2))
     new = dataclasses.replace(old, cells=(cell, old.cells[1]))
-    assert studies.run(new, work, QUIET) == 0
+    assert studies.run(new, work) == 0
     assert len(calls(tmp_path)) == 6
     text = studies.overview(opened(new), work)
     assert "stale     value 1.0, seed 0: networks was 1 and is 2" in text
@@ -116,7 +113,7 @@ def test_a_changed_config_is_stale_until_asked_for(tmp_path):
     page = _write.page(_numbers.numbers(opened(new), work), "x.svg")
     assert "| 1.0 | 2.0 [-0.5, 4.5] †≈ |" in page
     assert "| 2.0 | 3.0 [0.5, 5.5] ≈ |" in page
-    assert studies.run(new, work, QUIET, again=True) == 0
+    assert studies.run(new, work, again=True) == 0
     assert calls(tmp_path)[6:] == ["1 0", "1 1", "1 2"]
     found = _numbers.numbers(opened(new), work)
     assert found["cells"][0]["intervals"]["score"]["seeds"] == 6  # three seeds of two networks
@@ -124,7 +121,7 @@ def test_a_changed_config_is_stale_until_asked_for(tmp_path):
 
 def test_changed_code_is_stale(tmp_path, monkeypatch):
     work = tmp_path / "work"
-    studies.run(study(tmp_path), work, QUIET)
+    studies.run(study(tmp_path), work)
     real = _code.digest
     monkeypatch.setattr(_code, "digest", lambda file: "new" if file.name == "_loop.py" else real(file))
     looks = [_engine.look(place) for place in _engine.places(study(tmp_path), work)]
@@ -140,23 +137,23 @@ def test_a_folder_begun_with_other_code_is_begun_anew(tmp_path, monkeypatch):
     def stopped(*, again: bool) -> None:
         (tmp_path / "calls.stop").touch()
         with pytest.raises(training.Interrupted):
-            studies.run(study(tmp_path), work, QUIET, again=again)
+            studies.run(study(tmp_path), work, again=again)
         (tmp_path / "calls.stop").unlink()
         (place.folder / "half").touch()
 
     stopped(again=False)
     with monkeypatch.context() as patched:
         patched.setattr(_code, "digest", lambda file: "other" if file.name == "_loop.py" else real(file))
-        studies.run(study(tmp_path), work, QUIET)
+        studies.run(study(tmp_path), work)
     assert not (place.folder / "half").exists()
     stopped(again=True)  # stale: the code is as it was before
-    studies.run(study(tmp_path), work, QUIET, again=True)
+    studies.run(study(tmp_path), work, again=True)
     assert (place.folder / "half").exists()
 
 
 def test_changed_code_of_a_study_file_is_stale(tmp_path, monkeypatch):
     work = tmp_path / "work"
-    studies.run(study(tmp_path), work, QUIET)
+    studies.run(study(tmp_path), work)
     monkeypatch.setattr(training._saved, "digest", lambda named: "other")
     look = _engine.look(_engine.places(study(tmp_path), work)[0])
     assert look.state == "stale"
@@ -165,18 +162,18 @@ def test_changed_code_of_a_study_file_is_stale(tmp_path, monkeypatch):
 
 def test_values_that_are_not_finite(tmp_path):
     of = study(tmp_path, values=(float("inf"), 1.0), reference={"value": 1.0})
-    studies.run(of, tmp_path / "work", QUIET)
+    studies.run(of, tmp_path / "work")
     content = _numbers.numbers(opened(of), tmp_path / "work")
     assert "| inf | not finite ≈ |" in _write.write(content, tmp_path / "out", "x").read_text()
 
 
 def test_a_damaged_record_is_named(tmp_path):
     work = tmp_path / "work"
-    studies.run(study(tmp_path), work, QUIET)
+    studies.run(study(tmp_path), work)
     file = work / "cells" / "value-1.0" / "0.json"
     file.write_text(file.read_text()[:40])
     with pytest.raises(ValueError, match=r"0\.json"):
-        studies.run(study(tmp_path), work, QUIET)
+        studies.run(study(tmp_path), work)
 
 
 def test_another_process_is_not_disturbed(tmp_path):
@@ -184,7 +181,7 @@ def test_another_process_is_not_disturbed(tmp_path):
     work = tmp_path / "work"
     cells = work / "cells"
     with training.locked(cells / "value-1.0"), training.locked(cells / "value-1.0", ".1.lock"):
-        assert studies.run(study(tmp_path), work, QUIET) == 0
+        assert studies.run(study(tmp_path), work) == 0
     assert calls(tmp_path) == ["2 0", "2 1", "2 2", "1 0", "1 2"]  # helps where another process is behind
 
 
@@ -211,7 +208,7 @@ def test_files_of_a_study(tmp_path):
         ),
         reference={"value": 1.0},
     )
-    studies.run(of, tmp_path / "work", QUIET)
+    studies.run(of, tmp_path / "work")
     content = _numbers.numbers(opened(of), tmp_path / "work")
     path = _write.write(content, tmp_path / "out", "counted_small")
     assert sorted(file.name for file in path.parent.iterdir()) == [
@@ -251,10 +248,10 @@ def test_runs_of_one_config_compile_once(tmp_path):
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        first = task.run(tmp_path / "0", 0, QUIET)
+        first = task.run(tmp_path / "0", 0)
         assert compiled
         compiled.clear()
-        second = task.run(tmp_path / "1", 1, QUIET)
+        second = task.run(tmp_path / "1", 1)
         assert not compiled
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)

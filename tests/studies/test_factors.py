@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from mvcl import losses, models, studies
-from mvcl._progress import Progress
 from mvcl.studies import _factors
 
 FLIP = 0.1
@@ -115,7 +114,7 @@ def test_bad_options(options, message):
 
 def run(tmp_path, data, **options):
     task = studies.Factored(data=data, networks=2, encoder=models.MLP(widths=(32, 12)), **options)
-    rows = task.run(tmp_path, 0, Progress(silent=True))
+    rows = task.run(tmp_path, 0)
     assert len(rows) == 2
     return {name: np.mean([row[name] for row in rows]) for name in rows[0]}
 
@@ -153,6 +152,6 @@ def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
         batch_size=16,
         objective=losses.mv_infonce,
     )
-    first, again, other = (task.run(tmp_path, seed, Progress(silent=True)) for seed in (0, 0, 1))
+    first, again, other = (task.run(tmp_path, seed) for seed in (0, 0, 1))
     assert first == again
     assert first != other

@@ -10,7 +10,6 @@ import pytest
 from flax import nnx
 
 from mvcl import losses, metrics, studies, training
-from mvcl._progress import Progress
 
 NAMES = ("arithmetic", "multi_crop")
 

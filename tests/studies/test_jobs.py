@@ -32,7 +32,7 @@ class Slow:
     value: int
     fails: bool = False
 
-    def run(self, folder, seed, progress):
+    def run(self, folder, seed):
         time.sleep(0.3)
         if self.fails:
             print("tried")

@@ -9,22 +9,20 @@ from typing import Any
 import numpy as np
 
 from mvcl import losses, methods
-from mvcl.studies._study import Factors, Measure
-from mvcl.studies._task import Values, changed, results
-from mvcl.studies._verdicts import Claim, Within
+from mvcl.studies import Claim, Factors, Measure, Values, Within, changed, results
 from mvcl.training import Config
 
 MARGINS = (
-    Measure(name="margin, start", digits=2, better=""),
-    Measure(name="margin, end", digits=2, better=""),
-    Measure(name="margin, gain", digits=2, better=""),
-    Measure(name="margin, largest", digits=2, better=""),
+    Measure("margin, start", digits=2, better=""),
+    Measure("margin, end", digits=2, better=""),
+    Measure("margin, gain", digits=2, better=""),
+    Measure("margin, largest", digits=2, better=""),
 )
 """s+ - s- of `results_and_similarities`."""
 _SHARE = 0.1  # of a run, at its start and at its end
 
 
-def jeon_digits(base: Config, queue: int = 512) -> dict[str, Config]:
+def on_digits(base: Config, queue: int = 512) -> dict[str, Config]:
     """MoCo v2, its two averages over views, and DSF: one recipe with the objectives of Jeon 2025, Algorithm 1.
 
     Args:
@@ -82,14 +80,12 @@ def margin_claims(cells: Factors) -> tuple[Claim, ...]:
     """What Jeon 2025 says of DSF's margin, for these cells."""
     source = "Figure 5, Proposition 1"
     return (
+        Within("the margin rises in training", source, "margin, gain", cells, low=0),
         Within(
-            text="the margin rises in training", source=source, measure="margin, gain", cells=cells, low=0
-        ),
-        Within(
-            text="the margin passes 2, the most that cosines have without a temperature",
-            source=source,
-            measure="margin, largest",
-            cells=cells,
+            "the margin passes 2, the most that cosines have without a temperature",
+            source,
+            "margin, largest",
+            cells,
             low=2,
         ),
     )

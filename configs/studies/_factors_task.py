@@ -10,12 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from _factors import Bits, FactorViews, render
 from flax import nnx
 
-from mvcl import losses, models
-from mvcl._progress import Progress
-from mvcl.studies._factors import Bits, FactorViews, render
-from mvcl.studies._task import Values
+from mvcl import _progress, losses, models
+from mvcl.studies import Values
 
 # Share of the mean square of the features that the probes add to the diagonal, and the probes' examples.
 _RIDGE = 1e-3
@@ -77,14 +76,14 @@ class Factored:
     networks: int = 10
     """Networks trained side by side."""
 
-    def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
+    def run(self, folder: Path, seed: int) -> Sequence[Values]:
         """Train and probe. A cell takes seconds, so that it begins anew after a kill."""
         gain, noise = (jnp.asarray(x, jnp.float32) for x in self.data.quality)
         # Views of any quality have one program.
         data = dataclasses.replace(self.data, gain=(), noise=())
         keys = jax.random.split(jax.random.key(seed), self.networks)
         draw = partial(_draw, data, self.batch_size, gain, noise, keys)
-        params = None if self.encoder is None else self._trained(self.encoder, draw, keys, progress)
+        params = None if self.encoder is None else self._trained(self.encoder, draw, keys)
         probes = partial(_draw, dataclasses.replace(data, present=1.0), _PROBED, gain, noise, keys)
         fit, test = (jax.tree.map(lambda x: x[0], probes(jnp.asarray([-part]))) for part in (1, 2))
         z = [b.x if self.encoder is None else _all_embedded(self.encoder, params, b.x) for b in (fit, test)]
@@ -92,20 +91,14 @@ class Factored:
         each = (jax.tree.map(lambda x, i=i: x[i], host) for i in range(self.networks))
         return [self._values(_read(*one)) for one in each]
 
-    def _trained(
-        self,
-        encoder: models.MLP,
-        draw: Callable[[jax.Array], Batch],
-        keys: jax.Array,
-        progress: Progress,
-    ) -> Any:
+    def _trained(self, encoder: models.MLP, draw: Callable[[jax.Array], Batch], keys: jax.Array) -> Any:
         """The parameters of the encoders, (networks, k) in front of each."""
         width = 0 if self.target is None else self.target(draw(jnp.asarray([0]))).shape[-1]
         params = _initial(encoder, self.data.views, self.data.inputs, width, keys)
         carry = params, jax.vmap(_optimizer(self).init)(params)
         chunks = [jnp.arange(i, min(i + _CHUNK, self.steps)) for i in range(0, self.steps, _CHUNK)]
         same = dataclasses.replace(self, data=FactorViews(views=self.data.views, present=self.data.present))
-        for steps in progress(chunks, "training", len(chunks), "chunks of steps"):
+        for steps in _progress.track(chunks, "training", len(chunks), "chunks of steps"):
             carry = _advance(same, carry, draw(steps), steps, keys)
         return carry[0]["encoder"]
 

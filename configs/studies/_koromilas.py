@@ -1,22 +1,19 @@
 """What the studies of Koromilas 2025 share: objectives, claims about accuracy, and the measures of Fig. 3."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from mvcl import losses, training
-from mvcl._progress import Progress
-from mvcl.studies._study import Factors
-from mvcl.studies._task import Values, changed, results
-from mvcl.studies._verdicts import Above, Claim, Gain, Trend
+from mvcl.studies import Above, Cell, Claim, Factors, Gain, Trend, Values, changed, results, trained
 from mvcl.training import Config
 
 DHEL, INFO_NCE = "MV-DHEL", "MV-InfoNCE"
 _BASELINES = ("pwe", "avg", "PVC")
 
 
-def koromilas_objectives(temperature: float = 0.5) -> dict[str, losses.Loss]:
+def objectives(temperature: float = 0.5) -> dict[str, losses.Loss]:
     """The objectives of Koromilas 2025 (arXiv 2507.06979) as its released code computes them, in its tables' order.
 
     Args:
@@ -57,22 +54,22 @@ def best_claims(
     baselines = tuple({"objective": name} for name in aggregations)
     found: list[Claim] = [
         Above(
-            text=f"MV-DHEL is above all others at every k{on}",
-            source=source,
-            measure=measure,
-            cells={**where, "objective": DHEL},
-            than=others,
+            f"MV-DHEL is above all others at every k{on}",
+            source,
+            measure,
+            {**where, "objective": DHEL},
+            others,
         )
     ]
     if INFO_NCE in objectives and baselines:
         # With two views MV-InfoNCE is NT-Xent but for the place of one sum, and the paper prints the same accuracy.
         found += [
             Above(
-                text=f"MV-InfoNCE is above {', '.join(aggregations)} at k = {k}{on}",
-                source=source,
-                measure=measure,
-                cells={**where, "objective": INFO_NCE, "k": k},
-                than=baselines,
+                f"MV-InfoNCE is above {', '.join(aggregations)} at k = {k}{on}",
+                source,
+                measure,
+                {**where, "objective": INFO_NCE, "k": k},
+                baselines,
             )
             for k in ks
             if k > 2
@@ -84,13 +81,7 @@ def rise_claims(names: Collection[str], measure: str, source: str, where: Factor
     """Each of the objectives rises with the number of views."""
     on = "".join(f", {level}" for level in where.values())
     return [
-        Trend(
-            text=f"{name} rises with k{on}",
-            source=source,
-            measure=measure,
-            cells={**where, "objective": name},
-            along="k",
-        )
+        Trend(f"{name} rises with k{on}", source, measure, {**where, "objective": name}, "k")
         for name in names
     ]
 
@@ -99,12 +90,12 @@ def gain_claim(first: str, others: Collection[str], measure: str, source: str, w
     """An objective gains more from the fewest to the most views than each of the others."""
     on = "".join(f", {level}" for level in where.values())
     return Gain(
-        text=f"{first} gains most from more views{on}",
-        source=source,
-        measure=measure,
-        cells={**where, "objective": first},
-        than=tuple({"objective": name} for name in others if name != first),
-        along="k",
+        f"{first} gains most from more views{on}",
+        source,
+        measure,
+        {**where, "objective": first},
+        tuple({"objective": name} for name in others if name != first),
+        "k",
     )
 
 
@@ -129,7 +120,7 @@ class TunedRate:
     rates: tuple[float, ...]
     """Learning rates."""
 
-    def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
+    def run(self, folder: Path, seed: int) -> Sequence[Values]:
         """Train, or resume, and measure; "learning rate" is the one that was chosen."""
         found = []
         for rate in self.rates:
@@ -137,3 +128,54 @@ class TunedRate:
             training.train(config, folder / f"{rate:g}")
             found += [values | {"learning rate": rate} for values in results(folder / f"{rate:g}")]
         return [min(found, key=lambda values: values["validation MAE"])]
+
+
+Bases = Mapping[str, tuple[Callable[[int], Config], float]]
+
+# Data set -> recipe and temperature of the objectives.
+_IMAGES = {
+    "CIFAR-10": ("koromilas/cifar:cifar10", 0.5),
+    "CIFAR-100": ("koromilas/cifar:cifar100", 0.5),
+    "ImageNet-100": ("koromilas/imagenet:imagenet100", 0.5),
+    "ImageNet-1K": ("koromilas/imagenet:imagenet1k", 0.1),
+}
+
+
+def images() -> Bases:
+    """Data set -> (k -> config, temperature), of the four image sets."""
+    return {
+        name: (partial(recipe_of, recipe), temperature) for name, (recipe, temperature) in _IMAGES.items()
+    }
+
+
+def cells(
+    bases: Bases,
+    ks: Sequence[int],
+    names: Sequence[str],
+    measure: str,
+    printed: Mapping[tuple[str, int], Sequence[float]],
+) -> tuple[Cell, ...]:
+    """A cell for each data set, k and objective.
+
+    Args:
+      bases: data set -> (k -> config, temperature of the objectives).
+      ks: numbers of views.
+      names: of the `objectives`.
+      measure: what the paper prints.
+      printed: (data set, k) -> value of each name, in their order; missing: nothing is printed.
+    """
+    found = []
+    for data, (base, temperature) in bases.items():
+        losses_of = objectives(temperature)
+        for k in ks:
+            values = dict(zip(names, printed.get((data, k), ())))
+            found += [
+                trained(
+                    {"data": data, "k": k, "objective": name},
+                    base(k),
+                    {"objective": losses_of[name]},
+                    printed={measure: values[name]} if name in values else {},
+                )
+                for name in names
+            ]
+    return tuple(found)

@@ -13,11 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import _gaussian_grid
+import _networks
 import jax
+import numpy as np
 
 from mvcl import losses, metrics, models, training
-from mvcl.studies import _grid, _networks
-from mvcl.studies._task import Values
+from mvcl.studies import Values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,28 +45,28 @@ OBJECTIVES = {
     "geometric": Objective(
         "Poly-view, geometric",
         lambda t: partial(losses.poly_view, temperature=t, aggregation="geometric"),
-        _grid.geometric_on_grid,
+        _gaussian_grid.geometric_on_grid,
         metrics.printed_poly_view_bound,
         "geometric",
     ),
     "arithmetic": Objective(
         "Poly-view, arithmetic",
         lambda t: partial(losses.poly_view, temperature=t, aggregation="arithmetic"),
-        _grid.arithmetic_on_grid,
+        _gaussian_grid.arithmetic_on_grid,
         metrics.printed_poly_view_bound,
         "arithmetic",
     ),
     "sufficient_statistics": Objective(
         "Sufficient statistics",
         lambda t: partial(losses.sufficient_statistics, temperature=t),
-        _grid.sufficient_statistics_on_grid,
+        _gaussian_grid.sufficient_statistics_on_grid,
         metrics.printed_poly_view_bound,
         "sufficient_statistics",
     ),
     "multi_crop": Objective(
         "Multi-Crop (InfoNCE)",
         lambda t: losses.all_pairs(partial(losses.info_nce, temperature=t), pairs="ordered"),
-        _grid.multi_crop_on_grid,
+        _gaussian_grid.multi_crop_on_grid,
         lambda loss, instances, _: metrics.multi_crop_bound(loss, instances),
         "geometric",
     ),
@@ -128,7 +130,7 @@ def gaussian(
             raise ValueError(f"{field} must be positive, got {number}")
     objective = OBJECTIVES[name]
     exact = objective.at(temperature)
-    of_inputs: losses.Loss = partial(_grid.of_inputs, objective=exact)
+    of_inputs: losses.Loss = partial(_gaussian_grid.of_inputs, objective=exact)
     # With few instances the grid's error is as large as the loss, and a network can be trained to enlarge it.
     if grid and views * instances > grid:
         reach = 6 * math.hypot(signal, noise)
@@ -180,3 +182,24 @@ def each_network(folder: Path) -> list[Values]:
     return [
         dict(zip([row["name"] for row in rows], values)) for values in zip(*(row["each"] for row in rows))
     ]
+
+
+def two_classes(instances: int, views: int) -> tuple[float, float]:
+    """The printed bound and the one that holds, where both know everything and the information is log 2.
+
+    An instance has one of two classes with equal probability, every view is its class, and the score of two classes is
+    far below that of one. With s ~ Bin(K - 1, 1/2) other instances of the same class, a likelihood is 1 / (1 + M s),
+    and of groups 1 / (1 + s).
+
+    Args:
+      instances: K.
+      views: M.
+
+    Returns:
+      E[log(M (K - 1) + 1) - log(1 + M s)] and E[log K - log(1 + s)], nats.
+    """
+    others = np.arange(instances)
+    logs = [math.lgamma(instances) - math.lgamma(s + 1) - math.lgamma(instances - s) for s in others]
+    weight = np.exp(np.array(logs) - (instances - 1) * math.log(2))
+    printed = math.log(views * (instances - 1) + 1) - weight @ np.log1p(views * others)
+    return float(printed), float(math.log(instances) - weight @ np.log1p(others))

@@ -1,16 +1,15 @@
 """What the small studies on digits share: their recipes, and their measures."""
 
 from mvcl import training
-from mvcl.studies._study import Measure
-from mvcl.studies._task import changed
+from mvcl.studies import Measure, changed
 from mvcl.training import Config
 
 # Few labels first: all labels leave little to separate on digits.
 ACCURACIES = (
-    Measure(name="10 labels/class", percent=True),
-    Measure(name="5 labels/class", percent=True),
-    Measure(name="linear", percent=True),
-    Measure(name="k-NN", percent=True),
+    Measure("10 labels/class", percent=True),
+    Measure("5 labels/class", percent=True),
+    Measure("linear", percent=True),
+    Measure("k-NN", percent=True),
 )
 """Accuracies of a run on digits: with few labels, and with all."""
 

@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 
 from mvcl import _files, data, evaluation, losses, methods, metrics, training
-from mvcl._progress import Progress
-from mvcl.studies._baseline import Baseline
-from mvcl.studies._study import Cell, Measure, Study
-from mvcl.studies._task import Training, Values, changed
-from mvcl.studies._verdicts import Above, Claim
+from mvcl.studies import Above, Baseline, Claim, Measure, Study, Values, changed, trained
 from mvcl.training import AdamW, Config
 
 # Data set -> variant of `xu/sem`, and its file or folder in the folder of all.
@@ -33,7 +29,7 @@ _LOSSES: Mapping[str, losses.Loss] = {
 }
 
 
-def sem_paper(name: str, folder: Path) -> Config:
+def paper(name: str, folder: Path) -> Config:
     """SEM on a data set of the paper, with the recipe of `xu/sem`.
 
     Args:
@@ -45,7 +41,7 @@ def sem_paper(name: str, folder: Path) -> Config:
     return changed(found, {"data.path": str(folder / file), "evaluation.baselines": False})
 
 
-def sem_small(source: data.Source) -> Config:
+def small(source: data.Source) -> Config:
     """SEM with small networks and a short schedule: 15 epochs of reconstruction, 2 rounds of 10 epochs."""
     return changed(
         training.load("xu/sem:tables"),
@@ -68,7 +64,7 @@ def sem_small(source: data.Source) -> Config:
     )
 
 
-def sem_smoke() -> Config:
+def smoke() -> Config:
     """Two epochs of tiny networks on four random tables."""
     return changed(
         training.load("xu/sem:smoke"),
@@ -84,7 +80,7 @@ def sem_smoke() -> Config:
     )
 
 
-def sem_of(config: Config) -> methods.Sem:
+def of(config: Config) -> methods.Sem:
     """The method of a config of SEM.
 
     Raises:
@@ -95,7 +91,7 @@ def sem_of(config: Config) -> methods.Sem:
     return config.method
 
 
-def sem_methods(base: Config) -> dict[str, Config]:
+def methods_of(base: Config) -> dict[str, Config]:
     """The methods of Table 2 and of Figures 3 and 4 that are implemented: name -> config.
 
     Those without SEM have neither weights nor reconstruction after the pre-training, which they share. CMC is the sum
@@ -108,20 +104,20 @@ def sem_methods(base: Config) -> dict[str, Config]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SemBestView:
+class BestView:
     """K-Means-BSV: the clusters of the best single view of the raw tables, by accuracy; a `Task`."""
 
     config: Config
     """A run of the study, with evaluation Clustering."""
 
-    def run(self, folder: Path, seed: int, progress: Progress) -> Sequence[Values]:
+    def run(self, folder: Path, seed: int) -> Sequence[Values]:
         """The results of the best view, under the names of those of all views."""
-        [found] = Baseline(config=self.config, row="raw input").run(folder, seed, progress)
+        [found] = Baseline(config=self.config, row="raw input").run(folder, seed)
         best = "best view "
         return [{name.removeprefix(best): value for name, value in found.items() if name.startswith(best)}]
 
 
-def sem_over_time(
+def over_time(
     folder: Path, *, numbers: Sequence[int], compared: tuple[tuple[int, int], tuple[int, int]] | None = None
 ) -> list[Values]:
     """What changes between the first weights, after the reconstruction, and the end of a run of SEM.
@@ -173,7 +169,7 @@ def sem_over_time(
     return [{name: float(value) for name, value in found.items()}]
 
 
-def sem_ablation(
+def ablation(
     title: str,
     about: str,
     rows: Mapping[str, Mapping[str, Any]],
@@ -198,15 +194,15 @@ def sem_ablation(
         title=title,
         about=about,
         cells=tuple(
-            Cell(
-                factors={factor: row, "data": name},
-                task=Training(config=changed(base, changes)),
+            trained(
+                {factor: row, "data": name},
+                changed(base, changes),
                 printed={} if printed is None else {"ACC": printed[row][column]},
             )
             for column, (name, base) in enumerate(bases.items())
             for row, changes in rows.items()
         ),
-        measures=(Measure(name="ACC", percent=True), Measure(name="NMI", percent=True)),
+        measures=(Measure("ACC", percent=True), Measure("NMI", percent=True)),
         claims=claims,
         columns="data",
         reference={factor: next(iter(rows))},
@@ -215,12 +211,12 @@ def sem_ablation(
     )
 
 
-def sem_dha_ccv(folder: Path) -> dict[str, Config]:
-    """SEM on DHA and CCV, the two sets of the ablations, evaluated by clusters alone; see `sem_paper`."""
-    return {name: changed(sem_paper(name, folder), {"evaluation.svm_share": 0}) for name in ("DHA", "CCV")}
+def dha_ccv(folder: Path) -> dict[str, Config]:
+    """SEM on DHA and CCV, the two sets of the ablations, evaluated by clusters alone; see `paper`."""
+    return {name: changed(paper(name, folder), {"evaluation.svm_share": 0}) for name in ("DHA", "CCV")}
 
 
-def sem_classification(
+def classification(
     title: str, about: str, base: Config, source: str, *, names: Sequence[str] | None, seeds: int, cost: str
 ) -> Study:
     """Figures 3 and 4: accuracy of a linear SVM by method.
@@ -229,22 +225,22 @@ def sem_classification(
       title, about, seeds, cost: of the study.
       base: SEM's config, with an evaluation by SVM.
       source: of the claims.
-      names: of the `sem_methods`; None: all.
+      names: of the `methods_of`; None: all.
     """
-    measure, every = "SVM 30%", sem_methods(base)
+    measure, every = "SVM 30%", methods_of(base)
     chosen = list(every) if names is None else list(names)
     return Study(
         title=title,
         about=about,
-        cells=tuple(Cell(factors={"method": row}, task=Training(config=every[row])) for row in chosen),
-        measures=(Measure(name=measure, label="accuracy", percent=True),),
+        cells=tuple(trained({"method": row}, every[row]) for row in chosen),
+        measures=(Measure(measure, label="accuracy", percent=True),),
         claims=tuple(
             Above(
-                text=f"{row} classifies better than {other}",
-                source=source,
-                measure=measure,
-                cells={"method": row},
-                than=({"method": other},),
+                f"{row} classifies better than {other}",
+                source,
+                measure,
+                {"method": row},
+                ({"method": other},),
             )
             for row in chosen
             if row.startswith("SEM+")
