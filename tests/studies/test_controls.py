@@ -2,13 +2,16 @@
 
 from functools import partial
 
+import _digits
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from mvcl import data, losses, studies, training
-from mvcl.studies import check_cifar10, dsf_at_effective_temperature
+
+cifar = training.config_module(studies.find("cifar"))
+control = training.config_module(studies.find("control_dsf_temperature"))
 
 
 def opened(name: str, **options: object) -> studies.Study:
@@ -26,7 +29,7 @@ def views(rng, k=4, n=12, d=16):
 @pytest.mark.parametrize("temperature", [0.1, 0.5])
 def test_dsf_of_one_view_is_info_nce_at_the_effective_temperature(rng, temperature):
     z = views(rng, 2)
-    found = dsf_at_effective_temperature(z[:1], z[1:], temperature=temperature)
+    found = control.dsf_at_effective_temperature(z[:1], z[1:], temperature=temperature)
     expected = losses.info_nce(z[0], z[1], temperature=temperature)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -38,13 +41,13 @@ def test_the_mean_pair_of_several_views_has_the_effective_temperature(rng):
     kappa = lengths * (16 - lengths**2) / (1 - lengths**2) / 16
     own = 0.3 * lengths.mean() * kappa.mean()  # what divides A κ <μ, μ> where t is 0.3
     expected = losses.dsf(z[:2], z[2:], temperature=own)
-    found = dsf_at_effective_temperature(z[:2], z[2:], temperature=0.3)
+    found = control.dsf_at_effective_temperature(z[:2], z[2:], temperature=0.3)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_the_temperature_of_dsf_has_no_gradient(rng):
     z = views(rng)
-    at = partial(dsf_at_effective_temperature, temperature=0.3)
+    at = partial(control.dsf_at_effective_temperature, temperature=0.3)
     measured = losses.measured_on_views(losses.dsf)
     _, seen = measured(z)
     own = 0.3 * seen["resultant"] * seen["concentration"]
@@ -121,7 +124,7 @@ def labels(classes=10, each=5_000):
 
 
 def test_cifar10_is_accepted():
-    check_cifar10("train", (32, 32, 3), labels(), 5_000)
+    cifar.check_cifar10("train", (32, 32, 3), labels(), 5_000)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_cifar10_is_accepted():
 )
 def test_other_data_are_refused(shape, of, message):
     with pytest.raises(ValueError, match=rf"--data must be CIFAR-10, 5,000 train images .*{message}"):
-        check_cifar10("train", shape, of, 5_000)
+        cifar.check_cifar10("train", shape, of, 5_000)
 
 
 def test_part_of_other_data_is_refused(tmp_path):
@@ -142,7 +145,7 @@ def test_part_of_other_data_is_refused(tmp_path):
     images = np.zeros((20, 8, 8, 1), np.uint8)
     np.savez(file, images=images, labels=np.arange(20) % 2)
     with pytest.raises(ValueError, match="--data must be CIFAR-10"):
-        studies.Cifar10Part(path=str(file)).open()
+        cifar.Cifar10Part(path=str(file)).open()
 
 
 def test_first_images_of_arrays(tmp_path):
@@ -156,7 +159,7 @@ def test_first_images_of_arrays(tmp_path):
 
 
 def test_a_baseline_is_a_row_of_the_evaluation(tmp_path):
-    config = studies.vectors_of(2)
+    config = _digits.vectors_of(2)
     [raw] = studies.Baseline(config=config, row="raw input").run(tmp_path / "raw", 0)
     assert set(raw) == {"k-NN", "linear", "5 labels/class", "10 labels/class"}
     [trained] = studies.Training(config=config).run(tmp_path / "trained", 0)

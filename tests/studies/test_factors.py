@@ -3,12 +3,13 @@
 import itertools
 import math
 
+import _factors
+import _factors_task
 import jax
 import numpy as np
 import pytest
 
-from mvcl import losses, models, studies
-from mvcl.studies import _factors
+from mvcl import losses, models
 
 FLIP = 0.1
 
@@ -57,7 +58,7 @@ def test_two_parts_are_independent_and_three_are_not(joint):
 
 @pytest.mark.parametrize("k", [2, 3, 4, 8])
 def test_each_factor_is_seen_by_its_views(k):
-    data = studies.FactorViews(views=k)
+    data = _factors.FactorViews(views=k)
     bits = data.bits(jax.random.key(0), 2)
 
     def seeing(name, *place):
@@ -79,7 +80,7 @@ def test_each_factor_is_seen_by_its_views(k):
 
 
 def test_the_drawn_bits_are_fair_and_the_synergy_is_the_product_of_its_parts():
-    bits = studies.FactorViews(views=3, flip=FLIP).bits(jax.random.key(1), 4000)
+    bits = _factors.FactorViews(views=3, flip=FLIP).bits(jax.random.key(1), 4000)
     np.testing.assert_array_equal(bits.part.prod(-1), bits.synergy)
     np.testing.assert_allclose(np.mean(np.asarray(bits.synergy) < 0), FLIP, atol=0.01)
     every = np.concatenate([np.asarray(x).reshape(4000, -1) for x in bits[:4]], axis=1)
@@ -90,7 +91,7 @@ def test_the_drawn_bits_are_fair_and_the_synergy_is_the_product_of_its_parts():
 
 
 def test_a_view_without_gain_is_noise():
-    data = studies.FactorViews(views=2)
+    data = _factors.FactorViews(views=2)
     seen = data.of_views(data.bits(jax.random.key(0), 500))
     gain, noise = np.array([1.0, 0.0]), np.array([0.1, 0.1])
     x = _factors.render(data.world(jax.random.key(1)), seen, gain, noise, jax.random.key(2))
@@ -109,27 +110,27 @@ def test_a_view_without_gain_is_noise():
 )
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
-        studies.FactorViews(**options)
+        _factors.FactorViews(**options)
 
 
 def run(tmp_path, data, **options):
-    task = studies.Factored(data=data, networks=2, encoder=models.MLP(widths=(32, 12)), **options)
+    task = _factors_task.Factored(data=data, networks=2, encoder=models.MLP(widths=(32, 12)), **options)
     rows = task.run(tmp_path, 0)
     assert len(rows) == 2
     return {name: np.mean([row[name] for row in rows]) for name in rows[0]}
 
 
 def test_supervised_encoders_keep_all_and_untrained_ones_less(tmp_path):
-    data = studies.FactorViews(views=3)
+    data = _factors.FactorViews(views=3)
     before = run(tmp_path, data, steps=0)
-    after = run(tmp_path, data, steps=300, target=studies.to_bits)
-    for name in studies.FACTORS:
+    after = run(tmp_path, data, steps=300, target=_factors_task.to_bits)
+    for name in _factors.FACTORS:
         assert after[name] > before[name] + 0.1, name
     assert after["shared"] > 0.9 > after["shared, one view"] > before["shared, one view"]
 
 
 def test_pairs_keep_what_is_shared_and_drop_what_is_not(tmp_path):
-    data = studies.FactorViews(views=2)
+    data = _factors.FactorViews(views=2)
     before = run(tmp_path, data, steps=0)
     after = run(tmp_path, data, steps=200, objective=losses.all_pairs(losses.info_nce))
     assert after["shared"] > before["shared"]
@@ -138,15 +139,15 @@ def test_pairs_keep_what_is_shared_and_drop_what_is_not(tmp_path):
 
 
 def test_what_a_view_of_noise_would_tell_is_not_measured(tmp_path):
-    data = studies.FactorViews(views=3, gain=(1.0, 1.0, 0.0))
+    data = _factors.FactorViews(views=3, gain=(1.0, 1.0, 0.0))
     found = run(tmp_path, data, steps=0)
     assert not {"part", "synergy"} & found.keys()
     assert abs(found["shared, last view"]) < 0.05 < found["shared, one view"]
 
 
 def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
-    task = studies.Factored(
-        data=studies.FactorViews(present=0.7),
+    task = _factors_task.Factored(
+        data=_factors.FactorViews(present=0.7),
         networks=2,
         steps=3,
         batch_size=16,

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import _gaussian
+import _gaussian_grid
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 from flax import nnx
 
 from mvcl import losses, metrics, studies, training
+
+variance = training.config_module(studies.find("shidani_variance"))
 
 NAMES = ("arithmetic", "multi_crop")
 
@@ -23,7 +27,7 @@ def tiny(name, **options):
         "grid": 32,
         "evaluation_batches": 1,
     } | options
-    return studies.gaussian(name, 3, 16, **options)
+    return _gaussian.gaussian(name, 3, 16, **options)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,7 @@ def trained(tmp_path_factory):
     """Folders of a run of each objective."""
     folders = {name: tmp_path_factory.mktemp(name) / "run" for name in NAMES}
     for name, folder in folders.items():
-        training.train(tiny(name), folder, progress=Progress(silent=True))
+        training.train(tiny(name), folder)
     return folders
 
 
@@ -41,14 +45,14 @@ def curve(parameters, x):
     return jnp.stack([jnp.cos(angle), jnp.sin(angle), parameters["rise"] * jnp.tanh(x)], axis=-1)
 
 
-@pytest.mark.parametrize("name", list(studies.OBJECTIVES))
+@pytest.mark.parametrize("name", list(_gaussian.OBJECTIVES))
 def test_grid_gives_the_loss_and_its_gradient(name, rng):
     x = jnp.asarray(rng.normal(size=(3, 40)) + 0.3 * rng.normal(size=(1, 40)), jnp.float32)
     parameters = {"turn": jnp.float32(0.8), "rise": jnp.float32(1.5)}
-    objective = studies.OBJECTIVES[name]
+    objective = _gaussian.OBJECTIVES[name]
 
     def exact(p):
-        return studies.of_inputs(x, embed=partial(curve, p), objective=objective.at(0.2))
+        return _gaussian_grid.of_inputs(x, embed=partial(curve, p), objective=objective.at(0.2))
 
     def grid(p):
         return objective.on_grid(x, embed=partial(curve, p), temperature=0.2, nodes=128, reach=6.0)
@@ -100,7 +104,7 @@ def test_features_are_embeddings_by_view_and_network():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_are_bounds_of_the_models_information(trained, name):
-    found = studies.each_network(trained[name])
+    found = _gaussian.each_network(trained[name])
     assert len(found) == 3
     covariance = np.ones((3, 3)) + 0.25 * np.eye(3)  # signal 1, noise 1/2
     whole, rest = np.linalg.det(covariance), np.linalg.det(covariance[1:, 1:])
@@ -118,9 +122,9 @@ def test_numbers_are_bounds_of_the_models_information(trained, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_measures_the_losses_of_the_library(trained, name):
     prepared, state = training.open_run(trained[name])
-    of = studies.OBJECTIVES[name]
+    of = _gaussian.OBJECTIVES[name]
     z = training.encode(prepared, state, ("test",))[0]["test"].reshape(64, 16, 3, 3, -1)
-    found = studies.each_network(trained[name])
+    found = _gaussian.each_network(trained[name])
     for s in range(3):
         batches = jnp.asarray(z[:, :, :, s].swapaxes(1, 2))  # (batches, M, K, d)
         np.testing.assert_allclose(found[s]["loss"], jax.vmap(of.at(0.1))(batches).mean(), rtol=1e-5)
@@ -134,8 +138,8 @@ def test_measures_the_losses_of_the_library(trained, name):
 
 def test_a_finished_run_keeps_the_value_of_each_network(trained, capsys):
     folder = trained["multi_crop"]
-    table = training.train(tiny("multi_crop"), folder, progress=Progress(silent=True))
-    values = [network["gap"] for network in studies.each_network(folder)]
+    table = training.train(tiny("multi_crop"), folder)
+    values = [network["gap"] for network in _gaussian.each_network(folder)]
     gap = next(result for result in table["trained encoder"] if result.name == "gap")
     assert gap.each == tuple(values)
     np.testing.assert_allclose(
@@ -151,25 +155,24 @@ def test_a_finished_run_keeps_the_value_of_each_network(trained, capsys):
 def test_raises_on_bad_fields(field, value):
     options = {"views": 3, "instances": 16} | {field: value}
     with pytest.raises(ValueError, match=f"{field} must be"):
-        studies.gaussian("arithmetic", **options)
+        _gaussian.gaussian("arithmetic", **options)
     with pytest.raises(ValueError, match=r"objective must be one of geometric, arithmetic, .* got 'vicreg'"):
-        studies.gaussian("vicreg", 2)
+        _gaussian.gaussian("vicreg", 2)
 
 
 def test_two_classes():
     """K = 2: the other instance is of the same class with probability 1/2."""
-    printed, valid = studies.two_classes(2, 8)
+    printed, valid = _gaussian.two_classes(2, 8)
     np.testing.assert_allclose([printed, valid], [np.log(9) / 2, np.log(2) / 2], rtol=1e-12)
-    printed, valid = studies.two_classes(1024, 8)
+    printed, valid = _gaussian.two_classes(1024, 8)
     assert valid < np.log(2) < printed
 
 
 def test_multi_crop_variance_falls_less_than_printed(tmp_path):
-    silent = Progress(silent=True)
     pair, four = (
-        studies.MultiCropVariance(views=views, batches=2000).run(tmp_path, 0, silent)[0] for views in (2, 4)
+        variance.MultiCropVariance(views=views, batches=2000).run(tmp_path, 0)[0] for views in (2, 4)
     )
     assert pair == {"variance": 1.0, "excess": 0.0}
-    assert studies.printed_variance(4) == 2 * 7 / (3 * 4 * 3)
+    assert variance.printed_variance(4) == 2 * 7 / (3 * 4 * 3)
     assert 0.45 < four["variance"] < 0.65
-    assert four["excess"] == four["variance"] - studies.printed_variance(4)
+    assert four["excess"] == four["variance"] - variance.printed_variance(4)

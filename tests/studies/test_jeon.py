@@ -3,9 +3,10 @@
 import json
 import math
 
+import _jeon
 import pytest
 
-from mvcl import _progress, losses, studies
+from mvcl import losses, studies
 from mvcl.studies import Found, Within, select
 
 
@@ -35,7 +36,7 @@ def test_table_1():
 
 def test_table_2_is_as_printed(tmp_path):
     study = opened("table2")
-    values = [found.task.run(tmp_path, 0, _progress.Progress())[0] for found in study.cells]
+    values = [found.task.run(tmp_path, 0)[0] for found in study.cells]
     for found, value in zip(study.cells, values, strict=True):
         exact = math.log1p(found.factors["K"] * math.exp(-2 / found.factors["temperature"]))
         assert value["loss"] == pytest.approx(exact, rel=1e-4, abs=2e-6)
@@ -106,7 +107,7 @@ def test_similarities_are_of_the_first_and_last_tenth(tmp_path):
     log = "".join(json.dumps(row) + "\n" for row in [*rows, {"step": 100, "knn": 0.5}])
     (tmp_path / "metrics.jsonl").write_text(log)
     (tmp_path / "evaluation.json").write_text('{"rows": {}}')
-    [found] = studies.results_and_similarities(tmp_path)
+    [found] = _jeon.results_and_similarities(tmp_path)
     # Steps 5 and 10; 95 and 100.
     assert found["margin, start"] == pytest.approx(8.5)
     assert found["margin, end"] == pytest.approx(98.5)
@@ -121,5 +122,5 @@ def test_similarities_of_one_step(tmp_path):
     log = json.dumps(row | {"resultant": 0.5, "concentration": 2.0})
     (tmp_path / "metrics.jsonl").write_text(log + "\n")
     (tmp_path / "evaluation.json").write_text('{"rows": {}}')
-    [found] = studies.results_and_similarities(tmp_path)
+    [found] = _jeon.results_and_similarities(tmp_path)
     assert (found["margin, start"], found["margin, end"], found["R, gain"]) == (1.5, 1.5, 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mvcl import cli
-from mvcl.studies import _jobs
+from mvcl.studies._jobs import in_job
 
 STUDY = '''"""Numbers that need no training."""
 
@@ -126,7 +126,7 @@ def test_a_worker_is_terminated_when_its_job_ends(tmp_path):
     try:
         threading.Thread(target=send).start()
         with pytest.raises(RuntimeError, match="the job ends"):
-            _jobs.in_job(["bash", "-c", f"cd {tmp_path}; {script}"])
+            in_job(["bash", "-c", f"cd {tmp_path}; {script}"])
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert (tmp_path / "saved").exists()

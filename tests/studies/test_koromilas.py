@@ -3,11 +3,11 @@
 import dataclasses
 import json
 
+import _koromilas
 import pytest
 
-from mvcl import _progress, losses, studies, training
-from mvcl.studies import Above, Gain, Trend, TunedRate, Within, select
-from mvcl.studies import _koromilas as shared
+from mvcl import losses, studies, training
+from mvcl.studies import Above, Gain, Trend, Within, select
 
 
 def opened(name, scale="paper", seeds=2, **given):
@@ -74,7 +74,7 @@ def test_figure_3_small_has_the_claims_of_the_tables():
 def test_embeddings_are_measured_of_a_run(tmp_path):
     study = opened("figure3", "smoke")
     task = study.cells[0].task
-    [values] = task.run(tmp_path, 0, _progress.Progress())
+    [values] = task.run(tmp_path, 0)
     assert {measure.name for measure in study.measures} <= values.keys()
     assert 1 <= values["rank"] <= 128
     assert 0 <= values["alignment"] <= 4
@@ -129,7 +129,7 @@ def test_tables_4_and_7():
 
 
 def test_a_tuned_rate_is_that_of_the_least_validation_error(tmp_path, monkeypatch):
-    def train(config, folder, progress):
+    def train(config, folder):
         folder.mkdir(parents=True)
         rate = config.optimizer.learning_rate
         error = abs(rate - 0.02) + 0.5
@@ -138,9 +138,9 @@ def test_a_tuned_rate_is_that_of_the_least_validation_error(tmp_path, monkeypatc
         log = json.dumps({"step": 1, "epoch": 1.0, "loss": rate, "seed": config.train.seed})
         (folder / "metrics.jsonl").write_text(log + "\n")
 
-    monkeypatch.setattr(shared.training, "train", train)
-    task = TunedRate(config=training.load("digits:smoke"), rates=(0.01, 0.02, 0.04))
-    [values] = task.run(tmp_path, 3, _progress.Progress())
+    monkeypatch.setattr(training, "train", train)
+    task = _koromilas.TunedRate(config=training.load("digits:smoke"), rates=(0.01, 0.02, 0.04))
+    [values] = task.run(tmp_path, 3)
     assert values == {"validation MAE": 0.5, "learning rate": 0.02, "loss": 0.02}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.01", "0.02", "0.04"]
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mvcl import losses, studies
+from mvcl import losses, studies, training
 from mvcl.studies import select
+
+steps = training.config_module(studies.find("piran_figure4"))
 
 NAMES = ("table1", "table2", "table3", "table4", "figure3", "figure4")
 
@@ -114,6 +116,6 @@ class Counted:
 
 def test_steps_take_turns():
     order = []
-    found = studies.turns({name: Counted(name, order) for name in ("a", "bb")}, 0.0)
+    found = steps.turns({name: Counted(name, order) for name in ("a", "bb")}, 0.0)
     assert found == {"a": [1.0] * 5, "bb": [2.0] * 5}
     assert order[4:10] == ["a", "bb", "bb", "a", "a", "bb"]  # after two steps of each to warm up

@@ -83,7 +83,7 @@ def test_one_of_many_objectives_must_be_far_from_the_untrained():
 
 
 def test_heat_map_has_all_lines_and_only_measured_columns(tmp_path):
-    studies.heat_map(content(untrained=(0.5, 0.5), good=(0.9, 0.2)), tmp_path / "map.svg")
+    which.heat_map(content(untrained=(0.5, 0.5), good=(0.9, 0.2)), tmp_path / "map.svg")
     text = (tmp_path / "map.svg").read_text()
     assert all(word in text for word in (">untrained<", ">good<", ">shared<", ">unique<", ">k = 2<", ">.91<"))
     assert ">synergy<" not in text
@@ -91,12 +91,12 @@ def test_heat_map_has_all_lines_and_only_measured_columns(tmp_path):
 
 def test_heat_map_of_a_study_without_columns(tmp_path):
     with pytest.raises(ValueError, match="a factor as columns, got none in 'toy'"):
-        studies.heat_map({**content(untrained=(0.5, 0.5)), "columns": None}, tmp_path / "map.svg")
+        which.heat_map({**content(untrained=(0.5, 0.5)), "columns": None}, tmp_path / "map.svg")
 
 
 def test_the_page_is_made_from_the_published_numbers(tmp_path):
     numbers = json.loads(which.NUMBERS.read_text()) if which.NUMBERS.is_file() else None
     assert which.PAGE.read_text(encoding="utf-8") == which.page(numbers), "run: python -m docs.which"
     if numbers is not None:
-        studies.heat_map(numbers, tmp_path / "map.svg", tuple(which.MEANING))
+        which.heat_map(numbers, tmp_path / "map.svg", tuple(which.MEANING))
         assert which.MAP.read_text() == (tmp_path / "map.svg").read_text()

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import _sem
 import numpy as np
 import pytest
 
@@ -42,7 +43,7 @@ def test_the_printed_numbers_of_table_2_agree_with_its_claims():
     study = opened("xu_table2", **DATA)
     wrong = []
     for claim in study.claims:
-        for cell, other in claim.pairs(study):
+        for cell, other in claim.about(study):
             if not cell.printed[claim.measure] > other.printed[claim.measure]:
                 wrong.append((cell.name, other.name))
     assert wrong == []
@@ -116,7 +117,7 @@ def test_measures_over_time_by_hand(tmp_path):
         line([half, right, right], (1.0, 2.0, 2.0), weights),
     ]
     (tmp_path / "refresh.jsonl").write_text("\n".join(lines) + "\n")
-    (found,) = studies.sem_over_time(tmp_path, numbers=(1, 4, 5), compared=((1, 5), (1, 4)))
+    (found,) = _sem.over_time(tmp_path, numbers=(1, 4, 5), compared=((1, 5), (1, 4)))
     assert (found["view 1 before"], found["view 1 after"], found["view 1 change"]) == (1.0, 0.5, -0.5)
     assert found["view 4 change"] == 0.5
     assert found["1-4 cosine after"] == pytest.approx(0.1)
@@ -130,7 +131,7 @@ def test_measures_over_time_by_hand(tmp_path):
 
 def test_only_sem_has_a_pre_training():
     with pytest.raises(ValueError, match="must be of method sem, got MultiEncoder"):
-        studies.sem_of(training.load("field/modalities:symile_digits"))
+        _sem.of(training.load("field/modalities:symile_digits"))
 
 
 def test_handwritten_has_every_objective_that_compares_six_views():

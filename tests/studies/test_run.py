@@ -1,0 +1,286 @@
+"""Cells are run once, again when they failed, and again on request when their config or study file changed."""
+
+import dataclasses
+import json
+import os
+import signal
+from pathlib import Path
+
+import jax
+import pytest
+
+from mvcl import _progress, losses, studies, training
+from mvcl.studies import Cell, Measure, Study, Values, _table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Counted:
+    """Returns `value` + seed, and counts its calls in a file; fails, or is stopped, if a file of that name exists."""
+
+    value: float
+    counter: str
+    networks: int = 1
+
+    def run(self, folder: Path, seed: int) -> list[Values]:
+        place = Path(self.counter)
+        if place.with_suffix(".stop").exists():
+            raise training.Interrupted(15, 1, 2)
+        with open(place, "a") as file:
+            file.write(f"{self.value:g} {seed}\n")
+        if place.with_suffix(".signal").exists():
+            os.kill(os.getpid(), int(place.with_suffix(".signal").read_text()))
+        if place.with_suffix(f".fail{self.value:g}").exists():
+            raise RuntimeError("the disk is on fire")
+        print(f"value {self.value:g}")
+        return [
+            {"score": (self.value + seed) / 100 + network, "untrained encoder: score": 0.01}
+            for network in range(self.networks)
+        ]
+
+
+def study(folder: Path, values=(1.0, 2.0), **fields) -> Study:
+    fields = {"measures": (Measure("score", percent=True),), "seeds": 3, "cost": "none"} | fields
+    tasks = [Counted(value=value, counter=str(folder / "calls")) for value in values]
+    cells = [Cell({"value": task.value}, task) for task in tasks]
+    return Study(title="A study", about="About it.", cells=cells, **fields)
+
+
+def numbers(of: Study, work: Path) -> dict:
+    arguments = ("counted", "--scale", "small", "--data", "/a/folder/x.npz")
+    return _table.numbers(studies.Opened("counted", "small", of, arguments), work)
+
+
+def calls(folder: Path) -> list[str]:
+    return (folder / "calls").read_text().splitlines() if (folder / "calls").is_file() else []
+
+
+def states(of: Study, work: Path) -> set[str]:
+    return {studies.look(place).state for place in studies.places(of, work)}
+
+
+@pytest.fixture
+def work(tmp_path):
+    return tmp_path / "work"
+
+
+def test_finished_cells_are_not_run_again(tmp_path, work):
+    assert studies.run(study(tmp_path), work) == 0
+    assert calls(tmp_path) == ["1 0", "1 1", "1 2", "2 0", "2 1", "2 2"]  # all seeds of a cell in a row
+    assert studies.run(study(tmp_path), work) == 0
+    assert len(calls(tmp_path)) == 6
+    studies.run(study(tmp_path, seeds=4), work)  # further seeds only
+    assert calls(tmp_path)[6:] == ["1 3", "2 3"]
+    assert (work / "cells" / "value-1.0" / "0.log").read_text() == "value 1\n"
+
+
+def test_failed_cells_are_named_and_run_again(tmp_path, work, monkeypatch):
+    lines = []
+    monkeypatch.setattr(_progress, "line", lines.append)
+    (tmp_path / "calls.fail2").touch()
+    assert studies.run(study(tmp_path), work) == 3
+    assert len(calls(tmp_path)) == 6  # the other cell was run
+    assert "value 2.0, seed 0 failed: RuntimeError: the disk is on fire" in lines[0]
+    text = studies.page(numbers(study(tmp_path), work), "x.svg")
+    assert "3 of 6 runs failed" in text
+    assert "Failed: value 2.0: RuntimeError: the disk is on fire" in text
+    assert "| 2.0 | not run |" in text
+    (tmp_path / "calls.fail2").unlink()
+    assert studies.run(study(tmp_path), work) == 0
+    assert calls(tmp_path)[6:] == ["2 0", "2 1", "2 2"]
+
+
+def test_a_stopped_study_goes_on(tmp_path, work):
+    (tmp_path / "calls.stop").touch()
+    with pytest.raises(training.Interrupted):
+        studies.run(study(tmp_path), work)
+    assert states(study(tmp_path), work) == {"missing"}
+    (tmp_path / "calls.stop").unlink()
+    assert studies.run(study(tmp_path), work) == 0
+    assert len(calls(tmp_path)) == 6
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_study_at_once(tmp_path, work, number):
+    before = signal.getsignal(signal.SIGTERM)
+    (tmp_path / "calls.signal").write_text(str(int(number)))
+    with pytest.raises(KeyboardInterrupt):
+        studies.run(study(tmp_path), work)
+    assert calls(tmp_path) == ["1 0"]
+    assert states(study(tmp_path), work) == {"missing"}
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_changed_config_is_stale_until_asked_for(tmp_path, work):
+    old = study(tmp_path)
+    studies.run(old, work)
+    cell = dataclasses.replace(old.cells[0], task=dataclasses.replace(old.cells[0].task, networks=2))
+    new = dataclasses.replace(old, cells=(cell, old.cells[1]))
+    assert studies.run(new, work) == 0
+    assert len(calls(tmp_path)) == 6
+    text = studies.overview(studies.Opened("counted", "small", new, ()), work)
+    assert "stale     value 1.0, seed 0: networks was 1 and is 2" in text
+    assert "6 runs: 3 stale, 3 finished" in text
+    page = studies.page(numbers(new, work), "x.svg")
+    assert "| 1.0 | 2.0 [-0.5, 4.5] †≈ |" in page
+    assert "| 2.0 | 3.0 [0.5, 5.5] ≈ |" in page
+    assert studies.run(new, work, again=True) == 0
+    assert calls(tmp_path)[6:] == ["1 0", "1 1", "1 2"]
+    assert numbers(new, work)["cells"][0]["intervals"]["score"]["seeds"] == 6  # three seeds of two networks
+
+
+def test_changed_code_of_a_study_file_is_stale(tmp_path, work, monkeypatch):
+    studies.run(study(tmp_path), work)
+    record = studies.places(study(tmp_path), work)[0].file("json")
+    saved = json.loads(record.read_text())
+    saved["task"]["_digest"] = "other"
+    record.write_text(json.dumps(saved))
+    look = studies.look(studies.places(study(tmp_path), work)[0])
+    assert look.state == "stale"
+    assert [reason.split(":")[1] for reason in look.reasons] == ["Counted has changed"]
+
+
+def test_another_commit_and_fields_that_do_not_matter_are_not_stale(tmp_path, work):
+    config = training.load("digits:smoke")
+
+    def of(config):
+        return Study(
+            title="", about="", cells=[studies.trained({"f": 1}, config)], measures=[Measure("m")], cost=""
+        )
+
+    [place, *_] = studies.places(of(config), work)
+    place.folder.parent.mkdir(parents=True)
+    place.file("json").write_text(json.dumps({"task": place.task, "commit": "another"}))
+    free = {"train.seed": 7, "train.log_every": 3, "checkpoint.keep": 9, "mesh.data": 1}
+    assert states(of(studies.changed(config, free)), work) == {"finished", "missing"}
+    assert states(of(studies.changed(config, {"train.batch_size": 8})), work) == {"stale", "missing"}
+
+
+def test_a_folder_begun_with_another_config_is_begun_anew(tmp_path, work):
+    """A run that was stopped does not go on with another config, and goes on with the same, also one that was stale."""
+    other = study(tmp_path)
+    tasks = [dataclasses.replace(cell.task, networks=2) for cell in other.cells]
+    other = dataclasses.replace(other, cells=[Cell(c.factors, task) for c, task in zip(other.cells, tasks)])
+    [place, *_] = studies.places(other, work)
+
+    def stopped(*, again: bool) -> None:
+        (tmp_path / "calls.stop").touch()
+        with pytest.raises(training.Interrupted):
+            studies.run(study(tmp_path), work, again=again)
+        (tmp_path / "calls.stop").unlink()
+        (place.folder / "half").touch()
+
+    stopped(again=False)
+    studies.run(other, work)
+    assert not (place.folder / "half").exists()
+    stopped(again=True)  # stale
+    studies.run(study(tmp_path), work, again=True)
+    assert (place.folder / "half").exists()
+
+
+def test_values_that_are_not_finite(tmp_path, work):
+    of = study(tmp_path, values=(float("inf"), 1.0), reference={"value": 1.0})
+    studies.run(of, work)
+    assert "| inf | not finite ≈ |" in _table.write(numbers(of, work), tmp_path / "out", "x").read_text()
+
+
+def test_a_damaged_record_is_named(tmp_path, work):
+    studies.run(study(tmp_path), work)
+    file = work / "cells" / "value-1.0" / "0.json"
+    file.write_text(file.read_text()[:40])
+    with pytest.raises(ValueError, match=r"0\.json"):
+        studies.run(study(tmp_path), work)
+
+
+def test_another_process_is_not_disturbed(tmp_path, work):
+    """Cells and seeds that are locked are left to their process, the others are run."""
+    cell = work / "cells" / "value-1.0"
+    with training.locked(cell), training.locked(cell, ".1.lock"):
+        assert studies.run(study(tmp_path), work) == 0
+    assert calls(tmp_path) == ["2 0", "2 1", "2 2", "1 0", "1 2"]  # helps where another process is behind
+
+
+def test_names_that_differ_in_signs_have_folders_of_their_own(tmp_path):
+    cells = [Cell({"loss": name}, Counted(value=1, counter="x")) for name in ("f(a)", "f[a]", "F a")]
+    of = dataclasses.replace(study(tmp_path), cells=cells, seeds=1)
+    folders = [place.folder.parent.name for place in studies.places(of, tmp_path)]
+    assert len({folder.casefold() for folder in folders}) == 3
+
+
+def test_files_of_a_study(tmp_path, work):
+    claim = studies.Above("two is more", "here", "score", {"value": 2.0}, ({"value": 1.0},))
+    of = study(tmp_path, claims=(claim,), reference={"value": 1.0})
+    studies.run(of, work)
+    content = numbers(of, work)
+    path = _table.write(content, tmp_path / "out", "counted_small")
+    names = sorted(file.name for file in path.parent.iterdir())
+    assert names == [f"counted_small.{ending}" for ending in ("csv", "json", "md", "svg")]
+    assert json.loads(path.with_suffix(".json").read_text()) == content
+    assert path.with_suffix(".csv").read_text().splitlines()[:2] == [
+        "value,seed,state,score",
+        "1.0,0,finished,1.0",
+    ]
+    text = path.read_text()
+    assert "mvcl study counted --scale small --data x.npz" in text  # no folder of this machine
+    assert "| value 2.0 | score | value 1.0 | +1.00 [+1.00, +1.00] | 3 |" in text
+    assert "| two is more | here | score | **holds** |" in text
+    assert content["baselines"] == {"untrained encoder": {"score": 1.0}}
+    assert content["versions"]["jax"] == jax.__version__
+
+
+def test_a_page_without_runs(tmp_path):
+    text = _table.write(numbers(study(tmp_path), tmp_path), tmp_path / "out", "x").read_text()
+    assert "**Not run.** Cost: none." in text
+    assert "![" not in text
+    assert "| 1.0 | not run |" in text
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Measures m and its baselines, which depend on the data set."""
+
+    m: float
+    raw: float
+
+    def run(self, folder: Path, seed: int) -> list[Values]:
+        return [{"m": self.m + seed / 100, "raw input: m": self.raw, "untrained encoder: m": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("better", "raw", "separates", "baselines"),
+    [
+        ("higher", (0.4, 0.4), [True, False], {"untrained encoder": {"m": 0.5}, "raw input": {"m": 0.4}}),
+        ("lower", (0.6, 0.6), [False, True], {"untrained encoder": {"m": 0.5}, "raw input": {"m": 0.6}}),
+        ("", (0.4, 0.4), [None, None], {"untrained encoder": {"m": 0.5}, "raw input": {"m": 0.4}}),
+        ("higher", (0.95, 0.1), [False, False], {}),  # two data sets: each has its own baseline
+    ],
+)
+def test_a_value_is_compared_with_the_better_baseline(work, better, raw, separates, baselines):
+    cells = [Cell({"f": f}, Rows(m, x)) for f, m, x in zip("ab", (0.9, 0.1), raw)]
+    of = Study(title="", about="", cells=cells, measures=[Measure("m", better=better)], seeds=3, cost="")
+    studies.run(of, work)
+    content = numbers(of, work)
+    assert [cell["separates"]["m"] for cell in content["cells"]] == separates
+    assert content["baselines"] == baselines
+
+
+def test_runs_of_one_config_compile_once(tmp_path):
+    """The second seed compiles nothing: the seed is an argument of all programs."""
+    changes = {"mesh": training.Mesh(data=1), "objective": losses.mv_dhel}
+    task = studies.Training(config=studies.changed(training.load("digits:smoke"), changes))
+    compiled = []
+
+    def listen(event: str, seconds: float, **_: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        first = task.run(tmp_path / "0", 0)
+        assert compiled
+        compiled.clear()
+        second = task.run(tmp_path / "1", 1)
+        assert not compiled
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert first[0]["loss"] != second[0]["loss"]
+    assert {"linear", "k-NN", "untrained encoder: linear", "raw input: k-NN", "loss"} <= first[0].keys()
