@@ -132,9 +132,7 @@ _OF_PAPERS = (
 )
 
 
-def _study(
-    base: Config, cells: Sequence[Cell], of_papers: tuple[Above, ...], seeds: int, cost: str
-) -> Study:
+def _study(base: Config, cells: Sequence[Cell], of_papers: tuple[Above, ...], seeds: int, cost: str) -> Study:
     rows: tuple[Literal["raw input", "untrained encoder"], ...] = ("raw input", "untrained encoder")
     untrained = [Cell({"method": "none", "objective": row}, Baseline(config=base, row=row)) for row in rows]
     above = tuple(

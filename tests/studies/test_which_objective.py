@@ -26,10 +26,10 @@ def test_every_objective_is_in_it(small):
 
 
 def test_what_is_left_out(small):
-    views = studies.levels(small.cells, "views")
+    views = tuple(dict.fromkeys(c.factors["views"] for c in small.cells))
     lacking = {
         (objective, kind)
-        for objective in studies.levels(small.cells, "objective")
+        for objective in tuple(dict.fromkeys(c.factors["objective"] for c in small.cells))
         for kind in views
         if not studies.select(small, {"objective": objective, "views": kind})
     }
