@@ -57,7 +57,6 @@ class Checkpoints:
         self._folder = folder
         self._place = folder if _buckets.is_remote(folder) else folder.absolute()
         self._scores = dict(scores)
-        self._abandoned = False
         options = ocp.CheckpointManagerOptions(
             preservation_policy=preservation_policy.AnyPreservationPolicy(
                 [preservation_policy.LatestN(keep), _Best(self._scores)]
@@ -116,14 +115,8 @@ class Checkpoints:
         with _named(self._folder):
             self._manager.wait_until_finished()
 
-    def abandon(self) -> None:
-        """Do not wait for pending writes in `close`: they need processes that have ended."""
-        self._abandoned = True
-
     def close(self) -> None:
         """Finish writing and close the folder."""
-        if self._abandoned:
-            return
         try:
             self.wait()
         finally:

@@ -1,0 +1,181 @@
+"""The log of a run and its clock, without a run."""
+
+import json
+
+import pytest
+
+from mvcl.training import _clock, _log
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test sets: `now[0]` is monotonic time, `now[1]` the wall's."""
+    now = [50.0, 1000.0]
+    monkeypatch.setattr(_clock.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(_log.time, "time", lambda: now[1])
+    return now
+
+
+def passing(clock, phase, now, seconds):
+    with clock.phase(phase):
+        now[0] += seconds
+
+
+def test_time_counts_as_the_innermost_phase(clock):
+    mine = _clock.Clock()
+    clock[0] += 1
+    with mine.phase("training"):
+        clock[0] += 2
+        passing(mine, "data", clock, 4)
+        clock[0] += 8
+    clock[0] += 16
+    assert mine.seconds() == {"other": 17, "training": 10, "data": 4}
+    assert str(mine) == "time: 31 s, other 55 %, training 32 %, data 13 %"
+
+
+def test_the_clock_adds_earlier_sessions(clock, tmp_path):
+    first = _clock.Clock()
+    passing(first, "training", clock, 5)
+    first.write(tmp_path / "time.json")
+    second = _clock.Clock()
+    passing(second, "training", clock, 2)
+    second.resume(tmp_path / "time.json")
+    assert second.seconds()["training"] == 7
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", '{"training": "long"}', '{"training": null}'])
+def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
+    if content is not None:
+        (tmp_path / "time.json").write_text(content)
+    mine = _clock.Clock()
+    mine.resume(tmp_path / "time.json")
+    assert mine.seconds() == {"other": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "tflops"),
+    [("TPU v5 lite", 197), ("TPU v5p", 459), ("TPU v4", 275), ("NVIDIA H100 80GB HBM3", 989)],
+)
+def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
+    device = type("Device", (), {"device_kind": kind})
+    monkeypatch.setattr(_clock.jax, "devices", lambda: [device])
+    assert _clock.peak_flops() == tflops * 1e12
+    assert _clock.peak_flops(2.0) == 2e12
+
+
+def test_peak_of_an_unknown_device_is_none():
+    assert _clock.peak_flops() is None
+
+
+def opened(tmp_path, mine, step=0):
+    return _log.Log(tmp_path, mine, step=step, steps=100, views_per_step=40)
+
+
+def rows(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+VALUES = {"loss": 2.0, "effective_rank": 5.0}
+
+
+def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, capsys):
+    mine = _clock.Clock()
+    log = opened(tmp_path, mine)
+    for seconds in (1, 3):
+        passing(mine, "training", clock, 6 * seconds)
+        passing(mine, "data", clock, 2 * seconds)
+        passing(mine, "logging", clock, 2 * seconds)
+        passing(mine, "saving", clock, 100)
+        log.row(10 * seconds, VALUES | {"chance": float("nan")}, full_speed=4.0)
+    log.close()
+    first, second = rows(tmp_path)
+    assert (first["seconds_step"], first["seconds_data"], first["seconds_log"]) == (0.6, 0.2, 0.2)
+    assert second["seconds_step"] == pytest.approx(18 / 20)
+    assert (first["views_per_second"], first["model_flops_utilisation"]) == (40, 0.25)
+    assert second["views_per_second"] == pytest.approx(40 / 1.5)
+    assert (first["seconds"], first["time"]) == (110, 1110)
+    assert first["step"] == 10
+    assert "chance" not in first  # JSON has no NaN
+    shown = capsys.readouterr().out.splitlines()
+    assert "step  10/100  loss 2.0000" in shown[0]
+    assert shown[0].endswith("rank 5.0  40 views/s  1m30s left")
+
+
+def test_time_does_not_go_back(clock, tmp_path):
+    log = opened(tmp_path, _clock.Clock())
+    log.row(1, VALUES)
+    log.close()
+    clock[1] -= 500
+    log = opened(tmp_path, _clock.Clock(), step=1)
+    clock[0] += 3
+    log.row(2, VALUES)
+    log.close()
+    first, second = (row["time"] for row in rows(tmp_path))
+    assert second == first + 3
+
+
+def logged(tmp_path, capsys, sequence):
+    """The warnings of a log of these values."""
+    log = opened(tmp_path, _clock.Clock())
+    for step, values in enumerate(sequence):
+        log.row(step, VALUES | values)
+    log.close()
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+
+
+@pytest.mark.parametrize(
+    ("losses", "warned"),
+    [([4.0] * 5, 1), ([4.0] * 20, 1), ([4.0] * 4 + [3.9] + [4.0] * 4, 0), ([3.96] * 5, 1), ([3.94] * 5, 0)],
+)
+def test_warns_after_five_rows_at_chance(clock, tmp_path, capsys, losses, warned):
+    """At chance: within 0.01 (1 + |chance|) of it, here 0.05."""
+    found = logged(tmp_path, capsys, [{"loss": loss, "chance": 4.0} for loss in losses])
+    assert [("stayed at the chance level 4.0000" in line) for line in found] == [True] * warned
+
+
+@pytest.mark.parametrize(("ranks", "warned"), [([1.4] * 5, 1), ([1.6] * 9, 0), ([1.4] * 4 + [2.0, 1.4], 0)])
+def test_warns_after_five_rows_of_collapse(clock, tmp_path, capsys, ranks, warned):
+    found = logged(tmp_path, capsys, [{"effective_rank": rank} for rank in ranks])
+    assert [("effective rank of the embeddings has fallen" in line) for line in found] == [True] * warned
+
+
+def test_warns_once_of_a_solver_that_stopped(clock, tmp_path, capsys):
+    solver = {"solver_unconverged": 0.5, "solver_iterations": 7.0, "solver_error": 0.25}
+    [line] = logged(tmp_path, capsys, [solver | {"solver_unconverged": 0.0}, solver, solver])
+    assert "stopped after 7 iterations with marginals wrong by 0.25" in line
+
+
+def test_scores_are_read_from_the_log(clock, tmp_path):
+    log = opened(tmp_path, _clock.Clock())
+    log.scores(4, {"knn": 0.5}, score="knn")
+    log.scores(5, {"uniformity": -1.0})
+    log.scores(6, {})
+    log.close()
+    _log.append_row(tmp_path / "metrics.jsonl", {"step": 8, "knn": 0.75, "score": "knn"})
+    assert _log.read_scores(tmp_path) == {4: 0.5, 8: 0.75}
+    assert [row["step"] for row in _log.read_log(tmp_path)] == [4, 5, 8]
+
+
+def test_damaged_rows_are_skipped(tmp_path):
+    lines = [
+        '{"step": 1}',
+        "{",
+        '{"step": "x"}',
+        "[2]",
+        '{"step": 3, "time": null}',
+        "\xff",
+        '{"step": 4',
+        "\0",
+    ]
+    (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode("latin-1"))
+    assert _log.read_log(tmp_path) == [{"step": 1}]
+
+
+@pytest.mark.parametrize(("done", "refreshes"), [(False, [0, 3]), (True, [0, 3, 4])])
+def test_rewound_logs_end_at_the_step(tmp_path, done, refreshes):
+    """A refresh precedes its step, unless the step is the last."""
+    for name in ("metrics.jsonl", "refresh.jsonl"):
+        (tmp_path / name).write_text("".join(f'{{"step": {step}}}\n' for step in (0, 3, 4, 5)))
+    _log.rewind_log(tmp_path, 4, done=done)
+    assert [row["step"] for row in _log.read_log(tmp_path)] == [0, 3, 4]
+    assert [row["step"] for row in _log.read_log(tmp_path, "refresh.jsonl")] == refreshes

@@ -1,0 +1,163 @@
+"""What is due after which step, and how a run is stopped; no program is compiled."""
+
+import signal
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from mvcl import training
+from mvcl.training import _clock, _profile, _session
+from mvcl.training._checkpoints import Checkpoints
+from mvcl.training._processes import Interrupted, Stop, stop_signals
+
+
+def session_of(tmp_path, *, step=0, scores=(), **train):
+    """A session of 20 steps, 10 an epoch, saved every 8 steps, in a folder without files."""
+    config = SimpleNamespace(
+        train=SimpleNamespace(**{"evaluate_every": 0.0, "geometry_every": 0.0, "log_every": 3} | train),
+        checkpoint=SimpleNamespace(every_steps=8, keep=2),
+        evaluation=SimpleNamespace(scored=True),
+    )
+    run = SimpleNamespace(config=config, program=SimpleNamespace(steps=20, steps_per_epoch=10))
+    found = _session.Session(run, tmp_path, _clock.Clock(), None, None)
+    found.step = step
+    for scored in scores:
+        found.checkpoints.scored(scored, 0.5)
+    return found
+
+
+def due(session, question):
+    """The steps of which a question is true."""
+    found = []
+    for session.step in range(1, 21):
+        if question(session):
+            found.append(session.step)
+    return found
+
+
+def test_logs_every_third_step(tmp_path):
+    assert due(session_of(tmp_path), _session.Session.logging_is_due) == [3, 6, 9, 12, 15, 18]
+
+
+def test_saves_by_interval_and_the_last_step(tmp_path):
+    assert due(session_of(tmp_path), _session.Session.saving_is_due) == [8, 16, 20]
+
+
+def test_saves_what_is_scored_unless_it_has_a_score(tmp_path):
+    session = session_of(tmp_path, evaluate_every=0.5, scores=[10])
+    assert due(session, _session.Session.saving_is_due) == [5, 8, 15, 16, 20]
+    assert due(session, _session.Session._score_is_due) == [5, 15]  # the last is scored by its evaluation
+
+
+def test_nothing_is_scored_by_a_protocol_without_a_score(tmp_path):
+    session = session_of(tmp_path, evaluate_every=0.5)
+    session.run.config.evaluation.scored = False
+    assert due(session, _session.Session._score_is_due) == []
+
+
+def test_geometry_is_due_at_the_last_step_too_but_not_before_the_first(tmp_path):
+    session = session_of(tmp_path, geometry_every=1.0)
+    assert due(session, _session.Session._geometry_is_due) == [10, 20]
+    session.step = 0
+    assert not session._geometry_is_due()
+    (tmp_path / "metrics.jsonl").write_text('{"step": 10, "encoder_uniformity": -1.0}\n')
+    assert due(session, _session.Session._geometry_is_due) == [20]
+
+
+@pytest.mark.parametrize(
+    ("error", "processes", "waits"),
+    [
+        (None, 2, True),
+        (Interrupted(signal.SIGTERM, 3, 20), 2, True),
+        (training.Diverged("nan"), 2, True),
+        (OSError("lost"), 2, False),  # the other processes may have ended
+        (OSError("full"), 1, True),
+    ],
+)
+def test_pending_checkpoints_are_waited_for(tmp_path, monkeypatch, error, processes, waits):
+    closed, session = [], session_of(tmp_path)
+    monkeypatch.setattr(Checkpoints, "close", lambda _: closed.append(True))
+    monkeypatch.setattr(jax, "process_count", lambda: processes)
+    session.__exit__(type(error), error, None)
+    assert bool(closed) == waits
+
+
+def test_a_page_that_cannot_be_written_is_logged(tmp_path, capsys):
+    session = session_of(tmp_path)
+    session._page, session.log = lambda: 1 / 0, object()
+    session._write_page()
+    assert "the report was not written: ZeroDivisionError" in capsys.readouterr().out
+
+
+def test_only_the_first_process_writes_a_page(tmp_path):
+    session = session_of(tmp_path)
+    session._page = lambda: 1 / 0
+    session._write_page()  # without a log it is another process
+
+
+MESH = Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1), ("data", "fsdp"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_kept_until_it_is_asked_for(number):
+    before = signal.getsignal(number)
+    with stop_signals(MESH) as stop:
+        assert stop.agreed() == 0
+        signal.raise_signal(number)
+        assert stop.agreed() == number
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_interrupt_ends_at_once():
+    with stop_signals(MESH) as stop:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)  # another signal does not
+        assert stop.agreed() == signal.SIGTERM
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_processes_agree_two_calls_later(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    devices = jax.devices()
+    stop = Stop(Mesh(np.asarray(devices).reshape(len(devices), 1), ("data", "fsdp")))
+    found = []
+    for _ in range(4):
+        found.append(stop.agreed())
+        stop.signal = signal.SIGTERM
+    assert found == [0, 0, 0, signal.SIGTERM]
+
+
+@pytest.mark.parametrize(
+    ("doing", "text"), [("", "stopped by SIGTERM; saved at"), ("ending", "SIGTERM while ending; saved at")]
+)
+def test_the_message_of_a_stopped_run(doing, text):
+    error = Interrupted(signal.SIGTERM, 3, 20, doing)
+    assert text in str(error)
+    assert str(error).endswith("saved at step 3 of 20. Repeat the command to resume")
+    assert error.signal == signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("step", "last", "steps", "traced"),
+    [
+        (0, 20, 5, (3, 8)),  # after three steps that compile and fill queues
+        (0, 4, 2, (2, 4)),  # the run ends
+        (0, 4, 9, (0, 4)),
+        (6, 7, 1, (6, 7)),
+        (20, 20, 5, None),
+    ],
+)
+def test_profile_begins_and_ends(tmp_path, monkeypatch, step, last, steps, traced):
+    calls = []
+    monkeypatch.setattr(jax.profiler, "start_trace", lambda *_, **__: calls.append(now))
+    monkeypatch.setattr(jax.profiler, "stop_trace", lambda: calls.append(now))
+    profile = _profile.Profile(tmp_path, steps=steps, step=step, last=last)
+    for now in range(step, last + 1):
+        profile(now, None, {})
+    profile.close()
+    assert tuple(calls) == (traced or ())
