@@ -12,18 +12,10 @@ from mvcl.training import _session
 
 
 @pytest.fixture(scope="module")
-def scored(tiny):
-    """Six steps, scored after the second, the fourth and the last."""
-    train = dataclasses.replace(tiny.train, evaluate_every=2 / 44)
-    protocol = dataclasses.replace(tiny.evaluation, draws=2)
-    return dataclasses.replace(tiny, train=train, evaluation=protocol)
-
-
-@pytest.fixture(scope="module")
-def whole(scored, tmp_path_factory):
+def whole(tiny, tmp_path_factory):
     """Folder and table of an undisturbed run."""
     workdir = tmp_path_factory.mktemp("runs") / "whole"
-    return workdir, training.train(scored, workdir)
+    return workdir, training.train(tiny, workdir)
 
 
 def rows(workdir):
@@ -69,44 +61,44 @@ def test_a_run_without_stops_scores_each_step_once(whole):
 
 
 @pytest.mark.parametrize("at", [1, 3])  # of the 2 splits' 5 batches at step 2
-def test_a_stop_while_scoring_keeps_the_step(scored, whole, tmp_path, stopper, at):
+def test_a_stop_while_scoring_keeps_the_step(tiny, whole, tmp_path, stopper, at):
     stopper.at = at
     with pytest.raises(training.Interrupted, match="while evaluating; saved at step 2 of 6") as stopped:
-        training.train(scored, tmp_path / "run")
+        training.train(tiny, tmp_path / "run")
     assert stopped.value.signal == signal.SIGTERM
     assert [row["step"] for row in rows(tmp_path / "run")] == [2]
-    assert training.train(scored, tmp_path / "run") == whole[1]
+    assert training.train(tiny, tmp_path / "run") == whole[1]
     assert numbers(tmp_path / "run") == numbers(whole[0])
 
 
 @pytest.mark.parametrize(
     "back", [1, pytest.param(6, marks=pytest.mark.exhaustive), 12]
 )  # before the last check
-def test_a_stopped_evaluation_keeps_its_finished_rows(scored, whole, tmp_path, stopper, back):
-    training.train(scored, tmp_path / "counted")
+def test_a_stopped_evaluation_keeps_its_finished_rows(tiny, whole, tmp_path, stopper, back):
+    training.train(tiny, tmp_path / "counted")
     assert stopper.probes == 3  # one for each row of the table
     stopper.at, stopper.checks, stopper.probes = stopper.checks - back, 0, 0
     with pytest.raises(training.Interrupted, match="while evaluating; saved at step 6 of 6"):
-        training.train(scored, tmp_path / "run")
+        training.train(tiny, tmp_path / "run")
     assert (tmp_path / "run" / "evaluation.unfinished.json").is_file()
     assert not (tmp_path / "run" / "evaluation.json").exists()
     stopper.at = None
-    assert training.train(scored, tmp_path / "run") == whole[1]
+    assert training.train(tiny, tmp_path / "run") == whole[1]
     assert 3 <= stopper.probes <= 4  # the row that was stopped begins again
     assert not (tmp_path / "run" / "evaluation.unfinished.json").exists()
     assert numbers(tmp_path / "run") == numbers(whole[0])
 
 
-def test_rows_of_another_protocol_are_not_used(scored, whole, tmp_path, stopper):
+def test_rows_of_another_protocol_are_not_used(tiny, whole, tmp_path, stopper):
     stopper.at = 40
     with pytest.raises(training.Interrupted, match="step 6 of 6"):
-        training.train(scored, tmp_path / "run")
+        training.train(tiny, tmp_path / "run")
     stopper.at = None
-    other = dataclasses.replace(scored, evaluation=dataclasses.replace(scored.evaluation, knn_k=5))
+    other = dataclasses.replace(tiny, evaluation=dataclasses.replace(tiny.evaluation, knn_k=5))
     first = training.train(other, tmp_path / "run")
     assert "5 nearest" in first["trained encoder"][0].protocol
     again = training.train(
-        scored, tmp_path / "run"
+        tiny, tmp_path / "run"
     )  # a finished run is evaluated by the protocol that is asked for
     assert again == whole[1]
 
@@ -118,7 +110,7 @@ def test_the_best_checkpoint_is_that_of_the_log(whole):
     assert int(state["step"]) == best
 
 
-def test_a_kill_after_the_evaluation_loses_no_score(scored, whole, tmp_path, monkeypatch):
+def test_a_kill_after_the_evaluation_loses_no_score(tiny, whole, tmp_path, monkeypatch):
     record = _session.Session._record_score
 
     def killed(session, score):
@@ -128,15 +120,15 @@ def test_a_kill_after_the_evaluation_loses_no_score(scored, whole, tmp_path, mon
 
     monkeypatch.setattr(_session.Session, "_record_score", killed)
     with pytest.raises(KeyboardInterrupt):
-        training.train(scored, tmp_path / "run")
+        training.train(tiny, tmp_path / "run")
     monkeypatch.undo()
     assert [row["step"] for row in rows(tmp_path / "run") if "score" in row] == [2, 4]
     for _ in range(2):  # a finished run is read, and not changed any more
-        assert training.train(scored, tmp_path / "run") == whole[1]
+        assert training.train(tiny, tmp_path / "run") == whole[1]
         assert numbers(tmp_path / "run") == numbers(whole[0])
 
 
-def test_a_signal_at_the_end_of_a_run_stops_the_next_seed(scored, tmp_path, monkeypatch):
+def test_a_signal_at_the_end_of_a_run_stops_the_next_seed(tiny, tmp_path, monkeypatch):
     record = _session.Session._record_score
 
     def signalled(session, score):
@@ -146,6 +138,6 @@ def test_a_signal_at_the_end_of_a_run_stops_the_next_seed(scored, tmp_path, monk
 
     monkeypatch.setattr(_session.Session, "_record_score", signalled)
     with pytest.raises(training.Interrupted, match="stopped by SIGTERM while ending"):
-        training.train_seeds(scored, tmp_path, 2)
+        training.train_seeds(tiny, tmp_path, 2)
     assert (tmp_path / "seed0" / "evaluation.json").is_file()
     assert not (tmp_path / "seed1").exists()
