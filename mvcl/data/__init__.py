@@ -1,15 +1,24 @@
 """Sources, splits and batches, on the host."""
 
-from mvcl._progress import Track, untracked
-from mvcl.data._arrays import Arrays
-from mvcl.data._classes import class_list
-from mvcl.data._digits_views import DigitsViews
+from mvcl.data._digits import Digits, DigitsViews
 from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
 from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
-from mvcl.data._folder import Folder
-from mvcl.data._loader import Batch, Crop, Example, Reader, batches, epoch_steps, in_order, inputs, to_devices
-from mvcl.data._reading import Reading, StalledReader, watched
-from mvcl.data._registry import PREPARERS, SOURCES, folder_name
+from mvcl.data._images import Arrays, Folder
+from mvcl.data._loader import (
+    Batch,
+    Crop,
+    Example,
+    Reader,
+    Reading,
+    StalledReader,
+    batches,
+    epoch_steps,
+    in_order,
+    inputs,
+    to_devices,
+    watched,
+)
+from mvcl.data._scaling import save_scaling
 from mvcl.data._sentiment import PrepareSentiment, Sentiment
 from mvcl.data._splits import (
     CorruptExample,
@@ -19,13 +28,44 @@ from mvcl.data._splits import (
     Published,
     Source,
     Split,
+    class_list,
     expected,
     in_memory,
 )
 from mvcl.data._synthetic import Synthetic
-from mvcl.data._tables import Tables, save_scaling
-from mvcl.data._tfds import Digits, Tfds, prepare
-from mvcl.data._transfer import TRANSFER, PrepareTransfer, Transfer, TransferSet
+from mvcl.data._tables import Tables
+from mvcl.data._tfds import TRANSFER, PrepareTransfer, Tfds, TransferImages, TransferSet, prepare
+
+SOURCES: dict[str, type[Source]] = {
+    "digits": Digits,
+    "tfds": Tfds,
+    "folder": Folder,
+    "arrays": Arrays,
+    "tables": Tables,
+    "digits_views": DigitsViews,
+    "domainnet": DomainNet,
+    "eeg": Eeg,
+    "sentiment": Sentiment,
+    "transfer": TransferImages,
+    "synthetic": Synthetic,
+}
+"""Sources by the names that `data:NAME` chooses."""
+PREPARERS: dict[str, type] = {
+    "domainnet": PrepareDomains,
+    "eeg": PrepareEeg,
+    "sentiment": PrepareSentiment,
+    "transfer": PrepareTransfer,
+}
+"""What `mvcl data prepare NAME` runs for data sets that tfds does not prepare."""
+
+
+def folder_name(source: Source) -> str:
+    """A name for folders of results on this source: its name in SOURCES, and the data set's own if it has one."""
+    names = {kind: name for name, kind in SOURCES.items()}
+    kind = names.get(type(source), type(source).__name__.lower())
+    own = vars(source).get("name")
+    return f"{kind}_{own}".replace("/", "_") if own else kind
+
 
 __all__ = [
     "DOMAINS",
@@ -60,8 +100,7 @@ __all__ = [
     "Synthetic",
     "Tables",
     "Tfds",
-    "Track",
-    "Transfer",
+    "TransferImages",
     "TransferSet",
     "batches",
     "class_list",
@@ -74,6 +113,5 @@ __all__ = [
     "prepare",
     "save_scaling",
     "to_devices",
-    "untracked",
     "watched",
 ]

@@ -4,18 +4,15 @@ import dataclasses
 import io
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from mvcl import _buckets
-from mvcl._progress import Track, untracked
-from mvcl.data import _shards
-from mvcl.data._classes import keep, select
-from mvcl.data._directories import data_root
-from mvcl.data._draws import class_draws
-from mvcl.data._images import check, decode
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
+from mvcl import _buckets, _files, _progress
+from mvcl.data._images import decode
+from mvcl.data._prepared import Item, data_root, is_prepared, open_prepared, prepare, write_shards
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, class_draws, keep, select
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 """The domains of DomainNet."""
@@ -31,18 +28,23 @@ _TRAINING_IMAGES = {
 _LISTS = ("train", "test")
 _BLOCK = 1024
 _IMAGE = (None, None, 3)
+_Encoded = Callable[[int], tuple[Path | io.BytesIO, str]]  # row -> the encoded image, and its name
 
 
 @dataclasses.dataclass(frozen=True)
-class _List:
-    """Images of one list: class numbers, encoded images and names."""
+class _Images:
+    """Images of one list: class numbers and encoded images."""
 
     labels: np.ndarray
-    encoded: Callable[[int], tuple[Path | io.BytesIO, str]]
+    encoded: _Encoded
 
     def read(self, row: int) -> np.ndarray:
         """The decoded image."""
         return decode(*self.encoded(row))
+
+
+def _at(encoded: _Encoded, rows: np.ndarray, row: int) -> tuple[Path | io.BytesIO, str]:
+    return encoded(int(rows[row]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,24 +63,19 @@ class PrepareDomains:
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
-    def run(self, track: Track = untracked) -> Path:
+    def run(self) -> Path:
         """Write the folder and return it."""
-        directory = _buckets.path(self.directory or _default())
-        if self.verify:
-            _shards.verify(_buckets.local_copy(directory, track), "domainnet", track)
-            return directory
-        if _buckets.is_remote(directory):
-            return _buckets.uploaded(
-                directory, lambda folder: dataclasses.replace(self, directory=folder).run(track), track
-            )
-        names, lists = _read_lists(Path(self.source), "--source", self.domains, track)
+        return prepare(self.directory or _default(), "domainnet", self._write, verify=self.verify)
+
+    def _write(self, directory: Path) -> None:
+        names, lists = _read_lists(Path(self.source), "--source", self.domains)
         blocks = [
             f"{name}-{start:06d}"
             for name, part in lists.items()
             for start in range(0, len(part.labels), _BLOCK)
         ]
 
-        def read(block: str) -> _shards.Item:
+        def read(block: str) -> Item:
             name, _, start = block.rpartition("-")
             part = lists[name]
             records, labels, lost = [], [], []
@@ -87,25 +84,24 @@ class PrepareDomains:
                 assert isinstance(path, Path)
                 try:
                     raw = path.read_bytes()
-                    check(io.BytesIO(raw), f"image {path}")
+                    decode(io.BytesIO(raw), f"image {path}")
                 except (OSError, CorruptExample) as error:
                     lost.append((str(path), str(error)))
                     continue
                 records.append(raw)
                 labels.append(int(part.labels[row]))
-            return _shards.Item(records, {"list": name, "labels": labels}, lost)
+            return Item(records, {"list": name, "labels": labels}, lost)
 
         settings = {"domains": self.domains, "class_names": names}
-        return _shards.write(
+        write_shards(
             directory,
             "domainnet",
             settings,
             blocks,
             read,
             per_shard=4,
-            max_corrupt=self.max_corrupt,
             unit="block",
-            track=track,
+            max_corrupt=self.max_corrupt,
         )
 
 
@@ -135,7 +131,7 @@ class DomainNet:
     draw_seed: int = 0
     """Seed for drawing classes and images; --train.seed does not change them."""
 
-    def open(self, track: Track = untracked) -> dict[str, Split]:
+    def open(self) -> dict[str, Split]:
         """The splits `train`, `seen` and `test`, and one for each list."""
         if self.held_out and self.held_out not in self.domains:
             raise ValueError(
@@ -146,38 +142,23 @@ class DomainNet:
             raise ValueError(
                 f"data.domains must have at least 2 domains for training, got {', '.join(seen) or 'none'}"
             )
-        path = _buckets.local_copy(self.path or _default(), track)
-        if not self.path or _shards.is_prepared(path):
+        path = _buckets.local_copy(self.path or _default())
+        if not self.path or is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
         else:
-            names, lists = _read_lists(path, "data.path", self.domains, track)
+            names, lists = _read_lists(path, "data.path", self.domains)
         kept = keep(names, self.classes)
-        rows = {}
+        parts = {}
         for name, part in lists.items():
-            chosen, labels = select(part.labels, names, kept)
-            rows[name] = (chosen, labels)
-        splits: dict[str, Split] = {
-            name: _plain([(lists[name], chosen)], labels, kept) for name, (chosen, labels) in rows.items()
-        }
-        held = [self.held_out] if self.held_out else list(seen)
-        splits["test"] = _plain(
-            [(lists[f"{domain}/test"], rows[f"{domain}/test"][0]) for domain in held],
-            np.concatenate([rows[f"{domain}/test"][1] for domain in held]),
-            kept,
-        )
+            rows, labels = select(part.labels, names, kept)
+            parts[name] = _Images(labels, partial(_at, part.encoded, rows))
+        splits = {name: _plain([part], kept) for name, part in parts.items()}
+        held = [self.held_out] if self.held_out else seen
+        splits["test"] = _plain([parts[f"{domain}/test"] for domain in held], kept)
+        training = [parts[f"{domain}/train"] for domain in seen]
         if self.held_out:
-            splits["seen"] = _plain(
-                [(lists[f"{domain}/train"], rows[f"{domain}/train"][0]) for domain in seen],
-                np.concatenate([rows[f"{domain}/train"][1] for domain in seen]),
-                kept,
-            )
-        splits["train"] = _train(
-            [(lists[f"{domain}/train"], *rows[f"{domain}/train"]) for domain in seen],
-            kept,
-            seen,
-            self.classes_per_draw,
-            self.draw_seed,
-        )
+            splits["seen"] = _plain(training, kept)
+        splits["train"] = _drawn(training, kept, seen, self.classes_per_draw, self.draw_seed)
         return splits
 
     def expected(self) -> Outline | None:
@@ -194,60 +175,41 @@ def _default() -> Path:
     return data_root(None) / "mvcl_domainnet"
 
 
-def _plain(parts: Sequence[tuple[_List, np.ndarray]], labels: np.ndarray, names: tuple[str, ...]) -> Split:
-    """A split of the chosen rows of several lists."""
-    ends = np.cumsum([len(rows) for _, rows in parts])
+def _plain(parts: Sequence[_Images], names: tuple[str, ...]) -> Split:
+    """A split of all images of several lists."""
+    ends = np.cumsum([len(part.labels) for part in parts])
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
         which = int(np.searchsorted(ends, row, side="right"))
-        source, rows = parts[which]
-        return (source.read(int(rows[row - (ends[which - 1] if which else 0)])),)
+        return (parts[which].read(row - (int(ends[which - 1]) if which else 0)),)
 
+    labels = np.concatenate([part.labels for part in parts])
     return Split(labels, names, ExampleSpec((_IMAGE,)), read)
 
 
-def _train(
-    parts: Sequence[tuple[_List, np.ndarray, np.ndarray]],
-    names: tuple[str, ...],
-    domains: tuple[str, ...],
-    size: int,
-    seed: int,
+def _drawn(
+    parts: Sequence[_Images], names: tuple[str, ...], domains: tuple[str, ...], size: int, seed: int
 ) -> Split:
     """Draws of the classes that every part has."""
-    members = [[rows[labels == number] for number in range(len(names))] for _, rows, labels in parts]
+    members = [[np.flatnonzero(part.labels == number) for number in range(len(names))] for part in parts]
     shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
-    lists = f"{', '.join(f'{domain}_train.txt' for domain in domains)} or manifest.json"
     if not shared:
-        raise ValueError(f"no class has training images in each of {', '.join(domains)} ({lists})")
-    if len(shared) < size:
-        raise ValueError(
-            f"data.classes_per_draw must be at least 2 and at most the {len(shared)} classes that every training "
-            f"domain has ({lists}), got {size}"
-        )
+        raise ValueError(f"no class has training images in each of the domains {', '.join(domains)}")
 
     def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
         images = []
-        for view, ((source, _, _), of) in enumerate(zip(parts, members)):
-            rows = of[number]
+        for view, (part, of) in enumerate(zip(parts, members)):
             # A hash of these four, so that the draw does not depend on process, time or order.
-            order = np.random.default_rng([seed, epoch, row, view]).permutation(rows)
-            images.append(source.read(int(order[attempt % len(order)])))
+            order = np.random.default_rng([seed, epoch, row, view]).permutation(of[number])
+            images.append(part.read(int(order[attempt % len(order)])))
         return tuple(images)
 
-    return class_draws(
-        shared,
-        names,
-        ExampleSpec((_IMAGE,) * len(domains), domains),
-        images=sum(len(of[number]) for of in members for number in shared),
-        size=size,
-        seed=seed,
-        read=read,
-    )
+    spec = ExampleSpec((_IMAGE,) * len(domains), domains)
+    images = sum(len(of[number]) for of in members for number in shared)
+    return class_draws(shared, names, spec, images=images, size=size, seed=seed, read=read)
 
 
-def _read_lists(
-    root: Path, field: str, domains: Sequence[str], track: Track
-) -> tuple[tuple[str, ...], dict[str, _List]]:
+def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _Images]]:
     """Class names and the lists of a folder.
 
     Raises:
@@ -259,72 +221,60 @@ def _read_lists(
     if len(set(domains)) != len(domains) or not domains:
         raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
     number_of: dict[str, int] = {}
-    name_of: dict[int, str] = {}
-    there: dict[str, set[str]] = {}
-    found: dict[str, tuple[list[str], list[int]]] = {}
-    for domain in domains:
-        for name in _LISTS:
-            file = root / f"{domain}_{name}.txt"
-            if not file.is_file():
-                lists = ", ".join(sorted(path.name for path in root.glob("*_*.txt"))) or "no lists"
-                raise ValueError(f"{root} lacks {file.name}; it has {lists}")
-            paths, labels = [], []
-            missing = []
-            lines = _lines(file)
-            for line, text in enumerate(track(lines, f"reading {file.name}", len(lines), "lines"), start=1):
-                path, number = _entry(text, f"{file.name}, line {line}")
-                folder, _, image = path.rpartition("/")
-                class_name = folder.rpartition("/")[2]
-                if number_of.setdefault(class_name, number) != number or (
-                    name_of.setdefault(number, class_name) != class_name
-                ):
-                    raise ValueError(
-                        f"{file.name}, line {line}: class {number} is {class_name}, elsewhere class "
-                        f"{number_of[class_name]} is {class_name} and class {number} is {name_of.get(number)}"
-                    )
-                # One listing per folder: checking each of 600,000 files takes minutes on a network.
-                if folder not in there:
-                    there[folder] = _file_names(root / folder)
-                if image not in there[folder]:
-                    missing.append(path)
-                paths.append(path)
-                labels.append(number)
-            if missing:
-                raise ValueError(
-                    f"{file.name} names {len(missing)} images that are not in {root}, such as {missing[0]}; "
-                    "unpack the domain's archive there, or use the cleaned lists"
-                )
-            if not paths:
-                raise ValueError(f"{root / file.name} names no image")
-            found[f"{domain}/{name}"] = (paths, labels)
-    numbers = sorted(name_of)
-    if numbers != list(range(len(numbers))):
-        absent = next(i for i, number in enumerate(numbers) if i != number)
-        lists = ", ".join(f"{name.replace('/', '_')}.txt" for name in found)
+    found = {
+        f"{domain}/{name}": _read_list(root, f"{domain}_{name}.txt", number_of)
+        for domain in domains
+        for name in _LISTS
+    }
+    names = sorted(number_of, key=number_of.__getitem__)
+    if absent := set(range(len(names))) - set(number_of.values()):
+        raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")
+
+    def encoded(paths: list[str], row: int) -> tuple[Path, str]:
+        return root / paths[row], f"image {root / paths[row]}"
+
+    return tuple(names), {
+        name: _Images(labels, partial(encoded, paths)) for name, (paths, labels) in found.items()
+    }
+
+
+def _read_list(root: Path, name: str, number_of: dict[str, int]) -> tuple[list[str], np.ndarray]:
+    """Paths and class numbers of a list; adds the classes to `number_of`."""
+    if not (root / name).is_file():
+        lists = ", ".join(sorted(path.name for path in root.glob("*_*.txt"))) or "no lists"
+        raise ValueError(f"{root} lacks {name}; it has {lists}")
+    with _files.reading(root / name, "list of images"):
+        lines = (root / name).read_text(encoding="utf-8").splitlines()
+    name_of = {number: class_name for class_name, number in number_of.items()}
+    paths, labels, missing = [], [], []
+    there: dict[str, set[str]] = {}  # one listing per folder: checking each of 600,000 files takes minutes
+    for line, text in enumerate(_progress.track(lines, f"reading {name}", len(lines), "lines"), start=1):
+        if not text.strip():
+            continue
+        path, number = _entry(text, f"{name}, line {line}")
+        folder, _, image = path.rpartition("/")
+        class_name = folder.rpartition("/")[2]
+        if number_of.setdefault(class_name, number) != number or (
+            name_of.setdefault(number, class_name) != class_name
+        ):
+            raise ValueError(
+                f"{name}, line {line}: class {number} is {class_name}, elsewhere class {number_of[class_name]} is "
+                f"{class_name} and class {number} is {name_of.get(number)}"
+            )
+        if folder not in there:
+            there[folder] = set(os.listdir(root / folder)) if (root / folder).is_dir() else set()
+        if image not in there[folder]:
+            missing.append(path)
+        paths.append(path)
+        labels.append(number)
+    if missing:
         raise ValueError(
-            f"the lists {lists} of {root} number classes up to {numbers[-1]}, and class {absent} has no image"
+            f"{name} names {len(missing)} images that are not in {root}, such as {missing[0]}; unpack the domain's "
+            "archive there, or use the cleaned lists"
         )
-
-    def opened(paths: list[str], labels: list[int]) -> _List:
-        return _List(
-            np.asarray(labels, np.int32), lambda row: (root / paths[row], f"image {root / paths[row]}")
-        )
-
-    return tuple(name_of[i] for i in numbers), {name: opened(*part) for name, part in found.items()}
-
-
-def _file_names(folder: Path) -> set[str]:
-    try:
-        return set(os.listdir(folder))
-    except (OSError, ValueError):  # it is missing, or a list has bytes that no path has
-        return set()
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not a text file: {error}") from error
+    if not paths:
+        raise ValueError(f"{root / name} names no image")
+    return paths, np.asarray(labels, np.int32)
 
 
 def _entry(text: str, where: str) -> tuple[str, int]:
@@ -333,47 +283,30 @@ def _entry(text: str, where: str) -> tuple[str, int]:
     if not path or not number.isdecimal() or len(number) > 9:
         raise ValueError(f"{where} must be PATH NUMBER, got {text[:80]!r}")
     parts = PurePosixPath(path).parts
-    if "\\" in path or path.startswith("/") or ".." in parts or len(parts) < 2:
+    if "\\" in path or "\0" in path or path.startswith("/") or ".." in parts or len(parts) < 2:
         raise ValueError(f"{where} must name a file DOMAIN/CLASS/FILE in the folder, got {path[:80]!r}")
     return str(PurePosixPath(path)), int(number)
 
 
-def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _List]]:
-    prepared = _shards.open_prepared(directory, "domainnet")
-    with _shards.facts(directory):
-        there = [str(domain) for domain in prepared.settings["domains"]]
-        class_names = tuple(str(name) for name in prepared.settings["class_names"])
-        starts = np.concatenate([[0], np.cumsum([item["count"] for item in prepared.items])])
-        found: dict[str, tuple[list[np.ndarray], list[int]]] = {}
-        for start, item in zip(starts, prepared.items):
-            rows, labels = found.setdefault(str(item["list"]), ([], []))
-            rows.append(start + np.arange(item["count"]))
-            labels += item["labels"]
-        lists = {
-            name: (np.concatenate(rows), np.asarray(labels, np.int32))
-            for name, (rows, labels) in found.items()
-        }
-        for name, (numbers, classes) in lists.items():
-            if classes.shape != numbers.shape or np.any((classes < 0) | (classes >= len(class_names))):
-                raise ValueError(f"each image of {name} must have one of {len(class_names)} classes")
-        lacking = [
-            f"{domain}/{name}" for domain in there for name in _LISTS if f"{domain}/{name}" not in lists
-        ]
-        if lacking or len(set(class_names)) < len(class_names):
-            raise ValueError(f"it lacks the list {lacking[0]}" if lacking else "two classes have one name")
-    unknown = [domain for domain in domains if domain not in there]
-    if unknown:
-        raise ValueError(
-            f"{directory / 'manifest.json'} lacks the domain {unknown[0]!r}; it has {', '.join(there)}"
-        )
+def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _Images]]:
+    prepared = open_prepared(directory, "domainnet")
 
-    def opened(name: str, rows: np.ndarray, labels: np.ndarray) -> _List:
-        def encoded(row: int) -> tuple[io.BytesIO, str]:
-            record = int(rows[row])
-            return io.BytesIO(prepared.read(record)), f"image {row} of {name}, {prepared.name(record)},"
+    def encoded(name: str, records: np.ndarray, row: int) -> tuple[io.BytesIO, str]:
+        record = int(records[row])
+        return io.BytesIO(prepared.read(record)), f"image {row} of {name}, {prepared.name(record)},"
 
-        return _List(labels, encoded)
-
-    return class_names, {
-        name: opened(name, *part) for name, part in lists.items() if name.rpartition("/")[0] in domains
-    }
+    with _files.reading(directory / "manifest.json", "manifest of DomainNet"):
+        there, class_names = prepared.settings["domains"], tuple(prepared.settings["class_names"])
+        if unknown := [domain for domain in domains if domain not in there]:
+            raise ValueError(f"it lacks the domain {unknown[0]!r}; it has {', '.join(there)}")
+        of_record = np.repeat([item["list"] for item in prepared.items], [i["count"] for i in prepared.items])
+        labels = np.asarray([label for item in prepared.items for label in item["labels"]], np.int32)
+        if len(labels) != len(of_record) or not np.isin(labels, np.arange(len(class_names))).all():
+            raise ValueError(f"each image must have one of {len(class_names)} classes")
+        lists = {}
+        for name in (f"{domain}/{part}" for domain in domains for part in _LISTS):
+            records = np.flatnonzero(of_record == name)
+            if not len(records):
+                raise ValueError(f"it lacks the list {name}")
+            lists[name] = _Images(labels[records], partial(encoded, name, records))
+    return class_names, lists

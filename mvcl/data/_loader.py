@@ -1,16 +1,24 @@
-"""Batches: shuffled for training, as a function of the step; or every example once, in order."""
+"""Batches: shuffled for training, as a function of the step; or every example once, in order.
+
+Corrupt examples are counted and skipped, and a reader that stalls is named.
+"""
 
 import dataclasses
+import queue
+import sys
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import grain
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mvcl.data._reading import Reading
+from mvcl import _progress
 from mvcl.data._splits import CorruptExample, Split, blank
 
 # n examples: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or a tuple of k arrays (n, size, size, C)
@@ -25,6 +33,64 @@ _ATTEMPTS = 16
 # (arrays of an example, epoch, row) -> its crops (H, W, C), of the same sizes for every example: one, or k
 Crop = Callable[[Example, int, int], Example]
 """Cuts an example on the host; gets the example, its index and the pass over the data."""
+T = TypeVar("T")
+
+
+class StalledReader(RuntimeError):
+    """No batch arrived in time; the message names the file being read."""
+
+
+class Reading:
+    """What is being read in each thread, and the corrupt examples of this process; thread-safe.
+
+    Up to `limit` corrupt examples are skipped in a run, each counted once.
+
+    Attributes:
+      passed: rows of corrupt training examples, which a resumed run gets as `known`.
+    """
+
+    def __init__(self, limit: int = 0, known: Iterable[int] = ()) -> None:
+        self.passed = set(known)
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._busy: dict[int, tuple[str, float]] = {}
+        self._found: set[tuple[str, int]] = set()
+
+    @contextmanager
+    def at(self, what: str) -> Iterator[None]:
+        """Context of reading `what` in this thread."""
+        thread = threading.get_ident()
+        self._busy[thread] = (what, time.monotonic())
+        try:
+            yield
+        finally:
+            del self._busy[thread]
+
+    def corrupt(self, split: str, row: int, error: CorruptExample) -> None:
+        """Count an example that cannot be read.
+
+        Raises:
+          CorruptExample: the limit is exceeded.
+        """
+        with self._lock:
+            new = (split, row) not in self._found
+            self._found.add((split, row))
+            if split == "train":
+                self.passed.add(row)
+            count = len(self._found | {("train", known) for known in self.passed})
+        if count > self._limit:
+            limit = f"this is corrupt example {count}, and --train.corrupt-limit is {self._limit}"
+            raise CorruptExample(f"{error}; {limit}") from error
+        if new:
+            _progress.write_line(f"mvcl: skipped a corrupt example: {error}", sys.stderr)
+
+    def longest(self) -> tuple[str, float] | None:
+        """The longest current read and its seconds; None if nothing is being read."""
+        busy = list(self._busy.values())
+        if not busy:
+            return None
+        what, since = min(busy, key=lambda entry: entry[1])
+        return what, time.monotonic() - since
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +99,7 @@ class Reader:
 
     Attributes:
       split: the examples.
-      part: name of the split in messages; the corrupt examples of `train` are shared with other processes.
+      part: name of the split in messages.
       reading: records what is being read and the corrupt examples.
       crop: makes images of one size; None leaves the arrays unchanged.
     """
@@ -48,9 +114,9 @@ class Reader:
         """Whether all arrays are in memory and need no crop."""
         return self.split.arrays is not None and self.crop is None
 
-    def example(self, row: int, epoch: int = 0, step: int = 0, attempt: int = 0) -> Example | None:
+    def example(self, row: int, epoch: int = 0, attempt: int = 0) -> Example | None:
         """The arrays of an example, or those of a later attempt of a split with draws; None if it cannot be read, which
-        is recorded for this step.
+        is recorded.
 
         Raises:
           CorruptExample: the limit is exceeded.
@@ -60,7 +126,7 @@ class Reader:
             with self.reading.at(f"{self.part} example {row}" if name is None else name(row)):
                 arrays = self.split.read(row, epoch) if draws is None else draws.read(row, epoch, attempt)
         except CorruptExample as error:
-            self.reading.corrupt(self.part, row, step, error)
+            self.reading.corrupt(self.part, row, error)
             return None
         return arrays if self.crop is None else self.crop(arrays, epoch, row)
 
@@ -174,7 +240,7 @@ def batches(
         else:
             candidates = ((int(index[place]), attempt) for attempt in range(_ATTEMPTS))
         for row, attempt in candidates:
-            if (arrays := reader.example(row, epoch, step, attempt)) is not None:
+            if (arrays := reader.example(row, epoch, attempt)) is not None:
                 return row, arrays
         raise CorruptExample(
             "none of the training examples can be read"
@@ -262,3 +328,58 @@ def to_devices(stream: Iterator[Batch], sharding: NamedSharding, ahead: int = 2)
         if len(waiting) > ahead:
             yield waiting.popleft()
     yield from waiting
+
+
+def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[T, None, None]:
+    """The items of a stream, read in another thread; raises an error if an item takes too long.
+
+    Args:
+      stream: the items.
+      seconds: how long to wait for an item; 0: no limit.
+      reading: records what is being read, for the error message.
+
+    Raises:
+      StalledReader: an item took longer.
+    """
+    ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=1)
+    ended = threading.Event()
+
+    def hand_over(kind: str, item: Any) -> None:
+        while not ended.is_set():
+            try:
+                return ready.put((kind, item), timeout=0.2)
+            except queue.Full:
+                continue
+
+    def draw() -> None:
+        try:
+            for item in stream:
+                hand_over("item", item)
+                if ended.is_set():
+                    return
+            hand_over("end", None)
+        except BaseException as error:  # raised in the consuming thread
+            hand_over("error", error)
+
+    threading.Thread(target=draw, name="mvcl reader", daemon=True).start()
+    try:
+        while True:
+            try:
+                kind, item = ready.get(timeout=seconds or None)
+            except queue.Empty:
+                raise StalledReader(_stalled(seconds, reading.longest())) from None
+            if kind == "error":
+                raise item
+            if kind == "end":
+                return
+            yield item
+    finally:
+        ended.set()
+
+
+def _stalled(seconds: float, at: tuple[str, float] | None) -> str:
+    where = f"{at[0]} has been read for {at[1]:.0f} s" if at else "no example is being read"
+    return (
+        f"no batch for {seconds:g} s (--train.stall-seconds): {where}. Check that file and its disk or network; "
+        "repeat the command to resume from the newest checkpoint"
+    )

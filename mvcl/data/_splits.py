@@ -1,13 +1,14 @@
-"""The interface of sources: splits and the specification of their examples."""
+"""The interface of sources: splits, the specification of their examples, and the choice of classes."""
 
 import dataclasses
+import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-
-from mvcl._progress import Track, untracked
 
 
 class CorruptExample(ValueError):
@@ -176,11 +177,8 @@ class Outline:
 class Source(Protocol):
     """Source of examples: a frozen dataclass of options with one method, `open`."""
 
-    def open(self, track: Track = untracked) -> Mapping[str, Split]:
+    def open(self) -> Mapping[str, Split]:
         """The splits `train` and `test`, and others that an evaluation needs.
-
-        Args:
-          track: loops over many files or examples go through it, to be reported.
 
         Raises:
           ValueError: an option is invalid or the data are missing; the message says what to do.
@@ -242,3 +240,93 @@ def blank(spec: ExampleSpec, rows: int = 0) -> tuple[np.ndarray, ...]:
 
 def _unread(row: int, epoch: int) -> tuple[np.ndarray, ...]:
     raise CorruptExample(f"row {row}: this restricted split has labels only")
+
+
+# Classes
+
+
+def class_list(classes: Sequence[str]) -> tuple[str, ...]:
+    """Class names: those given, or those in the bundled list or text file that a single entry names."""
+    if len(classes) != 1:
+        return tuple(classes)
+    bundled = resources.files("mvcl.data") / "classes" / f"{classes[0]}.txt"
+    if bundled.is_file():
+        text = bundled.read_text()
+    elif Path(classes[0]).is_file():
+        text = Path(classes[0]).read_text()
+    else:
+        return tuple(classes)
+    return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
+
+
+def keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
+    """The names of the kept classes, in the order of the data; raises ValueError for an unknown name."""
+    wanted = class_list(classes)
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], names, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(names[:10])}"
+        raise ValueError(f"data.classes: {unknown[0]!r} is not a class of the data{hint}")
+    return tuple(name for name in names if name in wanted) if wanted else names
+
+
+def select(
+    labels: np.ndarray, names: tuple[str, ...], kept: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the kept classes and their renumbered labels; the unknown label -1 is kept."""
+    number = {name: i for i, name in enumerate(kept)}
+    table = np.asarray([number.get(name, -1) for name in names], np.int32)
+    new = np.where(labels < 0, -1, table[np.maximum(labels, 0)])
+    rows = np.flatnonzero((new >= 0) | ((labels < 0) & (len(kept) == len(names))))
+    return rows, new[rows]
+
+
+def class_draws(
+    classes: Sequence[int],
+    names: tuple[str, ...],
+    spec: ExampleSpec,
+    *,
+    images: int,
+    size: int | None,
+    seed: int,
+    read: Callable[[int, int, int, int], tuple[np.ndarray, ...]],
+) -> Split:
+    """A training split in which each block of `size` rows is a draw of as many different classes, new in every epoch.
+
+    An epoch has as many rows as it takes to read as many images as there are: images // k, a multiple of the size.
+
+    Args:
+      classes: numbers of the classes that are drawn.
+      names: name of each class.
+      spec: specification of an example with k images.
+      images: number of images of these classes in all domains together.
+      size: classes of a draw; None: all.
+      seed: of the draws.
+      read: (class, row, epoch, attempt) -> the k images of an example; each attempt has others.
+
+    Raises:
+      ValueError: a draw is to have fewer than 2 classes, or more than there are.
+    """
+    count, views = len(classes), len(spec.shapes)
+    size = count if size is None else size
+    if not 2 <= size <= count:
+        raise ValueError(
+            f"data.classes_per_draw must be at least 2 and at most the {count} classes that every training domain "
+            f"has, got {size}"
+        )
+    numbers = np.asarray(classes, np.int32)
+
+    def block(number: int, epoch: int) -> np.ndarray:
+        # A hash of these, so that the draw does not depend on process, devices, time or order. The last number is no
+        # view's, with which images are drawn.
+        return numbers[np.random.default_rng([seed, epoch, number, views]).permutation(count)[:size]]
+
+    def labels(rows: np.ndarray, epoch: int) -> np.ndarray:
+        of_block = {number: block(number, epoch) for number in np.unique(rows // size).tolist()}
+        return np.asarray([of_block[row // size][row % size] for row in rows.tolist()], np.int32)
+
+    def example(row: int, epoch: int, attempt: int = 0) -> tuple[np.ndarray, ...]:
+        return read(int(block(row // size, epoch)[row % size]), row, epoch, attempt)
+
+    rows = np.arange(size * max(1, images // (views * size)))
+    return Split(labels(rows, 0), names, spec, example, draws=Draws(size, labels, example))

@@ -5,9 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from mvcl._progress import Track, untracked
-from mvcl.data._draws import class_draws
-from mvcl.data._splits import ExampleSpec, Split, in_memory
+from mvcl.data._splits import ExampleSpec, Split, class_draws, in_memory
 
 # Amplitude of a label's pattern; the noise has deviation 1.
 _SIGNAL = 1.0
@@ -53,7 +51,7 @@ class Synthetic:
     seed: int = 0
     """Seed of all random numbers."""
 
-    def open(self, track: Track = untracked) -> dict[str, Split]:
+    def open(self) -> dict[str, Split]:
         """The splits.
 
         Raises:

@@ -1,34 +1,23 @@
-"""tfds data sets prepared as ArrayRecord files, and the digits."""
+"""tfds data sets, prepared as ArrayRecord files, and the nine data sets for transfer of a pretrained encoder."""
 
-import bisect
 import dataclasses
 import difflib
 import io
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
-from functools import partial
-from itertools import accumulate
+import shutil
+import tarfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-import grain
 import numpy as np
 
-from mvcl import _buckets, _extras
-from mvcl._progress import Track, untracked
-from mvcl.data import _records
-from mvcl.data._classes import keep, select
-from mvcl.data._directories import data_root, lock
-from mvcl.data._images import decode, maybe_in_memory, of_shape, three_axes
-from mvcl.data._kept import kept
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
+from mvcl import _buckets, _extras, _files, _progress
+from mvcl.data._images import decode, maybe_in_memory, of_shape
+from mvcl.data._prepared import data_root, lock
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, keep, select
 
-DIGITS_VERSION = "1.0.0"
-# Bytes of records that are read together, and the most classes: ImageNet-21k has 21,843.
-_AT_ONCE, _MOST_CLASSES = 1 << 26, 1 << 17
+_BLOCK = 1024  # records whose labels are read together
 _PUBLISHED = {
     ("cifar10",): Outline(50_000, 10, ExampleSpec(((32, 32, 3),))),
     ("cifar100",): Outline(50_000, 100, ExampleSpec(((32, 32, 3),))),
@@ -36,18 +25,12 @@ _PUBLISHED = {
     ("imagenet2012", "imagenet100"): Outline(126_689, 100, ExampleSpec(((None, None, 3),))),
 }
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Digits:
-    """scikit-learn's handwritten digits: 1,437 training and 360 test images, 8x8 grey; offline."""
-
-    directory: str | None = None
-    """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
-
-    def open(self, track: Track = untracked) -> dict[str, Split]:
-        """The splits `train` and `test`."""
-        read = partial(open_tfds, splits={"train": "train", "test": "test"}, classes=(), track=track)
-        return kept(_buckets.local_copy(_digits_directory(self.directory, track), track), read)
+_AIRCRAFT = "fgvc-aircraft-2013b"
+# Rows at the bottom of every image of aircraft that name its owner; the data set's README asks to remove them.
+_BANNER = 20
+_LISTS = {"train": "images_variant_trainval.txt", "test": "images_variant_test.txt"}
+_WHERE = f"{_AIRCRAFT}.tar.gz of robots.ox.ac.uk/~vgg/data/fgvc-aircraft"
+_COMMAND = f"mvcl data prepare transfer --names aircraft --aircraft {_AIRCRAFT}.tar.gz"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,95 +49,50 @@ class Tfds:
     directory: str | None = None
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
-    def open(self, track: Track = untracked) -> dict[str, Split]:
+    def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        prepared = prepared_directory(self.name, self.directory, track)
-        return open_tfds(prepared, {"train": self.train_split, "test": self.test_split}, self.classes, track)
+        splits = {"train": self.train_split, "test": self.test_split}
+        return open_tfds(self.name, self.directory, splits, self.classes)
 
     def expected(self) -> Outline | None:
         """The published size of the training split; None for most data sets."""
         return _PUBLISHED.get((self.name, *self.classes)) if self.train_split == "train" else None
 
 
-def prepare(name: str, directory: str | None = None, track: Track = untracked) -> Path:
-    """Write a data set as ArrayRecord files and return its folder.
+def prepare(name: str, directory: str | None = None) -> Path:
+    """Write a data set as ArrayRecord files, with tfds, and return its folder.
 
     Args:
-      name: `digits`, or a tfds name such as `cifar10` (its images need the `tensorflow` extra to be written).
+      name: a tfds name such as `cifar10` (its images need the `tensorflow` extra to be written).
       directory: root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
-      track: reports the loops of tfds, and the set as one item while it downloads.
 
     Raises:
       ValueError: the name is unknown, or TensorFlow is needed and not installed.
     """
-    if name == "digits":
-        return _digits_directory(directory, track)
     _check_known(name)
     if (folder := _find_prepared(name, directory)) is not None:
         return folder
     root = data_root(directory)
     if _buckets.is_remote(root):
-        return _buckets.uploaded(root, lambda local: prepare(name, local, track), track) / name.replace(
-            ":", "/"
-        )
+        return _buckets.uploaded(root, lambda local: prepare(name, local)) / name.replace(":", "/")
     with _extras.needed("tensorflow", by=f"preparing {name}"):
         import tensorflow  # noqa: F401
     import tensorflow_datasets as tfds
 
     builder = tfds.builder(name, data_dir=str(root), file_format="array_record")
     with lock(root, name):
-        for one in track([builder], f"preparing {name}", 1, "sets"):
-            _quietly(one.download_and_prepare, track)
+        builder.download_and_prepare()
     return Path(builder.data_dir)
 
 
-def _digits_directory(directory: str | None, track: Track) -> Path:
-    root = data_root(directory)
-    folder = root / "mvcl_digits" / DIGITS_VERSION
-    if _buckets.is_remote(root):
-        if not (folder / "dataset_info.json").is_file():
-            _buckets.uploaded(root, lambda local: _digits_directory(local, track), track)
-        return folder
-    if not folder.is_dir():
-        from mvcl.data._digits import MvclDigits
-
-        try:
-            with lock(root, "mvcl_digits"):
-                if not folder.is_dir():
-                    builder = MvclDigits(data_dir=str(root), file_format="array_record")
-                    _quietly(builder.download_and_prepare, track)
-        except OSError as error:
-            raise ValueError(
-                f"cannot write the digits to {root} ({error}); name another folder with TFDS_DATA_DIR or "
-                "--data.directory"
-            ) from error
-    return folder
-
-
-def _quietly(prepare: Callable[[], Any], track: Track) -> None:
-    """Call a preparation of tfds, whose messages are dropped, and whose loops `track` reports in place of its bars."""
-    import tensorflow_datasets as tfds
-    from tensorflow_datasets.core import utils
-
-    def loop(items: Iterable[Any], *, desc: str, unit: str, total: int | None = None, **_: Any) -> Any:
-        return track(items, desc.rstrip("."), total, unit.strip())
-
-    tfds.disable_progress_bar()  # those of downloads, which are no loops
-    bars, utils.tqdm = utils.tqdm, loop
-    try:
-        with open(os.devnull, "w") as sink, redirect_stdout(sink):
-            prepare()
-    finally:
-        utils.tqdm = bars
-
-
 def _check_known(name: str) -> None:
+    if name.startswith("digits"):
+        raise ValueError("the digits need no preparation: mvcl train digits")
     import tensorflow_datasets as tfds
 
     base = name.partition(":")[0].partition("/")[0]
-    known = tfds.list_builders(
-        with_community_datasets=False
-    )  # the community's list needs a network connection
+    # The community's list needs a network connection.
+    known = tfds.list_builders(with_community_datasets=False)
     if base not in known:
         close = difflib.get_close_matches(base, known, n=3)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
@@ -169,19 +107,57 @@ def _find_prepared(name: str, directory: str | None) -> Path | None:
     return next((folder for folder in folders if (folder / "dataset_info.json").is_file()), None)
 
 
-def prepared_directory(name: str, directory: str | None, track: Track = untracked) -> Path:
-    folder = _find_prepared(name, directory)
-    if folder is None:
-        root = Path(data_root(directory)) / name.partition(":")[0]
-        if any(root.glob("**/*.array_record*")):
-            raise ValueError(
-                f"data set {name!r} in {root} has no dataset_info.json; move it away and prepare it again"
-            )
+def open_tfds(
+    name: str, directory: str | None, splits: dict[str, str], classes: Sequence[str] = ()
+) -> dict[str, Split]:
+    """The splits of a prepared tfds data set, in ArrayRecord files.
+
+    Args:
+      name: of the data set in tfds.
+      directory: root of the prepared data sets.
+      splits: name of each split here -> its name in tfds.
+      classes: names of the classes to keep; empty keeps all.
+
+    Raises:
+      ValueError: the data set is not prepared, a file is damaged or in another format, or there is no such split.
+    """
+    prepared = _find_prepared(name, directory)
+    if prepared is None:
         _check_known(name)
         raise ValueError(
             f"data set {name!r} is not prepared in {data_root(directory)}; run: mvcl data prepare {name}"
         )
-    return _buckets.local_copy(folder, track)
+    folder = _buckets.local_copy(prepared)
+    with _files.reading(folder, "prepared data set (dataset_info.json, features.json)"):
+        _check_features(folder / "features.json")
+        import tensorflow_datasets as tfds
+
+        builder = tfds.builder_from_directory(str(folder))
+        image_key, label_key = builder.info.supervised_keys or ("image", "label")
+        image, label = builder.info.features[image_key], builder.info.features[label_key]
+        names, shape = tuple(map(str, label.names)), tuple(image.shape)
+        known = list(builder.info.splits)
+        for split in splits.values():
+            if any(term.split("[")[0] not in known for term in split.split("+")):
+                raise ValueError(
+                    f"data set {name} has no split {split!r}; it has {', '.join(known)}, in {folder}"
+                )
+        raw = tfds.decode.DeserializeMethod.RAW_BYTES
+        sources = {
+            part: builder.as_data_source(split, deserialize_method=raw) for part, split in splits.items()
+        }
+        # Without the other features of a record, such as masks, which tfds would decode.
+        features = tfds.features.FeaturesDict({image_key: image, label_key: label})
+        encoded = isinstance(image, tfds.features.Image)
+        skip = {image_key: tfds.decode.SkipDecoding()} if encoded else None
+
+    def parse(record: bytes) -> tuple[Any, int]:
+        example = features.deserialize_example_np(record, decoders=skip)
+        return example[image_key], int(example[label_key])
+
+    kept = keep(names, classes)
+    stored = _Stored(folder, names, shape, encoded, parse)
+    return {part: stored.split(source, part, kept) for part, source in sources.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,196 +165,273 @@ class _Stored:
     """A prepared tfds data set.
 
     Attributes:
+      folder: of its files.
       names: name of each class.
       shape: shape of the images, None where it differs.
       encoded: whether the records have encoded images.
       parse: bytes of a record -> the image, or its bytes, and the label.
-      files: split -> its files and their records.
     """
 
+    folder: Path
     names: tuple[str, ...]
     shape: tuple[int | None, ...]
     encoded: bool
     parse: Callable[[bytes], tuple[Any, int]]
-    files: Mapping[str, Sequence[Any]]
+
+    def split(self, source: Any, part: str, classes: tuple[str, ...]) -> Split:
+        """The examples of these classes in a data source of raw records."""
+        origin = f"{self.folder} ({part})"
+        with _files.reading(self.folder, f"prepared data set ({part})"):
+            labels = self._labels(source, origin)
+            if len(labels) and labels.max() >= len(self.names):
+                raise ValueError(f"it has {len(self.names)} classes and the label {labels.max()}")
+        rows, labels = select(labels, self.names, classes)
+
+        def name(row: int) -> str:
+            return f"record {int(rows[row])} of {origin}"
+
+        def image(row: int) -> np.ndarray:
+            try:
+                found, _ = self.parse(source[int(rows[row])])
+            except Exception as error:  # a damaged record may raise any
+                raise CorruptExample(f"{name(row)} cannot be read: {error}") from error
+            if self.encoded:
+                return decode(io.BytesIO(found), name(row), "L" if self.shape[2] == 1 else "RGB")
+            found = np.asarray(found)
+            return found[..., None] if found.ndim == 2 else found
+
+        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+            return (of_shape(image(row), shape, name(row)),)
+
+        shape = self._shape(image, np.flatnonzero(labels >= 0)[:16], origin)
+        return maybe_in_memory(Split(labels, classes, ExampleSpec((shape,)), read, name=name), origin)
+
+    def _shape(
+        self, image: Callable[[int], np.ndarray], rows: np.ndarray, origin: str
+    ) -> tuple[int | None, ...]:
+        """(H, W, C) of the images: as stated, or with the channels of the first readable one."""
+        if len(self.shape) == 3 and self.shape[2] is not None:
+            return self.shape
+        last = ""
+        for row in rows.tolist():
+            try:
+                return (None, None, image(row).shape[-1])
+            except CorruptExample as error:
+                last = str(error)
+        raise ValueError(f"{origin}: none of the first {len(rows)} images can be read: {last}")
+
+    def _labels(self, source: Any, origin: str) -> np.ndarray:
+        """The label of each record; -1 if the record cannot be read, of which reading it raises the error."""
+
+        def label(row: int) -> int:
+            try:
+                return self.parse(source[row])[1]
+            except Exception:  # a damaged record may raise any
+                return -1
+
+        labels = np.full(len(source), -1, np.int64)
+        starts = range(0, len(source), _BLOCK)
+        what = f"reading the labels of {origin}"
+        for start in _progress.track(starts, what, len(starts), f"blocks of {_BLOCK}"):
+            rows = range(start, min(start + _BLOCK, len(source)))
+            try:
+                found = [self.parse(record)[1] for record in source.__getitems__(rows)]
+            except Exception:  # as above
+                found = [label(row) for row in rows]
+            labels[rows.start : rows.stop] = found
+        return labels.clip(-1)
 
 
-def open_tfds(
-    folder: Path, splits: dict[str, str], classes: Sequence[str], track: Track = untracked
-) -> dict[str, Split]:
-    """The splits of a prepared tfds data set, in ArrayRecord files.
+def _check_features(path: Path) -> None:
+    """Allow only tfds' own classes: tfds imports every module that features.json names."""
+    found: list[str] = []
 
-    Args:
-      folder: of the prepared data set.
-      splits: name of each split here -> its name in tfds.
-      classes: names of the classes to keep; empty keeps all.
-      track: reports the records that are read.
+    def look(node: dict[str, Any]) -> None:
+        found.append(str(node.get("pythonClassName", "tensorflow_datasets.")))
 
-    Raises:
-      ValueError: a file of the data set is missing or damaged, is in another format, or has none of these splits.
-    """
-    stored = _stored(folder, tuple(splits.values()))
-    chosen = keep(stored.names, classes)
-    return {part: _split(folder, stored, part, name, chosen, track) for part, name in splits.items()}
-
-
-def _split(
-    folder: Path, stored: _Stored, part: str, name: str, classes: tuple[str, ...], track: Track
-) -> Split:
-    files = stored.files[name]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        sizes = pool.map(lambda file: _records.check(Path(file.filename), file.examples_in_shard), files)
-        try:
-            largest = max(sizes)
-        except ValueError as error:
-            raise ValueError(
-                f"{error}, as in {folder / 'dataset_info.json'}; prepare the data set again"
-            ) from error
-    source = grain.sources.ArrayRecordDataSource(files)
-    ends = list(accumulate(file.take for file in files))
-    labels = _labels(source, stored.parse, largest, f"{folder} ({part})", track)
-    if len(labels) and labels.max() >= len(stored.names):
-        raise ValueError(
-            f"{folder}: {_features(folder)} state {len(stored.names)} classes, but {part} has the label {labels.max()}"
-        )
-    rows, labels = select(labels, stored.names, classes)
-
-    def called(row: int) -> str:
-        file = files[bisect.bisect_right(ends, rows[row])].filename
-        return f"record {int(rows[row])} of {folder} ({part}), in {Path(file).name},"
-
-    def image(row: int) -> np.ndarray:
-        try:
-            found, _ = stored.parse(source[int(rows[row])])
-        except Exception as error:  # a damaged record may raise any
-            raise CorruptExample(f"{called(row)} cannot be read: {error}") from error
-        if stored.encoded:
-            return decode(io.BytesIO(found), called(row), "L" if stored.shape[2] == 1 else "RGB")
-        return three_axes(np.asarray(found))
-
-    origin = f"{folder}: {_features(folder)} and {', '.join(Path(file.filename).name for file in files[:4])}"
-    shape = _shape(stored.shape, image, np.flatnonzero(labels >= 0)[:16], origin)
-
-    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-        return (of_shape(image(row), shape, called(row)),)
-
-    split = Split(labels, classes, ExampleSpec((shape,)), read, name=called)
-    return maybe_in_memory(split, f"{folder} ({part})", track)
-
-
-def _shape(
-    shape: tuple[int | None, ...], image: Callable[[int], np.ndarray], rows: np.ndarray, origin: str
-) -> tuple[int | None, ...]:
-    """(H, W, C) of the images: as stated, or with the channels of the first readable one, which must agree."""
-    last: CorruptExample | None = None
-    for row in rows.tolist():
-        try:
-            found = image(row)
-        except CorruptExample as error:
-            last = error
-            continue
-        shape = shape if len(shape) == 3 and shape[2] is not None else (None, None, found.shape[-1])
-        try:
-            of_shape(found, shape, "the first image")
-        except CorruptExample as error:
-            raise ValueError(f"{origin} do not agree: {error}") from error
-        return shape
-    raise ValueError(f"{origin}: none of the first {len(rows)} images can be read: {last}") from last
-
-
-def _stored(folder: Path, splits: Sequence[str]) -> _Stored:
-    import tensorflow_datasets as tfds
-
-    _check_features(folder)
-    # tfds may raise any exception for a damaged file.
-    try:
-        info = tfds.builder_from_directory(str(folder)).info
-        image_key, label_key = info.supervised_keys or ("image", "label")
-        image, label = info.features[image_key], info.features[label_key]
-        if label.num_classes > _MOST_CLASSES:
-            raise ValueError(f"{label.num_classes} classes are too many")
-        names, shape = tuple(map(str, label.names)), tuple(image.shape)
-        if (encoded := isinstance(image, tfds.features.Image)) and (
-            image.np_dtype != np.uint8 or len(shape) != 3
-        ):
-            raise ValueError(f"its images must be (H, W, C) uint8, got {shape} {image.np_dtype}")
-        skip = {image_key: tfds.decode.SkipDecoding()} if encoded else None
-        # Without the other features of a record, such as masks, which tfds would decode.
-        features = tfds.features.FeaturesDict({image_key: image, label_key: label})
-        if (shards := sum(split.num_shards for split in info.splits.values())) > len(os.listdir(folder)):
-            raise ValueError(f"{shards} files are stated, more than there are")
-        if info.file_format.value != "array_record":
-            raise ValueError("it is not in ArrayRecord format, which random access needs")
-        known, name = list(info.splits), info.name
-        there = [split for split in splits if all(term.split("[")[0] in known for term in split.split("+"))]
-        files = {split: info.splits[split].file_instructions for split in there}
-        for split, found in files.items():
-            if not found or any(Path(file.filename).parent != folder for file in found):
-                raise ValueError(f"the files of {split} must be in its folder, got {str(found)[:80]}")
-    except Exception as error:
-        reason = f"{type(error).__name__} {' '.join(str(error).split())}"
-        raise ValueError(
-            f"{folder}: dataset_info.json, {_features(folder)} cannot be read ({reason}); prepare the data set again"
-        ) from error
-    if lacking := [split for split in splits if split not in files]:
-        has = f"it has {', '.join(known)} ({folder / 'dataset_info.json'})"
-        raise ValueError(f"data set {name} has no split {lacking[0]!r}; {has}")
-
-    def parse(record: bytes) -> tuple[Any, int]:
-        example = features.deserialize_example_np(record, decoders=skip)
-        return example[image_key], int(example[label_key])
-
-    return _Stored(names, shape, encoded, parse, files)
-
-
-def _features(folder: Path) -> str:
-    """The files that describe the features, in messages; a missing one counts."""
-    return ", ".join(["features.json", *sorted(file.name for file in folder.glob("*.txt"))])
-
-
-def _check_features(folder: Path) -> None:
-    """Allow only tfds's own classes: tfds imports every module that features.json names, which may be unsafe."""
-
-    def names(node: Any) -> Iterator[Any]:
-        if isinstance(node, dict):
-            for key, value in node.items():
-                yield from (value,) if key == "pythonClassName" else names(value)
-        elif isinstance(node, list):
-            for value in node:
-                yield from names(value)
-
-    path = folder / "features.json"
-    try:
-        found = list(names(json.loads(path.read_text())))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); prepare the data set again") from error
-    foreign = [name for name in found if not str(name).startswith("tensorflow_datasets.")]
-    if foreign:
+    json.loads(path.read_text(encoding="utf-8"), object_hook=look)
+    if foreign := [name for name in found if not name.startswith("tensorflow_datasets.")]:
         raise ValueError(
             f"{path} names the class {foreign[0]!r}, which is not part of tfds; it is not imported. Prepare the data "
             "set with a tfds builder, or use data:folder or data:arrays"
         )
 
 
-def _labels(
-    source: Any, parse: Callable[[bytes], tuple[Any, int]], largest: int, origin: str, track: Track
-) -> np.ndarray:
-    """The label of each record, of which the largest has so many bytes; -1 if the record cannot be read."""
+# Data sets for transfer
 
-    def label(row: int) -> int:
-        try:
-            return parse(source[row])[1]
-        except Exception:  # a damaged record may raise any
-            return -1  # reading it raises the error
 
-    step = min(1024, max(1, _AT_ONCE // max(1, largest)))
-    labels = np.full(len(source), -1, np.int64)
-    starts = range(0, len(source), step)
-    for start in track(starts, f"reading the labels of {origin}", len(starts), f"blocks of {step}"):
-        rows = range(start, min(start + step, len(source)))
-        try:
-            found = [parse(record)[1] for record in source.__getitems__(rows)]
-        except Exception:
-            found = [label(row) for row in rows]
-        labels[rows.start : rows.stop] = found
-    return labels.clip(-1)
+@dataclasses.dataclass(frozen=True)
+class TransferSet:
+    """A transfer data set with its splits. The score is top-1 accuracy on the test split.
+
+    Attributes:
+      tfds: its tfds name; empty for a set that tfds lacks, FGVC-Aircraft.
+      train: tfds split for the final training, after the choice of hyperparameters: the official training images, plus
+        the official validation images if there are any.
+      test: tfds split whose score is reported.
+      classes: how many.
+      train_size: images of the training split.
+      side: height and width of all images; None if they differ.
+    """
+
+    tfds: str
+    train: str
+    test: str
+    classes: int
+    train_size: int
+    side: int | None = None
+
+
+# The sets of Shidani 2024, F.2, in the order of Table 3, with their official splits. tfds calls Food-101's test images
+# `validation`. SUN397 and DTD have ten official partitions; this is the first, as in Chen 2020 (SimCLR), Appendix B.8.
+TRANSFER: dict[str, TransferSet] = {
+    "food101": TransferSet("food101", "train", "validation", 101, 75_750),
+    "cifar10": TransferSet("cifar10", "train", "test", 10, 50_000, 32),
+    "cifar100": TransferSet("cifar100", "train", "test", 100, 50_000, 32),
+    "sun397": TransferSet("sun397/standard-part1-120k", "train", "test", 397, 19_850),
+    "cars196": TransferSet("cars196", "train", "test", 196, 8_144),
+    "aircraft": TransferSet("", "train", "test", 100, 6_667),
+    "dtd": TransferSet("dtd", "train+validation", "test", 47, 3_760),
+    "oxford_iiit_pet": TransferSet("oxford_iiit_pet", "train", "test", 37, 3_680),
+    "caltech101": TransferSet("caltech101", "train", "test", 102, 3_059),
+}
+"""Transfer sets by the names that `--data.name NAME` chooses."""
+TransferName = Literal[
+    "food101",
+    "cifar10",
+    "cifar100",
+    "sun397",
+    "cars196",
+    "aircraft",
+    "dtd",
+    "oxford_iiit_pet",
+    "caltech101",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransferImages:
+    """One of the nine data sets of Shidani 2024, Table 3, with its official splits."""
+
+    name: TransferName = "food101"
+    """Name of the data set, as in tfds; `aircraft` is FGVC-Aircraft."""
+    directory: str | None = None
+    """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train` and `test`."""
+        chosen = self._chosen()
+        if not chosen.tfds:
+            return _open_aircraft(self.directory)
+        return open_tfds(chosen.tfds, self.directory, {"train": chosen.train, "test": chosen.test})
+
+    def expected(self) -> Outline:
+        """The published size of the training split."""
+        chosen = self._chosen()
+        side = chosen.side
+        return Outline(chosen.train_size, chosen.classes, ExampleSpec(((side, side, 3),)))
+
+    def _chosen(self) -> TransferSet:
+        if self.name not in TRANSFER:
+            raise ValueError(f"data.name must be one of {', '.join(TRANSFER)}; got {self.name!r}")
+        return TRANSFER[self.name]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareTransfer:
+    """Prepare the nine transfer sets; sets that are prepared already are skipped."""
+
+    names: tuple[TransferName, ...] = get_args(TransferName)
+    """Names of the data sets."""
+    aircraft: str = ""
+    """Official archive of FGVC-Aircraft, fgvc-aircraft-2013b.tar.gz, which tfds does not download."""
+    directory: str | None = None
+    """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+
+    def run(self) -> Path:
+        """Prepare them and return the folder of the last one; an archive that is not given is named first."""
+        folder = Path()
+        names = sorted(self.names, key=lambda name: TRANSFER[name].tfds != "")
+        for name in _progress.track(names, "transfer set", len(names), "sets"):
+            tfds = TRANSFER[name].tfds
+            folder = (
+                prepare(tfds, self.directory) if tfds else _unpack_aircraft(self.aircraft, self.directory)
+            )
+            _progress.write_line(str(folder))
+        return folder
+
+
+# FGVC-Aircraft, in the layout of its official archive
+
+
+def _open_aircraft(directory: str | None) -> dict[str, Split]:
+    """The splits `train` (training and validation images, as for the other sets) and `test`, labelled by variant."""
+    folder = _buckets.local_copy(data_root(directory) / _AIRCRAFT) / "data"
+    if not (folder / "variants.txt").is_file():
+        raise ValueError(
+            f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND} (it lacks variants.txt)"
+        )
+    names = tuple(_lines(folder / "variants.txt"))
+    if not names or len(set(names)) < len(names) or "" in names:
+        raise ValueError(f"{folder / 'variants.txt'} must have one variant in each line, all different")
+    return {part: _aircraft(folder, folder / file, names) for part, file in _LISTS.items()}
+
+
+def _unpack_aircraft(archive: str, directory: str | None) -> Path:
+    """Unpack the official archive, unless it is there already, and check its lists; return the folder."""
+    root = data_root(directory)
+    if _buckets.is_remote(root):
+        if not (root / _AIRCRAFT / "data" / "variants.txt").is_file():
+            _buckets.uploaded(root, lambda folder: _unpack_aircraft(archive, folder))
+        return root / _AIRCRAFT
+    with lock(root, _AIRCRAFT):
+        if not (root / _AIRCRAFT / "data" / "variants.txt").is_file():
+            if not archive:
+                raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
+            unfinished = root / f"{_AIRCRAFT}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            with _files.reading(archive, f"copy of {_WHERE}"), tarfile.open(archive) as file:
+                members = (m for m in file if m.isfile() and m.name.startswith(f"{_AIRCRAFT}/data/"))
+                for member in _progress.track(members, f"unpacking {archive}", unit="files"):
+                    file.extract(member, unfinished, filter="data")  # refuses paths outside of the folder
+                (unfinished / _AIRCRAFT).rename(root / _AIRCRAFT)  # it has its name only when it is whole
+            unfinished.rmdir()
+    try:
+        _open_aircraft(directory)
+    except ValueError as error:
+        raise ValueError(f"{error}; it is unpacked from {archive}") from error
+    return root / _AIRCRAFT
+
+
+def _aircraft(folder: Path, file: Path, names: tuple[str, ...]) -> Split:
+    number = {name: i for i, name in enumerate(names)}
+    files, labels = [], []
+    for place, line in enumerate(_lines(file), start=1):
+        image, _, name = line.partition(" ")
+        if name not in number or Path(image).name != image:
+            raise ValueError(
+                f"{file}, line {place}: must be an image and a variant, got {line[:80]!r} (variants.txt)"
+            )
+        files.append(folder / "images" / f"{image}.jpg")
+        labels.append(number[name])
+    looked_for = _progress.track(files, f"looking for the images of {file.name}", len(files), "images")
+    if missing := [path for path in looked_for if not path.is_file()]:
+        what = f"{len(missing)} of {len(files)} images are missing, the first is {missing[0]}"
+        raise ValueError(f"{file}: {what}; unpack {_WHERE} again")
+
+    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+        image = decode(files[row], f"image {files[row]}")
+        if len(image) <= _BANNER:
+            raise CorruptExample(f"image {files[row]} must be higher than its banner of {_BANNER} rows")
+        return (image[:-_BANNER],)
+
+    spec = ExampleSpec(((None, None, 3),))
+    return Split(np.asarray(labels, np.int32), names, spec, read, name=lambda row: f"image {files[row]}")
+
+
+def _lines(path: Path) -> list[str]:
+    with _files.reading(path, "text file"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if not lines:
+            raise ValueError("it is empty")
+        return lines

@@ -1,0 +1,297 @@
+"""Folders of ArrayRecord shards, converted from raw files once; an interrupted conversion resumes by shard.
+
+A prepared folder has `manifest.json` and shards of a few items each (an item is the result of one raw file). Shards
+and the facts about their items are written under a temporary name and then renamed, so an interrupted folder has
+complete shards only; the manifest is written last.
+"""
+
+import bisect
+import dataclasses
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grain
+
+from mvcl import _buckets, _files, _progress
+from mvcl.data._splits import CorruptExample
+
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """The result of one raw file, or of a block of raw files.
+
+    Attributes:
+      records: its records.
+      facts: its entry in the manifest (JSON).
+      skipped: (name, reason) of each file of a block that could not be read.
+    """
+
+    records: Sequence[bytes]
+    facts: Mapping[str, Any]
+    skipped: Sequence[tuple[str, str]] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """An opened folder of shards.
+
+    Attributes:
+      settings: of its preparation.
+      items: facts of each item, with its `name` and `count` of records; record numbers run over all items.
+      read: record number -> its bytes. Thread-safe.
+      name: record number -> its name in messages.
+    """
+
+    settings: Mapping[str, Any]
+    items: Sequence[Mapping[str, Any]]
+    read: Callable[[int], bytes]
+    name: Callable[[int], str]
+
+
+class _File(NamedTuple):
+    """A file with a known number of records, as grain's data source takes it."""
+
+    filename: str
+    skip: int
+    take: int
+    examples_in_shard: int
+
+
+def data_root(directory: str | None) -> Path:
+    """The folder of prepared data sets, which may be in a bucket."""
+    given = directory or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    return _buckets.path(os.path.expanduser(given))
+
+
+@contextmanager
+def lock(root: Path, name: str) -> Iterator[None]:
+    """Context in which this process prepares; others wait."""
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / f".{name.replace('/', '_')}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def prepare(directory: str | Path, kind: str, write: Callable[[Path], object], *, verify: bool) -> Path:
+    """Call `write` with a folder, or verify the checksums of what is there; return the folder, maybe in a bucket."""
+    place = _buckets.path(directory)
+    if verify:
+        _verify(_buckets.local_copy(place), kind)
+    elif _buckets.is_remote(place):
+        _buckets.uploaded(place, lambda folder: write(Path(folder)))
+    else:
+        write(place)
+    return place
+
+
+def write_shards(
+    directory: Path,
+    kind: str,
+    settings: Mapping[str, Any],
+    names: Sequence[str],
+    read: Callable[[str], Item],
+    *,
+    per_shard: int,
+    unit: str,
+    max_corrupt: int = 0,
+) -> None:
+    """Convert raw files into a folder of shards, or go on with an interrupted conversion.
+
+    Args:
+      directory: the folder.
+      kind: of its content, such as `eeg`; checked when it is opened.
+      settings: everything that determines the records (JSON). A folder is resumed only with the same settings.
+      names: the items, in order.
+      read: name -> item; raises CorruptExample for a raw file to skip.
+      per_shard: items per shard.
+      unit: name of an item.
+      max_corrupt: stop when more raw files than this cannot be read.
+
+    Raises:
+      ValueError: the folder has other content, there is nothing to prepare, or too many files are corrupt.
+    """
+    if not names:
+        raise ValueError(f"there is no {unit} to prepare")
+    plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
+    plan = json.loads(json.dumps(plan))  # as after reading: tuples become lists
+    parts = [names[i : i + per_shard] for i in range(0, len(names), per_shard)]
+    shards: list[dict[str, Any]] = []
+    skipped: list[list[str]] = []
+    with lock(directory, "prepare"):
+        _check_plan(directory / "plan.json", plan)
+        paths = [
+            directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
+            for number in range(len(parts))
+        ]
+        finished = [_finished(path) for path in paths]
+        todo = [name for part, shard in zip(parts, finished) if shard is None for name in part]
+        rest = "the rest of " if len(todo) < len(names) else ""
+        tracked = _progress.track(todo, f"preparing {rest}{kind}", len(todo), f"{unit}s")
+        for path, part, shard in zip(paths, parts, finished):
+            if shard is None:
+                mine = itertools.islice(tracked, len(part))
+                shard = _write_shard(path, mine, read, max_corrupt - len(skipped))
+                _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
+            shards.append(shard)
+            skipped += shard["skipped"]
+        list(tracked)  # the last shard is written
+        for _, reason in skipped:
+            _progress.write_line(f"skipped: {reason}", sys.stderr)
+        if not any(item["count"] for shard in shards for item in shard["items"]):
+            last = skipped[-1][1] if skipped else names[-1]
+            raise ValueError(
+                f"{directory}: none of the {len(names)} raw files gave a record; the last: {last}"
+            )
+        _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
+
+
+def _write_shard(
+    path: Path, names: Iterable[str], read: Callable[[str], Item], max_corrupt: int
+) -> dict[str, Any]:
+    """Write the items of a shard, and return the facts about them."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    for left in path.parent.glob(f".{path.name}.*"):  # left by a killed process
+        left.unlink()
+    items: list[dict[str, Any]] = []
+    skipped: list[tuple[str, str]] = []
+    with _files.replacing(path) as temporary:
+        writer = ArrayRecordWriter(str(temporary), "group_size:1")  # one record per chunk, for random access
+        try:
+            for name in names:
+                try:
+                    item = read(name)
+                except CorruptExample as error:
+                    skipped.append((name, str(error)))
+                else:
+                    skipped += item.skipped
+                    for record in item.records:
+                        writer.write(record)
+                    items.append({"name": name, "count": len(item.records), **item.facts})
+                if len(skipped) > max_corrupt:
+                    raise ValueError(
+                        f"more files than --max-corrupt cannot be read; the last: {skipped[-1][1]}. Repair or remove "
+                        "them, or raise --max-corrupt; then repeat the command to resume"
+                    )
+        finally:
+            writer.close()
+        size, checksum = temporary.stat().st_size, _checksum(temporary)
+    return {"file": path.name, "bytes": size, "sha256": checksum, "items": items, "skipped": skipped}
+
+
+def open_prepared(directory: Path, kind: str) -> Prepared:
+    """Open a prepared folder. The size of each shard is checked; `--verify` and reading check its content.
+
+    Raises:
+      ValueError: the folder is missing, unfinished, of another kind, or lacks a shard.
+    """
+    manifest = _manifest(directory, kind)
+    with _files.reading(directory / "manifest.json", "manifest"):
+        for shard in manifest["shards"]:
+            path = directory / Path(shard["file"]).name
+            size = path.stat().st_size if path.is_file() else "no"
+            if size != shard["bytes"]:
+                raise ValueError(
+                    f"{path} has {size} bytes instead of {shard['bytes']} as in manifest.json; remove it and its "
+                    ".json and prepare again"
+                )
+        files = [directory / Path(shard["file"]).name for shard in manifest["shards"]]
+        counts = [sum(int(item["count"]) for item in shard["items"]) for shard in manifest["shards"]]
+        items = [item for shard in manifest["shards"] for item in shard["items"]]
+        # With known counts, a file is opened only when one of its records is read.
+        source = grain.sources.ArrayRecordDataSource(
+            [_File(str(file), 0, count, count) for file, count in zip(files, counts, strict=True)]
+        )
+    ends = list(itertools.accumulate(counts))
+
+    def name(row: int) -> str:
+        return f"record {row} in {files[bisect.bisect_right(ends, row)]}"
+
+    def read(row: int) -> bytes:
+        try:
+            return source[row]
+        except Exception as error:  # a wrong checksum is a RuntimeError, other damage may raise any
+            raise CorruptExample(f"{name(row)} cannot be read: {error}") from error
+
+    return Prepared(manifest["settings"], items, read, name)
+
+
+def is_prepared(directory: Path) -> bool:
+    """Whether a folder was prepared, at least in part."""
+    return any((directory / name).is_file() for name in ("plan.json", "manifest.json"))
+
+
+def _verify(directory: Path, kind: str) -> None:
+    """Raise a ValueError that names the shards whose SHA-256 is not that of the manifest."""
+    shards = _manifest(directory, kind)["shards"]
+    wrong = []
+    for shard in _progress.track(shards, f"verifying {kind}", len(shards), "shards"):
+        path = directory / shard["file"]
+        if not path.is_file() or _checksum(path) != shard["sha256"]:
+            wrong.append(shard["file"])
+    if wrong:
+        raise ValueError(
+            f"{directory}: {len(wrong)} of {len(shards)} shards are missing or damaged: {', '.join(wrong)}; remove "
+            "each with its .json and run the command again without --verify"
+        )
+
+
+def _manifest(directory: Path, kind: str) -> dict[str, Any]:
+    path = directory / "manifest.json"
+    if not path.is_file():
+        state = "is not finished" if is_prepared(directory) else "is not a prepared folder"
+        raise ValueError(
+            f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help (it has no manifest.json)"
+        )
+    with _files.reading(path, "manifest"):
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        found = manifest["kind"], manifest["format"]
+        if found != (kind, _FORMAT):
+            raise ValueError(f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}")
+        return manifest
+
+
+def _check_plan(path: Path, plan: dict[str, Any]) -> None:
+    """Write the plan of a conversion, or compare it with that of the interrupted one."""
+    if not path.is_file():
+        _files.write_whole(path, json.dumps(plan))
+        return
+    with _files.reading(path, "plan of a conversion"):
+        before = json.loads(path.read_text(encoding="utf-8"))
+        old, new = ({"kind": p["kind"], "format": p["format"], **p["settings"]} for p in (before, plan))
+        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        differ = [f"{key} was {old.get(key)!r}, is {new.get(key)!r}" for key in keys]
+        if before["items"] != plan["items"]:
+            gone, more = set(before["items"]) - set(plan["items"]), set(plan["items"]) - set(before["items"])
+            differ.append(
+                f"{len(more)} raw files were added and {len(gone)} removed, such as {sorted(more | gone)[:1]}"
+            )
+    if differ:
+        raise ValueError(
+            f"{path.parent} has other settings ({'; '.join(differ)}); use another --directory, or remove this one"
+        )
+
+
+def _finished(path: Path) -> dict[str, Any] | None:
+    """Facts of a complete shard; None if the shard or its facts must be written again."""
+    try:
+        shard = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        complete = (path.name, path.stat().st_size) == (shard["file"], shard["bytes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return shard if complete else None
+
+
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,215 @@
+"""Checks, choice and scaling of feature tables."""
+
+import dataclasses
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from mvcl import _buckets, _files
+from mvcl.data._splits import Split, in_memory
+
+Scaling = Literal["minmax", "standard", "none"]
+
+
+@dataclasses.dataclass
+class RawTables:
+    """Tables as read, before checks and scaling.
+
+    Attributes:
+      names: of the k views.
+      views: k arrays (N, d_v), a row of NaN where an example lacks the view.
+      labels: (N,) of any kind, or None.
+      ids: name of each example.
+    """
+
+    names: list[str]
+    views: list[np.ndarray]
+    labels: np.ndarray | None
+    ids: list[str]
+
+    def choose(self, views: Sequence[str]) -> None:
+        """Keep these views, by name or by number from 1, in this order; none given keeps all."""
+        rows = chosen(views, self.names) if views else range(len(self.names))
+        self.names, self.views = [self.names[row] for row in rows], [self.views[row] for row in rows]
+
+    def splits(
+        self, scaling: Sequence[Scaling], scaling_file: str = "", held_out: bool = False
+    ) -> dict[str, Split]:
+        """Check and scale the tables; return the splits `train` and `test`."""
+        present = self._checked()
+        test = np.arange(len(self.ids)) % 5 == 4
+        parts = {"train": ~test, "test": test} if held_out else dict.fromkeys(("train", "test"), test | True)
+        file = _buckets.path(scaling_file)
+        if scaling_file and file.is_file():
+            fitted = self._read_scaling(file)
+        else:
+            fitted = self._fit(scaling, present & parts["train"][:, None])
+            if scaling_file:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                _files.write_whole(file, json.dumps(fitted) + "\n")
+        scaled = [
+            _scaled(name, view, fitted[name], present[:, i])
+            for i, (name, view) in enumerate(zip(self.names, self.views))
+        ]
+        labels, class_names = _classes(self.labels, len(self.ids))
+
+        def part(rows: np.ndarray) -> Split:
+            there = present[rows]
+            return in_memory(
+                tuple(view if rows.all() else view[rows] for view in scaled),
+                labels[rows],
+                class_names,
+                view_names=tuple(self.names),
+                given=True,
+                present=None if there.all() else there,
+                ids=tuple(name for name, row in zip(self.ids, rows) if row),
+                scaling=fitted,
+            )
+
+        return {name: part(rows) for name, rows in parts.items()}
+
+    def _checked(self) -> np.ndarray:
+        """(N, k) bool, True where a view is present; raises `ValueError` for invalid tables."""
+        if len(self.views) < 2:
+            raise ValueError(
+                f"data must have at least 2 views, got {len(self.views)}: {', '.join(self.names)}"
+            )
+        if len(set(self.ids)) < len(self.ids):
+            twice = next(name for i, name in enumerate(self.ids) if name in self.ids[:i])
+            raise ValueError(
+                f"ids must be distinct: {len(self.ids) - len(set(self.ids))} are repeated, the first is {twice}"
+            )
+        present = np.stack([~np.isnan(view).all(axis=1) for view in self.views], axis=1)
+        for name, view, here in zip(self.names, self.views, present.T):
+            if view.shape[1] == 0 or not here.any():
+                raise ValueError(
+                    f"view {name} has no {'example' if view.shape[1] else 'columns of features'}"
+                )
+            bad = ~np.isfinite(view) & here[:, None]
+            if bad.any():
+                row, column = np.unravel_index(np.argmax(bad), bad.shape)
+                raise ValueError(
+                    f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "
+                    f"{column} of example {self.ids[row]}; fill them in, or make the whole row NaN if the example "
+                    "lacks this view"
+                )
+        if not present.any(axis=1).all():
+            lost = int(np.argmin(present.any(axis=1)))
+            raise ValueError(f"example {self.ids[lost]} is in no view; remove it")
+        if not (present.sum(axis=1) > 1).any():
+            pairs = zip(self.names, present.T)
+            first = ", ".join(f"{self.ids[int(np.argmax(here))]!r} in {name}" for name, here in pairs)
+            raise ValueError(f"no example is in more than one view; the views must share ids, got {first}")
+        return present
+
+    def _fit(self, kinds: Sequence[Scaling], training: np.ndarray) -> dict[str, dict[str, Any]]:
+        """Shift and scale of each view's columns, fitted to the training examples that have the view."""
+        if len(kinds) not in (1, len(self.views)):
+            raise ValueError(
+                f"data.scaling must name one scaling, or one for each of {len(self.views)} views, got {len(kinds)}"
+            )
+        if unknown := sorted(set(kinds) - {"minmax", "standard", "none"}):
+            raise ValueError(f"data.scaling must be minmax, standard or none, got {unknown[0]!r}")
+        fitted = {}
+        for i, (name, view) in enumerate(zip(self.names, self.views)):
+            kind, rows = kinds[i % len(kinds)], view[training[:, i]]
+            if not len(rows):
+                raise ValueError(f"view {name} has no example in the training split")
+            shift, scale = np.zeros(view.shape[1]), np.ones(view.shape[1])
+            if kind == "minmax":
+                shift = rows.min(axis=0)
+                scale = rows.max(axis=0) - shift
+            elif kind == "standard":
+                shift, scale = rows.mean(axis=0), rows.std(axis=0)
+                scale[rows.min(axis=0) == rows.max(axis=0)] = 0  # constant up to rounding errors
+            if not np.isfinite([shift, scale]).all():
+                raise ValueError(f"view {name} has entries too large for scaling")
+            scale = np.where(scale > 0, scale, 1)
+            fitted[name] = {"kind": kind, "shift": shift.tolist(), "scale": scale.tolist()}
+        return fitted
+
+    def _read_scaling(self, path: Path) -> dict[str, dict[str, Any]]:
+        with _files.reading(path, "fitted scaling (data.scaling_file)"):
+            fitted = json.loads(path.read_text())
+            widths = {}
+            for name, view in fitted.items():
+                shift, scale = (np.asarray(view[part], float) for part in ("shift", "scale"))
+                if shift.ndim != 1 or shift.shape != scale.shape or not np.isfinite([shift, scale]).all():
+                    raise ValueError(f"shift and scale of {name} must be finite numbers, equally many")
+                if not scale.all():
+                    raise ValueError(f"scale of {name} must have no zeros")
+                widths[name] = len(shift)
+            here = {name: view.shape[1] for name, view in zip(self.names, self.views)}
+            if widths != here:
+                raise ValueError(f"it was fitted on other views, {widths}, than these, {here}")
+            return fitted
+
+
+def _scaled(name: str, view: np.ndarray, fitted: Mapping[str, Any], here: np.ndarray) -> np.ndarray:
+    """(N, d) float32: a view, scaled; warns of columns that are constant in the rows that are `here`."""
+    rows = view[here]
+    constant = np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))
+    if len(constant):
+        shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
+        values, shift = rows[0, constant], np.asarray(fitted["shift"])[constant]
+        zero = shift.any() and np.allclose(values, shift)
+        warnings.warn(
+            f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown})"
+            + ("; scaling makes them 0" if zero else ""),
+            stacklevel=3,
+        )
+    with np.errstate(over="ignore"):
+        scaled = ((view - np.asarray(fitted["shift"])) / np.asarray(fitted["scale"])).astype(np.float32)
+    if not np.isfinite(scaled[here]).all():
+        raise ValueError(f"view {name} has entries too large for float32 after scaling")
+    return scaled
+
+
+def save_scaling(split: Split, path: Path) -> None:
+    """Write the fitted scaling of a split of tables, for `Tables.scaling_file`; nothing for other splits."""
+    if split.scaling:
+        _files.write_whole(path, json.dumps(split.scaling) + "\n")
+
+
+def chosen(views: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Position of each chosen view, by its name or else by its number from 1."""
+    there = ", ".join(f"{number} {name}" for number, name in enumerate(names, start=1))
+    rows: list[int] = []
+    for view in views:
+        if view in names:
+            row = names.index(view)
+        elif view.isdecimal() and 1 <= int(view) <= len(names):
+            row = int(view) - 1
+        else:
+            raise ValueError(f"data.views: there is no view {view!r}; there are {there}")
+        if row in rows:
+            raise ValueError(f"data.views: view {names[row]} is chosen twice; there are {there}")
+        rows.append(row)
+    if len(rows) < 2:
+        raise ValueError(f"data.views must choose at least 2 views, got {views[0]}; there are {there}")
+    return rows
+
+
+def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(N,) int32 class numbers, and the class names in order."""
+    if labels is None:
+        return np.zeros(n, np.int32), ("unlabelled",)
+    if labels.dtype.kind in "OUS":
+        labels = np.asarray([str(label).strip() for label in labels])
+    elif (
+        labels.dtype.kind == "f" and (whole := (np.abs(labels) < 2**53) & (labels == np.round(labels))).all()
+    ):
+        labels = labels.astype(np.int64)
+    elif labels.dtype.kind not in "biu":
+        first = labels[~whole][0] if labels.dtype.kind == "f" else labels.dtype
+        raise ValueError(f"labels must be whole numbers or strings, got {first}")
+    names, numbers = np.unique(labels, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(
+            f"labels must name at least 2 classes, got {len(names)}: {', '.join(map(str, names))}"
+        )
+    return numbers.reshape(-1).astype(np.int32), tuple(str(name) for name in names)
