@@ -75,7 +75,7 @@ def config(
 ) -> Config:
     """A run on digits of this size; the singular values for its log are never due."""
     return Config(
-        data=data.Digits(directory=folder),
+        data=data.Digits(),
         views=Views(k=k, policy=augment.digits(image_size=image_size)),
         encoder=models.ConvNet(),
         head=models.MLPHead(norm="batch"),
@@ -166,7 +166,6 @@ def main() -> None:
     if arguments.only:
         sizes = [(int(n), int(k)) for n, k in (size.split(",") for size in arguments.only)]
     with tempfile.TemporaryDirectory() as folder:
-        data.prepare("digits", folder)
         if arguments.passes:
             count_passes(sizes, folder)
             return

@@ -106,7 +106,7 @@ class Prepare:
     """Write a data set as ArrayRecord files."""
 
     name: tyro.conf.Positional[str]
-    """`digits`; a tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or
+    """A tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or
     transfer, which have further options: `mvcl data prepare eeg --help`."""
     directory: str | None = None
     """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""

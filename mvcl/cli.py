@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from mvcl import _buckets, _choices, _configs, _options, _progress
-from mvcl._progress import Progress, write_line
+from mvcl._progress import write_line
 
 _OVERVIEW = """usage: mvcl COMMAND ...
 
@@ -386,12 +386,12 @@ def _data(arguments: list[str]) -> int:
     _collect_garbage()
     if arguments[1:] and arguments[1] in data.PREPARERS:
         preparer = _parse(data.PREPARERS[arguments[1]], f"data prepare {arguments[1]}", arguments[2:])
-        print(preparer.run(Progress()))
+        print(preparer.run())
         return 0
     from mvcl._commands import Prepare
 
     options = _parse(Prepare, "data prepare", arguments[1:])
-    print(data.prepare(options.name, options.directory, Progress()))
+    print(data.prepare(options.name, options.directory))
     return 0
 
 

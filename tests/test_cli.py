@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from mvcl import _configs, cli, data, studies, training
+from mvcl import _configs, cli, studies, training
 
 ROOT = Path(__file__).parents[1]
 SMALL = [
@@ -23,7 +23,6 @@ SMALL = [
 @pytest.fixture(scope="module", autouse=True)
 def tfds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
-    data.prepare("digits", str(folder))
     before = os.environ.get("TFDS_DATA_DIR")
     os.environ["TFDS_DATA_DIR"] = str(folder)
     os.environ["MVCL_CACHE"] = str(ROOT / ".cache" / "jax")

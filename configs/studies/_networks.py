@@ -39,9 +39,7 @@ class GaussianViews:
     seed: int = 0
     """Seed of all draws."""
 
-    def open(
-        self,
-    ) -> dict[str, data.Split]:
+    def open(self) -> dict[str, data.Split]:
         """`train`, `test`, and `picture`, 64 more instances. The label is the first network's c."""
         sizes = {"train": self.instances, "test": self.test_instances, "picture": 64}
         return {name: self._split(part, size) for part, (name, size) in enumerate(sizes.items())}

@@ -30,15 +30,15 @@ and 88.77, against 89.66)."""
 
 GROWING, SHRINKING, SIMCLR = ("Geometric PVC (growing)", "Geometric PVC (shrinking)", "SimCLR")
 _SETS = {
-    "Food": data.Transfer(name="food101"),
-    "CIFAR10": data.Transfer(name="cifar10"),
-    "CIFAR100": data.Transfer(name="cifar100"),
-    "SUN397": data.Transfer(name="sun397"),
-    "Cars": data.Transfer(name="cars196"),
-    "Aircraft": data.Transfer(name="aircraft"),
-    "DTD": data.Transfer(name="dtd"),
-    "Pets": data.Transfer(name="oxford_iiit_pet"),
-    "Caltech-101": data.Transfer(name="caltech101"),
+    "Food": data.TransferImages(name="food101"),
+    "CIFAR10": data.TransferImages(name="cifar10"),
+    "CIFAR100": data.TransferImages(name="cifar100"),
+    "SUN397": data.TransferImages(name="sun397"),
+    "Cars": data.TransferImages(name="cars196"),
+    "Aircraft": data.TransferImages(name="aircraft"),
+    "DTD": data.TransferImages(name="dtd"),
+    "Pets": data.TransferImages(name="oxford_iiit_pet"),
+    "Caltech-101": data.TransferImages(name="caltech101"),
 }
 _CHANGES = {"Aircraft": (("train.epochs", 4000.0),), "Caltech-101": (("optimizer.learning_rate", 1e-4),)}
 _PRINTED = {

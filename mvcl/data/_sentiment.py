@@ -73,7 +73,7 @@ class PrepareSentiment:
             part, _, start = name.rpartition("-")
             split = splits[part]
             rows = range(int(start), min(int(start) + _BLOCK, len(split.labels)))
-            cuts = [[_shortened(split.cut(view, row), t) for view, t in enumerate(most)] for row in rows]
+            cuts = [[shortened(split.cut(view, row), t) for view, t in enumerate(most)] for row in rows]
             sums, squares = _sums(cuts)
             facts = {
                 "split": part,
@@ -272,7 +272,7 @@ def _sums(cuts: Sequence[Sequence[np.ndarray]]) -> tuple[list[np.ndarray], list[
     )
 
 
-def _shortened(sequence: np.ndarray, most: int) -> np.ndarray:
+def shortened(sequence: np.ndarray, most: int) -> np.ndarray:
     """(t, d) to at most `most` rows: means of groups of ceil(t / most) neighbouring rows, the last group smaller."""
     group = -(-len(sequence) // most)
     if group <= 1:

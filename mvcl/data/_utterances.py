@@ -8,7 +8,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def read_raw(path: Path, allow_pickle: bool, dataset: str) -> dict[str, Utteranc
         else:
             _check_allowed(path, allow_pickle)
             with open(path, "rb") as stream:
-                raw = _Unpickler(stream, encoding="latin1").load()
+                raw = unpickle(stream)
         if not isinstance(raw, dict) or not all(isinstance(part, dict) for part in raw.values()):
             raise ValueError("it must contain a dict of splits, each a dict of arrays")
         parts = _ordered({_SPLITS.get(name, str(name)): part for name, part in raw.items()}, str(path))
@@ -238,7 +238,7 @@ def _npz_rows(path: Path, allow_pickle: bool) -> Iterator[tuple[str, str, Any, s
             file = io.BytesIO(archive.read(member))
             np.lib.format.read_magic(file)
             np.lib.format.read_array_header_1_0(file)
-            corpus = np.asarray(_Unpickler(file, encoding="latin1").load()).item()
+            corpus = np.asarray(unpickle(file)).item()
             where = f"{path} ({member})"
             for name, entry in corpus.items():
                 if not isinstance(entry, dict) or "val" not in entry:
@@ -332,6 +332,11 @@ def _check_allowed(path: Path, allow_pickle: bool) -> None:
             f"{path} is a pickle, which is read only with --allow-pickle, and then only numpy arrays and plain "
             "containers. Better prepare it once: mvcl data prepare sentiment --allow-pickle"
         )
+
+
+def unpickle(file: BinaryIO) -> Any:
+    """The content of a pickle of numbers, text, containers and numpy arrays; raises for anything else."""
+    return _Unpickler(file, encoding="latin1").load()
 
 
 class _Unpickler(pickle.Unpickler):

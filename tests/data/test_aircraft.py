@@ -44,7 +44,7 @@ def prepare(tmp_path, **options):
 def test_variants_of_the_official_lists_without_the_banner(tmp_path):
     folder = prepare(tmp_path, aircraft=archive(tmp_path / "a.tar.gz"))
     assert folder == tmp_path / "root" / "fgvc-aircraft-2013b"
-    splits = data.Transfer(name="aircraft", directory=str(tmp_path / "root")).open()
+    splits = data.TransferImages(name="aircraft", directory=str(tmp_path / "root")).open()
     for split, rows in zip((splits["train"], splits["test"]), LISTS.values(), strict=True):
         assert split.class_names == VARIANTS
         assert [VARIANTS[label] for label in split.labels] == [variant for _, variant in rows]
@@ -52,21 +52,6 @@ def test_variants_of_the_official_lists_without_the_banner(tmp_path):
             found = split.read(row, 0)[0]
             np.testing.assert_array_equal(found, np.full((30, 9, 3), 10 * int(image), np.uint8))
     assert prepare(tmp_path) == folder  # it is there: no archive is needed
-
-
-def test_unpacking_is_reported(tmp_path, tracked):
-    path = archive(tmp_path / "a.tar.gz")
-    options = {"names": ("aircraft",), "directory": str(tmp_path / "root"), "aircraft": path}
-    data.PrepareTransfer(**options).run(tracked)
-    images = [len(rows) for rows in LISTS.values()]
-    assert tracked == [
-        (f"unpacking {path}", None, "files", 3 + sum(images)),
-        *(
-            (f"looking for the images of {name}", count, "images", count)
-            for name, count in zip(LISTS, images)
-        ),
-        ("transfer set", 1, "sets", 1),
-    ]
 
 
 def test_raises_on_what_is_not_the_archive(tmp_path):
@@ -77,7 +62,7 @@ def test_raises_on_what_is_not_the_archive(tmp_path):
     with pytest.raises(
         ValueError, match=r"not prepared in .* --names aircraft --aircraft fgvc-aircraft-2013b"
     ):
-        data.Transfer(name="aircraft", directory=str(tmp_path)).open()
+        data.TransferImages(name="aircraft", directory=str(tmp_path)).open()
     (tmp_path / "torn.tar.gz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match=r"torn\.tar\.gz cannot be unpacked"):
         prepare(tmp_path, aircraft=str(tmp_path / "torn.tar.gz"))
@@ -107,7 +92,7 @@ def test_names_a_corrupt_image(tmp_path):
     folder = prepare(tmp_path, aircraft=archive(tmp_path / "a.tar.gz"))
     (folder / "data" / "images" / "0000002.jpg").write_bytes(b"no image")
     Image.fromarray(np.zeros((20, 5, 3), np.uint8)).save(folder / "data" / "images" / "0000003.jpg")
-    split = data.Transfer(name="aircraft", directory=str(tmp_path / "root")).open()["train"]
+    split = data.TransferImages(name="aircraft", directory=str(tmp_path / "root")).open()["train"]
     for row, message in (
         (1, r"0000002\.jpg cannot be decoded"),
         (2, r"0000003\.jpg must be higher than its"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mvcl import data
-from mvcl.data import _digits_views as described
+from mvcl.data import _digits as described
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from mvcl import augment, data, evaluation, models, training
-from mvcl.data import _transfer
+from mvcl.data import _tfds
 
 DOMAINS = ("clipart", "quickdraw", "real")
 CLASSES = ("aircraft carrier", "alarm_clock", "ant")
@@ -280,20 +280,6 @@ def test_raises_on_bad_folders_and_options(tmp_path, rng, monkeypatch):
         opened(tmp_path / "raw")
 
 
-def test_reading_and_copying_are_reported(tmp_path, rng, tracked):
-    write(tmp_path / "raw", rng, domains=DOMAINS[:2])
-    options = {"source": str(tmp_path / "raw"), "domains": DOMAINS[:2], "directory": str(tmp_path / "out")}
-    data.PrepareDomains(**options).run(tracked)
-    first, second = DOMAINS[:2]
-    assert tracked == [
-        (f"reading {first}_train.txt", 12, "lines", 12),
-        (f"reading {first}_test.txt", 6, "lines", 6),
-        (f"reading {second}_train.txt", 12, "lines", 12),
-        (f"reading {second}_test.txt", 6, "lines", 6),
-        ("preparing domainnet", 4, "blocks", 4),
-    ]
-
-
 def test_prepare_skips_and_logs_damaged_images(tmp_path, rng, capsys):
     write(tmp_path / "raw", rng)
     truncated = tmp_path / "raw" / "clipart" / "ant" / "clipart_002_train000001.png"
@@ -347,23 +333,23 @@ def write_tfds(root, name, splits, classes, shape):
 
 def test_a_transfer_set_has_its_official_splits(tmp_path):
     write_tfds(tmp_path, "dtd", {"train": 5, "validation": 4, "test": 3}, 3, (None, None, 3))
-    splits = data.Transfer(name="dtd", directory=str(tmp_path)).open()
+    splits = data.TransferImages(name="dtd", directory=str(tmp_path)).open()
     for part, values in (("train", {0, 1, 2, 3, 4, 40, 41, 42, 43}), ("test", {80, 81, 82})):
         split = splits[part]
         read = {int(split.read(row, 0)[0][0, 0, 0]): int(split.labels[row]) for row in range(len(split))}
         assert read == {value: value % 40 % 3 for value in values}
     with pytest.raises(ValueError, match="run: mvcl data prepare food101"):
-        data.Transfer(name="food101", directory=str(tmp_path)).open()
+        data.TransferImages(name="food101", directory=str(tmp_path)).open()
     with pytest.raises(ValueError, match=r"data\.name must be one of food101, .*; got 'cars'"):
-        data.Transfer(name="cars").open()
+        data.TransferImages(name="cars").open()
 
 
 def test_tfds_has_the_transfer_sets():
     known = tfds.list_builders(with_community_datasets=False)
     assert len(data.TRANSFER) == 9
-    assert tuple(data.TRANSFER) == _transfer.TransferName.__args__
+    assert tuple(data.TRANSFER) == _tfds.TransferName.__args__
     for name, transfer in data.TRANSFER.items():
-        assert data.expected(data.Transfer(name=name)).classes == transfer.classes
+        assert data.expected(data.TransferImages(name=name)).classes == transfer.classes
         if name == "aircraft":
             assert not [builder for builder in known if "aircraft" in builder]
             continue
@@ -372,8 +358,3 @@ def test_tfds_has_the_transfer_sets():
         assert base in known
         if config:
             assert config in [c.name for c in tfds.builder_cls(base).BUILDER_CONFIGS]
-
-
-def test_preparing_transfer_sets_names_the_tensorflow_extra(tmp_path):
-    with pytest.raises(ValueError, match=r"preparing food101 needs tensorflow.*mvcl\[tensorflow\]"):
-        data.PrepareTransfer(names=("food101", "dtd"), directory=str(tmp_path)).run()

@@ -1,17 +1,15 @@
 """Sleep recordings written by the test in WFDB's and EDF's own formats."""
 
-import dataclasses
 import json
 import math
 
-import mne
 import numpy as np
 import pytest
 import scipy.io
 import wfdb
 
 from mvcl import cli
-from mvcl.data import _eeg, _shards
+from mvcl.data import _eeg, _prepared
 from mvcl.data._eeg import CHANNELS, STAGES, Eeg, PrepareEeg, Recording, windows
 
 SIX = CHANNELS["physionet2018"]
@@ -199,21 +197,6 @@ def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch):
         PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"), rate=50).run()
 
 
-def test_preparation_and_its_check_are_reported(tmp_path, tracked):
-    for i in range(10):
-        write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
-    options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
-    options.run(tracked)
-    (tmp_path / "out" / "eeg-00001-of-00002.json").unlink()
-    options.run(tracked)
-    dataclasses.replace(options, verify=True).run(tracked)
-    assert tracked == [
-        ("preparing eeg", 10, "recordings", 10),
-        ("preparing the rest of eeg", 2, "recordings", 2),
-        ("verifying eeg", 2, "shards", 2),
-    ]
-
-
 def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
     for i in range(2):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001")
@@ -228,7 +211,7 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
         verify.run()
     splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.5).open().values()
     with pytest.raises(
-        _shards.CorruptExample, match=r"record .* in .*eeg-00000-of-00001.array_record cannot"
+        _prepared.CorruptExample, match=r"record .* in .*eeg-00000-of-00001.array_record cannot"
     ):
         [split.take(np.arange(len(split))) for split in splits]
     shard.write_bytes(whole[:-1])
@@ -300,7 +283,7 @@ def test_error_names_corrupt_nights(tmp_path):
     (root / "SC4021EC-Hypnogram.edf").unlink()
     (root / "SC4031E0-PSG.edf").write_bytes(b"hello" * 400)
     PrepareEeg(source=str(root), format="sleep_edfx", directory=str(tmp_path / "out"), max_corrupt=4).run()
-    skipped = dict(_shards.open_prepared(tmp_path / "out", "eeg").skipped)
+    skipped = dict(_prepared.open_prepared(tmp_path / "out", "eeg").skipped)
     for name, words in (
         ("SC4001E0-PSG.edf", "SC4001E0-PSG.edf is truncated: it has"),
         ("SC4011E0-PSG.edf", "SC4011EC-Hypnogram.edf is truncated: it has"),
@@ -332,7 +315,7 @@ def test_drops_windows_that_are_missing_constant_or_long_awake(rng):
     endless = [(-3e15, 60.0, 1), (60.0, 3e15, 2)]  # a damaged scoring; the parts inside are kept
     clean = rng.normal(size=(1, 120 * 100))
     assert windows(recording(clean, endless), 100, 30)[1].tolist() == [1, 1, 2, 2]
-    with pytest.raises(_shards.CorruptExample, match=r"scored from 0\.0 to nan s"):
+    with pytest.raises(_prepared.CorruptExample, match=r"scored from 0\.0 to nan s"):
         windows(recording(clean, [(0.0, math.nan, 1)]), 100, 30)
     awake = [(0.0, 120.0, 0), (120.0, 180.0, 3), (180.0, 300.0, 0)]
     assert windows(recording(x[:, ::-1], awake), 100, 1.0)[1].tolist().count(0) <= 4
@@ -443,10 +426,3 @@ def test_a_missing_library_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "wfdb", None)
     with pytest.raises(ValueError, match=r"needs wfdb: pip install 'mvcl\[eeg\]'"):
         PrepareEeg(source=str(tmp_path), directory=str(tmp_path / "out")).run()
-
-
-def test_mne_reads_the_same_annotations(tmp_path):
-    # mne, an independent reader, reads the hypnograms of these tests
-    write_sleep_edfx(tmp_path, "SC4001E", HYPNOGRAM)
-    notes = mne.read_annotations(tmp_path / "SC4001EC-Hypnogram.edf")
-    assert [(a, b, c) for a, b, c in zip(notes.onset, notes.duration, notes.description)] == HYPNOGRAM

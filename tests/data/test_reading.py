@@ -100,22 +100,6 @@ def test_resumed_run_keeps_counting():
         take(4, (5, 11, 13), reading=data.Reading(2, known=[5, 11]))
 
 
-def test_processes_share_corrupt_rows():
-    reading = data.Reading(2)
-    error = data.CorruptExample("image 5.png cannot be decoded")
-    reading.corrupt("train", 5, 7, error)
-    assert reading.unshared(6, 4) == []  # prefetched for a later step
-    assert reading.unshared(7, 4) == [5]
-    assert reading.unshared(8, 4) == []
-    reading.add_shared([5, 9])
-    assert reading.passed == {5, 9}
-    with pytest.raises(
-        data.CorruptExample,
-        match=r"example 14 cannot be read.*corrupt example 3, .*--train.corrupt-limit is 2",
-    ):
-        reading.add_shared([14])
-
-
 def test_does_not_read_data_in_memory_again():
     calls = []
     kept = data.Split(
@@ -173,22 +157,3 @@ def test_watched_stream_can_be_closed():
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not set(threading.enumerate()) - before
-
-
-def test_corrupt_record_of_a_prepared_data_set(tmp_path):
-    """Eight bytes of one record are inverted: its label is unknown, the others are unchanged."""
-    sound = data.Digits(directory=str(tmp_path)).open()["train"]
-    (file,) = tmp_path.rglob("*train*array_record*")
-    content = bytearray(file.read_bytes())
-    for place in range(len(content) // 2, len(content) // 2 + 8):
-        content[place] ^= 0xFF
-    file.write_bytes(content)
-    split = data.Digits(directory=str(tmp_path)).open()["train"]
-    assert len(split) == len(sound)
-    bad = np.flatnonzero(split.labels < 0)
-    assert 1 <= len(bad) <= 2
-    good = np.setdiff1d(np.arange(len(split)), bad)
-    np.testing.assert_array_equal(split.labels[good], sound.labels[good])
-    np.testing.assert_array_equal(split.take(good[:50])[0], sound.take(good[:50])[0])
-    with pytest.raises(data.CorruptExample, match=rf"record {bad[0]} of .*mvcl_digits.* cannot be read"):
-        split.read(int(bad[0]), 0)

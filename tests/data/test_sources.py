@@ -1,6 +1,4 @@
 import io
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,8 +9,8 @@ from mvcl import data
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory):
-    return data.Digits(directory=str(tmp_path_factory.mktemp("tfds"))).open()
+def digits():
+    return data.Digits().open()
 
 
 def jpeg(image: np.ndarray) -> bytes:
@@ -47,21 +45,6 @@ def test_digits_equal_scikit_learn(digits):
     together = np.concatenate([digits["train"].arrays[0], digits["test"].arrays[0]])
     assert len({x.tobytes() for x in together}) == len({x for x, _ in known})
     assert np.bincount(digits["test"].labels).min() >= 35
-
-
-def test_loops_of_tfds_and_reading_are_reported(tmp_path, tracked):
-    root = str(tmp_path / "tfds")
-    folder = data.prepare("digits", root, tracked)
-    assert ("Generating train examples", None, "examples", 1437) in tracked
-    assert ("Generating test examples", None, "examples", 360) in tracked
-    tracked.clear()
-    data.Digits(directory=root).open(tracked)
-    assert tracked == [
-        (f"reading the labels of {folder} (train)", 2, "blocks of 1024", 2),
-        (f"decoding {folder} (train)", 1437, "images", 1437),
-        (f"reading the labels of {folder} (test)", 1, "blocks of 1024", 1),
-        (f"decoding {folder} (test)", 360, "images", 360),
-    ]
 
 
 def test_digits_split_is_fixed(digits):
@@ -107,19 +90,6 @@ def test_folder_of_one_size(tmp_path, rng):
     assert split.spec.image_shape == (6, 5, 3)
     np.testing.assert_array_equal(split.take(np.array([7]))[0], expected["test", "dog", 2][None])
     assert split.labels.tolist() == [0] * 5 + [1] * 5
-
-
-def test_listing_opening_and_decoding_a_folder_are_reported(tmp_path, rng, tracked):
-    write_folder(tmp_path, rng)
-    data.Folder(path=str(tmp_path)).open(tracked)
-    assert tracked == [
-        *((f"listing {tmp_path / part}", 2, "folders", 2) for part in ("train", "test")),
-        *(
-            (f"{doing} {tmp_path} ({part})", 10, "images", 10)
-            for part in ("train", "test")
-            for doing in ("opening", "decoding")
-        ),
-    ]
 
 
 def test_folder_of_different_sizes_and_fewer_classes(tmp_path, rng):
@@ -194,31 +164,6 @@ def test_unknown_name_error_suggests_names(tmp_path):
         data.Tfds(name="cifar100", directory=str(tmp_path)).open()
     with pytest.raises(ValueError, match=r"data\.path must be a folder"):
         data.Folder(path=str(tmp_path / "none")).open()
-
-
-def test_tfds_reads_a_prepared_data_set(digits, tmp_path):
-    folder = data.prepare("digits", str(tmp_path))
-    again = data.Tfds(name="mvcl_digits", directory=str(tmp_path), classes=("3", "5")).open()
-    assert folder.is_relative_to(tmp_path)
-    expected = digits["train"].arrays[0][np.isin(digits["train"].labels, (3, 5))]
-    np.testing.assert_array_equal(again["train"].arrays[0], expected)
-    assert set(again["train"].labels.tolist()) == {0, 1}
-
-
-def test_digits_are_kept_as_arrays_beside_their_records(digits, tmp_path):
-    folder = data.prepare("digits", str(tmp_path))
-    first = data.Digits(directory=str(tmp_path)).open()
-    code = "import sys; from mvcl import data; data.Digits(directory=sys.argv[1]).open()\n"
-    code += "assert 'tensorflow_datasets' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
-    (folder / "kept.npz").write_bytes(
-        (folder / "kept.npz").read_bytes()[:-1000]
-    )  # damaged: the records are read
-    for splits in (first, data.Digits(directory=str(tmp_path)).open()):
-        for part, split in splits.items():
-            np.testing.assert_array_equal(split.arrays[0], digits[part].arrays[0])
-            np.testing.assert_array_equal(split.labels, digits[part].labels)
-            assert (split.spec, split.class_names) == (digits[part].spec, digits[part].class_names)
 
 
 def test_preparing_images_without_tensorflow_names_the_extra(tmp_path):

@@ -28,7 +28,7 @@ def test_the_documented_source_gives_batches(tmp_path):
 
 def test_source_with_a_published_size():
     class Known:
-        def open(self, track=data.untracked):
+        def open(self):
             raise AssertionError("not needed")
 
         def expected(self):

@@ -112,11 +112,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_reading_and_scaling_are_reported(folder, tracked):
-    data.Tables(path=str(folder)).open(tracked)
-    assert tracked == [(f"reading {folder}", 3, "files", 3), ("scaling the tables", 2, "views", 2)]
-
-
 def test_folder_with_missing_samples(folder):
     split = opened(folder)
     assert split.spec.view_names == ("shape", "sound")

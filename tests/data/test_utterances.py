@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mvcl import data
-from mvcl.data._utterances import shortened
+from mvcl.data._sentiment import shortened
 
 VIEWS, WIDTHS = ("text", "audio", "vision"), (4, 3, 2)
 # Names as MERBench writes them: VIDEO_CLIP; a video name may have underscores.
@@ -89,15 +89,6 @@ def test_merbench_layout(tmp_path, utterances, table):
     videos = splits["train"].groups.tolist()
     assert videos[0] == videos[1]
     assert len(set(videos)) == 4
-
-
-def test_the_files_of_the_utterances_are_reported(tmp_path, utterances, tracked):
-    scores, rows = utterances
-    labels = write_table(tmp_path / "labels.csv", scores)
-    options = {"labels": labels, **write_features(tmp_path, rows), "directory": str(tmp_path / "out")}
-    data.PrepareSentiment(dataset="chsims", **options).run(tracked)
-    sizes = [(f"reading the sizes of {view}", len(ALL), "utterances", len(ALL)) for view in VIEWS]
-    assert tracked == [*sizes, ("preparing sentiment", 3, "blocks", 3)]
 
 
 def test_one_vector_each_in_an_archive(tmp_path, utterances):

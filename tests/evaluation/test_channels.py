@@ -131,7 +131,7 @@ def test_options_of_the_probe_are_checked_before_training(options, message):
 class TwoSets:
     """Three channels in training, the first two of them in a second data set, as PhysioNet 2018 and SleepEDFx."""
 
-    def open(self, track=data.untracked):
+    def open(self):
         whole = data.Synthetic(view_shapes=((6,),) * 3, examples=60, classes=3).open()
         second = {
             f"transfer/{name}": data.in_memory(

@@ -3,16 +3,12 @@
 import pytest
 from campaign import Runs, finish
 
-from mvcl import data
-
 _TABLE: list[tuple[str, str, str]] = []
 
 
 @pytest.fixture(scope="session")
 def tfds(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tfds")
-    data.prepare("digits", str(folder))
-    return str(folder)
+    return str(tmp_path_factory.mktemp("tfds"))
 
 
 @pytest.fixture(scope="session")

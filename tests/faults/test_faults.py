@@ -289,36 +289,6 @@ def test_read_only_work_directory(runs, tmp_path, report):
     report("a read-only file system", f"code 2: {message[6:16]} ... is not writable (...); choose another")
 
 
-def test_corrupt_record(runs, whole, tfds, tmp_path, report):
-    """Flips bits of a record in the ArrayRecord file."""
-    copy = tmp_path / "tfds"
-    shutil.copytree(tfds, copy)
-    (file,) = copy.rglob("*train*array_record*")
-    content = bytearray(file.read_bytes())
-    for place in range(len(content) // 2, len(content) // 2 + 8):
-        content[place] ^= 0xFF
-    file.write_bytes(content)
-    env = {"TFDS_DATA_DIR": str(copy)}
-    workdir = tmp_path / "run"
-    output = finish(runs.start(workdir, env=env))
-    skipped = re.findall(r"skipped a corrupt example: (record \d+ [^\n]*)", output)
-    assert skipped, output
-    again = tmp_path / "killed"
-    process = runs.start(again, env=env)
-    wait_for_step(process, again, 30)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    finish(runs.start(again, env=env))
-    same_bits(again, workdir)
-    strict = finish(runs.start(tmp_path / "strict", "--train.corrupt-limit", "0", env=env), 2)
-    message = strict.strip().splitlines()[-1]
-    assert re.search(r"mvcl: .*record \d+ of .*--train.corrupt-limit", message), strict
-    report(
-        "8 flipped bytes in a record file",
-        f"{len(set(skipped))} skipped and logged; bit-identical after a kill; limit 0 stops with the record's name",
-    )
-
-
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Images of different sizes, which are therefore read from their files in every epoch."""

@@ -7,17 +7,10 @@ from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views
 
 
 @pytest.fixture(scope="session")
-def tfds(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tfds")
-    data.prepare("digits", str(folder))
-    return str(folder)
-
-
-@pytest.fixture(scope="session")
-def tiny(tfds):
+def tiny():
     """A complete experiment of a few seconds: six steps, scored after the second and the fourth."""
     return Config(
-        data=data.Digits(directory=tfds),
+        data=data.Digits(),
         views=Views(k=3, policy=augment.policy("digits")),
         encoder=models.ConvNet(widths=(4, 8)),
         head=models.MLPHead(out=8, norm="batch", output_norm="batch"),

@@ -202,10 +202,14 @@ def test_data_are_read_from_a_bucket(bucket, rng, tmp_path):
         data.Arrays(path=str(bucket / "none.npz")).open()
 
 
-def test_prepared_data_in_a_bucket(bucket, monkeypatch):
-    prepared = data.prepare("digits", str(bucket / "sets"))
-    assert (prepared / "dataset_info.json").is_file()
-    assert str(prepared).startswith(str(bucket / "sets" / "mvcl_digits"))
-    monkeypatch.setenv("TFDS_DATA_DIR", str(bucket / "sets"))
-    splits = data.Digits().open()
-    assert (len(splits["train"]), len(splits["test"])) == (1437, 360)
+def test_prepared_data_in_a_bucket(bucket, tmp_path, rng):
+    arrays = {}
+    for part, n in (("train", 6), ("test", 3)):
+        arrays |= {f"{part}_{view}": rng.normal(size=(n, 4, 2)) for view in ("text", "audio", "vision")}
+        arrays[f"{part}_labels"] = rng.uniform(-3, 3, n)
+    np.savez(tmp_path / "all.npz", **arrays)
+    place = str(bucket / "sets")
+    folder = data.PrepareSentiment(source=str(tmp_path / "all.npz"), directory=place).run()
+    assert (folder / "manifest.json").is_file()
+    splits = data.Sentiment(path=place).open()
+    assert (len(splits["train"]), len(splits["test"])) == (6, 3)

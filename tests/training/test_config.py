@@ -328,7 +328,7 @@ from mvcl import data
 @dataclass(frozen=True)
 class Own:
     size: int = 3
-    def open(self, track=data.untracked):
+    def open(self):
         return {}
 """
 

@@ -1,0 +1,385 @@
+# ruff: noqa: PT017
+"""Damaged files of every format: each is read, or a `ValueError` of one line names the file; no code of a file runs."""
+
+import ast
+import json
+import os
+import pickle
+import random
+import shutil
+import sys
+import tarfile
+import warnings
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.io
+from flax import nnx
+from PIL import Image
+
+from mvcl import data, models, training
+
+sys.path.append(str(Path(__file__).parents[1] / "data"))
+import test_eeg
+
+MUTATIONS = 300
+PACKAGE = Path(training.__file__).parents[1]
+VIEW = np.arange(24.0).reshape(8, 3) ** 2
+CLASSES = np.array([1, 1, 2, 2, 3, 3, 7, 7])
+EXTREMES = (b"0", b"-1", b"65536", b"9" * 40, b"\xff" * 8, b"\x00" * 8, b"nan", b"[", b'"', b"../")
+
+
+def mutated(content, draw):
+    """The bytes with one to four changes: flipped bits, extreme values, pieces removed, repeated or cut off."""
+    found = bytearray(content)
+    for _ in range(draw.randint(1, 4)):
+        at, length = draw.randrange(len(found) + 1), draw.randint(1, 16)
+        kind = draw.randrange(5)
+        if kind == 0 and at < len(found):
+            found[at] ^= 1 << draw.randrange(8)
+        elif kind == 1:
+            found[at : at + length] = draw.choice(EXTREMES)
+        elif kind == 2:
+            del found[at : at + length]
+        elif kind == 3:
+            found[at:at] = found[at : at + length]
+        elif draw.random() < 0.3:
+            del found[at:]
+    return bytes(found)
+
+
+# Sources: (writer of a valid folder, source of that folder)
+
+
+def images(folder):
+    rng = np.random.default_rng(0)
+    for part in ("train", "test"):
+        for name in ("ant", "bee"):
+            (folder / part / name).mkdir(parents=True)
+            for i, kind in enumerate(("png", "jpg", "bmp")):
+                pixels = rng.integers(0, 256, (6, 5, 3), np.uint8)
+                Image.fromarray(pixels).save(folder / part / name / f"{i}.{kind}")
+
+
+def lists(folder):
+    images(folder)
+    for domain in ("train", "test"):
+        paths = sorted(folder.glob(f"{domain}/*/*"))
+        lines = [f"{path.relative_to(folder)} {int(path.parent.name == 'bee')}\n" for path in paths]
+        for part in ("train", "test"):
+            (folder / f"{domain}_{part}.txt").write_text("".join(lines))
+
+
+def aircraft(folder):
+    images(folder / "raw")
+    inside = folder / "fgvc-aircraft-2013b" / "data"
+    (inside / "images").mkdir(parents=True)
+    shutil.copy(folder / "raw" / "train" / "ant" / "0.png", inside / "images" / "1.jpg")
+    (inside / "variants.txt").write_text("707\n")
+    for part in ("trainval", "test"):
+        (inside / f"images_variant_{part}.txt").write_text("1 707\n")
+    with tarfile.open(folder / "a.tar.gz", "w:gz") as file:
+        file.add(inside.parent, inside.parent.name)
+    shutil.rmtree(inside.parent)
+    shutil.rmtree(folder / "raw")
+
+
+def open_aircraft(folder):
+    root = folder / "root"
+    data.PrepareTransfer(names=("aircraft",), aircraft=str(folder / "a.tar.gz"), directory=str(root)).run()
+    return data.TransferImages(name="aircraft", directory=str(root)).open()
+
+
+def matlab_7_3(folder):
+    import h5py
+
+    with h5py.File(folder / "a.mat", "w", userblock_size=512) as file:
+        for name, value in (("X1", VIEW.T), ("X2", VIEW[:, ::-1].T), ("Y", CLASSES[None].astype(float))):
+            file[name] = value
+            file[name].attrs["MATLAB_class"] = np.bytes_("double")
+    with open(folder / "a.mat", "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
+
+
+def csv(folder):
+    for name, view in (("one", VIEW), ("two", VIEW[:, :2])):
+        rows = [",".join(map(str, (f"s{i}", *row, CLASSES[i]))) for i, row in enumerate(view)]
+        header = ",".join(["id", *(f"f{i}" for i in range(view.shape[1])), "label"])
+        (folder / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+
+
+def parquet(folder):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    for name, view in (("one", VIEW), ("two", VIEW[:, :2])):
+        columns = {"id": np.arange(8), "y": CLASSES} | {f"f{i}": x for i, x in enumerate(view.T)}
+        parquet.write_table(pa.table(columns), folder / f"{name}.parquet", write_statistics=False)
+
+
+def utterances():
+    rng = np.random.default_rng(0)
+    part = {name: rng.normal(size=(5, 4, 2)).astype(np.float32) for name in ("text", "audio", "vision")}
+    part |= {"regression_labels": rng.uniform(-3, 3, 5), "id": [f"v$_${i}" for i in range(5)]}
+    return {"train": part, "test": part}
+
+
+def utterance_files(folder):
+    names = {"train": ["a_1", "a_2"], "test": ["b_1"]}
+    for view in ("text", "audio", "vision"):
+        (folder / view).mkdir()
+        for name in (*names["train"], *names["test"]):
+            np.save(folder / view / f"{name}.npy", np.ones((3, 2), np.float32))
+    np.savez(
+        folder / "label.npz",
+        **{f"{split}_corpus": {n: {"val": 0.5} for n in found} for split, found in names.items()},
+    )
+
+
+def open_utterance_files(folder):
+    views = {view: str(folder / view) for view in ("text", "audio", "vision")}
+    out = str(folder / "out")
+    options = {"labels": str(folder / "label.npz"), "allow_pickle": True, "dataset": "chsims"}
+    data.PrepareSentiment(**views, **options, directory=out).run()
+    return data.Sentiment(path=out, dataset="chsims").open()
+
+
+def prepared(folder):
+    np.savez(
+        folder / "all.npz",
+        **{f"{s}_{k}": np.asarray(v) for s, p in utterances().items() for k, v in p.items()},
+    )
+    data.PrepareSentiment(source=str(folder / "all.npz"), directory=str(folder / "out")).run()
+    (folder / "all.npz").unlink()
+
+
+def recording(folder):
+    test_eeg.write_physionet(folder, "tr01", seconds=60, stages=((1, "W"), (31, "N1")))
+    test_eeg.write_physionet(folder, "tr02", seconds=60, stages=((1, "W"), (31, "N1")))
+
+
+def open_recording(folder):
+    out = str(folder / "out")
+    data.PrepareEeg(source=str(folder), directory=out).run()
+    return data.Eeg(path=out, test_fraction=0.5).open()
+
+
+def night(folder):
+    for name in ("SC4001E", "SC4011E"):
+        test_eeg.write_sleep_edfx(folder, name, [(0, 30, "Sleep stage W"), (30, 30, "Sleep stage 2")], 60)
+
+
+def open_night(folder):
+    out = str(folder / "out")
+    data.PrepareEeg(source=str(folder), format="sleep_edfx", directory=out).run()
+    return data.Eeg(path=out, test_fraction=0.5).open()
+
+
+def tables(folder):
+    return data.Tables(path=str(folder)).open()
+
+
+def in_file(name):
+    return lambda folder: data.Tables(path=str(folder / name)).open()
+
+
+FORMATS = {
+    "images": (images, lambda folder: data.Folder(path=str(folder)).open()),
+    "npz of images": (
+        lambda folder: np.savez(
+            folder / "a.npz",
+            images=np.arange(160, dtype=np.uint8).reshape(10, 4, 4),
+            labels=np.arange(10) % 2,
+        ),
+        lambda folder: data.Arrays(path=str(folder / "a.npz")).open(),
+    ),
+    "lists": (
+        lists,
+        lambda folder: data.DomainNet(
+            path=str(folder), domains=("train", "test"), held_out="", classes_per_draw=2
+        ).open(),
+    ),
+    "archive": (aircraft, open_aircraft),
+    "npz of tables": (
+        lambda folder: np.savez(folder / "a.npz", X1=VIEW, X2=VIEW[:, ::-1], labels=CLASSES),
+        in_file("a.npz"),
+    ),
+    "mat 5": (
+        lambda folder: scipy.io.savemat(
+            folder / "a.mat", {"X1": VIEW, "X2": VIEW[:, ::-1], "Y": CLASSES}, do_compression=True
+        ),
+        in_file("a.mat"),
+    ),
+    "mat 7.3": (matlab_7_3, in_file("a.mat")),
+    "csv": (csv, tables),
+    "parquet": (parquet, tables),
+    "npy": (lambda folder: [np.save(folder / f"{n}.npy", VIEW) for n in ("one", "two")], tables),
+    "pickle": (
+        lambda folder: (folder / "a.pkl").write_bytes(pickle.dumps(utterances())),
+        lambda folder: data.Sentiment(path=str(folder / "a.pkl"), allow_pickle=True).open(),
+    ),
+    "label.npz": (utterance_files, open_utterance_files),
+    "prepared folder": (prepared, lambda folder: data.Sentiment(path=str(folder / "out")).open()),
+    "WFDB": (recording, open_recording),
+    "EDF": (night, open_night),
+}
+SLOW = ("archive", "label.npz", "WFDB", "EDF")  # a conversion in each case
+# Their bytes have checksums: what is read is what was written.
+CHECKED = ("npz of images", "npz of tables", "archive")
+
+
+def read_rows(splits):
+    """Arrays of all readable examples, or None if one is corrupt."""
+    found = []
+    for name in sorted(splits):
+        for row in range(len(splits[name])):
+            try:
+                found += [np.asarray(array) for array in splits[name].read(row, 0)]
+            except data.CorruptExample as error:
+                assert "\n" not in str(error)
+                return None
+    return found
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_damaged_file_is_read_or_named(name, tmp_path):
+    write, read = FORMATS[name]
+    draw = random.Random(name)
+    valid = tmp_path / "valid"
+    valid.mkdir()
+    write(valid)
+    files = sorted(path.relative_to(valid) for path in valid.rglob("*") if path.is_file())
+    shutil.copytree(valid, tmp_path / "sound")
+    sound = read_rows(read(tmp_path / "sound"))
+    refused = 0
+    for case in range(MUTATIONS if name not in SLOW else MUTATIONS // 10):
+        folder = tmp_path / f"case{case}"
+        shutil.copytree(valid, folder)
+        file = folder / draw.choice(files)
+        file.write_bytes(mutated(file.read_bytes(), draw))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = read_rows(read(folder))
+        except ValueError as error:
+            refused += 1
+            assert "\n" not in str(error)
+            assert folder.name in str(error), error
+        else:
+            if name in CHECKED and found is not None:
+                for one, other in zip(found, sound, strict=True):
+                    np.testing.assert_array_equal(one, other)
+        shutil.rmtree(folder)
+    assert refused
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return models.ConvNet(widths=(4, 8)).build((8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
+
+
+def test_damaged_weights_are_named(encoder, tmp_path):
+    file, draw = tmp_path / "encoder.safetensors", random.Random(0)
+    models.export(encoder, models.ConvNet(widths=(4, 8)), file)
+    content = file.read_bytes()
+    size = int.from_bytes(content[:8], "little") + 8  # of the header; weights have no checksum
+    for _ in range(MUTATIONS):
+        file.write_bytes(mutated(content[:size], draw) + content[size:])
+        try:
+            models.load_exported(encoder, file)
+        except ValueError as error:
+            assert str(file) in str(error)
+
+
+def test_damaged_configs_are_named(tmp_path):
+    text, draw = training.to_json(training.Config()).encode(), random.Random(0)
+    for _ in range(MUTATIONS):
+        (tmp_path / "config.json").write_bytes(mutated(text, draw))
+        try:
+            training.load(tmp_path)
+        except ValueError as error:
+            assert str(tmp_path) in str(error)
+            assert "\n" not in str(error)
+
+
+# No code of a file runs
+
+
+class Bomb:
+    """Creates a folder when unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.mark),))
+
+
+@pytest.mark.parametrize("name", ["images.npz", "all.pkl", "label.npz"])
+def test_a_pickle_runs_no_code(name, tmp_path):
+    mark, file = tmp_path / "code-was-run", tmp_path / name
+    if name == "all.pkl":
+        file.write_bytes(pickle.dumps({"train": Bomb(mark)}))
+        source = data.Sentiment(path=str(file), allow_pickle=True).open
+    elif name == "images.npz":
+        np.savez(file, train_images=np.asarray([Bomb(mark)], object), train_labels=np.zeros(1, int))
+        source = data.Arrays(path=str(file)).open
+    else:
+        np.savez(file, train_corpus=np.asarray(Bomb(mark), object))
+        source = data.PrepareSentiment(labels=str(file), allow_pickle=True, directory=str(tmp_path / "o")).run
+    with pytest.raises(ValueError, match=r"pickle|uses posix\.mkdir"):
+        source()
+    assert not mark.exists()
+
+
+def test_a_pickle_is_read_only_if_allowed(tmp_path):
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(utterances()))
+    with pytest.raises(ValueError, match="only with --allow-pickle"):
+        data.Sentiment(path=str(tmp_path / "a.pkl")).open()
+
+
+def test_a_prepared_data_set_imports_no_module(tmp_path, monkeypatch):
+    """tfds imports the module of each class that features.json names."""
+    folder, mark = tmp_path / "sets" / "tiny" / "1.0.0", tmp_path / "code-was-run"
+    folder.mkdir(parents=True)
+    (folder / "dataset_info.json").write_text("{}")
+    (folder / "features.json").write_text(json.dumps({"a": {"b": [{"pythonClassName": "foreign.Tensor"}]}}))
+    (tmp_path / "foreign.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match=r"names the class 'foreign\.Tensor'.*not imported"):
+        data.Tfds(name="tiny", directory=str(tmp_path / "sets")).open()
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["os.system", "Popen", "builtins.eval", "__class__", "Path", "Config.__init__", ""]
+)
+def test_a_saved_config_names_classes_of_configs_only(name):
+    tree = json.loads(training.to_json(training.Config()))
+    tree["encoder"] = {"_type": name, "command": "touch x"}
+    with pytest.raises(ValueError, match="names the unknown class"):
+        training.from_json(json.dumps(tree))
+
+
+def test_no_unsafe_calls_in_the_package():
+    for file in PACKAGE.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            name = ast.unparse(call.func)
+            keywords = {k.arg: ast.unparse(k.value) for k in call.keywords}
+            if name in ("np.load", "numpy.load"):
+                assert keywords.get("allow_pickle") == "False", ast.unparse(call)
+            assert name not in ("eval", "exec", "compile", "__import__", "os.system"), ast.unparse(call)
+            if name.endswith((".extract", ".extractall")):
+                assert keywords.get("filter") == "'data'", ast.unparse(call)
+            assert keywords.get("shell") is None
+        imported = {
+            name.name.split(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for name in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
+        }
+        assert not imported & {"dill", "cloudpickle", "marshal", "shelve", "joblib", "torch", "yaml", "runpy"}
+        assert "pickle" not in imported or file.name == "_utterances.py"  # which allows arrays and containers
