@@ -21,7 +21,7 @@ _TABLES = {
     "method": "methods/__init__.py METHODS",
     "method.predictor": "models/_registry.py HEADS",
     "method.fusion": None,
-    "evaluation": "evaluation/_registry.py EVALUATIONS",
+    "evaluation": "evaluation/__init__.py EVALUATIONS",
     "evaluation.linear": None,
     "optimizer": "training/_optimizers.py OPTIMIZERS",
 }

@@ -1,8 +1,11 @@
 """Evaluation of features: neighbours, probes, domain transfer, regression, clustering, retrieval,
 predictions."""
 
+from collections.abc import Callable
+
 from mvcl.evaluation._channels import ChannelProbe, Channels, channel_probe
-from mvcl.evaluation._clustering import Clustering, cluster_scores, svm_accuracy, view_features
+from mvcl.evaluation._classification import Classification, LinearProbe, Predictions, sgd_probe, shuffled
+from mvcl.evaluation._clustering import Clustering, SingleViews, cluster_scores, svm_accuracy
 from mvcl.evaluation._domains import (
     Domains,
     Transfer,
@@ -10,26 +13,44 @@ from mvcl.evaluation._domains import (
     transfer_heat_map,
     transfer_table,
 )
-from mvcl.evaluation._embeddings import embedding_measures
-from mvcl.evaluation._encode import encode
-from mvcl.evaluation._geometry import TOGETHER, Geometry, Spread, geometry, geometry_scores
-from mvcl.evaluation._predictions import Predictions
-from mvcl.evaluation._probe import Probe, draw_labels, few_label_probe, fit_logistic, fit_probe, linear_probe
-from mvcl.evaluation._protocols import Classification, Evaluation
-from mvcl.evaluation._registry import EVALUATIONS
+from mvcl.evaluation._evaluation import Augmented, Evaluation, Result, encode, evaluation_table, view_features
+from mvcl.evaluation._geometry import (
+    TOGETHER,
+    Geometry,
+    Spread,
+    embedding_measures,
+    geometry,
+    geometry_scores,
+)
+from mvcl.evaluation._probe import (
+    Probe,
+    draw_labels,
+    evaluate_features,
+    few_label_probe,
+    fit_logistic,
+    fit_probe,
+    linear_probe,
+)
 from mvcl.evaluation._regression import (
     MaeProbe,
     Regression,
     mae_probe,
     regression_measures,
-    ridge,
     sentiment_regression,
 )
-from mvcl.evaluation._result import Result
 from mvcl.evaluation._retrieval import Retrieval
-from mvcl.evaluation._sgd_probe import Augmented, LinearProbe, sgd_probe, shuffled
-from mvcl.evaluation._single_views import SingleViews
-from mvcl.evaluation._table import evaluate_features, evaluation_table
+
+EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
+    "channels": Channels,
+    "classification": Classification,
+    "clustering": Clustering,
+    "domains": Domains,
+    "predictions": Predictions,
+    "regression": Regression,
+    "retrieval": Retrieval,
+    "single_views": SingleViews,
+}
+"""Evaluations by the names that `evaluation:NAME` chooses."""
 
 __all__ = [
     "EVALUATIONS",
@@ -68,7 +89,6 @@ __all__ = [
     "linear_probe",
     "mae_probe",
     "regression_measures",
-    "ridge",
     "sentiment_regression",
     "sgd_probe",
     "shuffled",

@@ -12,9 +12,15 @@ import numpy as np
 import optax
 
 from mvcl._progress import track
+from mvcl.evaluation._evaluation import (
+    Arrays,
+    Evaluation,
+    Result,
+    Splits,
+    averaged,
+    named_splits,
+)
 from mvcl.evaluation._probe import checked_rows, draw_labels
-from mvcl.evaluation._protocols import Arrays, Evaluation, Splits, named_splits
-from mvcl.evaluation._result import Result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,38 +215,38 @@ class Channels(Evaluation):
         held = self._held_out(splits[train].groups, len(labels))
         pool, others = np.flatnonzero(~held), np.flatnonzero(held)
         least = int(np.bincount(labels[pool], minlength=classes).min())
-
-        def few_labels(count: int) -> Result:
+        how = (
+            f"balanced test accuracy of a linear combination of {channels} channels and a linear classifier, "
+            f"trained by AdamW for at most {self.probe.epochs} epochs on labels of {classes} classes, stopped "
+            f"early on as many of held-out subjects, mean and standard deviation of {self.draws} draws (seed "
+            f"{self.seed}), {len(answers)} test rows"
+        )
+        results = []
+        for count in self.labels_per_class:
             name = f"{count} labels/class"
             if least < count:
                 why = f"not measured: a class has {least} of the {count} labels needed"
-                return Result(name, None, None, why)
-            rows = draw_labels(
-                labels[pool], num_classes=classes, labels_per_class=count, draws=self.draws, seed=self.seed
-            )
+                results.append(Result(name, None, None, why))
+                continue
+            draws = {
+                "num_classes": classes,
+                "labels_per_class": count,
+                "draws": self.draws,
+                "seed": self.seed,
+            }
             scores = []
-            for draw, chosen in enumerate(track(rows, name, self.draws, "draws")):
+            for draw, chosen in enumerate(
+                track(draw_labels(labels[pool], **draws), name, self.draws, "draws")
+            ):
                 mine, seen = pool[chosen], others[self._some(labels[others], count, draw)]
+                drawn = ((x[rows], labels[rows]) for rows in (mine, seen))
                 scores.append(
                     channel_probe(
-                        (x[mine], labels[mine]),
-                        (x[seen], labels[seen]),
-                        (z, answers),
-                        num_classes=classes,
-                        options=self.probe,
-                        seed=(self.seed, draw),
+                        *drawn, (z, answers), num_classes=classes, options=self.probe, seed=(self.seed, draw)
                     )
                 )
-            how = (
-                f"balanced test accuracy of a linear combination of {channels} channels and a linear classifier, "
-                f"trained by AdamW for at most {self.probe.epochs} epochs on labels of {classes} classes, stopped "
-                f"early on as many of held-out subjects, mean and standard deviation of {self.draws} draws (seed "
-                f"{self.seed}), {len(answers)} test rows"
-            )
-            spread = float(np.std(scores, ddof=1)) if self.draws > 1 else None
-            return Result(name, float(np.mean(scores)), spread, how)
-
-        return [few_labels(count) for count in self.labels_per_class]
+            results.append(averaged(name, scores, how))
+        return results
 
     def _held_out(self, groups: np.ndarray | None, rows: int) -> np.ndarray:
         """(N,) bool: the rows for validation; whole subjects if they are known."""

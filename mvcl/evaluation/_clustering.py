@@ -1,9 +1,9 @@
-"""Clustering of features: agreement of K-means with the classes."""
+"""Protocols of clusters: agreement of K-means with the classes, of all views and of single views."""
 
 import csv
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from mvcl import _files
 from mvcl._progress import track
-from mvcl.evaluation._protocols import Arrays, Evaluation, LabelledSplit, Splits
-from mvcl.evaluation._result import Result
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, averaged, view_features
+from mvcl.evaluation._probe import few_label_probe, knn_accuracy
 from mvcl.metrics import (
     adjusted_rand_index,
     clustering_accuracy,
@@ -84,7 +84,7 @@ def svm_accuracy(
     return np.asarray(
         [
             SVC(kernel="linear").fit(features[train], labels[train]).score(features[test], labels[test])
-            for train, test in splits
+            for train, test in track(splits, "support vector machines", draws, "draws")
         ]
     )
 
@@ -153,54 +153,48 @@ class Clustering(Evaluation):
             why = "not measured: the data have no labels"
             return [Result(name, None, None, why) for name in MEASURES]
         clusters = self.clusters or classes
-        options: dict[str, Any] = {
-            "runs": self.runs,
-            "starts": self.starts,
-            "seed": self.seed,
-            "mini_batch_above": self.mini_batch_above,
-        }
         kind = "mini-batch K-means" if 0 < self.mini_batch_above < len(x) else "K-means"
         how = (
             f"{kind}, {clusters} clusters, mean and deviation of {self.runs} runs (seed {self.seed}), each the "
             f"best of {self.starts} starts, {len(x)} rows"
         )
-
-        def together() -> list[Result]:
-            scores = cluster_scores(x, split.labels, clusters, **options)
-            return _results(scores, "", f"{how}, all views concatenated")
-
-        def single() -> list[Result]:
-            alone = {}
-            for name, (rows, found) in view_features(x, split).items():
-                if len(rows) >= clusters:
-                    alone[name] = cluster_scores(found, split.labels[rows], clusters, **options)
-            best = max(alone, key=lambda name: alone[name]["ACC"].mean(), default=None)
-            results = []
-            if best is not None:
-                results += _results(alone[best], "best view ", f"{how}, the view with the highest ACC")
-            for name, scores in alone.items():
+        results = _results(self._scores(x, split.labels, clusters), "", f"{how}, all views concatenated")
+        views = view_features(x, split)
+        if len(views) > 1:
+            single = {
+                name: self._scores(found, split.labels[rows], clusters)
+                for name, (rows, found) in views.items()
+                if len(rows) >= clusters
+            }
+            best = max(single.values(), key=lambda scores: scores["ACC"].mean(), default={})
+            results += _results(best, "best view ", f"{how}, the view with the highest ACC")
+            for name, scores in single.items():
                 shown = {measure: scores[measure] for measure in self.per_view}
                 results += _results(shown, f"{name} ", f"{how}, this view only")
-            return results
+        return results + ([self._svm(x, split.labels, classes)] if self.svm_share else [])
 
-        results = together()
-        if len(view_features(x, split)) > 1:
-            results += single()
-        if self.svm_share:
-            results += self._svm(x, split.labels, classes)
-        return results
+    def _scores(self, features: np.ndarray, labels: np.ndarray, clusters: int) -> dict[str, np.ndarray]:
+        return cluster_scores(
+            features,
+            labels,
+            clusters,
+            runs=self.runs,
+            starts=self.starts,
+            seed=self.seed,
+            mini_batch_above=self.mini_batch_above,
+        )
 
-    def _svm(self, features: np.ndarray, labels: np.ndarray, classes: int) -> list[Result]:
+    def _svm(self, features: np.ndarray, labels: np.ndarray, classes: int) -> Result:
         """Accuracy of the SVM, mean and deviation over draws."""
         name, smallest = f"SVM {self.svm_share:.0%}", np.bincount(labels, minlength=classes).min()
         if smallest < 4:
-            return [Result(name, None, None, f"not measured: a class has {smallest} rows")]
+            return Result(name, None, None, f"not measured: a class has {smallest} rows")
         accuracies = svm_accuracy(features, labels, share=self.svm_share, draws=self.draws, seed=self.seed)
         how = (
             f"accuracy of a linear SVM trained on {self.svm_share:.0%} of {len(features)} labels, tested on the rest, "
             f"mean and standard deviation of {self.draws} draws (seed {self.seed})"
         )
-        return _results({name: accuracies}, "", how)
+        return averaged(name, accuracies, how)
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Clustering accuracy of one K-means run on all views."""
@@ -253,37 +247,105 @@ class Clustering(Evaluation):
                 for row, cluster in zip(rows, self._labels(found, clusters)):
                     column[row] = int(cluster)
                 columns[f"cluster of {name}"] = column
-        _write_clusters(workdir / "clusters.csv", columns)
-
-
-def _write_clusters(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    with _files.replacing(path) as temporary, open(temporary, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values()))
-
-
-def view_features(features: np.ndarray, split: LabelledSplit) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The columns of each view: name -> (rows that have the view, (rows, d_v) features).
-
-    Concatenated features are either the views' own columns or k blocks of equal width; otherwise returns {}.
-    """
-    names, present = split.spec.view_names, split.present
-    if not names:
-        return {}
-    widths = [math.prod(size or 0 for size in shape) for shape in split.spec.shapes]
-    if sum(widths) != features.shape[1]:
-        if features.shape[1] % len(names):
-            return {}
-        widths = [features.shape[1] // len(names)] * len(names)
-    blocks = np.split(features, np.cumsum(widths)[:-1], axis=1)
-    there = np.ones((len(features), len(names)), bool) if present is None else present
-    rows = [np.flatnonzero(here) for here in there.T]
-    return {name: (here, block[here]) for name, here, block in zip(names, rows, blocks)}
+        with (
+            _files.replacing(workdir / "clusters.csv") as temporary,
+            open(temporary, "w", newline="") as file,
+        ):
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values()))
 
 
 def _results(scores: Mapping[str, np.ndarray], prefix: str, how: str) -> list[Result]:
-    return [
-        Result(prefix + name, float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else None, how)
-        for name, v in scores.items()
-    ]
+    return [averaged(prefix + name, values, how) for name, values in scores.items()]
+
+
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SingleViews(Evaluation):
+    """k-NN, few-label probes and K-means on given views: on all views side by side, and on each view alone.
+
+    The results of one view are means over the views: what is known of an example of which one view is there. Across
+    views, the neighbours of one view's rows are searched among another view's, mean over the ordered pairs of views:
+    features of a common space are needed, and for raw tables of different widths it is not measured. The features are
+    those of an encoder for each view, side by side; a missing view's rows are left out where the view is alone.
+    """
+
+    knn_k: int = 10
+    """Neighbours of the weighted k-NN."""
+    knn_temperature: float = 0.07
+    """Temperature of the k-NN's weights e^{cos / temperature}."""
+    labels_per_class: tuple[int, ...] = (1, 5, 10)
+    """Labels per class of the few-label probes."""
+    draws: int = 3
+    """Draws of labels to average each few-label probe over."""
+    starts: int = 5
+    """k-means++ starts of the one K-means run, on the test split."""
+
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` for splits without classes or given views."""
+        self.splits(tuple(splits))
+        train = splits["train"]
+        if len(train.class_names) < 2 or not train.spec.view_names:
+            raise ValueError(
+                f"evaluation:single_views needs classes and views with names, got {len(train.class_names)} classes and "
+                f"the views {', '.join(train.spec.view_names) or 'none'}"
+            )
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """Results "all views NAME", "one view NAME" and "across views k-NN"; NAME as in `evaluation:classification` and
+        `evaluation:clustering`."""
+        views = [view_features(features[name], splits[name]).values() for name in ("train", "test")]
+        each = list(zip(*views, strict=True))  # of each view the rows of both splits
+        whole = tuple((np.arange(len(x)), x) for x in (features["train"], features["test"]))
+        names = {
+            "k-NN": f"test accuracy of a vote of {self.knn_k} neighbours by cosine",
+            **{
+                f"{count} labels/class": f"logistic regression on few labels, mean of {self.draws} draws "
+                f"(seed {self.seed})"
+                for count in self.labels_per_class
+            },
+            **dict.fromkeys(
+                ("ACC", "NMI"), f"K-means on the test rows, best of {self.starts} starts (seed {self.seed})"
+            ),
+        }
+        found = [self._of(x, y, splits) for x, y in track([whole, *each], "views", 1 + len(each), "views")]
+        results = []
+        for name, how in names.items():
+            results.append(Result(f"all views {name}", found[0][name], None, how))
+            mean = float(np.mean([values[name] for values in found[1:]]))
+            how = f"{how}, of one view, mean over {len(each)} views"
+            results.append(Result(f"one view {name}", mean, None, how))
+        return [*results, self._across(each, splits, names["k-NN"])]
+
+    def _of(self, x: Rows, y: Rows, splits: Splits) -> dict[str, float]:
+        """Name -> value, of training and test rows, each their numbers in the split and their features."""
+        train, test = splits["train"], splits["test"]
+        labels, answers, classes = train.labels[x[0]], test.labels[y[0]], len(train.class_names)
+        found = {"k-NN": self._knn(x, y, splits)}
+        options = {"num_classes": classes, "draws": self.draws, "seed": self.seed}
+        for count in self.labels_per_class:
+            scores = few_label_probe(x[1], labels, y[1], answers, labels_per_class=count, **options)
+            found[f"{count} labels/class"] = float(scores.mean())
+        clusters = len(test.class_names)
+        scores = cluster_scores(y[1], answers, clusters, runs=1, starts=self.starts, seed=self.seed)
+        return found | {name: float(scores[name].mean()) for name in ("ACC", "NMI")}
+
+    def _knn(self, x: Rows, y: Rows, splits: Splits) -> float:
+        return knn_accuracy(
+            (x[1], splits["train"].labels[x[0]]),
+            (y[1], splits["test"].labels[y[0]]),
+            num_classes=len(splits["train"].class_names),
+            k=min(self.knn_k, len(x[0])),
+            temperature=self.knn_temperature,
+        )
+
+    def _across(self, each: list[tuple[Rows, Rows]], splits: Splits, how: str) -> Result:
+        name = "across views k-NN"
+        if len({x[1].shape[1] for x, _ in each}) > 1:
+            return Result(name, None, None, "not measured: the views have different widths")
+        found = [self._knn(x, y, splits) for (x, _), (_, y) in permutations(each, 2)]
+        how = f"{how}, training rows of one view and test rows of another, mean over {len(found)} pairs"
+        return Result(name, float(np.mean(found)), None, how)

@@ -8,10 +8,9 @@ import numpy as np
 
 from mvcl import _files
 from mvcl._progress import track
+from mvcl.evaluation._classification import LinearProbe, sgd_probe, shuffled
+from mvcl.evaluation._evaluation import Arrays, Augmented, Batches, Evaluation, Result, Splits
 from mvcl.evaluation._probe import PENALTIES, fit_probe
-from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
-from mvcl.evaluation._result import Result
-from mvcl.evaluation._sgd_probe import Augmented, Batches, LinearProbe, sgd_probe, shuffled
 
 
 @dataclass(frozen=True)
@@ -203,11 +202,11 @@ class Domains(Evaluation):
             return []
         options = self.linear
 
-        def batches(name: str, size: int, steps: int) -> Batches:
-            del steps
+        def batches(name: str) -> Batches:
             names = self._sources(splits) if name == "seen" else [name.removesuffix("/train")]
             x = np.concatenate([features[f"{source}/train"] for source in names])
             y = np.concatenate([splits[f"{source}/train"].labels for source in names])
+            size, _ = options.steps(len(splits[name]))
             return shuffled(x, y, batch_size=size, epochs=options.epochs, seed=self.seed)
 
         return self._probed(options, batches, features, splits)
@@ -218,9 +217,8 @@ class Domains(Evaluation):
         if options is None or not options.augment:
             return []
 
-        def batches(name: str, size: int, steps: int) -> Batches:
-            padding = options.crop_padding
-            return augmented(name, batch_size=size, steps=steps, seed=self.seed, crop_padding=padding)
+        def batches(name: str) -> Batches:
+            return options.augmented(augmented, name, len(splits[name]), self.seed)
 
         return self._probed(options, batches, features, splits)
 
@@ -256,30 +254,18 @@ class Domains(Evaluation):
         )
 
     def _probed(
-        self,
-        options: LinearProbe,
-        batches: Callable[[str, int, int], Batches],
-        features: Arrays,
-        splits: Splits,
+        self, options: LinearProbe, batches: Callable[[str], Batches], features: Arrays, splits: Splits
     ) -> list[Result]:
-        """The probes by SGD, one after the other; `batches` takes a split, the rows of a step and the steps."""
+        """The probes by SGD, one after the other, on the batches of a split."""
         sources, (target,) = self._sources(splits), self._targets(splits)
-
-        def best(name: str) -> float:
+        test = (features[f"{target}/test"], splits[f"{target}/test"].labels)
+        classes, best = len(splits["test"].class_names), {}
+        for name in (*(f"{source}/train" for source in sources), "seen"):
             rows = len(splits[name])
-            size, per_epoch = options.steps(rows)
-            found = sgd_probe(
-                batches(name, size, options.epochs * per_epoch),
-                features[f"{target}/test"],
-                splits[f"{target}/test"].labels,
-                num_classes=len(splits["test"].class_names),
-                rows=rows,
-                options=options,
-            )
-            return float(np.max(np.nan_to_num(found)))
-
-        one = np.asarray([[best(f"{source}/train")] for source in sources])
-        transfer = Transfer(tuple(sources), (target,), one, np.asarray([best("seen")]))
+            found = sgd_probe(batches(name), *test, num_classes=classes, rows=rows, options=options)
+            best[name] = float(np.max(np.nan_to_num(found)))
+        one = np.asarray([[best[f"{source}/train"]] for source in sources])
+        transfer = Transfer(tuple(sources), (target,), one, np.asarray([best["seen"]]))
         # The number of labels is that of each classifier's own domains.
         _, _, trained = options.described(len(splits["seen"])).partition(" labels, ")
         chosen = ", the best on the test rows" if len(options.learning_rates) > 1 else ""

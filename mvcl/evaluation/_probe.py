@@ -1,6 +1,6 @@
-"""Linear classifiers on frozen features, with all labels or a few per class."""
+"""Probes of frozen features: neighbours, and logistic regression with all labels or a few per class."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from mvcl._progress import track
+from mvcl._progress import during, track
+from mvcl.evaluation._evaluation import Result, averaged
+from mvcl.metrics import weighted_knn
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FEW_LABEL_PENALTY = 1e-4
@@ -31,10 +33,7 @@ class Probe:
     def accuracy(self, features: np.ndarray, labels: np.ndarray) -> float:
         """Accuracy on (m, d) features with (m,) labels, in [0, 1]."""
         x, y = checked_rows("test", features, labels, self.weights.shape[1])
-        if x.shape[1] != len(self.mean):
-            raise ValueError(
-                f"test_features must be as wide as train_features, got {x.shape[1]} and {len(self.mean)}"
-            )
+        check_widths(len(self.mean), x.shape[1])
         return _accuracy(self.weights, jnp.asarray((x - self.mean) / self.scale), y)
 
 
@@ -51,9 +50,7 @@ def fit_probe(
     Args:
       features: (n, d) floating.
       labels: (n,) integers in [0, num_classes).
-      num_classes: number of classes.
-      seed: of the held-out rows; nothing else is random.
-      penalties: candidates, each >= 0.
+      num_classes, seed, penalties: as for `linear_probe`.
     """
     x, y = checked_rows("train", features, labels, num_classes)
     if len(penalties) == 0:
@@ -103,10 +100,7 @@ def linear_probe(
     """
     x, _ = checked_rows("train", train_features, train_labels, num_classes)
     test, _ = checked_rows("test", test_features, test_labels, num_classes)
-    if x.shape[1] != test.shape[1]:  # before the long fit
-        raise ValueError(
-            f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
-        )
+    check_widths(x.shape[1], test.shape[1])  # before the long fit
     probe = fit_probe(train_features, train_labels, num_classes=num_classes, seed=seed, penalties=penalties)
     return probe.accuracy(test_features, test_labels), probe.penalty
 
@@ -131,9 +125,7 @@ def few_label_probe(
     1e-3 and 1e-5 the accuracy changes by less than its deviation over draws, for pixels and for encoders.
 
     Args:
-      train_features, test_features: (n, d) and (m, d) floating.
-      train_labels, test_labels: (n,) and (m,) integers in [0, num_classes).
-      num_classes: number of classes.
+      train_features, train_labels, test_features, test_labels, num_classes: as for `linear_probe`.
       labels_per_class: training labels per class.
       draws: number of draws of labels.
       seed: determines the draws, together with train_labels; see `draw_labels`.
@@ -144,10 +136,7 @@ def few_label_probe(
     """
     x, y = checked_rows("train", train_features, train_labels, num_classes)
     test, answer = checked_rows("test", test_features, test_labels, num_classes)
-    if x.shape[1] != test.shape[1]:
-        raise ValueError(
-            f"test_features must be as wide as train_features, got {test.shape[1]} and {x.shape[1]}"
-        )
+    check_widths(x.shape[1], test.shape[1])
     rows = draw_labels(y, num_classes=num_classes, labels_per_class=labels_per_class, draws=draws, seed=seed)
     mean = x.mean(0)
     scale = float(np.sqrt(x.var(0, dtype=np.float64).sum()))
@@ -180,11 +169,89 @@ def draw_labels(
                 f"train_labels must have labels_per_class={labels_per_class} rows of every class, "
                 f"got {len(rows)} of class {c}"
             )
-    chosen = []
-    for draw in range(draws):
-        rng = np.random.default_rng((seed, draw))
-        chosen.append(np.concatenate([rng.permutation(rows)[:labels_per_class] for rows in of_class]))
-    return np.stack(chosen)
+    rngs = [np.random.default_rng((seed, draw)) for draw in range(draws)]
+    return np.stack(
+        [np.concatenate([rng.permutation(rows)[:labels_per_class] for rows in of_class]) for rng in rngs]
+    )
+
+
+def knn_accuracy(
+    train: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
+    *,
+    num_classes: int,
+    k: int,
+    temperature: float,
+) -> float:
+    """Accuracy of `metrics.weighted_knn` on (features, labels) of both splits."""
+    voted = weighted_knn(*train, test[0], num_classes=num_classes, k=k, temperature=temperature)
+    return float(np.mean(np.asarray(voted) == np.asarray(test[1])))
+
+
+def evaluate_features(
+    features: Mapping[str, np.ndarray],
+    labels: Mapping[str, np.ndarray],
+    *,
+    num_classes: int,
+    seed: int = 0,
+    k: int = 200,
+    temperature: float = 0.07,
+    labels_per_class: Sequence[int] = (5, 10),
+    draws: int = 10,
+) -> list[Result]:
+    """Weighted k-NN, linear probe and few-label probes of one set of features, by one protocol.
+
+    Args:
+      features: "train" and "test" to (n, d) and (m, d) floating features.
+      labels: "train" and "test" to (n,) and (m,) integers in [0, num_classes).
+      num_classes: number of classes.
+      seed: of the held-out part and the drawn labels; the same for every row of a table.
+      k: voting neighbours, at most n.
+      temperature: of the neighbours' weights, no unit.
+      labels_per_class: one few-label probe for each entry.
+      draws: draws of labels in each.
+
+    Returns:
+      Test accuracies named "k-NN", "linear" and "<c> labels/class".
+    """
+    for name, given in (("features", features), ("labels", labels)):
+        if not {"train", "test"} <= set(given):
+            raise ValueError(f'{name} must have the splits "train" and "test", got {sorted(given)}')
+    train, test = ((features[name], labels[name]) for name in ("train", "test"))
+    n, m = len(train[0]), len(test[0])
+    of_class = np.bincount(train[1], minlength=num_classes)
+    with during("k-NN"):
+        nearest = knn_accuracy(train, test, num_classes=num_classes, k=k, temperature=temperature)
+    how = (
+        f"test accuracy of a vote of the {min(k, n)} nearest of {n} training rows by cosine, "
+        f"weights exp(cos/{temperature:g}), {m} test rows"
+    )
+    results = [Result("k-NN", nearest, None, how)]
+    if of_class.max() < 5:
+        why = f"not measured: choosing the penalty needs 5 rows of a class, the largest has {of_class.max()}"
+        results.append(Result("linear", None, None, why))
+    else:
+        accuracy, _ = linear_probe(*train, *test, num_classes=num_classes, seed=seed)
+        how = (
+            f"logistic regression on {n} labels, features standardised by the training split, "
+            f"L2 penalty chosen on a held-out fifth of it, {m} test rows"
+        )
+        results.append(Result("linear", accuracy, None, how))
+    options = {"num_classes": num_classes, "draws": draws, "seed": seed}
+    for count in labels_per_class:
+        name = f"{count} labels/class"
+        if of_class.min() < count:
+            why = f"not measured: class {of_class.argmin()} has {of_class.min()} of the {count} labels needed"
+            results.append(Result(name, None, None, why))
+            continue
+        scores = few_label_probe(*train, *test, labels_per_class=count, **options)
+        how = (
+            f"logistic regression on {count} labels of each of {num_classes} classes, "
+            f"mean and standard deviation of {draws} draws (seed {seed}), "
+            f"features centred and divided by one scale, L2 penalty {FEW_LABEL_PENALTY:g}, {m} test rows"
+        )
+        results.append(averaged(name, scores, how))
+    return results
 
 
 def fit_logistic(
@@ -289,3 +356,9 @@ def checked_rows(
             f"{split}_features must be finite, got {np.sum(~np.isfinite(features))} entries that are not"
         )
     return features.astype(np.float32), labels.astype(np.int32)
+
+
+def check_widths(train: int, test: int) -> None:
+    """Raise `ValueError` unless features of the test split are as wide as those of training."""
+    if test != train:
+        raise ValueError(f"test_features must be as wide as train_features, got {test} and {train}")

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from mvcl.evaluation._protocols import Arrays, Evaluation, Splits
-from mvcl.evaluation._result import Result
+from mvcl._progress import during
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, averaged
 
 _ERRORS = ("MAE", "validation MAE")  # less is better
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -87,9 +87,14 @@ def mae_probe(
       ValueError: shapes do not fit, something is not finite, an option is invalid, or there is nothing to hold out.
     """
     probe.check()
-    x, y, test, answer, valid = _checked(
-        train_features, train_targets, test_features, test_targets, valid_features, valid_targets
+    train, tested, valid = _checked(
+        train=(train_features, train_targets),
+        test=(test_features, test_targets),
+        valid=(valid_features, valid_targets),
     )
+    assert train is not None
+    assert tested is not None
+    (x, y), (test, answer) = train, tested
     rate, where = probe.learning_rates[0], "the only one"
     if len(probe.learning_rates) > 1:
         fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
@@ -106,10 +111,7 @@ def mae_probe(
     values = {name: np.asarray([measures[name] for measures in found]) for name in found[0]}
     if valid is not None:
         values["validation MAE"] = np.asarray([np.abs(valid[0] @ w + b - valid[1]).mean() for w, b in layers])
-    return [
-        Result(name, float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else None, how, better=_better(name))
-        for name, v in values.items()
-    ]
+    return [averaged(name, each, how, _better(name)) for name, each in values.items()]
 
 
 def _layers(
@@ -171,32 +173,6 @@ def _trained(
         return jax.lax.scan(epoch, state, jnp.arange(epochs))[0][0]
 
     return jax.vmap(of_key)(keys)
-
-
-def ridge(
-    features: np.ndarray, targets: np.ndarray, penalties: Sequence[float]
-) -> tuple[np.ndarray, np.ndarray]:
-    """(p, d) weights and (p,) intercepts of ridge regression, for each of p penalties.
-
-    Minimises  mean_i (x_i w + b - y_i)² + penalty ||w||², from one singular value decomposition, or for d > n from one
-    eigendecomposition of the (n, n) inner products, which needs less memory.
-
-    Args:
-      features: (n, d) floating.
-      targets: (n,) floating.
-      penalties: each > 0.
-    """
-    x, y = np.asarray(features, np.float64), np.asarray(targets, np.float64)
-    mean, centre = x.mean(0), y.mean()
-    x, ridges = x - mean, len(x) * np.asarray(penalties, np.float64)[:, None]  # (p, 1)
-    if x.shape[1] > len(x):
-        squares, left = np.linalg.eigh(x @ x.T)
-        along = left.T @ (y - centre)
-        weights = (along / (np.maximum(squares, 0) + ridges)) @ left.T @ x
-    else:
-        left, sizes, right = np.linalg.svd(x, full_matrices=False)
-        weights = (left.T @ (y - centre) * sizes / (sizes**2 + ridges)) @ right
-    return weights, centre - weights @ mean
 
 
 def regression_results(measures: Mapping[str, float], how: str) -> list[Result]:
@@ -265,11 +241,8 @@ def sentiment_regression(
     refitted on the training split.
 
     Args:
-      train_features, test_features: (n, d) and (m, d) floating.
-      train_targets, test_targets: (n,) and (m,) scores, whose sign is the sentiment (CMU-MOSEI [-3, 3],
-        CH-SIMS [-1, 1]).
-      valid_features, valid_targets: of a validation split, both or neither.
-      groups: (n,) speakers or subjects of the training rows; whole groups are held out.
+      train_features, train_targets, test_features, test_targets, valid_features, valid_targets, groups: as for
+        `mae_probe`.
       seed: of the held-out rows or groups.
       penalties: candidates, each > 0.
 
@@ -281,19 +254,22 @@ def sentiment_regression(
     """
     if len(penalties) == 0 or min(penalties) <= 0:
         raise ValueError(f"penalties must be positive numbers, at least one, got {tuple(penalties)}")
-    x, y, test, answer, valid = _checked(
-        train_features, train_targets, test_features, test_targets, valid_features, valid_targets
+    train, tested, valid = _checked(
+        train=(train_features, train_targets),
+        test=(test_features, test_targets),
+        valid=(valid_features, valid_targets),
     )
+    assert train is not None
+    assert tested is not None
+    (x, y), (test, answer) = train, tested
     scale = x.std(0)
     scale = np.where(scale > 1e-6 * np.maximum(np.abs(x.mean(0)), scale.max()), scale, 1)
     x, test = x / scale, test / scale
     valid = None if valid is None else (valid[0] / scale, valid[1])
     fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
-    weights, intercepts = ridge(fitted, fitted_to, penalties)
-    errors = np.abs(weights @ held.T + intercepts[:, None] - held_answer).mean(1)
-    best = penalties[int(errors.argmin())]
-    weights, intercepts = ridge(x, y, [best])
-    measures = regression_measures(test @ weights[0] + intercepts[0], answer)
+    errors = [np.abs(_ridge(fitted, fitted_to, p).predict(held) - held_answer).mean() for p in penalties]
+    best = penalties[int(np.argmin(errors))]
+    measures = regression_measures(_ridge(x, y, best).predict(test), answer)
     how = (
         f"ridge regression on {len(x)} scores, features standardised by the training split, penalty chosen by MAE on "
         f"{where}, {len(test)} test rows"
@@ -301,29 +277,36 @@ def sentiment_regression(
     return regression_results(measures, how)
 
 
+def _ridge(x: np.ndarray, y: np.ndarray, penalty: float) -> Any:
+    """Minimises  mean_i (x_i w + b - y_i)² + penalty ||w||²."""
+    from sklearn.linear_model import Ridge  # its import takes a second
+
+    return Ridge(alpha=len(x) * penalty, solver="auto" if x.shape[1] > len(x) else "svd").fit(x, y)
+
+
 _Rows = tuple[np.ndarray, np.ndarray]
 
 
-def _checked(
-    train_features: np.ndarray,
-    train_targets: np.ndarray,
-    test_features: np.ndarray,
-    test_targets: np.ndarray,
-    valid_features: np.ndarray | None,
-    valid_targets: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, _Rows | None]:
-    """Training rows, test rows and validation rows, checked."""
-    x, y = _rows("train", train_features, train_targets)
-    test, answer = _rows("test", test_features, test_targets)
-    if (valid_features is None) != (valid_targets is None):
-        raise ValueError("valid_features and valid_targets must be given together, got one of them")
-    valid = None
-    if valid_features is not None and valid_targets is not None:
-        valid = _rows("valid", valid_features, valid_targets)
-    widths = {a.shape[1] for a in (x, test, *(() if valid is None else valid[:1]))}
+def _checked(**splits: tuple[np.ndarray | None, np.ndarray | None]) -> list[_Rows | None]:
+    """Features and targets of each split in float64; None for a split that is not given."""
+    found: list[_Rows | None] = []
+    for name, (features, targets) in splits.items():
+        if (features is None) != (targets is None):
+            raise ValueError(f"{name}_features and {name}_targets must be given together, got one of them")
+        if features is None or targets is None:
+            found.append(None)
+            continue
+        x, y = np.asarray(features, np.float64), np.asarray(targets, np.float64)
+        names = f"{name}_features and {name}_targets"
+        if x.ndim != 2 or 0 in x.shape or y.shape != x.shape[:1]:
+            raise ValueError(f"{names} must be (n, d) and (n,) with n >= 1, got {x.shape} and {y.shape}")
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            raise ValueError(f"{names} must be finite, got NaN or infinity")
+        found.append((x, y))
+    widths = {rows[0].shape[1] for rows in found if rows is not None}
     if len(widths) > 1:
         raise ValueError(f"features of all splits must have one width, got {sorted(widths)}")
-    return x, y, test, answer, valid
+    return found
 
 
 def _to_choose(
@@ -346,17 +329,6 @@ def _held_out(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
     if count < 5:
         raise ValueError(f"5 groups or rows are needed to hold out a fifth, got {count}")
     return np.isin(of_row, np.random.default_rng(seed).permutation(count)[: count // 5])
-
-
-def _rows(split: str, features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    x, y = np.asarray(features, np.float64), np.asarray(targets, np.float64)
-    if x.ndim != 2 or 0 in x.shape or y.shape != x.shape[:1]:
-        raise ValueError(
-            f"{split}_features and {split}_targets must be (n, d) and (n,) with n >= 1, got {x.shape} and {y.shape}"
-        )
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError(f"{split}_features and {split}_targets must be finite, got NaN or infinity")
-    return x, y
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -387,11 +359,8 @@ class Regression(Evaluation):
         valid, scores = features.get("valid"), splits["valid"].labels if "valid" in features else None
         held: dict[str, Any] = {"valid_features": valid, "valid_targets": scores, "groups": train.groups}
 
-        def layers() -> list[Result]:
-            return mae_probe(*rows, probe=self.probe, **held, seed=self.seed)
-
-        def closed() -> list[Result]:
-            first, *_ = sentiment_regression(*rows, **held, seed=self.seed)
-            return [dataclasses.replace(first, name="MAE, ridge")]
-
-        return layers() + closed()
+        with during("linear layers"):
+            layers = mae_probe(*rows, probe=self.probe, **held, seed=self.seed)
+        with during("ridge regression"):
+            closed, *_ = sentiment_regression(*rows, **held, seed=self.seed)
+        return [*layers, dataclasses.replace(closed, name="MAE, ridge")]

@@ -11,63 +11,31 @@ from jax.typing import ArrayLike
 
 from mvcl import _numerics
 from mvcl._progress import track
-from mvcl.evaluation._protocols import Arrays, Evaluation, LabelledSplit, Splits
-from mvcl.evaluation._result import Result
+from mvcl.evaluation._evaluation import (
+    Arrays,
+    Evaluation,
+    LabelledSplit,
+    Result,
+    Splits,
+)
 from mvcl.metrics import recall_at, volume_recall_at
 
-
-@dataclasses.dataclass(frozen=True)
-class _Ranking:
-    """How queries rank their candidates.
-
-    Attributes:
-      recall: (others (m, n, d), keys (n, d), ks) -> (len(ks),), the recall of the keys by m other views.
-      how: the order of the candidates.
-    """
-
-    recall: Callable[[np.ndarray, np.ndarray, Sequence[int]], ArrayLike]
-    how: str
-
-
-_PAIRS = _Ranking(lambda others, keys, ks: recall_at(others[0], keys, ks), "cosine with the other view")
-_RANKINGS = {
-    "sum": _Ranking(
-        lambda others, keys, ks: recall_at(others.sum(0), keys, ks),
+_ALONE = "cosine with the other view"
+_RANKINGS: dict[str, tuple[str, Callable[[np.ndarray, np.ndarray, Sequence[int]], ArrayLike]]] = {
+    "sum": (
         "cosine with the sum of the other views' unit vectors",
+        lambda others, keys, ks: recall_at(others.sum(0), keys, ks),
     ),
-    "product": _Ranking(
-        lambda others, keys, ks: recall_at(others.prod(0), keys, ks),
+    "product": (
         "inner product with the elementwise product of the other views' unit vectors (Symile)",
+        lambda others, keys, ks: recall_at(others.prod(0), keys, ks),
     ),
-    "volume": _Ranking(
-        volume_recall_at, "volume of their unit vector and those of the other views (GRAM), smallest first"
+    "volume": (
+        "volume of their unit vector and those of the other views (GRAM), smallest first",
+        volume_recall_at,
     ),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Group:
-    """Queries with one ranking.
-
-    Attributes:
-      name: of the mean over the queries.
-      over: what the mean is over.
-      ranking: of the candidates.
-      queries: name, numbers of the other views, and number of the view that they retrieve.
-    """
-
-    name: str
-    over: str
-    ranking: _Ranking
-    queries: list[tuple[str, list[int], int]]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Recall:
-    """(len(ks),) recalls of a query, and the number of its rows; None for fewer than two."""
-
-    values: np.ndarray | None
-    rows: int
+"""Score -> the order of the candidates, and the recalls (len(ks),) of keys (n, d) by m other views (m, n, d)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,22 +100,7 @@ class Retrieval(Evaluation):
           ValueError: the features of the views do not have one length.
         """
         split = splits[self.split]
-        z = _by_view(features[self.split], split)
-
-        def of_group(group: _Group) -> list[Result]:
-            queries = track(group.queries, group.over, len(group.queries), "queries")
-            found = [
-                _recall(group.ranking, others, target, z, split, self.ks) for _, others, target in queries
-            ]
-            results = self._mean(group, found, len(split))
-            for (name, _, _), recall in zip(group.queries, found):
-                how = _how(group.ranking, [recall.rows], len(split))
-                results += self._columns(name, recall.values, how, self.single)
-            return results
-
-        parts = [of_group(group) for group in self._groups(split)]
-        means = [result for part in parts for result in part[: len(self.ks)]]
-        return means + [result for part in parts for result in part[len(self.ks) :]]
+        return self._results(_by_view(features[self.split], split), split)
 
     def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
         """The same of the raw views, if they have one shape."""
@@ -155,44 +108,68 @@ class Retrieval(Evaluation):
         if len(set(split.spec.shapes)) == 1:
             return self.measure(features, splits)
         shapes = ", ".join(map(str, split.spec.shapes))
-        why, groups = (
-            f"not measured: raw views of the shapes {shapes} have no common space",
-            self._groups(split),
-        )
-        means = [r for group in groups for r in self._columns(group.name, None, why, self.ks)]
-        names = [name for group in groups for name, _, _ in group.queries]
-        return means + [r for name in names for r in self._columns(name, None, why, self.single)]
+        why = f"not measured: raw views of the shapes {shapes} have no common space"
+        names = [name for name, _, _ in self._groups(split)]
+        queries = [query for _, _, queries in self._groups(split) for query, _, _ in queries]
+        means = [result for name in names for result in self._columns(name, None, why, self.ks)]
+        return means + [result for name in queries for result in self._columns(name, None, why, self.single)]
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Mean recall at 1 over the ordered pairs of views."""
         split = splits[self.split]
-        z, group = _by_view(features[self.split], split), _pairs(_names(split))
-        found = [
-            _recall(group.ranking, others, target, z, split, (1,)) for _, others, target in group.queries
-        ]
-        measured = [recall.values for recall in found if recall.values is not None]
+        z = _by_view(features[self.split], split)
+        found = [self._recall(None, others, target, z, split, (1,))[0] for _, others, target in _pairs(split)]
+        measured = [recall for recall in found if recall is not None]
         return ("recall_at_1", float(np.mean(measured))) if measured else None
 
-    def _groups(self, split: LabelledSplit) -> list[_Group]:
+    def _results(self, z: np.ndarray, split: LabelledSplit) -> list[Result]:
+        means, single = [], []
+        for name, score, queries in self._groups(split):
+            over = "ordered pairs of views" if score is None else "retrieved views"
+            found = [
+                self._recall(score, others, target, z, split, self.ks)
+                for _, others, target in track(queries, over, len(queries), "queries")
+            ]
+            for (query, _, _), (recall, rows) in zip(queries, found):
+                single += self._columns(query, recall, _how(score, [rows], len(split)), self.single)
+            measured = [recall for recall, _ in found if recall is not None]
+            how = _how(score, [rows for recall, rows in found if recall is not None] or [0], len(split))
+            if measured:
+                how = f"mean over {len(measured)} {over} of the {how}"
+            means += self._columns(name, np.mean(measured, axis=0) if measured else None, how, self.ks)
+        return means + single
+
+    def _groups(self, split: LabelledSplit) -> list[tuple[str, str | None, list[tuple[str, list[int], int]]]]:
+        """Name of the mean, score, and queries: name, numbers of the other views, number of the retrieved view."""
         names = _names(split)
         every = range(len(names))
-        return [_pairs(names)] + [
-            _Group(
+        return [("pairs", None, _pairs(split))] + [
+            (
                 score,
-                "retrieved views",
-                _RANKINGS[score],
+                score,
                 [(f"others -> {names[m]}, {score}", [l for l in every if l != m], m) for m in every],
             )
             for score in self.scores
         ]
 
-    def _mean(self, group: _Group, found: list[_Recall], total: int) -> list[Result]:
-        measured = [recall.values for recall in found if recall.values is not None]
-        how = _how(group.ranking, [r.rows for r in found if r.values is not None] or [0], total)
-        if not measured:
-            return self._columns(group.name, None, how, self.ks)
-        mean = f"mean over {len(measured)} {group.over} of the {how}"
-        return self._columns(group.name, np.mean(measured, axis=0), mean, self.ks)
+    def _recall(
+        self,
+        score: str | None,
+        others: list[int],
+        target: int,
+        z: np.ndarray,
+        split: LabelledSplit,
+        ks: Sequence[int],
+    ) -> tuple[np.ndarray | None, int]:
+        """Recalls of a view by others among the rows that have all, None of fewer than two; and these rows' number."""
+        if split.present is not None:
+            z = z[:, split.present[:, [*others, target]].all(axis=1)]
+        rows = z.shape[1]
+        if rows < 2:
+            return None, rows
+        if score is None:
+            return np.asarray(recall_at(z[others[0]], z[target], ks)), rows
+        return np.asarray(_RANKINGS[score][1](z[others], z[target], ks)), rows
 
     def _columns(self, name: str, values: np.ndarray | None, how: str, shown: Sequence[int]) -> list[Result]:
         return [
@@ -202,10 +179,10 @@ class Retrieval(Evaluation):
         ]
 
 
-def _pairs(names: Sequence[str]) -> _Group:
-    pairs = itertools.permutations(range(len(names)), 2)
-    queries = [(f"{names[l]} -> {names[m]}", [l], m) for l, m in pairs]
-    return _Group("pairs", "ordered pairs of views", _PAIRS, queries)
+def _pairs(split: LabelledSplit) -> list[tuple[str, list[int], int]]:
+    """The retrieval of each view by each other."""
+    names = _names(split)
+    return [(f"{names[l]} -> {names[m]}", [l], m) for l, m in itertools.permutations(range(len(names)), 2)]
 
 
 def _names(split: LabelledSplit) -> tuple[str, ...]:
@@ -224,24 +201,15 @@ def _by_view(features: np.ndarray, split: LabelledSplit) -> np.ndarray:
     return np.asarray(_numerics.unit(z))
 
 
-def _recall(
-    ranking: _Ranking, others: list[int], target: int, z: np.ndarray, split: LabelledSplit, ks: Sequence[int]
-) -> _Recall:
-    """The recall of the target view by others, among the rows that have all of them."""
-    if split.present is not None:
-        z = z[:, split.present[:, [*others, target]].all(axis=1)]
-    rows = z.shape[1]
-    return _Recall(None if rows < 2 else np.asarray(ranking.recall(z[others], z[target], ks)), rows)
-
-
-def _how(ranking: _Ranking, rows: list[int], total: int) -> str:
+def _how(score: str | None, rows: list[int], total: int) -> str:
     """How recalls of queries with these numbers of rows are measured, or why they are not."""
     low, high = min(rows), max(rows)
     if high < 2:
         return f"not measured: fewer than 2 of {total} rows have the views that are needed"
     count = f"{low}" if low == high else f"{low} to {high}"
     which = "" if low == total else f" with the views that are needed, of {total},"
+    order = _ALONE if score is None else _RANKINGS[score][0]
     return (
-        f"share of {count} rows{which} whose own row is among the first k, ranked by {ranking.how}; a tie is a miss, "
+        f"share of {count} rows{which} whose own row is among the first k, ranked by {order}; a tie is a miss, "
         "chance is k / rows"
     )

@@ -24,7 +24,7 @@ from mvcl.models._mlp import (
     moco_v3_head,
     piran_head,
 )
-from mvcl.models._registry import ENCODERS, HEADS, EncoderConfig, HeadConfig, encoder_config, head_config
+from mvcl.models._registry import ENCODERS, HEADS, EncoderConfig, HeadConfig
 from mvcl.models._transformers import Transformer, TransformerEncoder, ViT, ViTEncoder
 
 __all__ = [
@@ -51,10 +51,8 @@ __all__ = [
     "ViTEncoder",
     "advance_dropout",
     "byol_head",
-    "encoder_config",
     "eval_view",
     "export",
-    "head_config",
     "koromilas_head",
     "load_exported",
     "moco_v2_head",

@@ -136,10 +136,7 @@ class ResNet:
     kaiming_uniform is uniform of variance 2 / fan in, as torch.nn.init.kaiming_uniform_."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
-        """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
-
-        Parameters are float32. Raises ValueError for an invalid shape or option.
-        """
+        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
         _layers.check(self)
         if self.norm == "group" and self.batch_groups > 1:
             raise ValueError(
@@ -185,10 +182,7 @@ class ConvNet:
     require."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
-        """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
-
-        Parameters are float32. Raises ValueError for an invalid shape or option.
-        """
+        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
         _layers.check(self)
         _, _, channels = _layers.image_shape(input_shape, "ConvNet")
         return ConvNetEncoder(self, channels, dtype=dtype, rngs=rngs)
@@ -311,10 +305,7 @@ class EegConv:
     released code use 4."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> EegConvEncoder:
-        """Build the encoder for one channel of `input_shape` (time,) or (time, 1), computing in `dtype`.
-
-        Parameters are float32. Raises ValueError for an invalid shape or option.
-        """
+        """Build the encoder for one channel of `input_shape` (time,) or (time, 1), or raise ValueError."""
         _layers.check(self)
         for name in ("channels", "out"):
             if getattr(self, name) % 2:

@@ -73,10 +73,7 @@ class MLP:
     """Activation between the layers; gelu is the exact one."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> MLPEncoder:
-        """Build the encoder for examples of any `input_shape`, computing in `dtype`; parameters are float32.
-
-        Raises ValueError for an empty shape or an unknown option.
-        """
+        """Build the encoder for examples of any `input_shape`, or raise ValueError."""
         _layers.check(self)
         if not input_shape or min(input_shape) < 1:
             raise ValueError(f"input_shape of MLP must have at least one entry; got {tuple(input_shape)}")

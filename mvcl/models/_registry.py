@@ -1,8 +1,7 @@
 """Encoders and heads by name."""
 
-import difflib
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 from flax import nnx
 from jax.typing import DTypeLike
@@ -57,23 +56,3 @@ HEADS: dict[str, Callable[[], HeadConfig]] = {
     "none": IdentityHead,
 }
 """Heads by the names that `method.head:NAME` chooses."""
-
-C = TypeVar("C")
-
-
-def _named(kind: str, name: str, registry: Mapping[str, Callable[[], C]]) -> C:
-    if name not in registry:
-        near = difflib.get_close_matches(name, registry, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"{kind} must be one of {', '.join(registry)}; got {name!r}{hint}")
-    return registry[name]()
-
-
-def encoder_config(name: str) -> EncoderConfig:
-    """The config of a named encoder; raises ValueError with the known names for an unknown one."""
-    return _named("encoder", name, ENCODERS)
-
-
-def head_config(name: str) -> HeadConfig:
-    """The config of a named head; raises ValueError with the known names for an unknown one."""
-    return _named("head", name, HEADS)

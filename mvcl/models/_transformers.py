@@ -227,11 +227,7 @@ class ViT:
     with queries, keys, values and patches as linear maps of their own, and a class token of deviation 1e-6."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ViTEncoder:
-        """Build the encoder for images of `input_shape` (height, width, channels), computing in `dtype`.
-
-        Parameters are float32. Raises ValueError if the patches do not tile the image, the heads do not divide the
-        width, or sincos positions meet a width that 4 does not divide.
-        """
+        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
         _layers.check(self)
         _layers.check_layers("depth", self.depth)
         height, width, channels = _layers.image_shape(input_shape, "ViT")
@@ -317,10 +313,7 @@ class Transformer:
     """Dropout probability after attention, inside the MLP and after it."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> TransformerEncoder:
-        """Build the encoder for sequences of `input_shape` (time, d), computing in `dtype`; parameters are float32.
-
-        Raises ValueError for another shape, or if the heads do not divide the width.
-        """
+        """Build the encoder for sequences of `input_shape` (time, d), or raise ValueError."""
         _layers.check(self)
         _layers.check_layers("depth", self.depth)
         if len(input_shape) != 2 or min(input_shape) < 1:

@@ -8,7 +8,6 @@ import pytest
 
 from mvcl import data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, train
-from mvcl.training._run import prepare
 
 NAMES = ("text", "audio", "video")
 
@@ -203,19 +202,3 @@ def test_training_raises_recall_above_chance(small, tmp_path):
     assert "share of 180 to 200 rows" in trained["pairs R@1"]["protocol"]
     assert "share of 180 rows" in trained["others -> text, volume R@1"]["protocol"]
     assert {r["value"] for r in raw.values()} == {None}
-
-
-def test_methods_without_a_head_of_each_view_are_a_value_error(small):
-    supervised = dataclasses.replace(small, method=methods.Supervised())
-    with pytest.raises(
-        ValueError, match=r"evaluation\.features must be one of encoder, head, views for .* got 'head_views'"
-    ):
-        prepare(supervised)
-    encoders = tuple(models.MLP(widths=(width,)) for width in (3, 4, 5))  # 3 + 4 + 5 is divisible by 3
-    views = dataclasses.replace(
-        small,
-        method=methods.MultiEncoder(encoders=encoders),
-        evaluation=evaluation.Retrieval(features="views"),
-    )
-    with pytest.raises(ValueError, match=r"one of encoder, head, head_views for .* got 'views'"):
-        prepare(views)

@@ -126,8 +126,6 @@ def test_too_few_batches_are_an_error(rng):
         ({"learning_rates": ()}, "learning_rates must be one or more positive numbers"),
         ({"learning_rates": (0.1, -1.0)}, "learning_rates must be one or more positive numbers"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"epochs": 0}, "epochs must be at least 1"),
-        ({"reference_batch": 0}, "reference_batch must be at least 1"),
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
         ({"crop_padding": -1}, "crop_padding must be at least 0"),

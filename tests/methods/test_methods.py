@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from parametrize import some
 
-from mvcl import data, losses, methods, models
+from mvcl import losses, methods, models
 from mvcl.models import _layers
 from tests.losses import brute_force
 
@@ -84,7 +85,10 @@ def graph_of(shape=SHAPE):
 
 @pytest.mark.parametrize(
     ("name", "queue_keys"),
-    [("dsf", "all"), ("cross_pairs", "all"), ("cross_pairs", "one"), ("mean_pair", "one")],
+    some(
+        [("dsf", "all"), ("cross_pairs", "all"), ("cross_pairs", "one"), ("mean_pair", "one")],
+        fast=[("dsf", "all"), ("cross_pairs", "one")],
+    ),
 )
 def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name, queue_keys):
     if name == "dsf":
@@ -124,22 +128,6 @@ def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name, queue_
     of_keys = k.reshape(-1, 3) if queue_keys == "all" else k[0]
     fresh = of_keys if name == "cross_pairs" else k.mean(0)
     np.testing.assert_allclose(new["queue"], np.concatenate([fresh, queue])[:10], rtol=1e-5, atol=1e-6)
-
-
-def test_own_concentrations_of_the_queue_reach_the_next_step(inputs, rng):
-    """A queue of directions alone, as before a key's length was kept, gives another loss."""
-    objective = partial(losses.dsf, in_batch_negatives=False)
-    learner = methods.MocoV2(queue=N).build(setting(objective))
-    params, statistics = started(learner)
-    run = loss_of(learner, objective)
-    _, (new, _, measures) = run(moved(params, rng), statistics, inputs)
-    lengths = np.linalg.norm(new["queue"], axis=1)
-    assert lengths.max() < 1
-    assert np.ptp(lengths) > 1e-3
-    second = run(params, new, inputs)[0]
-    directions = new | {"queue": new["queue"] / lengths[:, None]}
-    assert abs(second - run(params, directions, inputs)[0]) > 1e-3
-    assert set(measures) == {"resultant", "concentration", "positive_similarity", "negative_similarity"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,16 +281,6 @@ def test_m3g_from_the_solution_before_is_that_from_zeros_within_the_tolerance(rn
     assert warm.n_passes < 0.8 * other.n_passes
     assert measures["solver_sweeps_saved"] == (out.n_passes - warm.n_passes) / 2
     assert measures["solver_iterations"] == out.n_iters
-
-
-def test_m3g_of_the_same_problem_again_takes_one_pass_and_its_measurement(rng):
-    options = {"epsilon": 0.05, "tolerance": 1e-4, "max_iterations": 1000}
-    problem = alike(rng)[0]
-    objective = methods.of_views(partial(losses.m3g, **options))
-    _, measures = jax.jit(objective)(jnp.stack([problem] * 3))
-    passes = int(jax.jit(partial(losses.m3g_with_status, **options))(problem)[1].n_passes)
-    assert passes > 8
-    assert measures["solver_sweeps_saved"] == 2 * (passes - 2) / 2
 
 
 @pytest.mark.parametrize("method", [methods.MocoV2(queue=0), methods.MocoV3, methods.StudentTeacher])
@@ -469,12 +447,3 @@ def test_raises_on_different_shapes():
         methods.MocoV3(predictor=models.MLPHead(out=4)).build(setting())
     with pytest.raises(ValueError, match="each of the 4 views"):
         methods.MultiEncoder(encoders=(ENCODER,)).build(setting())
-
-
-def test_inputs_are_zero_for_missing_views():
-    views = (np.full((3, 2), np.nan, np.float32), np.ones((3, 4), np.float32))
-    present = np.array([[False, True]] * 3)
-    split = data.in_memory(views, np.zeros(3, np.int32), ("a",), given=True, present=present)
-    batch = data.inputs(split, np.array([0, 2]))
-    assert not np.any(batch["views"][0])
-    np.testing.assert_array_equal(batch["present"], present[:2])

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from parametrize import some
 
 from mvcl import losses, methods, metrics, models
 from mvcl.methods import _sem
@@ -309,7 +310,7 @@ def test_weights_are_larger_for_views_that_agree(rng):
     assert record["weights"][0, 2] < 0.8
 
 
-@pytest.mark.parametrize("kind", ["cmi", "jsd", "mmd", "none"])
+@pytest.mark.parametrize("kind", some(["cmi", "jsd", "mmd", "none"], fast=["cmi", "jsd", "none"]))
 def test_weights_of_views_with_missing_rows(rng, kind):
     """Each pair uses the rows with both views."""
     features = rng.normal(size=(3, N, 4)).astype(np.float32)

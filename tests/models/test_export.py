@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from numpy.lib.stride_tricks import sliding_window_view
+from parametrize import some
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -227,8 +228,10 @@ def pure(function, module, x):
     return jax.jit(lambda state, x: function(nnx.merge(graph, state), x))(state, x)
 
 
-@pytest.mark.parametrize("train", [False, True])
-@pytest.mark.parametrize(("depth", "stem", "size"), [(18, "cifar", 16), (50, "imagenet", 64)])
+@pytest.mark.parametrize("train", some([False, True], fast=[True]))
+@pytest.mark.parametrize(
+    ("depth", "stem", "size"), some([(18, "cifar", 16), (50, "imagenet", 64)], fast=[(18, "cifar", 16)])
+)
 def test_resnet_equals_torchvision(depth, stem, size, train, tmp_path, rng):
     config = ResNet(depth=depth, stem=stem, width=8)
     module = config.build((size, size, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
@@ -243,7 +246,7 @@ def test_resnet_equals_torchvision(depth, stem, size, train, tmp_path, rng):
         same(ours, theirs)
 
 
-@pytest.mark.parametrize("positions", ["learned", "sincos"])
+@pytest.mark.parametrize("positions", some(["learned", "sincos"], fast=["learned"]))
 def test_vit_equals_timm(positions, tmp_path, rng):
     config = ViT(patch=4, width=24, depth=3, heads=3, positions=positions)
     module = config.build((12, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
@@ -299,7 +302,7 @@ ROUND_TRIPS = [
 ]
 
 
-@pytest.mark.parametrize(("config", "shape"), ROUND_TRIPS)
+@pytest.mark.parametrize(("config", "shape"), some(ROUND_TRIPS, fast=ROUND_TRIPS[3:]))
 def test_round_trip(config, shape, tmp_path, rng):
     source, target = (config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(seed)) for seed in (0, 1))
     randomise(source, rng)

@@ -1,34 +1,31 @@
-"""The linear probe of the papers: a linear layer trained by SGD on frozen features."""
+"""Classification of frozen features, the linear probe of the papers, trained by SGD, and a network's predictions."""
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import islice
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mvcl._progress import track
-from mvcl.evaluation._probe import checked_rows
+from mvcl.evaluation._evaluation import (
+    Arrays,
+    Augmented,
+    Batches,
+    Evaluation,
+    Result,
+    Splits,
+    named_splits,
+)
+from mvcl.evaluation._probe import check_widths, checked_rows, evaluate_features, knn_accuracy
+from mvcl.evaluation._regression import regression_measures, regression_results
 
-Batches = Iterable[tuple[np.ndarray, np.ndarray]]
-"""(features (b, d), labels (b,)) of each step."""
 # Numbers in the batches that one call of the compiled program takes.
 _NUMBERS = 1 << 22
-
-
-class Augmented(Protocol):
-    """Encodes the training split under fresh augmentations, batch by batch."""
-
-    def __call__(self, split: str, *, batch_size: int, steps: int, seed: int, crop_padding: int) -> Batches:
-        """The features and labels of `steps` shuffled batches of `batch_size` rows of a split.
-
-        Images are cropped as `LinearProbe.crop_padding` says; a row has another crop in every epoch. The last rows of
-        an epoch that do not fill a batch are not used in it.
-        """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,17 +67,16 @@ class LinearProbe:
             raise ValueError(
                 f"linear.learning_rates must be one or more positive numbers, got {self.learning_rates}"
             )
-        positive = {"batch_size": self.batch_size, "epochs": self.epochs}
-        if self.reference_batch is not None:
-            positive["reference_batch"] = self.reference_batch
-        for name, value in positive.items():
-            if value < 1:
-                raise ValueError(f"linear.{name} must be at least 1, got {value}")
+        for least, names in (
+            (1, ("batch_size", "epochs", "reference_batch")),
+            (0, ("weight_decay", "crop_padding")),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and value < least:
+                    raise ValueError(f"linear.{name} must be at least {least}, got {value}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"linear.momentum must be in [0, 1), got {self.momentum}")
-        for name, least in {"weight_decay": self.weight_decay, "crop_padding": self.crop_padding}.items():
-            if least < 0:
-                raise ValueError(f"linear.{name} must be at least 0, got {least}")
         if (self.decay == "steps") != bool(self.milestones):
             raise ValueError(
                 "linear.milestones must be given for linear.decay=steps and for no other, got "
@@ -104,6 +100,12 @@ class LinearProbe:
                 f"evaluation.linear.batch_size must be a multiple of {processes} processes, got "
                 f"{self.batch_size}{of_all}"
             )
+
+    def augmented(self, encode: Augmented, split: str, rows: int, seed: int) -> Batches:
+        """The batches of the probe's steps under augmentation, for a split of this many rows."""
+        size, per_epoch = self.steps(rows)
+        steps, padding = self.epochs * per_epoch, self.crop_padding
+        return encode(split, batch_size=size, steps=steps, seed=seed, crop_padding=padding)
 
     def factors(self, first: int, count: int, rows: int) -> np.ndarray:
         """(count,) multiples of the learning rates from step `first` on, for a training split of this many rows."""
@@ -205,17 +207,18 @@ def shuffled(
 
 def _stacked(batches: Batches, width: int, num_classes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Several batches at a time: (s, b, d) and (s, b)."""
-    waiting: list[tuple[np.ndarray, np.ndarray]] = []
-    for x, y in batches:
-        x, y = checked_rows("train", x, y, num_classes)
-        if x.shape[1] != width:
-            raise ValueError(f"test_features must be as wide as train_features, got {width} and {x.shape[1]}")
-        waiting.append((x, y))
-        if len(waiting) * x.size >= _NUMBERS:
-            yield np.stack([x for x, _ in waiting]), np.stack([y for _, y in waiting])
-            waiting = []
-    if waiting:
-        yield np.stack([x for x, _ in waiting]), np.stack([y for _, y in waiting])
+    xs: list[np.ndarray] = []
+    ys: list[np.ndarray] = []
+    for batch in batches:
+        x, y = checked_rows("train", *batch, num_classes)
+        check_widths(x.shape[1], width)
+        xs.append(x)
+        ys.append(y)
+        if len(xs) * x.size >= _NUMBERS:
+            yield np.stack(xs), np.stack(ys)
+            xs, ys = [], []
+    if xs:
+        yield np.stack(xs), np.stack(ys)
 
 
 @cache
@@ -245,3 +248,148 @@ def _program(momentum: float, weight_decay: float) -> Callable[..., tuple]:
         return jax.lax.scan(step, state, (x, y, factors))[0]
 
     return steps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Classification(Evaluation):
+    """Weighted k-NN, linear probe and few-label probes."""
+
+    scored: ClassVar[bool] = True
+    knn_k: int = 200
+    """Neighbours of the weighted k-NN; at most the size of the training split."""
+    knn_temperature: float = 0.07
+    """Temperature of the k-NN's weights e^{cos / temperature}."""
+    labels_per_class: tuple[int, ...] = (5, 10)
+    """Labels per class of the few-label probes."""
+    draws: int = 10
+    """Draws of labels to average each few-label probe over."""
+    of: str = ""
+    """Use the splits OF/train and OF/test, for example of a second data set; empty: train and test."""
+    linear: LinearProbe | None = None
+    """An additional linear probe trained by SGD on all labels, as in the papers; None: no such probe. With
+    augmentation only the trained encoder is probed, since every epoch encodes the training split again."""
+
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` for options that are invalid for these splits."""
+        train, _ = self.splits(tuple(splits))
+        spec = splits[train].spec
+        if self.linear is not None and self.linear.augment and (spec.given or len(spec.shapes) > 1):
+            what = f"{len(spec.shapes)} images an example"
+            what = f"given views {', '.join(spec.view_names)}" if spec.given else what
+            raise ValueError(
+                "evaluation.linear.augment crops and flips images, so the examples must be one image each, got "
+                f"{what}; use augment=False (--evaluation.linear.augment False)"
+            )
+        if self.linear is not None:
+            self.linear.check_processes(len(splits[train]))
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """The names of the two splits."""
+        return named_splits(self.of, available)
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """Test accuracies."""
+        train, test = self.splits(tuple(splits))
+        labels = splits[train].labels
+        results = evaluate_features(
+            {"train": features[train], "test": features[test]},
+            {"train": labels, "test": splits[test].labels},
+            num_classes=len(splits[train].class_names),
+            seed=self.seed,
+            k=self.knn_k,
+            temperature=self.knn_temperature,
+            labels_per_class=self.labels_per_class,
+            draws=self.draws,
+        )
+        if self.linear is None or self.linear.augment:
+            return results
+        size, _ = self.linear.steps(len(labels))
+        batches = shuffled(
+            features[train], labels, batch_size=size, epochs=self.linear.epochs, seed=self.seed
+        )
+        return results + self._probed(self.linear, batches, features, splits)
+
+    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
+        """Test accuracy of the SGD probe with augmentation."""
+        if self.linear is None or not self.linear.augment:
+            return []
+        train, _ = self.splits(tuple(splits))
+        batches = self.linear.augmented(augmented, train, len(splits[train].labels), self.seed)
+        return self._probed(self.linear, batches, features, splits)
+
+    def _probed(
+        self, options: LinearProbe, batches: Batches, features: Arrays, splits: Splits
+    ) -> list[Result]:
+        """The SGD probe's best test accuracy and, of several learning rates, each."""
+        train, test = (splits[name] for name in self.splits(tuple(splits)))
+        rows = len(train.labels)
+        found = features[self.splits(tuple(splits))[1]]
+        accuracies = sgd_probe(
+            batches, found, test.labels, num_classes=len(train.class_names), rows=rows, options=options
+        )
+        how = f"{options.described(rows)}, {len(test.labels)} test rows"
+        each = [
+            Result(f"linear, SGD {rate:g}", None, None, f"{how}; not measured: the weights became infinite")
+            if np.isnan(accuracy)
+            else Result(f"linear, SGD {rate:g}", float(accuracy), None, how)
+            for rate, accuracy in zip(options.learning_rates, accuracies)
+        ]
+        if len(each) == 1:
+            return [dataclasses.replace(each[0], name="linear, SGD")]
+        known = [result.value for result in each if result.value is not None]
+        chosen = f"{how}, the learning rate with the highest test accuracy"
+        return [Result("linear, SGD", max(known, default=None), None, chosen), *each]
+
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
+        """Test accuracy of the weighted k-NN."""
+        names = self.splits(tuple(splits))
+        train, test = ((features[name], splits[name].labels) for name in names)
+        classes = len(splits[names[0]].class_names)
+        found = knn_accuracy(train, test, num_classes=classes, k=self.knn_k, temperature=self.knn_temperature)
+        return "knn", found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predictions(Evaluation):
+    """Test accuracy of the predictions of `method:supervised`, over all examples and averaged over classes; for scores,
+    such as sentiment, MAE, correlation, binary accuracy and F1."""
+
+    features: Literal["encoder", "head"] = "head"
+    """Output to evaluate: the predictions are the head's."""
+
+    @property
+    def compared(self) -> bool:
+        """False: untrained encoders and raw inputs have no predictions."""
+        return False
+
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` if train and test have different classes."""
+        names = splits["train"].class_names
+        if names != splits["test"].class_names:
+            raise ValueError(
+                f"evaluation:predictions needs the same classes in train and test, got {len(names)} and "
+                f"{len(splits['test'].class_names)}"
+            )
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """Accuracy of the class with the largest of the (N, classes) outputs; without classes, the measures of the
+        (N, 1) outputs as scores."""
+        labels = splits["test"].labels
+        if not splits["test"].class_names:
+            how = f"the network's output on {len(labels)} test rows"
+            measures = regression_measures(features["test"][:, 0], labels)
+            return regression_results(measures, how)
+        right = features["test"].argmax(1) == labels
+        by_class = [right[labels == label].mean() for label in np.unique(labels)]
+        how = f"share of {len(labels)} test rows whose class has the largest output"
+        per_class = f"{how}, the mean over classes"
+        return [
+            Result("accuracy", float(right.mean()), None, how),
+            Result("accuracy, mean per class", float(np.mean(by_class)), None, per_class),
+        ]
+
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
+        """Test accuracy; None without classes."""
+        if not splits["test"].class_names:
+            return None
+        return "accuracy", self.measure(features, splits)[0].value or 0.0

@@ -1,0 +1,302 @@
+"""What protocols of evaluation have in common: splits, results, their table, and the encoding of a split."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+from jax.tree_util import Partial
+
+Arrays = Mapping[str, np.ndarray]
+Batches = Iterable[tuple[np.ndarray, np.ndarray]]
+"""(features (b, d), labels (b,)) of each step of a probe."""
+_COLUMNS = 12  # of a table as text, and names of a list
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One result; `dataclasses.asdict` makes it JSON."""
+
+    name: str
+    """Name of the measure; the column of the table."""
+    value: float | None
+    """Test accuracy in [0, 1]; None if it was not measured, for the reason in `protocol`."""
+    deviation: float | None
+    """Standard deviation over draws (divisor n - 1); None for a single measurement."""
+    protocol: str
+    """One line on how it was measured, the same for all rows of a table."""
+    each: tuple[float, ...] = ()
+    """The values that were averaged, such as one for each of several networks; () where they are not kept."""
+    better: str = "higher"
+    """Which values are better, for readers: "higher", "lower" or ""."""
+
+
+def averaged(name: str, values: Sequence[float] | np.ndarray, how: str, better: str = "higher") -> Result:
+    """The mean of several values, and their standard deviation."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Result(name, float(np.mean(values)), deviation, how, better=better)
+
+
+class Spec(Protocol):
+    """Specification of an example: names and shapes of its arrays, and whether they are the views."""
+
+    @property
+    def view_names(self) -> tuple[str, ...]: ...
+    @property
+    def shapes(self) -> tuple[tuple[int | None, ...], ...]: ...
+    @property
+    def given(self) -> bool: ...
+
+
+class LabelledSplit(Protocol):
+    """The attributes of a split that protocols use; `mvcl.data.Split` has them.
+
+    Attributes:
+      labels: (N,) class numbers, or targets of a regression.
+      class_names: name of each class; () for a regression.
+      spec: specification of an example.
+      present: (N, k) bool, False for missing views; None: all are present.
+      groups: (N,) subject or speaker of each example, or None.
+      ids: identifier of each example, or ().
+    """
+
+    @property
+    def labels(self) -> np.ndarray: ...
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def present(self) -> np.ndarray | None: ...
+    @property
+    def groups(self) -> np.ndarray | None: ...
+    @property
+    def ids(self) -> tuple[str, ...]: ...
+    def __len__(self) -> int: ...
+
+
+Splits = Mapping[str, LabelledSplit]
+
+
+def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:
+    """The names of the training and the test split of the data set `of`; empty for the run's own.
+
+    Raises:
+      ValueError: one is not available.
+    """
+    names = tuple(f"{of}/{part}" if of else part for part in ("train", "test"))
+    if not set(names) <= set(available):
+        raise ValueError(
+            f"evaluation.of = {of!r} needs the splits {' and '.join(names)}, got {', '.join(available)}"
+        )
+    return names
+
+
+class Augmented(Protocol):
+    """Encodes the training split under fresh augmentations, batch by batch."""
+
+    def __call__(self, split: str, *, batch_size: int, steps: int, seed: int, crop_padding: int) -> Batches:
+        """The features and labels of `steps` shuffled batches of `batch_size` rows of a split.
+
+        Images are cropped as `LinearProbe.crop_padding` says; a row has another crop in every epoch. The last rows of
+        an epoch that do not fill a batch are not used in it.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Base of all protocols."""
+
+    scored: ClassVar[bool] = False
+    """Whether `score` may return a number."""
+    features: Literal["encoder", "head", "views", "head_views"] = "encoder"
+    """Output to evaluate: the encoder's (of given views, their mean; where each view has an encoder of its own, all
+    outputs concatenated), the projection head's, or the encoder's (views) or the head's (head_views) of each given
+    view, side by side."""
+    batch_size: int = 512
+    """Examples encoded at once, over all devices."""
+    seed: int = 0
+    """Seed of draws and held-out parts; separate from train.seed, so that runs are comparable."""
+    baselines: bool = True
+    """Evaluate an untrained encoder and the raw input too. Runs that differ only in what is trained share them."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether an untrained encoder and the raw input are evaluated too."""
+        return self.baselines
+
+    def of_clusters(self, clusters: int) -> "Evaluation":
+        """The protocol to use for data without labels; `clusters` is the method's number of clusters, 0 for none."""
+        return self
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """The splits whose features `measure` needs."""
+        return ("train", "test")
+
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` for options that are invalid for these splits; called before training."""
+        self.splits(tuple(splits))
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """The results of one set of features, split -> (N, d)."""
+        raise NotImplementedError(f"{type(self).__name__} is an interface; choose a protocol by its name")
+
+    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
+        """The results of the raw input, given views side by side: split -> (N, numbers of an example)."""
+        return self.measure(features, splits)
+
+    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
+        """Further results of the trained features that need the training split under fresh augmentations."""
+        return []
+
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
+        """Name and value of the score during training, higher is better; None if there is none."""
+        return None
+
+    def warnings(self, rows: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
+        """What is suspect in the rows of the table, `trained encoder` and, if compared, `raw input`; for the log."""
+        return ()
+
+    def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
+        """Write further results of the trained features to the run folder."""
+
+
+def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
+    """The table as text, followed by one line on how each measure was measured.
+
+    A measure is a column; more than 12 measures are rows.
+
+    Args:
+      rows: row name ("trained encoder", "untrained encoder", "raw input") to its results.
+
+    Returns:
+      Lines of text without a final newline. "-" means not measured.
+    """
+    columns = list(dict.fromkeys(result.name for results in rows.values() for result in results))
+    cells = [["", *columns]]
+    for row, results in rows.items():
+        by_name = {result.name: result for result in results}
+        cells.append([row, *(_cell(by_name.get(column)) for column in columns)])
+    if len(columns) > _COLUMNS:
+        cells = [list(line) for line in zip(*cells)]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = [
+        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))]).rstrip()
+        for line in cells
+    ] + [""]
+    by_protocol: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
+    for column in columns:
+        protocols: dict[str, list[str]] = {}
+        for row, results in rows.items():
+            for result in results:
+                if result.name == column:
+                    protocols.setdefault(result.protocol, []).append(row)
+        for protocol, where in protocols.items():
+            only = "" if len(protocols) == 1 else f" ({', '.join(where)})"
+            by_protocol.setdefault((protocol, only), []).append(column)
+    for (protocol, only), names in by_protocol.items():
+        many = f"{names[0]} to {names[-1]} ({len(names)} measures)"
+        named = ", ".join(names) if len(names) <= _COLUMNS else many
+        lines.append(f"{named}{only}: {protocol}.")
+    return "\n".join(lines)
+
+
+def _cell(result: Result | None) -> str:
+    if result is None or result.value is None:
+        return "-"
+    return f"{result.value:.3f}" + ("" if result.deviation is None else f" ± {result.deviation:.3f}")
+
+
+def encode(
+    apply: Callable[[jax.Array], jax.Array],
+    batches: Iterable[Mapping[str, Any]],
+    *,
+    batch_size: int,
+    sharding: NamedSharding | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features of every row of the batches, in the order of the data index.
+
+    Every batch is padded to `batch_size` rows, so one program is compiled; the padding is dropped. A row that
+    appears twice is kept once.
+
+    Args:
+      apply: pure function of inputs, arrays (b, ...), to features (b, d); it returns nothing else, so statistics cannot
+        change. `jax.tree_util.Partial(function, parameters)` makes the parameters arguments of the compiled
+        program: a second call with other values does not compile again. A plain closure makes them constants.
+      batches: mappings with "inputs", an array or a pytree of arrays (b, ...), and "index" (b,), on the host, in any
+        order; other keys are not read. In a run of several processes each passes its own rows and the same number of
+        batches, empty ones (b = 0) where it has fewer.
+      batch_size: rows of a batch over all processes and devices; b is at most this, divided by the processes.
+      sharding: of the rows of a batch over the devices; None uses one device.
+
+    Returns:
+      (n, d) float32 features and the (n,) index of each row, ascending; every process gets all of them.
+    """
+    shards = 1 if sharding is None else _shards(sharding)
+    if batch_size < 1 or batch_size % shards:
+        raise ValueError(f"batch_size must be a positive multiple of {shards} devices, got {batch_size}")
+    most = batch_size if sharding is None else batch_size // jax.process_count()
+    function = apply if isinstance(apply, Partial) else Partial(apply)
+    features, places = [], []
+    for batch in batches:
+        inputs, index = jax.tree.map(np.asarray, batch["inputs"]), np.asarray(batch["index"])
+        lengths = {len(x) for x in jax.tree.leaves(inputs)}
+        if lengths != {len(index)} or len(index) > most:
+            raise ValueError(
+                f'batches must have as many "inputs" as "index", at most {most} for batch_size={batch_size}, '
+                f"got {', '.join(map(str, sorted(lengths)))} and {len(index)}"
+            )
+        real = np.arange(most) < len(index)
+        rows = [jax.tree.map(lambda x: _pad(x, most), inputs), _pad(index, most), real]
+        if sharding is not None:
+            rows = jax.tree.map(lambda a: jax.make_array_from_process_local_data(sharding, a), rows)
+        found = _features(function, rows[0])
+        if found.ndim != 2 or found.shape[0] != batch_size:
+            raise ValueError(
+                f"apply must map inputs of {batch_size} rows to (b, d) features, got {found.shape}"
+            )
+        found, index, real = (multihost_utils.process_allgather(a, tiled=True) for a in (found, *rows[1:]))
+        features.append(found[real].astype(np.float32))
+        places.append(index[real])
+    if not places:
+        raise ValueError("batches must contain at least one batch, got none")
+    index, order = np.unique(np.concatenate(places), return_index=True)
+    return np.concatenate(features)[order], index
+
+
+# The function is an argument: the parameters of a Partial are then arguments too, and calls share one cache.
+_features = jax.jit(lambda function, inputs: function(inputs))
+
+
+def _shards(sharding: NamedSharding) -> int:
+    names = sharding.spec[0] if len(sharding.spec) else None
+    names = (names,) if isinstance(names, str) else names or ()
+    return math.prod(sharding.mesh.shape[name] for name in names)
+
+
+def _pad(rows: np.ndarray, size: int) -> np.ndarray:
+    return np.pad(rows, [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1))
+
+
+def view_features(features: np.ndarray, split: LabelledSplit) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The columns of each view: name -> (rows that have the view, (rows, d_v) features).
+
+    Concatenated features are either the views' own columns or k blocks of equal width; otherwise returns {}.
+    """
+    names, present = split.spec.view_names, split.present
+    if not names:
+        return {}
+    widths = [math.prod(size or 0 for size in shape) for shape in split.spec.shapes]
+    if sum(widths) != features.shape[1]:
+        if features.shape[1] % len(names):
+            return {}
+        widths = [features.shape[1] // len(names)] * len(names)
+    blocks = np.split(features, np.cumsum(widths)[:-1], axis=1)
+    there = np.ones((len(features), len(names)), bool) if present is None else present
+    rows = [np.flatnonzero(here) for here in there.T]
+    return {name: (here, block[here]) for name, here, block in zip(names, rows, blocks)}
