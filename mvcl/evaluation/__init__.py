@@ -6,13 +6,7 @@ from collections.abc import Callable
 from mvcl.evaluation._channels import ChannelProbe, Channels, channel_probe
 from mvcl.evaluation._classification import Classification, LinearProbe, Predictions, sgd_probe, shuffled
 from mvcl.evaluation._clustering import Clustering, SingleViews, cluster_scores, svm_accuracy
-from mvcl.evaluation._domains import (
-    Domains,
-    Transfer,
-    domain_transfer,
-    transfer_heat_map,
-    transfer_table,
-)
+from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
 from mvcl.evaluation._evaluation import Augmented, Evaluation, Result, encode, evaluation_table, view_features
 from mvcl.evaluation._geometry import (
     TOGETHER,

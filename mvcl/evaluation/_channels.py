@@ -12,14 +12,7 @@ import numpy as np
 import optax
 
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import (
-    Arrays,
-    Evaluation,
-    Result,
-    Splits,
-    averaged,
-    named_splits,
-)
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, averaged, named_splits
 from mvcl.evaluation._probe import checked_rows, draw_labels
 
 

@@ -12,15 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import (
-    Arrays,
-    Augmented,
-    Batches,
-    Evaluation,
-    Result,
-    Splits,
-    named_splits,
-)
+from mvcl.evaluation._evaluation import Arrays, Augmented, Batches, Evaluation, Result, Splits, named_splits
 from mvcl.evaluation._probe import check_widths, checked_rows, evaluate_features, knn_accuracy
 from mvcl.evaluation._regression import regression_measures, regression_results
 

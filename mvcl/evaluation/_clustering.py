@@ -225,11 +225,7 @@ class Clustering(Evaluation):
     def _labels(self, features: np.ndarray, clusters: int) -> np.ndarray:
         """Clusters of one K-means run."""
         return k_means(
-            features,
-            clusters,
-            seed=self.seed,
-            starts=self.starts,
-            mini_batch_above=self.mini_batch_above,
+            features, clusters, seed=self.seed, starts=self.starts, mini_batch_above=self.mini_batch_above
         )[0]
 
     def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:

@@ -44,19 +44,15 @@ class Transfer:
             (f"{seen} to 1", self.rest.mean(), f"{how} on {whole} domains together, tested on {to}"),
             ("1 to 1", self.one[self.transfers].mean(), f"{how} on one other domain, tested on {to}, mean"),
         ]
-        within = self.one[~self.transfers].mean() if not self.transfers.all() else np.nan
-        if not np.isnan(within):
+        if not self.transfers.all():
+            within = self.one[~self.transfers].mean()
             found.append(("within", within, f"{how} on one domain, tested on its own test split, mean"))
         if len(self.targets) > 1:
-            found += [
-                (f"to {name}", value, f"{how} on {whole} domains together")
-                for name, value in zip(self.targets, self.rest)
-            ]
+            together = f"{how} on {whole} domains together"
+            found += [(f"to {name}", value, together) for name, value in zip(self.targets, self.rest)]
         else:
-            found += [
-                (f"{name} to {to}", value, f"{how} on one domain")
-                for name, value in zip(self.domains, self.one[:, 0])
-            ]
+            alone = zip(self.domains, self.one[:, 0])
+            found += [(f"{name} to {to}", value, f"{how} on one domain") for name, value in alone]
         return [Result(name, float(value), None, line) for name, value, line in found]
 
 
@@ -107,18 +103,13 @@ def domain_transfer(
 def transfer_table(transfer: Transfer) -> str:
     """Markdown table in per cent: rows are training domains, columns test domains, plus the row of all others.
 
-    What is within a domain, which is not transfer, is in brackets; "-" is not measured.
+    What is within a domain, which is not transfer, is in brackets.
     """
-    lines = [
-        "| trained on | " + " | ".join(transfer.targets) + " |",
-        "| --- |" + " ---: |" * len(transfer.targets),
-    ]
+    rows = [["trained on", *transfer.targets], ["---", *["---:"] * len(transfer.targets)]]
     for name, values, between in zip(transfer.domains, transfer.one, transfer.transfers):
-        cells = [f"{v:.1%}" if other else f"({v:.1%})" for v, other in zip(values, between)]
-        cells = ["-" if np.isnan(v) else cell for v, cell in zip(values, cells)]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines.append("| all others | " + " | ".join(f"{v:.1%}" for v in transfer.rest) + " |")
-    return "\n".join(lines)
+        rows.append([name, *(f"{v:.1%}" if other else f"({v:.1%})" for v, other in zip(values, between))])
+    rows.append(["all others", *(f"{v:.1%}" for v in transfer.rest)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def transfer_heat_map(transfer: Transfer, file: Path) -> None:
@@ -129,7 +120,7 @@ def transfer_heat_map(transfer: Transfer, file: Path) -> None:
     s, t = transfer.one.shape
     values = np.concatenate([transfer.one, transfer.rest[None]])
     within = np.concatenate([~transfer.transfers, np.zeros((1, t), bool)])
-    shown = np.ma.masked_array(values, within | np.isnan(values))
+    shown = np.ma.masked_array(values, within)
     with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(2.4 + 0.75 * t, 1.2 + 0.6 * s), layout="constrained")
         axes = figure.subplots()
@@ -137,8 +128,6 @@ def transfer_heat_map(transfer: Transfer, file: Path) -> None:
         picture = axes.imshow(shown, cmap="viridis", aspect="auto")
         middle = (float(shown.min()) + float(shown.max())) / 2
         for (i, j), value in np.ndenumerate(values):
-            if np.isnan(value):
-                continue
             dark = not within[i, j] and value < middle
             axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", color="w" if dark else "k")
         axes.set_xticks(range(t), transfer.targets, rotation=30, ha="right")
@@ -176,7 +165,7 @@ class Domains(Evaluation):
     @property
     def compared(self) -> bool:
         """Whether an untrained encoder and the raw input are evaluated too; not with augmentation."""
-        return not self._augments
+        return self.baselines and not self._augments
 
     @property
     def _augments(self) -> bool:

@@ -84,11 +84,7 @@ Splits = Mapping[str, LabelledSplit]
 
 
 def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:
-    """The names of the training and the test split of the data set `of`; empty for the run's own.
-
-    Raises:
-      ValueError: one is not available.
-    """
+    """The names of the splits of the data set `of`, empty for the run's own; `ValueError` if one is not available."""
     names = tuple(f"{of}/{part}" if of else part for part in ("train", "test"))
     if not set(names) <= set(available):
         raise ValueError(
@@ -225,19 +221,19 @@ def encode(
     appears twice is kept once.
 
     Args:
-      apply: pure function of inputs, arrays (b, ...), to features (b, d); it returns nothing else, so statistics cannot
-        change. `jax.tree_util.Partial(function, parameters)` makes the parameters arguments of the compiled
-        program: a second call with other values does not compile again. A plain closure makes them constants.
-      batches: mappings with "inputs", an array or a pytree of arrays (b, ...), and "index" (b,), on the host, in any
-        order; other keys are not read. In a run of several processes each passes its own rows and the same number of
-        batches, empty ones (b = 0) where it has fewer.
+      apply: pure function of inputs, arrays (b, ...), to features (b, d). `jax.tree_util.Partial(function, parameters)`
+        makes the parameters arguments of the compiled program, so that other values do not compile again.
+      batches: mappings with "inputs", a pytree of arrays (b, ...), and "index" (b,), on the host, in any order. Each of
+        several processes passes its own rows and the same number of batches, empty ones (b = 0) where it has fewer.
       batch_size: rows of a batch over all processes and devices; b is at most this, divided by the processes.
       sharding: of the rows of a batch over the devices; None uses one device.
 
     Returns:
       (n, d) float32 features and the (n,) index of each row, ascending; every process gets all of them.
     """
-    shards = 1 if sharding is None else _shards(sharding)
+    names = () if sharding is None or not len(sharding.spec) else sharding.spec[0] or ()
+    names = (names,) if isinstance(names, str) else names
+    shards = 1 if sharding is None else math.prod(sharding.mesh.shape[name] for name in names)
     if batch_size < 1 or batch_size % shards:
         raise ValueError(f"batch_size must be a positive multiple of {shards} devices, got {batch_size}")
     most = batch_size if sharding is None else batch_size // jax.process_count()
@@ -271,12 +267,6 @@ def encode(
 
 # The function is an argument: the parameters of a Partial are then arguments too, and calls share one cache.
 _features = jax.jit(lambda function, inputs: function(inputs))
-
-
-def _shards(sharding: NamedSharding) -> int:
-    names = sharding.spec[0] if len(sharding.spec) else None
-    names = (names,) if isinstance(names, str) else names or ()
-    return math.prod(sharding.mesh.shape[name] for name in names)
 
 
 def _pad(rows: np.ndarray, size: int) -> np.ndarray:

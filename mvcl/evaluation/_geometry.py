@@ -132,11 +132,7 @@ class Geometry:
 
 
 def geometry(
-    views: Sequence[ArrayLike],
-    *,
-    present: ArrayLike | None = None,
-    names: Sequence[str] = (),
-    seed: int = 0,
+    views: Sequence[ArrayLike], *, present: ArrayLike | None = None, names: Sequence[str] = (), seed: int = 0
 ) -> Geometry:
     """Measure the embeddings of k views.
 

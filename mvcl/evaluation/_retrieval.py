@@ -11,13 +11,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _numerics
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import (
-    Arrays,
-    Evaluation,
-    LabelledSplit,
-    Result,
-    Splits,
-)
+from mvcl.evaluation._evaluation import Arrays, Evaluation, LabelledSplit, Result, Splits
 from mvcl.metrics import recall_at, volume_recall_at
 
 _ALONE = "cosine with the other view"

@@ -86,10 +86,7 @@ KernelInit = Literal["lecun", "trunc_normal"]
 OutputNorm = Literal["none", "batch", "batch_no_shift", "batch_plain"]
 
 
-_INITIALIZERS = {
-    "lecun": nnx.initializers.lecun_normal(),
-    "trunc_normal": _layers.small,
-}
+_INITIALIZERS = {"lecun": nnx.initializers.lecun_normal(), "trunc_normal": _layers.small}
 
 
 def _norm(kind: str, features: int, rngs: nnx.Rngs) -> nnx.Module | None:

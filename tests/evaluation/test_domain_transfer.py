@@ -112,3 +112,9 @@ def test_raises_on_too_few_domains(rng):
         evaluation.domain_transfer(one, {}, num_classes=3)
     with pytest.raises(ValueError, match="at least two"):
         evaluation.domain_transfer({"a": one["a"]}, {"a": one["a"]}, num_classes=3)
+
+
+def test_baselines_are_left_out_if_asked_and_under_augmentation():
+    assert evaluation.Domains().compared
+    assert not evaluation.Domains(baselines=False).compared
+    assert not evaluation.Domains(linear=evaluation.LinearProbe()).compared

@@ -1,11 +1,6 @@
 """Features of a split against the function applied to all rows at once."""
 
-import socket
-import subprocess
-import sys
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -85,15 +80,6 @@ def test_keeps_repeated_rows_once_and_accepts_part_of_a_split(split):
     np.testing.assert_allclose(features, images[[3, 7, 9]].reshape(3, 16) @ weights, rtol=1e-5, atol=1e-5)
 
 
-def test_a_closure_and_half_precision_features(split):
-    images, order, weights = split
-    features, _ = encode(
-        lambda x: linear(weights, x).astype(jnp.bfloat16), batches(images, order, 23), batch_size=23
-    )
-    assert features.dtype == np.float32
-    np.testing.assert_allclose(features, images.reshape(23, 16) @ weights, rtol=1e-2, atol=1e-3)
-
-
 def test_bad_input(split):
     images, order, weights = split
     with pytest.raises(ValueError, match="at most 4 for batch_size=4, got 8 and 8"):
@@ -105,35 +91,3 @@ def test_bad_input(split):
     sharding = NamedSharding(mesh(data=8), PartitionSpec("data"))
     with pytest.raises(ValueError, match="batch_size must be a positive multiple of 8 devices, got 12"):
         encode(lambda x: x, batches(images, order, 8), batch_size=12, sharding=sharding)
-
-
-TWO_PROCESSES = """
-import sys, jax, numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from jax.tree_util import Partial
-from mvcl.evaluation import encode
-rank = int(sys.argv[1])
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_num_cpu_devices", 2)
-jax.distributed.initialize(sys.argv[2], 2, rank)
-rng = np.random.default_rng(0)
-images, weights = rng.normal(size=(21, 16)).astype(np.float32), rng.normal(size=(16, 3)).astype(np.float32)
-sharding = NamedSharding(jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,)), PartitionSpec("data"))
-rows = [np.arange(s + 4 * rank, min(s + 4 * rank + 4, 21)) for s in range(0, 21, 8)]
-batches = [{"inputs": images[r], "index": r} for r in rows]
-features, index = encode(Partial(lambda w, x: x @ w, weights), batches, batch_size=8, sharding=sharding)
-np.testing.assert_array_equal(index, np.arange(21))
-np.testing.assert_allclose(features, images @ weights, rtol=1e-5, atol=1e-5)
-print("same")
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_get_all_rows():
-    """In the last batch the first process has 4 rows, the second has 1."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-c", TWO_PROCESSES]
-    runs = [subprocess.Popen([*command, str(r), address], stdout=subprocess.PIPE, text=True) for r in (0, 1)]
-    assert ["same" in run.communicate(timeout=120)[0] for run in runs] == [True, True]

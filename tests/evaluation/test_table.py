@@ -9,13 +9,7 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from mvcl import evaluation
-from mvcl.evaluation import (
-    Result,
-    evaluate_features,
-    evaluation_table,
-    few_label_probe,
-    linear_probe,
-)
+from mvcl.evaluation import Result, evaluate_features, evaluation_table, few_label_probe, linear_probe
 from mvcl.metrics import weighted_knn
 
 

@@ -220,11 +220,7 @@ def test_initial_weights_and_biases_are_those_of_pytorch():
     wide = {"hidden": (300,), "features": 200, "embedding": 100}
     params = build(dataclasses.replace(SMALL, uniform_biases=True, **wide)).init(jax.random.key(0))[0]
     net = nnx.to_pure_dict(params)
-    layers = {
-        300: net["decoder"]["last"][0],
-        WIDTHS[0]: net["encoder"]["first"][0],
-        200: net["head"],
-    }
+    layers = {300: net["decoder"]["last"][0], WIDTHS[0]: net["encoder"]["first"][0], 200: net["head"]}
     for inputs, layer in layers.items():
         bound = 1 / np.sqrt(inputs)
         for name, least in (("kernel", 0.95), ("bias", 0.3)):

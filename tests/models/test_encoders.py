@@ -10,16 +10,7 @@ from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from parametrize import some
 
-from mvcl.models import (
-    ENCODERS,
-    MLP,
-    ConvNet,
-    ResNet,
-    ViT,
-    eval_view,
-    parameter_count,
-    train_view,
-)
+from mvcl.models import ENCODERS, MLP, ConvNet, ResNet, ViT, eval_view, parameter_count, train_view
 from mvcl.models._layers import _convolve, norm
 
 SMALL = {

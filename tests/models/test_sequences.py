@@ -232,11 +232,7 @@ def test_exports_eeg_weights_in_pytorch_layout(tmp_path, rng):
         (EegConv(), (), r"input_shape of EegConv .* got \(\)"),
         (EegConv(channels=255), (3000,), r"channels must be even.* got 255"),
         (EegConv(dropout=1.0), (3000,), r"dropout must be in \[0, 1\); got 1.0"),
-        (
-            EegConv(stretches=4),
-            (90,),
-            r"stretches must be at most the 2 positions of 90 samples; got 4",
-        ),
+        (EegConv(stretches=4), (90,), r"stretches must be at most the 2 positions of 90 samples; got 4"),
         (Transformer(), (50,), r"input_shape of Transformer must be \(time, d\); got \(50,\)"),
         (Transformer(width=30), (50, 4), r"heads must divide width; got 4 heads for width 30"),
         (Transformer(dropout=-0.1), (50, 4), r"dropout must be in \[0, 1\); got -0.1"),
