@@ -1,7 +1,7 @@
 """Methods with a momentum encoder, a moving average of the trained one: MoCo v2 and v3, student and teacher."""
 
 import dataclasses
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,20 +29,16 @@ from mvcl.methods._method import (
 from mvcl.methods._objective import Measures, OfViews
 
 
-@runtime_checkable
-class Following(Protocol):
-    """Options of a method with a momentum encoder.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Following:
+    """Options of a method with a momentum encoder, whose parameters are m * theirs + (1 - m) * trained ones."""
 
-    Its parameters are m * theirs + (1 - m) * trained ones; m goes from `momentum` to `end_momentum` by a half cosine.
-    `evaluate` is the network that is evaluated and exported: `online` or `momentum`.
-    """
-
-    @property
-    def momentum(self) -> float: ...
-    @property
-    def end_momentum(self) -> float: ...
-    @property
-    def evaluate(self) -> str: ...
+    momentum: float = 0.99
+    """Decay m of the momentum encoder per step, at the start."""
+    end_momentum: float = 1.0
+    """Decay at the end, reached by a half cosine."""
+    evaluate: Literal["online", "momentum"] = "online"
+    """The encoder that is evaluated and exported: the trained one (online) or the momentum encoder."""
 
 
 class FollowedLearner(Learner):
@@ -117,7 +113,7 @@ class FollowedLearner(Learner):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MocoV2:
+class MocoV2(Following):
     """Query encoder, momentum encoder and a queue of keys (MoCo v2, Chen et al. 2020; Jeon 2025 for several views).
 
     Of the k = 2m views the first m are queries and the last m keys. The queue has the keys of earlier batches, as the
@@ -130,9 +126,7 @@ class MocoV2:
     """
 
     momentum: float = 0.999
-    """Decay of the momentum encoder per step, at the start."""
     end_momentum: float = 0.999
-    """Decay at the end, reached by a half cosine."""
     queue: int = 4096
     """Number of rows in the queue of negatives; 0 for none."""
     queue_keys: Literal["all", "one"] = "all"
@@ -142,8 +136,6 @@ class MocoV2:
     shuffle_keys: bool = False
     """Encode the keys in another order than the queries, so that BatchNorm over groups of the batch has other
     images for a key than for its query. The order is fixed; that of the images is random."""
-    evaluate: Literal["online", "momentum"] = "online"
-    """The encoder that is evaluated and exported."""
 
     def build(self, spec: Specification) -> Learner:
         """The learner; the inputs have one shape."""
@@ -206,25 +198,19 @@ class MocoV2Learner(FollowedLearner):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MocoV3:
+class MocoV3(Following):
     """MoCo v3: momentum encoder, predictor, in-batch keys, symmetric loss (Chen et al. 2021).
 
     With the k = 2m views in halves A and B, the loss is L(q(A), k(B)) + L(q(B), k(A)): queries from encoder, head
     and predictor, keys from the momentum copy of encoder and head.
     """
 
-    momentum: float = 0.99
-    """Decay of the momentum encoder per step, at the start."""
-    end_momentum: float = 1.0
-    """Decay at the end, reached by a half cosine."""
     predictor: models.HeadConfig = dataclasses.field(
         default_factory=lambda: models.MLPHead(
             layers=2, hidden=4096, out=256, norm="batch", output_norm="batch_plain"
         )
     )
     """Predictor from the head's output to the queries; must keep the head's length."""
-    evaluate: Literal["online", "momentum"] = "online"
-    """The encoder that is evaluated and exported."""
 
     def build(self, spec: Specification) -> Learner:
         """The learner; the inputs have one shape."""
@@ -254,7 +240,7 @@ class MocoV3Learner(FollowedLearner):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StudentTeacher:
+class StudentTeacher(Following):
     """Each view in turn is embedded by the teacher, the other k - 1 by the student; the losses are summed.
 
         Σ_i L(s(x_1), ..., t(x_i), ..., s(x_k))
@@ -271,14 +257,8 @@ class StudentTeacher:
     that the later problems took less than the first, which starts from zeros, in all.
     """
 
-    momentum: float = 0.99
-    """Decay of the teacher per step, at the start."""
-    end_momentum: float = 1.0
-    """Decay at the end, reached by a half cosine; Piran 2024 gives the decay at the start only."""
     predictor: models.HeadConfig = dataclasses.field(default_factory=models.piran_head)
     """Predictor after the student's head; must keep the head's length; `none` for no predictor."""
-    evaluate: Literal["online", "momentum"] = "online"
-    """The encoder that is evaluated and exported: the student's (online) or the teacher's (momentum)."""
 
     def build(self, spec: Specification) -> Learner:
         """The learner; given views have one shape."""
@@ -300,9 +280,8 @@ class StudentTeacherLearner(FollowedLearner):
         targets = by_view(teacher.head(embed(teacher.encoder, batch, slice(0, self.targeted))), n)
         targets = jax.lax.stop_gradient(targets)
         problems = [z.at[i].set(targets[i].astype(z.dtype)) for i in range(self.targeted)]
-        if (
-            losses.takes(self.spec.objective).successive is not None
-        ):  # each from the solution of the one before
+        if losses.takes(self.spec.objective).successive is not None:
+            # Each is solved from the solution of the one before.
             total, measures = objective(jnp.stack(problems), **batch.mask)
         else:
             total, measures = _one_by_one(objective, problems, **batch.mask)
