@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from parametrize import some
 
 from mvcl import losses, methods, models
 from mvcl.methods._multi_encoder import fused_weights
@@ -75,7 +74,8 @@ def by_hand(nets, views, there, weight):
 
 
 @pytest.mark.parametrize(
-    ("shapes", "weight"), some([(SHAPES, 0.2), ((*SHAPES, (2,)), 0.7)], fast=[(SHAPES, 0.2)])
+    ("shapes", "weight"),
+    [(SHAPES, 0.2), pytest.param((*SHAPES, (2,)), 0.7, marks=pytest.mark.exhaustive)],
 )
 def test_equals_the_sum_over_pairs_and_fused_pairs(rng, shapes, weight):
     method = methods.MultiEncoder(fusion=FUSION, fusion_weight=weight)

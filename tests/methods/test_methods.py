@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from parametrize import some
 
 from mvcl import losses, methods, models
 from mvcl.models import _layers
@@ -85,10 +84,12 @@ def graph_of(shape=SHAPE):
 
 @pytest.mark.parametrize(
     ("name", "queue_keys"),
-    some(
-        [("dsf", "all"), ("cross_pairs", "all"), ("cross_pairs", "one"), ("mean_pair", "one")],
-        fast=[("dsf", "all"), ("cross_pairs", "one")],
-    ),
+    [
+        ("dsf", "all"),
+        ("cross_pairs", "one"),
+        pytest.param("cross_pairs", "all", marks=pytest.mark.exhaustive),
+        pytest.param("mean_pair", "one", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name, queue_keys):
     if name == "dsf":

@@ -237,7 +237,7 @@ def test_gradients_are_finite_and_reach_every_parameter(name, rng):
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(grad(np.zeros_like(x))))
 
 
-@pytest.mark.parametrize(("size", "stride"), some([(3, 2), (1, 2), (2, 2), (3, 3)], fast=[(3, 2), (1, 2)]))
+@pytest.mark.parametrize(("size", "stride"), [(3, 2), (1, 2), (2, 2)])
 @pytest.mark.parametrize("shape", some([(2, 8, 8, 3), (2, 7, 5, 2), (1, 1, 1, 4)], fast=[(2, 7, 5, 2)]))
 def test_patch_convolution_equals_the_convolution(size, stride, shape, rng):
     x = rng.normal(size=shape).astype(np.float32)
