@@ -2,45 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from benchmarks import released
-from mvcl import _files, augment, data, evaluation, losses, methods, models, training
+from mvcl import augment, data, losses, methods, models, training
 from mvcl.training import CHOICES, AdamW, Config, Train, Views
 
 Array = jax.Array
 Floor = Callable[[Array], Any]
-CIFAR = Path(__file__).parents[1] / "configs" / "koromilas" / "cifar.py"
 # These have a table of their own.
 TRANSPORT = ("m3g", "m3g_pair")
-
-
-def unordered(x: Array) -> Array:
-    """All inner products of the rows, once forward, and once backward, since their matrix is symmetric."""
-    return (x @ x.T) @ x
-
-
-def every(z: Array) -> Array:
-    return unordered(z.reshape(-1, z.shape[2]))
-
-
-def each_view(z: Array) -> list[Array]:
-    return [unordered(view) for view in z]
-
-
-def two_views(z: Array) -> tuple[Array, Array]:
-    return released.inner_products(z[0], z[1])
-
-
-def with_rest(z: Array) -> list[Array]:
-    """Each view and the mean of the others, together."""
-    rest = (z.sum(0, keepdims=True) - z) / (len(z) - 1)
-    return [unordered(jnp.concatenate([view, mean])) for view, mean in zip(z, rest, strict=True)]
 
 
 def rests(z: Array) -> tuple[Array, Array]:
@@ -49,51 +23,25 @@ def rests(z: Array) -> tuple[Array, Array]:
     return released.inner_products(z.reshape(-1, z.shape[2]), rest.reshape(-1, z.shape[2]))
 
 
-def group_means(z: Array) -> Array:
-    return z.reshape(2, len(z) // 2, *z.shape[1:]).mean(1)
-
-
-def groups(z: Array) -> tuple[Any, Any]:
+def groups(z: Array) -> Any:
     """Each query view with each key view, and each view with itself."""
-    queries, keys = jnp.split(z, 2)
-    flat = [group.reshape(-1, z.shape[2]) for group in (queries, keys)]
-    return released.inner_products(*flat), each_view(z)
+    flat = [group.reshape(-1, z.shape[2]) for group in jnp.split(z, 2)]
+    return released.inner_products(*flat), released.within_views(z)
 
 
-# What the formula of an objective cannot do without, forward and backward: inner products, or the sorts, waves and
-# bytes that take their place.
+# What the formula of an objective needs, forward and backward: those of `released`, and of objectives without released
+# code. Byol has no products: the bytes of the embeddings, read and written.
 FLOORS: dict[str, Floor] = {
-    "mv_infonce": every,
-    "mv_dhel": each_view,
-    "all_pairs": every,
-    "poly_view": every,
-    "dsf": lambda z: two_views(group_means(z)),
-    "mv_cl1": every,
-    "mv_cl2": each_view,
-    "one_vs_rest": with_rest,
-    "cross_pairs": groups,
-    "mean_pair": lambda z: every(group_means(z)),
-    "sufficient_statistics": rests,
-    "poly_siglip": every,
-    "info_nce": two_views,
-    "nt_xent": every,
-    "dcl": every,
-    "rince": every,
-    "dhel": each_view,
-    "siglip": two_views,
-    "spectral": two_views,
-    "byol": lambda z: z + 1,  # no products: the bytes of the embeddings, read and written
+    name: case.floor.run
+    for name, case in released.CASES.items()
+    if case.floor and name in CHOICES["objective"]
+} | {
     "symile": released.triples,
-    "gram": released.with_anchor,
-    "triangle": released.with_anchor,
-    "pmrl": lambda z: unordered(z[0]),
-    "vicreg": released.second_moments,
-    "barlow_twins": lambda z: released.inner_products(z[0].T, z[1].T),
-    "mmcr": lambda z: released.second_moments(z.mean(0, keepdims=True)),
-    "frossl": released.second_moments,
-    "emp_ssl": released.second_moments,
-    "lejepa": released.sines,
-    "visreg": released.sorts,
+    "cross_pairs": groups,
+    "mean_pair": released.GROUPS.run,
+    "sufficient_statistics": rests,
+    "poly_siglip": released.all_views,
+    "byol": lambda z: z + 1,
 }
 
 
@@ -142,8 +90,6 @@ class Size:
     """n * k of a training step."""
     product: int
     """Rows of the square matrices whose product is measured beside a training step."""
-    recipe_views: tuple[int, ...]
-    """k of the CIFAR-10 recipe."""
     rounds: int
     """Turns that the programs of a piece take."""
     seconds: dict[str, float]
@@ -164,9 +110,8 @@ FULL = Size(
     policy=lambda pixels: augment.simclr(image_size=pixels),
     views=256,
     product=8192,
-    recipe_views=(2, 4),
     rounds=15,
-    seconds={"losses": 45, "m3g": 90, "steps": 150, "recipe": 120},
+    seconds={"losses": 45, "m3g": 90, "steps": 150},
 )
 SMALL = Size(
     objectives=("mv_dhel", "info_nce"),
@@ -179,9 +124,8 @@ SMALL = Size(
     policy=lambda pixels: augment.digits(image_size=pixels),
     views=16,
     product=64,
-    recipe_views=(2,),
     rounds=3,
-    seconds={"losses": 2, "m3g": 5, "steps": 10, "recipe": 15},
+    seconds={"losses": 2, "m3g": 5, "steps": 10},
 )
 SIZES = {"full": FULL, "small": SMALL}
 
@@ -206,55 +150,3 @@ def step_config(objective: losses.Loss, k: int, encoder: str, size: Size) -> tup
         mesh=training.Mesh(data=1),
     )
     return config, data.Outline(examples, 10, data.ExampleSpec(((pixels, pixels, 3),)))
-
-
-def decoded(source: Path, folder: Path) -> Path:
-    """CIFAR-10 as arrays of pixels, made once in the folder, so that training decodes no images.
-
-    Raises:
-      ValueError: the source is not CIFAR-10.
-    """
-    path = folder / "cifar10.npz"
-    if path.is_file():
-        return path
-    arrays: dict[str, Any] = {}
-    for name, split in data.Arrays(path=str(source)).open().items():
-        each = {"train": 5_000, "test": 1_000}[name]
-        counts = np.bincount(split.labels, minlength=10)
-        if split.spec.shapes != ((32, 32, 3),) or len(counts) != 10 or (counts != each).any():
-            raise ValueError(
-                f"--data must be CIFAR-10, {each:,} {name} images of 32x32x3 in each of 10 classes, got {len(split):,} "
-                f"of {split.spec.shapes[0]} in {len(counts)} classes"
-            )
-        arrays[f"{name}_images"] = split.take(np.arange(len(split)))[0]
-        arrays[f"{name}_labels"] = split.labels
-    folder.mkdir(parents=True, exist_ok=True)
-    with _files.replacing(path) as beside, open(beside, "wb") as file:
-        np.savez(file, **arrays)
-    return path
-
-
-def recipe(size: str, k: int, source: Path | None, folder: Path) -> Config:
-    """Koromilas 2025 on CIFAR-10 with k views; small: some steps of a small network on random images.
-
-    Raises:
-      ValueError: the source is not CIFAR-10.
-    """
-    if size == "small":
-        config = training.load(f"{CIFAR}:smoke")
-        config = dataclasses.replace(
-            config,
-            data=data.Synthetic(image_size=8),
-            encoder=models.ConvNet(widths=(4,)),
-            head=models.MLPHead(out=8),
-            train=dataclasses.replace(config.train, steps=8, log_every=2),
-            mesh=training.Mesh(data=1),
-            evaluation=evaluation.Classification(labels_per_class=()),
-        )
-        policy = SMALL.policy(8)
-    else:
-        assert source is not None
-        config = training.load(f"{CIFAR}:cifar10")
-        config = dataclasses.replace(config, data=data.Arrays(path=str(decoded(source, folder))))
-        policy = config.views.policy
-    return dataclasses.replace(config, views=dataclasses.replace(config.views, k=k, policy=policy))

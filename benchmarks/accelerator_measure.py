@@ -1,8 +1,6 @@
 """The measurements of `benchmarks.accelerator`: programs that take turns, ratios of each turn, medians of those."""
 
-import json
 import statistics
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -126,27 +124,4 @@ def of_step(name: str, encoder: str, size: cases.Size) -> dict[str, Any]:
         "of_peak": None if peak is None or achieved is None else achieved / peak,
         "of_product": None if flops is None else ratio(rates, found["step"]),
         "mib": step.mib,
-    }
-
-
-def of_recipe(config: training.Config, folder: Path) -> dict[str, Any]:
-    """Train the recipe from where its folder stands, evaluate it, and tell what the folder has.
-
-    Raises:
-      Interrupted: a signal stopped it; the next call goes on.
-    """
-    table = training.train(config, folder)
-    scores = {result.name: result.value for result in table["trained encoder"]}
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    rows = [line for line in lines if "loss" in line]
-    whole = [sum(row[f"seconds_{part}"] for part in ("data", "step", "log")) for row in rows]
-    shares = [row["model_flops_utilisation"] for row in rows if "model_flops_utilisation" in row]
-    return {
-        "k": config.views.k,
-        "steps": rows[-1]["step"],
-        "linear": scores["linear"],
-        "knn": scores["k-NN"],
-        "ms": milliseconds(whole),
-        "of_peak": statistics.median(shares) if shares else None,
-        "hours": rows[-1]["seconds"] / 3600,
     }

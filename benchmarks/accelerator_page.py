@@ -14,15 +14,14 @@ Made by `python -m benchmarks.accelerator --write docs/design` from docs/design/
 
 ```sh
 python -m benchmarks.accelerator --list                               # what is done and what is left
-python -m benchmarks.accelerator --data cifar10.npz                    # one slice: at most 9 minutes
+python -m benchmarks.accelerator                                      # one slice: at most 9 minutes
 python -m benchmarks.accelerator --write docs/design                  # this page
 ```
 
 Repeat the second command until nothing is left. A slice measures whole pieces in a fixed order and keeps each in
-runs/accelerator/full.json. The recipe is a run of `training.train` that is saved at the end of a slice and goes on in
-the next. `--only PART` chooses among `losses`, `m3g`, `steps` and `recipe`. `--released DIR` is a folder with checkouts
-of released code and `--torch-python` a Python that runs it ([beside released code](released.md) has the commands);
-without them the columns of released code are empty.
+runs/accelerator/full.json. `--only PART` chooses among `losses`, `m3g` and `steps`. `--released DIR` is a folder with
+checkouts of released code and `--torch-python` a Python that runs it ([beside released code](released.md) has the
+commands); without them the columns of released code are empty.
 
 The programs of a row take turns, at most {rounds} of them, each as many calls as take 20 ms. Compilation and the first
 calls are not counted, and each turn waits for its last result. A ratio is the median of the ratios of the turns, in
@@ -55,14 +54,7 @@ in the same turns.
 
 {steps}
 
-## Koromilas 2025 on CIFAR-10
-
-`koromilas/cifar` as it stands, MV-DHEL with k views of ResNet-18, 200 epochs, batch 256; accuracy on the test
-images, one seed. Hours are those of the run, over all slices.
-
-{recipe}
 """
-PAPER = {2: "87.4", 4: "89.5"}  # Koromilas 2025, Table II
 
 
 def ratio(found: Mapping[str, float] | None) -> str:
@@ -115,19 +107,6 @@ def of_steps(name: str, found: Piece) -> list[str]:
     ]
 
 
-def of_recipe(_: str, found: Piece) -> list[str]:
-    return [
-        str(found["k"]),
-        f"{found['steps']:,}",
-        number(found["linear"], 1, 100),
-        PAPER.get(found["k"], "-"),
-        number(found["knn"], 1, 100),
-        number(found["ms"]),
-        percent(found["of_peak"]),
-        number(found["hours"], 2),
-    ]
-
-
 TABLES: dict[str, tuple[Sequence[str], Callable[[str, Piece], list[str]]]] = {
     "losses": (
         (
@@ -147,20 +126,16 @@ TABLES: dict[str, tuple[Sequence[str], Callable[[str, Piece], list[str]]]] = {
         ),
         of_steps,
     ),
-    "recipe": (
-        ("k", "steps", "linear, %", "paper, %", "k-NN, %", "step, ms", "share of the peak", "hours"),
-        of_recipe,
-    ),
 }
 
 
 def state(found: Piece) -> str:
-    """One of done, failed, under way and left."""
+    """One of done, failed and left."""
     if "result" in found:
         return "done"
     if "failed" in found:
         return "failed"
-    return "under way" if found.get("progress") else "left"
+    return "left"
 
 
 def table(part: str, names: Sequence[str], pieces: Mapping[str, Piece]) -> str:
@@ -176,8 +151,6 @@ def table(part: str, names: Sequence[str], pieces: Mapping[str, Piece]) -> str:
                 lines.append(f"| {' | '.join(row(name, found['result']))} |")
             case "failed":
                 lines.append(f"| {name.partition(' ')[2]} | failed: {found['failed']} |{rest}")
-            case "under way":
-                lines.append(f"| {name.partition(' ')[2]} | under way: {found['progress']} |{rest}")
             case _:
                 left += 1
     if left:
@@ -212,14 +185,12 @@ def page(record: Mapping[str, Any], names: Sequence[str], *, rounds: int, views:
 
 def listed(record: Mapping[str, Any], names: Sequence[str]) -> str:
     """A line for each piece, and how many are done."""
-    lines, count = [], {"done": 0, "failed": 0, "under way": 0, "left": 0}
+    lines, count = [], {"done": 0, "failed": 0, "left": 0}
     for name in names:
         found = record["pieces"].get(name, {})
         kind = state(found)
         count[kind] += 1
-        more = {"done": f"{found.get('seconds', 0):.0f} s", "left": ""}.get(kind)
-        lines.append(
-            f"{kind:<9}  {name:<44} {found.get('failed') or found.get('progress') if more is None else more}"
-        )
+        more = f"{found['seconds']:.0f} s" if kind == "done" else found.get("failed", "")
+        lines.append(f"{kind:<9}  {name:<44} {more}")
     lines.append(f"{len(names)} pieces: " + ", ".join(f"{number} {kind}" for kind, number in count.items()))
     return "\n".join(line.rstrip() for line in lines)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 Seconds = Callable[[int], float]  # of one call, the mean of so many in a row
 MIB = 2**20
@@ -62,6 +63,11 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
 def milliseconds(found: Sequence[float]) -> float:
     """Their median."""
     return statistics.median(found) * 1e3
+
+
+def difference(ours: Any, other: Any) -> float:
+    """Length of the difference, by that of the other."""
+    return float(np.linalg.norm(np.asarray(ours) - np.asarray(other)) / np.linalg.norm(other))
 
 
 def number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:

@@ -12,12 +12,11 @@ the released code take turns: on a machine that others use too, elapsed times sa
 code whose threads wait for each other. The floor is what the formula cannot do without, forward and backward, and
 nothing else: each inner product once forward and twice backward (once for a symmetric matrix), the sines and cosines
 (one of each projection: the addition theorem gives those of its multiples), the sorting. `--values` prints where
-released code and paper disagree, on one small input; what several processes make of the gradients of released code;
-and the gradients at inputs where a root, a norm or a decomposition has no derivative.
+released code and paper disagree, on one small input, and the gradients at inputs where a root, a norm or a
+decomposition has no derivative.
 """
 
 import argparse
-import functools
 import hashlib
 import inspect
 import itertools
@@ -31,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,11 +38,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.harness import MIB, number, program_of, table
+from benchmarks.harness import MIB, difference, number, program_of, table
 from mvcl import losses
 
 Array = jax.Array
-Floor = Callable[[Array], Any]
 SLICES = {"lejepa": 1024, "visreg": 4096}
 KNOTS, STEP = 16, 3 / 16  # without the knot 0, where nothing depends on the projections
 BLOCK = 128  # directions
@@ -52,10 +51,6 @@ def inner_products(x: Array, y: Array) -> tuple[Array, Array]:
     """All inner products of rows, and the products of their gradient."""
     g = x @ y.T
     return g @ y, g.T @ x
-
-
-def pair_products(z: Array) -> tuple[Array, Array]:
-    return inner_products(z[0], z[1])
 
 
 def between_views(z: Array) -> list[Any]:
@@ -133,11 +128,17 @@ def sorts(z: Array) -> tuple[Array, Array]:
     return jnp.sort(p, axis=1), gradient
 
 
+class Floor(NamedTuple):
+    """The products that a formula needs, and nothing else."""
+
+    run: Callable[[Array], Any]
+    needs: str  # in words
+
+
 class Case(NamedTuple):
     shape: tuple[int, int, int]
     loss: Callable[..., Array]  # a declared objective, with the options of the released code
     floor: Floor | None
-    needs: str  # what the floor consists of
     code: str  # what it is timed beside
     over_floor: float = math.inf  # bars
     over_released: float = 0.0
@@ -148,7 +149,7 @@ class Case(NamedTuple):
     def function(self) -> Callable[[Array], Array]:
         """The loss of a (k, n, d) array."""
         key = {"key": jax.random.key(0)} if losses.takes(self.loss).key else {}
-        loss = losses.on_views(functools.partial(self.loss, **key))
+        loss = losses.on_views(partial(self.loss, **key))
         return lambda z: loss(self.given(z))
 
 
@@ -167,133 +168,92 @@ def otts(z: Array) -> Array:
 OTT = "ott-jax: `MMSinkhorn`, which holds the tensor"
 DRAWS = "other random draws"
 TWO, WIDE, FOUR = (2, 1024, 128), (3, 1024, 128), (4, 1024, 128)
-PRODUCTS = "n² products, forward and twice backward"
-BETWEEN = "n² products of each pair of views, forward and twice backward"
-WITHIN = "n² products of each view with itself, forward and backward"
-ALL_VIEWS = f"{BETWEEN}; {WITHIN}"
+_PRODUCTS = "n² products, forward and twice backward"
+_BETWEEN = "n² products of each pair of views, forward and twice backward"
+_WITHIN = "n² products of each view with itself, forward and backward"
+_WAVES = (
+    "projections, forward and backward; a sine and cosine of each, and 15 multiples by the addition theorem"
+)
+PAIR = Floor(lambda z: inner_products(z[0], z[1]), _PRODUCTS)
+FIRST = Floor(lambda z: inner_products(z[0], z[0]), _PRODUCTS)
+GROUPS = Floor(lambda z: inner_products(z[:2].mean(0), z[2:].mean(0)), _PRODUCTS)
+BETWEEN = Floor(between_views, _BETWEEN)
+WITHIN = Floor(within_views, _WITHIN)
+ALL_VIEWS = Floor(all_views, f"{_BETWEEN}; {_WITHIN}")
+TRIPLES = Floor(triples, "n³ products, forward and twice backward")
+EACH_TWICE = Floor(
+    lambda z: [inner_products(view, view) for view in z], "3 n² products, forward and twice backward"
+)
+ANCHOR = Floor(with_anchor, "2 n² products, forward and twice backward")
+TWO_MOMENTS = Floor(second_moments, "2 d² products, forward and backward")
+FOUR_MOMENTS = Floor(second_moments, "4 d² products, forward and backward")
+MEAN_MOMENTS = Floor(lambda z: second_moments(z.mean(0, keepdims=True)), "d² products, forward and backward")
+FEATURES = Floor(lambda z: inner_products(z[0].T, z[1].T), "d² products, forward and twice backward")
+WAVES = Floor(sines, _WAVES)
+SORTS = Floor(sorts, "projections, forward and backward, and sorted")
+KOROMILAS = "pakoromilas/Multi-View-CL"
+CLIP = "mlfoundations/open_clip, not by the authors"
+DCL = "raminnakhli/Decoupled-Contrastive-Learning, not by the authors: `DCL` in both directions"
+SEM = "SubmissionsIn/SEM: `forward_feature_InfoNCE` of all ordered pairs, with weights 1"
+HALF = "the released sum over l < m is half of that over l != m: its value is log 2 more"
+SIGN = "the released sign of a singular vector is what the SVD returns"
+SERIES = "the released code subtracts the logarithm of the series ratio where it must be added"
 CASES = {
     "info_nce": Case(
-        TWO,
-        functools.partial(losses.info_nce, temperature=0.1, symmetric=True),
-        pair_products,
-        PRODUCTS,
-        "mlfoundations/open_clip, not by the authors: `ClipLoss`",
+        TWO, partial(losses.info_nce, temperature=0.1, symmetric=True), PAIR, f"{CLIP}: `ClipLoss`"
     ),
-    "nt_xent": Case(TWO, losses.nt_xent, all_views, ALL_VIEWS, "pakoromilas/Multi-View-CL: `NTXent`"),
-    "dcl": Case(
-        TWO,
-        losses.dcl,
-        all_views,
-        ALL_VIEWS,
-        "raminnakhli/Decoupled-Contrastive-Learning, not by the authors: `DCL` in both directions",
-    ),
-    "dhel": Case(
-        TWO,
-        losses.dhel,
-        within_views,
-        WITHIN,
-        "pakoromilas/DHEL-KCL: `DHEL`",
-    ),
-    "rince": Case(TWO, losses.rince, all_views, ALL_VIEWS, "chingyaoc/RINCE: `sym_loss`"),
-    "siglip": Case(
-        TWO,
-        losses.siglip,
-        pair_products,
-        PRODUCTS,
-        "mlfoundations/open_clip, not by the authors: `SigLipLoss`",
-    ),
-    "spectral": Case(
-        TWO, losses.spectral, pair_products, PRODUCTS, "jhaochenz/spectral_contrastive_learning: `D`"
-    ),
+    "nt_xent": Case(TWO, losses.nt_xent, ALL_VIEWS, f"{KOROMILAS}: `NTXent`"),
+    "dcl": Case(TWO, losses.dcl, ALL_VIEWS, DCL),
+    "dhel": Case(TWO, losses.dhel, WITHIN, "pakoromilas/DHEL-KCL: `DHEL`"),
+    "rince": Case(TWO, losses.rince, ALL_VIEWS, "chingyaoc/RINCE: `sym_loss`"),
+    "siglip": Case(TWO, losses.siglip, PAIR, f"{CLIP}: `SigLipLoss`"),
+    "spectral": Case(TWO, losses.spectral, PAIR, "jhaochenz/spectral_contrastive_learning: `D`"),
     "byol": Case(
         TWO,
         losses.byol,
         None,
-        "",
         "vturrisi/solo-learn, not by the authors: `byol_loss_func`",
         given=without_target,
     ),
-    "all_pairs": Case(
-        FOUR,
-        losses.all_pairs(losses.nt_xent),
-        all_views,
-        ALL_VIEWS,
-        "pakoromilas/Multi-View-CL: `NTXent(pwe=True)`",
-    ),
+    "all_pairs": Case(FOUR, losses.all_pairs(losses.nt_xent), ALL_VIEWS, f"{KOROMILAS}: `NTXent(pwe=True)`"),
     "sem": Case(
         (4, 256, 128),
-        losses.all_pairs(functools.partial(losses.nt_xent, temperature=1.0), pairs="all", reduction="sum"),
-        all_views,
+        losses.all_pairs(partial(losses.nt_xent, temperature=1.0), pairs="all", reduction="sum"),
         ALL_VIEWS,
-        "SubmissionsIn/SEM: `forward_feature_InfoNCE` of all ordered pairs, with weights 1",
+        SEM,
     ),
     "one_vs_rest": Case(
-        FOUR,
-        losses.one_vs_rest(losses.nt_xent),
-        all_views,
-        ALL_VIEWS,
-        "pakoromilas/Multi-View-CL: `NTXent(average=True)`",
+        FOUR, losses.one_vs_rest(losses.nt_xent), ALL_VIEWS, f"{KOROMILAS}: `NTXent(average=True)`"
     ),
     "mv_infonce": Case(
-        FOUR,
-        functools.partial(losses.mv_infonce, negatives="all"),
-        all_views,
-        ALL_VIEWS,
-        "pakoromilas/Multi-View-CL: `MVINFONCE`",
+        FOUR, partial(losses.mv_infonce, negatives="all"), ALL_VIEWS, f"{KOROMILAS}: `MVINFONCE`"
     ),
-    "mv_dhel": Case(
-        FOUR,
-        losses.mv_dhel,
-        within_views,
-        WITHIN,
-        "pakoromilas/Multi-View-CL: `MVDHEL`",
-        differs="the released sum over l < m is half of that over l != m: its value is log 2 more",
-    ),
-    "mv_cl1": Case(
-        FOUR,
-        losses.mv_cl1,
-        between_views,
-        BETWEEN,
-        "pakoromilas/Multi-View-CL: `CL_1`",
-    ),
-    "mv_cl2": Case(
-        FOUR,
-        functools.partial(losses.mv_cl2, energy="sum"),
-        within_views,
-        WITHIN,
-        "pakoromilas/Multi-View-CL: `CL_2`",
-    ),
-    "poly_view": Case(FOUR, losses.poly_view, all_views, ALL_VIEWS, "pakoromilas/Multi-View-CL: `PVCLoss`"),
+    "mv_dhel": Case(FOUR, losses.mv_dhel, WITHIN, f"{KOROMILAS}: `MVDHEL`", differs=HALF),
+    "mv_cl1": Case(FOUR, losses.mv_cl1, BETWEEN, f"{KOROMILAS}: `CL_1`"),
+    "mv_cl2": Case(FOUR, partial(losses.mv_cl2, energy="sum"), WITHIN, f"{KOROMILAS}: `CL_2`"),
+    "poly_view": Case(FOUR, losses.poly_view, ALL_VIEWS, f"{KOROMILAS}: `PVCLoss`"),
     "symile_all": Case(
-        (3, 256, 128),
-        losses.symile,
-        triples,
-        "n³ products, forward and twice backward",
-        'rajesh-lab/symile: `Symile("n_squared")`',
-        2.0,
+        (3, 256, 128), losses.symile, TRIPLES, 'rajesh-lab/symile: `Symile("n_squared")`', 2.0
     ),
     "symile_shuffled": Case(
         WIDE,
-        functools.partial(losses.symile, negatives="shuffled"),
-        lambda z: [inner_products(view, view) for view in z],
-        "3 n² products, forward and twice backward",
+        partial(losses.symile, negatives="shuffled"),
+        EACH_TWICE,
         'rajesh-lab/symile: `Symile("n")`',
         differs=DRAWS,
     ),
     "gram": Case(
         WIDE,
-        functools.partial(losses.gram, label_smoothing=0.1, eps=1e-16),
-        with_anchor,
-        "2 n² products, forward and twice backward",
+        partial(losses.gram, label_smoothing=0.1, eps=1e-16),
+        ANCHOR,
         "ispamm/GRAM: `volume_computation3`, in both directions",
         3,
         5,
     ),
     "triangle": Case(
         WIDE,
-        functools.partial(losses.triangle, squared=True, label_smoothing=0.1),
-        with_anchor,
-        "2 n² products, forward and twice backward",
+        partial(losses.triangle, squared=True, label_smoothing=0.1),
+        ANCHOR,
         "ispamm/TRIANGLE: `area_computation`, in both directions",
         3,
         5,
@@ -301,79 +261,35 @@ CASES = {
     "pmrl": Case(
         WIDE,
         losses.pmrl,
-        lambda z: inner_products(z[0], z[0]),
-        PRODUCTS,
+        FIRST,
         "Xiaohao-Liu/PMRL: `eigenvalue_computation_pmcl` and its two cross-entropies",
-        differs="the released sign of a singular vector is what the SVD returns",
+        differs=SIGN,
     ),
-    "vicreg": Case(
-        TWO,
-        losses.vicreg,
-        second_moments,
-        "2 d² products, forward and backward",
-        "facebookresearch/vicreg: `VICReg`",
-    ),
+    "vicreg": Case(TWO, losses.vicreg, TWO_MOMENTS, "facebookresearch/vicreg: `VICReg`"),
     "barlow_twins": Case(
         TWO,
-        functools.partial(losses.barlow_twins, redundancy=0.0051),
-        lambda z: inner_products(z[0].T, z[1].T),
-        "d² products, forward and twice backward",
+        partial(losses.barlow_twins, redundancy=0.0051),
+        FEATURES,
         "facebookresearch/barlowtwins: `BarlowTwins`",
     ),
-    "mmcr": Case(
-        FOUR,
-        losses.mmcr,
-        lambda z: second_moments(z.mean(0, keepdims=True)),
-        "d² products, forward and backward",
-        "ThomasYerxa/mmcr: `MMCR_Loss`",
-    ),
-    "frossl": Case(
-        FOUR,
-        losses.frossl,
-        second_moments,
-        "4 d² products, forward and backward",
-        "OFSkean/FroSSL: `multiview_frossl_loss_func`",
-    ),
+    "mmcr": Case(FOUR, losses.mmcr, MEAN_MOMENTS, "ThomasYerxa/mmcr: `MMCR_Loss`"),
+    "frossl": Case(FOUR, losses.frossl, FOUR_MOMENTS, "OFSkean/FroSSL: `multiview_frossl_loss_func`"),
     "emp_ssl": Case(
-        FOUR,
-        losses.emp_ssl,
-        second_moments,
-        "4 d² products, forward and backward",
-        "tsb0601/EMP-SSL: `Similarity_Loss`, `TotalCodingRate`",
+        FOUR, losses.emp_ssl, FOUR_MOMENTS, "tsb0601/EMP-SSL: `Similarity_Loss`, `TotalCodingRate`"
     ),
     "lejepa": Case(
         FOUR,
         losses.lejepa,
-        sines,
-        "projections, forward and backward; a sine and cosine of each, and 15 multiples by the addition theorem",
+        WAVES,
         "rbalestr-lab/lejepa: `SlicingUnivariateTest(EppsPulley)`",
         1.5,
         differs=DRAWS,
     ),
-    "visreg": Case(
-        TWO,
-        functools.partial(losses.visreg, eps=1e-6),
-        sorts,
-        "projections, forward and backward, and sorted",
-        "HaiyuWu/visreg: `VISReg`",
-        differs=DRAWS,
-    ),
-    "m3g": Case(
-        (4, 64, 128),
-        losses.m3g,
-        None,
-        "",
-        OTT,
-        beside=otts,
-    ),
-    "m3g_pair": Case((2, 1024, 128), losses.m3g_pair, None, "", OTT, beside=otts),
+    "visreg": Case(TWO, partial(losses.visreg, eps=1e-6), SORTS, "HaiyuWu/visreg: `VISReg`", differs=DRAWS),
+    "m3g": Case((4, 64, 128), losses.m3g, None, OTT, beside=otts),
+    "m3g_pair": Case((2, 1024, 128), losses.m3g_pair, None, OTT, beside=otts),
     "dsf": Case(
-        FOUR,
-        losses.dsf,
-        lambda z: inner_products(z[:2].mean(0), z[2:].mean(0)),
-        PRODUCTS,
-        "Jeon789/DSF: `MoCo_DSF.contrastive_loss` of MoCo v3",
-        differs="the released code subtracts the logarithm of the series ratio where it must be added",
+        FOUR, losses.dsf, GROUPS, "Jeon789/DSF: `MoCo_DSF.contrastive_loss` of MoCo v3", differs=SERIES
     ),
 }
 
@@ -395,7 +311,7 @@ class Difference(NamedTuple):
     of: str = ""
 
 
-PAIR, LINE = (2, 6, 4), (2, 24, 1)  # on a line all directions are the same, so that the draw does not matter
+OF_TWO, LINE = (2, 6, 4), (2, 24, 1)  # on a line all directions are the same: the draw does not matter
 DIFFERENCES = [
     Difference(
         "mv_infonce",
@@ -440,9 +356,9 @@ DIFFERENCES = [
         "the squared distance is a mean over d, and the variance term is halved",
         {"invariance": 100.0, "variance": 50.0},
         {},
-        PAIR,
+        OF_TWO,
     ),
-    Difference("barlow_twins", "barlow_twins", "redundancy 0.0051", {}, {"redundancy": 0.0051}, PAIR),
+    Difference("barlow_twins", "barlow_twins", "redundancy 0.0051", {}, {"redundancy": 0.0051}, OF_TWO),
     Difference("mmcr", "mmcr", "none", {}, {}),
     Difference("frossl", "frossl", "none", {}, {}),
     Difference(
@@ -451,7 +367,7 @@ DIFFERENCES = [
         "the function for two views, of the first version, centres the columns",
         {},
         {},
-        PAIR,
+        OF_TWO,
         lambda z: z - z.mean(1, keepdims=True),
         ", of centred columns",
     ),
@@ -475,10 +391,6 @@ DIFFERENCES = [
         "visreg", "visreg", "1e-6 is added to the deviations, in the scale term too", {}, {"eps": 1e-6}, LINE
     ),
 ]
-
-
-# released codes that exchange something between devices, with a number of views
-SPLIT = {"gram": 3, "triangle": 3, "vicreg": 2, "barlow_twins": 2, "mmcr": 4, "lejepa": 4, "visreg": 4}
 
 
 def small_input(shape: tuple[int, int, int]) -> np.ndarray:
@@ -527,20 +439,6 @@ class Torch:
             np.save(file, z)
         return file
 
-    def gradient_of_processes(self, name: str, z: np.ndarray, world: int) -> np.ndarray | None:
-        """What `DistributedDataParallel` averages, of processes that hold equal shares of the instances."""
-        if self.process is None or name in self.missing:
-            return None
-        file = self._saved(z)
-        shared = [*self.process.args, "--split", str(file), "--names", name, "--processes", str(world)]
-        workers = [subprocess.Popen([*shared, "--rank", str(rank)]) for rank in range(world)]
-        codes = [worker.wait() for worker in workers]
-        if any(codes):
-            raise SystemExit("a process of the released code failed; its message is above")
-        file.with_name(f"{file.name}.store").unlink(missing_ok=True)
-        parts = [np.load(file.with_name(f"{name}-{rank}.npy")) for rank in range(world)]
-        return np.concatenate(parts, axis=1) / world
-
 
 def embeddings(shape: tuple[int, int, int]) -> np.ndarray:
     """Noisy views of n random directions."""
@@ -555,18 +453,13 @@ def timed(program: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def difference(ours: np.ndarray, other: np.ndarray) -> float:
-    """Length of the difference, by that of the other."""
-    return float(np.linalg.norm(ours - other) / np.linalg.norm(other))
-
-
 def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
     """Median CPU ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
     case = CASES[name]
     z = embeddings(case.shape)
     programs = {"ours": program_of(jax.value_and_grad(case.function()), jnp.asarray(z))}
     if case.floor:
-        programs["floor"] = program_of(case.floor, jnp.asarray(z))
+        programs["floor"] = program_of(case.floor.run, jnp.asarray(z))
     if case.beside:
         programs["released"] = program_of(jax.value_and_grad(case.beside), jnp.asarray(z))
     seconds: dict[str, list[float]] = {"ours": [], "floor": [], "released": []}
@@ -670,7 +563,7 @@ def value_of(objective: str, options: dict[str, Any], z: np.ndarray) -> float:
         takes = losses.takes(function)
         if takes.key:
             options = options | {"key": jax.random.key(0)}
-        return float(losses.on_views(functools.partial(function, **options))(jnp.asarray(z)))
+        return float(losses.on_views(partial(function, **options))(jnp.asarray(z)))
 
 
 def written(options: dict[str, Any]) -> str:
@@ -727,7 +620,7 @@ def gradient_of(objective: str, z: np.ndarray) -> np.ndarray:
     """Our gradient in float32 with default options."""
     function = losses.objectives()[objective]
     options = {"key": jax.random.key(0)} if losses.takes(function).key else {}
-    loss = losses.on_views(functools.partial(function, **options))
+    loss = losses.on_views(partial(function, **options))
     return np.asarray(jax.grad(loss)(jnp.asarray(z, jnp.float32)))
 
 
@@ -747,20 +640,6 @@ def edges_table(torch: Torch) -> str:
     return table(["objective", "input", "ours, largest entry", "released code"], rows)
 
 
-def processes_table(torch: Torch, world: int = 2) -> str:
-    """The gradient of several processes beside that of one with all instances: length and direction."""
-    rows = []
-    for name, views in SPLIT.items():
-        z = embeddings((views, 64, 16))
-        whole, split = torch.ask(name, z), torch.gradient_of_processes(name, z, world)
-        if whole is None or split is None:
-            continue
-        one, lengths = whole["gradient"], [np.linalg.norm(g) for g in (whole["gradient"], split)]
-        cosine = np.sum(one * split) / math.prod(lengths)
-        rows.append([f"`{name}`", f"{lengths[1] / lengths[0]:.3f}", f"{cosine:.3f}"])
-    return table(["objective", "length, by that of one process", "cosine"], rows)
-
-
 def page(results: dict[str, Any]) -> str:
     """docs/design/released.md."""
     rows = results["rows"]
@@ -771,7 +650,7 @@ def page(results: dict[str, Any]) -> str:
     needs: dict[str, list[str]] = {}
     for row in rows:
         if row["floor_ms"] is not None:
-            needs.setdefault(CASES[row["name"]].needs, []).append(f"`{row['name']}`")
+            needs.setdefault(CASES[row["name"]].floor.needs, []).append(f"`{row['name']}`")
     loads = [row["load"] for row in rows]
     return PAGE.format(
         clones="\n".join(clones),
@@ -870,7 +749,6 @@ def comparisons(torch: Torch) -> dict[str, str]:
     """The tables of `--values`, by the name of their place in docs/reference/objectives.md."""
     return {
         "released values": values_table(values(torch)),
-        "released processes": processes_table(torch),
         "released edges": edges_table(torch),
     }
 

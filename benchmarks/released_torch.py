@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Optional
@@ -25,8 +26,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, distributed, nn
-from torch.distributed.nn.functional import all_gather
-from torch.distributed.nn.functional import all_reduce as all_reduced
 
 Loss = Callable[[Tensor], Tensor]
 Shape = tuple[int, int, int]
@@ -41,15 +40,8 @@ def definitions(file: Path, *names: str, **given: Any) -> SimpleNamespace:
     ]
     if {node.name for node in chosen} != set(names):
         raise FileNotFoundError(f"{file} does not define {', '.join(names)}")
-    space = {"torch": torch, "nn": nn, "F": F, "Tensor": Tensor, "dist": distributed}
-    space |= {
-        "List": list,
-        "Tuple": tuple,
-        "Any": Any,
-        "Literal": Literal,
-        "Optional": Optional,
-        "np": np,
-    } | given
+    space = {"torch": torch, "nn": nn, "F": F, "Tensor": Tensor, "dist": distributed, "np": np}
+    space |= {"List": list, "Tuple": tuple, "Any": Any, "Literal": Literal, "Optional": Optional} | given
     exec(compile(ast.Module(chosen, []), str(file), "exec"), space)
     return SimpleNamespace(**{name: space[name] for name in names})
 
@@ -58,19 +50,10 @@ def unit(z: Tensor) -> Tensor:
     return F.normalize(z, dim=-1)
 
 
-def processes() -> int:
-    return distributed.get_world_size() if distributed.is_initialized() else 1
-
-
-def both_directions(measure: Callable[..., Tensor], gather: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """The loss of a matrix of volumes or areas, as the steps of GRAM and TRIANGLE compute it.
-
-    They compute the matrix twice: with several devices its rows and its columns are of different instances.
-    """
-    everything = [gather(view) for view in z]
-    rows, columns = measure(z[0], *everything[1:]) / 0.07, measure(everything[0], *z[1:]).T / 0.07
-    start = distributed.get_rank() * len(rows) if processes() > 1 else 0
-    targets = torch.arange(start, start + len(rows))
+def both_directions(measure: Callable[..., Tensor], z: Tensor) -> Tensor:
+    """The loss of a matrix of volumes or areas, as the steps of GRAM and TRIANGLE compute it: the matrix twice."""
+    rows, columns = measure(*z) / 0.07, measure(*z).T / 0.07
+    targets = torch.arange(len(rows))
     return (
         F.cross_entropy(-rows, targets, label_smoothing=0.1)
         + F.cross_entropy(-columns, targets, label_smoothing=0.1)
@@ -82,30 +65,15 @@ def symile(folder: Path, shape: Shape, negatives: str) -> Loss:
     return lambda z: loss(list(unit(z)), 1.0)
 
 
-def symile_all(folder: Path, shape: Shape) -> Loss:
-    return symile(folder, shape, "n_squared")
-
-
-def symile_shuffled(folder: Path, shape: Shape) -> Loss:
-    return symile(folder, shape, "n")
-
-
-def gathering(file: Path) -> Callable[[Tensor], Tensor]:
-    """GRAM's way to gather from all devices; the identity with one."""
-    return definitions(file, "concat_all_gather").concat_all_gather if processes() > 1 else lambda z: z
-
-
 def gram(folder: Path, shape: Shape) -> Loss:
     name = f"volume_computation{shape[0]}"
     volume = vars(definitions(folder / "GRAM/utils/volume.py", name))[name]
-    gather = gathering(folder / "GRAM/utils/distributed.py")
-    return lambda z: both_directions(volume, gather, unit(z))
+    return lambda z: both_directions(volume, unit(z))
 
 
 def triangle(folder: Path, shape: Shape) -> Loss:
     area = definitions(folder / "TRIANGLE/utils/area.py", "area_computation").area_computation
-    gather = gathering(folder / "TRIANGLE/utils/distributed.py")
-    return lambda z: both_directions(area, gather, unit(z))
+    return lambda z: both_directions(area, unit(z))
 
 
 def pmrl(folder: Path, shape: Shape) -> Loss:
@@ -124,34 +92,23 @@ def pmrl(folder: Path, shape: Shape) -> Loss:
 
 def vicreg(folder: Path, shape: Shape) -> Loss:
     file = folder / "vicreg/main_vicreg.py"
-    gather = SimpleNamespace(apply=lambda x: (x,))
-    if processes() > 1:
-        gather = definitions(file, "FullGatherLayer").FullGatherLayer
+    gather = SimpleNamespace(apply=lambda x: (x,))  # of one process
     model = definitions(file, "VICReg", "off_diagonal", FullGatherLayer=gather).VICReg
     same = nn.Identity()
-    weights = SimpleNamespace(
-        batch_size=shape[1] * processes(), sim_coeff=25.0, std_coeff=25.0, cov_coeff=1.0
-    )
+    weights = SimpleNamespace(batch_size=shape[1], sim_coeff=25.0, std_coeff=25.0, cov_coeff=1.0)
     of = SimpleNamespace(projector=same, backbone=same, args=weights, num_features=shape[2])
     return lambda z: model.forward(of, z[0], z[1])
 
 
-def over_all_instances(x: Tensor) -> Tensor:
-    """What SyncBatchNorm computes, which does not run on CPUs."""
-    mean = all_reduced(x.mean(0)) / processes()
-    return (x - mean) / (all_reduced((x - mean).square().mean(0)) / processes() + 1e-5).sqrt()
-
-
 def barlow_twins(folder: Path, shape: Shape) -> Loss:
     library = SimpleNamespace(**vars(torch))
-    if processes() == 1:
-        library.distributed = SimpleNamespace(all_reduce=lambda c: None)
+    library.distributed = SimpleNamespace(all_reduce=lambda c: None)
     model = definitions(
         folder / "barlowtwins/main.py", "BarlowTwins", "off_diagonal", torch=library
     ).BarlowTwins
     same = nn.Identity()
-    weights = SimpleNamespace(batch_size=shape[1] * processes(), lambd=0.0051)
-    normalize = nn.BatchNorm1d(shape[2], affine=False) if processes() == 1 else over_all_instances
+    weights = SimpleNamespace(batch_size=shape[1], lambd=0.0051)
+    normalize = nn.BatchNorm1d(shape[2], affine=False)
     of = SimpleNamespace(projector=same, backbone=same, args=weights, bn=normalize)
     return lambda z: model.forward(of, z[0], z[1])
 
@@ -161,7 +118,7 @@ def mmcr(folder: Path, shape: Shape) -> Loss:
 
     k, n, d = shape
     file = folder / "mmcr/mmcr/imagenet/loss_mmcr.py"
-    loss = definitions(file, "MMCR_Loss", einops=einops).MMCR_Loss(0.0, k, distributed=processes() > 1)
+    loss = definitions(file, "MMCR_Loss", einops=einops).MMCR_Loss(0.0, k, distributed=False)
     return lambda z: loss(z.transpose(0, 1).reshape(n * k, d))[0]
 
 
@@ -200,8 +157,7 @@ def lejepa(folder: Path, shape: Shape) -> Loss:
     package = folder / "lejepa/lejepa"
     available = "is_dist_avail_and_initialized"
     base = definitions(package / "univariate/base.py", "UnivariateTest", available)
-    # gloo has no averages
-    average = SimpleNamespace(AVG=None), lambda x, op: all_reduced(x) / processes()
+    average = SimpleNamespace(AVG=None), lambda x, op: x  # over one process
     given = {
         "ReduceOp": average[0],
         "functional_all_reduce": average[1],
@@ -221,52 +177,19 @@ def visreg(folder: Path, shape: Shape) -> Loss:
 
     def loss(z: Tensor) -> Tensor:
         """The prediction term and the sum are those of the repository's train.py, all views global."""
-        everything = z if processes() == 1 else torch.cat(all_gather(z), dim=1)
-        return 0.1 * (z - z.mean(0, keepdim=True)).square().mean() + 0.9 * regularize(everything)
+        return 0.1 * (z - z.mean(0, keepdim=True)).square().mean() + 0.9 * regularize(z)
 
     return loss
 
 
-def koromilas(folder: Path, shape: Shape, name: str, *needed: str, **options: Any) -> Loss:
+def koromilas(folder: Path, shape: Shape, names: tuple[str, ...], **options: Any) -> Loss:
     """A loss of Koromilas 2025, which takes the views below each other and returns an accuracy too."""
     from einops import rearrange
 
     file = folder / "Multi-View-CL/models/losses.py"
-    found = definitions(file, name, *needed, itertools=itertools, rearrange=rearrange)
-    loss = vars(found)[name](multiplier=shape[0], **options)
+    found = definitions(file, *names, itertools=itertools, rearrange=rearrange)
+    loss = vars(found)[names[0]](multiplier=shape[0], **options)
     return lambda z: loss(z.reshape(-1, shape[2]))[0]
-
-
-def nt_xent(folder: Path, shape: Shape) -> Loss:
-    return koromilas(folder, shape, "NTXent", "accuracy", tau=0.5)
-
-
-def all_pairs(folder: Path, shape: Shape) -> Loss:
-    return koromilas(folder, shape, "NTXent", "accuracy", tau=0.5, pwe=True)
-
-
-def one_vs_rest(folder: Path, shape: Shape) -> Loss:
-    return koromilas(folder, shape, "NTXent", "accuracy", tau=0.5, average=True)
-
-
-def mv_infonce(folder: Path, shape: Shape) -> Loss:
-    return koromilas(folder, shape, "MVINFONCE", tau=0.5)
-
-
-def mv_dhel(folder: Path, shape: Shape) -> Loss:
-    return koromilas(folder, shape, "MVDHEL", tau=0.5)
-
-
-def mv_cl1(folder: Path, shape: Shape) -> Loss:
-    return koromilas(folder, shape, "CL_1", tau=0.5)
-
-
-def mv_cl2(folder: Path, shape: Shape) -> Loss:
-    return koromilas(folder, shape, "CL_2", tau=0.5)
-
-
-def poly_view(folder: Path, shape: Shape) -> Loss:
-    return koromilas(folder, shape, "PVCLoss", tau=0.1)
 
 
 def sem(folder: Path, shape: Shape) -> Loss:
@@ -341,12 +264,26 @@ def byol(folder: Path, shape: Shape) -> Loss:
     return lambda z: loss(z[0], z[1])
 
 
+# Of Koromilas 2025: the class, what it needs, its options.
+KOROMILAS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "nt_xent": (("NTXent", "accuracy"), {"tau": 0.5}),
+    "all_pairs": (("NTXent", "accuracy"), {"tau": 0.5, "pwe": True}),
+    "one_vs_rest": (("NTXent", "accuracy"), {"tau": 0.5, "average": True}),
+    "mv_infonce": (("MVINFONCE",), {"tau": 0.5}),
+    "mv_dhel": (("MVDHEL",), {"tau": 0.5}),
+    "mv_cl1": (("CL_1",), {"tau": 0.5}),
+    "mv_cl2": (("CL_2",), {"tau": 0.5}),
+    "poly_view": (("PVCLoss",), {"tau": 0.1}),
+}
 LOSSES: dict[str, Callable[[Path, Shape], Loss]] = {
     made.__name__: made
-    for made in (symile_all, symile_shuffled, gram, triangle, pmrl, vicreg, barlow_twins, mmcr, frossl)
-    + (frossl_two_views, emp_ssl, emp_ssl_port, lejepa, visreg)
-    + (nt_xent, all_pairs, one_vs_rest, mv_infonce, mv_dhel, mv_cl1, mv_cl2, poly_view, sem, dsf)
-    + (info_nce, siglip, dcl, dhel, rince, spectral, byol)
+    for made in (gram, triangle, pmrl, vicreg, barlow_twins, mmcr, frossl, frossl_two_views, emp_ssl)
+    + (emp_ssl_port, lejepa, visreg, sem, dsf, info_nce, siglip, dcl, dhel, rince, spectral, byol)
+}
+LOSSES |= {name: partial(koromilas, names=names, **more) for name, (names, more) in KOROMILAS.items()}
+LOSSES |= {
+    "symile_all": partial(symile, negatives="n_squared"),
+    "symile_shuffled": partial(symile, negatives="n"),
 }
 
 
@@ -403,33 +340,16 @@ def serve(released: Path, device: str) -> None:
         print(json.dumps(found), flush=True)
 
 
-def split(released: Path, file: Path, names: list[str], rank: int, world: int) -> None:
-    """Saves the gradients of this process, which holds its share of the instances."""
-    distributed.init_process_group("gloo", init_method=f"file://{file}.store", rank=rank, world_size=world)
-    z = torch.from_numpy(np.load(file)).chunk(world, dim=1)[rank].contiguous()
-    for name in names:
-        torch.manual_seed(0)
-        answer(LOSSES[name](released, tuple(z.shape)), z, file.with_name(f"{name}-{rank}.npy"))
-    distributed.destroy_process_group()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--released", type=Path, required=True, help="folder with a checkout per repository")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--split", type=Path, help="input whose instances several processes share")
-    parser.add_argument("--names", nargs="*", help="losses of --split")
-    parser.add_argument("--rank", type=int)
-    parser.add_argument("--processes", type=int)
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_device(options.device)
     Tensor.cuda = lambda x, *_, **__: x  # what released code moves to a GPU stays where it is
     warnings.simplefilter("ignore")
-    if options.split:
-        split(options.released, options.split, options.names, options.rank, options.processes)
-    else:
-        serve(options.released, options.device)
+    serve(options.released, options.device)
 
 
 if __name__ == "__main__":

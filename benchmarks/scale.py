@@ -23,6 +23,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
+from benchmarks.harness import table
 from mvcl import augment, data, losses, methods, models, training
 from mvcl.training import CHOICES, _program
 
@@ -357,7 +358,7 @@ def of_slices(
 def sliced(encoder: Any, examples: int, views: int) -> str:
     """The table of bytes inside slices and between them, on 8 devices."""
     mib = 2**20
-    rows = [["mesh", "counted as", "MiB from the own slice", "from other slices"]]
+    rows = []
     for slices, along, fsdp in SLICED:
         counted = 2 if fsdp == 8 else slices
         mesh = training.Mesh(slices=slices, data=along, fsdp=fsdp)
@@ -366,47 +367,32 @@ def sliced(encoder: Any, examples: int, views: int) -> str:
         row = [f"`{options}`", f"{counted} x {8 // counted}"]
         rows.append([*row, *(f"{found[key] / mib:,.1f}" for key in ("within", "across"))])
         print(f"  {' '.join(rows[-1])}, parameters {found['parameters'] / mib:,.1f} MiB", flush=True)
-    return table(rows)
-
-
-def table(rows: list[list[str]]) -> str:
-    """Markdown of a head and rows."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths)) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
+    return table(["mesh", "counted as", "MiB from the own slice", "from other slices"], rows)
 
 
 def of_the_encoder(vit: dict[str, float], n: int, k: int) -> str:
     """The encoder's costs on each number of devices, for n examples of k views."""
-    p, mib, gib = 4 * vit["parameters"], 2**20, 2**30
-    rows = [["", *(f"{d} devices" for d in DEVICES)]]
-    rows.append(["examples, views of a device", *(f"{n // d:,}, {n * k // d:,}" for d in DEVICES)])
-    rows.append(["TFLOP of a step and device", *(f"{vit['flops'] * n * k / d / 1e12:,.1f}" for d in DEVICES)])
-    rows.append(
-        [
-            "MiB received, gradient all-reduced",
-            *(f"{received('all-reduce', p, d) / mib:,.0f}" for d in DEVICES),
-        ]
-    )
+    p, mib, gib, images = 4 * vit["parameters"], 2**20, 2**30, n * k
 
-    def fsdp(
-        d: int, f: int = 8
-    ) -> float:  # parameters gathered twice, gradient scattered, shards all-reduced
+    def fsdp(d: int, f: int = 8) -> float:
+        """Parameters gathered twice, gradient scattered, shards all-reduced."""
         return 3 * received("all-gather", p, f) + received("all-reduce", p / f, max(d // f, 1))
 
-    rows.append(["MiB received with --mesh.fsdp 8", *(f"{fsdp(d) / mib:,.0f}" for d in DEVICES)])
-    rows.append(["MiB of parameters, gradient and two moments", *(f"{4 * p / mib:,.0f}" for _ in DEVICES)])
-    rows.append(["the same with --mesh.fsdp 8", *(f"{4 * p / 8 / mib:,.0f}" for _ in DEVICES)])
-    rows.append(
-        ["GiB kept for the backward pass", *(f"{vit['activations'] * n * k / d / gib:,.1f}" for d in DEVICES)]
-    )
-    rows.append(
-        ["the same with --train.microbatch 8", *(f"{vit['activations'] * 8 * k / gib:,.1f}" for _ in DEVICES)]
-    )
+    lines: dict[str, Callable[[int], str]] = {
+        "examples, views of a device": lambda d: f"{n // d:,}, {images // d:,}",
+        "TFLOP of a step and device": lambda d: f"{vit['flops'] * images / d / 1e12:,.1f}",
+        "MiB received, gradient all-reduced": lambda d: f"{received('all-reduce', p, d) / mib:,.0f}",
+        "MiB received with --mesh.fsdp 8": lambda d: f"{fsdp(d) / mib:,.0f}",
+        "MiB of parameters, gradient and two moments": lambda d: f"{4 * p / mib:,.0f}",
+        "the same with --mesh.fsdp 8": lambda d: f"{4 * p / 8 / mib:,.0f}",
+        "GiB kept for the backward pass": lambda d: f"{vit['activations'] * images / d / gib:,.1f}",
+        "the same with --train.microbatch 8": lambda d: f"{vit['activations'] * 8 * k / gib:,.1f}",
+    }
+    rows = [[what, *(of_devices(d) for d in DEVICES)] for what, of_devices in lines.items()]
     return (
         f"ViT-B/16, {vit['parameters'] / 1e6:.1f} million parameters, 224x224, bfloat16: "
         f"{vit['flops'] / 1e9:.1f} GFLOP and {vit['activations'] / mib:.0f} MiB an image; "
-        f"n = {n}, k = {k}\n\n{table(rows)}\n"
+        f"n = {n}, k = {k}\n\n{table(['', *(f'{d} devices' for d in DEVICES)], rows)}\n"
     )
 
 
@@ -443,7 +429,7 @@ def main() -> None:
     head = ["objective", "k"]
     for title in ("MiB received", "XLA", "GFLOP", "MiB temporaries"):
         head += [f"{title} {d}" if d == DEVICES[0] else str(d) for d in DEVICES]
-    rows = [head]
+    rows = []
     result["objectives"] = {}
     for name in options.only:
         by_devices = {d: of_objective(name, k, n, options.width, d) for d in DEVICES}
@@ -453,22 +439,16 @@ def main() -> None:
             row += [f"{by_devices[d][key] / unit:,.2f}" for d in DEVICES]
         rows.append(row)
         print(f"  {' '.join(row)}", flush=True)
-    print(f"\n{table(rows)}\n", flush=True)
+    print(f"\n{table(head, rows)}\n", flush=True)
 
-    rows = [["objective", "KiB by our count", "by XLA", "ratio"]]
+    rows = []
     result["small_end"] = {}
     for name in options.only:
         both = small_end(name, k)
         result["small_end"][name] = both
-        rows.append(
-            [
-                name,
-                f"{both['ours'] / 1024:,.1f}",
-                f"{both['xla'] / 1024:,.1f}",
-                f"{both['ours'] / both['xla']:.3f}",
-            ]
-        )
-    print(table(rows))
+        kib = [f"{both[key] / 1024:,.1f}" for key in ("ours", "xla")]
+        rows.append([name, *kib, f"{both['ours'] / both['xla']:.3f}"])
+    print(table(["objective", "KiB by our count", "by XLA", "ratio"], rows))
     if options.write:
         earlier = json.loads(options.write.read_text()) if options.write.exists() else {}
         for part in ("objectives", "small_end"):

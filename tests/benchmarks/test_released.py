@@ -2,16 +2,15 @@
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from parametrize import some
 
-from benchmarks import released
-from mvcl import losses
+from benchmarks import harness, released
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "reference" / "objectives.md"
@@ -30,7 +29,7 @@ def without_torch(tmp_path_factory):
     return released.Torch(None, None, tmp_path_factory.mktemp("released"))
 
 
-@pytest.mark.parametrize("place", range(len(released.DIFFERENCES)))
+@pytest.mark.parametrize("place", some(range(len(released.DIFFERENCES)), fast=[1, 7]))
 def test_page_has_our_values_and_options_give_the_released_ones(place, without_torch, monkeypatch):
     row, case = rows_of("released values")[place], released.DIFFERENCES[place]
     monkeypatch.setattr(released, "DIFFERENCES", [case])
@@ -46,7 +45,7 @@ def test_page_has_our_values_and_options_give_the_released_ones(place, without_t
         np.testing.assert_allclose(float(row[4]), float(row[3].split()[0]), rtol=2e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", released.edges())
+@pytest.mark.parametrize("name", some(released.edges(), fast=["gram", "vicreg"]))
 def test_gradients_at_edges_are_finite(name):
     _, z = released.edges()[name]
     assert np.isfinite(released.gradient_of(name, z)).all()
@@ -73,17 +72,6 @@ def test_floors_compute_what_the_gradient_needs():
     close(2 * moments, jax.grad(lambda x: jnp.sum((x.T @ x) ** 2) / 2)(z[0]))
 
 
-def test_floor_of_lejepa_has_all_sines_and_cosines(rng):
-    z = jnp.asarray(rng.normal(size=(2, 5, 8)), jnp.float32)
-    waves, gradient = released.sines(z)
-    p, expected = released.slices(z, "lejepa")
-    angles = np.linspace(0, 3, 17)[1:, None, None, None] * np.asarray(p)
-    sums = np.array([np.cos(angles).sum(2), np.sin(angles).sum(2)])  # (2, 16, k, directions)
-    ours = np.transpose(waves, (2, 1, 3, 0, 4)).reshape(sums.shape)  # of blocks of directions
-    np.testing.assert_allclose(ours, sums, atol=1e-4)
-    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-3)
-
-
 def test_page_without_its_places_raises():
     with pytest.raises(ValueError, match=r"must have one part '<!-- a -->', got 0"):
         released.replaced("text", {"a": "table"})
@@ -104,20 +92,14 @@ def test_measured_are_the_cases_as_they_are():
     assert {row["name"]: (row["loss"], row["shape"]) for row in RESULTS["rows"]} == cases
 
 
-@pytest.mark.parametrize("row", RESULTS["rows"], ids=lambda row: row["name"])
-def test_values_and_gradients_are_those_of_the_released_code(row):
+def test_values_and_gradients_are_those_of_the_released_code():
     """Or the page says why not."""
-    assert row["released_ms"] > 0
-    if not released.CASES[row["name"]].differs:
-        np.testing.assert_allclose(row["value"], row["released_value"], rtol=1e-4)
-        assert row["gradient_difference"] < 1e-4
-
-
-def test_objectives_as_code():
-    pairs = losses.all_pairs(partial(losses.nt_xent, temperature=1.0), pairs="all")
-    assert released.expression(pairs) == "all_pairs(nt_xent(temperature=1.0), pairs='all')"
-    assert released.expression(losses.gram) == "gram"
+    for row in RESULTS["rows"]:
+        assert row["released_ms"] > 0
+        if not released.CASES[row["name"]].differs:
+            np.testing.assert_allclose(row["value"], row["released_value"], rtol=1e-4)
+            assert row["gradient_difference"] < 1e-4
 
 
 def test_difference_is_relative():
-    assert released.difference(np.array([3.0, 4.0]), np.array([3.0, 0.0])) == pytest.approx(4 / 3)
+    assert harness.difference(np.array([3.0, 4.0]), np.array([3.0, 0.0])) == pytest.approx(4 / 3)

@@ -25,7 +25,7 @@ def ott_solution(cost, a_s, epsilon):
 CASES = [(sizes, kind) for sizes in SHAPES for kind in KINDS]
 
 
-@pytest.mark.parametrize("case", some(CASES, fast=[((5, 7, 4), KINDS[2])]))
+@pytest.mark.parametrize("case", some(CASES, fast=[]))
 def test_five_random_problems_have_otts_solution(x64, case):
     """The first three have 3 to n_l points of positive weight in a view."""
     sizes, kind = case

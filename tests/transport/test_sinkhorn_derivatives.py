@@ -27,7 +27,7 @@ def close(found, expected):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), found, expected)
 
 
-def check(loss, x, rng):
+def check(loss, x, rng, order=2):
     """`loss` at x in one random direction: forward and reverse, forward over reverse and reverse over reverse."""
     direction = jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)), x)
 
@@ -46,6 +46,8 @@ def check(loss, x, rng):
         first(moved(x, direction, step)) for step in (STEP, -STEP)
     )
     close((dot(gradient, direction), forward), ((above - below) / (2 * STEP),) * 2)
+    if order == 1:
+        return
     expected = jax.tree.map(lambda a, b: (a - b) / (2 * STEP), gradient_above, gradient_below)
     over_reverse, reverse_over_reverse = second(x)
     close(over_reverse, expected)
@@ -63,8 +65,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", some(CASES, fast=["two views", "products"]))
-def test_points_weights_and_epsilon(x64, rng, case):
+@pytest.mark.parametrize("order", some([1, 2], fast=[1]))
+@pytest.mark.parametrize("case", some(CASES, fast=["products"]))
+def test_points_weights_and_epsilon(x64, rng, case, order):
     """Views of 2 and 3 points, one of weight 0; the other weights are a softmax, so that their sum is kept."""
     k, options = CASES[case]
     sizes = [2 + view % 2 for view in range(k)]
@@ -81,7 +84,7 @@ def test_points_weights_and_epsilon(x64, rng, case):
         ]
         return multimarginal_sinkhorn(points, a_s=a_s, epsilon=epsilon, **options, **TIGHT).dual
 
-    check(loss, (z, logits, jnp.asarray(0.3)), rng)
+    check(loss, (z, logits, jnp.asarray(0.3)), rng, order)
 
 
 @pytest.mark.parametrize("path", some(["pairwise", "logsumexp", "dense"], fast=["dense"]))
@@ -167,6 +170,7 @@ def test_third_order(x64, rng, options):
     np.testing.assert_allclose(jax.jit(jax.grad(reverse))(z), expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_first_order_solves_no_linear_system(rng):
     z = jnp.asarray(rng.normal(size=(3, 4, 2)), jnp.float32)
 
