@@ -218,9 +218,6 @@ def true_tuple_mass(
     Returns:
       Scalar in [0, 1]: n^(1-k) for n uniform points and a large epsilon, 1 for a plan of the true tuples only. No
       gradient flows through it.
-
-    Raises:
-      ValueError: truth of another shape.
     """
     if truth is None:
         truth = jnp.tile(jnp.arange(min(out.shape))[:, None], (1, out.n_marginals))
@@ -248,9 +245,6 @@ def conditional_means(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike], v
 
     Returns:
       (k, n_l, d): for view m the means; for m = l the points themselves. 0 for a point of weight 0.
-
-    Raises:
-      ValueError: for points that do not fit the plan, and for another view.
     """
     points = _fitting(out, z)
     if not 0 <= view < len(points):
@@ -284,9 +278,6 @@ def barycenter(
 
     Returns:
       (t, d) points and (t,) masses, which sum to the mass of the plan if the tuples are all.
-
-    Raises:
-      ValueError: for points that do not fit the plan, and for too many tuples.
     """
     points = _fitting(out, z)
     if indices is None:
@@ -300,10 +291,9 @@ def barycenter(
 
 def _fitting(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
     points = checked_points(z)
-    if tuple(len(x) for x in points) != out.shape:
-        raise ValueError(
-            f"z must have the points of the plan, {out.shape} in its views, got {tuple(len(x) for x in points)}"
-        )
+    shape = tuple(len(x) for x in points)
+    if shape != out.shape:
+        raise ValueError(f"z must have the points of the plan, {out.shape} in its views, got {shape}")
     return points
 
 

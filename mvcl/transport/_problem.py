@@ -5,7 +5,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.transport._contraction import groups
 from mvcl.transport._costs import (
     NAMED_COSTS,
     CostName,
@@ -53,6 +54,16 @@ def ott(name: str) -> Any:
         return Epsilon
 
 
+class Problem(NamedTuple):
+    """The numbers of a problem."""
+
+    costs: TupleCosts
+    weights: tuple[jax.Array, ...]
+    epsilon: jax.Array
+    threshold: jax.Array
+    init: tuple[jax.Array, ...]
+
+
 def tuple_costs(
     z: ArrayLike | Sequence[ArrayLike],
     cost: "CostName | CostFn | Sequence[CostFn] | TupleCost" = "circular_variance",
@@ -82,7 +93,9 @@ def tuple_costs(
     points = checked_points(z)
     shape = tuple(len(x) for x in points)
     scale = _checks.real("cost_scale", scale, positive=True)
-    there = _checked_present(present, shape)
+    if present is not None and len(set(shape)) > 1:
+        raise ValueError(f"present must be None for views of different sizes, got sizes {shape}")
+    there = _checks.mask(present, (len(shape), shape[0]), "present")
     if there is not None:
         points = tuple(jnp.where(p[:, None], x, 0) for x, p in zip(points, there))
     form = _form(cost)
@@ -153,7 +166,7 @@ def _form(cost: object) -> PairForm | None:
 def _of_form(
     form: PairForm,
     points: tuple[jax.Array, ...],
-    there: tuple[jax.Array, ...] | None,
+    there: jax.Array | None,
     scale: float,
     path: AutoPath,
 ) -> TupleCosts:
@@ -167,9 +180,9 @@ def _of_form(
             matrices = tuple(jnp.where(pair, matrix, 0) for pair, matrix in zip(both, matrices))
         return _held(TupleCosts(tuple(scale * m for m in matrices)), chosen)
     chosen = _choose_path(path, ("resultant", "dense"), "a function of a sum over pairs")
-    counts = (
-        None if there is None else tuple(c * p.astype(points[0].dtype) for c, p in zip(form.counts(k), there))
-    )
+    counts = None
+    if there is not None:
+        counts = tuple(c * p for c, p in zip(form.counts(k), there.astype(points[0].dtype)))
     scaled = dataclasses.replace(of_sum, scale=scale * of_sum.scale)
     return _held(TupleCosts(matrices, counts, "resultant", scaled), chosen)
 
@@ -221,15 +234,6 @@ def checked_points(z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
                 f"{x.shape[1]} and {x.dtype}"
             )
     return tuple(_numerics.widen(x) for x in points)
-
-
-def _checked_present(present: ArrayLike | None, shape: tuple[int, ...]) -> tuple[jax.Array, ...] | None:
-    if present is None:
-        return None
-    if len(set(shape)) > 1:
-        raise ValueError(f"present must be None for views of different sizes, got sizes {shape}")
-    mask = _checks.mask(present, (len(shape), shape[0]), "present")
-    return None if mask is None else tuple(mask)
 
 
 def _held(costs: TupleCosts, path: Path) -> TupleCosts:
@@ -348,3 +352,29 @@ def first_potentials(init: Sequence[ArrayLike] | None, costs: TupleCosts) -> tup
             f"init must hold potentials of shapes {[(n,) for n in costs.shape]}, got {[f.shape for f in vectors]}"
         )
     return tuple(lax.stop_gradient(jnp.where(jnp.isfinite(f), f, 0)) for f in vectors)
+
+
+def padded(problem: Problem, axis_name: str | None) -> Problem:
+    """The problem with points of weight 0 for a first view of each group that the devices divide."""
+    if axis_name is None:
+        return problem
+    devices, shape = lax.axis_size(axis_name), problem.costs.shape
+    first = [group[0] for group in groups(len(shape))]
+    more = [-n % devices if view in first else 0 for view, n in enumerate(shape)]
+
+    def pad(x: jax.Array, *views: int, mode: str = "constant") -> jax.Array:
+        return jnp.pad(x, [(0, more[view]) for view in views], mode=mode)
+
+    arrays = problem.costs.arrays
+    axes = [tuple(range(len(shape)))] if problem.costs.path == "dense" else pairs(len(shape))
+    counts = problem.costs.counts
+    return problem._replace(
+        costs=dataclasses.replace(
+            problem.costs,
+            # Copies of the last points, so that the spread of the costs stays what it is.
+            arrays=tuple(pad(x, *views, mode="edge") for x, views in zip(arrays, axes)),
+            counts=None if counts is None else tuple(pad(x, view) for view, x in enumerate(counts)),
+        ),
+        weights=tuple(pad(a, view) for view, a in enumerate(problem.weights)),
+        init=tuple(pad(f, view) for view, f in enumerate(problem.init)),
+    )

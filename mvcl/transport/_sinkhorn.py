@@ -1,6 +1,5 @@
 """Sinkhorn's iteration for k marginals: potentials, the value of the plan, and why it stopped."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,9 +24,10 @@ from mvcl.transport._blocks import (
     spread_of,
 )
 from mvcl.transport._contraction import Kernels, groups, kernels_of, log_joint, scaled_potentials
-from mvcl.transport._costs import CostName, TupleCosts, pairs
+from mvcl.transport._costs import CostName, TupleCosts
 from mvcl.transport._derivatives import Point, Sums, over_devices, potentials_of, slope
 from mvcl.transport._output import SinkhornOutput, Status
+from mvcl.transport._problem import Problem
 
 if TYPE_CHECKING:
     from ott.geometry.costs import CostFn
@@ -140,7 +140,7 @@ def multimarginal_sinkhorn(
     )
     tolerance = jnp.asarray(threshold, costs.dtype)
     start = _problem.first_potentials(init, costs)
-    return _on_every_device(options, _Problem(costs, weights, target, tolerance, start))
+    return _on_every_device(options, Problem(costs, weights, target, tolerance, start))
 
 
 class _Options(NamedTuple):
@@ -151,16 +151,6 @@ class _Options(NamedTuple):
     max_iterations: int
     epsilon_init: float
     epsilon_decay: float
-
-
-class _Problem(NamedTuple):
-    """The numbers of a problem."""
-
-    costs: TupleCosts
-    weights: tuple[jax.Array, ...]
-    epsilon: jax.Array
-    threshold: jax.Array
-    init: tuple[jax.Array, ...]
 
 
 def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Way | None:
@@ -178,11 +168,11 @@ def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Wa
     return Way.KERNELS if spread <= of_kernels else Way.ROWS if spread <= of_rows else Way.ELEMENTWISE
 
 
-def _on_every_device(options: _Options, problem: _Problem) -> SinkhornOutput:
+def _on_every_device(options: _Options, problem: Problem) -> SinkhornOutput:
     axis_name = options.work.axis_name
     axes = _numerics.axis_names(axis_name).union(*map(_numerics.varying, jax.tree.leaves(problem)))
     shared = jax.tree.map(lambda x: _numerics.vary(x, axes), problem)
-    found = _solve(options, _padded(shared, axis_name))
+    found = _solve(options, _problem.padded(shared, axis_name))
     dual, rest = found.dual, jax.tree.map(lax.stop_gradient, found)
     costs, weights = jax.tree.map(lax.stop_gradient, (problem.costs, problem.weights))
     if axis_name is not None:
@@ -209,32 +199,6 @@ def _on_every_device(options: _Options, problem: _Problem) -> SinkhornOutput:
     )
 
 
-def _padded(problem: _Problem, axis_name: str | None) -> _Problem:
-    """The problem with points of weight 0 for a first view of each group that the devices divide."""
-    if axis_name is None:
-        return problem
-    devices, shape = lax.axis_size(axis_name), problem.costs.shape
-    first = [group[0] for group in groups(len(shape))]
-    more = [-n % devices if view in first else 0 for view, n in enumerate(shape)]
-
-    def pad(x: jax.Array, *views: int, mode: str = "constant") -> jax.Array:
-        return jnp.pad(x, [(0, more[view]) for view in views], mode=mode)
-
-    arrays = problem.costs.arrays
-    axes = [tuple(range(len(shape)))] if problem.costs.path == "dense" else pairs(len(shape))
-    counts = problem.costs.counts
-    return problem._replace(
-        costs=dataclasses.replace(
-            problem.costs,
-            # Copies of the last points, so that the spread of the costs stays what it is.
-            arrays=tuple(pad(x, *views, mode="edge") for x, views in zip(arrays, axes)),
-            counts=None if counts is None else tuple(pad(x, view) for view, x in enumerate(counts)),
-        ),
-        weights=tuple(pad(a, view) for view, a in enumerate(problem.weights)),
-        init=tuple(pad(f, view) for view, f in enumerate(problem.init)),
-    )
-
-
 class _End(NamedTuple):
     """The iteration's result; floats throughout, for their tangents."""
 
@@ -248,12 +212,12 @@ class _End(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=0)
-def _solve(options: _Options, problem: _Problem) -> _End:
+def _solve(options: _Options, problem: Problem) -> _End:
     return _minimum(options, problem)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _minimum(options: _Options, problem: _Problem) -> _End:
+def _minimum(options: _Options, problem: Problem) -> _End:
     """The iteration's result, of which only `dual` has a derivative."""
     # One problem after the other under vmap: batched, `cond` would take both ways, each run to the longest.
     out = jax.custom_batching.sequential_vmap(partial(_iterate, options))(problem)
@@ -261,7 +225,7 @@ def _minimum(options: _Options, problem: _Problem) -> _End:
 
 
 @_minimum.defjvp
-def _(options: _Options, primals: tuple[_Problem], tangents: tuple[_Problem]) -> tuple[_End, _End]:
+def _(options: _Options, primals: tuple[Problem], tangents: tuple[Problem]) -> tuple[_End, _End]:
     """Danskin: the derivative of the dual objective at frozen potentials."""
     (problem,), (change,) = primals, tangents
     out = _minimum(options, problem)
@@ -288,7 +252,7 @@ class _Carry(NamedTuple):
     going: jax.Array
 
 
-def _iterate(options: _Options, problem: _Problem) -> _End:
+def _iterate(options: _Options, problem: Problem) -> _End:
     """Passes over the two groups in turn until the potentials at hand are measured to fit.
 
     A pass begins with the joint marginal of its group under the current potentials. Its error and that of the other
@@ -319,16 +283,12 @@ def _iterate(options: _Options, problem: _Problem) -> _End:
 
 def _feasible(weights: Vectors) -> jax.Array:
     """What `checked_weights` checks, for weights that were traced then."""
-    sums = jnp.stack([jnp.sum(a) for a in weights])
-    least = jnp.stack([jnp.min(a) for a in weights])
-    return (
-        jnp.all(least >= 0)
-        & (jnp.min(sums) > 0)
-        & (jnp.max(sums) - jnp.min(sums) <= _problem.SUMS * jnp.max(sums))
-    )
+    sums, least = (jnp.stack([of(a) for a in weights]) for of in (jnp.sum, jnp.min))
+    low, high = jnp.min(sums), jnp.max(sums)
+    return jnp.all(least >= 0) & (low > 0) & (high - low <= _problem.SUMS * high)
 
 
-def _start(options: _Options, problem: _Problem) -> _Carry:
+def _start(options: _Options, problem: Problem) -> _Carry:
     costs = problem.costs
     axes = frozenset().union(*map(_numerics.varying, jax.tree.leaves(problem)))
     start = _Carry(
@@ -344,7 +304,7 @@ def _start(options: _Options, problem: _Problem) -> _Carry:
     return jax.tree.map(lambda x: _numerics.vary(x, axes), start)
 
 
-def _pass(options: _Options, way: Way, kernels: Kernels | None, problem: _Problem, carry: _Carry) -> _Carry:
+def _pass(options: _Options, way: Way, kernels: Kernels | None, problem: Problem, carry: _Carry) -> _Carry:
     """Measures the group whose turn it is, and updates it unless the potentials fit."""
     costs, weights, epsilon = problem.costs, problem.weights, problem.epsilon
     both, axis_name = groups(len(costs.shape)), options.work.axis_name
@@ -369,9 +329,8 @@ def _pass(options: _Options, way: Way, kernels: Kernels | None, problem: _Proble
     # A marginal known at another epsilon is not known.
     error = jnp.where(eps == carry.previous_epsilon, before + carry.other_error, jnp.inf)
     if axis_name is not None:
-        error, mass = (
-            _numerics.vary(lax.pmax(x, axis_name), _numerics.varying(epsilon)) for x in (error, mass)
-        )
+        axes = _numerics.varying(epsilon)
+        error, mass = (_numerics.vary(lax.pmax(x, axis_name), axes) for x in (error, mass))
     limit = options.max_iterations * 2
     stop = ((error < problem.threshold) & (eps == epsilon)) | (carry.passes >= limit) | jnp.isnan(error)
     last = jnp.maximum((carry.passes + 1) // 2 - 1, 0)  # the sweep that made these potentials

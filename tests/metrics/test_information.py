@@ -6,11 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import losses, metrics
+from mvcl import metrics
 
 
-@pytest.mark.parametrize("views", [2, 3, 10])
-@pytest.mark.parametrize("ratio", [0.1, 1.0, 50.0])
+@pytest.mark.parametrize(("views", "ratio"), [(2, 0.1), (3, 1.0), (10, 50.0)])
 def test_gaussian_information_is_a_ratio_of_determinants(views, ratio):
     def log_det(m):
         return np.linalg.slogdet(np.eye(m) + ratio * np.ones((m, m)))[1]
@@ -36,37 +35,7 @@ def test_bounds():
     np.testing.assert_allclose(gap, metrics.gaussian_information(4, 2.0) - 0.2, rtol=1e-6)
 
 
-def of_two_classes(instances, views):
-    """Batches whose instances have one of two classes, and every view is its class; and their probabilities."""
-    ones = np.arange(instances + 1)
-    sign = np.where(np.arange(instances) < ones[:, None], 1.0, -1.0)
-    z = np.broadcast_to(sign[:, None, :, None], (instances + 1, views, instances, 1))
-    return z, np.array([math.comb(instances, m) / 2**instances for m in ones])
-
-
-@pytest.mark.parametrize(("instances", "views"), [(2, 2), (2, 8), (4, 8), (5, 2), (64, 8)])
-def test_two_classes_of_which_the_printed_bound_says_too_much(x64, instances, views):
-    """Shidani 2024, Theorems 2.2 and 2.4, where the information is log 2 for any number of views."""
-    z, weight = of_two_classes(instances, views)
-    others = np.arange(instances)  # of the same class, each with probability 1/2
-    same = np.array([math.comb(instances - 1, s) / 2 ** (instances - 1) for s in others])
-    by_hand = math.log(views * (instances - 1) + 1) - same @ np.log(1 + views * others)
-    assert (by_hand > math.log(2)) == ((instances, views) != (2, 2))
-    loss = jax.vmap(lambda z: losses.poly_view(z, 0.05))(z)
-    printed = weight @ metrics.printed_poly_view_bound(loss, instances, views)
-    np.testing.assert_allclose(printed, by_hand, atol=1e-6)
-    for critic in ("geometric", "arithmetic", "sufficient_statistics"):
-
-        def bound(z, t, critic=critic):
-            return metrics.info_nce_bound(metrics.group_scores(z, (0,), t, critic))
-
-        found = weight @ jax.vmap(jax.vmap(bound, (None, 0)), (0, None))(z, np.array([0.05, 0.5, 2.0]))
-        assert (found <= math.log(2)).all()
-        expected = math.log(instances) - same @ np.log(1 + others)
-        np.testing.assert_allclose(found[0], expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(("instances", "views"), [(2, 2), (2, 16), (3, 6), (8, 4), (64, 3)])
+@pytest.mark.parametrize(("instances", "views"), [(2, 16), (8, 4)])
 def test_info_nce_bound_holds_in_the_gaussian_model(x64, rng, instances, views):
     """With the best score it is `expected_info_nce`, less than the truth; other scores give less."""
     ratio, batches = 4.0, 40_000 // instances
@@ -84,11 +53,6 @@ def test_info_nce_bound_holds_in_the_gaussian_model(x64, rng, instances, views):
     of_embeddings = np.stack([np.cos(x), np.sin(x)], axis=-1)
     other = jax.vmap(lambda z: metrics.info_nce_bound(metrics.group_scores(z, (0,), 0.5)), in_axes=1)
     assert other(of_embeddings).mean() < values.mean()
-
-
-def test_expected_info_nce_is_nearly_the_information_at_many_instances():
-    np.testing.assert_allclose(metrics.expected_info_nce(1024, 0.5, 20_000), 0.5, atol=0.02)
-    np.testing.assert_allclose(metrics.expected_info_nce(2, 9.0), math.log(2), atol=1e-3)
 
 
 @pytest.mark.parametrize("critic", ["geometric", "arithmetic", "harmonic", 0.4, "sufficient_statistics"])

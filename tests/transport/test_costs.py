@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
-from jax.sharding import PartitionSpec as P
 from parametrize import some
 
 from mvcl import losses
@@ -18,7 +16,6 @@ from mvcl.transport import (
     Barycenter,
     Epsilon,
     SphericalBarycenter,
-    Status,
     SumOverPairs,
     barycenter,
     conditional_means,
@@ -171,45 +168,6 @@ def test_a_chain_has_the_pair_marginals_of_its_links(x64, rng):
     np.testing.assert_allclose(chain.plan(), product, atol=1e-10)
 
 
-@pytest.mark.exhaustive
-def test_gradient_in_a_parameter_of_the_pair_function(x64, rng):
-    points, step = points_of(rng, 3), 1e-5
-
-    def value(softening):
-        cost = SumOverPairs(partial(coulomb, softening=softening))
-        return multimarginal_sinkhorn(points, cost, epsilon=0.3, **SETTLED).dual
-
-    difference = (value(0.5 + step) - value(0.5 - step)) / (2 * step)
-    np.testing.assert_allclose(jax.grad(value)(0.5), difference, rtol=1e-6)
-
-
-@pytest.mark.exhaustive
-def test_coulomb_on_a_line_puts_electrons_a_third_apart(x64):
-    """Convex decreasing repulsion in one dimension: Colombo, De Pascale, Di Marino 2015 have x -> x + 1/k (mod 1)."""
-    k, n = 3, 6
-    grid = (jnp.arange(n)[:, None] + 0.5) / n
-    cost = SumOverPairs(partial(coulomb, softening=0.01))
-    out = multimarginal_sinkhorn([grid] * k, cost, epsilon=Epsilon(0.1, init=100.0, decay=0.9))
-    assert out.converged
-    orders = [order for start in (0, 1) for order in itertools.permutations(range(start, n, 2))]
-    assert jnp.sum(out.entries(np.array(orders))) > 0.999
-
-
-@pytest.mark.exhaustive
-def test_a_finite_cost_forbids_a_pair_and_an_infinite_one_is_reported():
-    points = [jnp.arange(3.0)[:, None]] * 3
-
-    def apart(x, y, cost):
-        return jnp.where(x[0] == y[0], cost, 0.0)
-
-    out = multimarginal_sinkhorn(points, SumOverPairs(partial(apart, cost=1e6)))
-    assert out.converged
-    same = [i for i in itertools.product(range(3), repeat=3) if len(set(i)) < 3]
-    assert jnp.all(out.entries(np.array(same)) == 0)
-    out = multimarginal_sinkhorn(points, SumOverPairs(partial(apart, cost=jnp.inf)))
-    assert out.status == Status.NOT_FINITE
-
-
 def test_barycenter_on_the_line_averages_quantiles(x64, rng):
     n, weights = 5, (0.5, 0.2, 0.3)
     quantiles = [np.arange(n) + rng.uniform(-0.2, 0.2, n) for _ in weights]
@@ -223,18 +181,6 @@ def test_barycenter_on_the_line_averages_quantiles(x64, rng):
     heaviest, masses = barycenter(out, points, cost, out.partners(0))
     np.testing.assert_allclose(np.sort(heaviest[:, 0]), mean, rtol=1e-12)
     np.testing.assert_allclose(masses, 1 / n, atol=1e-4)
-
-
-@pytest.mark.exhaustive
-def test_barycenter_of_shifted_clouds_is_shifted_by_the_mean(x64, rng):
-    """A shift changes the cost by terms of one view each, so that the plan stays what it is at every epsilon."""
-    weights, cloud, shifts = (0.2, 0.5, 0.3), rng.normal(size=(5, 2)), rng.normal(size=(3, 2)) * 10
-    cost = Barycenter(weights)
-    projected = []
-    for z in ([cloud + s[None] for s in shifts], [cloud] * 3):
-        out = multimarginal_sinkhorn(z, cost, epsilon=0.2, **TIGHT)
-        projected.append(cost.point(conditional_means(out, z, 0)))
-    np.testing.assert_allclose(projected[0], projected[1] + (weights @ shifts)[None], atol=1e-8)
 
 
 @pytest.mark.exhaustive
@@ -305,14 +251,6 @@ def test_m3g_takes_declared_costs(rng):
     np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
-@pytest.mark.exhaustive
-def test_opposite_points_on_the_sphere_have_a_finite_gradient():
-    z = jnp.array([[[1.0, 0.0], [0.0, 1.0]], [[-1.0, 0.0], [0.0, -1.0]]])
-    value, gradient = jax.value_and_grad(lambda z: multimarginal_sinkhorn(z, SphericalBarycenter()).dual)(z)
-    assert jnp.isfinite(value)
-    assert jnp.all(jnp.isfinite(gradient))
-
-
 def test_declared_costs_are_values():
     """Equal and hashable by what they hold, arrays or nested tuples, as configs and static arguments need it."""
     assert SumOverPairs(coulomb, CHAIN[3]) == SumOverPairs(coulomb, tuple(map(tuple, CHAIN[3].tolist())))
@@ -360,25 +298,6 @@ def test_raises_on_points_that_are_not_those_of_the_plan(rng):
         conditional_means(out, points[::-1], 0)
     with pytest.raises(ValueError, match="view must be a whole number from 0 to 1, got 2"):
         conditional_means(out, points, 2)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("cost", [SumOverPairs(coulomb, CHAIN[3]), SphericalBarycenter((0.5, 0.2, 0.3))])
-def test_declared_costs_over_devices(rng, cost):
-    """Views split over 4 devices: value and gradient of the whole."""
-    z = np.float32(rng.normal(size=(3, 8, 4)))
-    mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=(AxisType.Auto,))
-    loss = partial(losses.m3g, cost=cost, tolerance=1e-5)
-    local = jax.shard_map(
-        lambda z: jax.lax.pmean(loss(z, axis_name="data"), "data"),
-        mesh=mesh,
-        in_specs=P(None, "data"),
-        out_specs=P(),
-    )
-    value, gradient = jax.value_and_grad(loss)(z)
-    of_shares, gradient_of_shares = jax.jit(jax.value_and_grad(local))(z)
-    np.testing.assert_allclose(of_shares, value, rtol=1e-5)
-    np.testing.assert_allclose(gradient_of_shares, gradient, atol=1e-6)
 
 
 @pytest.mark.exhaustive

@@ -67,16 +67,6 @@ def test_marginals_entries_and_plan(x64, rng, case):
     np.testing.assert_allclose(out.dual, linear - EPSILON * plan.sum(), rtol=1e-12)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("sizes", [SIZES, (3, 5, 2, 4), (3, 2, 4, 2, 3)])
-def test_all_marginals(x64, rng, sizes):
-    out, _, _, plan = problem(rng, (VARIANCE, "auto", sizes), present=sizes)
-    for l in range(len(sizes)):
-        np.testing.assert_allclose(out.marginal(l), tensors.marginal(plan, l), atol=1e-13)
-    for l, m in itertools.permutations(range(len(sizes)), 2):
-        np.testing.assert_allclose(out.pair_marginal(l, m), tensors.marginal(plan, l, m), atol=1e-13)
-
-
 def most_likely(plan, l, i):
     """The tuple of the largest entry of those with point i of view l."""
     slab = np.take(plan, i, axis=l)
@@ -173,16 +163,6 @@ def test_matching_accuracy_with_weights_of_0(x64, rng):
     np.testing.assert_allclose(out.matching_accuracy(), expected, rtol=1e-12)
 
 
-@pytest.mark.exhaustive
-def test_matching_accuracy_with_views_of_different_sizes(x64, rng):
-    out, a_s, _, plan = problem(rng, (VARIANCE, "pairwise", SIZES), threshold=1e-6)
-    best = np.stack(np.unravel_index(np.argsort(plan, axis=None)[::-1][:3], plan.shape), axis=1)
-    truth = np.concatenate([best, [[0, 1, 2], [3, 4, 0]]])
-    expected = accuracy(plan, a_s, truth)
-    assert 0 < expected < 1
-    np.testing.assert_allclose(out.matching_accuracy(truth), expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize("case", PATHS)
 def test_gap(x64, case):
     """primal >= minimum >= dual whatever the error; both meet where it vanishes. Up to rounding."""
@@ -254,16 +234,6 @@ def test_vmap_is_the_problems_one_by_one(x64, rng, kind):
         for name, expected in one(*given).items():
             np.testing.assert_allclose(together[name][i], expected, atol=1e-12, err_msg=name)
     assert len(set(together["n_iters"].tolist())) > 1
-
-
-@pytest.mark.exhaustive
-def test_output_is_a_pytree(x64, rng):
-    """jit returns it and takes it, and it has its methods on either side."""
-    out, *_ = problem(rng, CASES[3])
-    again = jax.jit(lambda out: out)(out)
-    assert jax.tree.structure(again) == jax.tree.structure(out)
-    inside = jax.jit(lambda out: out.pair_marginal(2, 0))(again)
-    np.testing.assert_allclose(inside, out.pair_marginal(2, 0), atol=1e-14)
 
 
 def test_only_dual_has_a_gradient(x64, rng):

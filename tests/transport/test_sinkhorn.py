@@ -101,17 +101,6 @@ def test_given_costs_and_their_gradients(x64, rng, given):
     np.testing.assert_allclose(by_epsilon, (ends[0] - ends[1]) / (2 * step), rtol=1e-7)
 
 
-@pytest.mark.exhaustive
-def test_points_of_weight_0_are_not_there(x64, rng):
-    """The solution is the same wherever they are."""
-    z, a_s = tensors.unit(rng, (5, 6, 4)), tensors.weights(rng, (5, 6, 4))
-    far = [np.where(a[:, None] > 0, x, 1e3) for x, a in zip(z, a_s)]
-    f, _, minimum = tensors.solve(tensors.circular_standard_deviation(z), a_s, 0.2)
-    out = multimarginal_sinkhorn(tensors.costs_of(far, cost=DEVIATION), a_s=a_s, **TIGHT)
-    np.testing.assert_allclose(out.dual, minimum, rtol=1e-9)
-    tensors.assert_same_potentials(out.potentials, f, a_s, atol=1e-8)
-
-
 def test_none_is_uniform(x64, rng):
     """As in ott; weights as lists and of whole numbers too. The default of all views is the same to the last bit."""
     z, options = np.stack(tensors.unit(rng, (5, 5))), {"threshold": 1e-6}
@@ -392,30 +381,6 @@ def _on_eight_devices(costs_or_points, a_s, **options):
     shared = jax.shard_map(f, mesh=mesh, in_specs=P(), out_specs=P())
     (value, out), gradient = jax.jit(jax.value_and_grad(shared, has_aux=True))(costs_or_points, a_s)
     return value, out, gradient
-
-
-@pytest.mark.exhaustive
-def test_devices_share_the_work():
-    """Multiply-adds and temporaries of one device of eight; a pass is one block, so the compiler counts all of it."""
-    k, n = 4, 32
-    costs = TupleCosts(tuple(jnp.zeros((6, n, n), jnp.float32)))
-    mesh = jax.make_mesh((8,), ("data",), (AxisType.Auto,))
-    scaled, epsilon = tuple(jnp.zeros((k, n), jnp.float32)), jnp.float32(1)
-
-    def compiled(axis_name):
-        work = blocks.Work(2**20, axis_name)
-
-        def f(costs, scaled, epsilon):
-            joint = contraction.log_joint(work, costs, scaled, epsilon, (0, 1), blocks.Way.ROWS)
-            return joint, contraction.pair_marginals(work, costs, scaled, epsilon, blocks.Way.ROWS)
-
-        if axis_name is not None:
-            f = jax.shard_map(f, mesh=mesh, in_specs=P(), out_specs=P("data"), check_vma=False)
-        return jax.jit(f).lower(costs, scaled, epsilon).compile()
-
-    alone, shared = compiled(None), compiled("data")
-    assert shared.cost_analysis()["flops"] < alone.cost_analysis()["flops"] / 6
-    assert shared.memory_analysis().temp_size_in_bytes < alone.memory_analysis().temp_size_in_bytes / 4
 
 
 @pytest.mark.exhaustive

@@ -142,35 +142,6 @@ def test_vmap_over_problems_that_take_different_ways(x64, rng):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("options", [{"pair_spread": 0.5}, {"cost": "circular_standard_deviation"}])
-def test_third_order(x64, rng, options):
-    z = jnp.asarray(
-        1 + 0.5 * rng.normal(size=(3, 2, 2))
-    )  # away from opposite points, whose deviation is infinite
-    direction = jnp.asarray(rng.normal(size=z.shape))
-
-    def loss(z):
-        points = z / jnp.linalg.norm(z, axis=2, keepdims=True)
-        return multimarginal_sinkhorn(points, epsilon=0.3, **options, **TIGHT).dual
-
-    def second(z):
-        return jax.jvp(jax.grad(loss), (z,), (direction,))[1]
-
-    def reverse(z):
-        return dot(jax.grad(lambda z: dot(jax.grad(loss)(z), direction))(z), direction)
-
-    once = jax.jit(second)
-
-    def difference(step):
-        return (once(moved(z, direction, step)) - once(moved(z, direction, -step))) / (2 * step)
-
-    expected = (4 * difference(1e-4) - difference(2e-4)) / 3  # to fourth order in the step
-    forward = jax.jit(lambda z: jax.jvp(second, (z,), (direction,))[1])(z)
-    np.testing.assert_allclose(forward, expected, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(jax.jit(jax.grad(reverse))(z), expected, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.exhaustive
 def test_first_order_solves_no_linear_system(rng):
     z = jnp.asarray(rng.normal(size=(3, 4, 2)), jnp.float32)
 

@@ -1,15 +1,72 @@
-"""Ranks against closed forms and against numpy's eigenvalues."""
+"""Alignment, uniformity, cosines and ranks against loops and closed forms; the Wasserstein one an integral."""
+
+import itertools
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import integrate, special
 
+from mvcl import metrics
 from mvcl.metrics import effective_rank, lidar, matrix_rank
 
 
-def test_effective_rank_of_orthonormal_rows_is_their_number():
-    np.testing.assert_allclose(effective_rank(np.eye(6, 9, dtype=np.float32)), 6, rtol=1e-4)
+def unit(z):
+    return z / np.linalg.norm(z, axis=-1, keepdims=True)
+
+
+def test_alignment_and_cosines(x64, rng):
+    x, y = rng.normal(size=(2, 6, 3))
+    u, v = unit(x), unit(y)
+    for alpha in (1.0, 2.0, 3.0):
+        expected = np.mean([np.linalg.norm(a - b) ** alpha for a, b in zip(u, v)])
+        np.testing.assert_allclose(metrics.alignment(x, y, alpha), expected, rtol=1e-12)
+    raw = np.mean([np.linalg.norm(a - b) ** 2 for a, b in zip(x, y)])
+    np.testing.assert_allclose(metrics.alignment(x, y, normalize=False), raw, rtol=1e-12)
+    positive, negative = metrics.mean_cosines(x, y)
+    np.testing.assert_allclose(positive, np.mean([a @ b for a, b in zip(u, v)]), rtol=1e-12)
+    expected = np.mean([u[i] @ v[j] for i in range(6) for j in range(6) if i != j])
+    np.testing.assert_allclose(negative, expected, rtol=1e-12)
+    assert np.isfinite(jax.grad(lambda x: metrics.alignment(x, x, 1.0))(x)).all()
+
+
+def test_uniformity(x64, rng):
+    x = rng.normal(size=(7, 3))
+    u = unit(x)
+    pairs = [np.sum((u[i] - u[j]) ** 2) for i in range(7) for j in range(7) if i != j]
+    for t in (0.5, 2.0):
+        np.testing.assert_allclose(
+            metrics.uniformity(x, t), np.log(np.mean(np.exp(-t * np.array(pairs)))), rtol=1e-12
+        )
+    np.testing.assert_allclose(metrics.uniformity(np.ones((5, 3))), 0, atol=1e-12)
+    # Two opposite points: every distinct pair is at distance 2.
+    np.testing.assert_allclose(metrics.uniformity(np.array([[1.0, 0], [-1, 0]])), -8, rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [2, 16])
+def test_wasserstein_distance_is_the_integral(x64, rng, d):
+    x = rng.normal(size=(5, d)) + 0.5
+    u = unit(x)
+    cosines = np.sort([u[i] @ u[j] for i in range(5) for j in range(i)])
+    shape = (d - 1) / 2
+
+    def difference(c):
+        law = special.betainc(shape, shape, (1 + c) / 2)
+        return abs(np.searchsorted(cosines, c, side="right") / len(cosines) - law)
+
+    points = np.concatenate([[-1], cosines, [1]])
+    expected = sum(integrate.quad(difference, a, b, limit=200)[0] for a, b in itertools.pairwise(points))
+    np.testing.assert_allclose(metrics.wasserstein_uniformity(x), expected, rtol=1e-5)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match=r"x must have shape \(n, d\) with n >= 2, got \(1, 3\)"):
+        metrics.uniformity(np.ones((1, 3), np.float32))
+    with pytest.raises(ValueError, match=r"alpha must be positive, got -1"):
+        metrics.alignment(np.ones((2, 3), np.float32), np.ones((2, 3), np.float32), -1)
+    assert math.isfinite(metrics.uniformity(np.zeros((3, 2), np.float32)))
 
 
 def test_effective_rank_of_two_known_singular_values(x64):
@@ -19,15 +76,6 @@ def test_effective_rank_of_two_known_singular_values(x64):
     z[0, 1], z[3, 2] = 3, -1
     zeros = 2 * 1e-7 * np.log(1e-7)  # the two singular values that vanish
     np.testing.assert_allclose(effective_rank(z), np.exp(-np.sum(p * np.log(p)) - zeros), rtol=1e-12)
-
-
-@pytest.mark.parametrize("shape", [(40, 7), (7, 40)])
-def test_effective_rank_from_the_eigenvalues_of_the_gram_matrix(x64, rng, shape):
-    z = rng.normal(size=shape) + 3  # not centred
-    small = z.T @ z if shape[0] > shape[1] else z @ z.T
-    sigma = np.sqrt(np.linalg.eigvalsh(small))
-    p = sigma / sigma.sum() + 1e-7
-    np.testing.assert_allclose(effective_rank(z), np.exp(-np.sum(p * np.log(p))), rtol=1e-9)
 
 
 def test_effective_rank_does_not_depend_on_scale_and_falls_when_features_collapse(rng):
@@ -47,20 +95,6 @@ def test_matrix_rank_counts_the_eigenvalues_of_the_covariance_above_the_toleranc
     assert matrix_rank(z) == np.sum(eigenvalues > 1e-5) == 4
 
 
-def test_matrix_rank_in_float32_beside_a_large_eigenvalue(rng):
-    """The covariance in float32 has rounding errors above 1e-5 here, so it seems to have more rank."""
-    z = np.zeros((100, 6))
-    z[:, 0] = 1e3 * rng.normal(size=100)
-    z[:, 1] = 1e-2 * rng.normal(size=100)
-    basis, _ = np.linalg.qr(rng.normal(size=(6, 6)))
-    z = (z @ basis).astype(np.float32)
-    assert matrix_rank(z) == 2
-    covariance = np.cov(z.T, dtype=np.float32)
-    assert np.sum(np.linalg.svd(covariance, compute_uv=False) > 1e-5) > 2
-    assert matrix_rank(np.ones((9, 4), np.float32)) == 0
-    assert matrix_rank(np.outer(np.arange(9), np.ones(4)).astype(np.float32)) == 1
-
-
 def lidar_by_hand(z, delta):
     """Loops over instances and views, and the inverse square root of the matrix."""
     k, n, d = z.shape
@@ -78,7 +112,7 @@ def lidar_by_hand(z, delta):
     return np.exp(-np.sum(p * np.log(p)))
 
 
-@pytest.mark.parametrize(("k", "n", "d"), [(2, 30, 5), (5, 4, 9), (3, 12, 12), (2, 2, 1)])
+@pytest.mark.parametrize(("k", "n", "d"), [(2, 30, 5), (5, 4, 9), (2, 2, 1)])
 def test_lidar_equals_the_loop(x64, rng, k, n, d):
     shared = rng.normal(size=(1, n, d)) * np.geomspace(3, 0.1, d)
     z = shared + 0.3 * rng.normal(size=(k, n, d)) + 5
@@ -87,35 +121,11 @@ def test_lidar_equals_the_loop(x64, rng, k, n, d):
     assert abs(lidar(z) - lidar(z, 0.5)) > 1e-3 or d == 1
 
 
-@pytest.mark.parametrize("offset", [0, 300])
-def test_lidar_in_float32(rng, offset):
-    """Variances from 1 to 1e-6 within and between instances, some far from zero."""
-    basis, _ = np.linalg.qr(rng.normal(size=(16, 16)))
-    scale = np.geomspace(1, 1e-3, 16)
-    z = (rng.normal(size=(1, 200, 16)) + 0.5 * rng.normal(size=(4, 200, 16))) * scale @ basis + offset
-    z = z.astype(np.float32)
-    for delta in (1e-4, 1e-6):
-        expected = lidar_by_hand(z.astype(np.float64), delta)
-        np.testing.assert_allclose(lidar(z, delta), expected, rtol=1e-2 if offset else 1e-4)
-    assert lidar(z).dtype == jnp.float32
-
-
 def test_lidar_of_coinciding_views_is_the_rank_of_the_means():
     """n orthonormal instances: S_w = delta I, and S_b has n - 1 equal eigenvalues."""
     z = np.broadcast_to(np.eye(6, 9, dtype=np.float32), (3, 6, 9))
     np.testing.assert_allclose(lidar(z), 5, rtol=1e-4)
     np.testing.assert_allclose(lidar(np.ones((3, 6, 9), np.float32)), 1, rtol=1e-4)
-
-
-def test_lidar_does_not_count_directions_of_augmentation(rng):
-    """10 directions tell instances apart, in 10 more only the views of an instance differ."""
-    z = np.concatenate(
-        [np.broadcast_to(rng.normal(size=(1, 300, 10)), (8, 300, 10)), rng.normal(size=(8, 300, 10))],
-        axis=-1,
-    ).astype(np.float32)
-    z[..., :10] += 0.1 * rng.normal(size=(8, 300, 10))
-    assert lidar(z) < 11
-    assert effective_rank(z[0]) > 19
 
 
 def test_lidar_arguments(rng):
@@ -133,17 +143,8 @@ def test_lidar_arguments(rng):
         lidar(z, 0)
 
 
-def test_jit_and_half_precision(rng):
-    z = rng.normal(size=(32, 6)).astype(np.float32)
-    np.testing.assert_allclose(jax.jit(effective_rank)(z), effective_rank(z), rtol=1e-5)
-    half = effective_rank(jnp.asarray(z, jnp.bfloat16))
-    assert half.dtype == jnp.float32
-    np.testing.assert_allclose(half, effective_rank(z), rtol=1e-2)
-    assert jax.jit(matrix_rank)(z) == 6
-
-
 @pytest.mark.parametrize("function", [effective_rank, matrix_rank])
-def test_bad_input(function):
+def test_bad_input_of_ranks(function):
     with pytest.raises(ValueError, match=r"z must have shape \(n, d\).* got \(2, 3, 4\)"):
         function(np.ones((2, 3, 4), np.float32))
     with pytest.raises(ValueError, match="z must have a floating dtype, got int32"):
