@@ -168,6 +168,7 @@ def test_a_chain_has_the_pair_marginals_of_its_links(x64, rng):
     np.testing.assert_allclose(chain.plan(), product, atol=1e-10)
 
 
+@pytest.mark.exhaustive
 def test_barycenter_on_the_line_averages_quantiles(x64, rng):
     n, weights = 5, (0.5, 0.2, 0.3)
     quantiles = [np.arange(n) + rng.uniform(-0.2, 0.2, n) for _ in weights]
@@ -213,6 +214,13 @@ def test_conditional_means_are_sums_over_the_plan(x64, rng):
     np.testing.assert_allclose(got[0][1:], np.einsum("ijk,id->jd", plan, points[0]) / mass, rtol=1e-9)
     np.testing.assert_array_equal(got[1][1:], points[1][1:])
     np.testing.assert_allclose(got[2][1:], np.einsum("ijk,kd->jd", plan, points[2]) / mass, rtol=1e-9)
+    support, masses = barycenter(out, points, Barycenter())
+    of_tuples = [(points[0][i] + points[1][j] + points[2][k]) / 3 for i, j, k in np.ndindex(3, 4, 2)]
+    np.testing.assert_allclose(support, of_tuples, rtol=1e-12)
+    np.testing.assert_allclose(masses, np.reshape(out.plan(), -1), rtol=1e-12)
+    some_points, some_masses = barycenter(out, points, Barycenter(), [[2, 3, 1]])
+    np.testing.assert_allclose(some_points, support[-1:], rtol=1e-12)
+    np.testing.assert_allclose(some_masses, masses[-1:], rtol=1e-12)
 
 
 def test_missing_views_leave_their_terms_out(x64, rng):

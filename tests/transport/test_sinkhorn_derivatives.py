@@ -66,7 +66,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("order", some([1, 2], fast=[1]))
-@pytest.mark.parametrize("case", some(CASES, fast=["products"]))
+@pytest.mark.parametrize("case", some(CASES, fast=["two views"]))
 def test_points_weights_and_epsilon(x64, rng, case, order):
     """Views of 2 and 3 points, one of weight 0; the other weights are a softmax, so that their sum is kept."""
     k, options = CASES[case]
