@@ -1,0 +1,38 @@
+"""Packages whose modules are imported when one of their names is first used."""
+
+import ast
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def exports(package: str) -> tuple[Callable[[str], Any], list[str]]:
+    """`__getattr__` and `__all__` of a package, read from the imports under `if TYPE_CHECKING:` of its `__init__.py`.
+
+    Type checkers see plain imports; a program imports only the modules that it uses, so that a run on digits reads no
+    code for EEG files.
+    """
+    module = sys.modules[package]
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    blocks = [
+        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    homes = {
+        alias.asname or alias.name: (str(node.module), alias.name)
+        for block in blocks
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    def attribute(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home, original = homes[name]
+        found = getattr(importlib.import_module(home), original)
+        setattr(module, name, found)  # the next use does not come here
+        return found
+
+    return attribute, sorted(homes)

@@ -1,0 +1,49 @@
+"""Packages that import their modules when a name of theirs is first used."""
+
+import sys
+
+import pytest
+
+from mvcl import _lazy
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package with two modules; one raises when it is imported."""
+    folder = tmp_path / "lazily"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        '"""A package."""\n'
+        "from typing import TYPE_CHECKING\n"
+        "from mvcl import _lazy\n"
+        "if TYPE_CHECKING:\n"
+        "    from lazily._good import value as number, other\n"
+        "    from lazily._bad import wrong\n"
+        "__getattr__, __all__ = _lazy.exports(__name__)\n"
+    )
+    (folder / "_good.py").write_text("value, other = 3, 4\n")
+    (folder / "_bad.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import lazily
+
+    yield lazily
+    for name in [name for name in sys.modules if name.startswith("lazily")]:
+        del sys.modules[name]
+
+
+def test_names_are_those_under_type_checking(package):
+    assert package.__all__ == ["number", "other", "wrong"]
+
+
+def test_a_module_is_imported_for_its_names_only(package):
+    assert (package.number, package.other) == (3, 4)
+    assert "lazily._bad" not in sys.modules
+    assert vars(package)["number"] == 3  # found without __getattr__ from now on
+    with pytest.raises(RuntimeError, match="imported"):
+        package.wrong  # noqa: B018
+
+
+def test_an_unknown_name_is_an_attribute_error(package):
+    with pytest.raises(AttributeError, match="'lazily' has no attribute 'missing'"):
+        package.missing  # noqa: B018
+    assert not hasattr(_lazy, "missing")
