@@ -71,7 +71,7 @@ def upload(folder: Path, place: Path) -> None:
             _client().put_file(str(file), f"{place}/{file.relative_to(folder).as_posix()}")
 
 
-def uploaded(place: Path, write: Callable[[str], object], *_: object) -> Path:
+def uploaded(place: Path, write: Callable[[str], object]) -> Path:
     """Call `write` with a temporary local folder, copy the folder to a bucket and return its place there."""
     with tempfile.TemporaryDirectory(prefix="mvcl_") as temporary:
         write(temporary)
@@ -79,20 +79,7 @@ def uploaded(place: Path, write: Callable[[str], object], *_: object) -> Path:
     return place
 
 
-@contextmanager
-def at_hand(place: Path) -> Iterator[Path]:
-    """A local path to one small file: itself, or a temporary copy of what is in a bucket."""
-    if not is_remote(place):
-        yield place
-        return
-    with tempfile.TemporaryDirectory(prefix="mvcl_") as folder:
-        copy = Path(folder) / place.name
-        with named(place):
-            copy.write_bytes(place.read_bytes())
-        yield copy
-
-
-def local_copy(given: str | os.PathLike[str], *_: object) -> Path:
+def local_copy(given: str | os.PathLike[str]) -> Path:
     """A local path to a file or folder for reading: itself, or a copy of what is in a bucket.
 
     The copy is in MVCL_CACHE or ~/.cache/mvcl, whole or not at all. It is made again when the listing of the bucket

@@ -53,25 +53,3 @@ def compiled_programs() -> Iterator[None]:
     if next(_TESTS) % 20 == 0 and _MAPS.exists() and len(_MAPS.read_bytes().splitlines()) > 30_000:
         jax.clear_caches()
         gc.collect()
-
-
-class Tracked(list):
-    """A `Track` that records (what, total, unit, items) of each loop that has ended."""
-
-    def __call__(self, items, what, total=None, unit="batches"):
-        """The items; a `Track`."""
-        count = 0
-        for item in items:
-            yield item
-            count += 1
-        self.append((what, total, unit, count))
-
-
-@pytest.fixture
-def tracked() -> Tracked:
-    """Records the loops that are reported; every total is the number of items."""
-    record = Tracked()
-    yield record
-    assert record
-    for what, total, _, count in record:
-        assert total in (None, count), what

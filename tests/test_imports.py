@@ -36,7 +36,6 @@ ROOT_PRIVATE = {
     "_numerics",
     "_options",
     "_progress",
-    "_untrusted",
 }
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import data, losses, methods, training
+from mvcl import _progress, data, losses, methods, training
 from mvcl.training import _folder, _input, _loop, _refresh
 
 
@@ -31,10 +31,38 @@ def same(a, b):
 
 
 @pytest.fixture(scope="module")
-def whole(tiny, tmp_path_factory):
+def reported():
+    """The work that `whole` reports: names, numbers of items and units, in order."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory, reported):
     """Folder and table of an undisturbed run, with a profile of two steps."""
-    workdir = tmp_path_factory.mktemp("runs") / "whole"
-    return workdir, training.train(tiny, workdir, profile=2)
+    workdir, shown = tmp_path_factory.mktemp("runs") / "whole", _progress._shown
+
+    def recorded(what, total, unit):
+        reported.append((what, total, unit))
+        return shown(what, total, unit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_progress, "_shown", recorded)
+        return workdir, training.train(tiny, workdir, profile=2)
+
+
+def test_long_work_is_reported(whole, reported):
+    """Both splits of each row are encoded in batches of 512; the two scores come before."""
+    begin = [
+        "opening the data",
+        "building the model",
+        "reading the newest checkpoint",
+        "initialising the parameters",
+    ]
+    assert [what for what, *_ in reported[:4]] == begin
+    batches = [(f"encoding {split}", total, "batches of 512") for split, total in (("train", 3), ("test", 1))]
+    encoded = [(what.partition(": ")[2], *rest) for what, *rest in reported if ": encoding" in what]
+    assert encoded == batches * 5
+    assert {f"saving step {step}" for step in (2, 4, 6)} <= {what for what, *_ in reported}
 
 
 def rows(workdir):
