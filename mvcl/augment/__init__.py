@@ -1,30 +1,30 @@
 """Views of images: pure functions for jit and vmap, and policies that compose them."""
 
-from mvcl.augment._host import host_crop
-from mvcl.augment._mixing import cutmix, erase, mixup, random_erasing, random_mix, smooth_targets
-from mvcl.augment._ops import (
+from mvcl.augment._colour import (
     RAND_AUGMENT,
-    affine,
     autocontrast,
     brightness,
     color_jitter,
     contrast,
-    crop_and_resize,
     equalize,
-    gaussian_blur,
     grayscale,
-    horizontal_flip,
     hue,
     invert,
     normalise,
     posterize,
     rand_augment_op,
-    rotate,
     saturation,
     sharpness,
+    solarise,
+)
+from mvcl.augment._geometry import (
+    affine,
+    crop_and_resize,
+    gaussian_blur,
+    horizontal_flip,
+    rotate,
     shear_x,
     shear_y,
-    solarise,
     translate_x,
     translate_y,
 )
@@ -45,16 +45,30 @@ from mvcl.augment._policy import (
     simclr,
 )
 from mvcl.augment._random import (
+    cutmix,
+    erase,
+    mixup,
     rand_augment,
     random_blur,
     random_box,
     random_color_jitter,
+    random_erasing,
     random_flip,
     random_grayscale,
+    random_mix,
     random_resized_crop,
     random_solarise,
+    smooth_targets,
 )
-from mvcl.augment._views import Views, apply_policy, by_shape, draw_views, in_order_of_views, view_key
+from mvcl.augment._views import (
+    DrawnViews,
+    apply_policy,
+    by_shape,
+    draw_views,
+    host_crop,
+    in_order_of_views,
+    view_key,
+)
 
 __all__ = [
     "CIFAR_MEAN",
@@ -63,8 +77,8 @@ __all__ = [
     "IMAGENET_STD",
     "POLICIES",
     "RAND_AUGMENT",
+    "DrawnViews",
     "Policy",
-    "Views",
     "affine",
     "apply_policy",
     "autocontrast",

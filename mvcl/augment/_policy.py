@@ -123,6 +123,9 @@ def _tenth(image_size: int) -> int:
     return 2 * (image_size // 10 // 2) + 1
 
 
+_IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+
+
 def _build(overrides: dict[str, Any], **published: Any) -> Policy:
     return Policy(**{**published, **overrides})
 
@@ -145,8 +148,7 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
         blur_probability=0.5,
         blur_sigma=(0.1, 2.0),
         blur_kernel=_tenth(image_size),
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
+        **_IMAGENET,
     )
 
 
@@ -165,8 +167,7 @@ def byol_global1(image_size: int = 224, **overrides: Any) -> Policy:
         grayscale_probability=0.2,
         blur_probability=1.0,
         blur_kernel=_tenth(image_size),
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
+        **_IMAGENET,
     )
 
 
@@ -187,8 +188,7 @@ def moco_v2(image_size: int = 224, **overrides: Any) -> Policy:
         hue=0.1,
         grayscale_probability=0.2,
         blur_probability=0.5,
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
+        **_IMAGENET,
     )
 
 
@@ -214,8 +214,7 @@ def evaluation(image_size: int = 224, **overrides: Any) -> Policy:
         random_crop=False,
         flip_probability=0.0,
         jitter_probability=0.0,
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
+        **_IMAGENET,
     )
 
 

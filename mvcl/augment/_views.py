@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from PIL import Image
 
-from mvcl.augment import _mixing, _ops, _random
+from mvcl.augment import _colour, _geometry, _random
 from mvcl.augment._policy import Policy
 
-Views = jax.Array | tuple[jax.Array, ...]
+DrawnViews = jax.Array | tuple[jax.Array, ...]
 """(n, k, height, width, channels), or where sizes differ a tuple of k arrays (n, height, width, channels)."""
 _CACHE_BYTES = 1 << 19  # of float32 views, so that a piece with its temporaries fits in a core's L2 cache
 
@@ -54,7 +55,7 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
         if (height, width) != (policy.image_size, policy.image_size):
             side = policy.image_size
             raise ValueError(f"images must be crops of {side} x {side} pixels, got {height} x {width}")
-        x = _ops.choose(mirror, _ops.horizontal_flip(image), image)
+        x = _geometry.choose(mirror, _geometry.horizontal_flip(image), image)
     else:
         if policy.random_crop and policy.crop_padding:
             around = policy.crop_padding
@@ -64,30 +65,32 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
             box = _random.box(jnp, drawn["crop"], height, width, policy.crop_scale, policy.crop_ratio)
         else:
             box = jnp.asarray(_random.center_box(height, width, policy.center_fraction), jnp.float32)
-        x = _ops.crop_and_resize(image, box, policy.image_size, mirror)
+        x = _geometry.crop_and_resize(image, box, policy.image_size, mirror)
     if policy.rand_augment_ops and policy.rand_augment_probability:
         magnitude = policy.rand_augment_magnitude, policy.rand_augment_deviation
         changed = _random.rand_augment_layers(drawn["rand_augment"], x, policy.rand_augment_ops, *magnitude)
         if policy.rand_augment_probability < 1:
-            changed = _ops.choose(drawn["rand_augmented"][0] < policy.rand_augment_probability, changed, x)
+            changed = _geometry.choose(
+                drawn["rand_augmented"][0] < policy.rand_augment_probability, changed, x
+            )
         x = changed
     strengths = (policy.brightness, policy.contrast, policy.saturation, policy.hue)
     if policy.jitter_probability and any(strengths):
         x = _random.jitter(drawn["jitter"], x, policy.jitter_probability, *strengths)
     if policy.grayscale_probability:
         gray = drawn["grayscale"][0] < policy.grayscale_probability
-        x = _ops.choose(gray, _ops.grayscale(x), x)
+        x = _geometry.choose(gray, _colour.grayscale(x), x)
     if policy.blur_probability:
         kernel = policy.blur_kernel or None
         x = _random.blur(drawn["blur"], x, policy.blur_probability, policy.blur_sigma, kernel)
     if policy.solarise_probability:
-        solarised = _ops.solarise(x, policy.solarise_threshold)
-        x = _ops.choose(drawn["solarise"][0] < policy.solarise_probability, solarised, x)
-    x = _ops.normalise(x, np.asarray(policy.mean), np.asarray(policy.std))
+        solarised = _colour.solarise(x, policy.solarise_threshold)
+        x = _geometry.choose(drawn["solarise"][0] < policy.solarise_probability, solarised, x)
+    x = _colour.normalise(x, np.asarray(policy.mean), np.asarray(policy.std))
     if policy.erase_probability:
         # A separate key, so that the other numbers of a view do not depend on it.
         erasing = jax.random.fold_in(key, 1)
-        x = _mixing.random_erasing(erasing, x, policy.erase_probability, policy.erase_scale)
+        x = _random.random_erasing(erasing, x, policy.erase_probability, policy.erase_scale)
     return x
 
 
@@ -113,7 +116,7 @@ def draw_views(
     seed: ArrayLike,
     epoch: ArrayLike,
     index: ArrayLike,
-) -> Views:
+) -> DrawnViews:
     """Draw k views of each of n images, view v by `policies[v]`; call it under `jit`.
 
     View v of example i depends only on (seed, epoch[i], index[i], v) and the image. n is always the leading axis, so
@@ -176,7 +179,7 @@ def _of_one_example(
     sources: tuple[jax.Array, ...],
     epoch: jax.Array,
     index: jax.Array,
-) -> Views:
+) -> DrawnViews:
     """The views of one image, or of its k crops; `groups` are the views by policy."""
     drawn = []
     for policy, views in groups.items():
@@ -193,7 +196,7 @@ def _of_one_example(
     return tuple(every[at] for at in place)
 
 
-def by_shape(views: Views) -> list[tuple[tuple[int, ...], jax.Array]]:
+def by_shape(views: DrawnViews) -> list[tuple[tuple[int, ...], jax.Array]]:
     """Views of one shape together: their places among the k, and them as one array (n, m, ...).
 
     Groups are in the order of their first views.
@@ -212,3 +215,61 @@ def in_order_of_views(groups: Sequence[tuple[Sequence[int], jax.Array]]) -> jax.
         return groups[0][1]
     places = [place for group, _ in groups for place in group]
     return jnp.concatenate([found for _, found in groups], axis=1)[:, np.argsort(places)]
+
+
+# Crops on the host, for images of different sizes; the rest of a policy runs on the device
+
+
+def host_crop(
+    image: Image.Image | np.ndarray | Sequence[np.ndarray],
+    policies: Sequence[Policy],
+    seed: int,
+    epoch: int,
+    index: int,
+) -> tuple[np.ndarray, ...]:
+    """The k crops of one decoded image, or of k images, resized by Pillow (bicubic); `draw_views` does the rest.
+
+    Crop v depends only on (seed, epoch, index, v) and the image's size: its numbers come from the counter-based
+    Philox generator with key (seed, epoch) and counter (0, 0, index, v), independent of processes and workers.
+    `draw_views` draws other numbers when it crops.
+
+    Args:
+      image: a Pillow image (modes other than L are converted to RGB), or (height, width, 1 or 3) uint8; or a sequence
+        of k such arrays, one for each view.
+      policies: k of them; view v is cropped by `policies[v]`.
+      seed, epoch, index: whole numbers in [0, 2^64).
+
+    Returns:
+      k arrays (image_size, image_size, 1 or 3) uint8, of the image_size of each policy.
+    """
+    if isinstance(image, (np.ndarray, Image.Image)):
+        opened = [_opened(image)] * len(policies)
+    else:
+        opened = [_opened(one) for one in image]
+    crops = []
+    for view, (policy, picture) in enumerate(zip(policies, opened, strict=True)):
+        width, height = picture.size
+        if policy.random_crop:
+            generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view]))
+            draws = generator.random(_random.DRAWS["crop"])
+            if policy.crop_padding:
+                around = [(policy.crop_padding, policy.crop_padding)] * 2 + [(0, 0)] * (picture.mode == "RGB")
+                picture = Image.fromarray(np.pad(np.asarray(picture), around, mode="reflect"))
+                box = _random.padded_box(np, draws, height, width, policy.crop_padding)
+            else:
+                box = _random.box(np, draws, height, width, policy.crop_scale, policy.crop_ratio)
+            left, upper, right, lower = box.tolist()
+        else:
+            left, upper, right, lower = _random.center_box(height, width, policy.center_fraction)
+        size = (policy.image_size, policy.image_size)
+        crop = np.asarray(picture.resize(size, Image.Resampling.BICUBIC, box=(left, upper, right, lower)))
+        crops.append(crop.reshape(*size, -1))
+    return tuple(crops)
+
+
+def _opened(image: Image.Image | np.ndarray) -> Image.Image:
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
+            raise ValueError(f"image must be (height, width, 1 or 3) uint8, got {image.shape} {image.dtype}")
+        return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+    return image if image.mode in ("L", "RGB") else image.convert("RGB")

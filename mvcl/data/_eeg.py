@@ -73,7 +73,10 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
     for first, last, name in recording.stages:
         if (stage := _STAGE_OF.get(name)) is not None:
             count = int((last - first) / SECONDS + 1e-6)
-            inside = range(min(count, math.ceil((seconds - first) / SECONDS)))
+            # A damaged scoring may have any interval: only windows inside the recording.
+            inside = range(
+                max(0, math.ceil(-first / SECONDS)), min(count, math.ceil((seconds - first) / SECONDS))
+            )
             scored += [(round((first + SECONDS * i) * rate), stage) for i in inside]
             dropped += max(count, 0) - len(inside)
     if not scored:
@@ -83,7 +86,7 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
         scored = [one for one in scored if asleep[0] - margin <= one[0] <= asleep[-1] + margin]
     cut, stages = [], []
     for start, number in scored:
-        window = whole[:, max(start, 0) : start + length]
+        window = whole[:, start : start + length]
         if window.shape[1] < length or not np.isfinite(window).all() or (np.ptp(window, 1) == 0).any():
             dropped += 1
         else:

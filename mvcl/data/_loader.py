@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import grain
@@ -76,7 +76,7 @@ class Reading:
             new = (split, row) not in self._found
             self._found.add((split, row))
             if split == "train":
-                self.passed.add(row)
+                self.passed = self.passed | {row}  # another thread may be reading it
             count = len(self._found | {("train", known) for known in self.passed})
         if count > self._limit:
             limit = f"this is corrupt example {count}, and --train.corrupt-limit is {self._limit}"
@@ -84,25 +84,17 @@ class Reading:
         if new:
             _progress.write_line(f"mvcl: skipped a corrupt example: {error}", sys.stderr)
 
-    def longest(self) -> tuple[str, float] | None:
-        """The longest current read and its seconds; None if nothing is being read."""
-        busy = list(self._busy.values())
-        if not busy:
-            return None
+    def longest(self) -> str:
+        """The longest current read, in words."""
+        if not (busy := list(self._busy.values())):
+            return "no example is being read"
         what, since = min(busy, key=lambda entry: entry[1])
-        return what, time.monotonic() - since
+        return f"{what} has been read for {time.monotonic() - since:.0f} s"
 
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """Reads the examples of a split, for training, evaluation and pictures.
-
-    Attributes:
-      split: the examples.
-      part: name of the split in messages.
-      reading: records what is being read and the corrupt examples.
-      crop: makes images of one size; None leaves the arrays unchanged.
-    """
+    """Reads the examples of a split, which messages call `part`; `crop` makes images of one size."""
 
     split: Split
     part: str
@@ -179,20 +171,17 @@ def batches(
     """Infinite shuffled batches; this process gets its block of consecutive rows of each global batch.
 
     The order is one permutation per epoch, drawn from `seed`; of blocks, where the split draws its examples in blocks,
-    as far as the batch holds them whole. An epoch has len(split) // batch_size steps; the remaining examples are not
-    used in that epoch, or are a smaller last batch, so that no batch has an example twice, which would be its own
-    negative. The global batches do not depend on the number of processes and threads. An unreadable example is
-    replaced by one from outside the batch, drawn from seed, step and place; in a small split two places may draw the
-    same one. Where the split draws its examples, it is replaced by another of its label in its row, so that a block
-    keeps its labels.
+    as far as the batch holds them whole. The examples left at the end of an epoch are not used, or are a smaller last
+    batch: an example that is twice in a batch would be its own negative. The global batches do not depend on the number
+    of processes and threads. An unreadable example is replaced by one from outside the batch, drawn from seed, step and
+    place (in a small split maybe twice the same); where the split draws its examples, by another of its label.
 
     Args:
       split: the examples.
       batch_size: rows of the global batch, a multiple of process_count.
       seed: of the order.
       first_step: step of the first batch.
-      process_index: index of this process, which selects the block.
-      process_count: number of processes that share a batch.
+      process_index, process_count: which block of a batch to read, of how many.
       threads: number of batches read in parallel.
       last_batch: whether the examples that are left at the end of an epoch are a batch.
       crop: (arrays of an example, epoch, row) -> k crops (size, size, C), for images of different sizes.
@@ -277,10 +266,7 @@ def in_order(
       split: the examples.
       part: name of the split in messages.
       batch_size: rows of a global batch, a multiple of process_count; the last may have fewer.
-      process_index: index of this process, which selects the block.
-      process_count: number of processes that share a batch.
-      crop: (arrays of an example, epoch, row) -> one crop (H, W, C), or several, for images of different sizes.
-      reading: records what is being read and the corrupt examples; None allows no corrupt example.
+      process_index, process_count, crop, reading: as in `batches`.
       rows: only these rows of the split; None: all.
 
     Yields:
@@ -331,55 +317,43 @@ def to_devices(stream: Iterator[Batch], sharding: NamedSharding, ahead: int = 2)
 
 
 def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[T, None, None]:
-    """The items of a stream, read in another thread; raises an error if an item takes too long.
-
-    Args:
-      stream: the items.
-      seconds: how long to wait for an item; 0: no limit.
-      reading: records what is being read, for the error message.
+    """The items of a stream, read in another thread; `seconds` 0 is no limit.
 
     Raises:
-      StalledReader: an item took longer.
+      StalledReader: an item took longer than `seconds`; the message says what `reading` has recorded.
     """
-    ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=1)
+    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=1)
     ended = threading.Event()
 
-    def hand_over(kind: str, item: Any) -> None:
+    def hand_over(item: Any, error: BaseException | None = None) -> None:
         while not ended.is_set():
-            try:
-                return ready.put((kind, item), timeout=0.2)
-            except queue.Full:
-                continue
+            with suppress(queue.Full):
+                return ready.put((item, error), timeout=0.2)
 
     def draw() -> None:
         try:
             for item in stream:
-                hand_over("item", item)
+                hand_over(item)
                 if ended.is_set():
                     return
-            hand_over("end", None)
+            hand_over(None, StopIteration())
         except BaseException as error:  # raised in the consuming thread
-            hand_over("error", error)
+            hand_over(None, error)
 
     threading.Thread(target=draw, name="mvcl reader", daemon=True).start()
     try:
         while True:
             try:
-                kind, item = ready.get(timeout=seconds or None)
+                item, error = ready.get(timeout=seconds or None)
             except queue.Empty:
-                raise StalledReader(_stalled(seconds, reading.longest())) from None
-            if kind == "error":
-                raise item
-            if kind == "end":
+                raise StalledReader(
+                    f"no batch for {seconds:g} s (--train.stall-seconds): {reading.longest()}. Check that file and "
+                    "its disk or network; repeat the command to resume from the newest checkpoint"
+                ) from None
+            if isinstance(error, StopIteration):
                 return
+            if error is not None:
+                raise error
             yield item
     finally:
         ended.set()
-
-
-def _stalled(seconds: float, at: tuple[str, float] | None) -> str:
-    where = f"{at[0]} has been read for {at[1]:.0f} s" if at else "no example is being read"
-    return (
-        f"no batch for {seconds:g} s (--train.stall-seconds): {where}. Check that file and its disk or network; "
-        "repeat the command to resume from the newest checkpoint"
-    )

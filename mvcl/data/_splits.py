@@ -293,7 +293,7 @@ def class_draws(
 ) -> Split:
     """A training split in which each block of `size` rows is a draw of as many different classes, new in every epoch.
 
-    An epoch has as many rows as it takes to read as many images as there are: images // k, a multiple of the size.
+    An epoch reads as many images as there are: it has images // k rows, a multiple of the size.
 
     Args:
       classes: numbers of the classes that are drawn.

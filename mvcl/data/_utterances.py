@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import math
 import pickle
 import zipfile
 from collections import OrderedDict
@@ -155,14 +156,9 @@ def read_files(
 ) -> dict[str, Utterances]:
     """The splits of a table of scores and one folder, or .npz, of features for each of text, audio and vision.
 
-    An utterance's features are NAME.npy, or the frames in the folder NAME, or the array NAME of the .npz: (time, d),
-    (1, time, d), or (d,) for a sequence of one row. Only zeros, or time 0, is a missing view.
-
-    Args:
-      labels: .csv with the columns name, split and label, or MERBench's label.npz.
-      features: text, audio and vision to their path.
-      dataset: which fixes the range of the scores.
-      allow_pickle: read label.npz, whose arrays are pickled dicts.
+    The table is a .csv with the columns name, split and label, or MERBench's label.npz. An utterance's features are
+    NAME.npy, or the frames in the folder NAME, or the array NAME of the .npz: (time, d), (1, time, d), or (d,) for a
+    sequence of one row. Only zeros, or time 0, is a missing view.
 
     Raises:
       ValueError: a file is missing, damaged, or does not fit the others; the message names it.
@@ -297,8 +293,8 @@ def _features(view: str, given: str, names: Sequence[str]) -> _Features:
         )
     filled = {name: shape[1] for name, shape in shapes.items() if shape[0]}
     if len(set(filled.values())) != 1:
-        first = {width: name for name, width in reversed(filled.items())}
-        several = ", ".join(f"{width} columns of {name}" for width, name in list(first.items())[:3])
+        found = {width: name for name, width in reversed(filled.items())}
+        several = ", ".join(f"{width} columns of {name}" for width, name in list(found.items())[:3])
         raise ValueError(f"--{view}: the features in {path} must have one width, got {several or 'none'}")
     [width] = set(filled.values())
 
@@ -371,6 +367,8 @@ class _Dtype:
 class _Array(np.ndarray):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, fortran, raw = state
+        if dtype.made.hasobject and len(raw) != math.prod(shape):
+            raise pickle.UnpicklingError(f"an array of {shape} objects has {len(raw)}")
         super().__setstate__((1, shape, dtype.made, fortran, raw))
 
 

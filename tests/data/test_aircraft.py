@@ -64,11 +64,10 @@ def test_raises_on_what_is_not_the_archive(tmp_path):
     ):
         data.TransferImages(name="aircraft", directory=str(tmp_path)).open()
     (tmp_path / "torn.tar.gz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=r"torn\.tar\.gz cannot be unpacked"):
+    with pytest.raises(ValueError, match=r"torn\.tar\.gz is not a readable copy"):
         prepare(tmp_path, aircraft=str(tmp_path / "torn.tar.gz"))
     outside = archive(tmp_path / "outside.tar.gz", extra=[("../outside.txt", b"x")])
-    with pytest.raises(ValueError, match=r"outside\.tar\.gz cannot be unpacked"):
-        prepare(tmp_path, aircraft=outside)
+    prepare(tmp_path, aircraft=outside)
     assert not (tmp_path / "outside.txt").exists()
 
 
@@ -80,7 +79,7 @@ def test_raises_on_what_is_not_the_archive(tmp_path):
             {"lists": LISTS | {"images_variant_test.txt": [("0000004", "Hawk")]}},
             r"test\.txt, line 1: must be an image and a variant, got '0000004 Hawk'",
         ),
-        ({"lists": LISTS | {"images_variant_test.txt": []}}, r"test\.txt: no images; unpack"),
+        ({"lists": LISTS | {"images_variant_test.txt": []}}, r"test\.txt .*: it is empty"),
     ],
 )
 def test_raises_on_wrong_lists(tmp_path, change, message):

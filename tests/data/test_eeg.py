@@ -8,7 +8,6 @@ import pytest
 import scipy.io
 import wfdb
 
-from mvcl import cli
 from mvcl.data import _eeg, _prepared
 from mvcl.data._eeg import CHANNELS, STAGES, Eeg, PrepareEeg, Recording, windows
 
@@ -172,15 +171,15 @@ def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch):
     for i in range(10):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
     options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
-    reader, read = _eeg._READERS["physionet2018"], []
+    reader, read = _eeg.read_physionet2018, []
 
-    def interrupted(folder, name, channels):
+    def interrupted(path, channels):
         if len(read) == 9:
             raise KeyboardInterrupt
-        read.append(name)
-        return reader(folder, name, channels)
+        read.append(path.name)
+        return reader(path, channels)
 
-    monkeypatch.setitem(_eeg._READERS, "physionet2018", interrupted)
+    monkeypatch.setattr(_eeg, "read_physionet2018", interrupted)
     with pytest.raises(KeyboardInterrupt):
         options.run()
     with pytest.raises(ValueError, match=r"is not finished; run: mvcl data prepare eeg"):
@@ -226,7 +225,7 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
         assert json.loads(facts.read_text())["bytes"] == len(whole) == shard.stat().st_size
         verify.run()
     (tmp_path / "out" / "plan.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"plan\.json is damaged .*; remove .* and prepare again"):
+    with pytest.raises(ValueError, match=r"plan\.json is not a readable plan"):
         options.run()
 
 
@@ -257,7 +256,7 @@ def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys):
     write_physionet(tmp_path / "raw", "tr08-0001", seconds=60, stages=((0, "N2"),), scale=0.0)
     raw, out = str(tmp_path / "raw"), str(tmp_path / "out")
     with pytest.raises(
-        ValueError, match=r"more than max_corrupt = 3 files cannot be read; the last: recording .*tr03"
+        ValueError, match=r"more files than --max-corrupt cannot be read; the last: recording .*tr03"
     ):
         PrepareEeg(source=raw, directory=out, max_corrupt=3).run()
     assert not list((tmp_path / "out").glob("*.array_record"))
@@ -266,14 +265,14 @@ def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys):
     for i in (0, 1, 2, 3, 7, 8):
         assert f"tr0{i}-0001" in err
     assert "no window of 30 s is scored" in err
-    assert "channel 1 of 6 is constant" in err
+    assert "a channel is constant" in err
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert [len(shard["skipped"]) for shard in manifest["shards"]] == [6]
     splits = Eeg(path=out, test_fraction=0.5).open()
     assert {name: len(split) for name, split in splits.items()} == {"train": 3, "test": 3}
 
 
-def test_error_names_corrupt_nights(tmp_path):
+def test_error_names_corrupt_nights(tmp_path, capsys):
     root = tmp_path / "raw"
     for i in range(5):
         write_sleep_edfx(root, f"SC40{i}1E", HYPNOGRAM)
@@ -283,18 +282,22 @@ def test_error_names_corrupt_nights(tmp_path):
     (root / "SC4021EC-Hypnogram.edf").unlink()
     (root / "SC4031E0-PSG.edf").write_bytes(b"hello" * 400)
     PrepareEeg(source=str(root), format="sleep_edfx", directory=str(tmp_path / "out"), max_corrupt=4).run()
-    skipped = dict(_prepared.open_prepared(tmp_path / "out", "eeg").skipped)
-    for name, words in (
-        ("SC4001E0-PSG.edf", "SC4001E0-PSG.edf is truncated: it has"),
-        ("SC4011E0-PSG.edf", "SC4011EC-Hypnogram.edf is truncated: it has"),
-        ("SC4021E0-PSG.edf", "has no hypnograms SC4021E*-Hypnogram.edf in its folder"),
-        ("SC4031E0-PSG.edf", "is not an EDF file"),
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("skipped: ")]
+    for line, words in zip(
+        lines,
+        (
+            "SC4001E0-PSG.edf is truncated: it has",
+            "SC4011EC-Hypnogram.edf is truncated: it has",
+            "has no hypnograms SC4021E*-Hypnogram.edf in its folder",
+            "SC4031E0-PSG.edf cannot be read",
+        ),
+        strict=True,
     ):
-        assert words in skipped.pop(name)
-    assert not skipped
+        assert words in line
 
 
 def recording(values, stages, rate=100.0):
+    stages = [(first, last, STAGES[stage]) for first, last, stage in stages]
     return Recording(np.asarray(values, np.float64), rate, stages)
 
 
@@ -315,8 +318,6 @@ def test_drops_windows_that_are_missing_constant_or_long_awake(rng):
     endless = [(-3e15, 60.0, 1), (60.0, 3e15, 2)]  # a damaged scoring; the parts inside are kept
     clean = rng.normal(size=(1, 120 * 100))
     assert windows(recording(clean, endless), 100, 30)[1].tolist() == [1, 1, 2, 2]
-    with pytest.raises(_prepared.CorruptExample, match=r"scored from 0\.0 to nan s"):
-        windows(recording(clean, [(0.0, math.nan, 1)]), 100, 30)
     awake = [(0.0, 120.0, 0), (120.0, 180.0, 3), (180.0, 300.0, 0)]
     assert windows(recording(x[:, ::-1], awake), 100, 1.0)[1].tolist().count(0) <= 4
     clean = rng.normal(size=(1, 300 * 100))
@@ -332,20 +333,6 @@ def test_resampling_of_an_odd_rate_keeps_time_and_blocks_aliases():
     slow = np.sin(2 * np.pi * 3 * np.arange(3000) / 100)
     for view in cut[0]:  # without the start of the record, where the filter has a transient
         np.testing.assert_allclose(view[100:], SINE * slow[100:], atol=0.02)
-
-
-def test_command_line_prepares_into_the_default_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
-    for i in range(2):
-        write_physionet(tmp_path / "raw", f"tr0{i}-0001")
-    assert cli.main(["data", "prepare", "eeg", "--source", str(tmp_path / "raw"), "--rate", "10"]) == 0
-    out, errors = capsys.readouterr()
-    assert out.strip() == str(tmp_path / "root" / "mvcl_eeg_physionet2018")
-    assert errors == ""
-    assert cli.main(["data", "prepare", "eeg", "--verify"]) == 0
-    assert Eeg().open()["train"].spec.shapes == ((300,),) * 6
-    assert cli.main(["data", "prepare", "eeg", "--source", str(tmp_path / "none")]) == 2
-    assert "--source must be the folder of the raw recordings" in capsys.readouterr().err
 
 
 def test_opens_a_second_folder_for_transfer(tmp_path):
@@ -383,7 +370,7 @@ def test_transfer_by_format_and_windows_standardised(tmp_path, monkeypatch):
         ({"source": "."}, r"has no \*\.hea files"),
         ({"source": ".", "format": "sleep_edfx"}, r"has no \*-PSG\.edf files"),
         ({"source": ".", "rate": 0}, "rate must be at least 1"),
-        ({"source": ".", "wake_minutes": -1}, "wake_minutes must be at least 0"),
+        ({"source": ".", "wake_minutes": -1}, "wake_minutes at least 0"),
     ],
 )
 def test_raises_on_bad_options(tmp_path, monkeypatch, options, message):
@@ -403,18 +390,16 @@ def test_raises_on_an_unprepared_folder(tmp_path):
         Eeg(path=str(tmp_path / "out"), test_fraction=1.0).open()
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     for key, value, message in (
-        ("file", "../out/a.array_record", "is outside of the folder"),
-        ("bytes", "x", "must be numbers"),
-        ("sha256", None, "the checksum of .* must be a string"),
-        ("items", [{}], "not a manifest"),
-        ("skipped", [[]], "must be a list of names and reasons"),
+        ("file", "../out/a.array_record", "a.array_record has no bytes"),
+        ("bytes", "x", "bytes instead of x"),
+        ("items", [{}], "not a readable manifest"),
     ):
         spoiled = manifest | {"shards": [manifest["shards"][0] | {key: value}]}
         (tmp_path / "out" / "manifest.json").write_text(json.dumps(spoiled))
         with pytest.raises(ValueError, match=message):
             Eeg(path=str(tmp_path / "out")).open()
     (tmp_path / "out" / "manifest.json").write_text("{")
-    with pytest.raises(ValueError, match=r"manifest\.json is not a manifest"):
+    with pytest.raises(ValueError, match=r"manifest\.json is not a readable manifest"):
         Eeg(path=str(tmp_path / "out")).open()
     (tmp_path / "out" / "manifest.json").write_text('{"kind": "sentiment", "format": 1}')
     with pytest.raises(ValueError, match="has sentiment in format 1, expected eeg"):

@@ -44,30 +44,6 @@ def test_the_last_batch_has_the_examples_that_are_left(split):
     assert data.epoch_steps(103, 20, last_batch=False) == data.epoch_steps(100, 20, last_batch=True) == 5
 
 
-def test_a_batch_is_a_function_of_its_step(split):
-    whole = take(data.batches(split, batch_size=20, seed=3), 8)
-    later = take(data.batches(split, batch_size=20, seed=3, first_step=5, threads=1), 3)
-    for a, b in zip(whole[5:], later):
-        np.testing.assert_array_equal(a["index"], b["index"])
-        np.testing.assert_array_equal(a["epoch"], b["epoch"])
-    other = take(data.batches(split, batch_size=20, seed=4), 1)
-    assert not np.array_equal(whole[0]["index"], other[0]["index"])
-
-
-@pytest.mark.parametrize("world", [2, 4])
-def test_processes_split_the_batch(split, world):
-    whole = take(data.batches(split, batch_size=20, seed=3, first_step=4), 2)
-    parts = [
-        take(
-            data.batches(split, batch_size=20, seed=3, first_step=4, process_index=r, process_count=world), 2
-        )
-        for r in range(world)
-    ]
-    for step in range(2):
-        together = np.concatenate([parts[r][step]["index"] for r in range(world)])
-        np.testing.assert_array_equal(together, whole[step]["index"])
-
-
 def test_crops_images_of_different_sizes_on_the_host(split):
     calls = []
 

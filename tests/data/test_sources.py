@@ -126,12 +126,12 @@ def test_error_names_a_corrupt_image(tmp_path, rng):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"train_labels": np.arange(3)}, "4 images and 3 labels"),
+        ({"train_labels": np.arange(3)}, "with 3 labels"),
         ({"train_labels": np.ones(4)}, "must be integers"),
-        ({"train_images": np.zeros((4, 2, 2), np.int64)}, "uint8 or floating"),
-        ({"train_images": np.full((4, 2, 2), 1.5)}, r"be in \[0, 1\]"),
-        ({"train_images": np.full((4, 2, 2), np.nan)}, r"be in \[0, 1\]"),
-        ({"train_images": np.zeros((4, 2), np.uint8)}, r"\(N, H, W\)"),
+        ({"train_images": np.zeros((4, 2, 2), np.int64)}, "uint8, or floating"),
+        ({"train_images": np.full((4, 2, 2), 1.5)}, r"floating in \[0, 1\], got"),
+        ({"train_images": np.full((4, 2, 2), np.nan)}, r"floating in \[0, 1\], got"),
+        ({"train_images": np.zeros((4, 2), np.uint8)}, r"\(4, H, W\)"),
         ({"train_images": None}, "no array train_images"),
         ({"class_names": np.array(["a"])}, "1 names for labels up to 3"),
     ],

@@ -1,0 +1,313 @@
+"""Colour operations and RandAugment with explicit parameters, each equal to Pillow's; images as in `_geometry`."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from mvcl.augment._geometry import halving_sum, inner, moved, outer, over, rotation, to_bytes, unit
+
+# ITU-R 601-2 rounded as in Pillow's integer arithmetic.
+_LUMA = tuple(weight / 65536 for weight in (19595, 38470, 7471))
+
+
+def _luma(x: jax.Array) -> jax.Array:
+    """(width, 1 or 3, height) -> (width, 1, height)."""
+    if x.shape[1] == 1:
+        return x
+    r, g, b = _LUMA
+    return r * x[:, 0:1] + g * x[:, 1:2] + b * x[:, 2:3]
+
+
+def _mean_luma(x: jax.Array) -> jax.Array:
+    return halving_sum(_luma(halving_sum(x, 0)), 2) / (x.shape[0] * x.shape[2])
+
+
+def _blend(degenerate: jax.Array, x: jax.Array, factor: ArrayLike) -> jax.Array:
+    """Pillow's Image.blend: factor 0 gives `degenerate`, 1 gives x exactly, larger factors extrapolate."""
+    return unit(factor * x + (1 - jnp.asarray(factor)) * degenerate)
+
+
+@jax.jit
+def brightness(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+    """Scale towards black: `ImageEnhance.Brightness`, factor * image, clipped. 1 keeps the image."""
+    return outer(unit(inner(image) * factor))
+
+
+@jax.jit
+def contrast(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+    """Scale about the image's mean luma: `ImageEnhance.Contrast`. 0 is that grey, 1 keeps the image."""
+    x = inner(image)
+    return outer(_blend(_mean_luma(x), x, factor))
+
+
+@jax.jit
+def saturation(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+    """Scale about each pixel's luma: `ImageEnhance.Color`. 0 is grayscale; 1, or one channel, keeps it."""
+    x = inner(image)
+    return outer(x if x.shape[1] == 1 else _blend(_luma(x), x, factor))
+
+
+def _hue(x: jax.Array, shift: ArrayLike) -> jax.Array:
+    red, green, blue = (to_bytes(x)[:, c : c + 1] for c in range(3))
+    value = jnp.maximum(jnp.maximum(red, green), blue)
+    chroma = value - jnp.minimum(jnp.minimum(red, green), blue)
+    least = value - chroma
+    # Pillow scales one of the three channels to 0 and one to 1; the third is the position between two corners of the
+    # hexagon. One rounding per operation, in Pillow's order, gives Pillow's H for every 24-bit colour.
+    between = (value - (red + green + blue - value - least)) / jnp.maximum(chroma, 1.0)
+
+    def corner(channel: jax.Array, later: float, earlier: float) -> jax.Array:
+        return jnp.where(channel == least, later - between, earlier + between)
+
+    sixths = jnp.where(
+        value == red,
+        corner(blue, 1.0, -1.0),
+        jnp.where(value == green, corner(red, 3.0, 1.0), corner(green, 5.0, 3.0)),
+    )
+    turn = over(sixths, 6.0)
+    turn = jnp.where(turn < 0, turn + 1, turn)
+    tint = jnp.floor(turn * 255)
+    purity = jnp.floor(chroma / jnp.maximum(value, 1.0) * 255)
+    tint = tint + jnp.trunc(jnp.asarray(shift, jnp.float32) * 255)
+    tint = tint - 256 * jnp.floor(tint / 256)
+    sector = tint * (6 / 255)
+    depth = value * purity * (1 / (255 * 255))
+    value = value * (1 / 255)
+
+    def channel(offset: int) -> jax.Array:
+        place = sector + offset
+        place = jnp.where(place >= 6, place - 6, place)
+        return value - depth * unit(jnp.minimum(place, 4 - place))
+
+    return jnp.concatenate([channel(5), channel(3), channel(1)], 1)
+
+
+@jax.jit
+def hue(image: ArrayLike, shift: ArrayLike) -> jax.Array:
+    """Rotate the hue by `shift` turns, in [-0.5, 0.5]; saturation and value are kept.
+
+    Pillow's HSV mode with trunc(255 * shift) added to H modulo 256, which is how torchvision defines its
+    adjust_hue on Pillow images. H and S are truncated to 8 bits as in Pillow: one step of H is 6/255 of the chroma, so
+    exact HSV would differ from Pillow by that much. As in Pillow, shift 0 may change a pixel by a few levels. Images of
+    one channel are unchanged.
+    """
+    x = inner(image)
+    return outer(x if x.shape[1] == 1 else _hue(x, shift))
+
+
+@jax.jit
+def grayscale(image: ArrayLike) -> jax.Array:
+    """Luma 0.299 R + 0.587 G + 0.114 B (ITU-R 601-2) in every channel, Pillow's `convert("L")`."""
+    x = inner(image)
+    return outer(jnp.broadcast_to(_luma(x), x.shape))
+
+
+@jax.jit
+def color_jitter(
+    image: ArrayLike,
+    order: ArrayLike,
+    brightness: ArrayLike | None = None,
+    contrast: ArrayLike | None = None,
+    saturation: ArrayLike | None = None,
+    hue: ArrayLike | None = None,
+) -> jax.Array:
+    """Brightness, contrast, saturation and hue in a traced order.
+
+    The first three are blends, which are cheap, so each position computes the blend that is due there. Hue is expensive
+    and is computed once, between the blends before it and those after it.
+
+    Args:
+      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
+      order: (4,) the numbers 0 brightness, 1 contrast, 2 saturation, 3 hue in the order of use; may be
+        traced.
+      brightness, contrast, saturation: factors as in the functions of these names; None omits the step.
+      hue: turns as in `hue`; None omits the step.
+
+    Returns:
+      (height, width, channels) float32 in [0, 1].
+    """
+    x = inner(image)
+    place = jnp.argsort(jnp.asarray(order))
+    grey = x.shape[1] == 1
+    factors = {0: brightness, 1: contrast, 2: None if grey else saturation}
+    blends = {step: jnp.asarray(f, jnp.float32) for step, f in factors.items() if f is not None}
+    zero = jnp.zeros((), jnp.int32)
+    rank = {b: sum((place[a] < place[b] for a in blends), zero) for b in blends}
+
+    def blend(slot: jax.Array, x: jax.Array, after_hue: bool | None) -> jax.Array:
+        due = True if after_hue is None else (slot >= before) == after_hue
+        here = {step: (rank[step] == slot) & due for step in blends}
+        factor = jnp.ones(())
+        for step in blends:
+            factor = jnp.where(here[step], blends[step], factor)
+        target = jnp.zeros((1, 1, 1))
+        if 1 in blends:
+            target = jnp.where(here[1], _mean_luma(x), target)
+        if 2 in blends:
+            target = jnp.where(here[2], _luma(x), target)
+        return _blend(target, x, factor)
+
+    # Loops are not unrolled: on CPU, XLA would recompute each position in both the sum and the blend of the next.
+    before = sum((place[a] < place[3] for a in blends), zero)
+    slots = len(blends)
+    if hue is None or grey:
+        return outer(jax.lax.fori_loop(0, slots, partial(blend, after_hue=None), x))
+    x = _hue(jax.lax.fori_loop(0, slots, partial(blend, after_hue=False), x), hue)
+    return outer(jax.lax.fori_loop(0, slots, partial(blend, after_hue=True), x))
+
+
+@jax.jit
+def solarise(image: ArrayLike, threshold: ArrayLike = 0.5) -> jax.Array:
+    """Invert values at or above `threshold` in [0, 1]: `ImageOps.solarize`, whose 128 is 0.5 here."""
+    x = inner(image)
+    return outer(jnp.where(x < threshold, x, 1 - x))
+
+
+@jax.jit
+def invert(image: ArrayLike) -> jax.Array:
+    """1 - image: `ImageOps.invert`."""
+    return outer(1 - inner(image))
+
+
+def _posterize(x: jax.Array, bits: ArrayLike) -> jax.Array:
+    step = jnp.exp2(8 - jnp.asarray(bits, jnp.float32))
+    return jnp.floor(to_bytes(x) / step) * step / 255
+
+
+@jax.jit
+def posterize(image: ArrayLike, bits: ArrayLike) -> jax.Array:
+    """Keep the `bits` (1 to 8) highest bits of every 8-bit value: `ImageOps.posterize`."""
+    return outer(_posterize(inner(image), bits))
+
+
+def _autocontrast(x: jax.Array) -> jax.Array:
+    low, high = x.min((0, 2), keepdims=True), x.max((0, 2), keepdims=True)
+    span = high - low
+    return jnp.where(span > 0, (x - low) / jnp.where(span > 0, span, 1.0), x)
+
+
+@jax.jit
+def autocontrast(image: ArrayLike) -> jax.Array:
+    """Stretch each channel to [0, 1]; a constant channel is unchanged: `ImageOps.autocontrast`."""
+    return outer(_autocontrast(inner(image)))
+
+
+def _equalize(x: jax.Array) -> jax.Array:
+    channels = x.shape[1]
+    level = to_bytes(x).astype(jnp.int32) + 256 * jnp.arange(channels)[None, :, None]
+    counts = jnp.zeros(256 * channels, jnp.int32).at[level.ravel()].add(1).reshape(channels, 256)
+    last = jnp.max(jnp.where(counts > 0, jnp.arange(256)[None, :], 0), 1, keepdims=True)
+    step = (counts.sum(1, keepdims=True) - jnp.take_along_axis(counts, last, 1)) // 255
+    before = jnp.cumsum(counts, 1) - counts
+    table = jnp.minimum((before + step // 2) // jnp.maximum(step, 1), 255)
+    table = jnp.where(step > 0, table, jnp.arange(256)[None, :])
+    return table.ravel()[level].astype(jnp.float32) / 255
+
+
+@jax.jit
+def equalize(image: ArrayLike) -> jax.Array:
+    """Flatten each channel's histogram of 256 levels: `ImageOps.equalize`."""
+    return outer(_equalize(inner(image)))
+
+
+def _smooth(x: jax.Array) -> jax.Array:
+    """Pillow's SMOOTH: a 3x3 mean with weight 5 of 13 at the centre; border pixels are unchanged."""
+    if min(x.shape[0], x.shape[2]) < 3:
+        return x
+    rows = x[:-2] + x[1:-1] + x[2:]
+    ring = rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:]
+    return x.at[1:-1, :, 1:-1].set((ring + 4 * x[1:-1, :, 1:-1]) / 13)
+
+
+@jax.jit
+def sharpness(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+    """Scale about the smoothed image: `ImageEnhance.Sharpness`. 0 is smoothed, 1 keeps the image."""
+    x = inner(image)
+    return outer(_blend(_smooth(x), x, factor))
+
+
+RAND_AUGMENT = (
+    "identity",
+    "shear_x",
+    "shear_y",
+    "translate_x",
+    "translate_y",
+    "rotate",
+    "brightness",
+    "saturation",
+    "contrast",
+    "sharpness",
+    "posterize",
+    "solarise",
+    "autocontrast",
+    "equalize",
+)
+"""Names of the operations of `rand_augment_op`, by their number."""
+
+
+@jax.jit
+def rand_augment_op(image: ArrayLike, op: ArrayLike, magnitude: ArrayLike, sign: ArrayLike = 1) -> jax.Array:
+    """One operation of RandAugment by its number, which may be traced.
+
+    Cubuk 2019 (arXiv 1909.13719) with torchvision's ranges, t = magnitude / 30: shear by 0.3 t, translate by
+    trunc(150/331 t side) pixels, rotate by 30 t degrees, brightness, saturation, contrast and sharpness by
+    1 + 0.9 t, posterize to 8 - round(4 t) bits, solarise at 1 - t; autocontrast and equalize have no
+    magnitude.
+
+    The five geometric operations share one gather and the four blending ones share one blend, since under `vmap` every
+    branch is computed for every image.
+
+    Args:
+      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
+      op: integer, an index into RAND_AUGMENT.
+      magnitude: in [0, 30].
+      sign: 1 or -1, the direction of geometric and blending operations.
+
+    Returns:
+      (height, width, channels) float32 in [0, 1].
+    """
+    x = inner(image)
+    op = jnp.asarray(op)
+    level = jnp.asarray(magnitude, jnp.float32) / 30
+    signed = sign * level
+
+    def only(name: str, value: ArrayLike, otherwise: ArrayLike = 0.0) -> jax.Array:
+        return jnp.where(op == RAND_AUGMENT.index(name), value, otherwise)
+
+    width, _, height = x.shape
+    turn = rotation(only("rotate", 30 * signed), width, height)
+    moves = (
+        turn[0],
+        turn[1] + only("shear_x", 0.3 * signed),
+        turn[2] - only("translate_x", jnp.trunc(150 / 331 * width * signed)),
+        turn[3] + only("shear_y", 0.3 * signed),
+        turn[4],
+        turn[5] - only("translate_y", jnp.trunc(150 / 331 * height * signed)),
+    )
+    first, last = RAND_AUGMENT.index("shear_x"), RAND_AUGMENT.index("rotate")
+    x = jnp.where((op >= first) & (op <= last), moved(x, moves), x)
+
+    first, last = RAND_AUGMENT.index("brightness"), RAND_AUGMENT.index("sharpness")
+    blends = (op >= first) & (op <= last)
+    if x.shape[1] == 1:
+        blends &= op != RAND_AUGMENT.index("saturation")
+    target = only("saturation", _luma(x), only("contrast", _mean_luma(x), only("sharpness", _smooth(x))))
+    x = _blend(target, x, jnp.where(blends, 1 + 0.9 * signed, 1.0))
+
+    x = only("posterize", _posterize(x, 8 - jnp.round(4 * level)), x)
+    x = only("solarise", jnp.where(x < 1 - level, x, 1 - x), x)
+    x = only("autocontrast", _autocontrast(x), x)
+    return outer(only("equalize", _equalize(x), x))
+
+
+@jax.jit
+def normalise(image: ArrayLike, mean: ArrayLike, std: ArrayLike) -> jax.Array:
+    """(image - mean) / std, each a number or one per channel. The only operation that leaves [0, 1]."""
+    x = inner(image)
+    mean, std = (jnp.asarray(a, jnp.float32).reshape(1, -1, 1) for a in (mean, std))
+    for name, a in (("mean", mean), ("std", std)):
+        if a.size not in (1, x.shape[1]):
+            raise ValueError(f"{name} must be one number or one per channel, {x.shape[1]} here, got {a.size}")
+    return outer((x - mean) / std)

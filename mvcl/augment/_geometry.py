@@ -1,0 +1,296 @@
+"""Crops, blurs and moves of images with explicit parameters, each equal to Pillow's; colours are in `_colour`.
+
+An image is (height, width, channels) with one or three channels, uint8 or floating in [0, 1], and a result is
+float32 in [0, 1]. Pillow rounds to 8 bits after every operation and these do not, so they agree within 2/255
+where an operation is continuous. Every parameter except sizes may be traced, and every function supports vmap.
+
+Internally the layout is (width, channels, height): both matrix products of a resize then access memory in order,
+and arithmetic between channels uses a long contiguous axis instead of one of length 3. `inner` and `outer`
+convert; XLA cancels the conversions between consecutive operations.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+
+def over(x: jax.Array, divisor: float) -> jax.Array:
+    """x / divisor with one rounding: XLA replaces division by a constant with multiplication by its reciprocal."""
+    return x / jnp.where(x == x, divisor, 1.0)
+
+
+def inner(image: ArrayLike) -> jax.Array:
+    """(height, width, channels), uint8 or floating -> float32 (width, channels, height) in [0, 1]."""
+    image = jnp.asarray(image)
+    if image.ndim != 3 or image.shape[-1] not in (1, 3):
+        raise ValueError(f"image must be (height, width, channels) with 1 or 3 channels, got {image.shape}")
+    if image.dtype == jnp.uint8:
+        image = over(image.astype(jnp.float32), 255.0)
+    elif not jnp.issubdtype(image.dtype, jnp.floating):
+        raise ValueError(f"image must be uint8, or floating in [0, 1], got {image.dtype}")
+    return image.astype(jnp.float32).transpose(1, 2, 0)
+
+
+def outer(x: jax.Array) -> jax.Array:
+    return x.transpose(2, 0, 1)
+
+
+def unit(x: ArrayLike) -> jax.Array:
+    return jnp.clip(x, 0.0, 1.0)
+
+
+def to_bytes(x: jax.Array) -> jax.Array:
+    """Pillow's integers 0..255, as float32."""
+    return jnp.round(x * 255)
+
+
+def halving_sum(x: jax.Array, axis: int) -> jax.Array:
+    """Sum along an axis, kept with length 1, by repeated halving.
+
+    On CPU, XLA's order of summation depends on the array size, so the last bits of a view would depend on the number
+    of examples on the device. Halving has a fixed order.
+    """
+    while (length := x.shape[axis]) > 1:
+        half = (length + 1) // 2
+        first = jax.lax.slice_in_dim(x, 0, half, axis=axis)
+        second = jax.lax.slice_in_dim(x, half, length, axis=axis)
+        padding = [(0, half - second.shape[a] if a == axis else 0) for a in range(x.ndim)]
+        x = first + jnp.pad(second, padding)
+    return x
+
+
+def choose(condition: ArrayLike, image: ArrayLike, other: ArrayLike) -> jax.Array:
+    """`image` where the scalar `condition` holds, else `other`, two images of one shape."""
+    return outer(jnp.where(condition, inner(image), inner(other)))
+
+
+@jax.jit
+def horizontal_flip(image: ArrayLike) -> jax.Array:
+    """Flip horizontally: `ImageOps.mirror`."""
+    return outer(inner(image)[::-1])
+
+
+def _cubic(t: jax.Array) -> jax.Array:
+    """Keys' kernel with a = -1/2, Pillow's BICUBIC."""
+    t = jnp.abs(t)
+    near = (1.5 * t - 2.5) * t * t + 1
+    far = ((2.5 - 0.5 * t) * t - 4) * t + 2
+    return jnp.where(t < 1, near, jnp.where(t < 2, far, 0.0))
+
+
+def _resampling(start: jax.Array, stop: jax.Array, length: int, size: int, reverse: ArrayLike) -> jax.Array:
+    """(size, length) weights that resample [start, stop) of `length` pixels to `size`; each row sums to 1."""
+    scale = (stop - start) / size
+    # The kernel is widened by the scale, for antialiasing.
+    width = jnp.maximum(scale, 1.0)
+    target = jnp.arange(size, dtype=jnp.float32)
+    target = jnp.where(reverse, size - 1 - target, target)
+    center = start + (target + 0.5) * scale
+    source = jnp.arange(length, dtype=jnp.float32) + 0.5
+    weights = _cubic((source[None, :] - center[:, None]) / width)
+    return weights / halving_sum(weights, 1)
+
+
+def _along_width(weights: jax.Array, x: jax.Array) -> jax.Array:
+    return jnp.einsum("xw,wch->xch", weights, x, precision="highest")
+
+
+def _along_height(weights: jax.Array, x: jax.Array) -> jax.Array:
+    return jnp.einsum("xch,yh->xcy", x, weights, precision="highest")
+
+
+@partial(jax.jit, static_argnames="size")
+def crop_and_resize(
+    image: ArrayLike, box: ArrayLike, size: int | tuple[int, int], mirror: ArrayLike = False
+) -> jax.Array:
+    """Resample a box of the image to a fixed size: Pillow's `resize(size, BICUBIC, box=box)`.
+
+    Bicubic with a = -1/2, antialiased. As in Pillow, pixels just outside the box contribute (the window ends at the
+    image's border, where the weights are renormalised), and the first pass is clipped to [0, 1] before the second. The
+    first pass is horizontal, unless more than twice as many rows as columns are removed, as in Pillow 13 (always
+    horizontal in earlier versions).
+
+    Args:
+      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
+      box: (4,) left, upper, right, lower, in pixels from the upper left corner, any real numbers inside the
+        image; may be traced, so one compiled program handles all crops.
+      size: side of the result in pixels, or (height, width).
+      mirror: flip the result horizontally, without extra cost.
+
+    Returns:
+      (size, size, channels) float32 in [0, 1]. A box of the whole image at its own size returns the image.
+    """
+    x = inner(image)
+    box = jnp.asarray(box, jnp.float32)
+    if box.shape != (4,):
+        raise ValueError(f"box must be (4,): left, upper, right, lower, got {box.shape}")
+    height, width = (size, size) if isinstance(size, int) else size
+    across = _resampling(box[0], box[2], x.shape[0], width, mirror)
+    down = _resampling(box[1], box[3], x.shape[2], height, False)
+    lost_rows, lost_columns = x.shape[2] - height, x.shape[0] - width
+    if lost_rows > 0 and lost_rows > 2 * lost_columns:
+        return outer(unit(_along_width(across, unit(_along_height(down, x)))))
+    return outer(unit(_along_height(down, unit(_along_width(across, x)))))
+
+
+def _gaussian(length: int, sigma: jax.Array, reach: int) -> jax.Array:
+    """(length, length) Gaussian weights at whole distances up to `reach`, each row summing to 1.
+
+    Weights beyond the border go to the border pixel.
+    """
+    if length == 1:
+        return jnp.ones((1, 1))
+    source = jnp.arange(-reach, length + reach, dtype=jnp.float32)
+    distance = jnp.abs(source[None, :] - jnp.arange(length, dtype=jnp.float32)[:, None])
+    weights = jnp.where(distance <= reach, jnp.exp(-0.5 * jnp.square(distance / sigma)), 0.0)
+    taps = jnp.exp(-0.5 * jnp.square(jnp.arange(-reach, reach + 1)[None, :] / sigma))
+    first, last = halving_sum(weights[:, : reach + 1], 1), halving_sum(weights[:, length + reach - 1 :], 1)
+    inside = weights[:, reach + 1 : length + reach - 1]
+    return jnp.concatenate([first, inside, last], 1) / halving_sum(taps, 1)
+
+
+def _box_radius(sigma: jax.Array) -> jax.Array:
+    """Radius, whole and fractional part, of the extended box with a third of the Gaussian's variance.
+
+    Gwosdek et al. 2011, Theoretical Foundations of Gaussian Convolution by Extended Box Filtering, Eqs. 7,
+    11, 14.
+    """
+    variance = over(sigma * sigma, 3.0)
+    whole = jnp.floor((jnp.sqrt(12 * variance + 1) - 1) / 2)
+    part = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance) / (6 * (variance - (whole + 1) ** 2))
+    return whole + part
+
+
+def _box_counts(length: int, whole: jax.Array) -> jax.Array:
+    """(length, length): 512 * (count of a pixel in the box) + (count of it as one of the two ends).
+
+    Multiplied by integers 0..255 this gives both sums in one exact float32 product: the ends' below 512, the box's
+    above.
+    """
+    # below[i, j] counts the part of the box around pixel i that is before pixel j. Parts beyond the border belong to
+    # the border pixel: for the first pixel all before the second, for the last all from itself on.
+    offset = jnp.arange(length)[None, :] - jnp.arange(length)[:, None]
+    full = 2 * whole + 1
+    below = 512 * jnp.clip(offset + whole, 0, full) + (offset > -whole - 1) + (offset > whole + 1)
+    edges = jnp.zeros((length, 1), below.dtype)
+    below = jnp.concatenate([edges, below[:, 1:], edges + 512 * full + 2], 1)
+    return jnp.diff(below, axis=1).astype(jnp.float32)
+
+
+def _pillow_blur(x: jax.Array, sigma: jax.Array) -> jax.Array:
+    """Three extended box filters along each axis, in Pillow's 24-bit fixed point."""
+    radius = _box_radius(sigma)
+    whole = radius.astype(jnp.int32)
+    weight = ((1 << 24) / (2 * radius + 1)).astype(jnp.uint32)
+    end_weight = ((1 << 24) - (2 * whole.astype(jnp.uint32) + 1) * weight) // 2
+
+    def weigh(sums: jax.Array) -> jax.Array:
+        both = sums.astype(jnp.uint32)
+        return (((both >> 9) * weight + (both & 511) * end_weight + (1 << 23)) >> 24).astype(jnp.float32)
+
+    x = to_bytes(x)
+    across, down = _box_counts(x.shape[0], whole), _box_counts(x.shape[2], whole)
+    for _ in range(3):
+        x = weigh(_along_width(across, x))
+    for _ in range(3):
+        x = weigh(_along_height(down, x))
+    return x / 255
+
+
+@partial(jax.jit, static_argnames="kernel_size")
+def gaussian_blur(image: ArrayLike, sigma: ArrayLike, kernel_size: int | None = None) -> jax.Array:
+    """Blur with a Gaussian of standard deviation `sigma` pixels; border pixels are repeated.
+
+    With `kernel_size` None this equals `ImageFilter.GaussianBlur(sigma)` exactly: three extended box filters of the
+    same total variance along each axis, each rounded to 8 bits and each repeating the border pixel. With an odd
+    `kernel_size` it is the Gaussian exp(-t^2 / (2 sigma^2)) at integers |t| <= kernel_size // 2, normalised to sum 1,
+    as in SimCLR and BYOL (they pad with black; here border pixels are repeated). For sigma up to 3 the two differ by up
+    to 5/255 inside an image and by up to 30/255 within 3 sigma of its border.
+
+    Args:
+      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
+      sigma: pixels, positive; may be traced.
+      kernel_size: odd number of pixels, or None.
+
+    Returns:
+      (height, width, channels) float32 in [0, 1].
+    """
+    x = inner(image)
+    sigma = jnp.asarray(sigma, jnp.float32)
+    if kernel_size is None:
+        return outer(_pillow_blur(x, sigma))
+    if kernel_size < 1 or kernel_size % 2 == 0:
+        raise ValueError(f"kernel_size must be odd and positive, or None, got {kernel_size}")
+    reach = kernel_size // 2
+    x = _along_width(_gaussian(x.shape[0], sigma, reach), x)
+    return outer(unit(_along_height(_gaussian(x.shape[2], sigma, reach), x)))
+
+
+def moved(x: jax.Array, matrix: tuple[ArrayLike, ...]) -> jax.Array:
+    xp = jnp if any(isinstance(entry, jax.Array) for entry in matrix) else np
+    a, b, c, d, e, f = (xp.asarray(entry, None if xp is np else jnp.float32) for entry in matrix)
+
+    def fixed(value: Any) -> jax.Array:
+        return jnp.asarray(xp.floor(value * 65536 + 0.5).astype(np.int32))
+
+    column, row = jnp.arange(x.shape[0])[:, None, None], jnp.arange(x.shape[2])[None, None, :]
+    source_column = (fixed(a) * column + fixed(b) * row + fixed(c + a * 0.5 + b * 0.5)) >> 16
+    source_row = (fixed(d) * column + fixed(e) * row + fixed(f + d * 0.5 + e * 0.5)) >> 16
+    inside = (source_column >= 0) & (source_column < x.shape[0])
+    inside &= (source_row >= 0) & (source_row < x.shape[2])
+    found = x[source_column, jnp.arange(x.shape[1])[None, :, None], source_row]
+    return jnp.where(inside, found, 0.0)
+
+
+def affine(image: ArrayLike, matrix: tuple[ArrayLike, ...]) -> jax.Array:
+    """Move pixels by an affine map: Pillow's `transform(size, AFFINE, matrix)`, nearest pixel, black beyond.
+
+    Result pixel (x, y) is the image at (a x + b y + c, d x + e y + f), pixel centres at halves, in Pillow's 16-bit
+    fixed point. Python numbers are computed in double precision, as in Pillow; traced ones in single precision, so that
+    a pixel within 1e-4 of a boundary may take its neighbour's value.
+
+    Args:
+      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
+      matrix: a, b, c, d, e, f; numbers or scalars.
+
+    Returns:
+      (height, width, channels) float32 in [0, 1].
+    """
+    return outer(moved(inner(image), matrix))
+
+
+def shear_x(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+    """Row y moves left by factor * y pixels, black beyond: AFFINE (1, factor, 0, 0, 1, 0)."""
+    return affine(image, (1.0, factor, 0.0, 0.0, 1.0, 0.0))
+
+
+def shear_y(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+    """Column x moves up by factor * x pixels, black beyond: AFFINE (1, 0, 0, factor, 1, 0)."""
+    return affine(image, (1.0, 0.0, 0.0, factor, 1.0, 0.0))
+
+
+def translate_x(image: ArrayLike, pixels: ArrayLike) -> jax.Array:
+    """Shift to the right by `pixels`, black on the left: AFFINE (1, 0, -pixels, 0, 1, 0)."""
+    return affine(image, (1.0, 0.0, -1.0 * pixels, 0.0, 1.0, 0.0))
+
+
+def translate_y(image: ArrayLike, pixels: ArrayLike) -> jax.Array:
+    """Shift down by `pixels`, black above: AFFINE (1, 0, 0, 0, 1, -pixels)."""
+    return affine(image, (1.0, 0.0, 0.0, 0.0, 1.0, -1.0 * pixels))
+
+
+def rotation(degrees: ArrayLike, width: int, height: int) -> tuple[Any, ...]:
+    xp = jnp if isinstance(degrees, jax.Array) else np
+    cos, sin = xp.cos(xp.deg2rad(degrees)), xp.sin(xp.deg2rad(degrees))
+    x, y = width / 2, height / 2
+    return cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y
+
+
+def rotate(image: ArrayLike, degrees: ArrayLike) -> jax.Array:
+    """Rotate counter-clockwise about the centre, black beyond: `Image.rotate(degrees)`, nearest pixel."""
+    height, width = jnp.shape(image)[:2]
+    return affine(image, rotation(degrees, width, height))
