@@ -20,7 +20,6 @@ from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, _program, chec
 from mvcl.training._config import suited_to
 from mvcl.training._input import batches
 from mvcl.training._program import build
-from mvcl.training._refresh import restarted
 from mvcl.training._run import prepare
 
 SMALL = ("--method.hidden", "64", "64", "--method.features", "16", "--method.embedding", "8")
@@ -127,7 +126,9 @@ def test_optimiser_starts_again_as_in_the_released_code():
                 opt[name] = rule.init(params[name])
             updates, opt[name] = rule.update(gradient[name], opt[name], params[name])
             params[name] = optax.apply_updates(params[name], updates)
-        mine, _ = program.step(restarted(run, mine, step), batch)
+        if parts := program.learner.restarts(step, program.steps_per_epoch):
+            mine = program.restart(mine, parts)
+        mine, _ = program.step(mine, batch)
     assert sizes == [40, 24] * 3
     for a, b in zip(*map(jax.tree.leaves, (mine["params"], params)), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
@@ -207,19 +208,6 @@ def test_error_suggests_a_valid_batch_size():
 
 
 @pytest.mark.slow
-def test_sem_on_digits_views(tmp_path):
-    """The recipe is better than the best single view and than all raw views."""
-    assert cli.main(["train", "xu/sem:digits_views", "--workdir", str(tmp_path / "run")]) == 0
-    rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())["rows"]
-    trained, raw = ({r["name"]: r["value"] for r in rows[name]} for name in ("trained encoder", "raw input"))
-    assert trained["ACC"] > raw["ACC"]
-    assert trained["ACC"] > raw["best view ACC"]
-    looks = [json.loads(line) for line in (tmp_path / "run" / "refresh.jsonl").read_text().splitlines()]
-    steps = 1797 // 256
-    assert [look["step"] // steps for look in looks if "weights" in look] == [100, 150, 200]
-    assert "Pairs of views" in (tmp_path / "run" / "report.html").read_text()
-
-
 def test_tables_of_few_rows_are_one_batch(tmp_path, rng, capsys):
     (tmp_path / "in").mkdir()
     for name, width in (("camera", 3), ("radar", 2)):
