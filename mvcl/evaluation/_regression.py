@@ -281,7 +281,7 @@ def _ridge(x: np.ndarray, y: np.ndarray, penalty: float) -> Any:
     """Minimises  mean_i (x_i w + b - y_i)² + penalty ||w||²."""
     from sklearn.linear_model import Ridge  # its import takes a second
 
-    return Ridge(alpha=len(x) * penalty, solver="auto" if x.shape[1] > len(x) else "svd").fit(x, y)
+    return Ridge(alpha=len(x) * penalty, solver="svd").fit(x, y)
 
 
 _Rows = tuple[np.ndarray, np.ndarray]
