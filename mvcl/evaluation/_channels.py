@@ -221,23 +221,15 @@ class Channels(Evaluation):
                 why = f"not measured: a class has {least} of the {count} labels needed"
                 results.append(Result(name, None, None, why))
                 continue
-            draws = {
-                "num_classes": classes,
-                "labels_per_class": count,
-                "draws": self.draws,
-                "seed": self.seed,
-            }
             scores = []
-            for draw, chosen in enumerate(
-                track(draw_labels(labels[pool], **draws), name, self.draws, "draws")
-            ):
+            rows = draw_labels(
+                labels[pool], num_classes=classes, labels_per_class=count, draws=self.draws, seed=self.seed
+            )
+            for draw, chosen in enumerate(track(rows, name, self.draws, "draws")):
                 mine, seen = pool[chosen], others[self._some(labels[others], count, draw)]
-                drawn = ((x[rows], labels[rows]) for rows in (mine, seen))
-                scores.append(
-                    channel_probe(
-                        *drawn, (z, answers), num_classes=classes, options=self.probe, seed=(self.seed, draw)
-                    )
-                )
+                given = (x[mine], labels[mine]), (x[seen], labels[seen]), (z, answers)
+                seed = (self.seed, draw)
+                scores.append(channel_probe(*given, num_classes=classes, options=self.probe, seed=seed))
             results.append(averaged(name, scores, how))
         return results
 

@@ -321,10 +321,10 @@ class SingleViews(Evaluation):
         train, test = splits["train"], splits["test"]
         labels, answers, classes = train.labels[x[0]], test.labels[y[0]], len(train.class_names)
         found = {"k-NN": self._knn(x, y, splits)}
-        options = {"num_classes": classes, "draws": self.draws, "seed": self.seed}
+        given: dict[str, Any] = {"num_classes": classes, "draws": self.draws, "seed": self.seed}
         for count in self.labels_per_class:
-            scores = few_label_probe(x[1], labels, y[1], answers, labels_per_class=count, **options)
-            found[f"{count} labels/class"] = float(scores.mean())
+            accuracies = few_label_probe(x[1], labels, y[1], answers, labels_per_class=count, **given)
+            found[f"{count} labels/class"] = float(accuracies.mean())
         clusters = len(test.class_names)
         scores = cluster_scores(y[1], answers, clusters, runs=1, starts=self.starts, seed=self.seed)
         return found | {name: float(scores[name].mean()) for name in ("ACC", "NMI")}

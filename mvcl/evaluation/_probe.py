@@ -237,14 +237,15 @@ def evaluate_features(
             f"L2 penalty chosen on a held-out fifth of it, {m} test rows"
         )
         results.append(Result("linear", accuracy, None, how))
-    options = {"num_classes": num_classes, "draws": draws, "seed": seed}
     for count in labels_per_class:
         name = f"{count} labels/class"
         if of_class.min() < count:
             why = f"not measured: class {of_class.argmin()} has {of_class.min()} of the {count} labels needed"
             results.append(Result(name, None, None, why))
             continue
-        scores = few_label_probe(*train, *test, labels_per_class=count, **options)
+        scores = few_label_probe(
+            *train, *test, num_classes=num_classes, labels_per_class=count, draws=draws, seed=seed
+        )
         how = (
             f"logistic regression on {count} labels of each of {num_classes} classes, "
             f"mean and standard deviation of {draws} draws (seed {seed}), "

@@ -114,5 +114,5 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
                 f"(in flax's layout)"
             )
         loaded.append((variable, jnp.asarray(value, variable.dtype)))
-    for variable, value in loaded:  # only after all checks
-        variable[...] = value
+    for variable, array in loaded:  # only after all checks
+        variable[...] = array

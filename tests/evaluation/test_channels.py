@@ -43,7 +43,7 @@ def test_score_is_the_mean_recall(rng, monkeypatch):
 
 def test_stops_early_with_the_best_weights(rng):
     """Against trainings without a stop of 1, 2, ... epochs: the first after which `patience` are not better."""
-    (x, y), patience = signal(rng, 60), 3
+    (x, y), patience = signal(rng, 60), 2
     wrong = (x, (y + 1) % 3)  # the more is learned, the higher this loss
     start = {
         "combination": rng.normal(size=2),
@@ -52,13 +52,13 @@ def test_stops_early_with_the_best_weights(rng):
         "bias": np.zeros(3),
     }
     start = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), start)
-    order = np.stack([rng.permutation(60).reshape(3, 20) for _ in range(30)])
-    free = evaluation.ChannelProbe(learning_rate=0.05, patience=100)
-    after = [_channels._train(free, start, (x, y), wrong, order[: e + 1]) for e in range(30)]
+    order = np.stack([rng.permutation(60).reshape(3, 20) for _ in range(6)])
+    free = evaluation.ChannelProbe(learning_rate=0.1, patience=100)
+    after = [_channels._train(free, start, (x, y), wrong, order[: e + 1]) for e in range(6)]
     logits = [np.asarray(_channels._logits(w, x), np.float64) for w in after]
     losses = [np.mean(logsumexp(l, axis=1) - l[np.arange(60), wrong[1]]) for l in logits]
-    best = next(e for e in range(30) if min(losses[e + 1 : e + 1 + patience]) > losses[e])
-    assert best + patience < 29
+    best = next(e for e in range(4) if min(losses[e + 1 : e + 1 + patience]) > losses[e])
+    assert best + patience < 5
     stopped = _channels._train(dataclasses.replace(free, patience=patience), start, (x, y), wrong, order)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), stopped, after[best])
     last = _channels._train(free, start, (x, y), wrong, order)  # no stop: the last weights, not the best
