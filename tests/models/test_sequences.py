@@ -161,14 +161,6 @@ def test_gradients_are_finite_with_missing_views(rng, config, shape):
         assert bool(jnp.isfinite(leaf[...]).all()), path
 
 
-def test_features_do_not_depend_on_the_rest_of_the_batch(rng):
-    for config, shape in ((EEG, (64,)), (TEXT, (7, 3))):
-        x = rng.normal(size=(6, *shape)).astype(np.float32)
-        module = build(config, shape)
-        alone = evaluate(module, np.concatenate([x[:2], np.full((4, *shape), 9, np.float32)]))
-        np.testing.assert_allclose(evaluate(module, x)[:2], alone[:2], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(("config", "shape"), [(EEG, (64,)), (TEXT, (7, 3))])
 def test_dropout_is_a_function_of_the_statistics(rng, config, shape):
     graph, params, rest = nnx.split(build(config, shape), nnx.Param, ...)
