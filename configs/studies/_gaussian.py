@@ -90,44 +90,14 @@ def gaussian(
     learning_rate: float = 5e-4,
     weight_decay: float = 5e-3,
 ) -> training.Config:
-    """The training of one objective with M views, several networks side by side.
+    """The training of one objective with M views of K instances a batch, several networks side by side.
 
-    Args:
-      name: one of `OBJECTIVES`.
-      views: M.
-      instances: K, instances of a batch; each has M views.
-      networks: trained side by side, each with data of its own.
-      epochs: length of the training.
-      steps_per_epoch: batches of an epoch; all are fresh draws from the model.
-      evaluation_batches: fresh batches of 1024 instances for each network, or as many instances in smaller batches.
-      signal: standard deviation of what an instance's views share.
-      noise: standard deviation of what each view adds.
-      temperature: divisor of the inner products of unit vectors.
-      grid: nodes of the grid on which training sums over negatives, see `geometric_on_grid`; batches of no more vectors
-        than nodes are summed exactly. 0 trains on the losses of `mvcl.losses` themselves always, which takes hours. The
-        measured numbers never come from the grid.
-      learning_rate: AdamW's, constant.
-      weight_decay: AdamW's, of weights and not of biases.
+    Training sums over negatives on a grid of so many nodes, see `geometric_on_grid`; batches of no more vectors than
+    nodes, and all with grid 0, are summed exactly. The measured numbers never come from the grid.
 
     Raises:
       ValueError: there is no such objective, or a number is out of range.
     """
-    if name not in OBJECTIVES:
-        raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {name!r}")
-    least = {
-        "views": (views, 2),
-        "instances": (instances, 2),
-        "networks": (networks, 1),
-        "epochs": (epochs, 1),
-    }
-    for field, (value, bound) in least.items():
-        if value < bound:
-            raise ValueError(f"{field} must be at least {bound}, got {value}")
-    if grid != 0 and grid < 8:
-        raise ValueError(f"grid must be 0 or at least 8 nodes, got {grid}")
-    for field, number in {"signal": signal, "noise": noise, "temperature": temperature}.items():
-        if not number > 0:
-            raise ValueError(f"{field} must be positive, got {number}")
     objective = OBJECTIVES[name]
     exact = objective.at(temperature)
     of_inputs: losses.Loss = partial(_gaussian_grid.of_inputs, objective=exact)
@@ -173,11 +143,7 @@ def gaussian(
 
 
 def each_network(folder: Path) -> list[Values]:
-    """The results of a finished run with networks side by side, one entry for each network.
-
-    Args:
-      folder: of a run whose evaluation keeps the value of each network, as `InformationBound`.
-    """
+    """The results of a finished run with networks side by side, one entry for each network."""
     rows = json.loads((folder / "evaluation.json").read_text())["rows"]["trained encoder"]
     return [
         dict(zip([row["name"] for row in rows], values)) for values in zip(*(row["each"] for row in rows))
@@ -190,10 +156,6 @@ def two_classes(instances: int, views: int) -> tuple[float, float]:
     An instance has one of two classes with equal probability, every view is its class, and the score of two classes is
     far below that of one. With s ~ Bin(K - 1, 1/2) other instances of the same class, a likelihood is 1 / (1 + M s),
     and of groups 1 / (1 + s).
-
-    Args:
-      instances: K.
-      views: M.
 
     Returns:
       E[log(M (K - 1) + 1) - log(1 + M s)] and E[log K - log(1 + s)], nats.

@@ -27,11 +27,6 @@ _TINY = 1e-30
 def of_inputs(x: jax.Array, *, embed: Embed, objective: losses.Loss) -> jax.Array:
     """An objective of (M, K, d) embeddings as a function of the inputs.
 
-    Args:
-      x: (M, K) inputs.
-      embed: (m,) numbers to (m, d) embeddings.
-      objective: of (M, K, d) embeddings.
-
     Returns:
       Scalar.
     """
@@ -43,13 +38,6 @@ def geometric_on_grid(
     x: jax.Array, *, embed: Embed, temperature: float = 0.1, nodes: int = 64, reach: float = 6.0
 ) -> jax.Array:
     """`poly_view` with aggregation "geometric", its sums over negatives on a grid.
-
-    Args:
-      x: (M, K) inputs, beyond +-`reach` as if there.
-      embed: (m,) numbers to (m, d) embeddings.
-      temperature: positive divisor of the inner products of unit vectors.
-      nodes: of the grid, at least 8.
-      reach: the grid spans [-reach, reach].
 
     Returns:
       Scalar.

@@ -25,10 +25,6 @@ _SHARE = 0.1  # of a run, at its start and at its end
 def on_digits(base: Config, queue: int = 512) -> dict[str, Config]:
     """MoCo v2, its two averages over views, and DSF: one recipe with the objectives of Jeon 2025, Algorithm 1.
 
-    Args:
-      base: data, network, optimiser and length.
-      queue: keys of earlier batches, the only negatives.
-
     Returns:
       "MoCo", with two views, "loss_avg", "fea_avg" and "DSF", with those of the base.
     """

@@ -14,11 +14,7 @@ _BASELINES = ("pwe", "avg", "PVC")
 
 
 def objectives(temperature: float = 0.5) -> dict[str, losses.Loss]:
-    """The objectives of Koromilas 2025 (arXiv 2507.06979) as its released code computes them, in its tables' order.
-
-    Args:
-      temperature: positive divisor of the inner products.
-    """
+    """The objectives of Koromilas 2025 (arXiv 2507.06979) as its released code computes them, in its tables' order."""
     pair = partial(losses.nt_xent, temperature=temperature)
     return {
         "pwe": losses.all_pairs(pair),
@@ -39,15 +35,7 @@ def recipe_of(name: str, k: int) -> Config:
 def best_claims(
     objectives: Collection[str], ks: Sequence[int], measure: str, source: str, where: Factors
 ) -> list[Claim]:
-    """MV-DHEL is the best of the objectives; MV-InfoNCE is above the aggregations of pairs.
-
-    Args:
-      objectives: those that are compared.
-      ks: numbers of views of the cells.
-      measure: accuracy.
-      source: of the paper.
-      where: further factors of the cells, such as the data set.
-    """
+    """MV-DHEL is the best of the objectives; MV-InfoNCE is above the aggregations of pairs."""
     on = "".join(f", {level}" for level in where.values())
     others = tuple({"objective": name} for name in objectives if name != DHEL)
     aggregations = [name for name in _BASELINES if name in objectives]
@@ -155,15 +143,7 @@ def cells(
     measure: str,
     printed: Mapping[tuple[str, int], Sequence[float]],
 ) -> tuple[Cell, ...]:
-    """A cell for each data set, k and objective.
-
-    Args:
-      bases: data set -> (k -> config, temperature of the objectives).
-      ks: numbers of views.
-      names: of the `objectives`.
-      measure: what the paper prints.
-      printed: (data set, k) -> value of each name, in their order; missing: nothing is printed.
-    """
+    """A cell for each data set, k and objective."""
     found = []
     for data, (base, temperature) in bases.items():
         losses_of = objectives(temperature)

@@ -30,12 +30,7 @@ _LOSSES: Mapping[str, losses.Loss] = {
 
 
 def paper(name: str, folder: Path) -> Config:
-    """SEM on a data set of the paper, with the recipe of `xu/sem`.
-
-    Args:
-      name: DHA, CCV, NUSWIDE, Caltech or YoutubeVideo.
-      folder: has DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat.
-    """
+    """SEM on a data set of the paper, with the recipe of `xu/sem`."""
     variant, file = _SETS[name]
     found = training.load(f"xu/sem:{variant}")
     return changed(found, {"data.path": str(folder / file), "evaluation.baselines": False})
@@ -81,11 +76,7 @@ def smoke() -> Config:
 
 
 def of(config: Config) -> methods.Sem:
-    """The method of a config of SEM.
-
-    Raises:
-      ValueError: it is another method.
-    """
+    """The method of a config of SEM."""
     if not isinstance(config.method, methods.Sem):
         raise ValueError(f"the config must be of method sem, got {type(config.method).__name__}")
     return config.method
@@ -121,11 +112,6 @@ def over_time(
     folder: Path, *, numbers: Sequence[int], compared: tuple[tuple[int, int], tuple[int, int]] | None = None
 ) -> list[Values]:
     """What changes between the first weights, after the reconstruction, and the end of a run of SEM.
-
-    Args:
-      folder: of the finished run.
-      numbers: of the run's views, from 1, in the whole table; views and pairs have these numbers in the names.
-      compared: two pairs of views.
 
     Returns:
       One entry. "view 4 before", "after", "change": the accuracy of one K-means run on the view alone. "1-4 cosine
@@ -181,15 +167,7 @@ def ablation(
     cost: str,
     printed: Mapping[str, Sequence[float]] | None = None,
 ) -> Study:
-    """Tables 3 and 4: ACC and NMI of SEM with one of its parts changed, on several data sets.
-
-    Args:
-      title, about, claims, seeds, cost: of the study.
-      rows: row -> the fields of the config that it changes; the first is the reference of the differences.
-      bases: data set -> SEM's config.
-      factor: what the rows are levels of.
-      printed: row -> the ACC that the paper prints for each data set; None: nothing.
-    """
+    """Tables 3 and 4: ACC and NMI of SEM with one of its parts changed, on several data sets."""
     return Study(
         title=title,
         about=about,
@@ -219,14 +197,7 @@ def dha_ccv(folder: Path) -> dict[str, Config]:
 def classification(
     title: str, about: str, base: Config, source: str, *, names: Sequence[str] | None, seeds: int, cost: str
 ) -> Study:
-    """Figures 3 and 4: accuracy of a linear SVM by method.
-
-    Args:
-      title, about, seeds, cost: of the study.
-      base: SEM's config, with an evaluation by SVM.
-      source: of the claims.
-      names: of the `methods_of`; None: all.
-    """
+    """Figures 3 and 4: accuracy of a linear SVM by method."""
     measure, every = "SVM 30%", methods_of(base)
     chosen = list(every) if names is None else list(names)
     return Study(

@@ -1,11 +1,7 @@
 """CIFAR-10 at 16 pixels: objectives of Koromilas 2025, Piran 2024 and Jeon 2025, trained until accuracy is flat.
 
-    mvcl study cifar --scale small --data cifar10.npz
-
-cifar10.npz is CIFAR-10 as `data:arrays` reads it (README). The papers' own settings are the studies of their tables, at
-scale paper.
-
-Cost: small about 20 minutes on 2 cores with --jobs 2, estimated from single runs; smoke under a minute.
+cifar10.npz is CIFAR-10 as `data:arrays` reads it (README). The papers' own settings are the studies of their tables,
+at scale paper.
 Source: Koromilas 2025, Table II; Piran 2024; Jeon 2025, Table 1.
 """
 

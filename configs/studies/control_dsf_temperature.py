@@ -1,11 +1,7 @@
 """Control: DSF against InfoNCE at equal effective temperature.
 
-    mvcl study control_dsf_temperature --scale small
-
-DSF (Jeon 2025) has no temperature, but the lengths of the groups' means act as one. It was compared with InfoNCE of one
-temperature, 0.1 or 0.2. Is its gain that of another temperature?
-
-Cost: small 5 minutes in one process, on 2 cores with other work; smoke under a minute.
+DSF (Jeon 2025) has no temperature, but the lengths of the groups' means act as one. It was compared with InfoNCE of
+one temperature, 0.1 or 0.2. Is its gain that of another temperature?
 Source: ours.
 """
 

@@ -1,11 +1,7 @@
 """Control: k views at equal encoder passes.
 
-    mvcl study control_encoder_passes --scale small
-
-More views are compared at equal epochs in most tables (Koromilas 2025, Table II; Piran 2024, Table 1), where a run with
-k views encodes k/2 times as many images as one with two. Jeon 2025 and Shidani 2024 hold the views of a batch.
-
-Cost: small 9 minutes in one process, on 2 cores with other work; smoke under a minute.
+More views are compared at equal epochs in most tables (Koromilas 2025, Table II; Piran 2024, Table 1), where a run
+with k views encodes k/2 times as many images as one with two. Jeon 2025 and Shidani 2024 hold the views of a batch.
 Source: ours.
 """
 

@@ -1,12 +1,8 @@
 """Control: MV-DHEL, more views or more energy?
 
-    mvcl study control_energy_weight --scale small
-
 MV-DHEL is one alignment of all views and a sum of k energies, one for each view, so that more views also mean k times
 the energy (Koromilas 2025, Eqs. 12 and 27). `energy_weight` w multiplies the sum: w = 1 is the paper's loss, w = 1/k
 has the weight of Eq. 15. No paper separates the two.
-
-Cost: small 6 minutes in one process, on 2 cores with other work; smoke under a minute.
 Source: ours.
 """
 

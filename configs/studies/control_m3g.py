@@ -1,12 +1,8 @@
 """Control: M3G of every pair of views against joint M3G.
 
-    mvcl study control_m3g --scale small
-
-The multi-marginal matching gap matches the k views jointly, in n^k. `all_pairs(m3g_pair)` matches each pair by itself,
-in n². Piran 2024 compares M3G with InfoNCE and BYOL, of pairs and of averages, and not with its own pairwise form, so
-that the gain of joint matching is not separated from that of optimal transport.
-
-Cost: small 6 minutes in one process, on 2 cores with other work; smoke under a minute.
+The multi-marginal matching gap matches the k views jointly, in n^k. `all_pairs(m3g_pair)` matches each pair by
+itself, in n². Piran 2024 compares M3G with InfoNCE and BYOL, of pairs and of averages, and not with its own pairwise
+form, so that the gain of joint matching is not separated from that of optimal transport.
 Source: ours.
 """
 

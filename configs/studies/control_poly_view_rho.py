@@ -1,12 +1,8 @@
 """Control: poly-view contrast over rho, which mean of the likelihoods.
 
-    mvcl study control_poly_view_rho --scale small
-
 Shidani 2024 has the arithmetic (rho = 1) and the geometric mean (rho = 0) of the likelihoods of a view's k - 1
-partners, and its pseudocode the harmonic one (rho = -1). They are three of one family, (1/rho) log mean l^rho, of which
-no paper trains others.
-
-Cost: small 4 minutes in one process, on 2 cores with other work; smoke under a minute.
+partners, and its pseudocode the harmonic one (rho = -1). They are three of one family, (1/rho) log mean l^rho, of
+which no paper trains others.
 Source: ours.
 """
 

@@ -1,8 +1,5 @@
 """Digits: every objective of the library on 4 views of an image, by few labels.
 
-    mvcl study digits --scale small
-
-Cost: small 55 minutes in one process, on 2 cores with other work; smoke under a minute.
 Source: ours.
 """
 

@@ -1,18 +1,13 @@
 """Six real views of handwritten digits, an encoder for each, and every objective that compares six views.
 
-    mvcl study handwritten --scale small --data handwritten.mat
-
-docs/how_to/data.md has the origin of the file. Cost: small 12 minutes on 2 CPU cores; smoke seconds. No paper has this
-grid, so there is no scale paper and no claim.
-
+docs/how_to/data.md has the origin of the file. No paper has this grid, so there is no scale paper and no claim.
 Each objective has its own defaults, which are its source's values where the source names some
-(docs/reference/objectives.md); exceptions: NT-Xent at SEM's temperature 1.0 in the row SEM; LeJEPA with 128 slices and
-VISReg with 256, not 1024 and 4096, for the time; Symile with shuffled negatives, since all of them are n^5; M3G of six
-views on groups of 4 of 64 digits a step, since its tensor has n^6 entries, and M3G of pairs on groups of 64.
-
+(docs/reference/objectives.md); exceptions: NT-Xent at SEM's temperature 1.0 in the row SEM; LeJEPA with 128 slices
+and VISReg with 256, not 1024 and 4096, for the time; Symile with shuffled negatives, since all of them are n^5; M3G
+of six views on groups of 4 of 64 digits a step, since its tensor has n^6 entries, and M3G of pairs on groups of 64.
 Left out: TRIANGLE, which compares three views; BYOL, which needs a teacher or a predictor, of which the method of
-several encoders has none. A loss of pairs is there as the mean over the pairs of views, and of each view with the mean
-of the others.
+several encoders has none. A loss of pairs is there as the mean over the pairs of views, and of each view with the
+mean of the others.
 """
 
 from collections.abc import Mapping

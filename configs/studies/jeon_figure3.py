@@ -1,11 +1,5 @@
 """Jeon 2025, Figure 3: accuracy by training time at fixed memory; on digits with Table 1.
 
-    mvcl study jeon_figure3 --scale paper --seeds 1
-    mvcl study jeon_figure3 --scale small
-    mvcl study jeon_figure3 --scale smoke
-
-Cost: paper 5,190 PFLOP a seed, estimated from the rows of Table 1; small 3 minutes on 2 cores, estimated;
-smoke seconds.
 Source: Figure 3, Section 5.4.1; small also Table 1. Recipes `jeon/dsf`, small `digits`.
 """
 

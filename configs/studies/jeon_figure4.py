@@ -1,10 +1,5 @@
 """Jeon 2025, Figure 4: accuracy by number of views, with as many images in a batch.
 
-    mvcl study jeon_figure4 --scale paper --seeds 1
-    mvcl study jeon_figure4 --scale small
-    mvcl study jeon_figure4 --scale smoke
-
-Cost: paper 2,080 PFLOP a seed, estimated from the cost at M = 8; small 2 minutes on 2 cores, estimated; smoke seconds.
 Source: Figure 4, Section 5.4.2; recipes `jeon/dsf`, small `digits`.
 """
 

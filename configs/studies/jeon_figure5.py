@@ -1,10 +1,6 @@
 """Jeon 2025, Figure 5: the margin of DSF's similarities during training.
 
-    mvcl study jeon_figure5 --scale paper --seeds 1
-    mvcl study jeon_figure5 --scale smoke
-
-Cost: paper 3,790 PFLOP a seed, the recipe's; smoke seconds. On digits the margin is measured in
-`mvcl study jeon_figure6 --scale small`.
+On digits the margin is measured in `mvcl study jeon_figure6 --scale small`.
 Source: Figure 5, Section 4.5 (Proposition 1); recipe `jeon/dsf:imagenet100`.
 """
 

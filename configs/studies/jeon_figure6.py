@@ -1,10 +1,5 @@
 """Jeon 2025, Figure 6: resultant length and concentration during training, with and without their two scalings.
 
-    mvcl study jeon_figure6 --scale paper --seeds 1
-    mvcl study jeon_figure6 --scale small
-    mvcl study jeon_figure6 --scale smoke
-
-Cost: paper 594 PFLOP a seed, 3 times the recipe's; small 1 minute on 2 cores, estimated; smoke seconds.
 Source: Figure 6 (appendix C), of which Section 4.3 tells; small also Figure 5. Recipes `jeon/dsf`, small `digits`.
 """
 

@@ -1,10 +1,6 @@
 """Jeon 2025, Table 1: k-NN and linear accuracy of MoCo, loss_avg, fea_avg and DSF at equal memory and time.
 
-    mvcl study jeon_table1 --scale paper --seeds 1
-    mvcl study jeon_table1 --scale smoke
-
-Cost: paper 15,000 PFLOP a seed, estimated from the cost of the rows with 8 views; smoke seconds. On digits the four
-methods are `mvcl study jeon_figure3 --scale small`.
+On digits the four methods are `mvcl study jeon_figure3 --scale small`.
 Source: Table 1, Sections 5.2 and 5.3; recipe `jeon/dsf`.
 """
 

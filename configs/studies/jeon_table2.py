@@ -1,9 +1,5 @@
 """Jeon 2025, Table 2: the InfoNCE loss of the best cosines by temperature and number of negatives, computed.
 
-    mvcl study jeon_table2 --scale paper
-    mvcl study jeon_table2 --scale smoke
-
-Cost: seconds on one core, at any scale; nothing is trained.
 Source: Table 2, Proposition 1 (Eqs. 14 and 15), Section 4.5.
 """
 

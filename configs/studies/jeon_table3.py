@@ -1,10 +1,5 @@
 """Jeon 2025, Table 3: DSF by temperature.
 
-    mvcl study jeon_table3 --scale paper --seeds 1
-    mvcl study jeon_table3 --scale small
-    mvcl study jeon_table3 --scale smoke
-
-Cost: paper 792 PFLOP a seed; small 1 minute on 2 cores, estimated; smoke seconds.
 Source: Table 3, Section 5.5; recipes `jeon/dsf`, small `digits`.
 """
 

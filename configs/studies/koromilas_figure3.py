@@ -1,11 +1,5 @@
 """Koromilas 2025, Fig. 3: accuracy, rank, uniformity and alignment by number of views; small with Tables II, III.
 
-    mvcl study koromilas_figure3 --scale paper --seeds 1
-    mvcl study koromilas_figure3 --scale small
-    mvcl study koromilas_figure3 --scale smoke
-
-Cost: paper 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4; small 9 minutes on 2 cores, estimated;
-smoke seconds.
 Source: Fig. 3, Sections V-C1 to V-C3; small also Tables II and III. Recipes `koromilas/cifar`, small `digits`.
 """
 

@@ -1,11 +1,5 @@
 """Koromilas 2025, Fig. 4 (bottom): accuracy by number of views at a fixed number of views in a batch.
 
-    mvcl study koromilas_figure4_bottom --scale paper --seeds 1
-    mvcl study koromilas_figure4_bottom --scale small
-    mvcl study koromilas_figure4_bottom --scale smoke
-
-Cost: paper 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4; small 3 minutes on 2 cores, estimated;
-smoke seconds.
 Source: Fig. 4 (bottom), Section V-C5; recipes `koromilas/cifar`, small `digits`.
 """
 

@@ -1,10 +1,5 @@
 """Koromilas 2025, Fig. 4 (top): accuracy at 4 views by batch size; on digits with Table V.
 
-    mvcl study koromilas_figure4_top --scale paper --seeds 1
-    mvcl study koromilas_figure4_top --scale small
-    mvcl study koromilas_figure4_top --scale smoke
-
-Cost: paper 3,540 PFLOP a seed, estimated from the recipes' cost; small 2 minutes on 2 cores, estimated; smoke seconds.
 Source: Fig. 4 (top), Section V-C4; small also Table V. Recipes `koromilas/cifar`, small `digits`.
 """
 

@@ -1,10 +1,6 @@
 """Koromilas 2025, Table II: linear accuracy on four image data sets by number of views.
 
-    mvcl study koromilas_table2 --scale paper --seeds 1
-    mvcl study koromilas_table2 --scale smoke
-
-Cost: paper 170,000 PFLOP a seed, estimated from the recipes' cost at k = 4; smoke seconds. Its grid on digits is
-`mvcl study koromilas_figure3 --scale small`, which measures linear accuracy too.
+Its grid on digits is `mvcl study koromilas_figure3 --scale small`, which measures linear accuracy too.
 Source: Table II, Section V-A1; recipes `koromilas/cifar` and `koromilas/imagenet`.
 """
 

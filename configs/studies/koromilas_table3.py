@@ -1,11 +1,7 @@
 """Koromilas 2025, Table III: weighted k-NN accuracy on four image data sets by number of views.
 
-    mvcl study koromilas_table3 --scale paper --seeds 1
-    mvcl study koromilas_table3 --scale smoke
-
-Cost: paper 105,000 PFLOP a seed, estimated from the recipes' cost at k = 4, and nothing where the runs of
-koromilas_table2 are there: with --workdir of its folder this study uses them. Smoke seconds. Its grid on digits is
-`mvcl study koromilas_figure3 --scale small`, which measures k-NN too.
+With `--workdir` of the folder of koromilas_table2 this study uses its runs. Its
+grid on digits is `mvcl study koromilas_figure3 --scale small`, which measures k-NN too.
 Source: Table III, Section V-A2; recipes `koromilas/cifar` and `koromilas/imagenet`.
 """
 

@@ -1,12 +1,9 @@
 """Koromilas 2025, Table IV: sentiment from text, audio and vision.
 
-    mvcl study koromilas_table4 --scale paper
-    mvcl study koromilas_table4 --scale smoke
-
-Cost: paper 1,080 PFLOP, from the recipes' cost: 3 seeds of 3 learning rates; smoke seconds. There is no small scale:
-no offline data have three modalities of one scene, and views drawn from images are not the paper's question.
-Source: Table IV, Section V-B; recipe `koromilas/sentiment`. Features of CMU-MOSEI and CH-SIMS are prepared by
-`mvcl data prepare sentiment` (docs/how_to/data.md).
+There is no small scale: no offline data have three modalities of one scene, and views drawn from images are not the
+paper's question.
+Source: Table IV, Section V-B; recipe `koromilas/sentiment`. Features of CMU-MOSEI and CH-SIMS are prepared by `mvcl
+data prepare sentiment` (docs/how_to/data.md).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,6 @@
 """Koromilas 2025, Table V: MV-DHEL with 4 views of 64, 128 and 256 images a batch.
 
-    mvcl study koromilas_table5 --scale paper --seeds 1
-    mvcl study koromilas_table5 --scale smoke
-
-Cost: paper 8,060 PFLOP a seed, from the recipes' cost; smoke seconds. On digits this row and its claim are part of
-`mvcl study koromilas_figure4_top --scale small`.
+On digits this row and its claim are part of `mvcl study koromilas_figure4_top --scale small`.
 Source: Table V, Section V-C6; recipes `koromilas/cifar` and `koromilas/imagenet`.
 """
 

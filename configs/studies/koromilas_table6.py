@@ -1,11 +1,5 @@
 """Koromilas 2025, Table VI: MV-InfoNCE and MV-DHEL beside MV-CL1 and MV-CL2, which have a term for each view.
 
-    mvcl study koromilas_table6 --scale paper --seeds 1
-    mvcl study koromilas_table6 --scale small
-    mvcl study koromilas_table6 --scale smoke
-
-Cost: paper 27,600 PFLOP a seed, estimated from the recipe's cost at k = 4; small 2 minutes on 2 cores, estimated;
-smoke seconds.
 Source: Table VI, appendix F; recipes `koromilas/imagenet`, small `digits`.
 """
 

@@ -1,11 +1,7 @@
 """Koromilas 2025, Table VII: MV-CL1, MV-InfoNCE, MV-CL2 and MV-DHEL on CH-SIMS.
 
-    mvcl study koromilas_table7 --scale paper
-    mvcl study koromilas_table7 --scale smoke
-
-Cost: paper 34 PFLOP, from the recipe's cost: 3 seeds of 3 learning rates; smoke seconds. There is no small scale: no
-offline data have three modalities of one scene. On digits the same objectives are
-`mvcl study koromilas_table6 --scale small`.
+There is no small scale: no offline data have three modalities of one scene. On digits the same objectives are `mvcl
+study koromilas_table6 --scale small`.
 Source: Table VII, appendix F; recipe `koromilas/sentiment:chsims`.
 """
 

@@ -1,10 +1,6 @@
 """Piran 2024, Figure 3: accuracy of M3G against the entropic regularisation epsilon by number of views k.
 
-    mvcl study piran_figure3 --scale paper
-    mvcl study piran_figure3 --scale small
-
-Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher. Cost: 15 cells of `piran/images` with 5
-seeds on many accelerators, 12,000,000 PFLOP; small, on scikit-learn's digits, minutes on 2 CPU cores; smoke seconds.
+Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher.
 """
 
 import math

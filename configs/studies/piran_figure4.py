@@ -1,11 +1,7 @@
 """Piran 2024, Figure 4: time of a training step with M3G by number of views k, beside pairwise InfoNCE.
 
-    mvcl study piran_figure4 --scale paper
-    mvcl study piran_figure4 --scale small
-
-Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher, 64 examples a device. No training: steps
-of two programs in turn. Cost: minutes on the accelerators of the recipe; small, a ConvNet on digits, a minute on 2 CPU
-cores; smoke seconds. `python -m benchmarks.overhead` has other sizes, and the passes of the solver.
+Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher, 64 examples a device. No training:
+steps of two programs in turn. `python -m benchmarks.overhead` has other sizes, and the passes of the solver.
 """
 
 import dataclasses

@@ -1,11 +1,6 @@
 """Piran 2024, Table 1: M3G against pairwise losses by number of views k.
 
-    mvcl study piran_table1 --scale paper
-    mvcl study piran_table1 --scale small
-
-Sections 3.2 and 4.1: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher. Cost: 15 cells of
-`piran/images` with 5 seeds on many accelerators, 12,000,000 PFLOP; small, on scikit-learn's digits, minutes on
-2 CPU cores; smoke seconds.
+Sections 3.2 and 4.1: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher.
 """
 
 from functools import partial

@@ -1,10 +1,7 @@
 """Piran 2024, Table 2 and Figures 2 and A1: classifiers of five seen domains of DomainNet on the unseen one.
 
-    mvcl study piran_table2 --scale paper --data DOMAINNET
-
 Section 4.2 and Appendix C: one run for each held-out domain, method and seed; Figures 2 and A1 are the columns of the
-domains, one classifier each. Needs DomainNet (docs/how_to/data.md). Cost: 30 cells of `piran/images:domainnet` with 4
-seeds on many accelerators: 1,800,000 PFLOP; smoke seconds.
+domains, one classifier each. Needs DomainNet (docs/how_to/data.md).
 """
 
 from functools import partial

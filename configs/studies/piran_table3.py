@@ -1,9 +1,6 @@
 """Piran 2024, Table 3: sleep stages from EEG with few labels, M3G against pairwise InfoNCE.
 
-    mvcl study piran_table3 --scale paper
-
 Section 4.3: pre-training on six channels of PhysioNet 2018, probes on SleepEDFx; needs both (docs/how_to/data.md).
-Cost: 2 cells of `piran/eeg` with 5 seeds on one GPU: 350 PFLOP; smoke seconds.
 """
 
 from functools import partial

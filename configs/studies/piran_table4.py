@@ -1,10 +1,6 @@
 """Piran 2024, Table 4: M3G with the circular variance and with the circular standard deviation as cost.
 
-    mvcl study piran_table4 --scale paper
-    mvcl study piran_table4 --scale small
-
-Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher. Cost: 6 cells of `piran/images` with 5
-seeds on many accelerators, 4,900,000 PFLOP; small, on scikit-learn's digits, minutes on 2 CPU cores; smoke seconds.
+Section 5: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and teacher.
 """
 
 from functools import partial

@@ -1,10 +1,6 @@
 """Shidani 2024, Figure 2: bounds on the information of a Gaussian model by objective and number of views M.
 
-    mvcl study shidani_figure2 --scale paper
-    mvcl study shidani_figure2 --scale small
-
-Section 3.1. The runs are those of `shidani/gaussian`; networks are trained side by side, so --seeds is their
-number. Cost: 16 networks about 2 hours on 2 CPU cores; 8 networks at small scale 4 minutes; smoke seconds.
+Section 3.1. The runs are those of `shidani/gaussian`; networks are trained side by side, so --seeds is their number.
 """
 
 from typing import Any

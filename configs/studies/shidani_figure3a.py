@@ -1,10 +1,7 @@
 """Shidani 2024, Figures 3a, 6 and 7: ImageNet-1K accuracy against epochs, updates, relative compute and FLOPs.
 
-    mvcl study shidani_figure3a --scale paper
-
-Section 3.2 and F.3.1: M = 8 views against SimCLR's two, growing and fixed batch, and the headline run of the abstract.
-Needs ImageNet-1K (docs/how_to/data.md). Cost: 29 runs of `shidani/imagenet1k` and 3 seeds, on many accelerators:
-9,000,000 PFLOP; smoke a minute.
+Section 3.2 and F.3.1: M = 8 views against SimCLR's two, growing and fixed batch, and the headline run of the
+abstract. Needs ImageNet-1K (docs/how_to/data.md).
 """
 
 import json

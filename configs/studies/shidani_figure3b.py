@@ -1,9 +1,6 @@
 """Shidani 2024, Figure 3b: ImageNet-1K accuracy after 128 epochs against the number of views M.
 
-    mvcl study shidani_figure3b --scale paper
-
-Section 3.2: M = 2, 3, 4, 6, 8, 12, 16, growing and fixed batch. Needs ImageNet-1K (docs/how_to/data.md). Cost: 42 runs
-and 3 seeds of `shidani/imagenet1k` on many accelerators: 3,600,000 PFLOP; smoke a minute.
+Section 3.2: M = 2, 3, 4, 6, 8, 12, 16, growing and fixed batch. Needs ImageNet-1K (docs/how_to/data.md).
 """
 
 from collections.abc import Mapping

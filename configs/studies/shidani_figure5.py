@@ -1,9 +1,6 @@
 """Shidani 2024, Figure 5: ImageNet-1K accuracy by strength of colour jitter and of cropping at M = 4 views.
 
-    mvcl study shidani_figure5 --scale paper
-
-Appendix F.3: 128 epochs, growing batch. Needs ImageNet-1K (docs/how_to/data.md). Cost: 24 runs of the recipe
-`shidani/imagenet1k` on many accelerators: 320,000 PFLOP with one seed; smoke a minute.
+Appendix F.3: 128 epochs, growing batch. Needs ImageNet-1K (docs/how_to/data.md).
 """
 
 from functools import partial

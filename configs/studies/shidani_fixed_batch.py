@@ -1,10 +1,6 @@
 """Shidani 2024, Appendix E.5: the best number of views M where B = M K vectors are fixed, down to K = 2 instances.
 
-    mvcl study shidani_fixed_batch --scale paper
-    mvcl study shidani_fixed_batch --scale small
-
-The Gaussian model of Section 3.1 at B = 64; networks are trained side by side, so --seeds is their number. Cost: 16
-networks 10 minutes on 2 CPU cores; 8 networks at small scale 3 minutes; smoke seconds.
+The Gaussian model of Section 3.1 at B = 64; networks are trained side by side, so --seeds is their number.
 """
 
 from pathlib import Path

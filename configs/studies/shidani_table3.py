@@ -1,10 +1,7 @@
 """Shidani 2024, Table 3: fine-tuning on nine data sets after pre-training on ImageNet-1K.
 
-    mvcl study shidani_table3 --scale paper
-
-Appendix F.2, the hyperparameters of Table 2. Needs ImageNet-1K and `mvcl data prepare transfer` (docs/how_to/data.md).
-Cost: 6 pre-trainings of `shidani/imagenet1k`, 256 and 1024 epochs, and 54 fine-tunings, on many accelerators: 710,000
-PFLOP for the pre-training; smoke a minute.
+Appendix F.2, the hyperparameters of Table 2. Needs ImageNet-1K and `mvcl data prepare transfer`
+(docs/how_to/data.md).
 """
 
 import dataclasses

@@ -1,9 +1,6 @@
 """Shidani 2024, Proposition 2.2: how much more views lower the variance of Multi-Crop's loss.
 
-    mvcl study shidani_variance --scale paper
-    mvcl study shidani_variance --scale small
-
-No training. Cost on 2 CPU cores: a minute with 10 seeds; small a quarter of that; smoke seconds.
+No training.
 """
 
 import dataclasses

@@ -1,9 +1,6 @@
 """Which objective sees what: every objective on views whose information is known.
 
-    mvcl study which_objective --scale small --jobs 2
-    python -m docs.which        # the heat map and docs/which.md, from the published numbers
-
-Cost: small 25 minutes on 2 cores with --jobs 2; smoke a minute.
+`python -m docs.which` writes the heat map and docs/which.md from the published numbers.
 Source: ours. The parts of the synergy are the XOR data of Symile (Saporta 2024, arXiv 2411.01053) with some flips.
 """
 

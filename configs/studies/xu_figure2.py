@@ -1,10 +1,6 @@
 """Xu 2023, Figure 2: a good view gets worse when InfoNCE compares it with a bad one.
 
-    mvcl study xu_figure2 --scale paper --data DIR
-    mvcl study xu_figure2 --scale small --data handwritten.mat
-
-DIR has Caltech.mat (docs/how_to/data.md). Cost: 2 cells, 10 seeds each, 1 hour on 2 CPU cores, of the estimate in
-`xu/sem`; small: half a minute; smoke: seconds.
+`--data DIR` has Caltech.mat (docs/how_to/data.md).
 """
 
 from functools import partial

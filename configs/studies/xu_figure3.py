@@ -1,10 +1,6 @@
 """Xu 2023, Figure 3: accuracy of a linear SVM on 30% of the labels of DHA.
 
-    mvcl study xu_figure3 --scale paper --data DIR
-    mvcl study xu_figure3 --scale small --data handwritten.mat
-
-DIR has DHA.mat (docs/how_to/data.md). Cost: 7 methods, 10 seeds each, 5 hours on 2 CPU cores, of the estimates in
-`xu/sem`; small: 2 minutes; smoke: seconds.
+`--data DIR` has DHA.mat (docs/how_to/data.md).
 """
 
 from pathlib import Path

@@ -1,10 +1,6 @@
 """Xu 2023, Figure 4: accuracy of a linear SVM on 30% of the labels of CCV.
 
-    mvcl study xu_figure4 --scale paper --data DIR
-    mvcl study xu_figure4 --scale small
-
-DIR has the folder CCV (docs/how_to/data.md). Cost: 7 methods, 10 seeds each, 27 hours on 2 CPU cores, of the estimates
-in `xu/sem`; small: 2 minutes; smoke: seconds.
+`--data DIR` has the folder CCV (docs/how_to/data.md).
 """
 
 from pathlib import Path

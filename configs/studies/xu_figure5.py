@@ -1,10 +1,6 @@
 """Xu 2023, Figure 5: weights and losses of two pairs of views, and the accuracy of three views, over SEM's training.
 
-    mvcl study xu_figure5 --scale paper --data DIR
-    mvcl study xu_figure5 --scale small --data handwritten.mat
-
-DIR has Caltech.mat (docs/how_to/data.md). Cost: 2 cells, 10 seeds each, 4 hours on 2 CPU cores, of the estimate in
-`xu/sem`; small: 1 minute; smoke: seconds. The curves are in report.html of each run (`mvcl report RUN`).
+`--data DIR` has Caltech.mat (docs/how_to/data.md). The curves are in report.html of each run (`mvcl report RUN`).
 """
 
 from functools import partial

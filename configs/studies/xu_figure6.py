@@ -1,10 +1,6 @@
 """Xu 2023, Figure 6: accuracy over the weight λ of the reconstruction, and over the clusters of the CMI weights.
 
-    mvcl study xu_figure6 --scale paper --data DIR
-    mvcl study xu_figure6 --scale small --data handwritten.mat
-
-DIR has Caltech.mat (docs/how_to/data.md). Cost: 11 cells, 10 seeds each, 17 hours on 2 CPU cores, of the estimate in
-`xu/sem`; small: 2 minutes; smoke: seconds.
+`--data DIR` has Caltech.mat (docs/how_to/data.md).
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,6 @@
 """Xu 2023, Table 2: clusters of InfoNCE, PSCL, RINCE and CMC, with and without SEM's weights and reconstruction.
 
-    mvcl study xu_table2 --scale paper --data DIR
-    mvcl study xu_table2 --scale small --data handwritten.mat
-
-DIR has the paper's five sets, DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat (docs/how_to/data.md). Cost: 8
-rows on 5 sets, 10 seeds each, 160 hours on 2 CPU cores, of the estimates in `xu/sem`; small: 2 minutes; smoke: seconds.
+`--data DIR` has the paper's five sets, DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat (docs/how_to/data.md).
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,6 @@
 """Xu 2023, Table 3: SEM's weights of the pairs of views, CMI, JSD and MMD, and none.
 
-    mvcl study xu_table3 --scale paper --data DIR
-    mvcl study xu_table3 --scale small --data handwritten.mat
-
-DIR has DHA.mat and CCV (docs/how_to/data.md). Cost: 4 rows on 2 sets, 10 seeds each, 17 hours on 2 CPU cores, of the
-estimates in `xu/sem`; small: 1 minute; smoke: seconds.
+`--data DIR` has DHA.mat and CCV (docs/how_to/data.md).
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,6 @@
 """Xu 2023, Table 4: SEM's reconstruction by plain, denoising and masked autoencoders, and none.
 
-    mvcl study xu_table4 --scale paper --data DIR
-    mvcl study xu_table4 --scale small --data handwritten.mat
-
-DIR has DHA.mat and CCV (docs/how_to/data.md). Cost: 4 rows on 2 sets, 10 seeds each, 17 hours on 2 CPU cores, of the
-estimates in `xu/sem`; small: 1 minute; smoke: seconds.
+`--data DIR` has DHA.mat and CCV (docs/how_to/data.md).
 """
 
 from collections.abc import Mapping

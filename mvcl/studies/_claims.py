@@ -28,7 +28,6 @@ class Above(Claim):
 
     @property
     def rule(self) -> str:
-        """How the answer is found."""
         return (
             "paired differences by seed: holds if all 95% intervals are above 0; does not hold if one is below 0, "
             + _TOGETHER
@@ -39,7 +38,6 @@ class Above(Claim):
         return _pairs(study, self.cells, self.than)
 
     def judge(self, found: Found) -> Verdict:
-        """The answer from what was measured."""
         return _decided(_differences(found, self.about(found.study), self.measure), _above, _below)
 
 
@@ -56,7 +54,6 @@ class Gain(Claim):
 
     @property
     def rule(self) -> str:
-        """How the answer is found."""
         return (
             f"differences of the gains from the first to the last {self.along}, paired by seed: holds if all 95% "
             f"intervals are above 0; does not hold if one is below 0, {_TOGETHER}"
@@ -72,7 +69,6 @@ class Gain(Claim):
         return found
 
     def judge(self, found: Found) -> Verdict:
-        """The answer from what was measured."""
         compared = []
         for cells in self.about(found.study):
             low, high, other_low, other_high = (found.of(cell, self.measure) for cell in cells)
@@ -94,7 +90,6 @@ class Trend(Claim):
 
     @property
     def rule(self) -> str:
-        """How the answer is found."""
         way, other = ("above", "below") if self.rises else ("below", "above")
         return (
             f"paired differences by seed: holds if the 95% interval from the first to the last {self.along} is {way} 0 "
@@ -107,7 +102,6 @@ class Trend(Claim):
         return _lines(study, self.cells, self.along)
 
     def judge(self, found: Found) -> Verdict:
-        """The answer from what was measured."""
         right, wrong = (_above, _below) if self.rises else (_below, _above)
         lines, answers, reasons = self.about(found.study), [], []
         # The steps of each line, and from its first to its last cell, which of two cells is the step.
@@ -138,7 +132,6 @@ class Within(Claim):
 
     @property
     def rule(self) -> str:
-        """How the answer is found."""
         what = "paired differences by seed" if self.than else "means over seeds"
         ends = {"at least": self.low, "at most": self.high}
         inside = " and ".join(f"{end} {value:g}" for end, value in ends.items() if math.isfinite(value))
@@ -151,13 +144,10 @@ class Within(Claim):
         return [(cell,) for cell in select(study, self.cells)]
 
     def judge(self, found: Found) -> Verdict:
-        """The answer from what was measured."""
+        cells = select(found.study, self.cells)
+        compared = [(cell.name, [*found.of(cell, self.measure).values()]) for cell in cells]
         if self.than:
-            pairs = _pairs(found.study, self.cells, self.than)
-            compared = _differences(found, pairs, self.measure)
-        else:
-            cells = select(found.study, self.cells)
-            compared = [(cell.name, [*found.of(cell, self.measure).values()]) for cell in cells]
+            compared = _differences(found, _pairs(found.study, self.cells, self.than), self.measure)
         return _decided(
             compared,
             lambda of: self.low <= of.low and of.high <= self.high,

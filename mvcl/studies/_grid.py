@@ -215,11 +215,8 @@ class Study:
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"the cells of a study must differ in their factors, got {twice!r} twice")
         factors = list(self.cells[0].factors)
-        for cell in self.cells:
-            if list(cell.factors) != factors:
-                raise ValueError(
-                    f"the cells must have the same factors, got {factors} and {list(cell.factors)}"
-                )
+        if other := next((list(cell.factors) for cell in self.cells if list(cell.factors) != factors), None):
+            raise ValueError(f"the cells must have the same factors, got {factors} and {other}")
         for field in ("columns", "along"):
             if getattr(self, field) not in (None, *factors):
                 raise ValueError(f"{field} must be one of {', '.join(factors)}, got {getattr(self, field)!r}")
@@ -331,13 +328,7 @@ def parameters(function: Callable[..., Study]) -> Mapping[str, inspect.Parameter
 
 
 def open_study(file: Path, scale: str, seeds: int, given: Mapping[str, Any]) -> Opened:
-    """Open a study at a scale.
-
-    Args:
-      file: the study file.
-      scale: one of its `scales`.
-      seeds: number of seeds.
-      given: values of the scale's other `parameters`.
+    """Open a study at one of its `scales`, with values of the scale's other `parameters`.
 
     Raises:
       ValueError: the study is invalid.
@@ -346,18 +337,15 @@ def open_study(file: Path, scale: str, seeds: int, given: Mapping[str, Any]) -> 
     name = file.stem if file.parent == _configs.STUDIES else str(file)
     arguments = [name, "--scale", scale, "--seeds", str(seeds)]
     for option, value in given.items():
-        flag = option.replace("_", "-")
-        if isinstance(value, bool):
-            arguments += [f"--{flag}" if value else f"--no-{flag}"]
-        else:
-            arguments += [f"--{flag}", str(value)]
+        flag = ("no-" if value is False else "") + option.replace("_", "-")
+        arguments += [f"--{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
     return Opened(file.stem, scale, study, tuple(arguments))
 
 
-def without_data(function: Callable[..., Study]) -> Study:
-    """The study of a scale with its default options and placeholders for its files, which building does not open."""
+def without_data(function: Callable[..., Study], **given: Any) -> Study:
+    """The study of a scale with placeholders for its files, which building does not open."""
     needed = {name: p for name, p in parameters(function).items() if p.default is p.empty}
-    return function(**{name: Path(name.upper()) for name in needed})
+    return function(**{name: Path(name.upper()) for name in needed} | given)
 
 
 def costs(file: Path) -> dict[str, str]:

@@ -27,16 +27,9 @@ _NOT_ABOVE = (
 
 
 def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
-    """All that a page says, of plain types.
+    """All that a page says, of plain types, from the cells in a folder.
 
-    Args:
-      opened: the study.
-      folder: of its cells.
-
-    Returns:
-      Title, text, provenance, factors and measures; "cells" with the values of each seed, their state, intervals and
-      paired differences, all in the unit of the table, so per cent for measures in per cent; "baselines"; "claims" with
-      their answers. An interval of one seed has None as its ends.
+    Values are in the unit of the table: per cent for measures in per cent. Ends of an interval of one seed are None.
     """
     study = opened.study
     looks: dict[int, dict[_run.Place, _run.Look]] = {id(cell): {} for cell in study.cells}
@@ -172,16 +165,7 @@ def _rounded(value: float) -> float:
 
 
 def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
-    """Write STEM.json, STEM.csv, STEM.svg and STEM.md.
-
-    Args:
-      content: from `numbers`.
-      folder: of the files.
-      stem: their name without the ending.
-
-    Returns:
-      The path of the page.
-    """
+    """Write STEM.json, STEM.csv, STEM.svg and STEM.md of the content from `numbers`; returns the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     # JSON with a line for each cell: small, and readable as a difference of two versions.
     cells = ",\n".join(json.dumps(cell, separators=(",", ":")) for cell in content["cells"])
@@ -210,12 +194,7 @@ def rows(content: dict[str, Any]) -> str:
 
 
 def page(content: dict[str, Any], figure: str) -> str:
-    """Markdown of all tables.
-
-    Args:
-      content: from `numbers`.
-      figure: file of the figure.
-    """
+    """Markdown of all tables of the content that `numbers` returns; `figure` is the file of the figure."""
     done = any(cell["seeds"] for cell in content["cells"])
     about = content["about"].strip().split("\n\n")
     parts = [
@@ -226,7 +205,11 @@ def page(content: dict[str, Any], figure: str) -> str:
         _state(content),
         f"![{content['measures'][0]['label']} of each cell, with 95% intervals]({figure})" if done else "",
         "Mean and 95% interval over seeds (Student's t).",
-        *_tables(content),
+        *(
+            [_table_of_measures(content)]
+            if content["columns"] is None
+            else [_table_of_levels(content, measure) for measure in content["measures"]]
+        ),
         *_notes(content),
         *_differences(content),
         *_claims(content),
@@ -253,13 +236,6 @@ def _state(content: dict[str, Any]) -> str:
     }
     named = [f"{states.count(s)} of {len(states)} runs {what}" for s, what in lacking.items() if s in states]
     return f"{text} {'; '.join(named)}." if named else text
-
-
-def _tables(content: dict[str, Any]) -> list[str]:
-    """One table of all measures, or with a factor as columns one for each measure."""
-    if content["columns"] is None:
-        return [_table_of_measures(content)]
-    return [_table_of_levels(content, measure) for measure in content["measures"]]
 
 
 def _table_of_measures(content: dict[str, Any]) -> str:

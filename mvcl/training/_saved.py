@@ -1,6 +1,7 @@
 """Convert configs to and from JSON: dataclasses and functions by import path, with their options."""
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import json
@@ -255,6 +256,7 @@ def _collect(named: Any, sources: dict[str, str]) -> None:
                 sources[f"{function.__module__}:{name}"] = repr(value)
 
 
+@functools.cache  # a study names the same classes in each of its cells
 def _source(named: Any) -> str:
     """The source of a function or class; of a class of a notebook, which `inspect` does not find, that of its methods.
 

@@ -146,33 +146,3 @@ def test_a_finished_run_keeps_the_value_of_each_network(trained, capsys):
         [gap.value, gap.deviation], [np.mean(values), np.std(values, ddof=1)], rtol=1e-9
     )
     assert int(training.open_run(folder)[1]["step"]) == 4
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("views", 1), ("instances", 1), ("networks", 0), ("epochs", 0), ("grid", 3), ("noise", 0.0)],
-)
-def test_raises_on_bad_fields(field, value):
-    options = {"views": 3, "instances": 16} | {field: value}
-    with pytest.raises(ValueError, match=f"{field} must be"):
-        _gaussian.gaussian("arithmetic", **options)
-    with pytest.raises(ValueError, match=r"objective must be one of geometric, arithmetic, .* got 'vicreg'"):
-        _gaussian.gaussian("vicreg", 2)
-
-
-def test_two_classes():
-    """K = 2: the other instance is of the same class with probability 1/2."""
-    printed, valid = _gaussian.two_classes(2, 8)
-    np.testing.assert_allclose([printed, valid], [np.log(9) / 2, np.log(2) / 2], rtol=1e-12)
-    printed, valid = _gaussian.two_classes(1024, 8)
-    assert valid < np.log(2) < printed
-
-
-def test_multi_crop_variance_falls_less_than_printed(tmp_path):
-    pair, four = (
-        variance.MultiCropVariance(views=views, batches=2000).run(tmp_path, 0)[0] for views in (2, 4)
-    )
-    assert pair == {"variance": 1.0, "excess": 0.0}
-    assert variance.printed_variance(4) == 2 * 7 / (3 * 4 * 3)
-    assert 0.45 < four["variance"] < 0.65
-    assert four["excess"] == four["variance"] - variance.printed_variance(4)

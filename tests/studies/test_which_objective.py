@@ -5,7 +5,7 @@ import json
 import pytest
 
 from docs import which
-from mvcl import losses, metrics, studies
+from mvcl import metrics, studies
 
 FILE = studies.find("which_objective")
 
@@ -13,16 +13,6 @@ FILE = studies.find("which_objective")
 @pytest.fixture(scope="module")
 def small():
     return studies.scales(FILE)["small"]()
-
-
-def test_every_objective_is_in_it(small):
-    found = set()
-    for cell in small.cells:
-        if cell.task.objective is not None:
-            function, options = losses.unwrap(cell.task.objective)
-            made = losses.higher_order(function)
-            found |= {made or function} | ({options["pair"]} if made else set())
-    assert found == set(losses.objectives().values())
 
 
 def test_what_is_left_out(small):
@@ -89,14 +79,9 @@ def test_heat_map_has_all_lines_and_only_measured_columns(tmp_path):
     assert ">synergy<" not in text
 
 
-def test_heat_map_of_a_study_without_columns(tmp_path):
-    with pytest.raises(ValueError, match="a factor as columns, got none in 'toy'"):
-        which.heat_map({**content(untrained=(0.5, 0.5)), "columns": None}, tmp_path / "map.svg")
-
-
 def test_the_page_is_made_from_the_published_numbers(tmp_path):
     numbers = json.loads(which.NUMBERS.read_text()) if which.NUMBERS.is_file() else None
     assert which.PAGE.read_text(encoding="utf-8") == which.page(numbers), "run: python -m docs.which"
     if numbers is not None:
-        which.heat_map(numbers, tmp_path / "map.svg", tuple(which.MEANING))
+        which.heat_map(numbers, tmp_path / "map.svg")
         assert which.MAP.read_text() == (tmp_path / "map.svg").read_text()

@@ -1,0 +1,272 @@
+"""What the studies measure of a run, and their own losses, data and tasks, by hand."""
+
+import json
+import math
+from functools import partial
+
+import _digits
+import _gaussian
+import _jeon
+import _koromilas
+import _sem
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mvcl import losses, studies, training
+from mvcl.studies import Found
+
+cifar = training.config_module(studies.find("cifar"))
+control = training.config_module(studies.find("control_dsf_temperature"))
+steps = training.config_module(studies.find("piran_figure4"))
+variance = training.config_module(studies.find("shidani_variance"))
+
+
+def opened(name, scale="paper"):
+    return studies.without_data(studies.scales(studies.find(name))[scale])
+
+
+def test_table_2_is_as_printed(tmp_path):
+    study = opened("jeon_table2")
+    values = [found.task.run(tmp_path, 0)[0] for found in study.cells]
+    for found, value in zip(study.cells, values, strict=True):
+        exact = math.log1p(found.factors["K"] * math.exp(-2 / found.factors["temperature"]))
+        assert value["loss"] == pytest.approx(exact, rel=1e-4, abs=2e-6)
+        assert value["formula"] == pytest.approx(exact, rel=1e-5, abs=1e-8)
+    (claim,) = study.claims
+    assert claim.judge(Found(study, tuple({0: value} for value in values))).answer == "holds"
+    off = [{"loss": value["loss"] + 0.01} for value in values]
+    assert claim.judge(Found(study, tuple({0: value} for value in off))).answer == "does not hold"
+    assert claim.judge(Found(study, ({},) * len(values))).answer == "cannot tell"
+
+
+def test_similarities_are_of_the_first_and_last_tenth(tmp_path):
+    rows = [
+        {
+            "step": step,
+            "epoch": step / 10,
+            "loss": 1.0,
+            "positive_similarity": float(step),
+            "negative_similarity": -1.0,
+            "resultant": 0.5 + step / 200,
+            "concentration": 2.0,
+        }
+        for step in range(5, 101, 5)
+    ]
+    log = "".join(json.dumps(row) + "\n" for row in [*rows, {"step": 100, "knn": 0.5}])
+    (tmp_path / "metrics.jsonl").write_text(log)
+    (tmp_path / "evaluation.json").write_text('{"rows": {}}')
+    [found] = _jeon.results_and_similarities(tmp_path)
+    # Steps 5 and 10; 95 and 100.
+    assert found["margin, start"] == pytest.approx(8.5)
+    assert found["margin, end"] == pytest.approx(98.5)
+    assert found["margin, gain"] == pytest.approx(90)
+    assert found["margin, largest"] == pytest.approx(101)
+    assert found["R, gain"] == pytest.approx(0.45)
+    assert found["kappa, gain"] == 0
+
+
+def test_similarities_of_one_step(tmp_path):
+    row = {"step": 7, "epoch": 1.0, "loss": 1.0, "positive_similarity": 2.0, "negative_similarity": 0.5}
+    log = json.dumps(row | {"resultant": 0.5, "concentration": 2.0})
+    (tmp_path / "metrics.jsonl").write_text(log + "\n")
+    (tmp_path / "evaluation.json").write_text('{"rows": {}}')
+    [found] = _jeon.results_and_similarities(tmp_path)
+    assert (found["margin, start"], found["margin, end"], found["R, gain"]) == (1.5, 1.5, 0)
+
+
+def test_embeddings_are_measured_of_a_run(tmp_path):
+    study = opened("koromilas_figure3", "smoke")
+    task = study.cells[0].task
+    [values] = task.run(tmp_path, 0)
+    assert {measure.name for measure in study.measures} <= values.keys()
+    assert 1 <= values["rank"] <= 128
+    assert 0 <= values["alignment"] <= 4
+
+
+def test_a_tuned_rate_is_that_of_the_least_validation_error(tmp_path, monkeypatch):
+    def train(config, folder):
+        folder.mkdir(parents=True)
+        rate = config.optimizer.learning_rate
+        error = abs(rate - 0.02) + 0.5
+        rows = {"trained encoder": [{"name": "validation MAE", "value": error}]}
+        (folder / "evaluation.json").write_text(json.dumps({"rows": rows}))
+        log = json.dumps({"step": 1, "epoch": 1.0, "loss": rate, "seed": config.train.seed})
+        (folder / "metrics.jsonl").write_text(log + "\n")
+
+    monkeypatch.setattr(training, "train", train)
+    task = _koromilas.TunedRate(config=training.load("digits:smoke"), rates=(0.01, 0.02, 0.04))
+    [values] = task.run(tmp_path, 3)
+    assert values == {"validation MAE": 0.5, "learning rate": 0.02, "loss": 0.02}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.01", "0.02", "0.04"]
+
+
+def test_results_of_single_domains_have_their_names(tmp_path):
+    cell = opened("piran_table2", "smoke").cells[0]
+    results = {"5 to 1": 0.2, "1 to 1": 0.1, "real to sketch": 0.3, "clipart to sketch": 0.15}
+    rows = [{"name": name, "value": value} for name, value in results.items()]
+    table = {"trained encoder": rows, "raw input": rows[:1]}
+    (tmp_path / "evaluation.json").write_text(json.dumps({"rows": table}))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "epoch": 1.0, "loss": 2.0}\n')
+    assert cell.task.measure(tmp_path) == [
+        {"5 to 1": 0.2, "1 to 1": 0.1, "real": 0.3, "clipart": 0.15, "raw input: 5 to 1": 0.2, "loss": 2.0}
+    ]
+
+
+class Counted:
+    """A run whose steps take as many seconds as its name is long."""
+
+    def __init__(self, name, order):
+        self.name, self.order = name, order
+
+    def step(self):
+        self.order.append(self.name)
+        return float(len(self.name)), {}
+
+
+def test_steps_take_turns():
+    order = []
+    found = steps.turns({name: Counted(name, order) for name in ("a", "bb")}, 0.0)
+    assert found == {"a": [1.0] * 5, "bb": [2.0] * 5}
+    assert order[4:10] == ["a", "bb", "bb", "a", "a", "bb"]  # after two steps of each to warm up
+
+
+def test_measures_over_time_by_hand(tmp_path):
+    labels = np.array([0, 0, 1, 1])
+    np.savez(tmp_path / "embeddings.npz", labels=labels)
+    right, half = [1, 1, 0, 0], [0, 1, 0, 1]
+    weights = [[1.0, 0.2, 0.7], [0.2, 1.0, 0.4], [0.7, 0.4, 1.0]]
+
+    def line(clusters, losses, weights=None):
+        matrix = np.zeros((3, 3))
+        matrix[0, 1], matrix[0, 2], matrix[1, 2] = losses
+        record = {"clusters": clusters, "cosines": (matrix / 10).tolist(), "losses": matrix.tolist()}
+        return json.dumps(record | ({} if weights is None else {"weights": weights}))
+
+    lines = [
+        line([half, half, half], (9.0, 9.0, 9.0)),  # before the first weights: not counted
+        line([right, half, right], (5.0, 4.0, 3.0), weights),
+        line([right, half, right], (4.0, 2.0, 3.0)),
+        line([half, right, right], (1.0, 2.0, 2.0), weights),
+    ]
+    (tmp_path / "refresh.jsonl").write_text("\n".join(lines) + "\n")
+    (found,) = _sem.over_time(tmp_path, numbers=(1, 4, 5), compared=((1, 5), (1, 4)))
+    assert (found["view 1 before"], found["view 1 after"], found["view 1 change"]) == (1.0, 0.5, -0.5)
+    assert found["view 4 change"] == 0.5
+    assert found["1-4 cosine after"] == pytest.approx(0.1)
+    assert found["1-5 loss change"] == -2.0
+    assert found["1-5 weight"] == 0.7
+    assert found["weight gap"] == pytest.approx(0.5)
+    assert found["1-4 loss left"] == pytest.approx((1 + 0.75 + 0) / 3)
+    assert found["1-5 loss left"] == pytest.approx(1 / 3)
+    assert found["lag"] == pytest.approx(0.75 / 3)
+
+
+def test_only_sem_has_a_pre_training():
+    with pytest.raises(ValueError, match="must be of method sem, got MultiEncoder"):
+        _sem.of(training.load("field/modalities:symile_digits"))
+
+
+def test_a_baseline_is_a_row_of_the_evaluation(tmp_path):
+    config = _digits.vectors_of(2)
+    [raw] = studies.Baseline(config=config, row="raw input").run(tmp_path / "raw", 0)
+    assert set(raw) == {"k-NN", "linear", "5 labels/class", "10 labels/class"}
+    [trained] = studies.Training(config=config).run(tmp_path / "trained", 0)
+    assert not any(":" in name for name in trained)  # measured without baselines
+
+
+def views(rng, k=4, n=12, d=16):
+    return jnp.asarray(rng.normal(size=(1, n, d)) + 0.7 * rng.normal(size=(k, n, d)), jnp.float32)
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
+def test_dsf_of_one_view_is_info_nce_at_the_effective_temperature(rng, temperature):
+    z = views(rng, 2)
+    found = control.dsf_at_effective_temperature(z[:1], z[1:], temperature=temperature)
+    expected = losses.info_nce(z[0], z[1], temperature=temperature)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_mean_pair_of_several_views_has_the_effective_temperature(rng):
+    z = views(rng)
+    means = z / jnp.linalg.norm(z, axis=-1, keepdims=True)
+    lengths = 0.95 * jnp.linalg.norm(means.reshape(2, 2, 12, 16).mean(1), axis=-1)  # R of queries and keys
+    kappa = lengths * (16 - lengths**2) / (1 - lengths**2) / 16
+    own = 0.3 * lengths.mean() * kappa.mean()  # what divides A κ <μ, μ> where t is 0.3
+    expected = losses.dsf(z[:2], z[2:], temperature=own)
+    found = control.dsf_at_effective_temperature(z[:2], z[2:], temperature=0.3)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_temperature_of_dsf_has_no_gradient(rng):
+    z = views(rng)
+    at = partial(control.dsf_at_effective_temperature, temperature=0.3)
+    measured = losses.measured_on_views(losses.dsf)
+    _, seen = measured(z)
+    own = 0.3 * seen["resultant"] * seen["concentration"]
+    found = jax.grad(lambda z: at(z[:2], z[2:]))(z)
+    expected = jax.grad(lambda z: losses.dsf(z[:2], z[2:], temperature=own))(z)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_pairwise_m3g_is_above_joint_at_the_smaller_epsilon_and_more_at_the_larger(rng):
+    found, epsilon = (
+        {tuple(c.factors.values()): c.task.config for c in opened("control_m3g", "small").cells},
+        0.05,
+    )
+    z = views(rng, n=6)
+    joint, equal, smaller = (
+        float(found[loss, epsilon].objective(z))
+        for loss in ("joint", "pairs, epsilon", "pairs, 2 epsilon / k")
+    )
+    assert joint < smaller < equal
+    excess = losses.m3g_pairwise_excess(z, epsilon)
+    assert smaller - joint == pytest.approx(float(excess), rel=0.05, abs=2e-3)
+
+
+def labels(classes=10, each=5_000):
+    return np.repeat(np.arange(classes), each)
+
+
+def test_cifar10_is_accepted():
+    cifar.check_cifar10("train", (32, 32, 3), labels(), 5_000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "of", "message"),
+    [
+        ((28, 28, 1), labels(), r"got 50,000 of \(28, 28, 1\) in 10 classes"),
+        ((32, 32, 3), labels(100, 500), r"in 100 classes of 500 to 500"),  # CIFAR-100
+        ((32, 32, 3), labels(10, 4_000), r"got 40,000 .* classes of 4,000 to 4,000"),
+    ],
+)
+def test_other_data_are_refused(shape, of, message):
+    with pytest.raises(ValueError, match=rf"--data must be CIFAR-10, 5,000 train images .*{message}"):
+        cifar.check_cifar10("train", shape, of, 5_000)
+
+
+def test_part_of_other_data_is_refused(tmp_path):
+    file = tmp_path / "other.npz"
+    images = np.zeros((20, 8, 8, 1), np.uint8)
+    np.savez(file, images=images, labels=np.arange(20) % 2)
+    with pytest.raises(ValueError, match="--data must be CIFAR-10"):
+        cifar.Cifar10Part(path=str(file)).open()
+
+
+def test_two_classes():
+    """K = 2: the other instance is of the same class with probability 1/2."""
+    printed, valid = _gaussian.two_classes(2, 8)
+    np.testing.assert_allclose([printed, valid], [np.log(9) / 2, np.log(2) / 2], rtol=1e-12)
+    printed, valid = _gaussian.two_classes(1024, 8)
+    assert valid < np.log(2) < printed
+
+
+def test_multi_crop_variance_falls_less_than_printed(tmp_path):
+    pair, four = (
+        variance.MultiCropVariance(views=views, batches=2000).run(tmp_path, 0)[0] for views in (2, 4)
+    )
+    assert pair == {"variance": 1.0, "excess": 0.0}
+    assert variance.printed_variance(4) == 2 * 7 / (3 * 4 * 3)
+    assert 0.45 < four["variance"] < 0.65
+    assert four["excess"] == four["variance"] - variance.printed_variance(4)

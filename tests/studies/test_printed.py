@@ -1,0 +1,291 @@
+"""Numbers typed from the papers once more, and the settings that distinguish the cells of each study."""
+
+import numpy as np
+import pytest
+
+from mvcl import losses, metrics, studies, training
+from mvcl.studies import select
+
+K, J, P, S, X = "koromilas_", "jeon_", "piran_", "shidani_", "xu_"
+SGD = "linear, SGD"
+PRINTED = [
+    (K + "table2", {"data": "CIFAR-10", "k": 2, "objective": "PVC"}, {SGD: 85.8}),
+    (K + "table2", {"data": "CIFAR-10", "k": 4, "objective": "MV-DHEL"}, {SGD: 89.5}),
+    (K + "table2", {"data": "CIFAR-100", "k": 3, "objective": "avg"}, {SGD: 60.4}),
+    (K + "table2", {"data": "ImageNet-100", "k": 4, "objective": "pwe"}, {SGD: 73.9}),
+    (K + "table2", {"data": "ImageNet-1K", "k": 4, "objective": "MV-InfoNCE"}, {SGD: 61.2}),
+    (K + "table3", {"data": "ImageNet-100", "k": 4, "objective": "PVC"}, {"k-NN": 65.6}),
+    (K + "table3", {"data": "CIFAR-100", "k": 3, "objective": "MV-DHEL"}, {"k-NN": 49.9}),
+    (K + "table4", {"data": "CH-SIMS", "method": "PVC"}, {"accuracy positive": 68.1, "MAE": 0.563}),
+    (K + "table4", {"data": "CMU-MOSEI", "method": "Supervised"}, {"accuracy positive": 82.9, "MAE": 0.587}),
+    (K + "table5", {"data": "CIFAR-100", "batch": 64}, {SGD: 62.43}),
+    (K + "table5", {"data": "ImageNet-100", "batch": 256}, {SGD: 77.23}),
+    (K + "table6", {"k": 3, "objective": "MV-CL2"}, {SGD: 76.7}),
+    (K + "table6", {"k": 2, "objective": "MV-CL1"}, {SGD: 72.2}),
+    (K + "table6", {"k": 2, "objective": "MV-InfoNCE, Eq. 11"}, {}),
+    (K + "table7", {"objective": "MV-CL2"}, {"accuracy positive": 79.08, "MAE": 0.394}),
+    (J + "table1", {"data": "ImageNet-100", "method": "MoCo"}, {"k-NN": 74.08, SGD: 81.52}),
+    (J + "table1", {"data": "ImageNet-100", "method": "fea_avg"}, {"k-NN": 76.94, SGD: 84.06}),
+    (J + "table1", {"data": "CIFAR-10", "method": "DSF"}, {"k-NN": 90.04, SGD: 91.21}),
+    (J + "table2", {"temperature": 0.5, "K": 65536}, {"loss": 7.091}),
+    (J + "table3", {"temperature": 0.9}, {"k-NN": 91.3, SGD: 92.3}),
+    (P + "table1", {"method": "InfoNCE pwe", "k": 4}, {SGD: 75.26}),
+    (P + "table1", {"method": "BYOL ave", "k": 2}, {SGD: 74.62}),
+    (P + "table2", {"method": "M3G", "unseen": "real"}, {"5 to 1": 46.3}),
+    (P + "table4", {"cost": "circular standard deviation", "k": 2}, {SGD: 73.81}),
+    (X + "table2", {"method": "SEM+InfoNCE", "data": "DHA"}, {"ACC": 80.9, "NMI": 84.1}),
+    (X + "table2", {"method": "SEM+PSCL", "data": "YoutubeVideo"}, {"ACC": 32.2, "NMI": 32.2}),
+    (X + "table2", {"method": "CMC", "data": "Caltech"}, {"ACC": 72.7, "NMI": 60.3}),
+    (X + "table2", {"method": "K-Means-BSV", "data": "NUSWIDE"}, {"ACC": 39.7, "NMI": 11.6}),
+    (X + "table3", {"weights": "without W", "data": "DHA"}, {"ACC": 71.3}),
+    (X + "table3", {"weights": "JSD", "data": "CCV"}, {"ACC": 35.6}),
+    (X + "table4", {"reconstruction": "MAE", "data": "DHA"}, {"ACC": 83.0}),
+    (X + "table4", {"reconstruction": "DAE", "data": "CCV"}, {"ACC": 38.4}),
+]
+
+
+def opened(name, scale="paper"):
+    return studies.without_data(studies.scales(studies.find(name))[scale])
+
+
+def configs(name, scale="paper"):
+    return {tuple(cell.factors.values()): cell.task.config for cell in opened(name, scale).cells}
+
+
+def flat(config):
+    return training.flatten(training.tree(config))
+
+
+@pytest.mark.parametrize(("name", "factors", "printed"), PRINTED)
+def test_a_cell_has_the_printed_numbers(name, factors, printed):
+    (found,) = select(opened(name), factors)
+    assert found.printed == printed
+
+
+def test_differences_that_the_papers_state_follow_from_the_printed_numbers():
+    """Xu 2023: "about 25%, 13%, 4%, 7%, 12%"; Piran 2024, whose text says 3.1; Koromilas 2025, Table V."""
+    printed = {tuple(c.factors.values()): c.printed["ACC"] for c in opened(X + "table2").cells}
+    sets = ("DHA", "CCV", "NUSWIDE", "Caltech", "YoutubeVideo")
+    gains = [printed["SEM+InfoNCE", name] - printed["InfoNCE", name] for name in sets]
+    np.testing.assert_allclose(gains, [26.0, 13.6, 4.1, 7.3, 11.7], atol=1e-9)
+    domains = {tuple(c.factors.values()): c.printed["5 to 1"] for c in opened(P + "table2").cells}
+    gain = [
+        value - domains["InfoNCE ave", domain]
+        for (method, domain), value in domains.items()
+        if method == "M3G"
+    ]
+    assert np.mean(gain) == pytest.approx(2.67, abs=0.005)
+    batches = [c.printed[SGD] for c in select(opened(K + "table5"), {"data": "CIFAR-100"})]
+    assert max(batches) - min(batches) == pytest.approx(0.35)
+
+
+def test_the_printed_numbers_of_xu_table_2_agree_with_its_claims():
+    for claim in opened(X + "table2").claims:
+        for cell, other in claim.about(opened(X + "table2")):
+            assert cell.printed[claim.measure] > other.printed[claim.measure]
+
+
+# What each column of a table is: study, scale -> (factor or value of the config, expected from the cell's factors).
+SETTINGS = {
+    (K + "table2", "paper"): lambda f, c: c.views.k == f["k"],
+    (K + "figure3", "paper"): lambda f, c: (c.views.k, c.train.batch_size) == (f["k"], 128),
+    (K + "figure4_top", "paper"): lambda f, c: (c.views.k, c.examples) == (4, f["batch"]),
+    (K + "table5", "paper"): lambda f, c: (losses.name(c.objective), c.examples) == ("mv_dhel", f["batch"]),
+    (J + "table1", "paper"): lambda f, c: (
+        c.examples * c.views.k == {"CIFAR-10": 2048, "ImageNet-100": 1024}[f["data"]]
+    ),
+    (J + "figure3", "paper"): lambda f, c: c.train.epochs == f["epochs"],
+    (J + "figure3", "small"): lambda f, c: (
+        (c.train.epochs * c.views.k in (40, 80), c.examples * c.views.k) == (True, 512)
+    ),
+    (J + "figure4", "paper"): lambda f, c: c.examples == 256,
+    (J + "figure6", "paper"): lambda f, c: losses.name(c.objective) == "dsf",
+    (P + "table1", "paper"): lambda f, c: (c.views.k, c.train.group) == (f["k"], 64),
+    (P + "table1", "small"): lambda f, c: (c.views.k, c.train.group) == (f["k"], 16),
+    (P + "table2", "paper"): lambda f, c: (
+        (c.data.held_out, c.train.group, c.examples) == (f["unseen"], 16, 512)
+    ),
+    (S + "figure2", "paper"): lambda f, c: (
+        (c.views.k, c.examples, c.data.networks, c.data.instances) == (f["M"], 1024, 16, 200 * 3 * 1024)
+        and c.evaluation.information == metrics.gaussian_information(f["M"], 4.0)
+    ),
+    (S + "fixed_batch", "paper"): lambda f, c: c.views.k * c.examples == 64,
+    (S + "figure3a", "paper"): lambda f, c: (
+        c.views.k == (2 if f["objective"] == "SimCLR" else 8)
+        and c.examples == {"growing": 4096, "fixed": 1024, "256": 256}[f["batch"]]
+        and (losses.name(c.objective) == "nt_xent") == (f["objective"] == "SimCLR")
+    ),
+    (S + "figure3b", "paper"): lambda f, c: (c.views.k, c.train.epochs) == (f["M"], 128),
+    (X + "table2", "paper"): lambda f, c: (
+        (c.method.weights, c.method.lam)
+        == (("cmi", 1.0) if f["method"].startswith(("SEM+", "K-M")) else ("none", 0.0))
+    ),
+    (X + "table3", "paper"): lambda f, c: (
+        c.method.weights == {"without W": "none"}.get(f["weights"], f["weights"].lower())
+    ),
+    ("control_energy_weight", "small"): lambda f, c: (
+        c.objective.keywords["energy_weight"] * c.views.k == pytest.approx(f["energy"])
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "scale"), SETTINGS)
+def test_the_config_of_a_cell_is_that_of_its_factors(name, scale):
+    for cell in opened(name, scale).cells:
+        assert SETTINGS[name, scale](cell.factors, cell.task.config), cell.name
+
+
+def test_table_3_of_koromilas_uses_the_runs_of_table_2():
+    second = opened(K + "table2")
+    for found in opened(K + "table3").cells:
+        (same,) = select(second, found.factors)
+        assert (same.name, training.tree(same.task)) == (found.name, training.tree(found.task))
+
+
+def test_table_6_of_koromilas_compares_the_same_negatives():
+    found = configs(K + "table6")
+    for name, kind in (("MV-InfoNCE", "all"), ("MV-InfoNCE, Eq. 11", "cross_view")):
+        (config,) = [c for factors, c in found.items() if name in factors and 4 in factors]
+        assert {value for key, value in flat(config).items() if key.endswith("negatives")} == {kind}
+
+
+def test_figure_4_of_koromilas_divides_the_views_of_a_batch():
+    found = {k: c.examples for (data, name, k), c in configs(K + "figure4_bottom").items() if name == "pwe"}
+    assert [found[k] // (found[2] // 64) for k in range(2, 9)] == [64, 42, 32, 25, 21, 18, 16]
+
+
+@pytest.mark.parametrize("name", ["table2", "table3", "figure3"])
+def test_mv_info_nce_is_not_compared_at_two_views(name):
+    """There it is NT-Xent but for the place of a sum, and the paper prints the same accuracies."""
+    claims = [c for c in opened(K + name).claims if isinstance(c, studies.Above)]
+    mine = [claim for claim in claims if claim.cells.get("objective") == "MV-InfoNCE"]
+    assert mine
+    assert all(claim.cells["k"] > 2 for claim in mine)
+
+
+def test_an_error_is_compared_the_other_way():
+    """A larger error is worse: the better method is what the claim compares with."""
+    worse = [claim for claim in opened(K + "table4").claims if claim.measure == "MAE"]
+    assert any(c.cells["method"] == "PWE" and c.than == ({"method": "MV-DHEL"},) for c in worse)
+    assert not any(c.cells["method"] == "MV-DHEL" for c in worse)
+
+
+def test_figure_3a_of_shidani_compares_at_equal_compute():
+    claims = [claim for claim in opened(S + "figure3a").claims if "equal relative compute" in claim.text]
+    assert {(c.cells["epochs"], c.than[0]["epochs"]) for c in claims} == {(128, 512), (256, 1024)}
+
+
+def test_the_best_m_of_a_fixed_batch_is_8():
+    """p = e^-loss of the loss at M = 2, between 0 and log(63): the claim's M is the nearest that is trained."""
+    for loss, equation in ((1.2, 154), (3.8, 154), (1.2, 155), (3.8, 155)):
+        best = metrics.optimal_multiplicity(64, loss, equation)
+        assert min((2, 4, 8, 16, 32), key=lambda m: abs(m - best)) == 8
+
+
+def test_figure_5_of_shidani_changes_only_the_policy():
+    for cell in opened(S + "figure5").cells:
+        policy, kind, strength = cell.task.config.views.policy, *list(cell.factors.values())[1:]
+        assert policy.brightness == (0.8 * strength if kind == "colour" else 0.8)
+        assert policy.crop_scale == ((0.08, 1.0) if kind == "colour" else (strength, 1.0))
+
+
+def test_table_3_of_shidani_fine_tunes_on_nine_sets():
+    study = opened(S + "table3")
+    (simclr,) = select(study, {"model": "SimCLR", "epochs": 1024})
+    assert (simclr.printed["Caltech-101"], simclr.task.config.views.k) == (89.66, 2)
+    (shrinking,) = select(study, {"model": "Geometric PVC (shrinking)", "epochs": 256})
+    assert (shrinking.printed["Food"], shrinking.printed["Aircraft"]) == (90.08, 81.61)
+    assert shrinking.task.config.examples == 1024
+    assert len(shrinking.task.sets) == 9
+    assert {one.name: dict(one.changes) for one in shrinking.task.sets if one.changes} == {
+        "Aircraft": {"train.epochs": 4000.0},
+        "Caltech-101": {"optimizer.learning_rate": 1e-4},
+    }
+
+
+def test_figure_4_of_piran_times_against_pairwise_info_nce():
+    for cell in opened(P + "figure4", "small").cells:
+        assert losses.name(cell.task.reference.objective) == "all_pairs(info_nce)"
+        assert cell.task.config.views.k == cell.task.reference.views.k == cell.factors["k"]
+        assert (cell.task.config.train.group, cell.task.config.train.batch_size) == (None, 64)
+
+
+def test_seeds_of_data_and_probes_change_with_the_seed():
+    assert opened(P + "table2").cells[0].task.seeded == ("train.seed", "data.draw_seed")
+    assert opened(P + "table3").cells[0].task.seeded == ("train.seed", "evaluation.seed")
+
+
+def test_rows_of_table_2_of_xu_change_the_loss():
+    found = {
+        m: losses.unwrap(c.objective)[1] for (m, d), c in configs(X + "table2").items() if d == "Caltech"
+    }
+    for name, pair in (("InfoNCE", losses.nt_xent), ("PSCL", losses.spectral), ("RINCE", losses.rince)):
+        for row in (name, f"SEM+{name}"):
+            assert (losses.unwrap(found[row]["pair"])[0], found[row]["pairs"]) == (pair, "all")
+    assert found["CMC"]["pairs"] == "unordered"
+
+
+def test_figures_2_5_and_6_of_xu():
+    alone, contrast = (cell.task.config for cell in opened(X + "figure2").cells)
+    assert contrast.data.views == ("1", "4")
+    assert (contrast.method.weights, contrast.method.lam) == ("none", 0.0)
+    assert opened(X + "figure2").cells[1].printed == {"1-4 cosine after": 1.0}
+    assert alone.train.epochs == alone.method.pretrain_epochs == 100
+    assert opened(X + "figure5").cells[0].task.config.train.epochs == 100 + 4 * 100
+    study = opened(X + "figure6")
+    lambdas = [cell.task.config.method.lam for cell in select(study, {"varied": "λ"})]
+    assert lambdas == [1e-3, 1e-2, 1e-1, 1, 10, 100, 1000]
+    assert [c.task.config.method.clusters for c in select(study, {"varied": "clusters / K"})] == [
+        3,
+        7,
+        14,
+        28,
+    ]
+
+
+def test_encoder_passes_are_equal_within_a_column():
+    found = configs("control_encoder_passes", "small")
+    of = {key: config.views.k * config.train.batch_size * config.train.steps for key, config in found.items()}
+    least = min(of.values())
+    assert {key: passes / least for key, passes in of.items()} == {key: key[2] for key in of}
+    assert found["mv_dhel", 4, 2].train.steps == found["mv_dhel", 2, 1].train.steps  # equal epochs
+
+
+@pytest.mark.parametrize(
+    ("name", "free"),
+    [
+        ("control_dsf_temperature", ("objective",)),
+        ("control_encoder_passes", ("objective", "views.k", "train.steps")),
+        ("control_energy_weight", ("objective", "views.k")),
+        ("control_m3g", ("objective",)),
+        ("control_poly_view_rho", ("objective",)),
+    ],
+)
+def test_configs_of_a_control_differ_in_what_is_compared_only(name, free):
+    first, *others = map(flat, configs(name, "small").values())
+    for other in others:
+        differing = {key for key in first.keys() | other.keys() if first.get(key) != other.get(key)}
+        assert all(key.startswith(free) for key in differing), differing
+
+
+def functions_of(study):
+    """The objectives and pair losses of its cells."""
+    for cell in study.cells:
+        objective = cell.task.objective if hasattr(cell.task, "objective") else cell.task.config.objective
+        if objective is not None and cell.factors.get("method") != "none":
+            function, options = losses.unwrap(objective)
+            yield losses.higher_order(function) or function
+            if "pair" in options:
+                yield losses.unwrap(options["pair"])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [("digits", set()), ("handwritten", {losses.byol, losses.triangle}), ("which_objective", set())],
+)
+def test_every_objective_is_in_the_study(name, left_out):
+    objectives = set(losses.objectives().values())
+    used = set(functions_of(opened(name, "small")))
+    if name == "digits":
+        left_out = objectives & set(losses.higher_order_functions().values()) - used
+    assert objectives - used == left_out
