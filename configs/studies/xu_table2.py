@@ -3,7 +3,7 @@
 `--data DIR` has the paper's five sets, DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat (docs/how_to/data.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import _sem
@@ -97,52 +97,31 @@ def _study(
     )
 
 
-def _claims(rows: tuple[str, ...], on: Mapping[str, Factors]) -> tuple[Claim, ...]:
+def _claims(rows: tuple[str, ...], on: Mapping[str, Factors]) -> list[Claim]:
     """Those whose rows are there; the loss of high-quality views is claimed on the sets `on`."""
-    source = "Section 4.1, Table 2"
-    plain = tuple(row for row in ("InfoNCE", "PSCL", "RINCE", "CMC") if row in rows)
-    with_sem = tuple(row for row in rows if row.startswith("SEM+"))
-    claims: list[Claim] = [
-        Above(
-            f"{row} improves on {row.removeprefix('SEM+')} ({measure})",
-            source,
-            measure,
-            {"method": row},
-            ({"method": row.removeprefix("SEM+")},),
-        )
+    plain = [row for row in ("InfoNCE", "PSCL", "RINCE", "CMC") if row in rows]
+    with_sem = [row for row in rows if row.startswith("SEM+")]
+    found: list[tuple[str, str, Factors, Sequence[str]]] = [
+        (f"{row} improves on {row[4:]} ({measure})", measure, {"method": row}, [row[4:]])
         for row in with_sem
         for measure in ("ACC", "NMI")
     ]
-    claims += [
-        Above(
-            f"{row} outperforms all multi-view contrastive methods without SEM (ACC)",
-            source,
-            "ACC",
-            {"method": row},
-            tuple({"method": other} for other in plain),
-        )
-        for row in with_sem
-    ]
-    claims += [
-        Above(
-            f"{row} outperforms the best single raw view (ACC)",
-            source,
-            "ACC",
-            {"method": row},
-            ({"method": _BASELINE},),
-        )
-        for row in with_sem
-    ]
-    worse = [row for row in ("PSCL", "RINCE", "CMC") if row in rows]
-    claims += [
-        Above(
+    for other, than in (
+        ("all multi-view contrastive methods without SEM", plain),
+        ("the best single raw view", [_BASELINE]),
+    ):
+        found += [(f"{row} outperforms {other} (ACC)", "ACC", {"method": row}, than) for row in with_sem]
+    found += [
+        (
             f"without SEM, {row} is worse than the best single raw view (ACC{name})",
-            source,
             "ACC",
             {"method": _BASELINE, **factors},
-            ({"method": row},),
+            [row],
         )
         for name, factors in on.items()
-        for row in worse
+        for row in plain[1:]
     ]
-    return tuple(claims)
+    return [
+        Above(text, "Section 4.1, Table 2", measure, cells, tuple({"method": other} for other in than))
+        for text, measure, cells, than in found
+    ]

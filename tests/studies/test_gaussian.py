@@ -12,10 +12,9 @@ import pytest
 from flax import nnx
 
 from mvcl import losses, metrics, studies, training
+from tests.parametrize import some
 
 variance = training.config_module(studies.find("shidani_variance"))
-
-NAMES = ("arithmetic", "multi_crop")
 
 
 def tiny(name, **options):
@@ -30,13 +29,12 @@ def tiny(name, **options):
     return _gaussian.gaussian(name, 3, 16, **options)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Folders of a run of each objective."""
-    folders = {name: tmp_path_factory.mktemp(name) / "run" for name in NAMES}
-    for name, folder in folders.items():
-        training.train(tiny(name), folder)
-    return folders
+@pytest.fixture(scope="module", params=some(["arithmetic", "multi_crop"], fast=["arithmetic"]))
+def trained(request, tmp_path_factory):
+    """Name and folder of a run of an objective."""
+    folder = tmp_path_factory.mktemp(request.param) / "run"
+    training.train(tiny(request.param), folder)
+    return request.param, folder
 
 
 def curve(parameters, x):
@@ -45,7 +43,7 @@ def curve(parameters, x):
     return jnp.stack([jnp.cos(angle), jnp.sin(angle), parameters["rise"] * jnp.tanh(x)], axis=-1)
 
 
-@pytest.mark.parametrize("name", list(_gaussian.OBJECTIVES))
+@pytest.mark.parametrize("name", some(_gaussian.OBJECTIVES, fast=["geometric", "sufficient_statistics"]))
 def test_grid_gives_the_loss_and_its_gradient(name, rng):
     x = jnp.asarray(rng.normal(size=(3, 40)) + 0.3 * rng.normal(size=(1, 40)), jnp.float32)
     parameters = {"turn": jnp.float32(0.8), "rise": jnp.float32(1.5)}
@@ -102,9 +100,9 @@ def test_features_are_embeddings_by_view_and_network():
     assert not np.allclose(found[:, :, 0], found[:, :, 1])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_numbers_are_bounds_of_the_models_information(trained, name):
-    found = _gaussian.each_network(trained[name])
+def test_numbers_are_bounds_of_the_models_information(trained):
+    name, folder = trained
+    found = _gaussian.each_network(folder)
     assert len(found) == 3
     covariance = np.ones((3, 3)) + 0.25 * np.eye(3)  # signal 1, noise 1/2
     whole, rest = np.linalg.det(covariance), np.linalg.det(covariance[1:, 1:])
@@ -119,12 +117,12 @@ def test_numbers_are_bounds_of_the_models_information(trained, name):
     assert len({network["loss"] for network in found}) == 3
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_measures_the_losses_of_the_library(trained, name):
-    prepared, state = training.open_run(trained[name])
+def test_measures_the_losses_of_the_library(trained):
+    name, folder = trained
+    prepared, state = training.open_run(folder)
     of = _gaussian.OBJECTIVES[name]
     z = training.encode(prepared, state, ("test",))[0]["test"].reshape(64, 16, 3, 3, -1)
-    found = _gaussian.each_network(trained[name])
+    found = _gaussian.each_network(folder)
     for s in range(3):
         batches = jnp.asarray(z[:, :, :, s].swapaxes(1, 2))  # (batches, M, K, d)
         np.testing.assert_allclose(found[s]["loss"], jax.vmap(of.at(0.1))(batches).mean(), rtol=1e-5)
@@ -136,9 +134,9 @@ def test_measures_the_losses_of_the_library(trained, name):
         np.testing.assert_allclose(found[s]["valid"], np.mean(valid), atol=1e-5)
 
 
-def test_a_finished_run_keeps_the_value_of_each_network(trained, capsys):
-    folder = trained["multi_crop"]
-    table = training.train(tiny("multi_crop"), folder)
+def test_a_finished_run_keeps_the_value_of_each_network(trained):
+    name, folder = trained
+    table = training.train(tiny(name), folder)
     values = [network["gap"] for network in _gaussian.each_network(folder)]
     gap = next(result for result in table["trained encoder"] if result.name == "gap")
     assert gap.each == tuple(values)

@@ -87,6 +87,7 @@ def content(folder: Path) -> dict:
     return json.loads((folder / "numbers_study.json").read_text())
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_cells(study, tmp_path):
     ended = run(study, "--workdir", tmp_path / "work", "--jobs", 2, "--fails")
     assert ended.returncode == 1, ended.stderr  # a cell failed
@@ -99,6 +100,7 @@ def test_two_processes_share_the_cells(study, tmp_path):
     assert (tmp_path / "work" / "cells" / "n-3" / "0.log").read_text() == "tried\n"  # by one of them
 
 
+@pytest.mark.slow
 def test_processes_run_stale_cells_again(study, tmp_path):
     work = tmp_path / "work"
     assert cli.main(["study", str(study), "--workdir", str(work), "--seeds", "1"]) == 0
@@ -108,6 +110,22 @@ def test_processes_run_stale_cells_again(study, tmp_path):
     cells = content(work)["cells"]
     assert {state for cell in cells for state in cell["status"].values()} == {"finished"}
     assert {seed["value"] for cell in cells for seed in cell["seeds"].values()} == {100.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_command_at_once_and_a_repeated_one_goes_on(study, tmp_path, number, code):
+    work = tmp_path / "work"
+    command = [sys.executable, "-m", "mvcl", "study", str(study), "--workdir", str(work)]
+    process = subprocess.Popen(command, env=os.environ | {"JAX_PLATFORMS": "cpu"}, stderr=subprocess.DEVNULL)
+    while not list(work.glob("cells/*/0.begun.json")):
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(10) == code
+    states = [state for cell in content(work)["cells"] for state in cell["status"].values()]
+    assert states.count("missing") > 15  # the page is written, and no further cell was run
+    assert cli.main(["study", str(study), "--workdir", str(work)]) == 0
+    assert {state for cell in content(work)["cells"] for state in cell["status"].values()} == {"finished"}
 
 
 def test_a_worker_is_terminated_when_its_job_ends(tmp_path):
@@ -156,6 +174,7 @@ echo "77_1|RUNNING|here"
 """
 
 
+@pytest.mark.slow
 def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
     commands = tmp_path / "bin"
     commands.mkdir()
