@@ -23,9 +23,8 @@ mvcl study koromilas_table2 --scale paper --executor slurm --jobs 6
 ```
 
 `paper` has the paper's settings and data, `small` something that two cores train in minutes, `smoke` seconds of random
-data. A second call goes on with what is missing; a cell whose config or code has changed since is shown as stale, and
-`--again` runs it again. A run is beside the others as `cells/CELL/SEED`, an ordinary run folder; `mvcl report WORKDIR`
-shows the study with its curves.
+data. A second call goes on with what is missing; a cell whose config or study file has changed since is shown as stale,
+and `--again` runs it again. A run is beside the others as `cells/CELL/SEED`, an ordinary run folder for `mvcl report`.
 
 This page is made by `python -m docs.published`.
 """

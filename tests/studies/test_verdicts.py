@@ -191,8 +191,8 @@ def test_refutation_is_rarely_wrong():
     """
     factors = [{"f": name} for name in "abcdefg"]
     claim = Above(**KEYS, cells={"f": "a"}, than=tuple({"f": name} for name in "bcdefg"))
-    shares = claims_of_noise(claim, factors, seeds=5, trials=2000)
-    error = 3 * math.sqrt(0.025 * 0.975 / 2000)
+    shares = claims_of_noise(claim, factors, seeds=5, trials=800)
+    error = 3 * math.sqrt(0.025 * 0.975 / 800)
     assert 0.003 < shares[REFUTED] < 0.025 + error
     assert shares[HOLDS] < 0.025 + error
 
