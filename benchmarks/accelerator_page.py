@@ -53,7 +53,6 @@ rate of the device, the share of a product of the rate of a bare bfloat16 produc
 in the same turns.
 
 {steps}
-
 """
 
 

@@ -563,7 +563,7 @@ def value_of(objective: str, options: dict[str, Any], z: np.ndarray) -> float:
         takes = losses.takes(function)
         if takes.key:
             options = options | {"key": jax.random.key(0)}
-        return float(losses.on_views(partial(function, **options))(jnp.asarray(z)))
+        return float(jax.jit(losses.on_views(partial(function, **options)))(jnp.asarray(z)))
 
 
 def written(options: dict[str, Any]) -> str:
@@ -621,7 +621,7 @@ def gradient_of(objective: str, z: np.ndarray) -> np.ndarray:
     function = losses.objectives()[objective]
     options = {"key": jax.random.key(0)} if losses.takes(function).key else {}
     loss = losses.on_views(partial(function, **options))
-    return np.asarray(jax.grad(loss)(jnp.asarray(z, jnp.float32)))
+    return np.asarray(jax.jit(jax.grad(loss))(jnp.asarray(z, jnp.float32)))
 
 
 def largest(gradient: np.ndarray | None) -> str:

@@ -157,16 +157,12 @@ def lejepa(folder: Path, shape: Shape) -> Loss:
     package = folder / "lejepa/lejepa"
     available = "is_dist_avail_and_initialized"
     base = definitions(package / "univariate/base.py", "UnivariateTest", available)
-    average = SimpleNamespace(AVG=None), lambda x, op: x  # over one process
-    given = {
-        "ReduceOp": average[0],
-        "functional_all_reduce": average[1],
-        "UnivariateTest": base.UnivariateTest,
-    }
-    test = definitions(package / "univariate/epps_pulley.py", "EppsPulley", "all_reduce", **given)
-    no_reduction = {"functional_all_reduce": lambda x, *_: x}  # of the step, which is the same everywhere
+    # of one process, which has nothing to reduce
+    alone = {"ReduceOp": SimpleNamespace(AVG=None), "functional_all_reduce": lambda x, *_: x}
+    file, name = package / "univariate/epps_pulley.py", "EppsPulley"
+    test = definitions(file, name, "all_reduce", UnivariateTest=base.UnivariateTest, **alone)
     file = package / "multivariate/slicing.py"
-    slicing = definitions(file, "SlicingUnivariateTest", "all_reduce", **no_reduction)
+    slicing = definitions(file, "SlicingUnivariateTest", "all_reduce", **alone)
     gaussian = slicing.SlicingUnivariateTest(test.EppsPulley(), num_slices=1024)
     # the prediction term and the sum are those of the repository's MINIMAL.md
     return lambda z: 0.95 * (z.mean(0) - z).square().mean() + 0.05 * gaussian(z)
