@@ -7,6 +7,7 @@ next one is `D_θθ + D_θf df/dθ`, where df/dθ is that of the solution of `ma
 
 import dataclasses
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -90,12 +91,11 @@ def _slope(sums: Sums, at: Point) -> Slope:
 
     if _is_sum_of_two(at.costs):
         return by_pairs(Way.ELEMENTWISE, at.costs, at.epsilon)
-    return any_way(
-        sums.way,
-        at.costs,
-        at.epsilon,
-        lambda way: by_autodiff if way is Way.ELEMENTWISE else partial(by_pairs, way),
-    )
+
+    def by(way: Way) -> Callable[[TupleCosts, jax.Array], Slope]:
+        return by_autodiff if way is Way.ELEMENTWISE else partial(by_pairs, way)
+
+    return any_way(sums.way, at.costs, at.epsilon, by)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -106,9 +106,8 @@ def potentials_of(sums: Sums, at: Point) -> tuple[jax.Array, ...]:
 
         (1/ε) (marginal_l df_l + sum_m P_lm df_m) = da_l - (d marginal_l / d(C, ε)) d(C, ε),
 
-    a linear system of n_1 + ... + n_k unknowns. It is solved by conjugate gradients, which need of it k(k-1)
-    products of a matrix (n_l, n_m) with a vector a step. Of plans whose marginals do not fit, df is that which keeps
-    them as they are, plus da.
+    a linear system of n_1 + ... + n_k unknowns, solved by conjugate gradients with k(k-1) products of a matrix
+    (n_l, n_m) and a vector a step. Of plans whose marginals do not fit, df keeps them as they are, plus da.
     """
     return at.potentials
 
@@ -232,9 +231,8 @@ def _where_right(sums: Sums, way: Way, at: Point) -> Point:
     """
     if sums.way is not None or way is Way.ELEMENTWISE:
         return at
-    return jax.tree.map(
-        partial(jnp.where, rows_fit(at.costs, at.epsilon)), at, jax.tree.map(jnp.ones_like, at)
-    )
+    fit = rows_fit(at.costs, at.epsilon)
+    return jax.tree.map(lambda x: jnp.where(fit, x, jnp.ones_like(x)), at)
 
 
 def _scaled(at: Point) -> tuple[jax.Array, ...]:
