@@ -64,24 +64,6 @@ def test_slices_resume_and_repeat_nothing(tmp_path, monkeypatch, capsys):
     assert measured == ["mv_dhel", "info_nce", "info_nce"]
 
 
-def test_list_and_page_of_a_part(tmp_path, monkeypatch, capsys):
-    stub_losses(monkeypatch, lambda name: LOSS)
-    assert call(tmp_path, "--minutes", "0.001") == 0
-    capsys.readouterr()
-    assert call(tmp_path, "--list") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["done", "losses", "mv_dhel", "32", "0", "s"]
-    assert lines[1].split() == ["left", "losses", "info_nce", "32"]
-    assert lines[-1] == f"{len(ALL)} pieces: 1 done, 0 failed, {len(ALL) - 1} left"
-    assert call(tmp_path, "--write", str(tmp_path / "docs")) == 0
-    page = (tmp_path / "docs" / "accelerator.md").read_text()
-    assert "| `mv_dhel` | (4, 32, 16) | 0.50 | 1.25 (1.10 to 1.50) | - | 2.0 | - |" in page
-    assert "| 1 of 2 rows | not run |" in page
-    assert "| 1 of 1 rows | not run |" in page  # of the other tables
-    assert f"Size small, on {accelerator.device()}; jax {jax.__version__}, without torch, commit" in page
-    assert record_of(tmp_path) == json.loads((tmp_path / "docs" / "accelerator.json").read_text())
-
-
 def test_piece_that_is_killed_is_begun_once_more(tmp_path, monkeypatch):
     def killed(name):
         raise SystemExit

@@ -156,19 +156,6 @@ def test_one_function_for_each_pair_and_none_for_pairs_of_weight_0(x64, rng):
 
 
 @pytest.mark.exhaustive
-def test_a_chain_has_the_pair_marginals_of_its_links(x64, rng):
-    """With all marginals given, a tree's plan is the product of the plans of its edges: Haasler et al. 2021."""
-    n, points = 3, rng.normal(size=(3, 3, 2))
-    chain = multimarginal_sinkhorn(points, SumOverPairs(distance, CHAIN[3]), epsilon=0.5, **SETTLED)
-    links = [
-        multimarginal_sinkhorn(points[l : l + 2], SumOverPairs(distance), epsilon=0.5, **TIGHT)
-        for l in (0, 1)
-    ]
-    product = np.einsum("ij,jk->ijk", *(np.asarray(link.plan()) for link in links)) * n
-    np.testing.assert_allclose(chain.plan(), product, atol=1e-10)
-
-
-@pytest.mark.exhaustive
 def test_barycenter_on_the_line_averages_quantiles(x64, rng):
     n, weights = 5, (0.5, 0.2, 0.3)
     quantiles = [np.arange(n) + rng.uniform(-0.2, 0.2, n) for _ in weights]
@@ -182,25 +169,6 @@ def test_barycenter_on_the_line_averages_quantiles(x64, rng):
     heaviest, masses = barycenter(out, points, cost, out.partners(0))
     np.testing.assert_allclose(np.sort(heaviest[:, 0]), mean, rtol=1e-12)
     np.testing.assert_allclose(masses, 1 / n, atol=1e-4)
-
-
-@pytest.mark.exhaustive
-def test_spherical_barycenter_of_rotated_points_is_rotated_by_the_mean(x64):
-    """Four points of the circle, turned by less than the angle between them."""
-    weights, angles = (0.25, 0.5, 0.25), np.array([-0.2, 0.0, 0.2])
-    at = np.arange(4) * np.pi / 2
-
-    def on_circle(angle):
-        return np.stack([np.cos(at + angle), np.sin(at + angle)], axis=1)
-
-    points, cost = [on_circle(a) for a in angles], SphericalBarycenter(weights)
-    out = multimarginal_sinkhorn(points, cost, epsilon=0.005)
-    projected = cost.point(conditional_means(out, points, 0))
-    np.testing.assert_allclose(projected, on_circle(0.0), atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(projected, axis=1), 1, rtol=1e-12)
-    support, masses = barycenter(out, points, cost, np.stack([np.arange(4)] * 3, axis=1))
-    np.testing.assert_allclose(support, on_circle(0.0), atol=1e-12)
-    np.testing.assert_allclose(masses.sum(), 1, atol=1e-5)
 
 
 def test_conditional_means_are_sums_over_the_plan(x64, rng):

@@ -206,36 +206,6 @@ def test_raises_on_bad_arguments(x64, rng, call, message):
         call(out)
 
 
-QUANTITIES = {
-    "pair_marginal": lambda out: out.pair_marginal(2, 0),
-    "partners": lambda out: out.partners(0),
-    "entries": lambda out: out.entries(jnp.asarray([[0, 1, 2], [3, 4, 0]])),
-    "primal": lambda out: out.primal,
-    "matching_accuracy": lambda out: out.matching_accuracy(jnp.asarray([[0, 1, 2], [3, 4, 0]])),
-    "n_iters": lambda out: out.n_iters,
-}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", some([VARIANCE, DEVIATION], fast=[DEVIATION]))
-def test_vmap_is_the_problems_one_by_one(x64, rng, kind):
-    """Points, weights and epsilon of three problems; each stops by itself."""
-    problems = [
-        (tensors.unit(rng, SIZES), tensors.weights(rng, SIZES), epsilon) for epsilon in (0.5, 0.1, 0.02)
-    ]
-
-    def solve(z, a_s, epsilon):
-        out = multimarginal_sinkhorn(z, kind, a_s=a_s, epsilon=epsilon, max_iterations=20)
-        return {name: quantity(out) for name, quantity in QUANTITIES.items()}
-
-    together = jax.jit(jax.vmap(solve))(*jax.tree.map(lambda *x: np.stack(x), *problems))
-    one = jax.jit(solve)
-    for i, given in enumerate(problems):
-        for name, expected in one(*given).items():
-            np.testing.assert_allclose(together[name][i], expected, atol=1e-12, err_msg=name)
-    assert len(set(together["n_iters"].tolist())) > 1
-
-
 def test_only_dual_has_a_gradient(x64, rng):
     z = tensors.unit(rng, SIZES)
 

@@ -350,27 +350,6 @@ def test_eight_devices_share_pair_costs(x64, rng, case):
         np.testing.assert_allclose(got, tensors.marginal(plan, l, m), atol=1e-9)
 
 
-POINTS = [
-    (VARIANCE, "logsumexp", (5, 9, 17)),
-    (DEVIATION, "resultant", (11, 3, 9, 2)),
-    (DEVIATION, "dense", (5, 3, 9)),
-]
-
-
-@pytest.mark.parametrize("case", some(POINTS, fast=[]))
-def test_eight_devices_share_points(x64, rng, case):
-    kind, path, sizes = case
-    z, cost, tensor = tensors.points_and_tensor(rng, sizes, kind)
-    a_s = tensors.weights(rng, sizes)
-    f, _, minimum = tensors.solve(tensor, a_s, 0.2)
-    value, out, gradient = _on_eight_devices({"z": z}, a_s, cost=cost, path=path)
-    np.testing.assert_allclose(value, minimum, rtol=1e-9)
-    tensors.assert_same_potentials(out.potentials, f, a_s, atol=1e-8)
-    alone = jax.grad(lambda z: multimarginal_sinkhorn(z, cost, a_s=a_s, path=path, **TIGHT).dual)(z)
-    for got, expected in zip(gradient["z"], alone):
-        np.testing.assert_allclose(got, expected, atol=1e-9)
-
-
 def _on_eight_devices(costs_or_points, a_s, **options):
     mesh = jax.make_mesh((8,), ("data",), (AxisType.Auto,))
 
