@@ -1,28 +1,17 @@
 """Configs: names and variants of those of the project, and files, read without importing the file or jax."""
 
 import ast
-import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from mvcl import _buckets
+from mvcl._spelling import hint
 
 _PACKAGE = Path(__file__).resolve().parent
 # A wheel has the configs in the package. A checkout has them beside it, and an editable install is the checkout.
 CONFIGS = next(folder / "configs" for folder in (_PACKAGE, _PACKAGE.parent) if (folder / "configs").is_dir())
 STUDIES = CONFIGS / "studies"
-# Fields, and beginnings of fields, that do not change what a run computes.
-FREE = (
-    "mesh.",
-    "checkpoint.",
-    "train.log_every",
-    "train.geometry_every",
-    "train.threads",
-    "train.corrupt_limit",
-    "train.stall_seconds",
-    "train.peak_tflops",
-)
 
 
 def names() -> dict[str, Path]:
@@ -38,24 +27,27 @@ def find(source: str | Path) -> tuple[Path, str]:
     `./NAME` is the folder.
 
     Raises:
-      ValueError: there is no such config, its file is not Python or is in a bucket, or nothing in it has the variant's
-        name.
+      ValueError: there is no such config, its file is in a bucket, or nothing in it has the variant's name.
     """
     name, variant = _split(str(source))
     known = names()
     if isinstance(source, str) and name in known:
         file = known[name]
     elif name.endswith(".py"):
-        if re.match(r"(gs|s3):/", name):
+        if re.match(r"\w+:/", name):
             raise ValueError(f"{source} is in a bucket, and Python imports from a disk; copy it to one first")
-        file = _buckets.path(name)
+        file = Path(name)
     else:
         file, variant = _buckets.path(source), "get_config"
         file = file / "config.json" if file.is_dir() else file
     if not file.is_file():
-        raise _unknown(str(source), file)
-    if file.suffix != ".json" and variant not in _bound(_parsed(file)):
-        raise unknown_variant(name, variant, variants(file))
+        what = f"no config at {file}" if file.suffix else f"no config {str(source)!r}"
+        where = "`mvcl configs` lists those of the project"
+        if (STUDIES / f"{name}.py").is_file():
+            where = f"{name} is a study: mvcl study {name}"
+        raise ValueError(f"{what}; {_nearest(name, known)}{where}")
+    if file.suffix != ".json":
+        _check_variant(file, name, variant)
     return file, variant
 
 
@@ -76,11 +68,12 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
     known = _everything()
     if name not in known:
         raise ValueError(
-            f"no config {source!r} of the project; {_hint(name, known)}`mvcl configs` lists them"
+            f"no config {source!r} of the project; {_nearest(name, known)}`mvcl configs` lists them"
         )
     file = known[name]
-    if file.parent != STUDIES and variant not in _bound(_parsed(file)):
-        raise unknown_variant(name, variant, variants(file))
+    study = file.parent == STUDIES
+    if not study:
+        _check_variant(file, name, variant)
     out = Path(file.name) if out is None else out
     if ":/" in str(out):  # a bucket
         raise ValueError(f"--out must be a file on a disk, got {out}")
@@ -90,39 +83,9 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
         raise ValueError(f"{out} exists and is kept; name another file with --out")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(file.read_bytes())
-    if file.parent == STUDIES:
+    if study:
         return out, ["mvcl", "study", str(out)]
     return out, ["mvcl", "train", str(out) if variant == "get_config" else f"{out}:{variant}"]
-
-
-def _everything() -> dict[str, Path]:
-    """Name -> file of each config and each study; the name of a study starts with `studies/`."""
-    files = sorted(file for file in CONFIGS.rglob("*.py") if not file.name.startswith("_"))
-    return {file.relative_to(CONFIGS).with_suffix("").as_posix(): file for file in files}
-
-
-def _split(source: str) -> tuple[str, str]:
-    """Name or path, and variant."""
-    match = re.fullmatch(r"(.*?)(?::(\w+))?", source, re.DOTALL)
-    assert match is not None
-    return match[1], match[2] or "get_config"
-
-
-def _unknown(source: str, file: Path) -> ValueError:
-    """The error of a config that does not exist."""
-    name, _ = _split(source)
-    what = f"no config at {file}" if file.suffix else f"no config {source!r}"
-    where = "`mvcl configs` lists those of the project"
-    if (STUDIES / f"{name}.py").is_file():
-        where = f"{name} is a study: mvcl study {name}"
-    return ValueError(f"{what}; {_hint(name, names())}{where}")
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    """`did you mean ...? ` with the nearest name, by all of it or by its last part, or nothing."""
-    spelt = {name.rpartition("/")[2]: name for name in known} | {name: name for name in known}
-    close = difflib.get_close_matches(name.removeprefix("configs/").removesuffix(".py"), spelt, n=1)
-    return f"did you mean {spelt[close[0]]}? " if close else ""
 
 
 def variants(file: Path) -> dict[str, str]:
@@ -140,27 +103,42 @@ def summary(file: Path) -> str:
     return _first_line(_parsed(file))
 
 
-def _first_line(node: ast.Module | ast.FunctionDef) -> str:
-    return (ast.get_docstring(node) or "").partition("\n")[0]
-
-
 def unknown_variant(config: str, variant: str, known: Iterable[str]) -> ValueError:
     """The error of a config without this variant."""
     known = list(known)
-    close = difflib.get_close_matches(variant, known, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
     return ValueError(
-        f"{config} has no function {variant}() that returns a Config; {hint}It has {', '.join(known) or 'none'}"
+        f"{config} has no function {variant}() that returns a Config; {hint(variant, known)}"
+        f"It has {', '.join(known) or 'none'}"
     )
 
 
-def unknown_study(name: str, known: Iterable[str]) -> ValueError:
-    """The error of a study that the project does not have."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return ValueError(
-        f"no study {name!r}; {hint}`mvcl study --list` lists them; a file of your own ends with .py"
-    )
+def _check_variant(file: Path, config: str, variant: str) -> None:
+    """Raise `ValueError` if the file does not have the word; loading it finds the other errors."""
+    if not re.search(rf"\b{variant}\b", file.read_text(errors="replace")):
+        raise unknown_variant(config, variant, variants(file))
+
+
+def _everything() -> dict[str, Path]:
+    """Name -> file of each config and each study; the name of a study starts with `studies/`."""
+    files = sorted(file for file in CONFIGS.rglob("*.py") if not file.name.startswith("_"))
+    return {file.relative_to(CONFIGS).with_suffix("").as_posix(): file for file in files}
+
+
+def _split(source: str) -> tuple[str, str]:
+    """Name or path, and variant."""
+    match = re.fullmatch(r"(.*?)(?::(\w+))?", source, re.DOTALL)
+    assert match is not None
+    return match[1], match[2] or "get_config"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """`did you mean ...? ` with the nearest config, by all of its name or by the last part, or nothing."""
+    spelt = {name.rpartition("/")[2]: name for name in known} | {name: name for name in known}
+    return hint(name.removeprefix("configs/").removesuffix(".py"), spelt)
+
+
+def _first_line(node: ast.Module | ast.FunctionDef) -> str:
+    return (ast.get_docstring(node) or "").partition("\n")[0]
 
 
 def _parsed(file: Path) -> ast.Module:
@@ -168,12 +146,3 @@ def _parsed(file: Path) -> ast.Module:
         return ast.parse(file.read_bytes())
     except SyntaxError as error:
         raise ValueError(f"{file} has a syntax error: {error}") from error
-
-
-def _bound(tree: ast.Module) -> Iterator[str]:
-    """Names of functions and of variables; a variable may be a function that another one made."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from mvcl import _configs, metrics
+from mvcl import metrics, training
 from mvcl.report import _curves
 from mvcl.report._read import Run, flatten
 
@@ -131,7 +131,7 @@ def changed(runs: Sequence[Run], of: Sequence[Group]) -> dict[str, list[Any]]:
 
 def _is_free(field: str) -> bool:
     """Whether runs whose configurations differ in this field are of one group: the seed, or what changes no result."""
-    return field == "train.seed" or field.startswith(_configs.FREE)
+    return field.startswith(training.free("seeds"))
 
 
 def of_run(run: Run) -> Table:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from mvcl import _configs, training
+from mvcl._spelling import hint
 from mvcl.training import Config
 
 Factors = Mapping[str, str | int | float]
@@ -304,7 +305,10 @@ def find(name: str) -> Path:
         return Path(name)
     file = _configs.STUDIES / f"{name}.py"
     if file not in study_files():
-        raise _configs.unknown_study(name, [path.stem for path in study_files()])
+        near = hint(name, [path.stem for path in study_files()])
+        raise ValueError(
+            f"no study {name!r}; {near}`mvcl study --list` lists them; a file of your own ends with .py"
+        )
     return file
 
 

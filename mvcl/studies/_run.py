@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 import jax
 
-from mvcl import _configs, _files, _progress, training
+from mvcl import _files, _progress, training
 from mvcl.studies._grid import Cell, Study
 
 # Fields of a config that do not change what is measured.
-_FREE = tuple(f"config.{name}" for name in (*_configs.FREE, "train.seed", "data.directory"))
+_FREE = tuple(f"config.{name}" for name in training.free("seeds"))
 _PACKAGES = ("mvcl", "jax", "jaxlib", "flax", "optax", "numpy")
 
 

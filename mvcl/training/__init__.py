@@ -3,7 +3,7 @@
 from mvcl.training._arguments import CHOICES, choose, choose_all, registry
 from mvcl.training._cache import compilation_cache
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
-from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, replace_at, suited_to
+from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, free, suited_to
 from mvcl.training._dry_run import Estimate, dry_run, estimate
 from mvcl.training._embed import embed
 from mvcl.training._encoding import encode, one_encoder
@@ -11,15 +11,23 @@ from mvcl.training._evaluate import evaluate
 from mvcl.training._finetune import finetune, finetune_config
 from mvcl.training._folder import Locked, differences, locked
 from mvcl.training._geometry import RunGeometry, geometry
-from mvcl.training._load import config_module, load
 from mvcl.training._loop import train
 from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
+from mvcl.training._parts import replace_at
 from mvcl.training._processes import Distributed, Interrupted, LostProcess, join
 from mvcl.training._profile import profiler_server
 from mvcl.training._program import Program, build
 from mvcl.training._run import Run, open_run, prepare
-from mvcl.training._saved import digests, flatten, from_json, to_json, tree
 from mvcl.training._seeds import train_seeds
+from mvcl.training._serialise import (
+    config_module,
+    digests,
+    flatten,
+    from_json,
+    load,
+    to_json,
+    tree,
+)
 from mvcl.training._session import Diverged
 
 __all__ = [
@@ -61,6 +69,7 @@ __all__ = [
     "finetune",
     "finetune_config",
     "flatten",
+    "free",
     "from_json",
     "geometry",
     "join",

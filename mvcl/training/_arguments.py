@@ -7,9 +7,11 @@ from typing import Any, get_args
 
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from mvcl import _choices, augment, data, evaluation, losses, methods, models, transport
-from mvcl.training import _functions, _optimizers
-from mvcl.training._config import Config, replace_at
+from mvcl import augment, data, evaluation, losses, methods, models, transport
+from mvcl._spelling import hint
+from mvcl.training import _optimizers
+from mvcl.training._config import Config
+from mvcl.training._parts import is_function, options, parts, rebuild, replace_at
 
 
 def _chosen(named: Callable[..., Any]) -> Any:
@@ -22,7 +24,6 @@ _COSTS: dict[str, Callable[[], Any]] = {
     "barycenter": transport.Barycenter,
     "spherical_barycenter": transport.SphericalBarycenter,
 }
-# Fields whose value is chosen by name (`_choices.FIELDS`): dotted path -> {name: function that makes the choice}.
 CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "data": data.SOURCES,
     "views.policy": augment.POLICIES,
@@ -53,19 +54,29 @@ def choose(config: Config, path: str, name: str) -> Config:
     Raises:
       ValueError: there is no such field or choice; the message names the nearest.
     """
-    table, key = CHOICES.get(path), name.replace("-", "_")
-    if table is None:
-        raise _choices.unknown_field(path, name)
+    if path not in CHOICES:
+        near = hint(path, {field: f"{field}:{name}" for field in CHOICES})
+        raise ValueError(
+            f"{path}:{name} is not a known field; {near}Fields chosen by name are {', '.join(CHOICES)}"
+        )
+    table, key = CHOICES[path], name.replace("-", "_")
     if key not in table:
-        raise _choices.unknown(path, name, table)
+        near = hint(key, {known: f"{path}:{known}" for known in table})
+        raise ValueError(f"unknown {path} {name!r}; {near}Known: {', '.join(table)}")
     return replace_at(config, path.split("."), table[key]())
 
 
 def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[str]]:
     """Apply the `FIELD:CHOICE` arguments in order; return the config and the other arguments."""
-    chosen, rest = _choices.split(arguments)
-    for field, name in chosen:
-        config = choose(config, field, name)
+    rest = []
+    for before, argument in zip(["", *arguments], arguments):
+        field, colon, name = argument.partition(":")
+        field = field.replace("-", "_")  # as options are spelt: views.local-policy
+        is_value = before.startswith("--") and field not in CHOICES
+        if argument.startswith("-") or not colon or is_value:
+            rest.append(argument)
+        else:
+            config = choose(config, field, name)
     return config, rest
 
 
@@ -75,16 +86,16 @@ registry = ConstructorRegistry()
 
 @registry.struct_rule
 def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
-    if not _functions.is_function(info.default):
+    if not is_function(info.default):
         return None
-    named, given = _functions.parts(info.default)
-    fields, fixed = [], dict(given)
-    for name, option in _functions.options(named).items():
-        value = given.get(name, option.default)
-        kind = Callable[..., Any] if _functions.is_function(value) else option.kind
+    named, found = parts(info.default)
+    fields, fixed = [], dict(found)
+    for name, option in options(named).items():
+        value = found[name]
+        kind = Callable[..., Any] if is_function(value) else option.kind
         if dataclasses.is_dataclass(value):  # its fields are options, such as the weights of a transport cost
             kind = type(value)
         if kind is not None:
-            fixed.pop(name, None)
+            del fixed[name]
             fields.append(StructFieldSpec(name, kind, value, option.help))  # type: ignore[arg-type]
-    return StructConstructorSpec(lambda **options: _functions.rebuild(named, fixed | options), tuple(fields))
+    return StructConstructorSpec(lambda **given: rebuild(named, fixed | given), tuple(fields))

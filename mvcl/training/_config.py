@@ -1,14 +1,16 @@
 """The config of a run, a frozen dataclass."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Literal
+import operator
+from typing import Literal
 
 from mvcl import augment, losses, methods, models
 from mvcl.data import Digits, Outline, Source
 from mvcl.evaluation import Classification, Evaluation
-from mvcl.training import _functions
 from mvcl.training._optimizers import AdamW, Optimizer
+
+# Metadata of a field that may differ where configs are compared; see `free`.
+_FREE = {"resume": True, "seeds": True}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,7 @@ class Views:
 class Train:
     """Length, batch and precision of a run."""
 
-    seed: int = 0
+    seed: int = dataclasses.field(default=0, metadata={"seeds": True})
     """Seed of parameters, order and views."""
     epochs: float = 100.0
     """Passes over the training split."""
@@ -67,21 +69,21 @@ class Train:
     """Folder of a run whose encoder initialises the encoder; for methods simclr and supervised."""
     ema: float = 0.0
     """Decay of an exponential moving average of the parameters, which is then evaluated; 0 for none."""
-    log_every: int = 10
+    log_every: int = dataclasses.field(default=10, metadata=_FREE)
     """Steps between log lines."""
     evaluate_every: float = 10.0
     """Epochs between k-NN evaluations during training; 0 evaluates only at the end."""
-    geometry_every: float = 0.0
+    geometry_every: float = dataclasses.field(default=0.0, metadata=_FREE)
     """Epochs between logs of alignment, uniformity, effective rank and cosines of the views of test examples, at
     encoder and head; 0: never. `mvcl geometry RUN` measures more of the trained network."""
-    threads: int = 4
+    threads: int = dataclasses.field(default=4, metadata=_FREE)
     """Host threads that read and decode batches."""
-    corrupt_limit: int = 10
+    corrupt_limit: int = dataclasses.field(default=10, metadata=_FREE)
     """Number of unreadable examples to skip, each counted once; one more stops the run with an error that names
     it. In training another example replaces each."""
-    stall_seconds: float = 600.0
+    stall_seconds: float = dataclasses.field(default=600.0, metadata=_FREE)
     """Seconds to wait for a batch before the run stops with an error that names the file being read; 0: no limit."""
-    peak_tflops: float | None = None
+    peak_tflops: float | None = dataclasses.field(default=None, metadata=_FREE)
     """Peak TFLOP/s of one device in the run's precision, for the utilisation in the log. None uses a table of TPUs
     and some GPUs, in bfloat16."""
 
@@ -113,7 +115,10 @@ class Checkpoint:
 class Config:
     """One experiment."""
 
-    data: Source = dataclasses.field(default_factory=Digits)
+    data: Source = dataclasses.field(
+        default_factory=Digits,
+        metadata={"resume": ("directory", "path")},  # the data may have moved
+    )
     """Source of the examples."""
     views: Views = dataclasses.field(default_factory=Views)
     encoder: models.EncoderConfig = dataclasses.field(default_factory=models.ResNet)
@@ -126,9 +131,9 @@ class Config:
     """The method that computes the objective's embeddings."""
     optimizer: Optimizer = dataclasses.field(default_factory=AdamW)
     train: Train = dataclasses.field(default_factory=Train)
-    mesh: Mesh = dataclasses.field(default_factory=Mesh)
-    checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
-    evaluation: Evaluation = dataclasses.field(default_factory=Classification)
+    mesh: Mesh = dataclasses.field(default_factory=Mesh, metadata=_FREE)
+    checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint, metadata=_FREE)
+    evaluation: Evaluation = dataclasses.field(default_factory=Classification, metadata={"resume": True})
     """Evaluation protocol of the features."""
 
     @property
@@ -138,6 +143,17 @@ class Config:
             return self.train.batch_size
         n = self.train.batch_size * self.views.reference_views // self.views.k
         return n - n % (self.views.round_to or 1)
+
+    @property
+    def batch_origin(self) -> str:
+        """How views.strategy=fixed makes n, for messages; empty for `growing`."""
+        views = self.views
+        if views.strategy == "growing":
+            return ""
+        rounded = (
+            "rounded down" if views.round_to is None else f"rounded down to a multiple of {views.round_to}"
+        )
+        return f" ({self.train.batch_size} x {views.reference_views} views / {views.k}, {rounded})"
 
     @property
     def policies(self) -> tuple[augment.Policy, ...]:
@@ -157,57 +173,60 @@ class Config:
         )
 
 
+def free(use: Literal["resume", "seeds"]) -> tuple[str, ...]:
+    """Dotted names of the fields that may differ when a run resumes, or between the seeds of one experiment.
+
+    The name of a field that holds a dataclass stands for all its fields, `mesh` for `mesh.data` and the others.
+    """
+    names = [f"train.{field.name}" for field in dataclasses.fields(Train) if use in field.metadata]
+    for field in dataclasses.fields(Config):
+        inside = field.metadata.get(use, ())
+        names += [field.name] if inside is True else [f"{field.name}.{name}" for name in inside]
+    return tuple(names)
+
+
 def check(config: Config) -> Config:
     """Return the config; raise `ValueError` for the first invalid field."""
-    views, train = config.views, config.train
-    if views.k < 2:
-        raise ValueError(f"views.k must be at least 2, since an objective compares views; got {views.k}")
-    if views.policies and len(views.policies) < views.k:
+    views, train, mesh, k = config.views, config.train, config.mesh, config.views.k
+    requirements = (
+        ("views.k", k >= 2, "at least 2, since an objective compares views"),
+        ("views.reference_views", views.reference_views >= 1, "at least 1"),
+        ("views.round_to", views.round_to is None or views.round_to >= 1, "None or at least 1"),
+        (
+            "views.global_views",
+            views.global_views is None or 1 <= views.global_views < k,
+            f"None, or at least 1 and less than views.k = {k}, so that there are local views",
+        ),
+        ("train.steps", train.steps is None or train.steps >= 1, "None or at least 1"),
+        ("train.epochs", train.epochs > 0, "positive"),
+        ("train.ema", 0 <= train.ema < 1, "in [0, 1)"),
+        ("train.log_every", train.log_every >= 1, "at least 1"),
+        ("train.threads", train.threads >= 1, "at least 1"),
+        ("train.corrupt_limit", train.corrupt_limit >= 0, "at least 0"),
+        ("train.stall_seconds", train.stall_seconds >= 0, "at least 0"),
+        ("train.peak_tflops", train.peak_tflops is None or train.peak_tflops > 0, "None or positive"),
+        ("train.evaluate_every", train.evaluate_every >= 0, "at least 0"),
+        ("train.geometry_every", train.geometry_every >= 0, "at least 0"),
+        ("checkpoint.every_steps", config.checkpoint.every_steps >= 1, "at least 1"),
+        ("checkpoint.keep", config.checkpoint.keep >= 1, "at least 1"),
+        ("mesh.slices", mesh.slices >= 1, "positive"),
+        ("mesh.fsdp", mesh.fsdp >= 1, "positive"),
+        ("mesh.data", mesh.data == -1 or mesh.data >= 1, "-1 or positive"),
+    )
+    for name, holds, requirement in requirements:
+        if not holds:
+            raise ValueError(f"{name} must be {requirement}; got {operator.attrgetter(name)(config)}")
+    if 0 < len(views.policies) < k:
         raise ValueError(
-            f"views.policies must be empty or have at least views.k = {views.k} entries, got {len(views.policies)}"
-        )
-    if views.global_views is not None and not 1 <= views.global_views < views.k:
-        raise ValueError(
-            f"views.global_views must be None, or at least 1 and less than views.k = {views.k}, so that there are "
-            f"local views; got {views.global_views}"
-        )
-    if views.reference_views < 1 or (views.round_to is not None and views.round_to < 1):
-        raise ValueError(
-            "views.reference_views and views.round_to must be at least 1, got "
-            f"{views.reference_views} and {views.round_to}"
+            f"views.policies must be empty or have at least views.k = {k} entries, got {len(views.policies)}"
         )
     if config.examples < 2:
-        raise ValueError(f"a batch must hold at least 2 examples, got {config.examples}{how_many(config)}")
+        raise ValueError(f"a batch must hold at least 2 examples, got {config.examples}{config.batch_origin}")
     if train.group is not None and (train.group < 2 or config.examples % train.group):
         raise ValueError(
             f"train.group must be at least 2 and divide the batch of {config.examples} examples, got {train.group}"
         )
-    if train.steps is not None and train.steps < 1:
-        raise ValueError(f"train.steps must be at least 1, got {train.steps}")
-    if not train.epochs > 0:
-        raise ValueError(f"train.epochs must be positive, got {train.epochs}")
-    if not 0 <= train.ema < 1:
-        raise ValueError(f"train.ema must be in [0, 1), got {train.ema}")
-    for name in ("log_every", "threads"):
-        if getattr(train, name) < 1:
-            raise ValueError(f"train.{name} must be at least 1, got {getattr(train, name)}")
-    for name in ("corrupt_limit", "stall_seconds"):
-        if not getattr(train, name) >= 0:
-            raise ValueError(f"train.{name} must be at least 0, got {getattr(train, name)}")
-    if train.peak_tflops is not None and not train.peak_tflops > 0:
-        raise ValueError(f"train.peak_tflops must be positive, got {train.peak_tflops}")
-    for name in ("evaluate_every", "geometry_every"):
-        if not getattr(train, name) >= 0:
-            raise ValueError(f"train.{name} must be at least 0, got {getattr(train, name)}")
-    if config.checkpoint.every_steps < 1 or config.checkpoint.keep < 1:
-        raise ValueError(
-            "checkpoint.every_steps and checkpoint.keep must be at least 1, got "
-            f"{config.checkpoint.every_steps} and {config.checkpoint.keep}"
-        )
-    mesh = config.mesh
-    if mesh.slices < 1 or mesh.fsdp < 1 or mesh.data == 0 or mesh.data < -1:
-        raise ValueError(f"mesh.data must be -1 or positive, mesh.slices and mesh.fsdp positive, got {mesh}")
-    methods.check(config.objective, views.k, views.global_views)
+    methods.check(config.objective, k, views.global_views)
     return config
 
 
@@ -228,27 +247,3 @@ def divided(config: Config, devices: int) -> Config:
     if not uneven or config.examples < devices:
         return config
     return dataclasses.replace(config, views=dataclasses.replace(config.views, round_to=devices))
-
-
-def how_many(config: Config) -> str:
-    """How views.strategy=fixed makes n, for messages; empty for `growing`."""
-    views = config.views
-    if views.strategy == "growing":
-        return ""
-    rounded = "rounded down" if views.round_to is None else f"rounded down to a multiple of {views.round_to}"
-    return f" ({config.train.batch_size} x {views.reference_views} views / {views.k}, {rounded})"
-
-
-def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:
-    """A config, or a part of it, with the value at a path of field and option names replaced."""
-    if not path:
-        return value
-    if _functions.is_function(node):
-        named, given = _functions.parts(node)
-        options = {name: option.default for name, option in _functions.options(named).items()} | given
-        if path[0] not in options:
-            raise ValueError(f"{named.__name__} has no option {path[0]!r} to choose")
-        return _functions.rebuild(named, given | {path[0]: replace_at(options[path[0]], path[1:], value)})
-    if not hasattr(node, path[0]):
-        raise ValueError(f"{type(node).__name__} has no field {path[0]!r} to choose")
-    return dataclasses.replace(node, **{path[0]: replace_at(getattr(node, path[0]), path[1:], value)})

@@ -6,7 +6,7 @@ import jax
 
 from mvcl import _progress, data, metrics
 from mvcl.training import _optimizers, _program
-from mvcl.training._config import Config, check, divided, how_many, suited_to
+from mvcl.training._config import Config, check, divided, suited_to
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ def estimate(config: Config) -> Estimate:
     return Estimate(
         examples=config.examples,
         views=config.views.k,
-        batch_origin=how_many(config),
+        batch_origin=config.batch_origin,
         learning_rate=_optimizers.peak(config.optimizer, config.examples),
         devices=program.mesh.size,
         encoder_parameters=int(costs["encoder_parameters"]),

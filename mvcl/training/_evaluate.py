@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from mvcl import _files, data, evaluation
-from mvcl.training import _augmented, _encoding, _program, _saved
+from mvcl.training import _augmented, _encoding, _program, _serialise
 from mvcl.training._log import log_line
 from mvcl.training._run import Run
 
@@ -48,7 +48,7 @@ def evaluated(
     """`evaluate`, and the score of the state; None if the protocol has none."""
     protocol = run.config.evaluation
     reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
-    title = {"step": int(state["step"]), "protocol": _saved.tree(protocol)}
+    title = {"step": int(state["step"]), "protocol": _serialise.tree(protocol)}
     path = None if workdir is None else workdir / _UNFINISHED
     rows = {} if path is None else _read_rows(path, title)
 
@@ -81,7 +81,7 @@ def evaluated(
 
 def saved(run: Run, workdir: Path, step: int) -> tuple[Table, Score | None] | None:
     """What `evaluated` wrote for this step and protocol; None if it has not ended."""
-    title = {"step": step, "protocol": _saved.tree(run.config.evaluation)}
+    title = {"step": step, "protocol": _serialise.tree(run.config.evaluation)}
     try:
         content = _files.read_json(workdir / _FILE)
         if {name: content.get(name) for name in title} != title:
@@ -160,7 +160,7 @@ def _plain(rows: dict[str, _Row]) -> dict[str, Any]:
 
 def _results(plain: list[dict[str, Any]]) -> list[evaluation.Result]:
     tuples = ({**result, "each": tuple(result.get("each", ()))} for result in plain)
-    return [_saved.checked(evaluation.Result(**result)) for result in tuples]
+    return [_serialise.checked(evaluation.Result(**result)) for result in tuples]
 
 
 def _score(plain: Any) -> Score | None:

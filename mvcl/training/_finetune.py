@@ -4,9 +4,9 @@ from pathlib import Path
 
 from mvcl import augment, data, evaluation, methods, models
 from mvcl.training._config import Config, Train, Views
-from mvcl.training._load import load
 from mvcl.training._optimizers import Sgd
 from mvcl.training._seeds import train_seeds
+from mvcl.training._serialise import load
 
 
 def finetune_config(

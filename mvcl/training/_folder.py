@@ -7,12 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from mvcl import _buckets, _configs, _files, _progress
-from mvcl.training import _saved
-from mvcl.training._config import Config
-
-# A run may resume with other values of these fields. The data may have moved.
-_FREE = (*_configs.FREE, "data.directory", "data.path", "evaluation.")
+from mvcl import _buckets, _files, _progress
+from mvcl.training import _serialise
+from mvcl.training._config import Config, free
 
 
 class Locked(ValueError):
@@ -71,25 +68,25 @@ def claim(workdir: Path, config: Config) -> None:
             raise ValueError(
                 f"--workdir {workdir} has files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
             )
-        content = _saved.to_json(config)
+        content = _serialise.to_json(config)
         try:
             _files.write_whole(path, content)
         except OSError as error:
             raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
         return
-    given = _saved.tree(config)
+    given = _serialise.tree(config)
     with _files.reading(path, "config"):
         saved = _files.read_json(path)
-        old, before = _saved.flatten(saved), _saved.digests(saved)
-    new = _saved.flatten(given)
-    differing = differences(old, new, _FREE)
+        old, before = _serialise.flatten(saved), _serialise.digests(saved)
+    new = _serialise.flatten(given)
+    differing = differences(old, new, free("resume"))
     if differing:
         more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
         raise ValueError(
             f"--workdir {workdir} belongs to another config: {'; '.join(differing[:3])}{more}. "
             "Choose another --workdir, or pass the same options to resume it"
         )
-    now = _saved.digests(given)
+    now = _serialise.digests(given)
     for name, digest in before.items():
         if digest != now.get(name):
             _progress.line(
@@ -97,7 +94,7 @@ def claim(workdir: Path, config: Config) -> None:
                 "with the new code"
             )
     if saved != given:
-        _files.write_whole(path, _saved.to_json(config))
+        _files.write_whole(path, _serialise.to_json(config))
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] = ()) -> list[str]:

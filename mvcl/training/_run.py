@@ -11,8 +11,8 @@ from mvcl import _buckets, _files, _progress, data, methods
 from mvcl.training import _program
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, check, divided, suited_to
-from mvcl.training._load import load
 from mvcl.training._log import read_scores
+from mvcl.training._serialise import load
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,6 @@ from mvcl import _progress, data
 from mvcl.training import _clock, _evaluate, _geometry, _log
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._clock import Clock
-from mvcl.training._config import how_many
 from mvcl.training._initial import initial_state
 from mvcl.training._log import Log, log_line
 from mvcl.training._processes import Interrupted, Stop
@@ -77,7 +76,7 @@ class Session:
             every = " (the whole split)" if config.examples == self.run.outline.examples else ""
             log_line(
                 f"training {program.steps} steps of {config.examples} examples{every} x {config.views.k} views"
-                f"{how_many(config)}"
+                f"{config.batch_origin}"
             )
             self.state, record = initial_state(self.run, reference), {"step": 0, "corrupt": ()}
         self.step = int(record["step"])

@@ -117,7 +117,7 @@ def test_other_commands_parse(command):
         needed = {option for option, value in known.items() if value.default is value.empty}
         assert needed <= named <= {*known, "scale", "seeds", "workdir"}
     elif words[0] == "mvcl":
-        assert re.search(rf"^  mvcl {words[1]} ", cli._OVERVIEW, re.MULTILINE)
+        assert re.search(rf"^  mvcl {words[1]} ", cli.overview(), re.MULTILINE)
     elif words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     else:

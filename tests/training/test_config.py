@@ -1,13 +1,14 @@
 import dataclasses
 import json
 import linecache
+import re
 import sys
 import types
 
 import numpy as np
 import pytest
 
-from mvcl import _choices, augment, data, evaluation, losses, models, training
+from mvcl import augment, data, evaluation, losses, models, training
 from mvcl.training import Config, Train, Views, _config
 
 
@@ -31,13 +32,6 @@ def test_every_choice_round_trips_through_json(table):
         assert training.to_json(training.from_json(text)) == text
 
 
-def test_choices_read_from_the_sources_are_those_of_the_tables():
-    assert tuple(training.CHOICES) == _choices.FIELDS
-    late = {"objective.pair", "objective.cost", "objective.pair.cost", "method.fusion", "evaluation.linear"}
-    for field, table in training.CHOICES.items():
-        assert sorted(_choices.names(field)) == ([] if field in late else sorted(table))
-
-
 def test_tuples_of_policies_round_trip_through_json():
     policies = (augment.byol_global1(32), augment.byol_global2(32))
     config = Config(views=Views(k=2, policies=policies))
@@ -58,32 +52,60 @@ def test_a_choice_has_its_own_default_options():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("field", "value", "requirement"),
     [
-        ({"views": Views(k=1)}, r"views\.k must be at least 2.*got 1"),
-        ({"views": Views(k=3, policies=(augment.simclr(),))}, r"at least views\.k = 3 entries"),
-        (
-            {"views": Views(k=9, strategy="fixed"), "train": Train(batch_size=8)},
-            r"at least 2 examples, got 1 \(8 x 2 views / 9, rounded down\)",
-        ),
-        (
-            {"views": Views(reference_views=0)},
-            r"views\.reference_views and views\.round_to must be at least 1",
-        ),
-        ({"views": Views(round_to=0)}, r"views\.reference_views and views\.round_to must be at least 1"),
-        ({"train": Train(steps=0)}, r"train\.steps must be at least 1"),
-        ({"train": Train(epochs=0)}, r"train\.epochs must be positive"),
-        ({"train": Train(ema=1.0)}, r"train\.ema"),
-        ({"train": Train(batch_size=1)}, "at least 2 examples"),
-        (
-            {"objective": losses.nt_xent, "views": Views(k=4)},
-            "objective:all_pairs objective.pair:nt_xent",
-        ),
+        ("views.k", 1, "at least 2, since an objective compares views; got 1"),
+        ("views.reference_views", 0, "at least 1"),
+        ("views.round_to", 0, "None or at least 1"),
+        ("views.global_views", 2, "None, or at least 1 and less than views.k = 2"),
+        ("views.global_views", 0, "None, or at least 1"),
+        ("views.policies", (augment.simclr(),), "empty or have at least views.k = 2 entries, got 1"),
+        ("train.steps", 0, "None or at least 1"),
+        ("train.epochs", 0.0, "positive; got 0.0"),
+        ("train.ema", 1.0, r"in [0, 1)"),
+        ("train.ema", -0.1, r"in [0, 1)"),
+        ("train.log_every", 0, "at least 1"),
+        ("train.threads", 0, "at least 1"),
+        ("train.corrupt_limit", -1, "at least 0"),
+        ("train.stall_seconds", -1.0, "at least 0"),
+        ("train.peak_tflops", 0.0, "None or positive"),
+        ("train.evaluate_every", -1.0, "at least 0"),
+        ("train.geometry_every", -1.0, "at least 0"),
+        ("train.group", 1, "at least 2 and divide the batch of 256 examples, got 1"),
+        ("train.group", 5, "at least 2 and divide the batch of 256 examples, got 5"),
+        ("checkpoint.every_steps", 0, "at least 1"),
+        ("checkpoint.keep", 0, "at least 1"),
+        ("mesh.slices", 0, "positive"),
+        ("mesh.fsdp", 0, "positive"),
+        ("mesh.data", 0, "-1 or positive"),
+        ("mesh.data", -2, "-1 or positive"),
     ],
 )
-def test_raises_on_invalid_configs(change, message):
-    with pytest.raises(ValueError, match=message):
-        training.check(dataclasses.replace(Config(), **change))
+def test_raises_on_an_invalid_field(field, value, requirement):
+    with pytest.raises(ValueError, match=re.escape(f"{field} must be {requirement}")):
+        training.check(training.replace_at(Config(), field.split("."), value))
+
+
+def test_raises_on_fields_that_do_not_fit():
+    one = Config(views=Views(k=9, strategy="fixed"), train=Train(batch_size=8))
+    with pytest.raises(ValueError, match=r"at least 2 examples, got 1 \(8 x 2 views / 9, rounded down\)"):
+        training.check(one)
+    with pytest.raises(ValueError, match=r"objective:all_pairs objective\.pair:nt_xent"):
+        training.check(Config(objective=losses.nt_xent, views=Views(k=4)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("mesh.data", 1), ("mesh.slices", 1), ("checkpoint.keep", 1), ("train.ema", 0.0)]
+)
+def test_the_smallest_values_are_accepted(field, value):
+    training.check(training.replace_at(Config(), field.split("."), value))
+
+
+def test_free_fields_are_those_without_effect_on_the_network():
+    resume, seeds = training.free("resume"), training.free("seeds")
+    assert {"train.log_every", "train.threads", "mesh", "checkpoint"} < set(resume) & set(seeds)
+    assert set(resume) - set(seeds) == {"data.directory", "data.path", "evaluation"}
+    assert set(seeds) - set(resume) == {"train.seed"}
 
 
 def test_strategies_of_shidani():
@@ -171,7 +193,7 @@ def test_raises_on_invalid_saved_configs(text, message):
 HEADER = """
 import dataclasses
 from functools import partial
-from mvcl import _choices, augment, data, losses, models
+from mvcl import augment, data, losses, models
 from mvcl.training import Config, Views
 from mvcl.transport import SumOverPairs
 """

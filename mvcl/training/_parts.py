@@ -1,22 +1,21 @@
-"""Options of the functions in a config, from signature and docstring."""
+"""Parts of a config: functions and dataclasses, with their options."""
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import docstring_parser
 
 from mvcl import losses
+from mvcl._spelling import hint
 
-Function = Callable[..., Any]
 # Arrays and mesh axes that training passes to an objective; not options of the command line.
 _GIVEN_IN_TRAINING = {"mask", "axis_name", "key", "queue", "extra_negatives", "weights"}
-_PLAIN = (bool, int, float, str)
+PLAIN = (bool, int, float, str)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,31 +38,38 @@ def is_function(value: Any) -> bool:
     return isinstance(value, functools.partial) or inspect.isroutine(value)
 
 
-def parts(function: Function) -> tuple[Function, dict[str, Any]]:
-    """The function that a config names, and the options that are set.
+def is_part(value: Any) -> bool:
+    """Whether a config's value has options of its own: a function or a dataclass."""
+    return is_function(value) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+
+
+def parts(value: Any) -> tuple[Any, dict[str, Any]]:
+    """The function or class of a part of a config, and all its options with their values.
 
     For the result of a higher-order function: that function and its arguments, such as `all_pairs` and `pair`.
 
     Raises:
       ValueError: an option is positional or unknown.
     """
-    inner, given = losses.unwrap(function)
+    if not is_function(value):
+        return type(value), {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    inner, given = losses.unwrap(value)
     named = losses.higher_order(inner) or inner
-    known = inspect.signature(named).parameters
-    anything = any(p.kind is p.VAR_KEYWORD for p in known.values())
+    known, found = inspect.signature(named).parameters, options(named)
+    anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     if misspelt := None if anything else next((name for name in given if name not in known), None):
-        raise ValueError(unknown_option(named.__name__, misspelt, list(options(named))))
-    return named, given
+        raise ValueError(unknown_option(named.__name__, misspelt, list(found)))
+    return named, {name: option.default for name, option in found.items()} | given
 
 
-def rebuild(named: Function, options: dict[str, Any]) -> Function:
+def rebuild(named: Any, options: dict[str, Any]) -> Any:
     """The inverse of `parts`."""
-    if losses.is_higher_order(named):
+    if isinstance(named, type) or losses.is_higher_order(named):
         return named(**options)
     return functools.partial(named, **options) if options else named
 
 
-def options(named: Function) -> dict[str, Option]:
+def options(named: Callable[..., Any]) -> dict[str, Option]:
     """The options of a function: its parameters with defaults, and pair losses of higher-order functions."""
     hints = typing.get_type_hints(named)
     parsed = docstring_parser.parse(named.__doc__ or "")
@@ -80,22 +86,32 @@ def options(named: Function) -> dict[str, Option]:
     return found
 
 
-def unknown_option(owner: str, name: str, known: list[str]) -> str:
-    """An error message with the nearest option."""
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{owner} has no option {name!r}; {hint}It has {', '.join(known)}"
-
-
-def _kind(hint: Any) -> Any:
+def _kind(annotation: Any) -> Any:
     """The type of an option on the command line: names, with numbers if those are accepted too; else a number."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    members = typing.get_args(hint) if union else (hint,)
+    union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    members = typing.get_args(annotation) if union else (annotation,)
     for member in members:
         if typing.get_origin(member) is Literal:
             return member | float if float in members else member
-    plain = [member for member in members if member in _PLAIN]
+    plain = [member for member in members if member in PLAIN]
     if not plain:
         return None
     kind = float if float in plain else plain[0]
     return kind | None if types.NoneType in members else kind
+
+
+def unknown_option(owner: str, name: str, known: list[str]) -> str:
+    """An error message with the nearest option."""
+    near = hint(name, {option: repr(option) for option in known})
+    return f"{owner} has no option {name!r}; {near}It has {', '.join(known)}"
+
+
+def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:
+    """A config, or a part of it, with the value at a path of field and option names replaced."""
+    if not path:
+        return value
+    named, found = parts(node) if is_part(node) else (type(node), {})
+    if path[0] not in found:
+        kind = "option" if is_function(node) else "field"
+        raise ValueError(f"{named.__name__} has no {kind} {path[0]!r} to choose")
+    return rebuild(named, found | {path[0]: replace_at(found[path[0]], path[1:], value)})

@@ -1,0 +1,352 @@
+"""Configs as JSON and from files: a config is a tree of dataclasses and functions, each named by its import path."""
+
+import dataclasses
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import linecache
+import re
+import sys
+import sysconfig
+import types
+import typing
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from mvcl import _configs, _files, augment, data, evaluation, losses, methods, models, transport
+from mvcl.training import _config, _optimizers
+from mvcl.training._config import Config
+from mvcl.training._parts import PLAIN, is_part, parts, rebuild, unknown_option
+
+TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
+_PUBLIC = (augment, data, evaluation, losses, methods, models, transport)
+
+
+def to_json(config: Config) -> str:
+    """The config as JSON text.
+
+    `_type` is the import path of a dataclass, `_function` that of a function; the options follow. Code from outside
+    mvcl is named `file.py:name` or `module:name`, with a digest of its source under `_digest`.
+
+    Raises:
+      ValueError: a value is neither plain nor a named function or class; a lambda, for example.
+    """
+    return json.dumps(tree(config), indent=2) + "\n"
+
+
+def from_json(text: str, reference: Config | None = None) -> Config:
+    """The inverse of `to_json`. It imports and runs nothing: code from outside mvcl is taken from `reference`.
+
+    Args:
+      text: output of `to_json`.
+      reference: a config with the functions and classes from outside mvcl that the text names.
+
+    Raises:
+      ValueError: the text is not JSON, or names a class, function or field that does not exist.
+    """
+    try:
+        saved = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the saved config is not JSON: {error}") from error
+    return from_tree(saved, outside(reference))
+
+
+def tree(value: Any) -> Any:
+    """A config or a part of it as dicts, lists and plain values."""
+    if isinstance(value, (tuple, list)):
+        return [tree(item) for item in value]
+    if value is None or isinstance(value, PLAIN):
+        return value
+    if not is_part(value):
+        raise ValueError(
+            "a config holds numbers, strings, tuples, functions and dataclasses, got "
+            f"{type(value).__name__}: {value!r}"
+        )
+    named, found = parts(value)
+    node = {TYPE if isinstance(named, type) else FUNCTION: path(named)}
+    node |= {} if _is_ours(named) else {DIGEST: digest(named)}
+    return node | {name: tree(option) for name, option in found.items()}
+
+
+def from_tree(saved: Any, given: Mapping[str, Any]) -> Config:
+    """The inverse of `tree` for a whole config; errors as those of `from_json`.
+
+    Args:
+      saved: the tree.
+      given: import path -> object, for the functions and classes from outside mvcl that it names.
+    """
+    try:
+        config = _build(saved, known() | given)
+    except RecursionError as error:
+        raise ValueError("the saved config is nested too deeply") from error
+    if not isinstance(config, Config):
+        raise ValueError("the saved config is not a Config")
+    return config
+
+
+def outside(value: Any) -> dict[str, Any]:
+    """Import path -> object, for the functions and classes of a config from outside mvcl."""
+    found, items = {}, value if isinstance(value, (tuple, list)) else ()
+    if is_part(value):
+        named, options = parts(value)
+        items = options.values()
+        if not _is_ours(named):
+            found[path(named)] = named
+    for item in items:
+        found |= outside(item)
+    return found
+
+
+def _build(node: Any, known: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return tuple(_build(item, known) for item in node)
+    if not isinstance(node, dict):
+        return node
+    name = str(node.get(TYPE) or node.get(FUNCTION))
+    if name not in known and DIGEST in node:
+        file = name.split(":")[0] if name.split(":")[0].endswith(".py") else "FILE.py"
+        raise ValueError(
+            f"this run uses {name}, which is not part of mvcl and is imported only from a config file that you name: "
+            f"pass --config {file}; to train, mvcl train {file}"
+        )
+    if name not in known:
+        raise ValueError(f"the saved config names the unknown class or function {name!r}")
+    found = {key: _build(value, known) for key, value in node.items() if key not in (TYPE, FUNCTION, DIGEST)}
+    try:
+        return checked(rebuild(known[name], found))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the saved config does not fit {name}: {error}") from error
+
+
+def known() -> dict[str, Any]:
+    """Import path -> object, for all that a saved config may name: mvcl's public dataclasses, objectives and costs."""
+    public = [value for package in (*_PUBLIC, _config, _optimizers) for value in vars(package).values()]
+    classes = [value for value in public if isinstance(value, type) and dataclasses.is_dataclass(value)]
+    return {path(named): named for named in (*classes, *losses.objectives().values())}
+
+
+def path(named: Any) -> str:
+    """Import path of a function or class: `mvcl.losses.nt_xent`, or `module:name` outside the package."""
+    name, module = named.__qualname__, named.__module__
+    if "<" in name or "." in name:
+        raise ValueError(
+            f"a config can only hold functions and classes defined at the top level of a module, got {name} of "
+            f"{module}; define it there"
+        )
+    if not _is_ours(named):
+        return f"{module}:{name}"
+    public = ".".join(part for part in module.split(".") if not part.startswith("_"))
+    return f"{public}.{name}"
+
+
+def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
+    """The leaves of a `tree` by dotted name; a dataclass or function also has an entry with its import path."""
+    if isinstance(node, dict):
+        leaves = {prefix: node.get(TYPE) or node.get(FUNCTION)}
+        items = [(name, value) for name, value in node.items() if name not in (TYPE, FUNCTION, DIGEST)]
+    elif isinstance(node, list) and any(isinstance(item, dict) for item in node):
+        leaves, items = {}, [(str(i), item) for i, item in enumerate(node)]
+    else:
+        return {prefix: node}
+    for name, value in items:
+        leaves |= flatten(value, f"{prefix}.{name}" if prefix else name)
+    return leaves
+
+
+def digests(node: Any) -> dict[str, str]:
+    """Import path -> digest, for the functions and classes of a `tree` from outside mvcl."""
+    found = {}
+    if isinstance(node, dict) and DIGEST in node:
+        found[node.get(TYPE) or node[FUNCTION]] = node[DIGEST]
+    for item in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        found |= digests(item)
+    return found
+
+
+def checked(built: Any) -> Any:
+    """A function, or a dataclass that was made from JSON, if its fields have their types.
+
+    Raises:
+      ValueError: one does not.
+    """
+    hints = typing.get_type_hints(type(built)) if dataclasses.is_dataclass(built) else {}
+    for field in dataclasses.fields(built) if hints else ():
+        kind, value = hints[field.name], getattr(built, field.name)
+        if not _fits(value, kind):
+            raise ValueError(
+                f"{field.name} is {str(value)[:100]!r}, not of type {getattr(kind, '__name__', kind)}"
+            )
+    return built
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type as the fields of configs have them; True for types that cannot be checked."""
+    origin, members = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, member) for member in members)
+    if origin is Literal:
+        return any(value == member and type(value) is type(member) for member in members)
+    if origin is tuple:
+        if members[-1:] == (...,):
+            members = members[:1] * len(value) if isinstance(value, tuple) else members
+        return isinstance(value, tuple) and len(value) == len(members) and all(map(_fits, value, members))
+    if origin is Callable:
+        return callable(value)
+    if kind in (int, float):
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+        return whole or (kind is float and isinstance(value, float))
+    if getattr(kind, "_is_protocol", False):
+        return dataclasses.is_dataclass(value)
+    return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _is_ours(named: Any) -> bool:
+    return named.__module__.split(".")[0] == "mvcl"
+
+
+@functools.cache  # a study names the same classes in each of its cells
+def digest(named: Any) -> str:
+    """16 hexadecimal digits: a hash of the source of a function, or of a class's methods, and of the user's code that
+    they refer to.
+
+    It covers functions, classes and plain constants of the user's files, not those of installed packages.
+
+    Raises:
+      ValueError: a function has no source, as in an interactive session.
+    """
+    sources: dict[str, str] = {}
+    pending = [named]
+    while pending:
+        item = pending.pop()
+        name = f"{item.__module__}:{item.__qualname__}"
+        if name in sources or _is_ours(item):
+            continue
+        found = (
+            [item] if inspect.isfunction(item) else [f for f in vars(item).values() if inspect.isfunction(f)]
+        )
+        texts = []
+        for function in found:
+            with suppress(OSError):  # a method that a dataclass has made
+                texts.append(inspect.getsource(function))
+            for word in sorted(_names(function.__code__)):
+                value = function.__globals__.get(word)
+                if isinstance(value, (*PLAIN, tuple)):
+                    sources[f"{function.__module__}:{word}"] = repr(value)
+                elif (inspect.isfunction(value) or isinstance(value, type)) and _is_users(value):
+                    pending.append(value)
+        if found and not texts and item is named:
+            raise ValueError(
+                "a config can only hold functions and classes with source code, of which a run keeps a digest, got "
+                f"{named.__qualname__} of {named.__module__}; define it in a file or a notebook"
+            )
+        sources[name] = "\n".join(texts)
+    text = "\n".join(f"{name}\n{source}" for name, source in sorted(sources.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The global names that a code object and its nested code objects refer to."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _is_users(named: Any) -> bool:
+    """Whether a function or class is the user's: from a file, and not of an installed package."""
+    file = getattr(sys.modules.get(named.__module__), "__file__", None)
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    return file is not None and not file.startswith(installed)
+
+
+def load(source: str | Path, reference: Config | None = None) -> Config:
+    """A config of the project, of a Python file, of a saved config.json, or of a run folder.
+
+    `load("koromilas/cifar")` and `load("FILE.py")` call the file's function `get_config()`,
+    `load("koromilas/cifar:cifar100")` and `load("FILE.py:VARIANT")` the function of that name.
+
+    Args:
+      source: name (`mvcl configs` lists them) or file, with or without a variant, or the folder. A `Path` is no name.
+      reference: a config with the functions and classes from outside mvcl that a saved config names.
+
+    Raises:
+      ValueError: the config or variant does not exist, does not return a `Config`, or sets an unknown option.
+    """
+    file, variant = _configs.find(source)
+    if file.suffix == ".json":
+        with _files.naming(file):
+            saved = _files.read_json(file)
+            return from_tree(saved, _of_studies(saved) | outside(reference))
+    module = config_module(file)
+    functions = {
+        name: function
+        for name, function in vars(module).items()
+        if inspect.isfunction(function)
+        and function.__module__ == module.__name__
+        and not name.startswith("_")
+        and not inspect.signature(function).parameters
+    }
+    if variant not in functions:
+        raise _configs.unknown_variant(str(file), variant, functions)
+    try:
+        config = functions[variant]()
+    except TypeError as error:
+        raise _with_nearest(error, f"{variant}() of {file}") from error
+    if not isinstance(config, Config):
+        raise ValueError(
+            f"{variant}() of {file} must return a mvcl.training.Config, got {type(config).__name__}"
+        )
+    tree(config)  # raises for a value that cannot be saved
+    return config
+
+
+def config_module(file: Path) -> types.ModuleType:
+    """Import the file as a module, with its folder on the import path as for a script."""
+    spec = importlib.util.spec_from_file_location(file.name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.name] = module  # dataclasses and digests look up the source here
+    _import_from(file.parent.resolve())
+    linecache.checkcache(str(file))  # digests need the current source
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ValueError(f"{file} has a syntax error: {error}") from error
+    except TypeError as error:
+        raise _with_nearest(error, str(file)) from error
+    return module
+
+
+def _import_from(folder: Path) -> None:
+    """Put a folder on the import path; behind all, the studies of the project, whose copies import what they share."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    if str(_configs.STUDIES) not in sys.path:
+        sys.path.append(str(_configs.STUDIES))
+
+
+def _of_studies(saved: Any) -> dict[str, Any]:
+    """The code of the project's studies that a saved config names, as STUDY.py:name or _shared:name; now imported."""
+    found = {}
+    for named in digests(saved):
+        module, _, name = named.partition(":")
+        file = _configs.STUDIES / f"{module.removesuffix('.py')}.py"
+        if re.fullmatch(r"\w+(\.py)?", module) and file.is_file():
+            _import_from(_configs.STUDIES)
+            loaded = config_module(file) if module == file.name else importlib.import_module(module)
+            found |= {named: vars(loaded)[name]} if name in vars(loaded) else {}
+    return found
+
+
+def _with_nearest(error: TypeError, what: str) -> ValueError:
+    """A `ValueError` that suggests the nearest option."""
+    match = re.match(r"(\w+)(\.__init__)?\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    named = {path.rpartition(".")[2]: named for path, named in known().items()}
+    if match is None or match[1] not in named:
+        return ValueError(f"{what}: {error}")
+    found = list(inspect.signature(named[match[1]]).parameters)
+    return ValueError(f"{what}: {unknown_option(match[1], match[3], found)}")
