@@ -10,7 +10,7 @@ define CHECK_PYTHON
   echo "'$(PYTHON)' has no venv; install it (on Debian and Ubuntu: apt install python3-venv)"; exit 2; }
 endef
 
-.PHONY: train smoke docs tutorials test test-all test-newest test-slow test-docs test-distributed test-faults test-studies lint wheel clean
+.PHONY: train smoke docs docs-data tutorials test test-all test-newest test-slow test-docs test-distributed test-faults test-studies lint wheel clean
 
 train: .venv/.run
 	$(BIN)/mvcl train digits
@@ -63,6 +63,10 @@ lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What the pages have of objectives: pictures, reference, README's table, agreement, scale; NAMES="nt_xent ..." again.
+docs-data: .venv/.test
+	$(BIN)/python -m docs.data $(NAMES)
 
 # The site in build/site; it needs no network, and a link that leads nowhere is an error.
 docs: .venv/.docs

@@ -1,13 +1,14 @@
-"""Writes the parts of docs/reference/objectives.md that follow from docstrings and declarations.
+"""Writes the parts of docs/reference/objectives.md and losses.md that follow from docstrings and declarations.
 
     python -m docs.objectives
 
-They stand between lines `<!-- KIND -->` and `<!-- end -->`; all else on the page is written by hand.
+They stand between lines `<!-- KIND -->` and `<!-- end -->`; all else on the pages is written by hand.
 """
 
 import dataclasses
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mvcl import losses
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "reference" / "objectives.md"
+NAMES = FOLDER / "reference" / "losses.md"
 # The arguments that the docstring of `mvcl.losses` explains.
 COMMON = ("normalize", "mask", "extra_negatives", "axis_name", "block_size")
 Loss = Callable[..., jax.Array]
@@ -111,20 +113,36 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(text: str) -> str:
-    """The page with its generated parts written anew."""
-    generated = {kind: described(functions.values()) for kind, functions in kinds().items()}
-    generated["table"] = table()
+def pages() -> dict[Path, str]:
+    """Both pages with their generated parts written anew."""
+    of_page = {kind: described(functions.values()) for kind, functions in kinds().items()} | {
+        "table": table()
+    }
+    of_names = {
+        kind: f"```{{api}} mvcl.losses\n{textwrap.fill(', '.join(functions), 110)}\n```\n"
+        for kind, functions in kinds().items()
+    }
+    return {PAGE: written(PAGE, of_page), NAMES: written(NAMES, of_names)}
+
+
+def written(page: Path, generated: dict[str, str]) -> str:
+    """The text of a page with these parts.
+
+    Raises:
+      ValueError: a part's place is not there, or there are two.
+    """
+    text = page.read_text(encoding="utf-8")
     for kind, new in generated.items():
         pattern = rf"(<!-- {kind} -->\n).*?(<!-- end -->)"
         text, count = re.subn(pattern, lambda m, new=new: f"{m[1]}\n{new}\n{m[2]}", text, flags=re.DOTALL)
         if count != 1:
-            raise ValueError(f"{PAGE.name} must have one part '<!-- {kind} -->', got {count}")
+            raise ValueError(f"{page.name} must have one part '<!-- {kind} -->', got {count}")
     return text
 
 
 def main() -> None:
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Draws docs/pictures/NAME.png: which pairs of vectors each objective pulls together and pushes apart.
 
-    python -m docs.objectives_pictures
+    python -m docs.objectives_pictures [NAME ...]
 
 Nothing is drawn by hand. With vectors that are the rows of an identity matrix, or of the root R of another matrix of
 inner products, entry b of the loss's gradient at vector a, times the inverse of R, is its derivative by their inner
@@ -8,7 +8,8 @@ product: blue where raising <a, b> lowers the loss (pulled), red where it raises
 not count. k views of n = 4 instances, view after view.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import jax
@@ -64,19 +65,26 @@ def draw(name: str, loss: Callable[..., jax.Array], views: int, cosine: float = 
     axes.set_xticks(middles, labels, fontsize=7)
     axes.set_yticks(middles, labels, fontsize=7, rotation=90, va="center")
     axes.tick_params(length=0)
-    figure.savefig(FOLDER / f"{name}.png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+    figure.savefig(path(name), dpi=110, bbox_inches="tight", metadata={"Software": None})
     plt.close(figure)
 
 
-def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    made = losses.higher_order_functions()
-    for name, function in losses.objectives().items():
-        if function in NOT_DRAWN:
-            continue
-        loss = function(losses.info_nce) if name in made else function
+def drawn() -> list[str]:
+    """The objectives that have a picture."""
+    return [name for name, function in losses.objectives().items() if function not in NOT_DRAWN]
+
+
+def path(name: str) -> Path:
+    """Where an objective's picture is."""
+    return FOLDER / f"{name}.png"
+
+
+def main(names: Iterable[str]) -> None:
+    for name in names:
+        function = losses.objectives()[name]
+        loss = function(losses.info_nce) if losses.is_higher_order(function) else function
         draw(name, loss, VIEWS[losses.takes(loss).operands], COSINES.get(function, 0.0))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or drawn())

@@ -11,20 +11,9 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import Operands, QueueRows, Takes, declare, filled, makes, name, takes
-from mvcl.losses._embeddings import (
-    Embedded,
-    Pairs,
-    embedded,
-    group_means,
-    instances_everywhere,
-    mean_of_others,
-    mean_of_some_others,
-    mean_terms,
-    recomputed,
-    sides,
-)
 
 __all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
 
@@ -140,15 +129,15 @@ def _one_vs_rest(
     z = _checks.views(z, options.get("axis_name"))
     k = z.shape[0]
     there = _checks.mask(mask, z.shape[:2])
-    z = embedded(z, normalize, there).z
-    columns = instances_everywhere(z, options.get("axis_name"))
+    z = emb.embedded(z, normalize, there, options.get("axis_name")).z
+    columns = emb.instances_everywhere(z, options.get("axis_name"))
     rows = _lse.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
     if rows is not None and takes(pair).block_size:
         options = options | {"block_size": rows}
         return _one_view_at_a_time(
             pair, z, there, options, normalize_rest=normalize_rest, projected=normalize
         )
-    rest, rest_there = mean_of_others(z, there)
+    rest, rest_there = emb.mean_of_others(z, there)
     if normalize_rest:
         rest = _numerics.unit(rest)
     both = jnp.concatenate([z, rest])
@@ -191,10 +180,10 @@ def _one_view_at_a_time(
 ) -> jax.Array:
     """`one_vs_rest` for batches that go in blocks: no two views share a similarity, so only one mean is held."""
 
-    pair: Pairs = ((0, 1),)
+    pair: emb.Pairs = ((0, 1),)
 
     def one(view: jax.Array, here: jax.Array | None, total: jax.Array, count: jax.Array | None) -> jax.Array:
-        rest, rest_there = mean_of_some_others(view, here, total, count, z.shape[0])
+        rest, rest_there = emb.mean_of_some_others(view, here, total, count, z.shape[0])
         if normalize_rest:
             rest = _numerics.unit(rest)
         both = None if here is None or rest_there is None else jnp.stack([here, rest_there])
@@ -205,7 +194,7 @@ def _one_view_at_a_time(
     # view's terms again in the backward pass and keeps nothing else.
     first = None if there is None else there[0]
     again, closed_over = jax.closure_convert(one, z[0], first, total, count)
-    values = lax.map(lambda v: recomputed(again, *v, total, count, *closed_over), (z, there))
+    values = lax.map(lambda v: emb.recomputed(again, *v, total, count, *closed_over), (z, there))
     if there is None or count is None:
         return values.mean()
     return _mean_or_sum(values, there & (count[None] > there.astype(count.dtype)), "mean", options)
@@ -252,8 +241,8 @@ def _mean_pair(
     **options: Any,
 ) -> jax.Array:
     q, k = groups(queries, keys, options.get("axis_name"))
-    e = embedded(jnp.concatenate([q, k]), normalize, mask)
-    means, exist = group_means(e, q.shape[0])
+    e = emb.embedded(jnp.concatenate([q, k]), normalize, mask, options.get("axis_name"))
+    means, exist = emb.group_means(e, q.shape[0])
     queue = takes(pair).queue
     if renormalize:
         means = _numerics.unit(means)
@@ -301,7 +290,7 @@ def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[
 def _over_pairs(
     pair_loss: PairLoss,
     z: jax.Array,
-    pairs: Pairs,
+    pairs: emb.Pairs,
     mask: ArrayLike | None,
     options: dict[str, Any],
     *,
@@ -310,7 +299,7 @@ def _over_pairs(
     projected: bool | None = None,
 ) -> jax.Array:
     there = _checks.mask(mask, z.shape[:2])
-    left, right = sides(pairs)
+    left, right = emb.sides(pairs)
     factors = None if weights is None else weights[left, right]
     of_instances = factors if factors is not None and factors.ndim == 2 else None
     values = _values(pair_loss, z, pairs, there, options, weights=of_instances, projected=projected)
@@ -334,7 +323,7 @@ def _mean_or_sum(values: jax.Array, both: jax.Array, reduction: str, options: di
 def _values(
     pair_loss: PairLoss,
     z: jax.Array,
-    pairs: Pairs,
+    pairs: emb.Pairs,
     mask: jax.Array | None,
     options: dict[str, Any],
     *,
@@ -353,14 +342,14 @@ def _values(
     given = filled(pair_loss, options | {"mask": mask})
     normalize, axis_name, block_size = (given.pop(o, None) for o in ("normalize", "axis_name", "block_size"))
     if projected is None:
-        e = embedded(z, normalize, given.pop("mask"), axis_name, block_size)
+        e = emb.embedded(z, normalize, given.pop("mask"), axis_name, block_size)
     else:
-        e = Embedded(z, given.pop("mask"), projected, axis_name, _checks.block_size(block_size))
-    return mean_terms(declared.terms(e, pairs, **given), axis_name, weights)
+        e = emb.Embedded(z, given.pop("mask"), projected, axis_name, _checks.block_size(block_size))
+    return emb.mean_terms(declared.terms(e, pairs, **given), axis_name, weights)
 
 
-def _one_by_one(loss: PairLoss, z: jax.Array, pairs: Pairs, mask: jax.Array | None) -> jax.Array:
-    left, right = sides(pairs)
+def _one_by_one(loss: PairLoss, z: jax.Array, pairs: emb.Pairs, mask: jax.Array | None) -> jax.Array:
+    left, right = emb.sides(pairs)
     if mask is None:
         return jax.vmap(loss)(z[left], z[right])
     flags = jnp.stack([mask[left], mask[right]], axis=1)

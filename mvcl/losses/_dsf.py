@@ -12,12 +12,15 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._combine import groups
 from mvcl.losses._declaration import Operands, QueueRows, declare, filled
-from mvcl.losses._embeddings import embedded, group_means, lse_union
 
 __all__ = ["dsf", "log_bessel_i"]
+
+One = tuple[jax.Array]
+Two = tuple[jax.Array, jax.Array]
 
 
 def _measured(
@@ -86,22 +89,7 @@ def dsf(
     Returns:
       Scalar, float32 or wider. Where all groups coincide it is log(n), the chance level.
     """
-    s = _similarities(
-        queries,
-        keys,
-        queue=queue,
-        temperature=temperature,
-        resultant_scale=resultant_scale,
-        normalize_concentration=normalize_concentration,
-        mean_resultant=mean_resultant,
-        queue_concentration=queue_concentration,
-        in_batch_negatives=in_batch_negatives,
-        normalize=normalize,
-        mask=mask,
-        axis_name=axis_name,
-        block_size=block_size,
-    )
-    return _loss(s)
+    return _loss(_similarities(**locals()))  # every argument, by name
 
 
 class _Similarities(NamedTuple):
@@ -143,10 +131,10 @@ def _similarities(
     _checks.option("queue_concentration", queue_concentration, ("own", "batch_mean"))
     if not in_batch_negatives and queue is None:
         raise ValueError("queue must be given with in_batch_negatives=False, got None")
-    e = embedded(jnp.concatenate([q, k]), normalize, mask, axis_name, block_size)
+    e = emb.embedded(jnp.concatenate([q, k]), normalize, mask, axis_name, block_size)
     scale = _checks.scalar("resultant_scale", resultant_scale, e.z.dtype, positive=True)
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
-    means, exists = group_means(e, q.shape[0])
+    means, exists = emb.group_means(e, q.shape[0])
     direction, resultant, kappa = _fit(means, scale, normalize_concentration)
     order = d / 2 - 1
     own = resultant[0] if mean_resultant == "estimate" else bessel_ratio(order, kappa[0])
@@ -178,7 +166,7 @@ def _loss(s: _Similarities) -> jax.Array:
     if s.queue is not None:
         energies.append(_across(s, s.queue, gathered=False))
     both = None if s.exists is None else s.exists.all(0)[None]
-    return _numerics.mean_where(lse_union(*(energy - positive for energy in energies)), both, s.axis_name)
+    return _numerics.mean_where(emb.lse_union(*(energy - positive for energy in energies)), both, s.axis_name)
 
 
 def _measures(s: _Similarities) -> dict[str, jax.Array]:
@@ -308,7 +296,7 @@ def log_series(order: float, x: jax.Array) -> jax.Array:
 
 
 @log_series.defjvp
-def _(order: float, primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _(order: float, primals: One, tangents: One) -> Two:
     return log_series(order, *primals), bessel_ratio(order, *primals) * tangents[0]
 
 
@@ -319,7 +307,7 @@ def bessel_ratio(order: float, x: jax.Array) -> jax.Array:
 
 
 @bessel_ratio.defjvp
-def _(order: float, primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _(order: float, primals: One, tangents: One) -> Two:
     (x,) = primals
     # From A_ν = x / D, D = 2(ν+1) + x A_{ν+1}. The textbook 1 - A² - (2ν+1) A/x, which is used for A_{ν+1}
     # here, loses log10(ν) digits at small x; one step of the recurrence multiplies that error by x².
@@ -349,7 +337,7 @@ def _log_i(order: float, x: jax.Array) -> jax.Array:
 
 
 @_log_i.defjvp
-def _(order: float, primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _(order: float, primals: One, tangents: One) -> Two:
     (x,) = primals
     slope = bessel_ratio(order, x) + (order / x if order else 0)
     return _log_i(order, x), slope * tangents[0]

@@ -30,27 +30,17 @@ class Embedded:
 
 
 def embedded(
-    z: jax.Array,
-    normalize: bool,
-    mask: ArrayLike | None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
-) -> Embedded:
-    """Prepares checked (k, n, d) embeddings; the mask and the block size are checked here."""
-    keep = _checks.mask(mask, z.shape[:2])
-    block_size = _checks.block_size(block_size)
-    return Embedded(_prepared(z, normalize, keep), keep, normalize, axis_name, block_size)
-
-
-def embedded_views(
     z: ArrayLike,
     normalize: bool,
     mask: ArrayLike | None,
     axis_name: str | None = None,
     block_size: int | None = None,
 ) -> Embedded:
-    """Checks and prepares the (k, n, d) views of an objective."""
-    return embedded(_checks.views(z, axis_name), normalize, mask, axis_name, block_size)
+    """Checks and prepares (k, n, d) embeddings."""
+    z = _checks.views(z, axis_name)
+    keep = _checks.mask(mask, z.shape[:2])
+    block_size = _checks.block_size(block_size)
+    return Embedded(_prepared(z, normalize, keep), keep, normalize, axis_name, block_size)
 
 
 def embedded_pair(

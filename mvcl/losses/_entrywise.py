@@ -11,23 +11,9 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import Operands, declare
-from mvcl.losses._embeddings import (
-    Embedded,
-    Pairs,
-    Terms,
-    both_there,
-    embedded_pair,
-    embedded_views,
-    instances_everywhere,
-    loss_of_pair,
-    positives,
-    queue_embeddings,
-    recomputed,
-    same_instance,
-    sides,
-)
 from mvcl.losses._joint import mean_log_likelihood
 
 __all__ = ["byol", "poly_siglip", "siglip", "spectral"]
@@ -36,8 +22,8 @@ __all__ = ["byol", "poly_siglip", "siglip", "spectral"]
 Entry = Callable[..., jax.Array]
 
 
-def _byol_terms(e: Embedded, pairs: Pairs) -> tuple[Terms, ...]:
-    return (Terms(2 - 2 * positives(e.z, pairs), both_there(e.keep, pairs)),)
+def _byol_terms(e: emb.Embedded, pairs: emb.Pairs) -> tuple[emb.Terms, ...]:
+    return (emb.Terms(2 - 2 * emb.positives(e.z, pairs), emb.both_there(e.keep, pairs)),)
 
 
 @declare(operands=Operands.PAIR, terms=_byol_terms)
@@ -65,11 +51,11 @@ def byol(
     Returns:
       Scalar, float32 or wider: 0 for coinciding vectors, 2 for orthogonal ones, 4 for opposite ones.
     """
-    return loss_of_pair(_byol_terms, embedded_pair(x, y, normalize, mask, axis_name))
+    return emb.loss_of_pair(_byol_terms, emb.embedded_pair(x, y, normalize, mask, axis_name))
 
 
 def _sigmoid_energy(
-    e: Embedded, pairs: Pairs, slope: jax.Array, shift: jax.Array, queue: Embedded | None = None
+    e: emb.Embedded, pairs: emb.Pairs, slope: jax.Array, shift: jax.Array, queue: emb.Embedded | None = None
 ) -> jax.Array:
     """`(pairs, n)`: -Σ log σ(-(scale <z_li, v> + bias)) over the other v of view m, and of the queue."""
 
@@ -80,13 +66,13 @@ def _sigmoid_energy(
 
 
 def _siglip_terms(
-    e: Embedded, pairs: Pairs, *, scale: ArrayLike, bias: ArrayLike, extra_negatives: ArrayLike | None
-) -> tuple[Terms, ...]:
+    e: emb.Embedded, pairs: emb.Pairs, *, scale: ArrayLike, bias: ArrayLike, extra_negatives: ArrayLike | None
+) -> tuple[emb.Terms, ...]:
     slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
-    negative = _sigmoid_energy(e, pairs, slope, shift, queue_embeddings(extra_negatives, e))
-    positive = jax.nn.softplus(-slope * positives(e.z, pairs) - shift)
-    anchors = None if e.keep is None else e.keep[sides(pairs)[0]]
-    return Terms(positive, both_there(e.keep, pairs)), Terms(negative, anchors)
+    negative = _sigmoid_energy(e, pairs, slope, shift, emb.queue_embeddings(extra_negatives, e))
+    positive = jax.nn.softplus(-slope * emb.positives(e.z, pairs) - shift)
+    anchors = None if e.keep is None else e.keep[emb.sides(pairs)[0]]
+    return emb.Terms(positive, emb.both_there(e.keep, pairs)), emb.Terms(negative, anchors)
 
 
 @declare(operands=Operands.PAIR, terms=_siglip_terms)
@@ -124,8 +110,8 @@ def siglip(
       Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
       log(1 + e^-a) + (n-1) log(1 + e^a).
     """
-    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return loss_of_pair(_siglip_terms, e, scale=scale, bias=bias, extra_negatives=extra_negatives)
+    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return emb.loss_of_pair(_siglip_terms, e, scale=scale, bias=bias, extra_negatives=extra_negatives)
 
 
 @declare()
@@ -167,26 +153,26 @@ def poly_siglip(
       log(1 + e^-a) + (n-1) log(1 + e^a).
     """
     rho = _checks.aggregation("aggregation", aggregation)
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
     slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
     k, n, _ = e.z.shape
     # Row α, column β: the negatives of anchor β in view α.
     pairs = tuple((b, a) for a in range(k) for b in range(k))
     negative = _sigmoid_energy(e, pairs, slope, shift).reshape(k, k, n)
-    positive = jax.nn.softplus(-slope * same_instance(e.z) - shift)
+    positive = jax.nn.softplus(-slope * emb.same_instance(e.z) - shift)
     return mean_log_likelihood(-positive - negative, e.keep, rho, axis_name)
 
 
 def _spectral_terms(
-    e: Embedded, pairs: Pairs, *, radius: ArrayLike | None, extra_negatives: ArrayLike | None
-) -> tuple[Terms, ...]:
+    e: emb.Embedded, pairs: emb.Pairs, *, radius: ArrayLike | None, extra_negatives: ArrayLike | None
+) -> tuple[emb.Terms, ...]:
     e = _clipped(e, radius)
-    (left, right), keep, queue = sides(pairs), e.keep, queue_embeddings(extra_negatives, e)
+    (left, right), keep, queue = emb.sides(pairs), e.keep, emb.queue_embeddings(extra_negatives, e)
     queue = None if queue is None else _clipped(queue, radius)
     squares = _sum_over(lambda inner, same: jnp.where(same, 0, inner * inner), e, pairs, queue)
     # By anchor: how many other instances the second view has.
     if keep is None:
-        count = jnp.full(squares.shape, instances_everywhere(e.z, e.axis_name) - 1, e.z.dtype)
+        count = jnp.full(squares.shape, emb.instances_everywhere(e.z, e.axis_name) - 1, e.z.dtype)
     else:
         total = jnp.sum(keep, axis=1, dtype=e.z.dtype)
         total = total if e.axis_name is None else lax.psum(total, e.axis_name)
@@ -194,10 +180,10 @@ def _spectral_terms(
     if queue is not None:
         anchors = jnp.ones_like(count) if keep is None else keep[left].astype(e.z.dtype)
         count = count + anchors * queue.z.shape[1]
-    return Terms(squares, count), Terms(-2 * positives(e.z, pairs), both_there(keep, pairs))
+    return emb.Terms(squares, count), emb.Terms(-2 * emb.positives(e.z, pairs), emb.both_there(keep, pairs))
 
 
-def _clipped(e: Embedded, radius: ArrayLike | None) -> Embedded:
+def _clipped(e: emb.Embedded, radius: ArrayLike | None) -> emb.Embedded:
     if radius is None:
         return e
     longest = _checks.scalar("radius", radius, e.z.dtype, positive=True)
@@ -240,12 +226,12 @@ def spectral(
     Returns:
       Scalar, float32 or wider: -1 for coinciding unit vectors, -2 where instances are orthogonal.
     """
-    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return loss_of_pair(_spectral_terms, e, radius=radius, extra_negatives=extra_negatives)
+    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return emb.loss_of_pair(_spectral_terms, e, radius=radius, extra_negatives=extra_negatives)
 
 
 def _sum_over(
-    entry: Entry, e: Embedded, pairs: Pairs, queue: Embedded | None, *parameters: jax.Array
+    entry: Entry, e: emb.Embedded, pairs: emb.Pairs, queue: emb.Embedded | None, *parameters: jax.Array
 ) -> jax.Array:
     """`(pairs, n)`: Σ entry(<z_li, v>, is v z_mi?, *parameters) over the v of view m that are there, and of the queue.
 
@@ -263,15 +249,15 @@ def _sum_over(
         of_queue = tuple((l, 0) for l, _ in pairs)
         # No row of the queue is at the place of an anchor.
         sums = sums + _sums(entry, e, queue.z, None, of_queue, jnp.asarray(first) + rows, parameters)
-    return sums if e.keep is None else jnp.where(e.keep[sides(pairs)[0]], sums, 0)
+    return sums if e.keep is None else jnp.where(e.keep[emb.sides(pairs)[0]], sums, 0)
 
 
 def _sums(
     entry: Entry,
-    e: Embedded,
+    e: emb.Embedded,
     y: jax.Array,
     keep: jax.Array | None,
-    pairs: Pairs,
+    pairs: emb.Pairs,
     first: jax.Array | int,
     parameters: tuple[jax.Array, ...],
 ) -> jax.Array:
@@ -280,7 +266,7 @@ def _sums(
     y = _numerics.vary_as(y, e.z)
     given = tuple(_numerics.vary_as(p, e.z) for p in parameters)
     block = _lse.block_rows(len(pairs), n, m, e.block_size) or n
-    left, right = sides(pairs)
+    left, right = emb.sides(pairs)
 
     def rows(
         vectors: jax.Array,
@@ -306,7 +292,7 @@ def _sums(
 
     def step(at: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         l, r, b = at
-        return recomputed(rows, vectors[l, b], y, keep, r, places[b], *given)
+        return emb.recomputed(rows, vectors[l, b], y, keep, r, places[b], *given)
 
     blocks = np.arange(places.shape[0])
     steps = [np.repeat(left, len(blocks)), np.repeat(right, len(blocks)), np.tile(blocks, len(pairs))]

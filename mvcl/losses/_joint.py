@@ -8,22 +8,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
-from mvcl.losses._embeddings import (
-    alignment,
-    embedded_views,
-    lse_union,
-    mean_existing,
-    mean_of_others,
-    mean_of_sums,
-    other_views_energy,
-    same_instance,
-    same_view_energy,
-    scaled,
-    similarities,
-    with_queue,
-)
 
 __all__ = ["mv_cl1", "mv_cl2", "mv_dhel", "mv_infonce", "poly_view", "sufficient_statistics"]
 
@@ -61,15 +48,15 @@ def mv_infonce(
       Scalar, float32 or wider. Where all vectors coincide it is log(n), with "all" log((kn - 1) / (k - 1)).
     """
     _checks.option("negatives", negatives, ("cross_view", "all"))
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
-    s = similarities(e, temperature, extra_negatives)
-    energies = [other_views_energy(s)] + ([same_view_energy(s)] if negatives == "all" else [])
-    per_anchor = with_queue(s, *energies)  # (k, n)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    s = emb.similarities(e, temperature, extra_negatives)
+    energies = [emb.other_views_energy(s)] + ([emb.same_view_energy(s)] if negatives == "all" else [])
+    per_anchor = emb.with_queue(s, *energies)  # (k, n)
     if e.keep is not None:
         per_anchor = jnp.where(e.keep, per_anchor, -jnp.inf)
     energy = _numerics.logsumexp(per_anchor, axis=0)  # (n,)
-    aligned = _numerics.logsumexp(alignment(s.vectors), axis=0)  # (n,)
-    return mean_existing(energy, e) - mean_existing(aligned, e)
+    aligned = _numerics.logsumexp(emb.alignment(s.vectors), axis=0)  # (n,)
+    return emb.mean_existing(energy, e) - emb.mean_existing(aligned, e)
 
 
 @declare()
@@ -115,12 +102,12 @@ def mv_dhel(
       >>> print(f"{losses.mv_dhel(z):.3f}")
       5.504
     """
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
-    s = similarities(e, temperature, extra_negatives)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    s = emb.similarities(e, temperature, extra_negatives)
     weight = _checks.scalar("energy_weight", energy_weight, e.z.dtype, positive=True)
-    energy = with_queue(s, same_view_energy(s))  # (k, n)
-    aligned = _numerics.logsumexp(alignment(s.vectors), axis=0)  # (n,)
-    return weight * mean_of_sums(energy, e) - mean_existing(aligned, e)
+    energy = emb.with_queue(s, emb.same_view_energy(s))  # (k, n)
+    aligned = _numerics.logsumexp(emb.alignment(s.vectors), axis=0)  # (n,)
+    return weight * emb.mean_of_sums(energy, e) - emb.mean_existing(aligned, e)
 
 
 @declare()
@@ -152,10 +139,10 @@ def mv_cl1(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
     """
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
-    s = similarities(e, temperature, extra_negatives)
-    energy = with_queue(s, other_views_energy(s))
-    return mean_existing(energy, e, e.keep) - mean_existing(alignment(s.vectors), e)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    s = emb.similarities(e, temperature, extra_negatives)
+    energy = emb.with_queue(s, emb.other_views_energy(s))
+    return emb.mean_existing(energy, e, e.keep) - emb.mean_existing(emb.alignment(s.vectors), e)
 
 
 @declare()
@@ -192,11 +179,11 @@ def mv_cl2(
       Scalar, float32 or wider. Where all vectors coincide it is log((n-1) / (k-1)).
     """
     _checks.option("energy", energy, ("mean", "sum"))
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
-    s = similarities(e, temperature, extra_negatives)
-    spread = with_queue(s, same_view_energy(s))
-    spread_out = mean_of_sums(spread, e) if energy == "sum" else mean_existing(spread, e, e.keep)
-    return spread_out - mean_existing(alignment(s.vectors), e)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    s = emb.similarities(e, temperature, extra_negatives)
+    spread = emb.with_queue(s, emb.same_view_energy(s))
+    spread_out = emb.mean_of_sums(spread, e) if energy == "sum" else emb.mean_existing(spread, e, e.keep)
+    return spread_out - emb.mean_existing(emb.alignment(s.vectors), e)
 
 
 @declare()
@@ -239,12 +226,12 @@ def poly_view(
     """
     rho = _checks.aggregation("aggregation", aggregation)
     _checks.option("negatives_of", negatives_of, ("other", "anchor"))
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
-    s = similarities(e, temperature, extra_negatives)
-    negative = with_queue(s, same_view_energy(s), other_views_energy(s, diagonal=False))  # (k, n)
-    same = same_instance(s.vectors.z)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    s = emb.similarities(e, temperature, extra_negatives)
+    negative = emb.with_queue(s, emb.same_view_energy(s), emb.other_views_energy(s, diagonal=False))  # (k, n)
+    same = emb.same_instance(s.vectors.z)
     negative = negative[None] if negatives_of == "other" else negative[:, None]
-    log_likelihood = same - lse_union(same, jnp.broadcast_to(negative, same.shape))
+    log_likelihood = same - emb.lse_union(same, jnp.broadcast_to(negative, same.shape))
     return mean_log_likelihood(log_likelihood, e.keep, rho, axis_name)
 
 
@@ -292,14 +279,14 @@ def sufficient_statistics(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(k (n-1) + 1), the chance level.
     """
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
-    s = similarities(e, temperature, extra_negatives)
-    rest, rest_there = mean_of_others(e.z, e.keep)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    s = emb.similarities(e, temperature, extra_negatives)
+    rest, rest_there = emb.mean_of_others(e.z, e.keep)
     exists = None if e.keep is None or rest_there is None else e.keep & rest_there
     if normalize_rest:
         rest = _numerics.unit(rest)
     # The mean of projected vectors is no longer than they are.
-    q = scaled(dataclasses.replace(e, z=rest, keep=exists), temperature)
+    q = emb.scaled(dataclasses.replace(e, z=rest, keep=exists), temperature)
     positive = jnp.sum(s.vectors.z * q.z, axis=-1)  # (k, n)
     others = _lse.against_all(s.vectors, q, axis_name=axis_name, block_size=e.block_size)
-    return _numerics.mean_where(with_queue(s, positive, others) - positive, exists, axis_name)
+    return _numerics.mean_where(emb.with_queue(s, positive, others) - positive, exists, axis_name)

@@ -122,21 +122,7 @@ def m3g(
     Raises:
       ValueError: for shapes, dtypes or values other than these, and for a problem that is too large.
     """
-    return _gap(
-        z,
-        epsilon=epsilon,
-        cost=cost,
-        cost_scale=cost_scale,
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        normalize=normalize,
-        epsilon_init=epsilon_init,
-        epsilon_decay=epsilon_decay,
-        mask=mask,
-        axis_name=axis_name,
-        block_size=block_size,
-        max_operations=max_operations,
-    )[0]
+    return _gap(**locals())[0]  # every argument, by name
 
 
 def m3g_with_status(

@@ -9,10 +9,13 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import Operands, declare
-from mvcl.losses._embeddings import Embedded, embedded_pair, embedded_views, instances_everywhere
 
 __all__ = ["barlow_twins", "emp_ssl", "frossl", "vicreg"]
+
+One = tuple[jax.Array]
+Two = tuple[jax.Array, jax.Array]
 
 
 @declare(operands=Operands.PAIR)
@@ -55,7 +58,7 @@ def vicreg(
     Returns:
       Scalar, float32 or wider: variance (1 - sqrt(eps)) where all vectors coincide.
     """
-    e = embedded_pair(x, y, False, mask, axis_name)
+    e = emb.embedded_pair(x, y, False, mask, axis_name)
     dtype, d = e.z.dtype, e.z.shape[2]
     near = _checks.scalar("invariance", invariance, dtype)
     spread = _checks.scalar("variance", variance, dtype)
@@ -106,7 +109,7 @@ def barlow_twins(
     Returns:
       Scalar, float32 or wider: d where all vectors coincide, or where no instance has both views.
     """
-    e = embedded_pair(x, y, False, mask, axis_name)
+    e = emb.embedded_pair(x, y, False, mask, axis_name)
     weight = _checks.scalar("redundancy", redundancy, e.z.dtype)
     small = _checks.scalar("eps", eps, e.z.dtype, positive=True)
     both = None if e.keep is None else jnp.broadcast_to(e.keep.all(0)[None], e.keep.shape)
@@ -203,7 +206,7 @@ def emp_ssl(
     Returns:
       Scalar, float32 or wider. For coinciding unit vectors: -½ log(1 + d / eps) - invariance.
     """
-    e = embedded_views(z, normalize, mask, axis_name)
+    e = emb.embedded(z, normalize, mask, axis_name)
     distortion = _checks.scalar("eps", eps, e.z.dtype, positive=True)
     factor = _checks.scalar("invariance", invariance, e.z.dtype)
     d = e.z.shape[2]
@@ -234,22 +237,20 @@ def moments(z: jax.Array, axis_name: str | None) -> jax.Array:
 
 
 @moments.defjvp
-def _(
-    axis_name: str | None, primals: tuple[jax.Array], tangents: tuple[jax.Array]
-) -> tuple[jax.Array, jax.Array]:
+def _(axis_name: str | None, primals: One, tangents: One) -> Two:
     (z,), (dz,) = primals, tangents
     half = _numerics.inner("lia,lib->lab", z, dz)
     return moments(z, axis_name), device_sum(half + jnp.swapaxes(half, 1, 2), axis_name)
 
 
-def counts(e: Embedded) -> jax.Array:
+def counts(e: emb.Embedded) -> jax.Array:
     """`(k,)`: how many instances have each view."""
     if e.keep is None:
-        return jnp.full(e.z.shape[0], instances_everywhere(e.z, e.axis_name), e.z.dtype)
+        return jnp.full(e.z.shape[0], emb.instances_everywhere(e.z, e.axis_name), e.z.dtype)
     return device_sum(jnp.sum(e.keep, axis=1, dtype=e.z.dtype), e.axis_name)
 
 
-def centred(e: Embedded) -> tuple[jax.Array, jax.Array]:
+def centred(e: emb.Embedded) -> Two:
     """`(k, n, d)` vectors less the mean of their view, zero where there is none; the means, `(k, 1, d)`."""
     there = None if e.keep is None else e.keep[:, :, None]
     mean = _numerics.mean_where(e.z, there, e.axis_name, axis=1)[:, None]
@@ -276,7 +277,7 @@ def mean_of_views(values: jax.Array, count: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(some, values, 0)) / jnp.maximum(jnp.sum(some), 1).astype(values.dtype)
 
 
-def distance_from_centre(e: Embedded, global_views: int | None) -> jax.Array:
+def distance_from_centre(e: emb.Embedded, global_views: int | None) -> jax.Array:
     """mean_{l,i,d} (z_li - c_i)², c_i the mean of the first `global_views` views of instance i, None: of all.
 
     Instances that lack all of these views have no c_i and do not count.

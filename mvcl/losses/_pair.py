@@ -6,50 +6,35 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from mvcl import _checks
+from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import Operands, declare
-from mvcl.losses._embeddings import (
-    Embedded,
-    Pairs,
-    Terms,
-    both_there,
-    embedded_pair,
-    loss_of_pair,
-    lse_union,
-    pair_energies,
-    positives,
-    queue_energy,
-    same_view_energy,
-    sides,
-    similarities,
-    with_queue,
-)
 
 __all__ = ["dcl", "dhel", "info_nce", "info_nce_minimum", "nt_xent", "rince"]
 
 
 def _info_nce_terms(
-    e: Embedded,
-    pairs: Pairs,
+    e: emb.Embedded,
+    pairs: emb.Pairs,
     *,
     temperature: ArrayLike,
     symmetric: bool,
     in_batch_negatives: bool,
     extra_negatives: ArrayLike | None,
-) -> tuple[Terms, ...]:
-    s = similarities(e, temperature, extra_negatives)
-    left, right = sides(pairs)
-    extra = queue_energy(s)
+) -> tuple[emb.Terms, ...]:
+    s = emb.similarities(e, temperature, extra_negatives)
+    left, right = emb.sides(pairs)
+    extra = emb.queue_energy(s)
     if not in_batch_negatives:
         if extra is None:
             raise ValueError("extra_negatives must be given with in_batch_negatives=False, got None")
-        positive, exists = positives(s.vectors.z, pairs), both_there(e.keep, pairs)
-        forward, backward = lse_union(positive, extra[left]), lse_union(positive, extra[right])
+        positive, exists = emb.positives(s.vectors.z, pairs), emb.both_there(e.keep, pairs)
+        forward, backward = emb.lse_union(positive, extra[left]), emb.lse_union(positive, extra[right])
     else:
-        positive, forward, backward, exists = pair_energies(s, pairs, backward=symmetric)
+        positive, forward, backward, exists = emb.pair_energies(s, pairs, backward=symmetric)
         if extra is not None:
-            forward, backward = lse_union(forward, extra[left]), lse_union(backward, extra[right])
+            forward, backward = emb.lse_union(forward, extra[left]), emb.lse_union(backward, extra[right])
     negative = (forward + backward) / 2 if symmetric else forward
-    return (Terms(negative - positive, exists),)
+    return (emb.Terms(negative - positive, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_info_nce_terms)
@@ -92,8 +77,8 @@ def info_nce(
       >>> print(f"{losses.info_nce(x, x):.3f}")
       1.386
     """
-    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return loss_of_pair(
+    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return emb.loss_of_pair(
         _info_nce_terms,
         e,
         temperature=temperature,
@@ -129,23 +114,28 @@ def info_nce_minimum(negatives: ArrayLike, temperature: ArrayLike) -> jax.Array:
 
 
 def _anchors(
-    e: Embedded, pairs: Pairs, temperature: ArrayLike, extra_negatives: ArrayLike | None, *, diagonal: bool
+    e: emb.Embedded,
+    pairs: emb.Pairs,
+    temperature: ArrayLike,
+    extra_negatives: ArrayLike | None,
+    *,
+    diagonal: bool,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Positives (pairs, 1, n), the anchors' log-sum-exps (pairs, 2, n), and whether both views are there."""
-    s = similarities(e, temperature, extra_negatives)
-    same_view = with_queue(s, same_view_energy(s))
-    b = pair_energies(s, pairs, diagonal=diagonal)
-    left, right = sides(pairs)
-    energies = [lse_union(same_view[left], b.forward), lse_union(same_view[right], b.backward)]
+    s = emb.similarities(e, temperature, extra_negatives)
+    same_view = emb.with_queue(s, emb.same_view_energy(s))
+    b = emb.pair_energies(s, pairs, diagonal=diagonal)
+    left, right = emb.sides(pairs)
+    energies = [emb.lse_union(same_view[left], b.forward), emb.lse_union(same_view[right], b.backward)]
     exists = None if b.exists is None else jnp.broadcast_to(b.exists[:, None], (len(pairs), 2, e.z.shape[1]))
     return b.positive[:, None], jnp.stack(energies, axis=1), exists
 
 
 def _nt_xent_terms(
-    e: Embedded, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
-) -> tuple[Terms, ...]:
+    e: emb.Embedded, pairs: emb.Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
+) -> tuple[emb.Terms, ...]:
     positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
-    return (Terms(energy - positive, exists),)
+    return (emb.Terms(energy - positive, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_nt_xent_terms)
@@ -178,17 +168,17 @@ def nt_xent(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(2n - 1), the chance level.
     """
-    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return loss_of_pair(_nt_xent_terms, e, temperature=temperature, extra_negatives=extra_negatives)
+    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return emb.loss_of_pair(_nt_xent_terms, e, temperature=temperature, extra_negatives=extra_negatives)
 
 
 def _dcl_terms(
-    e: Embedded, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
-) -> tuple[Terms, ...]:
+    e: emb.Embedded, pairs: emb.Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
+) -> tuple[emb.Terms, ...]:
     positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=False)
     if exists is not None:
         exists &= energy != -jnp.inf
-    return (Terms(energy - positive, exists),)
+    return (emb.Terms(energy - positive, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_dcl_terms)
@@ -221,24 +211,24 @@ def dcl(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(2n - 2).
     """
-    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return loss_of_pair(_dcl_terms, e, temperature=temperature, extra_negatives=extra_negatives)
+    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return emb.loss_of_pair(_dcl_terms, e, temperature=temperature, extra_negatives=extra_negatives)
 
 
 def _rince_terms(
-    e: Embedded,
-    pairs: Pairs,
+    e: emb.Embedded,
+    pairs: emb.Pairs,
     *,
     temperature: ArrayLike,
     q: ArrayLike,
     lam: ArrayLike,
     extra_negatives: ArrayLike | None,
-) -> tuple[Terms, ...]:
+) -> tuple[emb.Terms, ...]:
     positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
     power = _checks.scalar("q", q, energy.dtype, positive=True)
     weight = _checks.scalar("lam", lam, energy.dtype, positive=True)
     values = (jnp.exp(power * (jnp.log(weight) + energy)) - jnp.exp(power * positive)) / power
-    return (Terms(values, exists),)
+    return (emb.Terms(values, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_rince_terms)
@@ -277,25 +267,30 @@ def rince(
       Scalar, float32 or wider. Where all unit vectors coincide it is
       e^{q / temperature} ((lam (2n-1))^q - 1) / q.
     """
-    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return loss_of_pair(
+    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return emb.loss_of_pair(
         _rince_terms, e, temperature=temperature, q=q, lam=lam, extra_negatives=extra_negatives
     )
 
 
 def _dhel_terms(
-    e: Embedded, pairs: Pairs, *, temperature: ArrayLike, symmetric: bool, extra_negatives: ArrayLike | None
-) -> tuple[Terms, ...]:
-    s = similarities(e, temperature, extra_negatives)
-    energy = with_queue(s, same_view_energy(s))  # (k, n)
-    positive = positives(s.vectors.z, pairs)
-    alignment = Terms(-positive, both_there(e.keep, pairs))
-    views = np.stack(sides(pairs)[: 2 if symmetric else 1])
+    e: emb.Embedded,
+    pairs: emb.Pairs,
+    *,
+    temperature: ArrayLike,
+    symmetric: bool,
+    extra_negatives: ArrayLike | None,
+) -> tuple[emb.Terms, ...]:
+    s = emb.similarities(e, temperature, extra_negatives)
+    energy = emb.with_queue(s, emb.same_view_energy(s))  # (k, n)
+    positive = emb.positives(s.vectors.z, pairs)
+    alignment = emb.Terms(-positive, emb.both_there(e.keep, pairs))
+    views = np.stack(emb.sides(pairs)[: 2 if symmetric else 1])
     if e.keep is None:
-        return Terms(energy[views].sum(0)), alignment
+        return emb.Terms(energy[views].sum(0)), alignment
     there = e.keep & (energy != -jnp.inf)
     energy = jnp.where(there, energy, 0)
-    return Terms(energy[views].sum(0), there[views].any(0)), alignment
+    return emb.Terms(energy[views].sum(0), there[views].any(0)), alignment
 
 
 @declare(operands=Operands.PAIR, terms=_dhel_terms)
@@ -331,7 +326,7 @@ def dhel(
     Returns:
       Scalar, float32 or wider. For coinciding unit vectors: 1 / temperature + 2 log(n-1).
     """
-    e = embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return loss_of_pair(
+    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
+    return emb.loss_of_pair(
         _dhel_terms, e, temperature=temperature, symmetric=symmetric, extra_negatives=extra_negatives
     )

@@ -10,11 +10,14 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import declare
-from mvcl.losses._embeddings import embedded_views, same_view_energy, similarities
 from mvcl.losses._moments import device_sum, sum_of_views
 
 __all__ = ["mmcr", "pmrl"]
+
+One = tuple[jax.Array]
+Two = tuple[jax.Array, jax.Array]
 
 
 @declare()
@@ -57,7 +60,7 @@ def pmrl(
       Scalar, float32 or wider. For coinciding unit vectors:
       log(1 + (min(d, k) - 1) exp(-sqrt(k) / temperature)) + weight · log(n).
     """
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     factor = _checks.scalar("weight", weight, e.z.dtype)
     views = jnp.swapaxes(e.z, 0, 1)  # (n, k, d)
@@ -73,10 +76,10 @@ def pmrl(
     there = None if some is None else some[None]
     e = dataclasses.replace(e, z=_leading(views, right[:, :, 0])[None], keep=there, projected=True)
     _checks.scalar("instance_temperature", instance_temperature, e.z.dtype, positive=True)
-    s = similarities(e, instance_temperature, None)
+    s = emb.similarities(e, instance_temperature, None)
     own = jnp.sum(s.vectors.z[0] ** 2, axis=1)
     # LSE_j - own, whose digits would be lost where no other instance is near.
-    spread = jax.nn.softplus(same_view_energy(s)[0] - own)
+    spread = jax.nn.softplus(emb.same_view_energy(s)[0] - own)
     mean = _numerics.mean_where(alignment, several, axis_name)
     return mean + factor * _numerics.mean_where(spread, some, axis_name)
 
@@ -101,7 +104,7 @@ def _right_vectors(z: jax.Array) -> jax.Array:
 
 
 @_right_vectors.defjvp
-def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _(primals: One, tangents: One) -> Two:
     (z,), (dz,) = primals, tangents
     v = _right_vectors(z)
     scaled, change = (_numerics.inner("nkd,nkm->nmd", a, v) for a in (z, dz))  # σ_m u_m, and dZ v_m
@@ -121,7 +124,7 @@ def _singular_values(z: jax.Array) -> jax.Array:
 
 
 @_singular_values.defjvp
-def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _(primals: One, tangents: One) -> Two:
     (z,), (dz,) = primals, tangents
     v = _right_vectors(z)
     scaled, change = (_numerics.inner("nkd,nkm->nmd", a, v)[:, : z.shape[2]] for a in (z, dz))
@@ -167,7 +170,7 @@ def mmcr(
       Scalar, float32 or wider. For coinciding unit vectors: -sqrt(n) + compression sqrt(k); at least
       -sqrt(n min(n, d)) with compression 0.
     """
-    e = embedded_views(z, normalize, mask, axis_name)
+    e = emb.embedded(z, normalize, mask, axis_name)
     factor = _checks.scalar("compression", compression, e.z.dtype)
     mean, there = sum_of_views(e.z) / len(e.z), None
     if e.keep is not None:
@@ -194,9 +197,7 @@ def _nuclear_norm(c: jax.Array, axis_name: str | None) -> jax.Array:
 
 
 @_nuclear_norm.defjvp
-def _(
-    axis_name: str | None, primals: tuple[jax.Array], tangents: tuple[jax.Array]
-) -> tuple[jax.Array, jax.Array]:
+def _(axis_name: str | None, primals: One, tangents: One) -> Two:
     (c,), (dc,) = primals, tangents
     p = _polar(c, axis_name)
     return device_sum(jnp.sum(p * c), axis_name), device_sum(jnp.sum(p * dc), axis_name)
@@ -210,9 +211,7 @@ def _polar(c: jax.Array, axis_name: str | None) -> jax.Array:
 
 
 @_polar.defjvp
-def _(
-    axis_name: str | None, primals: tuple[jax.Array], tangents: tuple[jax.Array]
-) -> tuple[jax.Array, jax.Array]:
+def _(axis_name: str | None, primals: One, tangents: One) -> Two:
     (c,), (dc,) = primals, tangents
     u, sigma, v = _singular(c, axis_name)
     turned = _numerics.inner("ia,ab->ib", dc, v)

@@ -11,11 +11,13 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import declare
-from mvcl.losses._embeddings import embedded_views
 from mvcl.losses._moments import centred, counts, device_sum, distance_from_centre, mean_of_views
 
 __all__ = ["lejepa", "visreg"]
+
+Two = tuple[jax.Array, jax.Array]
 
 
 @declare()
@@ -66,7 +68,7 @@ def lejepa(
     Returns:
       Scalar, float32 or wider: weight n Σ_t w_t φ(t) (1 - φ(t))² for vectors that are all zero.
     """
-    e = embedded_views(z, False, mask, axis_name)
+    e = emb.embedded(z, False, mask, axis_name)
     dtype, d = e.z.dtype, e.z.shape[2]
     share = _checks.scalar("weight", weight, dtype)
     slices, knots = _checks.whole("slices", slices), _checks.whole("knots", knots, 2)
@@ -84,7 +86,7 @@ def lejepa(
 
 def _epps_pulley(
     knots: int, t_max: float, axis_name: str | None, p: jax.Array, there: jax.Array | None, count: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+) -> Two:
     """T of (k, n, slices) projections, (k, slices), and its derivative by them."""
     t = np.linspace(0, t_max, knots)
     step = float(t[1])
@@ -94,7 +96,7 @@ def _epps_pulley(
     cos, sin = jnp.cos(step * p), jnp.sin(step * p)
     first = (cos, sin) if there is None else (there * cos, there * sin)
 
-    def turn(powers: tuple[jax.Array, jax.Array], _: None) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def turn(powers: Two, _: None) -> tuple[Two, jax.Array]:
         x, y = powers
         return (x * cos - y * sin, y * cos + x * sin), jnp.stack([jnp.sum(x, axis=1), jnp.sum(y, axis=1)])
 
@@ -168,7 +170,7 @@ def visreg(
       Scalar, float32 or wider: weight (scale + shape mean_r Φ^-1(r / (n + 1))²) for vectors that are all zero. The
       gradient of S by a feature that is constant is zero.
     """
-    e = embedded_views(z, False, mask, axis_name)
+    e = emb.embedded(z, False, mask, axis_name)
     dtype, d = e.z.dtype, e.z.shape[2]
     named = {"weight": weight, "scale": scale, "shape": shape, "center": center}
     share, of_scale, of_shape, of_center = (_checks.scalar(n, v, dtype) for n, v in named.items())
@@ -208,9 +210,7 @@ def _shapes(
     return device_sum(sums, axis_name)
 
 
-def _to_quantiles(
-    p: jax.Array, there: jax.Array | None, among: jax.Array, quantiles: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _to_quantiles(p: jax.Array, there: jax.Array | None, among: jax.Array, quantiles: jax.Array) -> Two:
     """Σ_r (p_(r) - q_r)² of (k, n, slices) projections, (k, slices), and its derivative by them."""
     ordered = p if there is None else jnp.where(there, p, jnp.inf)  # what is not there comes last
     place = lax.broadcasted_iota(jnp.int32, p.shape, 1)
@@ -222,7 +222,7 @@ def _to_quantiles(
 
 # `statistic(p, *constants)` of (k, n, slices) projections: its values (k, slices) and the derivative of their sum by
 # p, of the shape of p. The constants are arrays that are not differentiated.
-Statistic = Callable[..., tuple[jax.Array, jax.Array]]
+Statistic = Callable[..., Two]
 
 # Projections of a block: few enough for the cache of a processor, enough for an accelerator.
 _PROJECTIONS = 2**19
@@ -253,21 +253,21 @@ def _(
     axis_name: str | None,
     primals: tuple[jax.Array, jax.Array, tuple[Any, ...]],
     tangents: tuple[jax.Array, jax.Array, tuple[Any, ...]],
-) -> tuple[jax.Array, jax.Array]:
+) -> Two:
     values, slope = _streamed(statistic, *primals, True)
     return values, device_sum(jnp.sum(slope * tangents[0], axis=(1, 2)), axis_name)
 
 
 def _streamed(
     statistic: Statistic, z: jax.Array, a: jax.Array, constants: tuple[Any, ...], differentiated: bool
-) -> tuple[jax.Array, jax.Array]:
+) -> Two:
     """The values, and their derivative by z where it is asked for."""
     k, n, d = z.shape
     blocks = -(-len(a) // max(1, _PROJECTIONS // (k * n)))
     size = -(-len(a) // blocks)
     drawn = jnp.pad(a, ((0, blocks * size - len(a)), (0, 0))).reshape(blocks, size, d)
 
-    def block(slope: jax.Array, a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def block(slope: jax.Array, a: jax.Array) -> Two:
         counts = jnp.any(a != 0, axis=1)[None]
         values, by_projection = statistic(_numerics.inner("lid,sd->lis", z, a), *constants)
         if differentiated:

@@ -10,12 +10,14 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
-from mvcl.losses._embeddings import Embedded, embedded_views, in_blocks, lse_union, reverse_only
 from mvcl.losses._lse.whole import either, finite_level, fixed_shift, log_sum, per_sum
 
 __all__ = ["symile"]
+
+Two = tuple[jax.Array, jax.Array]
 
 
 # Products kept for the backward pass: 2^22 float32 are 16 MB. Above, blocks of so many.
@@ -60,7 +62,7 @@ def symile(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is (k - 1) log(n) for "all", log(n) for "shuffled".
     """
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     _checks.option("negatives", negatives, ("all", "shuffled"))
     known = normalize and not isinstance(temperature, jax.Array)
@@ -72,12 +74,12 @@ def symile(
         raise ValueError('key must be a jax.random key for negatives="shuffled", got None')
     else:
         others = _shuffled(e, _checks.key("key", key), t, bound)
-        energy = lse_union(others, jnp.broadcast_to(positive[None], others.shape))
+        energy = emb.lse_union(others, jnp.broadcast_to(positive[None], others.shape))
     anchors = None if e.keep is None else e.keep.all(0)
     return _numerics.mean_where(energy.mean(0) - positive, anchors, axis_name)
 
 
-def _shuffled(e: Embedded, key: jax.Array, t: jax.Array, bound: float | None) -> jax.Array:
+def _shuffled(e: emb.Embedded, key: jax.Array, t: jax.Array, bound: float | None) -> jax.Array:
     """`(k, n)`: by anchor, the log-sum-exp over the shuffled tuples of the other rows."""
     k, n, d = e.z.shape
     every = _numerics.gather(e.z, e.axis_name, 1)
@@ -148,7 +150,7 @@ class _Sums(NamedTuple):
     y: jax.Array  # (c,)
 
 
-def _all_tuples(e: Embedded, t: jax.Array, bound: float | None) -> jax.Array:
+def _all_tuples(e: emb.Embedded, t: jax.Array, bound: float | None) -> jax.Array:
     """`(k, n)`: by anchor, the log-sum-exp over all tuples of the other views."""
     k, n, _ = e.z.shape
     views = [e.z[0] / t, *_numerics.gather(e.z[1:], e.axis_name, 1)]
@@ -178,7 +180,7 @@ def _sums(o: _Tuples, bound: float | jax.Array, block_size: int | None) -> _Sums
     shift = _numerics.vary_as(_numerics.constant(jnp.asarray(bound, o.x.dtype)), o.x)
     if block_size >= h * r:
         return either(fixed, shift, _dense, o, shift)
-    reverse = jax.tree.map(reverse_only, o)
+    reverse = jax.tree.map(emb.reverse_only, o)
     return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, shift)
 
 
@@ -194,7 +196,7 @@ def _heads(o: _Tuples, at: jax.Array) -> tuple[jax.Array, jax.Array | None]:
     return u, jnp.stack(there).all(0)
 
 
-def _products(f: _Factors) -> tuple[jax.Array, jax.Array]:
+def _products(f: _Factors) -> Two:
     """(h r, d) products of u and x, and (h, r, c) of all three, -inf where one is not there."""
     pairs = (f.u[:, None] * f.x[None]).reshape(-1, f.u.shape[1])
     similarity = _numerics.products(pairs[None], f.y[None])[0].reshape(len(f.u), len(f.x), len(f.y))
@@ -243,18 +245,16 @@ def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int
     def empty(*shape: int) -> jax.Array:
         return _numerics.vary_as(jnp.full(shape, -jnp.inf, o.x.dtype), o.x)
 
-    def of_heads(
-        carry: tuple[jax.Array, jax.Array], at: jax.Array
-    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def of_heads(carry: Two, at: jax.Array) -> tuple[Two, jax.Array]:
         head = _some_heads(o, at)
 
-        def of_rows(
-            carry: tuple[jax.Array, jax.Array], block: Any
-        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        def of_rows(carry: Two, block: Any) -> tuple[Two, jax.Array]:
             x, keep_x, level = block
             _, similarity = _products(_Factors(*head, x, o.y, keep_x, o.keep_y))
             found = _sums_of(fixed, similarity, bound)
-            return (lse_union(carry[0], found.u), lse_union(carry[1], found.y)), lse_union(level, found.x)
+            return (emb.lse_union(carry[0], found.u), emb.lse_union(carry[1], found.y)), emb.lse_union(
+                level, found.x
+            )
 
         level, columns = carry
         (own, columns), level = lax.scan(of_rows, (empty(heads), columns), (*blocks_x, level))
@@ -266,7 +266,7 @@ def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int
     return _Sums(of_u.reshape(-1)[:h], of_x.reshape(-1)[: len(o.x)], of_y)
 
 
-def _some_heads(o: _Tuples, at: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _some_heads(o: _Tuples, at: jax.Array) -> Two:
     """`_heads` of a block, of which those beyond the last tuple are not there."""
     u, there = _heads(o, at)
     inside = at < math.prod(o.sizes)
@@ -278,10 +278,10 @@ def _blocks_of(h: int, heads: int) -> jax.Array:
     return jnp.arange(-(-h // heads) * heads).reshape(-1, heads)
 
 
-def _cut(x: jax.Array, keep: jax.Array | None, block: int) -> tuple[jax.Array, jax.Array]:
+def _cut(x: jax.Array, keep: jax.Array | None, block: int) -> Two:
     """(blocks, block, d) vectors and which are there; vectors that are not are added at the end."""
     there = _numerics.vary_as(jnp.ones(len(x), bool), x) if keep is None else keep
-    return in_blocks(x, block), in_blocks(there, block)
+    return emb.in_blocks(x, block), emb.in_blocks(there, block)
 
 
 def _streamed_forward(
@@ -315,9 +315,7 @@ def _backward(
             lambda first: _some_heads(o._replace(first=first), at), o.first, has_aux=True
         )
 
-        def of_rows(
-            carry: tuple[jax.Array, jax.Array], block: Any
-        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        def of_rows(carry: Two, block: Any) -> tuple[Two, jax.Array]:
             x, keep_x, level_x, slope_x, dx = block
             du, dy = carry
             part = _Factors(u, keep_u, x, o.y, keep_x, o.keep_y)
@@ -338,8 +336,12 @@ def _backward(
         (du, dy), dx = lax.scan(of_rows, (_numerics.vary_as(jnp.zeros_like(u), o.x), dy), (*blocks_x, dx))
         return (jax.tree.map(jnp.add, first, pull(du)[0]), dx, dy), None
 
-    blocks_u = (_blocks_of(math.prod(o.sizes), heads), in_blocks(level.u, heads), in_blocks(slope.u, heads))
-    blocks_x = *_cut(o.x, o.keep_x, rows), in_blocks(level.x, rows), in_blocks(slope.x, rows)
+    blocks_u = (
+        _blocks_of(math.prod(o.sizes), heads),
+        emb.in_blocks(level.u, heads),
+        emb.in_blocks(slope.u, heads),
+    )
+    blocks_x = *_cut(o.x, o.keep_x, rows), emb.in_blocks(level.x, rows), emb.in_blocks(slope.x, rows)
     start = jax.tree.map(jnp.zeros_like, (o.first, blocks_x[0], o.y))
     (first, dx, dy), _ = lax.scan(of_heads, start, blocks_u)
     return first, dx.reshape(-1, dx.shape[-1])[: len(o.x)], dy

@@ -11,17 +11,9 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
-from mvcl.losses._embeddings import (
-    Embedded,
-    embedded,
-    embedded_views,
-    in_blocks,
-    instances_everywhere,
-    lse_union,
-    reverse_only,
-)
 from mvcl.losses._lse.whole import either, finite_level, fixed_shift, log_sum
 
 __all__ = ["gram", "triangle"]
@@ -85,7 +77,7 @@ def gram(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
     """
-    e = embedded_views(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     small = _checks.scalar("eps", eps, e.z.dtype, positive=True)
     share = _smoothing(label_smoothing)
@@ -121,7 +113,7 @@ def _logit(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> ja
     return -jnp.sqrt(jnp.maximum(determinant, 0) + eps) / temperature
 
 
-def _basis(e: Embedded, views: list[int]) -> tuple[list[jax.Array], jax.Array]:
+def _basis(e: emb.Embedded, views: list[int]) -> tuple[list[jax.Array], jax.Array]:
     """(n, d) orthonormal vectors that span the views of each instance, and the square of the volume of these.
 
     A view that lies in the span of those before it adds a vector of zeros, and so does one that is not there.
@@ -176,10 +168,9 @@ def triangle(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
     """
-    z = _checks.views(z, axis_name)
-    if z.shape[0] != 3:
-        raise ValueError(f"z must have shape (3, n, d), got {z.shape}")
-    e = embedded(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    if e.z.shape[0] != 3:
+        raise ValueError(f"z must have shape (3, n, d), got {e.z.shape}")
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     small = _checks.scalar("eps", eps, e.z.dtype, positive=True)
     share = _smoothing(label_smoothing)
@@ -257,7 +248,7 @@ def _cross_entropy(
     both = None
     if o.keep_rows is not None and o.keep_columns is not None:
         both = o.keep_rows & o.keep_columns
-    total = 0.5 * (lse_union(found.rows, o.own) + lse_union(found.columns, o.own)) - o.own
+    total = 0.5 * (emb.lse_union(found.rows, o.own) + emb.lse_union(found.columns, o.own)) - o.own
     if label_smoothing:
         of_row = (found.row_sums + o.own) / _count(o.keep_columns, o.own, axis_name)
         of_column = (found.column_sums + o.own) / _count(o.keep_rows, o.own, axis_name)
@@ -267,7 +258,7 @@ def _cross_entropy(
 
 def _count(keep: jax.Array | None, own: jax.Array, axis_name: str | None) -> jax.Array:
     if keep is None:
-        return jnp.asarray(instances_everywhere(own[None], axis_name), own.dtype)
+        return jnp.asarray(emb.instances_everywhere(own[None], axis_name), own.dtype)
     count = jnp.sum(keep, dtype=own.dtype)
     return jnp.maximum(count if axis_name is None else lax.psum(count, axis_name), 1)
 
@@ -296,7 +287,9 @@ def _line_sums(o: _Logits, axis_name: str | None, block_size: int | None) -> _Li
         half = 0.5 * (o.bound or -jnp.min(jnp.where(matrix.here, _numerics.constant(matrix.logits), 0)))
         found = either(fixed_shift(half, o.own.dtype), jnp.asarray(half), _of_matrix, matrix)
     else:
-        rows, columns, shared = jax.tree.map(lambda a: _numerics.vary_as(reverse_only(a), o.own), whole[:3])
+        rows, columns, shared = jax.tree.map(
+            lambda a: _numerics.vary_as(emb.reverse_only(a), o.own), whole[:3]
+        )
         fixed = o.bound is not None and bool(fixed_shift(0.5 * o.bound, o.own.dtype))
         found = _streamed(o.entry, fixed, block, whole._replace(rows=rows, columns=columns, shared=shared))
     if axis_name is None:
@@ -346,7 +339,7 @@ def _streamed(entry: Entry, fixed: bool, block: int, o: _Rows) -> _LineSums:
         part = _part(o, at)
         found = _of_matrix(fixed, _Matrix(entry(*part[:3]), _here(part)))
         levels, sums = carry
-        return (lse_union(levels, found.columns), sums + found.column_sums), (found.rows, found.row_sums)
+        return (emb.lse_union(levels, found.columns), sums + found.column_sums), (found.rows, found.row_sums)
 
     start = tuple(_numerics.vary_as(jnp.full(m, a, o.rows[0].dtype), o.rows[0]) for a in (-jnp.inf, 0))
     carry, of_rows = lax.scan(step, start, _cut(o, block))
@@ -385,7 +378,7 @@ def _streamed_backward(
         return jax.tree.map(jnp.add, carry, (by_columns, by_shared)), by_rows
 
     zeros = jax.tree.map(lambda a: _numerics.vary_as(jnp.zeros_like(a), o.rows[0]), (o.columns, o.shared))
-    slopes = tuple(in_blocks(a, block) for a in (finite_level(found.rows), by.rows, by.row_sums))
+    slopes = tuple(emb.in_blocks(a, block) for a in (finite_level(found.rows), by.rows, by.row_sums))
     (by_columns, by_shared), by_rows = lax.scan(step, zeros, (_cut(o, block), slopes))
     by_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], by_rows)
     return (_Rows(by_rows, by_columns, by_shared, None, None, None),)  # type: ignore[arg-type]
@@ -401,7 +394,7 @@ def _cut(o: _Rows, block: int) -> _Block:
     n = o.rows[0].shape[0]
     there = _numerics.vary_as(jnp.ones(n, bool), o.rows[0]) if o.keep_rows is None else o.keep_rows
     starts = o.first + jnp.arange(0, n, block, dtype=o.first.dtype)
-    return tuple(in_blocks(a, block) for a in o.rows), starts, in_blocks(there, block)
+    return tuple(emb.in_blocks(a, block) for a in o.rows), starts, emb.in_blocks(there, block)
 
 
 def _part(o: _Rows, at: _Block) -> _Rows:

@@ -8,6 +8,7 @@ import brute_force
 import jax
 import numpy as np
 import pytest
+from jax.sharding import AxisType
 
 from mvcl import losses
 
@@ -41,20 +42,23 @@ class Case:
         """A function of one (k, n, d) array."""
         return losses.on_views(self.objective)
 
-    def draw(self, rng, n, d, views=None):
+    def draw(self, rng, n=6, d=3, views=None):
         """(k, n, d) normal numbers; only objectives of views take another k than their usual one."""
         several = self.takes.operands is losses.Operands.VIEWS and self.takes.views is None
         usual = self.takes.views or VIEWS[self.takes.operands]
         return rng.normal(size=(views if several and views is not None else usual, n, d))
 
-    def prepared(self, z, mask=None):
-        """What the loops take: unit vectors where the objective projects, zeros where nothing is."""
-        z = z if mask is None else np.where(mask[:, :, None], z, 0)
-        return brute_force.unit(z) if self.takes.normalize else z
+    def with_holes(self, rng, z):
+        """z with NaN for views that are missing, and the mask as an option; z itself where no mask is taken."""
+        if not self.takes.mask:
+            return z, {}
+        mask = some_missing(rng, z.shape[:2])
+        return np.where(mask[:, :, None], z, np.nan), {"mask": mask}
 
     def by_hand(self, z, mask=None, **options):
         mask = np.ones(z.shape[:2], bool) if mask is None else mask
-        return self.loops(self.prepared(z, mask), mask, **options)
+        z = np.where(mask[:, :, None], z, 0)
+        return self.loops(brute_force.unit(z) if self.takes.normalize else z, mask, **options)
 
 
 def case(name, options=None):
@@ -76,19 +80,22 @@ def of_pairs(function, pair, **options):
 
 
 # An objective without a reference fails `test_every_objective_has_a_reference`, not the collection of all tests.
-PLAIN = [case(name) for name in OBJECTIVES if name in brute_force.REFERENCES]
-EVERY_OPTION = [
-    case(name, options)
-    for name in OBJECTIVES
-    if name in brute_force.REFERENCES
-    for options in brute_force.REFERENCES[name].options
-]
+REFERRED = [name for name in OBJECTIVES if name in brute_force.REFERENCES]
+PLAIN = [case(name) for name in REFERRED]
+EVERY_OPTION = [case(name, o) for name in REFERRED for o in brute_force.REFERENCES[name].options]
 ALL = PLAIN + [of_pairs(name, "nt_xent") for name in HIGHER_ORDER if name in brute_force.OF_PAIRS]
 
 
-def every(cases, where=lambda case: True):
-    """Parametrises a test by the cases that satisfy a condition."""
-    return pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in cases if where(c)])
+def every(cases, where=lambda case: True, fast=None):
+    """Parametrises a test by the cases that satisfy a condition; `fast` names those that are not only `exhaustive`."""
+    chosen = [c for c in cases if where(c)]
+    names = {c.name.partition("(")[0] for c in chosen}
+    assert fast is None or set(fast) <= names, set(fast) - names
+    slow = [c for c in chosen if fast is not None and c.name.partition("(")[0] not in fast]
+    marks = {id(c): [pytest.mark.exhaustive] for c in slow}
+    return pytest.mark.parametrize(
+        "case", [pytest.param(c, id=c.name, marks=marks.get(id(c), [])) for c in chosen]
+    )
 
 
 def some_missing(rng, shape):
@@ -97,3 +104,16 @@ def some_missing(rng, shape):
     mask[:, 0] = True
     mask[0, 1], mask[-1, 2] = False, True
     return mask
+
+
+def close(found, expected, tolerance=1e-12):
+    """Value and gradient."""
+    np.testing.assert_allclose(found[0], expected[0], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=tolerance * np.abs(expected[1]).max())
+
+
+def mesh(*names, devices=2):
+    """A mesh of so many devices along each axis."""
+    shape = (devices,) * len(names)
+    some = jax.devices()[: devices ** len(names)]
+    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(shape), devices=some)

@@ -19,38 +19,29 @@ SHAPES = {
 @every(cases.ALL)
 def test_shapes_dtypes_and_options(case):
     takes = case.takes
-
-    def run(z, **options):  # only traced: nothing is compiled
-        return jax.eval_shape(lambda z: case.run(z, **options), z)
-
     z = Z[: cases.VIEWS[takes.operands]]
-    with pytest.raises(ValueError, match=SHAPES[takes.operands] + r" with .*n >= 2.* got \(.*1, 2\)"):
-        run(z[:, :1])
-    with pytest.raises(ValueError, match=r" must have a floating dtype, got int32"):
-        run(z.astype(np.int32))
-    with pytest.raises(ValueError, match=SHAPES[takes.operands]):
-        run(z[..., 0])
-    with pytest.raises(ValueError, match=r"mask must "):
-        run(z, mask=np.ones((4, 3), bool))
-    with pytest.raises(TypeError, match="tempreature"):
-        run(z, tempreature=0.1)
+
+    def raises(match, z=z, error=ValueError, **options):  # only traced: nothing is compiled
+        with pytest.raises(error, match=match):
+            jax.eval_shape(lambda z: case.run(z, **options), z)
+
+    raises(SHAPES[takes.operands] + r" with .*n >= 2.* got \(.*1, 2\)", z[:, :1])
+    raises(r" must have a floating dtype, got int32", z.astype(np.int32))
+    raises(SHAPES[takes.operands], z[..., 0])
+    raises(r"mask must ", mask=np.ones((4, 3), bool))
+    raises("tempreature", error=TypeError, tempreature=0.1)
     if takes.mask:
-        with pytest.raises(ValueError, match=rf"mask must have shape \({len(z)}, 4\), got \(4, 3\)"):
-            run(z, mask=np.ones((4, 3), bool))
-        with pytest.raises(ValueError, match=r"mask must be boolean, got float32"):
-            run(z, mask=np.ones(z.shape[:2], np.float32))
+        raises(rf"mask must have shape \({len(z)}, 4\), got \(4, 3\)", mask=np.ones((4, 3), bool))
+        raises(r"mask must be boolean, got float32", mask=np.ones(z.shape[:2], np.float32))
     if takes.block_size:
-        with pytest.raises(ValueError, match=r"block_size must be None or a whole number >= 1, got 0"):
-            run(z, block_size=0)
+        raises(r"block_size must be None or a whole number >= 1, got 0", block_size=0)
     if "temperature" in takes.options:
         for bad in (0, -1.0, float("nan")):
-            with pytest.raises(ValueError, match=rf"temperature must be positive, got {bad}"):
-                run(z, temperature=bad)
-        with pytest.raises(ValueError, match=r"temperature must be a scalar, got shape \(2,\)"):
-            run(z, temperature=np.ones(2, np.float32))
+            raises(rf"temperature must be positive, got {bad}", temperature=bad)
+        raises(r"temperature must be a scalar, got shape \(2,\)", temperature=np.ones(2, np.float32))
     if takes.queue:
-        with pytest.raises(ValueError, match=rf"{takes.queue} must have shape \(q, 2\), got \(5, 3\)"):
-            run(z, **{takes.queue: np.ones((5, 3), np.float32)})
+        far = {takes.queue: np.ones((5, 3), np.float32)}
+        raises(rf"{takes.queue} must have shape \(q, 2\), got \(5, 3\)", **far)
 
 
 @every(cases.PLAIN, lambda case: case.takes.operands is losses.Operands.VIEWS)
@@ -67,18 +58,103 @@ def test_two_views_that_differ(case):
         case.objective(Z[0], Z[0].astype(np.float16))
 
 
-def test_options_are_listed():
-    with pytest.raises(ValueError, match=r"negatives must be one of 'cross_view', 'all', got 'none'"):
-        losses.mv_infonce(Z, negatives="none")
-    with pytest.raises(ValueError, match=r"energy must be one of 'mean', 'sum', got 'max'"):
-        losses.mv_cl2(Z, energy="max")
-    listed = "aggregation must be one of 'geometric', 'arithmetic', 'harmonic' or a number, got "
-    for wrong in ("x", True, np.inf):
-        with pytest.raises(ValueError, match=listed):
-            losses.poly_view(Z, aggregation=wrong)
-    with pytest.raises(ValueError, match=r"negatives_of must be one of 'other', 'anchor', got 'x'"):
-        losses.poly_view(Z, negatives_of="x")
-    with pytest.raises(ValueError, match=r"pairs must be one of 'unordered', 'ordered', 'all', got 'x'"):
-        losses.all_pairs(losses.byol, pairs="x")
-    with pytest.raises(ValueError, match=r"weights must have shape \(4, 4\) or \(4, 4, 4\), got \(2, 2\)"):
-        losses.all_pairs(losses.byol, np.ones((2, 2)))(Z)
+KEY = jax.random.key(0)
+AGGREGATIONS = "aggregation must be one of 'geometric', 'arithmetic', 'harmonic' or a number, got "
+WRONG = [
+    (losses.mv_infonce, {"negatives": "none"}, r"negatives must be one of 'cross_view', 'all', got 'none'"),
+    (losses.mv_cl2, {"energy": "max"}, r"energy must be one of 'mean', 'sum', got 'max'"),
+    *((losses.poly_view, {"aggregation": wrong}, AGGREGATIONS) for wrong in ("x", True, np.inf)),
+    (losses.poly_view, {"negatives_of": "x"}, r"negatives_of must be one of 'other', 'anchor', got 'x'"),
+    (losses.gram, {"anchor": 4}, r"anchor must be a view, 0 to 3, got 4"),
+    (losses.gram, {"anchor": -1}, r"anchor must be a whole number >= 0, got -1"),
+    (losses.gram, {"label_smoothing": 1.5}, r"label_smoothing must be in \[0, 1\], got 1.5"),
+    (losses.gram, {"eps": 0}, r"eps must be positive, got 0"),
+    (losses.triangle, {}, r"z must have shape \(3, n, d\), got \(4, 4, 2\)"),
+    (losses.symile, {"negatives": "n"}, r"negatives must be one of 'all', 'shuffled', got 'n'"),
+    (
+        losses.symile,
+        {"negatives": "shuffled"},
+        r'key must be a jax.random key for negatives="shuffled", got None',
+    ),
+    (losses.pmrl, {"instance_temperature": 0}, r"instance_temperature must be positive, got 0"),
+    (losses.frossl, {"mask": np.ones((4, 4), bool)}, r"mask must be None: frossl divides"),
+    (losses.lejepa, {"key": None}, r"key must be one key, as .*, got NoneType"),
+    (
+        losses.visreg,
+        {"key": jax.random.split(KEY)},
+        r"key must be one key, as .*, got key<fry> of shape \(2,\)",
+    ),
+    (losses.lejepa, {"key": KEY, "global_views": 0}, r"global_views must be a whole number >= 1, got 0"),
+    (
+        losses.visreg,
+        {"key": KEY, "global_views": 5},
+        r"global_views must be at most the number of views, 4, got 5",
+    ),
+    (
+        losses.all_pairs(losses.byol, np.ones((2, 2))),
+        {},
+        r"weights must have shape \(4, 4\) or \(4, 4, 4\), got \(2",
+    ),
+    (
+        losses.all_pairs(lambda x, y: losses.byol(x, y), np.ones((4, 4, 4))),
+        {},
+        r"weights must have shape \(4, 4\) for <lambda>, which does not declare",
+    ),
+    (losses.m3g, {"mask": np.ones((4, 5), bool)}, r"mask must have shape \(4, 4\), got \(4, 5\)"),
+    (
+        losses.m3g,
+        {"cost": "cosine"},
+        "cost must be one of 'circular_variance', 'circular_standard_deviation'",
+    ),
+    (
+        losses.m3g,
+        {"cost": lambda s: s.sum(), "mask": np.ones((4, 4), bool)},
+        "mask of m3g, must be None for a cost",
+    ),
+    (losses.m3g, {"max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
+    (losses.m3g, {"epsilon_init": 0.5}, "epsilon_init must be >= 1"),
+    (losses.m3g, {"epsilon_init": 5.0}, "epsilon_decay must be < 1"),
+    (losses.m3g, {"cost_scale": 0.0}, "cost_scale must be positive"),
+    (losses.m3g, {"max_operations": 1e2}, r"256 tuples.*operations.*n <= \d with 4 views"),
+    (losses.m3g_pairwise_excess, {"epsilon": 0.0}, "epsilon must be positive"),
+]
+
+
+@pytest.mark.parametrize(("objective", "options", "message"), WRONG)
+def test_options_of_one_objective(objective, options, message):
+    with pytest.raises(ValueError, match=message):
+        objective(Z, **options)
+
+
+@pytest.mark.parametrize(("option", "wrong"), [("pairs", "x"), ("reduction", "max")])
+def test_options_of_all_pairs(option, wrong):
+    with pytest.raises(ValueError, match=rf"{option} must be one of .*, got '{wrong}'"):
+        losses.all_pairs(losses.byol, **{option: wrong})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"in_batch_negatives": False}, r"queue must be given with in_batch_negatives=False, got None"),
+        (
+            {"queue_concentration": "mean"},
+            r"queue_concentration must be one of 'own', 'batch_mean', got 'mean'",
+        ),
+        ({"mean_resultant": "A"}, r"mean_resultant must be one of 'estimate', 'exact', got 'A'"),
+        ({"keys": Z[2:, :3]}, r"keys must have the instances.*got \(2, 3, 2\)"),
+    ],
+)
+def test_options_of_dsf(options, message):
+    with pytest.raises(ValueError, match=message):
+        losses.dsf(Z[:2], **{"keys": Z[2:], **options})
+
+
+def test_options_are_bound_by_keyword_and_known():
+    import functools
+
+    with pytest.raises(
+        ValueError, match=r"options of nt_xent must be bound by keyword, got \(1,\) by position"
+    ):
+        losses.takes(functools.partial(losses.nt_xent, 1))
+    with pytest.raises(TypeError, match="m3g has no option 'x'; it has epsilon"):
+        losses.m3g_with_status(Z, x=1)

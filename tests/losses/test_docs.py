@@ -1,13 +1,14 @@
 """The pages of objectives follow from docstrings and declarations, and are up to date."""
 
+import json
 import re
-from pathlib import Path
 
 import pytest
 
-from benchmarks import agreement
-from docs import objectives
+from docs import data, objectives, readme
 from mvcl import losses
+
+STALE = "run `make docs-data`"
 
 
 @pytest.mark.parametrize("name", list(losses.objectives()))
@@ -32,16 +33,22 @@ def test_a_docstring_without_its_parts():
         objectives.parts(f)
 
 
-def test_every_objective_is_described_once():
-    described = [name for functions in objectives.kinds().values() for name in functions]
-    assert sorted(described) == sorted(losses.objectives())
+def test_every_objective_has_one_line_in_the_table_of_the_docs():
+    listed = " ".join(names for _, names, _ in readme.GROUPS).split()
+    assert sorted(listed) == sorted(losses.objectives()), "GROUPS of docs/readme.py"
 
 
-def test_page_is_up_to_date():
-    text = objectives.PAGE.read_text(encoding="utf-8")
-    assert objectives.page(text) == text, "run python -m docs.objectives"
+@pytest.mark.parametrize("page", list(objectives.pages()), ids=lambda page: page.name)
+def test_pages_of_the_reference_are_up_to_date(page):
+    assert objectives.pages()[page] == page.read_text(encoding="utf-8"), STALE
 
 
-def test_table_of_agreement_has_every_objective():
-    text = (Path(objectives.FOLDER) / "design" / "agreement.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `(.*?)` \|", text, flags=re.MULTILINE) == list(agreement.OBJECTIVES)
+def test_readme_is_up_to_date():
+    numbers = json.loads(readme.NUMBERS.read_text(encoding="utf-8"))
+    page = readme.PAGE.read_text(encoding="utf-8")
+    assert page == readme.written(page, numbers), STALE
+
+
+@pytest.mark.parametrize("lacking", [data.without_picture, data.without_agreement, data.without_scale])
+def test_every_objective_has_its_picture_and_its_measured_rows(lacking):
+    assert not lacking(), STALE

@@ -1,20 +1,26 @@
-"""DSF: queues alone, its reduction to InfoNCE, its range, what it measures, vanishing means and large dimensions."""
+"""DSF: its reduction to InfoNCE, its range, what it measures, vanishing means, large dimensions; Bessel functions."""
 
 import functools
+import re
 
 import brute_force
+import cases
 import jax
+import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
+from parametrize import some
 from scipy import special
 
 from mvcl import losses
+from mvcl.losses._dsf import bessel_ratio, log_series
 
 
 @pytest.mark.parametrize("queue_concentration", ["own", "batch_mean"])
 def test_queue_alone(x64, rng, queue_concentration):
     """Rows of the queue are means of unit vectors; one longer than 1 counts as a unit vector."""
-    q, k = rng.normal(size=(2, 5, 4)), rng.normal(size=(2, 5, 4))
+    q, k = rng.normal(size=(2, 2, 5, 4))
     queue = brute_force.unit(rng.normal(size=(6, 3, 4))).mean(1)
     queue[0] *= 3 / np.linalg.norm(queue[0])
     rows = np.concatenate([brute_force.unit(queue[:1]), queue[1:]])
@@ -26,8 +32,8 @@ def test_queue_alone(x64, rng, queue_concentration):
 
 def test_groups_of_different_size(x64, rng):
     """A mask that hides all but one query is a group of one."""
-    q, k = rng.normal(size=(1, 5, 4)), rng.normal(size=(3, 5, 4))
-    more, mask = rng.normal(size=(2, 5, 4)), np.ones((6, 5), bool)
+    q, k, more = rng.normal(size=(1, 5, 4)), rng.normal(size=(3, 5, 4)), rng.normal(size=(2, 5, 4))
+    mask = np.ones((6, 5), bool)
     mask[1:3] = False
     z = brute_force.unit(np.concatenate([q, more, k]))
     np.testing.assert_allclose(losses.dsf(q, k), brute_force.dsf(z, mask), rtol=1e-10)
@@ -37,13 +43,11 @@ def test_groups_of_different_size(x64, rng):
 @pytest.mark.parametrize("mean_resultant", ["exact", "estimate"])
 def test_one_view_each_is_info_nce(x64, rng, mean_resultant, normalize_concentration):
     """Jeon 2025, Theorem 1: all concentrations are equal, and A_p(κ) κ = 1 / temperature; the default's A is R."""
-    q, k = rng.normal(size=(1, 6, 5)), rng.normal(size=(1, 6, 5))
+    q, k = rng.normal(size=(2, 1, 6, 5))
     kappa = 0.95 * (5 - 0.95**2) / (1 - 0.95**2) / (5 if normalize_concentration else 1)
     a = special.iv(2.5, kappa) / special.iv(1.5, kappa) if mean_resultant == "exact" else 0.95
-    options = {"mean_resultant": mean_resultant, "normalize_concentration": normalize_concentration}
-    np.testing.assert_allclose(
-        losses.dsf(q, k, **options), losses.info_nce(q[0], k[0], temperature=1 / (a * kappa)), rtol=1e-12
-    )
+    found = losses.dsf(q, k, mean_resultant=mean_resultant, normalize_concentration=normalize_concentration)
+    np.testing.assert_allclose(found, losses.info_nce(q[0], k[0], temperature=1 / (a * kappa)), rtol=1e-12)
 
 
 def groups_with(rng, cosines, d, length=1.0):
@@ -54,6 +58,10 @@ def groups_with(rng, cosines, d, length=1.0):
     off -= (off * along).sum(1, keepdims=True) * along
     off *= np.sqrt(1 - length**2) / np.linalg.norm(off, axis=1, keepdims=True)
     return np.stack([length * along + off, length * along - off])
+
+
+def measured(**options):
+    return losses.measured_on_views(functools.partial(losses.dsf, **options))
 
 
 @pytest.mark.parametrize(("mean_resultant", "expected"), [("estimate", -5.64), ("exact", 0.24)])
@@ -79,80 +87,53 @@ def test_range_of_the_similarity(x64, rng, options, lowest):
     loss = functools.partial(losses.dsf, in_batch_negatives=False, **options)
     np.testing.assert_allclose(loss(z, z, queue), lowest, atol=0.005 if lowest > 1 else 5e-6)
     np.testing.assert_allclose(loss(z, z, -queue), np.log(4097), rtol=1e-9)
-    assert round(float(np.log(4097)), 2) == 8.32
-
-
-def measured(**options):
-    return losses.measured_on_views(functools.partial(losses.dsf, **options))
-
-
-def test_temperature_divides_the_similarity(x64, rng):
-    """Values are compared with loops by test_values; this is its derivative, traced, and that of the measures."""
-    z, queue = rng.normal(size=(4, 5, 4)), rng.normal(size=(3, 4))
-    run = jax.jit(lambda t: measured(temperature=t)(z, queue=queue))
-    slope = jax.jit(jax.grad(lambda t: run(t)[0]))(0.9)
-    np.testing.assert_allclose(slope, (run(0.9 + 1e-6)[0] - run(0.9 - 1e-6)[0]) / 2e-6, rtol=1e-7)
-    (_, warm), (_, cold) = run(1.0), run(0.5)
-    for name in ("positive_similarity", "negative_similarity"):
-        np.testing.assert_allclose(cold[name], 2 * warm[name], rtol=1e-12)
-    with pytest.raises(ValueError, match="temperature must be positive, got 0"):
-        losses.dsf(z[:2], z[2:], temperature=0.0)
 
 
 @pytest.mark.parametrize("in_batch_negatives", [True, False])
 def test_measures(x64, rng, in_batch_negatives):
-    """R, κ, s+ and s- by loops; on several devices as on one."""
-    n, d = 8, 4
+    """R, κ, s+ and s- by loops; on two devices as on one."""
+    n, d = 6, 4
     z, mask = rng.normal(size=(4, n, d)), np.ones((4, n), bool)
     mask[:2, 1] = mask[2:, 2] = mask[0, 3] = False
     queue = brute_force.unit(rng.normal(size=(5, 2, d))).mean(1)
     run = measured(in_batch_negatives=in_batch_negatives, temperature=2.0)
-
     units, fits = brute_force.unit(z), {}
     fit = lambda m: (brute_force.unit(m), 0.95 * np.linalg.norm(m))  # noqa: E731
     kappa = lambda r: r * (d - r**2) / (1 - r**2) / d  # noqa: E731
-    for g in (0, 1):
-        for i in range(n):
-            here = [units[l, i] for l in (2 * g, 2 * g + 1) if mask[l, i]]
-            if here:
-                fits[g, i] = fit(np.mean(here, axis=0))
+    for g, i in np.ndindex(2, n):
+        here = [units[l, i] for l in (2 * g, 2 * g + 1) if mask[l, i]]
+        if here:
+            fits[g, i] = fit(np.mean(here, axis=0))
     positives, negatives = [], []
-    for i in range(n):
-        if (0, i) not in fits or (1, i) not in fits:
-            continue
-        mu, r = fits[0, i]
-        far = [fits[1, j] for j in range(n) if j != i and (1, j) in fits] if in_batch_negatives else []
-        far += [fit(row) for row in queue]
-        similarity = lambda f, mu=mu, r=r: -brute_force.divergence(mu, kappa(r), r, f[0], kappa(f[1])) / 2  # noqa: E731
-        positives.append(similarity(fits[1, i]))
-        negatives.append(np.mean([similarity(f) for f in far]))
+    for i in [i for i in range(n) if (0, i) in fits and (1, i) in fits]:
+        (mu, r), far = fits[0, i], [fit(row) for row in queue]
+        if in_batch_negatives:
+            far += [fits[1, j] for j in range(n) if j != i and (1, j) in fits]
+        similarity = [
+            -brute_force.divergence(mu, kappa(r), r, f, kappa(s)) / 2 for f, s in [fits[1, i], *far]
+        ]
+        positives.append(similarity[0])
+        negatives.append(np.mean(similarity[1:]))
     expected = {
         "resultant": np.mean([r for _, r in fits.values()]),
         "concentration": np.mean([kappa(r) for _, r in fits.values()]),
         "positive_similarity": np.mean(positives),
         "negative_similarity": np.mean(negatives),
     }
-    loss, found = jax.jit(lambda z: run(z, queue=queue, mask=mask))(z)
+    loss, found = run(z, queue=queue, mask=mask)
     options = {"in_batch_negatives": in_batch_negatives, "temperature": 2.0}
     np.testing.assert_allclose(loss, brute_force.dsf(units, mask, extra=queue, **options), rtol=1e-10)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), found, expected)
-
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    rows = jax.P(None, "data")
     local = lambda z, m, queue: run(z, queue=queue, mask=m, axis_name="data")  # noqa: E731
-    split = jax.shard_map(local, mesh=mesh, in_specs=(rows, rows, jax.P()), out_specs=jax.P())
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10),
-        jax.jit(split)(z, mask, queue),
-        (loss, found),
-    )
+    rows = jax.P(None, "data")
+    split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=(rows, rows, jax.P()), out_specs=jax.P())
+    for measures in (found, jax.jit(split)(z, mask, queue)[1]):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), measures, expected)
 
 
 def test_vanishing_means(x64, rng):
-    q, k = rng.normal(size=(2, 4, 3)), rng.normal(size=(2, 4, 3))
+    q, k = rng.normal(size=(2, 2, 4, 3))
     q[1] = -q[0]  # the mean is zero: μ = 0, κ = 0
-    loss = functools.partial(losses.dsf, mean_resultant="exact")
-    value, slopes = jax.jit(jax.value_and_grad(loss, (0, 1)))(q, k)
+    value, slopes = jax.value_and_grad(functools.partial(losses.dsf, mean_resultant="exact"), (0, 1))(q, k)
     assert np.isfinite(value)
     assert all(np.isfinite(slope).all() for slope in slopes)
 
@@ -170,15 +151,56 @@ def test_large_dimension_in_float32(rng):
         np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5)
 
 
-def test_bad_arguments(rng):
-    q = rng.normal(size=(2, 4, 3)).astype(np.float32)
-    with pytest.raises(ValueError, match=r"queue must be given with in_batch_negatives=False, got None"):
-        losses.dsf(q, q, in_batch_negatives=False)
-    with pytest.raises(
-        ValueError, match=r"queue_concentration must be one of 'own', 'batch_mean', got 'mean'"
-    ):
-        losses.dsf(q, q, queue_concentration="mean")
-    with pytest.raises(ValueError, match=r"mean_resultant must be one of 'estimate', 'exact', got 'A'"):
-        losses.dsf(q, q, mean_resultant="A")
-    with pytest.raises(ValueError, match=r"keys must have the instances.*got \(2, 3, 3\)"):
-        losses.dsf(q, q[:, :3])
+# Below, at and above the order from which the series does not serve.
+ORDERS = [0, 0.5, 1, 3.5, 15, 29.5, 30, 63, 255.5, 1023, 2048]
+
+
+@pytest.mark.parametrize("order", some(ORDERS, fast=[0, 3.5, 29.5, 63, 2048]))
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_log_bessel_and_its_derivative(order, kind):
+    near_the_root = [0.6627 * order, 0.66275 * order + 1.3, order]
+    points = [1e-6, 0.01, 1.0, 7.3, 29.9, 30.1, 300.0, 1e4, 1e6, *near_the_root]
+    with jax.enable_x64(kind is np.float64), mpmath.workdps(30):
+        x = np.array([x for x in points if x > 0]).astype(kind)
+        of_all = jax.vmap(jax.value_and_grad(lambda x: losses.log_bessel_i(order, x)))
+        value, slope = map(np.asarray, jax.jit(of_all)(x))
+        assert value.dtype == kind
+        bessel = [
+            [mpmath.besseli(order + a, mpmath.mpf(float(v)), maxterms=10**7) for v in x] for a in (0, 1)
+        ]
+        exact = np.array([float(mpmath.log(b)) for b in bessel[0]])
+        ratio = [float(b / a + mpmath.mpf(order) / mpmath.mpf(float(v))) for a, b, v in zip(*bessel, x)]
+    tolerance = 1e-6 if kind is np.float32 else 1e-12
+    assert np.max(np.abs(value - exact) / np.maximum(1, np.abs(exact))) < tolerance
+    np.testing.assert_allclose(slope, ratio, rtol=tolerance)
+
+
+def test_log_bessel_at_zero():
+    assert losses.log_bessel_i(0, jnp.zeros(())) == 0
+    assert losses.log_bessel_i(2.0, jnp.zeros(())) == -jnp.inf
+    for order in (0.0, 63.0):
+        assert log_series(order, jnp.zeros(())) == 0
+        assert jax.grad(lambda x, o=order: log_series(o, x))(0.0) == 0
+        slope = jax.grad(lambda x, o=order: bessel_ratio(o, x))(0.0)
+        np.testing.assert_allclose(slope, 1 / (2 * order + 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("order", [0.0, 63.0])
+def test_slope_of_the_ratio_of_bessel_functions(x64, order):
+    """A' = 1 - A² - (2ν+1) A / x, with scipy's Bessel functions; log_series has A for its slope."""
+    x = np.array([0.5, 20.0, 80.0, 400.0])
+    a = special.ive(order + 1, x) / special.ive(order, x)
+    found = jax.jit(jax.vmap(jax.grad(lambda x: bessel_ratio(order, x))))(x)
+    np.testing.assert_allclose(found, 1 - a * a - (2 * order + 1) * a / x, rtol=1e-6)
+    np.testing.assert_allclose(bessel_ratio(order, x), a, rtol=1e-12)
+
+
+@pytest.mark.parametrize("order", [-1, 1e60])
+def test_orders_out_of_range(order):
+    with pytest.raises(ValueError, match=rf"order must lie in \[0, 1e\+09\], got {re.escape(str(order))}"):
+        losses.log_bessel_i(order, jnp.ones(2))
+
+
+def test_integers_have_no_log_bessel():
+    with pytest.raises(ValueError, match=r"x must have a floating dtype, got int"):
+        losses.log_bessel_i(1, jnp.arange(3))

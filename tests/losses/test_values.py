@@ -1,6 +1,4 @@
-"""Values against loops in float64 over (k, n, d, temperature, mask), with extra negatives and blocks; higher-order
-functions of every pair loss; values known by hand.
-"""
+"""Values in float64 against loops of the formula, and values known by hand."""
 
 import functools
 
@@ -11,135 +9,91 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import every
+from parametrize import some
 
 from mvcl import losses
 
 
+def test_every_objective_has_a_reference():
+    assert set(cases.OBJECTIVES) == set(brute_force.REFERENCES)
+    assert set(cases.HIGHER_ORDER) == set(brute_force.OF_PAIRS)
+
+
+@every(cases.PLAIN)
+def test_loops_give_what_they_gave_when_they_were_written(case):
+    z = brute_force.fixed_input(cases.VIEWS[case.takes.operands])
+    np.testing.assert_allclose(case.by_hand(z), case.reference.pinned, rtol=1e-11)
+
+
 @every(cases.EVERY_OPTION)
-def test_equals_the_formula(x64, rng, case):
-    """Masked with a queue in blocks and whole; at a small temperature; without projection."""
-    takes = case.takes
-    heat = (lambda t: {"temperature": t}) if "temperature" in takes.options else lambda t: {}
-    z = case.draw(rng, 6, 3)
-    if takes.mask or takes.queue or takes.block_size:
-        mask = cases.some_missing(rng, z.shape[:2]) if takes.mask else np.ones(z.shape[:2], bool)
+def test_equals_the_formula_where_views_are_missing_and_with_a_queue(x64, rng, case):
+    takes, given, more = case.takes, {}, {}
+    z = case.draw(rng)
+    if takes.queue:
         extra = rng.normal(size=(3, 3))
-        given, more = {"mask": mask} if takes.mask else {}, {}
-        if takes.queue and takes.queue_rows is losses.QueueRows.GROUP_MEAN:
-            extra /= 1 + np.linalg.norm(extra, axis=1, keepdims=True)  # means of unit vectors
-            given[takes.queue] = more["extra"] = extra
-        elif takes.queue:
-            given[takes.queue], more["extra"] = extra, case.prepared(extra[None])[0]
-        expected = case.by_hand(z, mask, **heat(0.05), **more)
-        holes = np.where(mask[:, :, None], z, np.nan)
-        for blocks in ({}, {"block_size": 2}) if takes.block_size else ({},):
-            found = jax.jit(functools.partial(case.run, **heat(0.05), **blocks))(holes, **given)
-            np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
-    z = case.draw(rng, 5, 3, views=4)
-    found = jax.jit(functools.partial(case.run, **heat(0.002)))(z)
-    np.testing.assert_allclose(found, case.by_hand(z, **heat(0.002)), rtol=1e-11)
-    if takes.normalize:
-        z = case.draw(rng, 2, 2, views=2)
+        given[takes.queue] = more["extra"] = brute_force.unit(extra)
+        if takes.queue_rows is losses.QueueRows.GROUP_MEAN:  # means of unit vectors
+            given[takes.queue] = more["extra"] = extra / (1 + np.linalg.norm(extra, axis=1, keepdims=True))
+    if "temperature" in takes.options:
+        given["temperature"] = more["temperature"] = 0.05
+    holes, mask = case.with_holes(rng, z)
+    expected = case.by_hand(z, **mask, **more)
+    np.testing.assert_allclose(case.run(holes, **given, **mask), expected, rtol=1e-11, atol=1e-11)
+
+
+@every(cases.PLAIN)
+def test_equals_the_formula_of_all_views_as_they_are(x64, rng, case):
+    """At a temperature that needs row maxima; of vectors that are not projected."""
+    heat = {"temperature": 0.002} if "temperature" in case.takes.options else {}
+    z = case.draw(rng, views=4)
+    np.testing.assert_allclose(case.run(z, **heat), case.by_hand(z, **heat), rtol=1e-11)
+    if case.takes.normalize:
+        heat = {"temperature": 3.0} if heat else {}
+        z = case.draw(rng)
         z *= case.reference.longest * 0.9 / np.linalg.norm(z, axis=-1).max()
-        found = jax.jit(functools.partial(case.run, **heat(3.0), normalize=False))(z)
-        expected = case.loops(z, np.ones(z.shape[:2], bool), **heat(3.0))
-        np.testing.assert_allclose(found, expected, rtol=1e-11)
+        expected = case.loops(z, np.ones(z.shape[:2], bool), **heat)
+        np.testing.assert_allclose(case.run(z, **heat, normalize=False), expected, rtol=1e-11)
 
 
-@pytest.mark.parametrize("pair", cases.PAIRS)
+@every(cases.PLAIN, lambda case: case.reference.coinciding)
+def test_coinciding_vectors(x64, case):
+    t = {"temperature": 0.25} if "temperature" in case.takes.options else {}
+    k, n, d = cases.VIEWS[case.takes.operands], 6, 3
+    found = case.run(np.ones((k, n, d)), **t)
+    np.testing.assert_allclose(found, case.reference.coinciding(k, n, d, 0.25), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "pair", some(cases.PAIRS, fast=["info_nce", "nt_xent", "dhel", "spectral", "vicreg"])
+)
 def test_all_pairs(x64, rng, pair):
-    """Every order, reduction and kind of weights, in one program; and as a function that declares nothing."""
+    """Every order, reduction and kind of weights, with a mask; and of a function that declares nothing."""
     z, w, by_instance = rng.normal(size=(3, 6, 3)), rng.random((3, 3)), rng.random((3, 3, 6))
-    mask = cases.some_missing(rng, z.shape[:2])
-    weighted = [w, by_instance] if losses.takes(OBJECTIVES[pair]).terms else [w]
+    weighted = [w, by_instance] if losses.takes(cases.OBJECTIVES[pair]).terms else [w]
     options = [{}, {"pairs": "ordered"}] + [
         {"weights": factors, "pairs": pairs, "reduction": reduction}
         for factors in weighted
         for pairs, reduction in (("unordered", "mean"), ("all", "sum"))
     ]
     several = [cases.of_pairs("all_pairs", pair, **o) for o in options]
-    for there in (None, mask) if several[0].takes.mask else (None,):
-        given = {} if there is None else {"mask": there}
-        found = jax.jit(lambda z, given=given: [c.objective(z, **given) for c in several])(z)
-        expected = [c.by_hand(z, there) for c in several]
+    for given in ({}, {"mask": cases.some_missing(rng, z.shape[:2])}):
+        found = [case.objective(z, **given) for case in several]
+        expected = [case.by_hand(z, **given) for case in several]
         np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
     opaque = losses.all_pairs(lambda x, y, **o: several[0].objective.keywords["pair"](x, y, **o))
-    np.testing.assert_allclose(jax.jit(opaque)(z, **given), expected[0], rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(opaque(z, **given), expected[0], rtol=1e-11, atol=1e-11)
 
 
-OBJECTIVES = cases.OBJECTIVES
-
-
-@pytest.mark.parametrize("pair", cases.PAIRS)
-def test_one_vs_rest(x64, rng, pair):
-    z = rng.normal(size=(4, 5, 3))
-    mask = cases.some_missing(rng, z.shape[:2])
-    several = [cases.of_pairs("one_vs_rest", pair, normalize_rest=flag) for flag in (False, True)]
-    blocks = {"block_size": 2} if several[0].takes.block_size else {}
+@pytest.mark.parametrize("pair", some(cases.PAIRS, fast=["info_nce", "nt_xent", "byol"]))
+@pytest.mark.parametrize("normalize_rest", [False, True])
+def test_one_vs_rest(x64, rng, pair, normalize_rest):
+    case = cases.of_pairs("one_vs_rest", pair, normalize_rest=normalize_rest)
+    z = rng.normal(size=(4, 6, 3))
     units = brute_force.unit(z)
-    for there in (None, mask) if several[0].takes.mask else (None,):
-        given = {} if there is None else {"mask": there}
-        found = jax.jit(
-            lambda z, given=given: [c.objective(z, **given, **o) for c in several for o in ({}, blocks)]
-        )(z)
-        full = np.ones(z.shape[:2], bool) if there is None else there
-        expected = [c.loops(units, full) for c in several for _ in range(2)]
-        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
-
-
-def test_weights_by_instance(x64, rng):
-    """Nested tuples; blocks; split over devices; the derivative; and the loops of SEM's sample weights."""
-    z, w = rng.normal(size=(3, 8, 4)), rng.random((3, 3, 8))
-    mask = cases.some_missing(rng, z.shape[:2])
-    for pair in ("nt_xent", "info_nce", "spectral"):
-        case = cases.of_pairs("all_pairs", pair, pairs="all", reduction="sum")
-        expected = case.by_hand(z, mask, weights=w)
-        nested = tuple(tuple(tuple(float(v) for v in row) for row in rows) for rows in w)
-        whole = jax.jit(lambda z, case=case, w=nested: case.objective(z, weights=w, mask=mask))
-        np.testing.assert_allclose(whole(z), expected, rtol=1e-11)
-        if pair != "nt_xent":  # the reduction over devices is the same code
-            continue
-        mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-        rows = jax.P(None, "data")
-
-        def local(z, w, m, case=case):
-            return case.objective(z, weights=w, mask=m, axis_name="data", block_size=1)
-
-        specs = (rows, jax.P(None, None, "data"), rows)
-        split = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=jax.P())
-        found, slope = jax.jit(jax.value_and_grad(split))(z, w, mask)
-        np.testing.assert_allclose(found, expected, rtol=1e-11)
-        np.testing.assert_allclose(slope, jax.jit(jax.grad(whole))(z), atol=1e-11)
-    assert losses.takes(case.objective).pair_weights
-    with pytest.raises(
-        ValueError, match=r"weights must have shape \(3, 3\) for <lambda>, which does not declare"
-    ):
-        losses.all_pairs(lambda x, y: losses.byol(x, y))(z, weights=w)
-
-
-def test_integer_weights_in_tuples(rng):
-    z = rng.normal(size=(2, 5, 3)).astype(np.float32)
-    found = losses.all_pairs(losses.byol, weights=((0, 3), (5, 0)))(z)
-    np.testing.assert_allclose(found, 3 * losses.byol(*z), rtol=1e-6)
-
-
-def test_one_vs_rest_in_blocks_with_a_learned_temperature(x64, rng):
-    """Bound into the pair loss, closed over by it, or an option: its derivative and a sweep are the whole blocks'."""
-    z, temperatures = rng.normal(size=(3, 5, 4)), jnp.asarray([0.01, 0.5])
-    bound = lambda z, t, b: losses.one_vs_rest(functools.partial(losses.info_nce, temperature=t))(  # noqa: E731
-        z, block_size=b
-    )
-    declared = losses.declare(operands=losses.Operands.PAIR, normalize=True, block_size=True)
-    closed = lambda z, t, b: losses.one_vs_rest(declared(lambda x, y, **o: losses.info_nce(x, y, t, **o)))(  # noqa: E731
-        z, block_size=b
-    )
-    option = lambda z, t, b: losses.one_vs_rest(losses.info_nce)(z, temperature=t, block_size=b)  # noqa: E731
-    slopes = jax.value_and_grad(option, (0, 1))
-    expected = jax.jit(jax.vmap(lambda t: slopes(z, t, None)))(temperatures)
-    for loss in (bound, closed, option):
-        slopes = jax.value_and_grad(loss, (0, 1))
-        found = jax.jit(jax.vmap(lambda t, slopes=slopes: slopes(z, t, 2)))(temperatures)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected)
+    for there in (np.ones(z.shape[:2], bool), cases.some_missing(rng, z.shape[:2])):
+        for blocks in ({}, {"block_size": 2}) if case.takes.block_size else ({},):
+            found = case.objective(z, mask=there, **blocks)
+            np.testing.assert_allclose(found, case.loops(units, there), rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -147,18 +101,42 @@ def test_one_vs_rest_in_blocks_with_a_learned_temperature(x64, rng):
 )
 def test_groups_of_views(x64, rng, function, options):
     case = cases.of_pairs(function, "info_nce", **options)
-    z = rng.normal(size=(4, 5, 3))
+    z = rng.normal(size=(4, 6, 3))
+    holes, mask = case.with_holes(rng, z)
+    np.testing.assert_allclose(case.run(z), case.by_hand(z), rtol=1e-12)
+    np.testing.assert_allclose(case.run(holes, **mask), case.by_hand(z, **mask), rtol=1e-12)
+
+
+@pytest.mark.parametrize("pair", some(["info_nce", "nt_xent", "spectral"], fast=["nt_xent"]))
+def test_weights_by_instance_as_tuples_and_over_devices(x64, rng, pair):
+    z, w = rng.normal(size=(3, 6, 3)), rng.random((3, 3, 6))
     mask = cases.some_missing(rng, z.shape[:2])
-    for there in (None, mask):
-        given = {} if there is None else {"mask": there}
-        holes = z if there is None else np.where(there[:, :, None], z, np.nan)
-        np.testing.assert_allclose(jax.jit(case.run)(holes, **given), case.by_hand(z, there), rtol=1e-12)
+    case = cases.of_pairs("all_pairs", pair, pairs="all", reduction="sum")
+    expected = case.by_hand(z, mask, weights=w)
+    nested = tuple(tuple(tuple(float(v) for v in row) for row in rows) for rows in w)
+    np.testing.assert_allclose(case.objective(z, weights=nested, mask=mask), expected, rtol=1e-11)
+
+    def local(z, w, m):
+        return case.objective(z, weights=w, mask=m, axis_name="data", block_size=1)
+
+    rows, by_instance = jax.P(None, "data"), jax.P(None, None, "data")
+    split = jax.shard_map(
+        local, mesh=cases.mesh("data"), in_specs=(rows, by_instance, rows), out_specs=jax.P()
+    )
+    found = jax.jit(jax.value_and_grad(split))(z, w, mask)
+    slope = jax.grad(lambda z: case.objective(z, weights=w, mask=mask))(z)
+    cases.close(found, (expected, slope), 1e-11)
+
+
+def test_integer_weights_in_tuples(rng):
+    z = rng.normal(size=(2, 6, 3)).astype(np.float32)
+    found = losses.all_pairs(losses.byol, weights=((0, 3), (5, 0)))(z)
+    np.testing.assert_allclose(found, 3 * losses.byol(*z), rtol=1e-6)
 
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("renormalize", [True, False])
-def test_mean_pair_with_a_queue_of_means(x64, rng, renormalize, declared):
-    """Rows of the queue are projected as the means are, also for a pair loss that does not declare its terms."""
+def test_mean_pair_projects_a_queue_of_means_as_the_means(x64, rng, renormalize, declared):
     pair = functools.partial(losses.info_nce, temperature=0.5, in_batch_negatives=False)
     if not declared:
         told = losses.declare(operands=losses.Operands.PAIR, normalize=True, queue="extra_negatives")
@@ -174,31 +152,17 @@ def test_mean_pair_with_a_queue_of_means(x64, rng, renormalize, declared):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@every(cases.PLAIN, lambda case: case.reference.coinciding)
-def test_coinciding_vectors(x64, case):
-    """Values known by hand."""
-    t = {"temperature": 0.25} if "temperature" in case.takes.options else {}
-    k, n, d = cases.VIEWS[case.takes.operands], 7, 3
-    z = np.ones((k, n, d))
-    expected = case.reference.coinciding(k, n, d, 0.25)
-    found = jax.jit(functools.partial(case.run, **t))(z)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+TRACED = [losses.mv_infonce, losses.mv_dhel, losses.poly_view, losses.all_pairs(losses.nt_xent)]
+TRACED += [losses.symile, losses.gram, losses.triangle, losses.pmrl]
 
 
-@every(cases.PLAIN)
-def test_pinned(x64, case):
-    """The loops give what they gave when they were written: a change of both is seen."""
-    z = brute_force.fixed_input(cases.VIEWS[case.takes.operands])
-    np.testing.assert_allclose(case.by_hand(z), case.reference.pinned, rtol=1e-11)
-
-
-def test_a_temperature_may_be_traced_and_swept(x64, rng):
-    z = rng.normal(size=(3, 5, 4))
-    temperatures = jnp.asarray([0.01, 0.1, 1.0])  # on both sides of the switch to row maxima
-    for loss in (losses.mv_infonce, losses.mv_dhel, losses.poly_view, losses.all_pairs(losses.nt_xent)):
-        swept = jax.jit(jax.vmap(lambda t, loss=loss: loss(z, temperature=t)))(temperatures)
-        fixed = [jax.jit(functools.partial(loss, temperature=float(t)))(z) for t in temperatures[::2]]
-        np.testing.assert_allclose(swept[::2], fixed, rtol=1e-12)
-        traced = jax.jit(lambda t, loss=loss: loss(z, temperature=t))
-        slope = jax.jit(jax.grad(traced))(0.1)
-        np.testing.assert_allclose(slope, (traced(0.1 + 1e-6) - traced(0.1 - 1e-6)) / 2e-6, rtol=1e-7)
+@pytest.mark.parametrize("loss", some(TRACED, fast=[losses.mv_infonce, losses.gram]), ids=losses.name)
+def test_a_temperature_may_be_learned_and_swept(x64, rng, loss):
+    """On both sides of the switch to row maxima."""
+    z, temperatures = rng.normal(size=(3, 6, 3)), jnp.asarray([0.002, 0.3])
+    run = lambda t: loss(z, temperature=t)  # noqa: E731
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(run)))(temperatures)
+    for t, value, slope in zip([0.002, 0.3], values, slopes):
+        np.testing.assert_allclose(value, run(t), rtol=1e-11)
+        change = (run(t * (1 + 1e-6)) - run(t * (1 - 1e-6))) / (2e-6 * t)
+        np.testing.assert_allclose(slope, change, rtol=1e-5, atol=1e-5)

@@ -29,6 +29,8 @@ from mvcl.losses._lse.whole import (
     positions,
 )
 
+Two = tuple[jax.Array, jax.Array]
+
 TILE_COLUMNS = 1024
 Step = tuple[jax.Array, ...]  # pair, row view, column view, first row, first column
 
@@ -63,7 +65,7 @@ def forward(o: Operand) -> LogSums:
     return either(o.fixed, o.bound, _forward_tiles, o)
 
 
-def gradient(o: Operand, found: LogSums, by: LogSums) -> tuple[jax.Array, jax.Array]:
+def gradient(o: Operand, found: LogSums, by: LogSums) -> Two:
     """Cotangents of x and y, from those of the log-sum-exps that `forward` found."""
     return either(o.fixed, o.bound, _gradient_tiles, o, found, by)
 
@@ -177,7 +179,7 @@ def _merge(levels: jax.Array, view: jax.Array, first: jax.Array, value: jax.Arra
     return _paste(levels, view, first, _numerics.logsumexp(both, axis=0))
 
 
-def _gradient_tiles(fixed: bool, o: Operand, found: LogSums, by: LogSums) -> tuple[jax.Array, jax.Array]:
+def _gradient_tiles(fixed: bool, o: Operand, found: LogSums, by: LogSums) -> Two:
     g = _grid(o)
     pad_x = g.o.x.shape[1] - o.x.shape[1]
     pad_y = g.o.y.shape[1] - o.y.shape[1] if o.columns else 0
@@ -266,10 +268,10 @@ def _forward_whole(every: Operand) -> LogSums:
     return LogSums(*lax.map(one, (every.x, every.keep_x)))
 
 
-def _gradient_whole(every: Operand, by: LogSums) -> tuple[jax.Array, jax.Array]:
+def _gradient_whole(every: Operand, by: LogSums) -> Two:
     """Whole blocks, a view of x at a time."""
 
-    def one(dy: jax.Array, view: tuple[jax.Array, jax.Array | None, LogSums]) -> tuple[jax.Array, jax.Array]:
+    def one(dy: jax.Array, view: tuple[jax.Array, jax.Array | None, LogSums]) -> Two:
         x, keep, given = view
 
         def block(x: jax.Array, y: jax.Array) -> LogSums:

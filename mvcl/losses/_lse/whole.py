@@ -18,6 +18,8 @@ from jax.custom_derivatives import SymbolicZero
 
 from mvcl import _numerics
 
+Two = tuple[jax.Array, jax.Array]
+
 # exp(-2 * 33) = 2e-29 is a normal float32 with room for weights and sums; float64 reaches much further.
 _FIXED_SHIFT_LIMIT = {np.dtype("float32"): 33.0, np.dtype("float64"): 300.0}
 Result = TypeVar("Result")
@@ -162,7 +164,7 @@ def _whole_within(fixed: bool, z: jax.Array, keep: jax.Array | None, bound: jax.
 @_whole_within.defjvp
 def _(
     fixed: bool, primals: tuple[jax.Array, jax.Array | None, jax.Array], tangents: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array]:
+) -> Two:
     z, keep, bound = primals
     kept = _within_kept(fixed, z, keep, bound)
     slope = _numerics.inner("lid,ljd->lij", tangents[0], z)
@@ -260,9 +262,7 @@ def _per(total: jax.Array) -> jax.Array:
 
 # Computed again in the backward pass, where the similarities are then the one large array that is kept.
 @jax.checkpoint
-def _share(
-    kept: jax.Array, rows: jax.Array, columns: jax.Array | None, slope: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _share(kept: jax.Array, rows: jax.Array, columns: jax.Array | None, slope: jax.Array) -> Two:
     by_row = (jnp.exp(kept - finite_level(rows)[:, :, None]) * slope).sum(2)
     if columns is None:
         return by_row, jnp.zeros_like(by_row)

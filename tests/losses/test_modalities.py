@@ -1,0 +1,180 @@
+"""Joint contrast of k modalities where vectors coincide, in single precision, over devices and in blocks."""
+
+import functools
+
+import brute_force
+import cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import close
+from parametrize import some
+
+from mvcl import losses
+
+KEY = jax.random.key(3)
+
+
+def both(loss, **options):
+    return jax.jit(jax.value_and_grad(functools.partial(loss, **options)))
+
+
+def agrees_with_differences(run, z, rng, step=1e-6, **tolerance):
+    """The gradient, along two random directions."""
+    slope = run(z)[1]
+    for direction in rng.normal(size=(2, *z.shape)):
+        change = (run(z + step * direction)[0] - run(z - step * direction)[0]) / (2 * step)
+        np.testing.assert_allclose(np.sum(slope * direction), change, **tolerance)
+
+
+@pytest.mark.parametrize("loss", [losses.gram, losses.triangle, losses.pmrl])
+def test_single_precision_where_views_nearly_coincide(x64, rng, loss):
+    """A determinant computed in float32 has no digits left there."""
+    run = both(loss)
+    for spread in (1e-1, 1e-3, 1e-4):
+        z = (rng.normal(size=(1, 8, 16)) + spread * rng.normal(size=(3, 8, 16))).astype(np.float32)
+        value, slope = run(z)
+        exact, expected = run(np.float64(z))
+        assert value.dtype == jnp.float32
+        np.testing.assert_allclose(value, exact, atol=2e-6)
+        # The inputs' own rounding is 1e-7 / spread of a difference of two views.
+        np.testing.assert_allclose(slope, expected, atol=(1e-5 + 5e-7 / spread) * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["gram", "triangle", "pmrl"])
+def test_default_options_in_more_dimensions_than_views(x64, rng, name):
+    """There volumes are not zero, and the gradient is that of finite differences."""
+    z = brute_force.unit(rng.normal(size=(3, 6, 5)))
+    expected = brute_force.REFERENCES[name].loops(z, np.ones((3, 6), bool))
+    run = both(getattr(losses, name))
+    np.testing.assert_allclose(run(z)[0], expected, rtol=1e-11)
+    agrees_with_differences(run, z, rng, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", [losses.gram, losses.triangle])
+def test_derivative_where_a_volume_is_zero(x64, rng, loss):
+    """eps makes it smooth there."""
+    run = both(loss, temperature=0.5, eps=1e-2)
+    for views in ([1, 2], [0, 1], [0, 1, 2]):
+        z = brute_force.unit(rng.normal(size=(3, 5, 4)))
+        z[views, 2] = z[views[0], 2]
+        agrees_with_differences(run, z, rng, atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", [losses.gram, losses.triangle])
+def test_coinciding_others_have_no_gradient(x64, rng, loss):
+    """The volume is zero for every anchor."""
+    z = rng.normal(size=(3, 5, 4))
+    z[2] = z[1]
+    value, slope = jax.value_and_grad(loss)(z)
+    np.testing.assert_allclose(value, np.log(5), rtol=1e-6)
+    np.testing.assert_allclose(slope, 0, atol=1e-10)
+
+
+def equal_cosines(rng, cosine, n=4, d=6):
+    """(3, n, d) unit vectors: the singular values of an instance are sqrt(1 + 2c), sqrt(1 - c), sqrt(1 - c)."""
+    root = np.linalg.cholesky((1 - cosine) * np.eye(3) + cosine)
+    bases = [np.linalg.qr(rng.normal(size=(d, 3)))[0] for _ in range(n)]
+    return np.stack([root @ b.T for b in bases], axis=1)
+
+
+def test_equal_singular_values_of_pmrl(x64, rng):
+    """Where the leading one is single the loss is smooth; elsewhere a subgradient lies between both sides' slopes."""
+    run = both(losses.pmrl, temperature=0.5)
+    agrees_with_differences(run, equal_cosines(rng, 0.3), rng, rtol=1e-6)
+    agrees_with_differences(run, equal_cosines(rng, 0.999), rng, rtol=1e-6)
+    coinciding = np.repeat(brute_force.unit(rng.normal(size=(1, 4, 6))), 3, axis=0)  # the others are zero
+    agrees_with_differences(run, coinciding, rng, atol=1e-5)
+    z = equal_cosines(rng, 0.0)
+    slope = both(losses.pmrl, temperature=0.5, weight=0.0)(z)[1]
+    assert np.abs(slope).max() > 0.1
+    for direction in rng.normal(size=(4, *z.shape)):
+        # -σ_1 / t has the least slope of its directional derivatives at a maximum; all are within σ's bound of 1.
+        steep = 2 / 0.5 * np.mean(np.linalg.norm(direction.transpose(1, 0, 2), axis=(1, 2), ord=2))
+        assert abs(np.sum(slope * direction)) <= steep
+
+
+def test_direction_of_two_views_of_negative_cosine(x64, rng):
+    """Their sum is at a right angle to the leading vector: its sign is that of the first view."""
+    z = brute_force.unit(rng.normal(size=(2, 6, 3)))
+    z[1] *= -np.sign(np.sum(z[0] * z[1], axis=1))[:, None]
+    left = brute_force.unit(z[0] - z[1])
+    expected = np.mean(np.log(np.exp(left @ left.T / 0.1).sum(1)) - 10)
+    np.testing.assert_allclose(losses.pmrl(z) - losses.pmrl(z, weight=0.0), expected, rtol=1e-9)
+    np.testing.assert_allclose(losses.pmrl(z), losses.pmrl(z @ np.linalg.qr(rng.normal(size=(3, 3)))[0]))
+
+
+def over_devices(loss, devices):
+    rows = jax.P(None, "data")
+    local = lambda z, m: jax.value_and_grad(lambda z: loss(z, mask=m, axis_name="data"))(z)  # noqa: E731
+    mesh = cases.mesh("data", devices=devices)
+    return jax.jit(jax.shard_map(local, mesh=mesh, in_specs=(rows, rows), out_specs=(jax.P(), rows)))
+
+
+@pytest.mark.parametrize(
+    ("devices", "options"), [(2, {}), pytest.param(8, {"block_size": 1}, marks=pytest.mark.exhaustive)]
+)
+def test_shuffled_tuples_do_not_depend_on_devices(x64, rng, devices, options):
+    z, mask = rng.normal(size=(3, 8, 4)), rng.random((3, 8)) < 0.8
+    mask[:, 0] = True
+    loss = functools.partial(losses.symile, negatives="shuffled", key=KEY, temperature=0.2)
+    expected = jax.value_and_grad(lambda z: loss(z, mask=mask))(z)
+    by_hand = brute_force.symile(brute_force.unit(z), mask, 0.2, "shuffled", KEY)
+    np.testing.assert_allclose(expected[0], by_hand, rtol=1e-11)
+    close(over_devices(functools.partial(loss, **options), devices)(z, mask), expected)
+    other = jax.random.key(4)
+    assert loss(z, mask=mask, key=other) != expected[0]
+
+
+SHAPES = [(2, 7, 1.0), (3, 5, 1.0), (3, 5, 1e-3), (4, 3, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "temperature"),
+    SHAPES[1:2] + [pytest.param(*s, marks=pytest.mark.exhaustive) for s in (SHAPES[0], *SHAPES[2:])],
+)
+def test_all_tuples_in_blocks(x64, rng, k, n, temperature):
+    """Blocks of less than a view's rows, and of several vectors of the views before it; with rows left over."""
+    z, mask = rng.normal(size=(k, n, 4)), rng.random((k, n)) < 0.8
+    mask[:, 0] = True
+    run = functools.partial(both, losses.symile, temperature=temperature, mask=mask)
+    expected = run(block_size=n**k)(z)
+    loops = brute_force.symile(brute_force.unit(z), mask, temperature, key=KEY)
+    np.testing.assert_allclose(expected[0], loops, rtol=1e-10)
+    for rows in (2, n + 1, 2 * n):
+        close(run(block_size=rows)(z), expected, 1e-11)
+
+
+@pytest.mark.parametrize("k", some([2, 4], fast=[4]))
+def test_all_tuples_over_devices(x64, rng, k):
+    z, mask = rng.normal(size=(k, 4, 3)), np.ones((k, 4), bool)
+    mask[0, 1] = False
+    expected = jax.value_and_grad(functools.partial(losses.symile, mask=mask))(z)
+    close(over_devices(losses.symile, 2)(z, mask), expected)
+
+
+def megabytes(loss, shape):
+    program = jax.jit(jax.value_and_grad(loss)).lower(jax.ShapeDtypeStruct(shape, jnp.float32)).compile()
+    return program.memory_analysis().temp_size_in_bytes / 1e6
+
+
+@pytest.mark.parametrize("n", [256, 1024])
+def test_memory_of_all_tuples(n):
+    """All 256³ products are 67 MB, all 1024³ are 4 GB."""
+    assert megabytes(losses.symile, (3, n, 128)) < 256
+
+
+def test_memory_of_all_tuples_at_a_learned_temperature():
+    assert megabytes(lambda z: losses.symile(z, jnp.sum(z[0, 0]) ** 2), (3, 256, 128)) < 256
+
+
+def test_products_of_two_views_are_not_held():
+    """All products of two of four views are an (n, n, d) array of 75 MB here."""
+    assert megabytes(losses.symile, (4, 96, 2048)) < 40
+
+
+@pytest.mark.parametrize("loss", [losses.gram, losses.triangle])
+def test_no_array_of_all_differences(loss):
+    """Of (n, n, d) one alone would take 34 MB."""
+    assert megabytes(functools.partial(loss, block_size=256), (3, 256, 128)) < 5
