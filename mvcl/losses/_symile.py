@@ -131,18 +131,7 @@ class _Tuples(NamedTuple):
         return tuple(len(view) for view in self.first)
 
 
-class _Factors(NamedTuple):
-    """Three sets of vectors whose products Σ_d u_hd x_rd y_cd are similarities."""
-
-    u: jax.Array  # (h, d)
-    keep_u: jax.Array | None  # (h,) bool, None where all are there
-    x: jax.Array  # (r, d)
-    y: jax.Array  # (c, d)
-    keep_x: jax.Array | None
-    keep_y: jax.Array | None
-
-
-class _Sums(NamedTuple):
+class _TupleSums(NamedTuple):
     """Log-sum-exps over all products of a vector of u, of x, of y."""
 
     u: jax.Array  # (h,)
@@ -171,7 +160,7 @@ def _all_tuples(e: emb.Embedded, t: jax.Array, bound: float | None) -> jax.Array
     return jnp.stack(levels)
 
 
-def _sums(o: _Tuples, bound: float | jax.Array, block_size: int | None) -> _Sums:
+def _sums(o: _Tuples, bound: float | jax.Array, block_size: int | None) -> _TupleSums:
     h, r, c = math.prod(o.sizes), len(o.x), len(o.y)
     if block_size is None:
         longest = max(c, o.x.shape[1])  # a row is a product of two vectors, and its products with all of y
@@ -196,11 +185,11 @@ def _heads(o: _Tuples, at: jax.Array) -> tuple[jax.Array, jax.Array | None]:
     return u, jnp.stack(there).all(0)
 
 
-def _products(f: _Factors) -> Two:
-    """(h r, d) products of u and x, and (h, r, c) of all three, -inf where one is not there."""
-    pairs = (f.u[:, None] * f.x[None]).reshape(-1, f.u.shape[1])
-    similarity = _numerics.products(pairs[None], f.y[None])[0].reshape(len(f.u), len(f.x), len(f.y))
-    return pairs, _masked(similarity, f.keep_u, f.keep_x, f.keep_y)
+def _products(u: jax.Array, x: jax.Array, y: jax.Array, *keeps: jax.Array | None) -> Two:
+    """(h r, d) products of u, (h, d), and x, (r, d); (h, r, c) inner products with y, (c, d), -inf where not there."""
+    pairs = (u[:, None] * x[None]).reshape(-1, u.shape[1])
+    similarity = _numerics.products(pairs[None], y[None])[0].reshape(len(u), len(x), len(y))
+    return pairs, _masked(similarity, *keeps)
 
 
 def _masked(similarity: jax.Array, *keeps: jax.Array | None) -> jax.Array:
@@ -212,7 +201,7 @@ def _masked(similarity: jax.Array, *keeps: jax.Array | None) -> jax.Array:
     return similarity
 
 
-def _dense(fixed: bool, o: _Tuples, bound: jax.Array) -> _Sums:
+def _dense(fixed: bool, o: _Tuples, bound: jax.Array) -> _TupleSums:
     """All similarities at once, by one vector of u at a time; in either mode of differentiation."""
 
     @jax.checkpoint
@@ -225,36 +214,35 @@ def _dense(fixed: bool, o: _Tuples, bound: jax.Array) -> _Sums:
     return _sums_of(fixed, _masked(similarity, keep_u, o.keep_x, o.keep_y), bound)
 
 
-def _sums_of(fixed: bool, similarity: jax.Array, bound: jax.Array) -> _Sums:
+def _sums_of(fixed: bool, similarity: jax.Array, bound: jax.Array) -> _TupleSums:
     if not fixed:
         rows = _numerics.logsumexp(similarity, axis=2)
         columns = _numerics.logsumexp(similarity, axis=(0, 1))
-        return _Sums(_numerics.logsumexp(rows, axis=1), _numerics.logsumexp(rows, axis=0), columns)
+        return _TupleSums(_numerics.logsumexp(rows, axis=1), _numerics.logsumexp(rows, axis=0), columns)
     entries = jnp.exp(similarity - bound)
     rows = entries.sum(2)
-    return _Sums(*(log_sum(total, bound) for total in (rows.sum(1), rows.sum(0), entries.sum((0, 1)))))
+    return _TupleSums(*(log_sum(total, bound) for total in (rows.sum(1), rows.sum(0), entries.sum((0, 1)))))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _streamed(fixed: bool | None, heads: int, rows: int, o: _Tuples, bound: jax.Array) -> _Sums:
+def _streamed(fixed: bool | None, heads: int, rows: int, o: _Tuples, bound: jax.Array) -> _TupleSums:
     """So many vectors of u and of x at a time; their products are computed again in the backward pass."""
     return either(fixed, bound, partial(_forward, heads=heads, rows=rows), o, bound)
 
 
-def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int) -> _Sums:
+def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int) -> _TupleSums:
     def empty(*shape: int) -> jax.Array:
         return _numerics.vary_as(jnp.full(shape, -jnp.inf, o.x.dtype), o.x)
 
     def of_heads(carry: Two, at: jax.Array) -> tuple[Two, jax.Array]:
-        head = _some_heads(o, at)
+        u, keep_u = _some_heads(o, at)
 
         def of_rows(carry: Two, block: Any) -> tuple[Two, jax.Array]:
             x, keep_x, level = block
-            _, similarity = _products(_Factors(*head, x, o.y, keep_x, o.keep_y))
+            _, similarity = _products(u, x, o.y, keep_u, keep_x, o.keep_y)
             found = _sums_of(fixed, similarity, bound)
-            return (emb.lse_union(carry[0], found.u), emb.lse_union(carry[1], found.y)), emb.lse_union(
-                level, found.x
-            )
+            sums = emb.lse_union(carry[0], found.u), emb.lse_union(carry[1], found.y)
+            return sums, emb.lse_union(level, found.x)
 
         level, columns = carry
         (own, columns), level = lax.scan(of_rows, (empty(heads), columns), (*blocks_x, level))
@@ -263,7 +251,7 @@ def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int
     h, blocks_x = math.prod(o.sizes), _cut(o.x, o.keep_x, rows)
     start = empty(len(blocks_x[0]), rows), empty(len(o.y))
     (of_x, of_y), of_u = lax.scan(of_heads, start, _blocks_of(h, heads))
-    return _Sums(of_u.reshape(-1)[:h], of_x.reshape(-1)[: len(o.x)], of_y)
+    return _TupleSums(of_u.reshape(-1)[:h], of_x.reshape(-1)[: len(o.x)], of_y)
 
 
 def _some_heads(o: _Tuples, at: jax.Array) -> Two:
@@ -286,12 +274,12 @@ def _cut(x: jax.Array, keep: jax.Array | None, block: int) -> Two:
 
 def _streamed_forward(
     fixed: bool | None, heads: int, rows: int, o: _Tuples, bound: jax.Array
-) -> tuple[_Sums, tuple[_Tuples, jax.Array, _Sums]]:
+) -> tuple[_TupleSums, tuple[_Tuples, jax.Array, _TupleSums]]:
     found = _streamed(fixed, heads, rows, o, bound)
     return found, (o, bound, found)
 
 
-def _streamed_backward(fixed: bool | None, heads: int, rows: int, residual: Any, by: _Sums) -> Any:
+def _streamed_backward(fixed: bool | None, heads: int, rows: int, residual: Any, by: _TupleSums) -> Any:
     o, bound, found = residual
     backward = partial(_backward, heads=heads, rows=rows)
     first, x, y = either(fixed, bound, backward, o, bound, found, by)
@@ -303,11 +291,11 @@ _streamed.defvjp(_streamed_forward, _streamed_backward)
 
 
 def _backward(
-    fixed: bool, o: _Tuples, bound: jax.Array, found: _Sums, by: _Sums, *, heads: int, rows: int
+    fixed: bool, o: _Tuples, bound: jax.Array, found: _TupleSums, by: _TupleSums, *, heads: int, rows: int
 ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
     """The cotangents of the first views, of x and of y."""
-    level = _Sums(*map(finite_level, found))
-    slope = _Sums(*(per_sum(g, a, bound) for g, a in zip(by, found))) if fixed else by
+    level = _TupleSums(*map(finite_level, found))
+    slope = _TupleSums(*(per_sum(g, a, bound) for g, a in zip(by, found))) if fixed else by
 
     def of_heads(carry: Any, head: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
         at, level_u, slope_u = head
@@ -318,9 +306,8 @@ def _backward(
         def of_rows(carry: Two, block: Any) -> tuple[Two, jax.Array]:
             x, keep_x, level_x, slope_x, dx = block
             du, dy = carry
-            part = _Factors(u, keep_u, x, o.y, keep_x, o.keep_y)
             slopes = slope_u[:, None, None], slope_x[None, :, None], slope.y[None, None]
-            pairs, similarity = _products(part)
+            pairs, similarity = _products(u, x, o.y, keep_u, keep_x, o.keep_y)
             if fixed:
                 weight = jnp.exp(similarity - bound) * sum(slopes[1:], slopes[0])
             else:

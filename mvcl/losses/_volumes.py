@@ -243,9 +243,8 @@ def _cross_entropy(
     With `label_smoothing` s the label is 1 - s on the own instance plus s / m on each of the m that are there. The
     means are over the instances that have a row and a column.
     """
-    o = logits
+    o, both = logits, None
     found = _line_sums(o, axis_name, block_size)
-    both = None
     if o.keep_rows is not None and o.keep_columns is not None:
         both = o.keep_rows & o.keep_columns
     total = 0.5 * (emb.lse_union(found.rows, o.own) + emb.lse_union(found.columns, o.own)) - o.own
@@ -283,9 +282,9 @@ def _line_sums(o: _Logits, axis_name: str | None, block_size: int | None) -> _Li
     # About as many (n, m) arrays are kept as there are columns.
     block = _lse.block_rows(len(columns), n, columns[0].shape[0], block_size)
     if block is None:
-        matrix = _Matrix(o.entry(*whole[:3]), _here(whole))
-        half = 0.5 * (o.bound or -jnp.min(jnp.where(matrix.here, _numerics.constant(matrix.logits), 0)))
-        found = either(fixed_shift(half, o.own.dtype), jnp.asarray(half), _of_matrix, matrix)
+        matrix, here = o.entry(*whole[:3]), _here(whole)
+        half = 0.5 * (o.bound or -jnp.min(jnp.where(here, _numerics.constant(matrix), 0)))
+        found = either(fixed_shift(half, o.own.dtype), jnp.asarray(half), _of_matrix, matrix, here)
     else:
         rows, columns, shared = jax.tree.map(
             lambda a: _numerics.vary_as(emb.reverse_only(a), o.own), whole[:3]
@@ -299,12 +298,8 @@ def _line_sums(o: _Logits, axis_name: str | None, block_size: int | None) -> _Li
     return found._replace(columns=_lse.over_devices(found.columns, axis_name, n), column_sums=mine)
 
 
-class _Matrix(NamedTuple):
-    logits: jax.Array  # (r, m)
-    here: jax.Array  # (r, m) bool: which count, none of the diagonal
-
-
 def _here(o: _Rows) -> jax.Array:
+    """(r, m): which entries count, none of the diagonal."""
     r, m = o.rows[0].shape[0], o.columns[0].shape[0]
     here = o.first + jnp.arange(r)[:, None] != jnp.arange(m)[None, :]
     here = here if o.keep_rows is None else here & o.keep_rows[:, None]
@@ -318,10 +313,9 @@ def _bound(largest: float, temperature: ArrayLike, eps: ArrayLike) -> float | No
     return math.hypot(largest, math.sqrt(float(eps))) / float(temperature)  # type: ignore[arg-type]
 
 
-def _of_matrix(fixed: bool, matrix: _Matrix) -> _LineSums:
-    """`fixed`: no exponential needs the maximum of its row or column."""
-    masked = jnp.where(matrix.here, matrix.logits, -jnp.inf)
-    there = jnp.where(matrix.here, matrix.logits, 0)
+def _of_matrix(fixed: bool, logits: jax.Array, here: jax.Array) -> _LineSums:
+    """`here`: which count. `fixed`: no exponential needs the maximum of its row or column."""
+    masked, there = jnp.where(here, logits, -jnp.inf), jnp.where(here, logits, 0)
     if not fixed:
         rows, columns = (_numerics.logsumexp(masked, axis=axis) for axis in (1, 0))
     else:  # the gradient is then one product of these exponentials with u_i + v_j
@@ -337,7 +331,7 @@ def _streamed(entry: Entry, fixed: bool, block: int, o: _Rows) -> _LineSums:
 
     def step(carry: Arrays, at: Any) -> tuple[Arrays, Arrays]:
         part = _part(o, at)
-        found = _of_matrix(fixed, _Matrix(entry(*part[:3]), _here(part)))
+        found = _of_matrix(fixed, entry(*part[:3]), _here(part))
         levels, sums = carry
         return (emb.lse_union(levels, found.columns), sums + found.column_sums), (found.rows, found.row_sums)
 

@@ -437,9 +437,8 @@ def emp_ssl(z, mask, eps=0.2, invariance=200.0):
     linear_memory=False,
 )
 def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
-    return masked_matching_gap(
-        z, mask, epsilon, lambda points, k: cost_scale * COSTS_OF_SOME[cost](points, k)
-    )
+    scaled = lambda points, k: cost_scale * COSTS_OF_SOME[cost](points, k)  # noqa: E731
+    return masked_matching_gap(z, mask, epsilon, scaled)[0]
 
 
 @reference(
@@ -451,10 +450,8 @@ def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver
     pinned=1.8155850782700726,
     linear_memory=False,
 )
-def m3g_pair(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
-    return masked_matching_gap(
-        z, mask, epsilon, lambda points, k: cost_scale * COSTS_OF_SOME[cost](points, k)
-    )
+def m3g_pair(z, mask, **options):
+    return m3g(z, mask, **options)
 
 
 COSTS = {
@@ -475,14 +472,14 @@ def _deviation_of_some(points, k):
     return -np.log(np.sum(np.mean(points, axis=0) ** 2)) if points else 0.0
 
 
-COSTS_OF_SOME = {
-    "circular_variance": _variance_of_some,
-    "circular_standard_deviation": _deviation_of_some,
-}
+COSTS_OF_SOME = {"circular_variance": _variance_of_some, "circular_standard_deviation": _deviation_of_some}
 
 
 def masked_matching_gap(z, mask, epsilon, cost):
-    """h(J) - h(P) where the instances that lack a view share one point None of that view."""
+    """h(J) - h(P) with both h summed over all tuples, P by Sinkhorn to 1e-13; and P.
+
+    The instances that lack a view share one point None of that view.
+    """
     k = len(z)
     instances = np.flatnonzero(mask.any(axis=0))
     share = 1 / len(instances)
@@ -517,38 +514,12 @@ def masked_matching_gap(z, mask, epsilon, cost):
             break
     of_truth = np.mean([cost([z[l, i] for l in range(k) if mask[l, i]], k) for i in instances])
     of_truth += epsilon * (np.log(share) - 1)
-    return of_truth - np.sum(p * c) - epsilon * np.sum(p * (np.log(p) - 1))
+    return of_truth - np.sum(p * c) - epsilon * np.sum(p * (np.log(p) - 1)), p
 
 
 def matching_gap(z, epsilon, cost):
-    """h(J) - h(P) with both h summed over all n^k entries, P by Sinkhorn to 1e-13; and P."""
-    k, n, _ = z.shape
-    c = np.empty((n,) * k)
-    for index in itertools.product(range(n), repeat=k):
-        c[index] = cost(np.stack([z[l, i] for l, i in enumerate(index)]))
-    f = np.zeros((k, n))
-
-    def plan():
-        exponent = -c
-        for l in range(k):
-            exponent = exponent + f[l].reshape([-1 if a == l else 1 for a in range(k)])
-        return np.exp(exponent / epsilon)
-
-    for _ in range(5000):
-        for l in range(k):
-            f[l] -= epsilon * np.log(n * plan().sum(axis=tuple(a for a in range(k) if a != l)))
-        p = plan()
-        gap = [np.abs(n * p.sum(axis=tuple(a for a in range(k) if a != l)) - 1).max() for l in range(k)]
-        if max(gap) < 1e-13:
-            break
-
-    def h(p):
-        positive = p[p > 0]
-        return np.sum(p * c) + epsilon * np.sum(positive * (np.log(positive) - 1))
-
-    truth = np.zeros_like(c)
-    truth[(np.arange(n),) * k] = 1 / n
-    return h(truth) - h(p), p
+    """h(J) - h(P) of k whole views, and P."""
+    return masked_matching_gap(z, np.ones(z.shape[:2], bool), epsilon, lambda points, k: cost(points))
 
 
 @reference(
@@ -804,9 +775,7 @@ def vicreg(z, mask, invariance=25.0, variance=25.0, covariance=1.0, eps=1e-4):
 
 
 @reference(
-    options=[{}, {"compression": 0.3}],
-    coinciding=lambda k, n, d, t: -np.sqrt(n),
-    pinned=-2.242182028018898,
+    options=[{}, {"compression": 0.3}], coinciding=lambda k, n, d, t: -np.sqrt(n), pinned=-2.242182028018898
 )
 def mmcr(z, mask, compression=0.0):
     def nuclear(rows):
@@ -851,10 +820,7 @@ def squared_distances(z, mask, global_views):
 
 
 @reference(
-    options=[
-        {"slices": 4},
-        {"slices": 3, "knots": 6, "t_max": 5.0, "weight": 0.4, "global_views": 2},
-    ],
+    options=[{"slices": 4}, {"slices": 3, "knots": 6, "t_max": 5.0, "weight": 0.4, "global_views": 2}],
     coinciding=None,
     pinned=0.3833196533799106,
     rotation=False,

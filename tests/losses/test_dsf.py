@@ -14,7 +14,7 @@ from parametrize import some
 from scipy import special
 
 from mvcl import losses
-from mvcl.losses._dsf import bessel_ratio, log_series
+from mvcl.losses._bessel import bessel_ratio, log_series
 
 
 @pytest.mark.parametrize("queue_concentration", ["own", "batch_mean"])
