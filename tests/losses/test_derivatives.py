@@ -20,9 +20,7 @@ SMOOTH = [
 
 
 def check(loss, *arguments, order=1):
-    # Not compiled: operations of the same shape are shared by all tests, programs would be ten for each.
-    with jax.disable_jit():
-        chex.assert_numerical_grads(loss, arguments, order=order, atol=1e-5, rtol=1e-4, eps=1e-5)
+    chex.assert_numerical_grads(jax.jit(loss), arguments, order=order, atol=1e-5, rtol=1e-4, eps=1e-5)
 
 
 @every(SMOOTH)

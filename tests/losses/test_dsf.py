@@ -16,6 +16,8 @@ from scipy import special
 from mvcl import losses
 from mvcl.losses._bessel import bessel_ratio, log_series
 
+OPTIONS = ("in_batch_negatives", "queue_concentration", "mean_resultant", "normalize_concentration")
+
 
 @pytest.mark.parametrize("queue_concentration", ["own", "batch_mean"])
 def test_queue_alone(x64, rng, queue_concentration):
@@ -27,7 +29,7 @@ def test_queue_alone(x64, rng, queue_concentration):
     options = {"in_batch_negatives": False, "queue_concentration": queue_concentration}
     z = brute_force.unit(np.concatenate([q, k]))
     expected = brute_force.dsf(z, np.ones((4, 5), bool), extra=rows, **options)
-    np.testing.assert_allclose(losses.dsf(q, k, queue, **options), expected, rtol=1e-10)
+    np.testing.assert_allclose(dsf(q, k, queue, **options), expected, rtol=1e-10)
 
 
 def test_groups_of_different_size(x64, rng):
@@ -36,7 +38,7 @@ def test_groups_of_different_size(x64, rng):
     mask = np.ones((6, 5), bool)
     mask[1:3] = False
     z = brute_force.unit(np.concatenate([q, more, k]))
-    np.testing.assert_allclose(losses.dsf(q, k), brute_force.dsf(z, mask), rtol=1e-10)
+    np.testing.assert_allclose(dsf(q, k), brute_force.dsf(z, mask), rtol=1e-10)
 
 
 @pytest.mark.parametrize("normalize_concentration", [True, False])
@@ -46,7 +48,7 @@ def test_one_view_each_is_info_nce(x64, rng, mean_resultant, normalize_concentra
     q, k = rng.normal(size=(2, 1, 6, 5))
     kappa = 0.95 * (5 - 0.95**2) / (1 - 0.95**2) / (5 if normalize_concentration else 1)
     a = special.iv(2.5, kappa) / special.iv(1.5, kappa) if mean_resultant == "exact" else 0.95
-    found = losses.dsf(q, k, mean_resultant=mean_resultant, normalize_concentration=normalize_concentration)
+    found = dsf(q, k, mean_resultant=mean_resultant, normalize_concentration=normalize_concentration)
     np.testing.assert_allclose(found, losses.info_nce(q[0], k[0], temperature=1 / (a * kappa)), rtol=1e-12)
 
 
@@ -64,11 +66,16 @@ def measured(**options):
     return losses.measured_on_views(functools.partial(losses.dsf, **options))
 
 
+@functools.partial(jax.jit, static_argnames=OPTIONS)
+def dsf(queries, keys, queue=None, **options):
+    return losses.dsf(queries, keys, queue, **options)
+
+
 @pytest.mark.parametrize(("mean_resultant", "expected"), [("estimate", -5.64), ("exact", 0.24)])
 def test_the_default_is_no_divergence(x64, rng, mean_resultant, expected):
     """The number in the docstring: at d = 128, equal directions, lengths 0.8 and 1; a divergence is not negative."""
     z = np.concatenate([groups_with(rng, [1.0, -1.0], 128, 0.8), groups_with(rng, [1.0, -1.0], 128)])
-    _, measures = measured(mean_resultant=mean_resultant)(z)
+    _, measures = jax.jit(measured(mean_resultant=mean_resultant))(z)
     np.testing.assert_allclose(-measures["positive_similarity"], expected, atol=0.005)
 
 
@@ -84,7 +91,7 @@ def test_range_of_the_similarity(x64, rng, options, lowest):
     """The numbers in the docstring: all positives at cosine 1, all 4,096 negatives at -1, at d = 128."""
     z, queue = groups_with(rng, [1.0, 1.0], 128), np.zeros((4096, 128))
     queue[:, 0] = -1
-    loss = functools.partial(losses.dsf, in_batch_negatives=False, **options)
+    loss = functools.partial(dsf, in_batch_negatives=False, **options)
     np.testing.assert_allclose(loss(z, z, queue), lowest, atol=0.005 if lowest > 1 else 5e-6)
     np.testing.assert_allclose(loss(z, z, -queue), np.log(4097), rtol=1e-9)
 
@@ -120,7 +127,7 @@ def test_measures(x64, rng, in_batch_negatives):
         "positive_similarity": np.mean(positives),
         "negative_similarity": np.mean(negatives),
     }
-    loss, found = run(z, queue=queue, mask=mask)
+    loss, found = jax.jit(run)(z, queue=queue, mask=mask)
     options = {"in_batch_negatives": in_batch_negatives, "temperature": 2.0}
     np.testing.assert_allclose(loss, brute_force.dsf(units, mask, extra=queue, **options), rtol=1e-10)
     local = lambda z, m, queue: run(z, queue=queue, mask=m, axis_name="data")  # noqa: E731
@@ -133,7 +140,9 @@ def test_measures(x64, rng, in_batch_negatives):
 def test_vanishing_means(x64, rng):
     q, k = rng.normal(size=(2, 2, 4, 3))
     q[1] = -q[0]  # the mean is zero: μ = 0, κ = 0
-    value, slopes = jax.value_and_grad(functools.partial(losses.dsf, mean_resultant="exact"), (0, 1))(q, k)
+    value, slopes = jax.jit(
+        jax.value_and_grad(functools.partial(losses.dsf, mean_resultant="exact"), (0, 1))
+    )(q, k)
     assert np.isfinite(value)
     assert all(np.isfinite(slope).all() for slope in slopes)
 
@@ -145,9 +154,9 @@ def test_large_dimension_in_float32(rng):
     shared[0] = q[0]  # a positive of 1,700 whose last place is 1.2e-4: it must cancel, the loss is zero
     swapped = shared[:, ::-1]  # and one whose negatives have that size
     for keys in (k, shared, swapped):
-        value = losses.dsf(q, keys, normalize_concentration=False)
+        value = dsf(q, keys, normalize_concentration=False)
         with jax.enable_x64(True):
-            exact = losses.dsf(q.astype(np.float64), keys.astype(np.float64), normalize_concentration=False)
+            exact = dsf(q.astype(np.float64), keys.astype(np.float64), normalize_concentration=False)
         np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5)
 
 

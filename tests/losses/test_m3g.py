@@ -60,7 +60,7 @@ def test_gradient_is_that_of_the_truth_minus_the_plan(x64, rng, k):
         mean = np.mean([z[l, i] for l, i in enumerate(index)], axis=0)
         for l, i in enumerate(index):
             expected[l, i] -= (truth - plan)[index] * 2 / k * mean
-    gradient = jax.grad(lambda z: m3g(z, epsilon, **SOLVER, normalize=False))(z)
+    gradient = jax.jit(jax.grad(lambda z: m3g(z, epsilon, **SOLVER, normalize=False)))(z)
     np.testing.assert_allclose(gradient, expected, atol=1e-10)
 
 
@@ -87,7 +87,8 @@ def test_two_views_agree_with_otts_sinkhorn(x64, rng):
     # ||x - y||² is k² = 4 times the circular variance; ott's value counts log P against the product measure
     smallest = np.sum(plan * geometry.cost_matrix) / 4 + epsilon * np.sum(plan * (np.log(plan) - 1))
     truth = np.mean([COSTS["circular_variance"](z[:, i]) for i in range(12)]) - epsilon * (np.log(12) + 1)
-    np.testing.assert_allclose(m3g(z, epsilon, **SOLVER), truth - smallest, atol=1e-8)
+    found = jax.jit(partial(m3g, epsilon=epsilon, **SOLVER))(z)
+    np.testing.assert_allclose(found, truth - smallest, atol=1e-8)
 
 
 def test_vanishes_when_the_truth_is_the_plan(x64):
@@ -102,7 +103,7 @@ def test_vanishes_when_the_truth_is_the_plan(x64):
 @pytest.mark.parametrize(("k", "epsilon"), [(2, 0.01), (3, 0.05), (4, 1.0)])
 def test_is_not_negative_before_it_has_converged(rng, k, epsilon):
     z = np.float32(unit(rng, 1, 8) + 0.1 * rng.normal(size=(k, 8, 3)))
-    assert m3g(z, epsilon, max_iterations=1) >= -1e-6
+    assert jax.jit(partial(m3g, epsilon=epsilon, max_iterations=1))(z) >= -1e-6
 
 
 def test_status_comes_with_the_loss(rng):
@@ -112,8 +113,6 @@ def test_status_comes_with_the_loss(rng):
     assert out.error > 1e-3
     assert out.n_iters == 2
     np.testing.assert_array_equal(loss, m3g(z, 0.01, max_iterations=2))
-    again = m3g_with_status(z, epsilon=0.01, init=out.potentials)[1]
-    assert again.n_iters < m3g_with_status(z, epsilon=0.01)[1].n_iters
     assert m3g_with_status(z, epsilon=0.5)[1].converged
 
 

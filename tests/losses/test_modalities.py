@@ -67,7 +67,7 @@ def test_coinciding_others_have_no_gradient(x64, rng, loss):
     """The volume is zero for every anchor."""
     z = rng.normal(size=(3, 5, 4))
     z[2] = z[1]
-    value, slope = jax.value_and_grad(loss)(z)
+    value, slope = both(loss)(z)
     np.testing.assert_allclose(value, np.log(5), rtol=1e-6)
     np.testing.assert_allclose(slope, 0, atol=1e-10)
 
@@ -119,7 +119,7 @@ def test_shuffled_tuples_do_not_depend_on_devices(x64, rng, devices, options):
     z, mask = rng.normal(size=(3, 8, 4)), rng.random((3, 8)) < 0.8
     mask[:, 0] = True
     loss = functools.partial(losses.symile, negatives="shuffled", key=KEY, temperature=0.2)
-    expected = jax.value_and_grad(lambda z: loss(z, mask=mask))(z)
+    expected = both(loss, mask=mask)(z)
     by_hand = brute_force.symile(brute_force.unit(z), mask, 0.2, "shuffled", KEY)
     np.testing.assert_allclose(expected[0], by_hand, rtol=1e-11)
     close(over_devices(functools.partial(loss, **options), devices)(z, mask), expected)
@@ -150,7 +150,7 @@ def test_all_tuples_in_blocks(x64, rng, k, n, temperature):
 def test_all_tuples_over_devices(x64, rng, k):
     z, mask = rng.normal(size=(k, 4, 3)), np.ones((k, 4), bool)
     mask[0, 1] = False
-    expected = jax.value_and_grad(functools.partial(losses.symile, mask=mask))(z)
+    expected = both(losses.symile, mask=mask)(z)
     close(over_devices(losses.symile, 2)(z, mask), expected)
 
 

@@ -28,7 +28,7 @@ def test_one_instance_a_device_in_both_modes(x64, rng, name):
     case = cases.case(name)
     z = case.draw(rng, 4, 3)
     direction = jnp.asarray(rng.normal(size=z.shape))
-    expected = jax.value_and_grad(case.run)(z)
+    expected = both(case.run)(z)
     local = functools.partial(case.run, axis_name="data")
     f = jax.shard_map(local, mesh=cases.mesh("data", devices=4), in_specs=ROWS, out_specs=jax.P())
     program = lambda z: (*jax.value_and_grad(f)(z), jax.jvp(f, (z,), (direction,))[1])  # noqa: E731
@@ -58,7 +58,7 @@ def test_gradient_of_visreg_holds_the_deviations_of_the_projections(x64, rng, ma
     held = [view[here].std(0) for view, here in zip(z, mask)]
     loops = lambda z: brute_force.visreg(z, mask, **options, deviations=held)  # noqa: E731
     change = (loops(z + 1e-6 * direction) - loops(z - 1e-6 * direction)) / 2e-6
-    found = jax.grad(functools.partial(losses.visreg, **options, mask=mask))(z)
+    found = both(functools.partial(losses.visreg, **options, mask=mask))(z)[1]
     np.testing.assert_allclose(np.sum(found * direction), change, rtol=1e-7)
 
 
@@ -66,7 +66,7 @@ def test_a_constant_feature_has_no_gradient_by_its_deviation(rng):
     z = rng.normal(size=(2, 6, 3)).astype(np.float32)
     z[:, :, 0] = 0
     loss = functools.partial(losses.visreg, slices=4, weight=1.0, shape=0.0, center=0.0, key=KEY)
-    value, slope = jax.value_and_grad(loss)(z)
+    value, slope = both(loss)(z)
     np.testing.assert_allclose(value, np.mean((1 - z.std(1)) ** 2), rtol=1e-6)
     np.testing.assert_array_equal(slope[:, :, 0], 0)
 
@@ -80,7 +80,7 @@ def test_mmcr_with_equal_small_and_zero_singular_values(rng, shape, sigma):
     u, v = (np.linalg.qr(rng.normal(size=(size, len(sigma))))[0] for size in shape)
     c, here = (u * sigma) @ v.T, np.array(sigma) > 0
     z = np.stack([c, c]).astype(np.float32)
-    value, slope = jax.value_and_grad(functools.partial(losses.mmcr, normalize=False))(z)
+    value, slope = both(functools.partial(losses.mmcr, normalize=False))(z)
     np.testing.assert_allclose(value, -sum(sigma), rtol=1e-5)
     np.testing.assert_allclose(slope, np.stack([-u[:, here] @ v[:, here].T] * 2) / 2, atol=3e-4)
 
@@ -91,7 +91,7 @@ def test_mmcr_of_few_instances_over_devices(x64, rng):
     local = functools.partial(losses.mmcr, compression=0.5, axis_name="data")
     split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=ROWS, out_specs=jax.P())
     expected = brute_force.mmcr(brute_force.unit(z), np.ones((3, 4), bool), 0.5)
-    close(both(split)(z), (expected, jax.grad(functools.partial(losses.mmcr, compression=0.5))(z)), 1e-11)
+    close(both(split)(z), (expected, both(functools.partial(losses.mmcr, compression=0.5))(z)[1]), 1e-11)
 
 
 @pytest.mark.parametrize("name", ["lejepa", "visreg"])
@@ -112,7 +112,7 @@ def test_memory_does_not_grow_with_directions(name):
 @pytest.mark.parametrize("name", ["lejepa", "visreg"])
 def test_directions_are_those_of_the_key_in_every_precision(x64, rng, name):
     z = rng.normal(size=(3, 6, 3))
-    loss = functools.partial(losses.objectives()[name], slices=6)
+    loss = jax.jit(functools.partial(losses.objectives()[name], slices=6))
     np.testing.assert_allclose(loss(z.astype(np.float32), key=KEY), loss(z, key=KEY), rtol=1e-5)
     assert abs(loss(z, key=KEY) - loss(z, key=jax.random.key(2))) > 1e-4
     np.testing.assert_array_equal(loss(z, key=jax.random.PRNGKey(1)), loss(z, key=KEY))

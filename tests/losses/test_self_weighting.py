@@ -43,7 +43,7 @@ def mmd(a, b):
 def test_mmd(x64, rng):
     z = rng.normal(size=(3, 7, 2)) + np.arange(3)[:, None, None]
     expected = np.exp([[-mmd(a, b) for b in z] for a in z])
-    np.testing.assert_allclose(losses.mmd_weights(z), expected, rtol=1e-10)
+    np.testing.assert_allclose(jax.jit(losses.mmd_weights)(z), expected, rtol=1e-10)
     expected = np.exp([[-mmd(a[:4], b[:4]) for b in z] for a in z])
     np.testing.assert_allclose(losses.mmd_weights(z, samples=4), expected, rtol=1e-10)
     np.testing.assert_allclose(losses.mmd_weights(np.ones((2, 5, 3))), 1, rtol=1e-6)
