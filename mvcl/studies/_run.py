@@ -150,16 +150,17 @@ def run(study: Study, folder: Path, *, again: bool = False) -> int:
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """Context in which SIGTERM raises `KeyboardInterrupt`, as SIGINT does, outside of a run that handles both."""
+    """Context in which SIGTERM and SIGINT raise `KeyboardInterrupt`; in it a run handles both itself."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _taken(left: list[Place]) -> Iterator[Place]:

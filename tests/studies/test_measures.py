@@ -76,6 +76,7 @@ def test_similarities_of_one_step(tmp_path):
     assert (found["margin, start"], found["margin, end"], found["R, gain"]) == (1.5, 1.5, 0)
 
 
+@pytest.mark.slow
 def test_embeddings_are_measured_of_a_run(tmp_path):
     study = opened("koromilas_figure3", "smoke")
     task = study.cells[0].task
@@ -168,6 +169,7 @@ def test_only_sem_has_a_pre_training():
         _sem.of(training.load("field/modalities:symile_digits"))
 
 
+@pytest.mark.slow
 def test_a_baseline_is_a_row_of_the_evaluation(tmp_path):
     config = _digits.vectors_of(2)
     [raw] = studies.Baseline(config=config, row="raw input").run(tmp_path / "raw", 0)

@@ -80,8 +80,9 @@ def test_differences_that_the_papers_state_follow_from_the_printed_numbers():
 
 
 def test_the_printed_numbers_of_xu_table_2_agree_with_its_claims():
-    for claim in opened(X + "table2").claims:
-        for cell, other in claim.about(opened(X + "table2")):
+    study = opened(X + "table2")
+    for claim in study.claims:
+        for cell, other in claim.about(study):
             assert cell.printed[claim.measure] > other.printed[claim.measure]
 
 
@@ -167,7 +168,7 @@ def test_an_error_is_compared_the_other_way():
     """A larger error is worse: the better method is what the claim compares with."""
     worse = [claim for claim in opened(K + "table4").claims if claim.measure == "MAE"]
     assert any(c.cells["method"] == "PWE" and c.than == ({"method": "MV-DHEL"},) for c in worse)
-    assert not any(c.cells["method"] == "MV-DHEL" for c in worse)
+    assert all(c.than == ({"method": "Supervised"},) for c in worse if c.cells["method"] == "MV-DHEL")
 
 
 def test_figure_3a_of_shidani_compares_at_equal_compute():

@@ -9,6 +9,7 @@ import pytest
 
 from docs import published
 from mvcl import studies
+from mvcl.studies import _table
 from tests.parametrize import some
 
 PAGES = sorted(published.FOLDER.glob("*.json"))
@@ -20,7 +21,14 @@ def test_a_page_is_made_from_its_numbers(file: Path):
     assert file.stem == f"{content['name']}_{content['scale']}"
     assert file.with_suffix(".md").read_text() == studies.page(content, f"{file.stem}.svg")
     assert file.with_suffix(".csv").read_text() == studies.rows(content)
-    assert file.with_suffix(".svg").is_file()
+
+
+@pytest.mark.parametrize(
+    "stem", some([file.stem for file in PAGES], fast=["digits_small", "control_energy_weight_small"])
+)
+def test_a_figure_is_drawn_from_its_numbers(stem: str, tmp_path: Path):
+    _table.plot(json.loads((published.FOLDER / f"{stem}.json").read_text()), tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").read_bytes() == (published.FOLDER / f"{stem}.svg").read_bytes()
 
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.stem)

@@ -101,13 +101,13 @@ def test_a_stopped_study_goes_on(tmp_path, work):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_study_at_once(tmp_path, work, number):
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     (tmp_path / "calls.signal").write_text(str(int(number)))
     with pytest.raises(KeyboardInterrupt):
         studies.run(study(tmp_path), work)
     assert calls(tmp_path) == ["1 0"]
     assert states(study(tmp_path), work) == {"missing"}
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
 
 
 def test_a_changed_config_is_stale_until_asked_for(tmp_path, work):
@@ -263,6 +263,7 @@ def test_a_value_is_compared_with_the_better_baseline(work, better, raw, separat
     assert content["baselines"] == baselines
 
 
+@pytest.mark.slow
 def test_runs_of_one_config_compile_once(tmp_path):
     """The second seed compiles nothing: the seed is an argument of all programs."""
     changes = {"mesh": training.Mesh(data=1), "objective": losses.mv_dhel}
