@@ -89,10 +89,7 @@ def imagenet100() -> Config:
             test_split="validation",  # paper, V-A
             classes=("imagenet100",),  # ours: the list of Tian et al. 2020
         ),
-        views=Views(
-            k=4,  # paper, Table II
-            policy=_policy(),
-        ),
+        views=Views(k=4, policy=_policy()),  # paper, Table II
         encoder=models.ResNet(  # paper, E
             depth=50,  # paper, E
             stem="imagenet",  # released, models/encoder.py
