@@ -221,11 +221,12 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
     if len(set(domains)) != len(domains) or not domains:
         raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
     number_of: dict[str, int] = {}
-    found = {
-        f"{domain}/{name}": _read_list(root, f"{domain}_{name}.txt", number_of)
-        for domain in domains
-        for name in _LISTS
-    }
+    with _files.naming(root):
+        found = {
+            f"{domain}/{name}": _read_list(root, f"{domain}_{name}.txt", number_of)
+            for domain in domains
+            for name in _LISTS
+        }
     names = sorted(number_of, key=number_of.__getitem__)
     if absent := set(range(len(names))) - set(number_of.values()):
         raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")

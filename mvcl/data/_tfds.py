@@ -60,11 +60,9 @@ class Tfds:
 
 
 def prepare(name: str, directory: str | None = None) -> Path:
-    """Write a data set as ArrayRecord files, with tfds, and return its folder.
+    """Write a data set, such as `cifar10`, as ArrayRecord files with tfds, and return its folder.
 
-    Args:
-      name: a tfds name such as `cifar10` (its images need the `tensorflow` extra to be written).
-      directory: root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
+    `directory` is the root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
 
     Raises:
       ValueError: the name is unknown, or TensorFlow is needed and not installed.
@@ -110,13 +108,7 @@ def _find_prepared(name: str, directory: str | None) -> Path | None:
 def open_tfds(
     name: str, directory: str | None, splits: dict[str, str], classes: Sequence[str] = ()
 ) -> dict[str, Split]:
-    """The splits of a prepared tfds data set, in ArrayRecord files.
-
-    Args:
-      name: of the data set in tfds.
-      directory: root of the prepared data sets.
-      splits: name of each split here -> its name in tfds.
-      classes: names of the classes to keep; empty keeps all.
+    """The splits of a prepared tfds data set; `splits` maps their names to those of tfds, empty `classes` keep all.
 
     Raises:
       ValueError: the data set is not prepared, a file is damaged or in another format, or there is no such split.
@@ -135,7 +127,7 @@ def open_tfds(
         builder = tfds.builder_from_directory(str(folder))
         image_key, label_key = builder.info.supervised_keys or ("image", "label")
         image, label = builder.info.features[image_key], builder.info.features[label_key]
-        names, shape = tuple(map(str, label.names)), tuple(image.shape)
+        names = tuple(map(str, label.names))
         known = list(builder.info.splits)
         for split in splits.values():
             if any(term.split("[")[0] not in known for term in split.split("+")):
@@ -151,95 +143,58 @@ def open_tfds(
         encoded = isinstance(image, tfds.features.Image)
         skip = {image_key: tfds.decode.SkipDecoding()} if encoded else None
 
+    # Without a number of channels images are decoded as RGB.
+    height, width, channels = (*image.shape, 1)[:3]
+    spec = ExampleSpec(((height, width, 3 if channels is None else channels),))
+    kept = keep(names, classes)
+
     def parse(record: bytes) -> tuple[Any, int]:
         example = features.deserialize_example_np(record, decoders=skip)
         return example[image_key], int(example[label_key])
 
-    kept = keep(names, classes)
-    stored = _Stored(folder, names, shape, encoded, parse)
-    return {part: stored.split(source, part, kept) for part, source in sources.items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stored:
-    """A prepared tfds data set.
-
-    Attributes:
-      folder: of its files.
-      names: name of each class.
-      shape: shape of the images, None where it differs.
-      encoded: whether the records have encoded images.
-      parse: bytes of a record -> the image, or its bytes, and the label.
-    """
-
-    folder: Path
-    names: tuple[str, ...]
-    shape: tuple[int | None, ...]
-    encoded: bool
-    parse: Callable[[bytes], tuple[Any, int]]
-
-    def split(self, source: Any, part: str, classes: tuple[str, ...]) -> Split:
-        """The examples of these classes in a data source of raw records."""
-        origin = f"{self.folder} ({part})"
-        with _files.reading(self.folder, f"prepared data set ({part})"):
-            labels = self._labels(source, origin)
-            if len(labels) and labels.max() >= len(self.names):
-                raise ValueError(f"it has {len(self.names)} classes and the label {labels.max()}")
-        rows, labels = select(labels, self.names, classes)
+    def opened(source: Any, origin: str) -> Split:
+        rows, labels = select(_labels(source, parse, len(names), origin), names, kept)
 
         def name(row: int) -> str:
             return f"record {int(rows[row])} of {origin}"
 
-        def image(row: int) -> np.ndarray:
+        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
             try:
-                found, _ = self.parse(source[int(rows[row])])
+                found, _ = parse(source[int(rows[row])])
             except Exception as error:  # a damaged record may raise any
                 raise CorruptExample(f"{name(row)} cannot be read: {error}") from error
-            if self.encoded:
-                return decode(io.BytesIO(found), name(row), "L" if self.shape[2] == 1 else "RGB")
+            if encoded:
+                found = decode(io.BytesIO(found), name(row), "L" if channels == 1 else "RGB")
             found = np.asarray(found)
-            return found[..., None] if found.ndim == 2 else found
+            return (of_shape(found[..., None] if found.ndim == 2 else found, spec.shapes[0], name(row)),)
 
-        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-            return (of_shape(image(row), shape, name(row)),)
+        return maybe_in_memory(Split(labels, kept, spec, read, name=name), origin)
 
-        shape = self._shape(image, np.flatnonzero(labels >= 0)[:16], origin)
-        return maybe_in_memory(Split(labels, classes, ExampleSpec((shape,)), read, name=name), origin)
+    return {part: opened(source, f"{folder} ({part})") for part, source in sources.items()}
 
-    def _shape(
-        self, image: Callable[[int], np.ndarray], rows: np.ndarray, origin: str
-    ) -> tuple[int | None, ...]:
-        """(H, W, C) of the images: as stated, or with the channels of the first readable one."""
-        if len(self.shape) == 3 and self.shape[2] is not None:
-            return self.shape
-        last = ""
-        for row in rows.tolist():
-            try:
-                return (None, None, image(row).shape[-1])
-            except CorruptExample as error:
-                last = str(error)
-        raise ValueError(f"{origin}: none of the first {len(rows)} images can be read: {last}")
 
-    def _labels(self, source: Any, origin: str) -> np.ndarray:
-        """The label of each record; -1 if the record cannot be read, of which reading it raises the error."""
+def _labels(source: Any, parse: Callable[[bytes], tuple[Any, int]], classes: int, origin: str) -> np.ndarray:
+    """The label of each record; -1 if the record cannot be read, of which reading it raises the error."""
 
-        def label(row: int) -> int:
-            try:
-                return self.parse(source[row])[1]
-            except Exception:  # a damaged record may raise any
-                return -1
+    def label(row: int) -> int:
+        try:
+            return parse(source[row])[1]
+        except Exception:  # a damaged record may raise any
+            return -1
 
-        labels = np.full(len(source), -1, np.int64)
-        starts = range(0, len(source), _BLOCK)
-        what = f"reading the labels of {origin}"
-        for start in _progress.track(starts, what, len(starts), f"blocks of {_BLOCK}"):
-            rows = range(start, min(start + _BLOCK, len(source)))
-            try:
-                found = [self.parse(record)[1] for record in source.__getitems__(rows)]
-            except Exception:  # as above
-                found = [label(row) for row in rows]
-            labels[rows.start : rows.stop] = found
-        return labels.clip(-1)
+    labels = np.full(len(source), -1, np.int64)
+    starts = range(0, len(source), _BLOCK)
+    what = f"reading the labels of {origin}"
+    for start in _progress.track(starts, what, len(starts), f"blocks of {_BLOCK}"):
+        rows = range(start, min(start + _BLOCK, len(source)))
+        try:
+            found = [parse(record)[1] for record in source.__getitems__(rows)]
+        except Exception:  # as above
+            found = [label(row) for row in rows]
+        labels[rows.start : rows.stop] = found
+    if len(labels) and labels.max() >= classes:
+        raise ValueError(f"{origin} has {classes} classes and the label {labels.max()}")
+    return labels.clip(-1)
 
 
 def _check_features(path: Path) -> None:
@@ -262,16 +217,10 @@ def _check_features(path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class TransferSet:
-    """A transfer data set with its splits. The score is top-1 accuracy on the test split.
+    """A transfer data set with its tfds name ("" if tfds lacks it) and splits.
 
-    Attributes:
-      tfds: its tfds name; empty for a set that tfds lacks, FGVC-Aircraft.
-      train: tfds split for the final training, after the choice of hyperparameters: the official training images, plus
-        the official validation images if there are any.
-      test: tfds split whose score is reported.
-      classes: how many.
-      train_size: images of the training split.
-      side: height and width of all images; None if they differ.
+    `train` is the split of the final training, after the choice of hyperparameters: the official training images, plus
+    the official validation images if there are any. `side` is height and width of all images; None if they differ.
     """
 
     tfds: str

@@ -177,16 +177,16 @@ def read_files(
             for split, part in table.items()
         }
     names = [name for part in table.values() for name in part]
-    found = {view: _features(view, features[view], names) for view in VIEWS}
+    widths, lengths, readers = zip(*(_features(view, features[view], names) for view in VIEWS))
 
     def split(part: Mapping[str, float], labels: np.ndarray) -> Utterances:
         names = list(part)
         return Utterances(
             labels,
             [_id(name) for name in names],
-            tuple(max(1, *(found[view].lengths[name] for name in names)) for view in VIEWS),
-            tuple(found[view].width for view in VIEWS),
-            lambda view, row: found[VIEWS[view]].read(names[row]),
+            tuple(max(1, *(of_view[name] for name in names)) for of_view in lengths),
+            widths,
+            lambda view, row: readers[view](names[row]),
         )
 
     return {name: split(part, scores[name]) for name, part in table.items()}
@@ -242,16 +242,10 @@ def _npz_rows(path: Path, allow_pickle: bool) -> Iterator[tuple[str, str, Any, s
                 yield str(name), member.removesuffix(".npy").removesuffix("_corpus"), entry["val"], where
 
 
-@dataclasses.dataclass(frozen=True)
-class _Features:
-    """The features of one view: `read(name)` returns (t, d), t = 0 where the utterance lacks the view."""
-
-    width: int
-    lengths: Mapping[str, int]
-    read: Callable[[str], np.ndarray]
-
-
-def _features(view: str, given: str, names: Sequence[str]) -> _Features:
+def _features(
+    view: str, given: str, names: Sequence[str]
+) -> tuple[int, dict[str, int], Callable[[str], np.ndarray]]:
+    """Of one view: width, length by name, and a reader of (t, d), t = 0 where the utterance lacks the view."""
     path = Path(given)
     if given and path.is_dir():
         load = _from_folder(path)
@@ -304,7 +298,7 @@ def _features(view: str, given: str, names: Sequence[str]) -> _Features:
             raise ValueError(f"{path}: the features of {name} must be finite, got NaN or infinity")
         return found if found.any() else np.zeros((0, width), np.float32)
 
-    return _Features(width, {name: shape[0] for name, shape in shapes.items()}, read)
+    return width, {name: shape[0] for name, shape in shapes.items()}, read
 
 
 def _from_folder(path: Path) -> Callable[[str], np.ndarray]:

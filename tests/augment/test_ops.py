@@ -42,27 +42,6 @@ def pillow_hue(image, shift):
     return Image.merge("HSV", (Image.fromarray(turned.astype(np.uint8)), s, v)).convert("RGB")
 
 
-def loops_of_resize(line, start, stop, size):
-    """Pillow's coefficients by its formula, one at a time, in double precision."""
-
-    def cubic(t):
-        t = abs(t)
-        if t < 1:
-            return 1.5 * t**3 - 2.5 * t**2 + 1
-        return -0.5 * (t**3 - 5 * t**2 + 8 * t - 4) if t < 2 else 0.0
-
-    scale = (stop - start) / size
-    widening = max(scale, 1.0)
-    out = np.zeros((size, *line.shape[1:]))
-    for i in range(size):
-        center = start + (i + 0.5) * scale
-        first = max(0, int(center - 2 * widening + 0.5))
-        last = min(len(line), int(center + 2 * widening + 0.5))
-        weights = np.array([cubic((j + 0.5 - center) / widening) for j in range(first, last)])
-        out[i] = np.tensordot(weights / weights.sum(), line[first:last], 1)
-    return np.clip(out, 0, 1)
-
-
 @each_image
 @pytest.mark.parametrize(
     ("box", "size"),
@@ -84,31 +63,10 @@ def test_crop_and_resize_is_pillow_resize_of_a_box(image, box, size):
     assert difference(mirrored, ImageOps.mirror(expected)) <= 2
 
 
-def test_crop_and_resize_is_the_formula():
-    image = np.random.default_rng(3).random((20, 14, 3), dtype=np.float32)
-    across = loops_of_resize(image.swapaxes(0, 1).astype(np.float64), 1.5, 12.25, 6).swapaxes(0, 1)
-    expected = loops_of_resize(across, 3.0, 17.5, 17)
-    ours = augment.crop_and_resize(image, np.array([1.5, 3.0, 12.25, 17.5]), (17, 6))
-    np.testing.assert_allclose(ours, expected, atol=2e-6)
-
-
 def test_crop_of_the_whole_at_its_size_is_the_image():
     image = IMAGES["noise"]
     whole = augment.crop_and_resize(image, np.array([0, 0, 33, 40]), (40, 33))
     np.testing.assert_allclose(whole, image.astype(np.float32) / 255, atol=1e-7)
-
-
-def test_compiles_once_for_all_boxes():
-    traces = []
-
-    @jax.jit
-    def crop(box):
-        traces.append(box)
-        return augment.crop_and_resize(IMAGES["small"], box, 8)
-
-    for corner in range(4):
-        crop(np.array([corner, corner, corner + 9.5, corner + 12], np.float32))
-    assert len(traces) == 1
 
 
 @each_image
@@ -144,11 +102,6 @@ def test_hue_of_colours_on_a_grid(shift):
     assert difference(augment.hue(grid, shift), pillow_hue(pillow(grid), shift)) <= 0.51
 
 
-@pytest.mark.parametrize("name", ["photograph", "small", "noise"])
-def test_hue_of_images(name):
-    assert difference(augment.hue(IMAGES[name], -0.2), pillow_hue(pillow(IMAGES[name]), -0.2)) <= 0.51
-
-
 def test_hue_of_pure_colours_by_hand():
     """A third of a turn takes red to green to blue; white, black and grey have no hue."""
     colours = np.array([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0], [0.2, 0.2, 0.2]]], np.float32)
@@ -182,12 +135,6 @@ def test_histogram_operations(image):
     assert difference(augment.solarise(image), ImageOps.solarize(pillow(image))) < 1e-4
     assert difference(augment.autocontrast(image), ImageOps.autocontrast(pillow(image))) <= 1.01
     assert difference(augment.equalize(image), ImageOps.equalize(pillow(image))) < 1e-4
-
-
-def test_keeps_a_constant_channel():
-    constant = np.full((6, 7, 3), 77, np.uint8)
-    assert difference(augment.autocontrast(constant), constant) < 1e-4
-    assert difference(augment.equalize(constant), constant) < 1e-4
 
 
 @each_image
@@ -278,16 +225,6 @@ def test_normalise():
     np.testing.assert_allclose(augment.normalise(image, 0.5, 0.25), (image / 255 - 0.5) / 0.25, atol=1e-6)
     with pytest.raises(ValueError, match=r"std must be one number or one per channel, 3 here, got 2"):
         augment.normalise(image, mean, (1.0, 1.0))
-
-
-def test_vmap_over_images_and_parameters():
-    batch = np.random.default_rng(4).random((5, 9, 12, 3), dtype=np.float32)
-    amounts = np.linspace(0.3, 1.6, 5, dtype=np.float32)
-    operations = (augment.contrast, augment.sharpness, augment.hue, augment.gaussian_blur, augment.rotate)
-    for operation in operations:
-        together = jax.vmap(operation)(batch, amounts)
-        one_by_one = np.stack([operation(x, jax.numpy.asarray(a)) for x, a in zip(batch, amounts)])
-        np.testing.assert_allclose(together, one_by_one, atol=1e-6)
 
 
 def test_raises_on_bad_input():
