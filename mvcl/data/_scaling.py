@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -60,7 +61,7 @@ class RawTables:
         def part(rows: np.ndarray) -> Split:
             there = present[rows]
             return in_memory(
-                tuple(view if rows.all() else view[rows] for view in scaled),
+                tuple(_rows(view, rows) for view in scaled),
                 labels[rows],
                 class_names,
                 view_names=tuple(self.names),
@@ -78,11 +79,7 @@ class RawTables:
             raise ValueError(
                 f"data must have at least 2 views, got {len(self.views)}: {', '.join(self.names)}"
             )
-        if len(set(self.ids)) < len(self.ids):
-            twice = next(name for i, name in enumerate(self.ids) if name in self.ids[:i])
-            raise ValueError(
-                f"ids must be distinct: {len(self.ids) - len(set(self.ids))} are repeated, the first is {twice}"
-            )
+        check_distinct(self.ids)
         present = np.stack([~np.isnan(view).all(axis=1) for view in self.views], axis=1)
         for name, view, here in zip(self.names, self.views, present.T):
             if view.shape[1] == 0 or not here.any():
@@ -116,7 +113,7 @@ class RawTables:
             raise ValueError(f"data.scaling must be minmax, standard or none, got {unknown[0]!r}")
         fitted = {}
         for i, (name, view) in enumerate(zip(self.names, self.views)):
-            kind, rows = kinds[i % len(kinds)], view[training[:, i]]
+            kind, rows = kinds[i % len(kinds)], _rows(view, training[:, i])
             if not len(rows):
                 raise ValueError(f"view {name} has no example in the training split")
             shift, scale = np.zeros(view.shape[1]), np.ones(view.shape[1])
@@ -151,7 +148,7 @@ class RawTables:
 
 def _scaled(name: str, view: np.ndarray, fitted: Mapping[str, Any], here: np.ndarray) -> np.ndarray:
     """(N, d) float32: a view, scaled; warns of columns that are constant in the rows that are `here`."""
-    rows = view[here]
+    rows = _rows(view, here)
     constant = np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))
     if len(constant):
         shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
@@ -164,7 +161,7 @@ def _scaled(name: str, view: np.ndarray, fitted: Mapping[str, Any], here: np.nda
         )
     with np.errstate(over="ignore"):
         scaled = ((view - np.asarray(fitted["shift"])) / np.asarray(fitted["scale"])).astype(np.float32)
-    if not np.isfinite(scaled[here]).all():
+    if not np.isfinite(_rows(scaled, here)).all():
         raise ValueError(f"view {name} has entries too large for float32 after scaling")
     return scaled
 
@@ -192,6 +189,19 @@ def chosen(views: Sequence[str], names: Sequence[str]) -> list[int]:
     if len(rows) < 2:
         raise ValueError(f"data.views must choose at least 2 views, got {views[0]}; there are {there}")
     return rows
+
+
+def check_distinct(ids: Sequence[str]) -> None:
+    """Raise ValueError if an id is repeated."""
+    if repeated := len(ids) - len(set(ids)):
+        raise ValueError(
+            f"ids must be distinct: {repeated} are repeated, such as {Counter(ids).most_common(1)[0][0]}"
+        )
+
+
+def _rows(view: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Some rows of an array; the array itself, not a copy, if these are all."""
+    return view if rows.all() else view[rows]
 
 
 def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, ...]]:

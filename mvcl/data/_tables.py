@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _buckets, _extras, _files, _progress
-from mvcl.data._scaling import RawTables, Scaling, chosen
+from mvcl.data._scaling import RawTables, Scaling, check_distinct, chosen
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
 _LABEL_NAMES = (
@@ -313,11 +313,7 @@ def _ids(column: Any, name: str) -> list[str]:
     empty = [row for row, value in enumerate(values) if value is None or value != value or not ids[row]]
     if empty:
         raise ValueError(f"{len(empty)} of {len(ids)} rows have no {name}, the first is row {empty[0] + 1}")
-    if len(set(ids)) < len(ids):
-        twice = next(one for i, one in enumerate(ids) if one in ids[:i])
-        raise ValueError(
-            f"ids must be distinct: {len(ids) - len(set(ids))} are repeated, the first is {twice}"
-        )
+    check_distinct(ids)
     return ids
 
 
