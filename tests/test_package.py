@@ -113,6 +113,10 @@ def test_an_installed_package_runs_a_study(installed, tmp_path):
     page = call(installed, "study", "shidani_variance", "--scale", "smoke", "--seeds", "1", cwd=tmp_path)
     assert "# Shidani 2024, Proposition 2.2" in page
     assert list((tmp_path / "runs" / "studies" / "shidani_variance_smoke").glob("*.md"))
+    # What several studies share lies beside them, and is found by a copy too.
+    call(installed, "configs", "--copy", "studies/koromilas_table3", "--out", "mine/table.py", cwd=tmp_path)
+    for name in ("koromilas_table3", "mine/table.py"):
+        assert "MV-DHEL" in call(installed, "study", name, "--scale", "smoke", "--dry-run", cwd=tmp_path)
 
 
 @pytest.mark.slow

@@ -263,6 +263,40 @@ def test_a_value_is_compared_with_the_better_baseline(work, better, raw, separat
     assert content["baselines"] == baselines
 
 
+def saved(folder: Path, text: str) -> Path:
+    (folder / "config.json").write_text(text)
+    return folder / "config.json"
+
+
+def test_a_saved_config_finds_the_code_of_its_study(tmp_path):
+    """In what several studies share, and in a study file; nothing else is imported."""
+    text = training.to_json(training.load("shidani/gaussian:smoke"))
+    assert "_networks:GaussianViews" in text
+    assert training.load(saved(tmp_path, text)) == training.load("shidani/gaussian:smoke")
+    (tmp_path / "evil.py").write_text("raise SystemError")
+    for name in (
+        "_networks:Nothing",
+        "../evil:GaussianViews",
+        f"{tmp_path}/evil.py:GaussianViews",
+        "os:getcwd",
+    ):
+        with pytest.raises(ValueError, match="is imported only from a config file that you name"):
+            training.load(saved(tmp_path, text.replace("_networks:GaussianViews", name)))
+    study = studies.without_data(studies.scales(studies.find("control_dsf_temperature"))["smoke"])
+    text = training.to_json(study.cells[0].task.config)
+    assert "control_dsf_temperature.py:dsf_at_effective_temperature" in text
+    assert training.to_json(training.load(saved(tmp_path, text))) == text
+
+
+def test_a_copied_study_finds_what_the_projects_studies_share(tmp_path):
+    copy = tmp_path / "mine.py"
+    copy.write_text(studies.find("koromilas_table3").read_text())
+    assert set(studies.scales(copy)) == {"paper", "smoke"}
+    assert "_koromilas" not in {file.stem for file in studies.study_files()}
+    with pytest.raises(ValueError, match="no study '_koromilas'"):
+        studies.find("_koromilas")
+
+
 @pytest.mark.slow
 def test_runs_of_one_config_compile_once(tmp_path):
     """The second seed compiles nothing: the seed is an argument of all programs."""
