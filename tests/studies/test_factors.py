@@ -138,13 +138,6 @@ def test_pairs_keep_what_is_shared_and_drop_what_is_not(tmp_path):
     assert not {"pair", "part", "synergy"} & after.keys()
 
 
-def test_what_a_view_of_noise_would_tell_is_not_measured(tmp_path):
-    data = _factors.FactorViews(views=3, gain=(1.0, 1.0, 0.0))
-    found = run(tmp_path, data, steps=0)
-    assert not {"part", "synergy"} & found.keys()
-    assert abs(found["shared, last view"]) < 0.05 < found["shared, one view"]
-
-
 def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
     task = _factors_task.Factored(
         data=_factors.FactorViews(present=0.7),
