@@ -64,7 +64,8 @@ lint: .venv/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# What the pages have of objectives: pictures, reference, README's table, agreement, scale; NAMES="nt_xent ..." again.
+# What the pages have of objectives and papers: pictures, reference, README's table, agreement, scale, docs/papers.
+# NAMES="nt_xent ..." makes the pictures and numbers of these objectives again.
 docs-data: .venv/.test
 	$(BIN)/python -m docs.data $(NAMES)
 

@@ -1,4 +1,4 @@
-"""Makes what the pages have of objectives: pictures, reference, README's table, agreement, scale.
+"""Makes what the pages have of objectives and papers: pictures, reference, README's table, agreement, scale, papers.
 
     make docs-data               # what is missing or stale
     make docs-data NAMES=nt_xent # the picture and the measured rows of these objectives again
@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-from docs import objectives, objectives_pictures, readme
+from docs import objectives, objectives_pictures, papers, readme
 from mvcl import losses
 
 AGREEMENT = objectives.FOLDER / "design" / "agreement.md"
@@ -39,6 +39,7 @@ def main(names: list[str]) -> None:
     objectives_pictures.main(names or without_picture())
     objectives.main()
     readme.main()
+    papers.main()
     for module, page, stale in (
         ("agreement", AGREEMENT, names or without_agreement()),
         ("scale", SCALE, names or without_scale()),

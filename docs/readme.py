@@ -56,9 +56,9 @@ def part(results: dict[str, Any]) -> str:
     (usual, _), *_ = collections.Counter(row["shape"][1] for row in first.values()).most_common()
     others = [f"`{name}` {row['shape'][1]}" for name, row in first.items() if row["shape"][1] != usual]
     numbers = (
-        "The numbers say how many times as fast as released PyTorch code (`m3g`, `m3g_pair`: as ott) value and gradient"
-        f" are, with {usual:,} instances ({', '.join(others)}) of {results['rows'][0]['shape'][2]} features on one CPU"
-        " thread; without a number, none was found ([how](docs/design/released.md))."
+        "The number is the speed-up of value and gradient over the released PyTorch code (`m3g`, `m3g_pair`: over ott),"
+        f" for {usual:,} instances ({', '.join(others)}) of {results['rows'][0]['shape'][2]} features on one CPU"
+        " thread. Blank: no released code ([method](docs/design/released.md))."
     )
     return "\n".join(
         [*lines, "", textwrap.fill(numbers, 120, break_long_words=False, break_on_hyphens=False)]

@@ -35,7 +35,7 @@ def test_each_paper_has_a_page_and_configs():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_is_made_from_its_data(name):
     written = (papers.FOLDER / f"{name}.md").read_text()
-    assert written == papers.page(name), "run python -m docs.papers"
+    assert written == papers.page(name), "run make docs-data"
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: f"{file.parent.name}/{file.stem}")
