@@ -80,7 +80,7 @@ def test_settings_fit_together(source):
     training.check(training.suited_to(config, outline))
 
 
-@pytest.mark.parametrize("source", some(TRUE_SIZE, fast=["digits", "jeon/dsf:cifar10", "xu/sem:dha"]))
+@pytest.mark.parametrize("source", some(TRUE_SIZE, fast=["digits", "xu/sem:dha"]))
 def test_the_true_size_step_resolves(source):
     config, outline, program = programs(load(source))
     state, batch = program.abstract_state(), _program.abstract_batch(program, config, outline)
