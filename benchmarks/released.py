@@ -8,12 +8,10 @@ Python that has torch, numpy and einops (docs/design/released.md has the command
 benchmarks/released_torch.py. Without it the columns of released code are empty. Both sides get the same CPU.
 
 Times are CPU times of value and gradient in float32 on one thread, medians of rounds in which ours, the floor and
-the released code take turns: on a machine that others use too, elapsed times say more about those, and most about
-code whose threads wait for each other. The floor is what the formula cannot do without, forward and backward, and
-nothing else: each inner product once forward and twice backward (once for a symmetric matrix), the sines and cosines
-(one of each projection: the addition theorem gives those of its multiples), the sorting. `--values` prints where
-released code and paper disagree, on one small input, and the gradients at inputs where a root, a norm or a
-decomposition has no derivative.
+the released code take turns. The floor is what the formula needs, forward and backward, and nothing else: each inner
+product once forward and twice backward (once for a symmetric matrix), sines and cosines (one of each projection: the
+addition theorem gives those of its multiples), sorting. `--values` prints where released code and paper disagree, on
+one small input, and the gradients at inputs where a root, a norm or a decomposition has no derivative.
 """
 
 import argparse

@@ -3,10 +3,9 @@
     python -m benchmarks.scale [--only NAME ...] [--examples 4096] [--views 4] [--write docs/design/scale.json]
     python -m benchmarks.scale --slices [--examples 4096] [--views 4]
 
-Nothing is run. Collectives and matrix products are counted in the traced programs, for any number of devices, from the
-code's own shapes; beside each count stands that of XLA in the program that it compiles for as many virtual CPU devices,
-and the peak of its temporaries. Bytes are what one device receives when collectives go round a ring: of D devices, an
-all-gather or a reduce-scatter of a whole array of B bytes moves B (D - 1) / D to each, an all-reduce twice that.
+Nothing is run. Collectives and matrix products are counted in the traced programs, beside XLA's own count for as many
+virtual CPU devices and the peak of its temporaries. Bytes are what one device receives when collectives go round a
+ring: an all-gather or a reduce-scatter of B bytes moves B (D - 1) / D to each of D devices, an all-reduce twice that.
 """
 
 import argparse
@@ -226,17 +225,13 @@ def compiled(text: str, devices: int, slices: int = 1) -> Count:
     return count(entry)
 
 
-# Of n^k tuples: on each device's own rows, as Piran 2024 trains it.
-OF_EACH_DEVICE = (losses.m3g,)
-
-
 def objective(name: str, views: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
     """One device's part of the loss of (k, n, d) embeddings, and the k it takes."""
     chosen = CHOICES["objective"][name]()
     of_views = methods.of_views(chosen)
     takes = losses.takes(chosen)
     k = 2 if takes.operands is losses.Operands.PAIR else takes.views or views
-    if chosen in OF_EACH_DEVICE:
+    if chosen is losses.m3g:  # of n^k tuples: on each device's own rows, as Piran 2024 trains it
         return lambda z: jax.lax.pmean(of_views(z)[0], "data"), k
     extra = {"key": jax.random.key(0)} if takes.key else {}
     return lambda z: of_views(z, axis_name="data", **extra)[0], k

@@ -97,10 +97,9 @@ class SinkhornOutput:
 
     @property
     def primal(self) -> jax.Array:
-        """Scalar, `<P, C> + epsilon <P, log P - 1>` of a plan whose marginals are the weights, bounded from above.
+        """Scalar, a bound of `<P, C> + epsilon <P, log P - 1>` from above, of a plan whose marginals are the weights.
 
-        That plan is the solver's, scaled down where it is too large and filled up where it lacks mass. Where the
-        solver's fits, the bound is its value.
+        That plan is the solver's, scaled down where it is too large and filled up where it lacks mass.
         """
         return _primal(self)
 
@@ -350,9 +349,8 @@ def _partners(out: SinkhornOutput, view: int) -> jax.Array:
 def _primal(out: SinkhornOutput) -> jax.Array:
     """An upper bound of the primal objective `<P, C> + ε <P, log P - 1>` of a plan with the right marginals.
 
-    The plan of the potentials, every view scaled down to its weights, gives P'; what the marginals then lack, e_l,
-    is added as the product Q of all e_l. The entropy of the sum is bounded by convexity, which costs nothing where
-    the marginals fit.
+    The plan of the potentials, every view scaled down to its weights, lacks e_l in the marginals: the product of all
+    e_l is added. The entropy of the sum is bounded by convexity, which costs nothing where the marginals fit.
     """
     costs, weights, epsilon, scaled = out.costs, out.a_s, out._constant_epsilon, out._scaled
     dtype = costs.dtype
