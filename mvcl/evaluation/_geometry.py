@@ -228,15 +228,8 @@ def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
     results = []
     for name in (*MEASURES,)[:6]:
         how = f"{MEASURES[name]}, {min(n, some.get(name, ROWS))} rows of {d} on the unit sphere, {over}"
-        results.append(
-            Result(
-                name,
-                values.get(name),
-                None,
-                how if name in values else "not measured: it needs two views, or two dimensions",
-                better="",
-            )
-        )
+        how = how if name in values else "not measured: it needs two views, or two dimensions"
+        results.append(Result(name, values.get(name), None, how, better=""))
     return results
 
 

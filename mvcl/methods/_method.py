@@ -190,12 +190,9 @@ class Specification:
     dtype: jnp.dtype | type = jnp.float32
 
     def one_shape(self, method: str) -> tuple[int, ...]:
-        """The shape for which a method with one encoder builds it: that of the first view.
+        """The shape for which a method with one encoder builds it, that of the first view.
 
-        Other views may be images of other sizes; `check_encoder` says whether the encoder takes them.
-
-        Raises:
-          ValueError: given views have several shapes.
+        Raises `ValueError` if given views have several. Images may have other sizes: see `check_encoder`.
         """
         if self.given and len(set(self.shapes)) > 1:
             raise ValueError(
@@ -226,11 +223,7 @@ class Method(Protocol):
     """A training method: a frozen dataclass of options."""
 
     def build(self, spec: Specification) -> Learner:
-        """The learner for these networks, inputs and objective.
-
-        Raises:
-          ValueError: options, networks, inputs and objective are not compatible.
-        """
+        """The learner for these networks, inputs and objective; raises `ValueError` if they are not compatible."""
         ...
 
 

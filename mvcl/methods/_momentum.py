@@ -295,12 +295,9 @@ def _one_by_one(
     objective: OfViews, problems: list[jax.Array], **extra: jax.Array
 ) -> tuple[jax.Array, Measures]:
     """The sum of the losses, and the largest of the measures, so that any unconverged solver is logged."""
-    total, found = jnp.zeros((), jnp.float32), []
-    for z in problems:
-        value, measures = objective(z, **extra)
-        total += value
-        found.append(measures)
-    return total, jax.tree.map(lambda *values: jnp.max(jnp.stack(values)), *found)
+    values, found = zip(*(objective(z, **extra) for z in problems))
+    measures = jax.tree.map(lambda *each: jnp.max(jnp.stack(each)), *found)
+    return sum(values, jnp.zeros((), jnp.float32)), measures
 
 
 def _in_halves(spec: Specification, method: str, why: str) -> None:

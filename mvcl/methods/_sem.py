@@ -102,12 +102,12 @@ class Sem:
             )
         if self.sample_weights and not takes.instance_weights:
             raise ValueError(f"method.sample_weights needs all_pairs of a pair loss of mvcl, got {name}")
-        for option in ("pretrain_epochs", "watch_epochs", "clusters", "lam", "mini_batch_above"):
-            if getattr(self, option) < 0:
-                raise ValueError(f"method.{option} must be at least 0, got {getattr(self, option)}")
-        for option in ("update_epochs", "features", "embedding", "k_means_starts"):
-            if getattr(self, option) < 1:
-                raise ValueError(f"method.{option} must be at least 1, got {getattr(self, option)}")
+        from_0 = ("pretrain_epochs", "watch_epochs", "clusters", "lam", "mini_batch_above")
+        from_1 = ("update_epochs", "features", "embedding", "k_means_starts")
+        for option in (*from_0, *from_1):
+            least = int(option in from_1)
+            if getattr(self, option) < least:
+                raise ValueError(f"method.{option} must be at least {least}, got {getattr(self, option)}")
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError(f"method.hidden must have at least one positive width, got {self.hidden}")
 
@@ -204,7 +204,8 @@ class SemLearner(Learner):
         return ("encoder", "head", "decoder") if since else ("head",)
 
     def due(self, step: int, steps_per_epoch: int) -> bool:
-        return self._recorded(step, steps_per_epoch) or self._weighted(step, steps_per_epoch)
+        watched = self.options.watch_epochs * steps_per_epoch
+        return (watched > 0 and step % watched == 0) or self._weighted(step, steps_per_epoch)
 
     def refresh(
         self,
@@ -217,15 +218,13 @@ class SemLearner(Learner):
     ) -> tuple[Statistics, dict[str, Any]]:
         there = np.ones((len(views[0]), self.k), bool) if present is None else np.asarray(present)
         blocks = range(0, len(there), _ENCODE_ROWS)
-        parts = [
-            jax.device_get(
-                self.encode_and_embed(
-                    params, tuple(v[i : i + _ENCODE_ROWS] for v in views), there[i : i + _ENCODE_ROWS]
-                )
+        parts = []
+        for i in track(blocks, "encoding", len(blocks), f"batches of {_ENCODE_ROWS}"):
+            rows = slice(i, i + _ENCODE_ROWS)
+            parts.append(
+                jax.device_get(self.encode_and_embed(params, tuple(v[rows] for v in views), there[rows]))
             )
-            for i in track(blocks, "encoding", len(blocks), f"batches of {_ENCODE_ROWS}")
-        ]
-        h, z = (np.concatenate([part[i] for part in parts], axis=1) for i in (0, 1))
+        h, z = (np.concatenate(each, axis=1) for each in zip(*parts))
         of_hidden = step <= self.options.pretrain_epochs * steps_per_epoch
         compared, weighted = h if of_hidden else z, self._weighted(step, steps_per_epoch)
         starts = self.options.k_means_starts
@@ -273,14 +272,8 @@ class SemLearner(Learner):
         self, params: Params, views: tuple[jax.Array, ...], present: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         net = self.network(params, {})
-        x, _ = _tables(views, present)
-        h = net.encode(x)
+        h = net.encode(_tables(views, present)[0])
         return h, net.embed(h)
-
-    def _recorded(self, step: int, steps_per_epoch: int) -> bool:
-        """Whether the clusters are recorded before this step."""
-        every = self.options.watch_epochs * steps_per_epoch
-        return every > 0 and step % every == 0
 
     def _weighted(self, step: int, steps_per_epoch: int) -> bool:
         """Whether W is computed before this step."""
