@@ -2,9 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,8 @@ from mvcl import metrics, training
 from mvcl.report import _curves
 from mvcl.report._read import Run, flatten
 
+_T = TypeVar("_T", bound=Hashable)
 _TRAINED = "trained encoder"
-FIELDS = 4  # of the configurations, in the table of results
 # Entries of the log -> measure of geometry.json.
 _LOGGED = {
     "effective_rank": "effective rank",
@@ -26,23 +26,14 @@ _LOGGED = {
 
 
 class Cell(NamedTuple):
-    """A number of a table.
-
-    Attributes:
-      text: as it is shown.
-      value: by which the table is sorted; None is last.
-      beside: in small type after it: an interval, a deviation.
-      below: in small type below.
-      best: whether it is the best of its column.
-      shade: strength of its background, in %.
-    """
+    """A number of a table."""
 
     text: str
-    value: float | None = None
-    beside: str = ""
-    below: str = ""
+    value: float | None = None  # by which the table is sorted; None is last
+    beside: str = ""  # in small type: an interval, a deviation
+    below: str = ""  # in small type
     best: bool = False
-    shade: float = 0.0
+    shade: float = 0.0  # of its background, in %
 
 
 NONE = Cell("–")
@@ -61,8 +52,8 @@ class Table:
       better: of each column which values are better: "higher", "lower" or "".
       sorted_by: the column of numbers by which the rows are sorted; None: they are in the order given.
       notes: what its marks and intervals are.
-      kind: "first" if the first row stands out, "several" if a reader may sort it, and what is beside a number is
-        below it; else "plain".
+      kind: "first" if the first row stands out, "several" if rows are of several runs, so that a reader may sort them;
+        else "plain".
     """
 
     caption: str
@@ -74,11 +65,6 @@ class Table:
     sorted_by: int | None = None
     notes: str = ""
     kind: str = "plain"
-
-    @property
-    def sortable(self) -> bool:
-        """Whether a reader may sort it."""
-        return self.kind == "several" and len(self.rows) > 1
 
 
 class Group(NamedTuple):
@@ -94,19 +80,20 @@ class Group(NamedTuple):
 
 def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
     """The runs by configuration; two of the same seed are not one group."""
-    found: dict[tuple[str, int], list[tuple[int, int | None]]] = {}
+    found: dict[tuple[str, int], list[int]] = {}
+    seeds: list[int | None] = []
     times: Counter[tuple[str, int | None]] = Counter()
-    for place, (run, name) in enumerate(zip(runs, names)):
+    for place, run in enumerate(runs):
         fields = flatten(run.config or {})
         seed = fields.get("train.seed")
-        seed = seed if type(seed) is int else None
-        free = {field: value for field, value in fields.items() if not _is_free(field)}
-        key = name if seed is None else json.dumps(free, sort_keys=True)
-        found.setdefault((key, times[key, seed]), []).append((place, seed))
-        times[key, seed] += 1
-    folders = Counter(runs[members[0][0]].path.parent for members in found.values())
+        seeds.append(seed if type(seed) is int else None)
+        rest = {field: value for field, value in fields.items() if not _is_free(field)}
+        key = names[place] if seeds[-1] is None else json.dumps(rest, sort_keys=True)
+        found.setdefault((key, times[key, seeds[-1]]), []).append(place)
+        times[key, seeds[-1]] += 1
+    folders = Counter(runs[places[0]].path.parent for places in found.values())
 
-    def name(places: list[int]) -> str:
+    def name(places: Sequence[int]) -> str:
         """The folder of all the runs, if no other group is in it; else their names."""
         above = {runs[place].path.resolve().parent for place in places}
         if len(places) > 1 and len(above) == 1 and folders[runs[places[0]].path.parent] == 1:
@@ -114,18 +101,17 @@ def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
         of = [names[place] for place in places]
         return ", ".join(of) if len(of) <= 3 else f"{of[0]} to {of[-1]} ({len(of)} runs)"
 
-    members = [list(zip(*of)) for of in found.values()]
-    return [Group(name(list(places)), list(places), list(seeds)) for places, seeds in members]
+    return [Group(name(places), places, [seeds[place] for place in places]) for places in found.values()]
 
 
 def changed(runs: Sequence[Run], of: Sequence[Group]) -> dict[str, list[Any]]:
     """Field -> value of each group, of the fields in which the groups differ; `...` if a group has no such field."""
-    flat = [flatten(runs[group.places[0]].config or {}) for group in of]
-    fields = {name: [config.get(name, ...) for config in flat] for name in {n: 0 for c in flat for n in c}}
+    configs = [flatten(runs[group.places[0]].config or {}) for group in of]
+    fields = {field: [config.get(field, ...) for config in configs] for all_of in configs for field in all_of}
     return {
-        name: values
-        for name, values in fields.items()
-        if not _is_free(name) and any(value != values[0] for value in values)
+        field: values
+        for field, values in fields.items()
+        if not _is_free(field) and any(value != values[0] for value in values)
     }
 
 
@@ -137,13 +123,7 @@ def _is_free(field: str) -> bool:
 def of_run(run: Run) -> Table:
     """The evaluation table of one run."""
     columns = list(dict.fromkeys(run.evaluation["column"]))
-    cells = {
-        (row, column): _of_seeds(result) for (row, column), result in _by(run.evaluation, "row", "column")
-    }
-    rows = [
-        ([row], [cells.get((row, column), NONE) for column in columns])
-        for row in dict.fromkeys(run.evaluation["row"])
-    ]
+    rows = [([row], _cells(results, columns)) for row, results in _by(run.evaluation, "row")]
     at = "" if run.step is None else f" at step {run.step}"
     return Table(f"Measured{at}", [""], columns, rows, kind="first")
 
@@ -153,63 +133,61 @@ class Results:
 
     def __init__(self, runs: Sequence[Run], of: Sequence[Group]) -> None:
         self.runs, self.groups = runs, of
-        every = pd.concat(
-            [
-                runs[place].evaluation.assign(group=g, place=place, seed=seed, step=runs[place].step)
-                for g, group in enumerate(of)
-                for place, seed in zip(group.places, group.seeds)
-            ]
-        ).astype({"step": object, "seed": object})
-        trained = every[every["row"] == _TRAINED]
-        self.columns = list(dict.fromkeys(trained["column"]))
-        self.steps = {g: _most(part.drop_duplicates("place")["step"]) for (g,), part in _by(every, "group")}
-        same = [step == self.steps[group] for step, group in zip(every["step"], every["group"])]
-        self.evaluated = every[same].groupby("group")["place"].nunique().to_dict()
-        found = every[same].dropna(subset="value")
+        members = [(g, *member) for g, group in enumerate(of) for member in zip(group.places, group.seeds)]
+        parts = [
+            runs[p].evaluation.assign(group=g, place=p, seed=s, step=runs[p].step) for g, p, s in members
+        ]
+        every = pd.concat([part.astype({"seed": object, "step": object}) for part in parts])
+        self.columns = list(dict.fromkeys(every["column"][every["row"] == _TRAINED]))
+        self.steps: dict[int, int | None] = dict.fromkeys(range(len(of)))
+        self.steps |= {g: _most(part.drop_duplicates("place")["step"]) for g, part in _by(every, "group")}
+        every = every[[step == self.steps[group] for step, group in zip(every["step"], every["group"])]]
+        self.evaluated = every.groupby("group")["place"].nunique().to_dict()
+        found = every.dropna(subset="value")
         usual = found.groupby(["group", "row", "column"])["protocol"].transform(_most)
         found = found[found["protocol"] == usual]
-        self.baselines = found[found["row"] != _TRAINED]
-        self.trained = found[found["row"] == _TRAINED]
+        self.trained, self.baselines = found[found["row"] == _TRAINED], found[found["row"] != _TRAINED]
 
     def table(self, fields: Mapping[str, Sequence[str]]) -> Table:
         """The results of the trained encoder, the best first, and the baselines."""
-        protocols = {column: _most(part["protocol"]) for (column,), part in _by(self.trained, "column")}
-        better = [_first(self.trained[self.trained["column"] == c]["better"], "") for c in self.columns]
-        known = Counter(step for step in self.steps.values() if step is not None).most_common(2)
-        usual = known[0][0] if len({count for _, count in known}) == len(known) > 0 else None
-        cells = {(g, c): NONE for g in range(len(self.groups)) for c in self.columns}
-        comparable = set()
-        for (g, c), part in _by(self.trained, "group", "column"):
-            whole, other = len(self.groups[g].places), part["protocol"].iloc[0] != protocols[c]
-            below = f"{len(part)} of {whole} seeds" if len(part) < whole else ""
-            cell = _of_seeds(part)
-            cells[g, c] = cell._replace(text=f"{cell.text} ‡" if other else cell.text, below=below)
-            if not other and self.steps[g] == usual:
-                comparable.add((g, c))
-        for c, way in zip(self.columns, better):
-            best = [cells[at].value for at in sorted(comparable) if at[1] == c and way]
-            most = (max if way == "higher" else min)(best) if len(best) > 1 else None
-            for at in comparable:
-                if at[1] == c and cells[at].value == most:
-                    cells[at] = cells[at]._replace(best=True)
-        rows = [
-            (self._headings(g, fields, usual), [cells[g, c] for c in self.columns])
-            for g in range(len(self.groups))
-        ]
+        counts = Counter(step for step in self.steps.values() if step is not None).most_common(2)
+        usual = counts[0][0] if len({count for _, count in counts}) == len(counts) > 0 else None
+        protocols = {column: _most(part["protocol"]) for column, part in _by(self.trained, "column")}
+        ways = {column: part["better"].iloc[0] for column, part in _by(self.trained, "column")}
+        better = [ways.get(column, "") for column in self.columns]
+        cells, comparable = [], []
+        for g, group in enumerate(self.groups):
+            of = self.trained[self.trained["group"] == g]
+            others = {c for c, part in _by(of, "column") if part["protocol"].iloc[0] != protocols[c]}
+            row = []
+            for column, cell in zip(self.columns, _cells(of, self.columns)):
+                count, mark = sum(of["column"] == column), " ‡" if column in others else ""
+                below = f"{count} of {len(group.places)} seeds" if 0 < count < len(group.places) else ""
+                row.append(cell._replace(text=cell.text + mark, below=below))
+            cells.append(row)
+            comparable.append([self.steps[g] == usual and c not in others for c in self.columns])
+        for column, way in enumerate(better):
+            may = [
+                row for row, fit in zip(cells, comparable) if fit[column] and row[column].value is not None
+            ]
+            values = [row[column].value or 0.0 for row in may]
+            best = (max if way == "higher" else min)(values) if way and len(values) > 1 else None
+            for row in may:
+                row[column] = row[column]._replace(best=row[column].value == best)
+        rows = [(self._headings(g, fields, usual), row) for g, row in enumerate(cells)]
         main = next((i for i, way in enumerate(better) if way), None)
         caption = "Test results of the trained encoder"
         if main is not None:
             caption += f", the best by {self.columns[main]} first"
-            sign = -1 if better[main] == "higher" else 1
-            values = [np.inf if row[1][main].value is None else sign * row[1][main].value for row in rows]
-            rows = [rows[i] for i in np.argsort(values, kind="stable")]
+            sign = -1.0 if better[main] == "higher" else 1.0
+            order = np.argsort(sign * np.array([of[main].value for _, of in rows], float), kind="stable")
+            rows = [rows[i] for i in order]  # NaN is last
         headings = ["run", *fields]
         headings += ["seeds"] if self._has_seeds else []
         headings += ["step"] if self._has_steps else []
-        notes = _notes([cell for _, of in rows for cell in of], set(self.steps.values()) - {usual, None})
-        return Table(
-            caption, headings, self.columns, rows, self._baselines(), better, main, notes, kind="several"
-        )
+        notes = _notes([cell for row in cells for cell in row], set(self.steps.values()) - {usual, None})
+        baselines = self._baselines()
+        return Table(caption, headings, self.columns, rows, baselines, better, main, notes, "several")
 
     @property
     def _has_seeds(self) -> bool:
@@ -217,7 +195,7 @@ class Results:
 
     @property
     def _has_steps(self) -> bool:
-        return len({self.steps.get(g) for g in range(len(self.groups))}) > 1
+        return len(set(self.steps.values())) > 1
 
     def _headings(self, g: int, fields: Mapping[str, Sequence[str]], usual: int | None) -> list[str]:
         """Name, fields, number of seeds and step of a row."""
@@ -226,19 +204,17 @@ class Results:
             whole, evaluated = len(self.groups[g].places), self.evaluated.get(g, 0)
             names.append(str(whole) if evaluated == whole else f"{evaluated} of {whole}")
         if self._has_steps:
-            step = self.steps.get(g)
+            step = self.steps[g]
             names.append("–" if step is None else f"{step:,}{'' if step == usual else ' †'}")
         return names
 
     def _baselines(self) -> list[tuple[str, list[Cell]]]:
         """A row for each baseline that all groups share, else one for each of its values."""
         rows = []
-        for (name,), of in _by(self.baselines, "row"):
+        for name, of in _by(self.baselines, "row"):
             kinds: dict[tuple[Cell, ...], list[str]] = {}
-            for (g,), part in _by(of, "group"):
-                cells = {column: _of_seeds(one) for (column,), one in _by(part, "column")}
-                key = tuple(cells.get(column, NONE) for column in self.columns)
-                kinds.setdefault(key, []).append(self.groups[g].name)
+            for g, part in _by(of, "group"):
+                kinds.setdefault(tuple(_cells(part, self.columns)), []).append(self.groups[g].name)
             for cells, whose in kinds.items():
                 rows.append((name if len(kinds) == 1 else f"{name} of {', '.join(whose)}", list(cells)))
         return rows
@@ -248,29 +224,23 @@ class Results:
         if not self._has_seeds:
             return None
         rows = []
-        for place, seed in (of for group in self.groups for of in zip(group.places, group.seeds)):
-            run = self.runs[place]
-            of = run.evaluation[run.evaluation["row"] == _TRAINED]
-            cells = {column: _of_seeds(result) for (column,), result in _by(of, "column")}
-            step = "–" if run.step is None else f"{run.step:,}"
-            named = [names[place], "–" if seed is None else str(seed), step]
-            rows.append((named, [cells.get(column, NONE) for column in self.columns]))
+        for place, seed in (member for group in self.groups for member in zip(group.places, group.seeds)):
+            of, step = self.runs[place].evaluation, self.runs[place].step
+            named = [names[place], "–" if seed is None else str(seed), "–" if step is None else f"{step:,}"]
+            rows.append((named, _cells(of[of["row"] == _TRAINED], self.columns)))
         notes = "± is the standard deviation over the draws of a run."
         return Table("Each run", ["run", "seed", "step"], self.columns, rows, notes=notes, kind="several")
 
     def gaps(self) -> Table | None:
         """Differences to the first group, paired by seed; None where no group shares two seeds with it."""
-        of = self.trained.dropna(subset="seed")
-        rows = []
+        of, rows = self.trained.dropna(subset="seed"), []
         for g, group in enumerate(self.groups[1:], 1):
+            pairs = of[of["group"] == g].merge(of[of["group"] == 0], on=["column", "seed"])
             cells, shared = [], 0
             for column in self.columns:
-                here, there = (of[(of["group"] == i) & (of["column"] == column)] for i in (g, 0))
-                pairs = here.merge(there, on="seed")
-                same = self.steps.get(g) == self.steps.get(0) and pairs["protocol_x"].equals(
-                    pairs["protocol_y"]
-                )
-                gaps = pairs["value_x"] - pairs["value_y"] if same and len(pairs) > 1 else []
+                both = pairs[pairs["column"] == column]
+                same = self.steps[g] == self.steps[0] and both["protocol_x"].equals(both["protocol_y"])
+                gaps = both["value_x"] - both["value_y"] if same and len(both) > 1 else ()
                 shared = max(shared, len(gaps))
                 cells.append(of_values(gaps, ".3f", "+"))
             if shared:
@@ -326,53 +296,50 @@ def of_values(values: Iterable[float], digits: str = ".3f", sign: str = "") -> C
     return Cell(f"{mean:{sign}{digits}}", mean, beside)
 
 
-def _of_seeds(results: pd.DataFrame) -> Cell:
-    """The cell of the results of the seeds of one config; of one seed with the deviation over its draws."""
-    one = results.iloc[0]
-    if len(results.drop_duplicates(["value", "deviation", "protocol", "better"])) > 1:
-        return of_values(results["value"])
-    if np.isnan(one["value"]):
-        return NONE
-    beside = "" if np.isnan(one["deviation"]) else f"± {one['deviation']:.3f}"
-    return Cell(f"{one['value']:.3f}", float(one["value"]), beside)
+def _cells(results: pd.DataFrame, columns: Sequence[str]) -> list[Cell]:
+    """The cells of the seeds of one config; of one seed, or equal ones, with the deviation over its draws."""
+    cells = dict.fromkeys(columns, NONE)
+    for column, of in _by(results, "column"):
+        value, deviation = of[["value", "deviation"]].iloc[0]
+        if len(of.drop_duplicates(["value", "deviation", "protocol", "better"])) > 1:
+            cells[column] = of_values(of["value"])
+        elif not np.isnan(value):
+            beside = "" if np.isnan(deviation) else f"± {deviation:.3f}"
+            cells[column] = Cell(f"{value:.3f}", float(value), beside)
+    return [cells[column] for column in columns]
 
 
 def _notes(cells: Sequence[Cell], other_steps: set[int | None]) -> str:
     """What the intervals and marks are."""
-    parts = []
-    if any(cell.beside.startswith("[") for cell in cells):
-        parts.append("[ ] 95 % interval of the mean over seeds (Student's t)")
-    if any(cell.beside.startswith("±") for cell in cells):
-        parts.append("± standard deviation of the draws of one run, which is no interval over seeds")
-    parts.append("★ best of its column")
-    if other_steps:
-        parts.append("† of another step than the others: not comparable")
-    if any("‡" in cell.text for cell in cells):
-        parts.append("‡ by another protocol: not comparable")
-    return "; ".join(parts) + "."
+    notes = {
+        "[ ] 95 % interval of the mean over seeds (Student's t)": any(c.beside[:1] == "[" for c in cells),
+        "± standard deviation of the draws of one run, which is no interval over seeds": any(
+            c.beside[:1] == "±" for c in cells
+        ),
+        "★ best of its column": True,
+        "† of another step than the others: not comparable": bool(other_steps),
+        "‡ by another protocol: not comparable": any("‡" in c.text for c in cells),
+    }
+    return "; ".join(note for note, holds in notes.items() if holds) + "."
 
 
 def protocols(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str]]:
     """(columns, protocol); runs and rows are named where a column has several."""
-    every = pd.concat([run.evaluation.assign(run=name) for run, name in zip(runs, names)])
-    every["where"] = every["row"] if len(runs) == 1 else every["run"] + ", " + every["row"]
+    several = len(runs) > 1
+    every = pd.concat([run.evaluation.assign(run=f"{n}, " if several else "") for run, n in zip(runs, names)])
     columns_of: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
-    for (column,), of in _by(every, "column"):
-        for (protocol,), part in _by(of, "protocol"):
-            only = f" ({'; '.join(part['where'])})" if of["protocol"].nunique() > 1 else ""
-            columns_of.setdefault((protocol, only), []).append(column)
-    return [(", ".join(columns) + only, protocol) for (protocol, only), columns in columns_of.items()]
+    for column, of in _by(every, "column"):
+        for protocol, part in _by(of, "protocol"):
+            whose = f" ({'; '.join(part['run'] + part['row'])})" if of["protocol"].nunique() > 1 else ""
+            columns_of.setdefault((protocol, whose), []).append(column)
+    return [(", ".join(columns) + whose, protocol) for (protocol, whose), columns in columns_of.items()]
 
 
-def _by(frame: pd.DataFrame, *columns: str) -> Iterable[tuple[Any, pd.DataFrame]]:
-    """The parts with equal values in these columns, in the order of the frame."""
-    return frame.groupby(list(columns), sort=False)
+def _by(frame: pd.DataFrame, column: str) -> Iterable[tuple[Any, pd.DataFrame]]:
+    """The parts with equal values in this column, in the order of the frame."""
+    return frame.groupby(column, sort=False)
 
 
-def _most(values: Iterable[Any]) -> Any:
+def _most(values: Iterable[_T]) -> _T:
     """The most frequent value, the first of several."""
     return Counter(values).most_common(1)[0][0]
-
-
-def _first(values: Iterable[Any], default: Any) -> Any:
-    return next(iter(values), default)

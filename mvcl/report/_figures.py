@@ -5,7 +5,6 @@ import functools
 import io
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,15 +30,15 @@ _THEMES = ("light", "dark")
 
 
 @functools.cache
-def _style(theme: str) -> dict[str, Any]:
+def _style(theme: str) -> Any:
     files = (str(_STYLES / f"{name}.mplstyle") for name in ("plot", theme))
     return {
         key: of for file in files for key, of in rc_params_from_file(file, use_default_template=False).items()
     }
 
 
-def _colors(style: Mapping[str, Any]) -> list[str]:
-    return list(style["axes.prop_cycle"].by_key()["color"])
+def _colors(theme: Any = rcParams) -> list[str]:
+    return list(theme["axes.prop_cycle"].by_key()["color"])
 
 
 def palette() -> list[tuple[str, str]]:
@@ -68,11 +67,6 @@ def _url(content: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def frames(steps: Sequence[float], values: np.ndarray) -> list[pd.DataFrame]:
-    """The columns of (steps, lines) values as lines for `curves`."""
-    return [pd.DataFrame({"value": column}, steps) for column in values.T]
-
-
 def curves(
     lines: Sequence[pd.DataFrame],
     label: str,
@@ -94,10 +88,10 @@ def curves(
     """
 
     def draw(figure: Figure) -> None:
-        axes, colors = figure.add_subplot(), _colors(rcParams)
-        for i, series in enumerate(dashed):
+        axes, colors = figure.add_subplot(), _colors()
+        for i, level in enumerate(dashed):
             color = colors[i % COLORS] if len(dashed) > 1 else rcParams["text.color"]
-            axes.plot(series.index, series, color=color, linestyle=(0, (5, 3)), linewidth=1.1, alpha=0.8)
+            axes.plot(level.index, level, color=color, linestyle=(0, (5, 3)), linewidth=1.1, alpha=0.8)
         for i, line in enumerate(lines):
             color, few = colors[i % COLORS], len(line) <= 30
             if "low" in line and line["low"].notna().any():
@@ -111,71 +105,51 @@ def curves(
         if limits is not None and limits[0] < limits[1]:
             space = 0.05 * (limits[1] - limits[0])
             axes.set_ylim(limits[0] - space, limits[1] + space)
-        _name_ends(axes, lines, names)
+        if 2 <= len(names) <= _NAMED:
+            _name_ends(axes, lines, names)
 
     return _picture(draw, (4.6, 2.7), alt)
 
 
 def _name_ends(axes: Axes, lines: Sequence[pd.DataFrame], names: Sequence[str]) -> None:
-    """Write the names of a few lines beside their ends, at least a line of text apart."""
-    if not 2 <= len(names) <= _NAMED:
-        return
-    texts: list[str] = []
-    places: list[float] = []
+    """Write the names of the lines beside their ends, at least a line of text apart."""
     low, high = axes.get_ylim()
-    for name, symbol, line in zip(names, SYMBOLS, lines):
-        finite = line["value"].dropna()
-        if len(finite):
-            short = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-            texts.append(f"{symbol} {short}")
-            places.append((finite.iloc[-1] - low) / (high - low))
-    for below, line in pairwise(np.argsort(places)):
-        places[line] = max(places[line], places[below] + _APART)
-    over = max([0.0, *(place - 1 for place in places)])
-    for place, text in zip(places, texts):
+    ends = [(line["value"].dropna(), name, symbol) for line, name, symbol in zip(lines, names, SYMBOLS)]
+    ends.sort(key=lambda end: float(end[0].iloc[-1]) if len(end[0]) else np.inf)
+    places: list[float] = []
+    for values, _, _ in ends:
+        if len(values):
+            place = (values.iloc[-1] - low) / (high - low)
+            places.append(max(place, places[-1] + _APART) if places else place)
+    over = max(0.0, places[-1] - 1)
+    for place, (_, name, symbol) in zip(places, ends):
+        text = f"{symbol} {name if len(name) <= _NAME else f'{name[: _NAME - 1]}…'}"
         at = (1.01, place - over)
         axes.annotate(text, at, xycoords="axes fraction", va="center", fontsize=8, annotation_clip=False)
 
 
 def geometry(of: Output, where: str) -> list[tuple[Markup, str, str]]:
     """(plot, title, note) of the spectrum, the cosines and the alignment at an output of the network."""
-    views = ", ".join(of.views)
-    shown = [
-        (
-            _draw_spectrum,
-            f"Eigenvalues of the covariance at the {where}: {views}",
-            "Spectrum",
-            "variance of the embeddings in each direction, dashed for all views; where a line falls early, "
-            "the rest is idle.",
-        ),
-        (
-            _draw_cosines,
-            f"Cosines of positives and negatives at the {where}",
-            "Cosines",
-            "of two views of an instance and of two instances; the less they overlap, the better views find their "
-            "instance.",
-        ),
-        (
-            _draw_alignment,
-            f"Alignment of pairs of views at the {where}: {views}",
-            "Alignment",
-            "mean squared distance of two views of an instance, on the unit sphere.",
-        ),
-    ]
-    shown = shown if np.isfinite(of.alignment).any() else shown[:2]
-    return [
-        (_picture(lambda figure, draw=draw: draw(figure.add_subplot(), of), (4.6, 3.2), alt), title, note)
-        for draw, alt, title, note in shown
-    ]
+    alts = (
+        f"Eigenvalues of the covariance at the {where}: {', '.join(of.views)}",
+        f"Cosines of positives and negatives at the {where}",
+        f"Alignment of pairs of views at the {where}: {', '.join(of.views)}",
+    )
+    found = []
+    for (title, (draw, note)), alt in zip(_GEOMETRY.items(), alts):
+        if draw is not _draw_alignment or np.isfinite(of.alignment).any():
+            plot = _picture(lambda figure, draw=draw: draw(figure.add_subplot(), of), (4.6, 3.1), alt)  # type: ignore[misc]
+            found.append((plot, title, note))
+    return found
 
 
-def geometry_file(outputs: dict[str, Output]) -> bytes:
+def geometry_file(outputs: Mapping[str, Output]) -> bytes:
     """A picture of its own, as SVG: a row of three plots for each output."""
 
     def draw(figure: Figure) -> None:
         figure.set_facecolor("white")
         for row, (name, of) in zip(figure.subplots(len(outputs), 3, squeeze=False), outputs.items()):
-            for axes, plot in zip(row, (_draw_spectrum, _draw_cosines, _draw_alignment)):
+            for axes, (plot, _) in zip(row, _GEOMETRY.values()):
                 plot(axes, of)
             row[1].set_title(name)
 
@@ -199,7 +173,7 @@ def _draw_spectrum(axes: Axes, of: Output) -> None:
 
 
 def _draw_cosines(axes: Axes, of: Output) -> None:
-    colors = _colors(rcParams)
+    colors = _colors()
     for counts, name, color, style in (
         (of.positives, "positives", colors[2], "-"),
         (of.negatives, "negatives", colors[1], (0, (4, 2))),
@@ -223,7 +197,7 @@ def _draw_alignment(axes: Axes, of: Output) -> None:
         if not np.isfinite(value):
             continue
         # Opaque at 45 %, so that numbers in the colour of the text can be read on all.
-        shade = {"facecolor": _colors(rcParams)[0], "alpha": 0.45 * value / most}
+        shade = {"facecolor": _colors()[0], "alpha": 0.45 * value / most}
         axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **shade))
         if k <= 10:
             axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=min(9, 60 / k))
@@ -234,14 +208,30 @@ def _draw_alignment(axes: Axes, of: Output) -> None:
     axes.set_xlabel("alignment: mean squared distance of the views of an instance", fontsize=8)
 
 
+_GEOMETRY = {  # title -> plot and note
+    "Spectrum": (
+        _draw_spectrum,
+        "variance of the embeddings in each direction, dashed for all views; where a line falls early, "
+        "the rest is idle.",
+    ),
+    "Cosines": (
+        _draw_cosines,
+        "of two views of an instance and of two instances; the less they overlap, the better views find their "
+        "instance.",
+    ),
+    "Alignment": (_draw_alignment, "mean squared distance of two views of an instance, on the unit sphere."),
+}
+
+
 def scatter(points: np.ndarray, labels: np.ndarray, classes: int, alt: str) -> Markup:
     """Scatter plot of (n, 2) points, with a pair of colour and marker per class."""
 
     def draw(figure: Figure) -> None:
-        axes, colors = figure.add_subplot(), _colors(rcParams)
+        axes, colors = figure.add_subplot(), _colors()
         for c in range(classes):
             color, marker = colors[c % COLORS], MARKERS[c % len(MARKERS)]
-            axes.scatter(*points[labels == c].T, s=11, color=color, marker=marker, alpha=0.75, linewidths=0)
+            x, y = points[labels == c].T
+            axes.scatter(x, y, s=11, color=color, marker=marker, alpha=0.75, linewidths=0)
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_axis_off()
 

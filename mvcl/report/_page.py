@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
@@ -18,6 +19,7 @@ from mvcl.report import _compare, _curves, _figures
 from mvcl.report._compare import Cell, Table
 from mvcl.report._read import Run, kind, read_geometry, read_run
 
+_FIELDS = 4  # of the configurations, in the table of results
 _EXAMPLES = 8  # rows of the grid of views
 _WIDTH, _MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
 _SHADE = 45  # % of the largest weight's background: numbers on it can be read
@@ -103,11 +105,10 @@ def _time(seconds: Mapping[str, float]) -> str:
     whole = sum(seconds.values())
     longest = sorted(seconds.items(), key=lambda phase: -phase[1])
     parts = [f"{phase} {100 * of / whole:.1f} % ({duration(of)})" for phase, of in longest if of > 0]
-    return f"{duration(whole)}: {', '.join(parts)}" if parts else duration(whole)
+    return f"{duration(whole)}: {', '.join(parts)}"
 
 
 def _one_run(run: Run, name: str) -> dict[str, object]:
-    columns, views = _views(run)
     return {
         "several": False,
         "title": name,
@@ -115,10 +116,9 @@ def _one_run(run: Run, name: str) -> dict[str, object]:
         "tiles": _tiles(run),
         "warnings": run.warnings,
         "results": _compare.of_run(run) if len(run.evaluation) else None,
-        "protocols": _compare.protocols([run], [name]) if len(run.evaluation) else [],
+        "protocols": _compare.protocols([run], [name]),
         "curves": _curves.of_runs([run.log], [name]),
-        "columns": columns,
-        "views": views,
+        "views": _views(run),
         "weights": _weights(run),
         "clusters": _clusters(run),
         "pairs": _pairs([run], [name]),
@@ -131,30 +131,31 @@ def _one_run(run: Run, name: str) -> dict[str, object]:
 def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object]:
     groups = _compare.groups(runs, names)
     group_names = [group.name for group in groups]
-    seeds = any(len(group.places) > 1 for group in groups)
     different = {
-        field: [None if value is ... else _short(value) for value in values]
+        field: ["–" if value is ... else _short(value) for value in values]
         for field, values in _compare.changed(runs, groups).items()
     }
     parts = [name for name in different if not any(name.startswith(f"{other}.") for other in different)]
-    fields = {name: ["–" if v is None else v for v in different[name]] for name in parts[: _compare.FIELDS]}
     results = _compare.Results(runs, groups)
-    logs = [[runs[place].log for place in group.places] for group in groups]
+    if len(groups) < len(runs):
+        curves = _curves.of_seeds([[runs[p].log for p in group.places] for group in groups], group_names)
+    else:
+        curves = _curves.of_runs([run.log for run in runs], names)
     return {
         "several": True,
         "title": f"{len(runs)} runs",
         "subtitle": ", ".join(group_names),
-        "results": results.table(fields) if results.columns else None,
+        "results": results.table({name: different[name] for name in parts[:_FIELDS]})
+        if results.columns
+        else None,
         "protocols": _compare.protocols(runs, names),
         "singles": results.singles(names),
         "gaps": results.gaps(),
-        "about": "Mean over seeds; the band is the 95 % interval of the mean." if seeds else "",
+        "seeds": len(groups) < len(runs),
         "key": _legend(group_names),
-        "curves": _curves.of_seeds(logs, group_names)
-        if seeds
-        else _curves.of_runs([run.log for run in runs], names),
+        "curves": curves,
         "pairs": _pairs(runs, names),
-        "geometry": {"about": "", "parts": [("", t, []) for t in _compare.geometries(runs, groups)]},
+        "geometry": {"parts": [("", table, []) for table in _compare.geometries(runs, groups)]},
         "differences": different,
         "group_names": group_names,
         "configs": [(name, run.config) for name, run in zip(names, runs) if run.config],
@@ -164,11 +165,7 @@ def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object
 def _render(shown: Mapping[str, object]) -> str:
     """The page with these values; that of several runs has a script, which sorts its tables."""
     templates = Environment(
-        loader=PackageLoader("mvcl.report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+        loader=PackageLoader("mvcl.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     templates.filters |= {"kind": kind, "short": _short, "indented": _indented}
     script = (resources.files("mvcl.report") / "templates" / "sort.js").read_text()
@@ -215,38 +212,34 @@ def _legend(names: Iterable[str]) -> Key:
     return [(symbols[i % len(symbols)], i % colors, name) for i, name in enumerate(names)]
 
 
-def _views(run: Run) -> tuple[list[str], list[tuple[str, list[tuple[str, bool, int]]]]]:
-    """Names of the columns, and rows of a few examples: the class, and of the original and each view a picture, whether
-    its pixels are shown sharp, and its width; smaller views are smaller."""
+def _views(run: Run) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:
+    """Rows of a few examples: the class, and of the original and each view its name, a picture, whether its pixels are
+    shown sharp, and its width; smaller views are smaller."""
     if run.views is None:
-        return [], []
-    data = run.views
-    widths = [_WIDTH, *(max(_MIN_WIDTH, round(_WIDTH * s / data.sizes.max())) for s in data.sizes.tolist())]
+        return []
+    images, views, classes, sizes, names = run.views
+    widths = [_WIDTH, *(max(_MIN_WIDTH, round(_WIDTH * size / sizes.max())) for size in sizes.tolist())]
     rows = []
-    for name, image, views in list(zip(data.names, data.images, data.views))[:_EXAMPLES]:
-        pictures = [image, *(view[:size, :size] for view, size in zip(views, data.sizes))]
-        rows.append((name, [(*_figures.photo(one), width) for one, width in zip(pictures, widths)]))
-    return ["original", *data.view_names], rows
+    for name, image, of in list(zip(classes, images, views))[:_EXAMPLES]:
+        pictures = [image, *(view[:size, :size] for view, size in zip(of, sizes))]
+        shown = zip(["original", *names], map(_figures.photo, pictures), widths)
+        rows.append((name, [(title, *photo, width) for title, photo, width in shown]))
+    return rows
 
 
-def _weights(run: Run) -> dict[str, object] | None:
+def _weights(run: Run) -> dict[str, object]:
     """Tables of the weights of the pairs of views at some steps, and how many there are."""
     taken = list(run.refreshes.get("weights", {}).items())
-    if not taken:
-        return None
-    shown = [
-        taken[i]
-        for i in sorted({round(x) for x in np.linspace(0, len(taken) - 1, min(len(taken), _MATRICES))})
-    ]
-    largest = max(max(float(np.max(weights)) for _, weights in shown), 1e-9)
+    places = np.linspace(0, len(taken) - 1, min(len(taken), _MATRICES)).round().astype(int)
+    largest = max([1e-9, *(float(taken[i][1].max()) for i in places)])
     tables = []
-    for step, weights in shown:
+    for step, weights in (taken[i] for i in places):
         names = _view_names(run, len(weights))
-        rows = [
-            ([name], [Cell(f"{w:.3f}", w, shade=_SHADE * max(w, 0.0) / largest) for w in row])
-            for name, row in zip(names, weights.tolist())
+        cells = [
+            [Cell(f"{w:.3f}", w, shade=_SHADE * max(w, 0.0) / largest) for w in row]
+            for row in weights.tolist()
         ]
-        tables.append(Table(f"from step {step}", [""], names, rows))
+        tables.append(Table(f"from step {step}", [""], names, [([n], row) for n, row in zip(names, cells)]))
     return {"tables": tables, "computed": len(taken)}
 
 
@@ -256,19 +249,24 @@ def _clusters(run: Run) -> dict[str, object] | None:
     if run.embeddings is None or len(taken) < 2:
         return None
     labels = run.embeddings.labels
-    if len(set(labels.tolist())) < 2 or any(clusters.shape[1] != len(labels) for clusters in taken.values()):
+    if labels.max() < 1 or next(iter(taken.values())).shape[1] != len(labels):
         return None  # the embeddings are of other examples
     values = np.array([[_accuracy(labels, view) for view in clusters] for clusters in taken.values()])
     names = _view_names(run, values.shape[1])
     ends = ", ".join(f"{n} {first:.3f} to {last:.3f}" for n, first, last in zip(names, values[0], values[-1]))
     alt = f"Clustering accuracy of each view over training steps; {ends}"
-    plot = _figures.curves(_figures.frames(list(taken), values), "accuracy", alt)
+    plot = _figures.curves(_lines(list(taken), values), "accuracy", alt)
     return {"key": _legend(names), "plot": plot, "ends": ends}
+
+
+def _lines(steps: Sequence[int], values: np.ndarray) -> list[pd.DataFrame]:
+    """The columns of (steps, lines) values."""
+    return [pd.DataFrame({"value": column}, steps) for column in values.T]
 
 
 def _accuracy(labels: np.ndarray, clusters: np.ndarray) -> float:
     here = clusters >= 0
-    return metrics.clustering_accuracy(labels[here], clusters[here]) if here.any() else float("nan")
+    return metrics.clustering_accuracy(labels[here], clusters[here]) if here.any() else math.nan
 
 
 def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup, Key]]:
@@ -276,27 +274,26 @@ def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup,
 
     Of one run similarity and loss; of several similarity, or without it the weight, on a common scale.
     """
-    labels = {"cosines": "cosine similarity", "losses": "loss", "weights": "weight"}
+    labels, several = {"cosines": "cosine similarity", "losses": "loss", "weights": "weight"}, len(runs) > 1
     found = []
     for run, name in zip(runs, names):
-        wanted = ("cosines", "losses") if len(runs) == 1 else ("cosines", "weights")
+        wanted = ("cosines", "weights") if several else ("cosines", "losses")
         there = [what for what in wanted if len(run.refreshes.get(what, {})) > 1]
-        for what in there if len(runs) == 1 else there[:1]:
+        for what in there[:1] if several else there:
             arrays = np.array(list(run.refreshes[what].values()), float)
-            upper = np.triu_indices(arrays.shape[1], 1)
-            found.append((run, name, what, list(run.refreshes[what]), upper, arrays[:, *upper]))
+            first, second = np.triu_indices(arrays.shape[1], 1)
+            views = _view_names(run, arrays.shape[1])
+            pairs = [f"{views[m]}, {views[n]}" for m, n in zip(first, second)]
+            found.append((name, what, list(run.refreshes[what]), pairs, arrays[:, first, second]))
     plots = []
-    for run, name, what, steps, upper, values in found:
-        label, views = labels[what], _view_names(run, 1 + int(max(upper[1], default=0)))
-        same = np.concatenate([v.ravel() for _, _, other, _, _, v in found if other == what])
-        common = len(runs) > 1 and len(same) > 0 and np.isfinite(same).all()
+    for name, what, steps, pairs, values in found:
+        same = np.concatenate([of.ravel() for _, other, _, _, of in found if other == what])
+        common = several and len(same) > 0 and np.isfinite(same).all()
         limits = (float(same.min()), float(same.max())) if common else None
-        of = f" of {name}" if len(runs) > 1 else ""
-        lines = _figures.frames(steps, values[:, : _figures.COLORS])
-        alt = f"{label.capitalize()} of pairs of views{of} over training steps"
-        key = _legend([f"{views[m]}, {views[n]}" for m, n in zip(*upper)][: _figures.COLORS])
-        title = f"{name}, {label}" if of else label.capitalize()
-        plots.append((title, _figures.curves(lines, label, alt, limits=limits), key))
+        label, shown = labels[what], _figures.COLORS
+        alt = f"{label.capitalize()} of pairs of views{f' of {name}' if several else ''} over training steps"
+        plot = _figures.curves(_lines(steps, values[:, :shown]), label, alt, limits=limits)
+        plots.append((f"{name}, {label}" if several else label.capitalize(), plot, _legend(pairs[:shown])))
     return plots
 
 
@@ -307,38 +304,38 @@ def _view_names(run: Run, k: int) -> list[str]:
 def _geometry(run: Run) -> dict[str, object]:
     """Of the embeddings at each output: a heading, a table and plots."""
     if run.geometry is None:
-        return {"about": "", "parts": []}
+        return {}
     parts = []
     for name, of in run.geometry.outputs.items():
         columns = list(dict.fromkeys(measure for row in of.rows.values() for measure in row))
         rows = [
-            ([row], [Cell(f"{values[c]:.4g}", values[c]) if c in values else _compare.NONE for c in columns])
-            for row, values in of.rows.items()
+            ([row], [Cell(f"{x[c]:.4g}", x[c]) if c in x else _compare.NONE for c in columns])
+            for row, x in of.rows.items()
         ]
         parts.append((f"At the {name}", Table(name, [""], columns, rows), _figures.geometry(of, name)))
-    found = run.geometry
-    about = f"Embeddings of each view of {found.examples} examples of {found.split} at step {found.step}. "
-    return {"about": about, "parts": parts}
+    step, split, examples, _ = run.geometry
+    return {
+        "about": f"Embeddings of each view of {examples} examples of {split} at step {step}. ",
+        "parts": parts,
+    }
 
 
 def _embeddings(run: Run) -> dict[str, object] | None:
     if run.embeddings is None:
         return None
-    data = run.embeddings
+    features, labels, names = run.embeddings
     try:
-        points, rows = _figures.project(data.features)
+        points, rows = _figures.project(features)
     except ValueError as error:
         return {"error": str(error)}
-    classes, total = len(data.class_names), len(data.features)
     legible = math.lcm(_figures.COLORS, len(_figures.MARKERS))
-    alt = f"t-SNE plot of {len(rows)} test embeddings of {classes} classes"
+    alt = f"t-SNE plot of {len(rows)} test embeddings of {len(names)} classes"
     return {
-        "error": None,
-        "plot": _figures.scatter(points, data.labels[rows], classes, alt),
-        "key": _legend(data.class_names) if classes <= legible else None,
-        "classes": classes,
+        "plot": _figures.scatter(points, labels[rows], len(names), alt),
+        "key": _legend(names) if len(names) <= legible else None,
+        "classes": len(names),
         "legible": legible,
-        "part": f"{len(rows)} of {total}" if len(rows) < total else f"All {total}",
+        "part": f"{len(rows)} of {len(labels)}" if len(rows) < len(labels) else f"All {len(labels)}",
     }
 
 

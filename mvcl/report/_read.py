@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -13,24 +13,20 @@ import pandas as pd
 from mvcl import _files
 
 _T = TypeVar("_T")
+_RESULT = ("row", "column", "value", "deviation", "protocol", "better")
 
 
-@dataclass(frozen=True)
-class Views:
-    """Originals (m, H, W, C) and their views (m, k, H, W, C), both uint8, with one class name each.
-
-    View v fills its first `sizes[v]` rows and columns, and is called `view_names[v]`.
-    """
+class Views(NamedTuple):
+    """Originals (m, H, W, C) and views (m, k, H, W, C), uint8; view v fills its first `sizes[v]` rows and columns."""
 
     images: np.ndarray
     views: np.ndarray
-    names: list[str]
+    classes: list[str]
     sizes: np.ndarray
-    view_names: list[str]
+    names: list[str]
 
 
-@dataclass(frozen=True)
-class Embeddings:
+class Embeddings(NamedTuple):
     """Test features (n, d), their labels (n,) from 0 and class names."""
 
     features: np.ndarray
@@ -38,30 +34,19 @@ class Embeddings:
     class_names: list[str]
 
 
-@dataclass(frozen=True)
-class Output:
-    """The geometry of the embeddings of the views at one output of the network.
+class Output(NamedTuple):
+    """The geometry of the embeddings of the views at one output of the network."""
 
-    Attributes:
-      rows: a view or a summary of views -> measure -> value.
-      views: their names.
-      spectra: name of a view, or of all views -> eigenvalues of the covariance, largest first.
-      alignment: (k, k) mean squared distance of two views of an instance; NaN where it is not defined.
-      positives: counts of the cosines of positives, in equal bins from -1 to 1.
-      negatives: counts of those of negatives.
-    """
-
-    rows: dict[str, dict[str, float]]
+    rows: dict[str, dict[str, float]]  # a view or a summary of views -> measure -> value
     views: list[str]
-    spectra: dict[str, np.ndarray]
-    alignment: np.ndarray
-    positives: np.ndarray
+    spectra: dict[str, np.ndarray]  # a view, or all views -> eigenvalues of the covariance, largest first
+    alignment: np.ndarray  # (k, k) mean squared distance of two views; NaN where it is not defined
+    positives: np.ndarray  # counts of the cosines of positives, in equal bins from -1 to 1
     negatives: np.ndarray
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """The content of geometry.json: the geometry of each output, by name."""
+class Geometry(NamedTuple):
+    """The content of geometry.json."""
 
     step: int
     split: str
@@ -75,38 +60,34 @@ class Run:
 
     path: Path
     config: dict[str, Any] | None = None
-    log: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """A row for each step; infinite where a number was not finite."""
-    evaluation: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(_EVALUATION)))
-    """A row for each result of the evaluation table."""
-    step: int | None = None
-    """Of the evaluation."""
-    warnings: list[str] = field(default_factory=list)
-    """What the evaluation found suspect."""
+    log: pd.DataFrame = field(default_factory=pd.DataFrame)  # by step; infinite where a number was not finite
+    evaluation: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(_RESULT)))
+    step: int | None = None  # of the evaluation
+    warnings: list[str] = field(default_factory=list)  # of the evaluation
     views: Views | None = None
     embeddings: Embeddings | None = None
+    # Name -> step -> array: weights, cosines and losses (k, k) of the pairs of views, clusters (k, n).
     refreshes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
-    """Name -> step -> array: weights, cosines and losses (k, k) of the pairs of views, clusters (k, n)."""
     view_names: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Of each phase of the training."""
+    seconds: dict[str, float] = field(default_factory=dict)  # of each phase of the training
     geometry: Geometry | None = None
-    missing: list[tuple[str, str, str]] = field(default_factory=list)
-    """(missing part, reason, what to do), one for each missing or unreadable file."""
+    missing: list[tuple[str, str, str]] = field(default_factory=list)  # what, why, and what to do
 
-    def attempt(self, name: str, read: Callable[[Path], _T], lacks: str, remedy: str) -> _T | None:
+    def attempt(
+        self, name: str, read: Callable[[Path], _T], what: str, remedy: str, *, always: bool = True
+    ) -> _T | None:
         """What `read` makes of a file of the folder; None, and a line in `missing`, if that fails."""
         file = self.path / name
         if not file.is_file():
             # Of a run in progress, whose process holds the lock, files are written later.
-            if not _files.is_locked(self.path / ".lock"):
-                self.missing.append((lacks, f"{name} is missing", remedy))
+            if always and not _files.is_locked(self.path / ".lock"):
+                self.missing.append((what, f"{name} is missing", remedy))
             return None
         try:
             return read(file)
         except Exception as error:  # a damaged file may raise anything; the page shows it
-            reason = " ".join(str(error).replace(f"{file} ", "").split())
-            self.missing.append((lacks, f"{name} cannot be read ({type(error).__name__}: {reason})", remedy))
+            reason = " ".join(str(error).removeprefix(f"{file} ").split())
+            self.missing.append((what, f"{name} cannot be read ({type(error).__name__}: {reason})", remedy))
             return None
 
 
@@ -120,26 +101,23 @@ def read_run(path: Path) -> Run:
         raise ValueError(f"run_dirs must be folders that `mvcl train` has written, got {str(path)!r}")
     run = Run(path)
     train = "repeat mvcl train with the run's config and the same --workdir to write it"
-    run.config = run.attempt("config.json", _config, "The configuration", train)
-    run.log = _or(run.attempt("metrics.jsonl", _log, "The curves", train), run.log)
-    evaluation = run.attempt(
-        "evaluation.json", _evaluation, "The evaluation table", f"run: mvcl evaluate {path}"
-    )
-    run.step, run.evaluation, run.warnings = evaluation or (None, run.evaluation, [])
-    if (path / "scaling.json").is_file():  # of tables, which have no images
-        run.view_names = run.attempt("scaling.json", _view_names, "The names of the views", train) or []
-    else:
-        run.views = run.attempt("views.npz", _views, "The images of the views", train)
+    evaluate, measure = f"run: mvcl evaluate {path}", f"run: mvcl geometry {path}"
     embed = f"run: mvcl embed {path} --split test --out {path / 'embeddings.npz'}"
+    run.config = run.attempt("config.json", _config, "The configuration", train)
+    log = run.attempt("metrics.jsonl", _log, "The curves", train)
+    run.log = run.log if log is None else log
+    evaluation = run.attempt("evaluation.json", _evaluation, "The evaluation table", evaluate)
+    run.step, run.evaluation, run.warnings = evaluation or (None, run.evaluation, [])
+    tables = (path / "scaling.json").is_file()  # which have no images
+    run.view_names = run.attempt("scaling.json", _texts, "The names of the views", train, always=False) or []
+    run.views = run.attempt("views.npz", _views, "The images of the views", train, always=not tables)
     run.embeddings = run.attempt("embeddings.npz", _embeddings, "The plot of the test embeddings", embed)
-    # Files that not every run has.
-    if (path / "refresh.jsonl").is_file():
-        run.refreshes = run.attempt("refresh.jsonl", _refreshes, "The weights of the views", train) or {}
-    if (path / "geometry.json").is_file():
-        measure = f"run: mvcl geometry {path}"
-        run.geometry = run.attempt("geometry.json", read_geometry, "The geometry of the embeddings", measure)
-    if (path / "time.json").is_file():
-        run.seconds = run.attempt("time.json", _seconds, "The wall time", train) or {}
+    refreshes = run.attempt("refresh.jsonl", _refreshes, "The weights of the views", train, always=False)
+    run.refreshes = refreshes or {}
+    run.geometry = run.attempt(
+        "geometry.json", read_geometry, "The geometry of the embeddings", measure, always=False
+    )
+    run.seconds = run.attempt("time.json", _seconds, "The wall time", train, always=False) or {}
     return run
 
 
@@ -159,10 +137,6 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{prefix}{key}.")
     return flat
-
-
-def _or(frame: pd.DataFrame | None, other: pd.DataFrame) -> pd.DataFrame:
-    return other if frame is None else frame
 
 
 def _number(value: Any) -> float:
@@ -204,30 +178,26 @@ def _refreshes(file: Path) -> dict[str, dict[int, np.ndarray]]:
     found: dict[str, dict[int, np.ndarray]] = {}
     for step, record in sorted(_lines(file), key=lambda line: line[0]):
         for name in {"weights", "clusters", "cosines", "losses"} & record.keys():
-            array = np.asarray(record[name])
-            square = array.ndim == 2 and array.dtype.kind in "if" and not np.ptp(array.shape)
-            if name == "clusters" and (array.ndim != 2 or array.dtype.kind != "i"):
+            of, array = found.setdefault(name, {}), np.asarray(record[name])
+            numbers = array.ndim == 2 and array.size > 0 and array.dtype.kind in "if"
+            if name == "clusters" and not (numbers and array.dtype.kind == "i"):
                 raise ValueError(
                     f"clusters must be (views, examples) integers, got {array.dtype}{array.shape}"
                 )
-            if name != "clusters" and not (square and array.size):
+            if name != "clusters" and not (numbers and array.shape[0] == array.shape[1]):
                 raise ValueError(f"{name} must be a square of numbers, got {array.dtype}{array.shape}")
-            of = found.setdefault(name, {})
-            if of and next(iter(of.values())).shape != array.shape:
-                raise ValueError(f"{name} must have one shape at all steps, got {array.shape} at step {step}")
             of[step] = array
+            if len({each.shape for each in of.values()}) > 1:
+                raise ValueError(f"{name} must have one shape at all steps, got {array.shape} at step {step}")
     return found
 
 
 def _seconds(file: Path) -> dict[str, float]:
-    return {str(phase): max(float(seconds), 0.0) for phase, seconds in _files.read_json(file).items()}
+    return {str(phase): float(seconds) for phase, seconds in _files.read_json(file).items()}
 
 
-def _view_names(file: Path) -> list[str]:
+def _texts(file: Path) -> list[str]:
     return [str(name) for name in _files.read_json(file)]
-
-
-_EVALUATION = ("row", "column", "value", "deviation", "protocol", "better")
 
 
 def _evaluation(file: Path) -> tuple[int | None, pd.DataFrame, list[str]]:
@@ -244,7 +214,7 @@ def _evaluation(file: Path) -> tuple[int | None, pd.DataFrame, list[str]]:
         for row, of in content["rows"].items()
         for result in of
     ]
-    table = pd.DataFrame(results, columns=list(_EVALUATION)).drop_duplicates(["row", "column"], keep="last")
+    table = pd.DataFrame(results, columns=list(_RESULT)).drop_duplicates(["row", "column"], keep="last")
     step = content.get("step")
     return (step if type(step) is int else None), table, [str(text) for text in content.get("warnings", [])]
 
@@ -252,21 +222,18 @@ def _evaluation(file: Path) -> tuple[int | None, pd.DataFrame, list[str]]:
 def _views(file: Path) -> Views:
     data = _files.read_npz(file)
     images, views, sizes, labels = (data[name] for name in ("images", "views", "sizes", "labels"))
-    view_names = [str(name) for name in data["view_names"]]
+    names = [str(name) for name in data["view_names"]]
     for name, array, axes in (("images", images, 4), ("views", views, 5)):
         if array.dtype != np.uint8 or array.ndim != axes or 0 in array.shape:
             raise ValueError(f"{name} must be uint8 with {axes} axes, got {array.dtype}{array.shape}")
-    if not len(images) == len(views) == len(labels):
-        counts = f"{len(images)}, {len(views)}, {len(labels)}"
-        raise ValueError(f"images, views and labels must have equal lengths, got {counts}")
-    if not views.shape[1] == len(sizes) == len(view_names):
-        counts = f"{len(sizes)} and {len(view_names)}"
+    counts = (len(images), len(labels), len(sizes), len(names))
+    if counts != (len(views), len(views), views.shape[1], views.shape[1]):
         raise ValueError(
-            f"sizes and view_names must have an entry for each of {views.shape[1]} views, got {counts}"
+            f"images, labels, sizes and view_names must fit views of {views.shape}, got {counts}"
         )
     if sizes.dtype.kind not in "iu" or not 1 <= sizes.min() <= sizes.max() <= views.shape[2]:
         raise ValueError(f"sizes must be whole numbers from 1 to {views.shape[2]}, got {sizes.tolist()}")
-    return Views(images, views, [_class_name(data, label) for label in labels], sizes, view_names)
+    return Views(images, views, [_class_name(data, label) for label in labels], sizes, names)
 
 
 def _embeddings(file: Path) -> Embeddings:
@@ -283,7 +250,7 @@ def _embeddings(file: Path) -> Embeddings:
 
 
 def _class_name(data: Mapping[str, np.ndarray], label: int) -> str:
-    names = data.get("class_names", [])
+    names = data.get("class_names", np.array([]))
     return str(names[label]) if 0 <= label < len(names) else f"class {label}"
 
 
@@ -302,20 +269,17 @@ def read_geometry(file: Path) -> Geometry:
 
 
 def _output(name: str, plain: Mapping[str, Any]) -> Output:
-    rows = {
-        str(row): {str(measure): float(value) for measure, value in values.items()}
-        for row, values in plain["rows"].items()
-    }
+    rows = {str(row): {str(m): float(x) for m, x in of.items()} for row, of in plain["rows"].items()}
     views = [str(view) for view in plain["views"]]
     spectra = {str(row): np.asarray(s["eigenvalues"], float) for row, s in plain["spreads"].items()}
     alignment = np.array(plain["alignment"], float)  # null becomes NaN
     positives, negatives = (np.asarray(plain[key], float) for key in ("positives", "negatives"))
-    k, counts = len(views), (*spectra.values(), positives, negatives)
-    if alignment.shape != (k, k) or not k:
-        raise ValueError(f"alignment of {name} must be ({k}, {k}), got {alignment.shape}")
+    counts = (*spectra.values(), positives, negatives)
+    if alignment.shape != (len(views), len(views)) or not views:
+        raise ValueError(f"alignment of {name} must be ({len(views)}, {len(views)}), got {alignment.shape}")
     if any(x.ndim != 1 or not len(x) for x in counts):
         raise ValueError(f"eigenvalues and counts of {name} must be lists of numbers")
-    numbers = np.array([value for values in rows.values() for value in values.values()])
+    numbers = np.array([x for of in rows.values() for x in of.values()])
     if not all(np.isfinite(x).all() for x in (*counts, numbers)):
         raise ValueError(f"the numbers of {name} must be finite")
     return Output(rows, views, spectra, alignment, positives, negatives)

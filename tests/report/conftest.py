@@ -1,35 +1,116 @@
-"""Run folders as the training loop writes them, with invented numbers."""
+"""Run folders as the training loop writes them, with invented numbers, and pages read with an HTML parser."""
 
 import json
-from pathlib import Path
+import re
+from html.parser import HTMLParser
+from unittest import mock
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
 from mvcl import evaluation, training
+from mvcl.report import _figures, write_report
 
-PROTOCOLS = {
-    "k-NN": "vote of the 200 nearest of 1437 training rows",
-    "linear": "logistic regression on 1437 labels",
-    "5 labels/class": "mean of 10 draws, seed 0",
-    "10 labels/class": "mean of 10 draws, seed 0",
-}
+VOID = {"meta", "link", "img", "br", "input", "source"}
+PROTOCOLS = {"k-NN": "vote of the 200 nearest", "linear": "logistic regression", "5 labels/class": "10 draws"}
 
 
-def write_run(
-    path: Path, *, epsilon: float = 0.2, k: int = 4, classes: tuple[str, ...] = (), points: int = 40
-) -> Path:
+class Page(HTMLParser):
+    """Elements (tag, attributes), rows of the tables, and whether every tag is closed in order."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.source = text
+        self.elements, self.open, self.words, self.rows, self.titles = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.words.append(data)
+            if self.open[-1:] == ["h2"]:
+                self.titles.append(data)
+            if {"td", "th"} & set(self.open):
+                self.rows[-1][-1] += data
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", "".join(self.words))
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def row(self, name):
+        return next(row for row in self.rows if row[0] == name)
+
+    @property
+    def plots(self):
+        """The texts in place of the plots."""
+        return [image["alt"] for image in self.all("img") if image.get("class") == "plot"]
+
+
+def drawn(*runs, out):
+    """The page of the runs."""
+    assert write_report(runs, out) == out
+    return Page(out.read_text(encoding="utf-8"))
+
+
+def page_of(*runs, out):
+    """The page of the runs, with empty plots, which cost no time."""
+
+    def project(features):
+        return features[:, :2], np.arange(len(features))
+
+    with (
+        mock.patch.object(_figures, "_svg", return_value=b"<svg/>"),
+        mock.patch.object(_figures, "project", project),
+    ):
+        return drawn(*runs, out=out)
+
+
+def edit(run, name, change):
+    content = json.loads((run / name).read_text())
+    change(content)
+    (run / name).write_text(json.dumps(content))
+
+
+def measured(run, seed, knn, *, step=399, **changes):
+    """The run with this seed, k-NN accuracy and step; `changes` are entries of that result."""
+    edit(run, "config.json", lambda c: c["train"].update(seed=seed))
+
+    def change(content):
+        content["step"] = step
+        content["rows"]["trained encoder"][0].update(value=knn, **changes)
+        content["rows"]["untrained encoder"][0].update(value=0.5 + seed / 100)
+
+    edit(run, "evaluation.json", change)
+    return run
+
+
+def write_run(path, *, epsilon=0.2, k=4, classes=(), points=40):
     """A complete run folder; `classes` renames the digits."""
     path.mkdir(parents=True)
-    rng = np.random.default_rng(0)
     config = {
         "_type": "mvcl.training.Config",
         "data": {"_type": "mvcl.data.Digits"},
         "views": {
             "_type": "mvcl.training.Views",
             "k": k,
-            "policy": {"_type": "mvcl.augment.Policy", "name": "simclr", "scale": [0.2, 1.0]},
+            "policy": {"_type": "mvcl.augment.Policy", "scale": [0.2, 1]},
         },
         "encoder": {"_type": "mvcl.models.ConvNet", "widths": [32, 64, 128]},
         "objective": {"_function": "mvcl.losses.m3g", "epsilon": epsilon},
@@ -44,49 +125,34 @@ def write_run(
     (path / "config.json").write_text(json.dumps(config))
     with (path / "metrics.jsonl").open("w") as file:
         for step in range(0, 400, 5):
-            record = {
-                "step": step,
-                "epoch": step / 5,
-                "loss": 3 + 16 * np.exp(-step / 80) + 0.1 * rng.normal(),
-                "chance": 19.1,
-                "learning_rate": 2e-3 * np.cos(step / 400 * np.pi / 2),
-                "views_per_second": 9000 + 200 * rng.normal(),
-                "effective_rank": 60 - 40 * np.exp(-step / 100),
-                "gradient_norm": 1 + rng.random(),
-                "seconds": step / 10,
-            }
-            if step % 50 == 0:
-                record["knn"] = 0.97 - 0.3 * np.exp(-step / 60)
+            record = {"step": step, "epoch": step / 5, "loss": 3 + 16 * np.exp(-step / 80), "chance": 19.1}
+            record |= {"learning_rate": 2e-3 * np.cos(step / 260), "views_per_second": 9000 + step}
+            record |= {"knn": 0.97 - 0.3 * np.exp(-step / 60)} if step % 50 == 0 else {}
             file.write(json.dumps(record) + "\n")
     values = {"trained encoder": 0.96, "untrained encoder": 0.85, "raw input": 0.9}
+    deviations = {"5 labels/class": 0.012}
     rows = {
         row: [
-            {"name": n, "value": v, "deviation": 0.012 if "class" in n else None, "protocol": p}
-            for n, p in PROTOCOLS.items()
+            {"name": name, "value": value, "deviation": deviations.get(name), "protocol": protocol}
+            for name, protocol in PROTOCOLS.items()
         ]
-        for row, v in values.items()
+        for row, value in values.items()
     }
     (path / "evaluation.json").write_text(json.dumps({"step": 399, "rows": rows}))
     x, y = load_digits(return_X_y=True)
     names = np.array(classes or [f"digit {i}" for i in range(10)])
     images = (x[:12] * 255 / 16).astype(np.uint8).reshape(-1, 8, 8, 1)
     views = np.stack([np.roll(images, shift, axis=2) for shift in range(k)], axis=1)
-    np.savez(
-        path / "views.npz",
-        images=images,
-        views=views,
-        sizes=np.full(k, 8),
-        view_names=[f"view {view + 1}" for view in range(k)],
-        labels=y[:12],
-        class_names=names,
-    )
+    view_names = [f"view {view + 1}" for view in range(k)]
+    np.savez(path / "views.npz", images=images, views=views, sizes=np.full(k, 8), view_names=view_names,
+             labels=y[:12], class_names=names)  # fmt: skip
     np.savez(
         path / "embeddings.npz", features=x[:points].astype(np.float32), labels=y[:points], class_names=names
     )
     return path
 
 
-def _write_geometry(path: Path, k: int = 3) -> Path:
+def write_geometry(path, k=3):
     """The file that `mvcl geometry` writes, of random embeddings."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(1, 60, 8))
@@ -95,103 +161,23 @@ def _write_geometry(path: Path, k: int = 3) -> Path:
         output: evaluation.geometry(centres + noise * rng.normal(size=(k, 60, 8)), names=names)
         for output, noise in (("encoder", 0.5), ("head", 0.2))
     }
-    found = training.RunGeometry(400, "test", 60, outputs)
-    (path / "geometry.json").write_text(json.dumps(found.plain()))
+    (path / "geometry.json").write_text(json.dumps(training.RunGeometry(400, "test", 60, outputs).plain()))
     return path
 
 
-STUDY_MEASURES = [
-    {"name": "k-NN", "label": "k-NN accuracy", "percent": True, "digits": 1, "better": "higher"},
-    {"name": "rank", "label": "effective rank", "percent": False, "digits": 2, "better": ""},
-]
-
-
-def _write_study(folder: Path, *, columns: str | None = None, runs: bool = True, seeds: int = 3) -> Path:
-    """The folder of a study of two objectives at k = 2 and 4: NAME.json, NAME.svg and the logs of its runs."""
-    cells = []
-    for i, (objective, k) in enumerate((o, k) for o in ("MV-DHEL", "<b>NT-Xent</b>") for k in (2, 4)):
-        name = f"objective {objective}, k {k}"
-        values = {str(s): {"k-NN": 90.0 + i + 0.5 * s, "rank": 5.0 + i} for s in range(seeds)}
-        cell = {
-            "name": name,
-            "factors": {"objective": objective, "k": k},
-            "folder": f"cells/cell-{i}",
-            "printed": {"k-NN": 91.23} if i < 2 else {},
-            "seeds": values,
-            "status": dict.fromkeys(values, "finished"),
-            "reasons": [],
-            "intervals": {
-                "k-NN": {"mean": 90.5 + i, "low": 89.25 + i, "high": 91.75 + i, "seeds": seeds},
-                "rank": {"mean": 5.0 + i, "low": None, "high": None, "seeds": 1},
-            },
-            "differences": {}
-            if i < 2
-            else {
-                "k-NN": {"to": "objective MV-DHEL", "mean": -2.0, "low": -2.5, "high": -1.5, "seeds": seeds}
-            },
-            "separates": {"k-NN": i != 3, "rank": None},
-        }
-        cells.append(cell)
-        for seed in range(seeds) if runs else ():
-            run = folder / cell["folder"] / str(seed)
-            run.mkdir(parents=True)
-            (run / "config.json").write_text("{}")
-            lines = [
-                {"step": s, "epoch": s / 10, "loss": 5 - i - 0.01 * s + 0.1 * seed, "effective_rank": 3 + i}
-                for s in range(10, 60, 10)
-            ]
-            lines.append({"step": 50, "knn": 0.9 + 0.01 * seed, "score": "knn"})
-            (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "cells").mkdir(parents=True, exist_ok=True)
-    content = {
-        "name": "two_objectives",
-        "scale": "small",
-        "title": "Two objectives & their views",
-        "about": "What the paper does.\n\nWhat is done here: `digits` only.\n\n- one\n- **two**",
-        "command": "mvcl study two_objectives --scale small",
-        "commit": "0123456789",
-        "machine": "a processor, 2 cores",
-        "versions": {"jax": "0.10.2"},
-        "date": "2026-01-31",
-        "cost": "5 minutes on 2 cores",
-        "seconds": 272.0,
-        "seeds": seeds,
-        "factors": ["objective", "k"],
-        "columns": columns,
-        "along": "k",
-        "reference": {"objective": "MV-DHEL"},
-        "measures": STUDY_MEASURES,
-        "cells": cells,
-        "baselines": {"raw input": {"k-NN": 88.04}},
-        "claims": [
-            {
-                "text": "MV-DHEL is above NT-Xent",
-                "source": "Table II",
-                "measure": "k-NN",
-                "rule": "holds if the interval of the paired difference is above 0",
-                "answer": "does not hold",
-                "reason": "-2.0 [-2.5, -1.5]",
-            }
-        ],
-    }
-    (folder / "two_objectives.json").write_text(json.dumps(content))
-    (folder / "two_objectives.svg").write_text(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 20" width="40" height="20">'
-        '<script>alert(1)</script><path d="M 0 0 L 40 20" stroke="black"/></svg>'
-    )
-    return folder
-
-
-@pytest.fixture
-def write_geometry():
-    """Writes geometry.json into a folder."""
-    return _write_geometry
-
-
-@pytest.fixture
-def study_folder():
-    """Writes the folder of a study."""
-    return _write_study
+def write_refreshes(run):
+    """Of two views, at three steps, one line cut short."""
+    labels = np.load(run / "embeddings.npz")["labels"]
+    wrong = np.where(labels == 0, 1, labels)
+    looks = [
+        {"step": 0, "clusters": [labels.tolist(), wrong.tolist()]},
+        {"step": 5, "weights": [[1.7, 0.25], [0.25, 1.7]], "cosines": [[1, 0.3], [0.3, 1]],
+         "losses": [[0, 2.0], [2.0, 0]], "clusters": [labels.tolist()] * 2},
+        {"step": 9, "weights": [[1.7, 0.5], [0.5, 1.7]], "cosines": [[1, 0.4], [0.4, 1]],
+         "losses": [[0, 1.0], [1.0, 0]], "clusters": [wrong.tolist(), labels.tolist()]},
+    ]  # fmt: skip
+    (run / "refresh.jsonl").write_text("\n".join([*map(json.dumps, looks), '{"step": 12, "wei']))
+    return run
 
 
 @pytest.fixture
@@ -201,5 +187,27 @@ def make_run(tmp_path):
 
 
 @pytest.fixture
-def run(make_run) -> Path:
+def run(make_run):
     return make_run("first")
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """A run with all files, on tables of two kinds, and its page, drawn once."""
+    run = write_refreshes(write_geometry(write_run(tmp_path_factory.mktemp("whole") / "run", k=2)))
+    edit(run, "evaluation.json", lambda c: c.update(warnings=["the features have collapsed"]))
+    (run / "time.json").write_text(json.dumps({"training": 3000.0, "evaluating": 600.0, "compiling": 400.0}))
+    return run, drawn(run, out=run.parent / "new" / "report.html")
+
+
+@pytest.fixture(scope="session")
+def two_by_three(tmp_path_factory):
+    """Two configurations with three seeds each, and their page, drawn once."""
+    folder = tmp_path_factory.mktemp("seeds")
+    values = {"low": (0.80, 0.82, 0.84), "high": (0.90, 0.91, 0.95)}
+    runs = [
+        measured(write_run(folder / f"{name}/seed{seed}", epsilon=0.1 if name == "low" else 0.2), seed, knn)
+        for name, of in values.items()
+        for seed, knn in enumerate(of)
+    ]
+    return runs, drawn(*runs, out=folder / "report.html")

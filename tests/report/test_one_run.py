@@ -1,0 +1,352 @@
+"""The page of one run: what it shows of each file, and of files that are missing or damaged."""
+
+import fcntl
+import io
+import json
+import re
+from base64 import b64decode
+
+import numpy as np
+import pytest
+from conftest import drawn, edit, page_of, write_geometry
+from PIL import Image
+
+from mvcl.report import _page, _read, write_report
+
+SECTIONS = ["Evaluation", "Curves", "Views", "Test embeddings", "Configuration"]
+
+
+def test_all_sections_are_in_order(whole):
+    expected = [
+        "Warnings",
+        "Evaluation",
+        "Curves",
+        "Wall time",
+        "Views",
+        "Weights of the pairs",
+        "Each view over time",
+    ]
+    expected += ["Pairs of views over time", "Geometry of the views", "Test embeddings", "Configuration"]
+    assert whole[1].titles == expected
+    assert [link["href"] for link in whole[1].all("a")][1:] == [
+        f"#{t.lower().replace(' ', '-')}" for t in expected
+    ]
+
+
+def test_evaluation_table(whole):
+    page = whole[1]
+    assert ["", "k-NN", "linear", "5 labels/class"] in page.rows
+    assert ["trained encoder", "0.960", "0.960", "0.960 ± 0.012"] in page.rows
+    assert ["raw input", "0.900", "0.900", "0.900 ± 0.012"] in page.rows
+    assert "Measured at step 399" in page.text
+    assert "k-NN vote of the 200 nearest" in page.text
+    assert "the features have collapsed" in page.text
+
+
+def test_tiles_compare_with_chance_and_raw_input(whole):
+    assert "last loss 3.115 chance 19.1 k-NN 0.960 raw input 0.900" in whole[1].text
+    assert "views per second 9,198 median" in whole[1].text
+
+
+def test_curves_have_their_last_value(whole):
+    page = whole[1]
+    assert "Loss: last value 3.115; dashed: chance level 19.1" in page.text
+    titles = (
+        "Loss over",
+        "k-NN accuracy over",
+        "Learning rate over",
+        "Throughput over",
+        "t-SNE plot of 40 test",
+    )
+    for title in titles:
+        assert sum(alt.startswith(title) for alt in page.plots) == 1
+
+
+def test_config_is_shown_by_part_and_whole(whole):
+    assert ["objective", "m3g epsilon 0.2"] in whole[1].rows
+    assert '"batch_size": 256' in whole[1].text
+    assert "Digits · m3g · 2 views · step 395" in whole[1].text
+
+
+def test_wall_time_by_phase_the_longest_first(whole):
+    expected = "1h06m: training 75.0 % (50m00s), evaluating 15.0 % (10m00s), compiling 10.0 % (6m40s)"
+    assert expected in whole[1].text
+
+
+def test_weights_and_accuracy_of_each_view(whole):
+    run, page = whole
+    assert ["view 2", "0.250", "1.700"] in page.rows
+    assert ["view 1", "1.700", "0.500"] in page.rows
+    assert "from step 5" in page.text
+    assert "from step 9" in page.text
+    zeros = np.mean(np.load(run / "embeddings.npz")["labels"] == 0)
+    ones = np.mean(np.load(run / "embeddings.npz")["labels"] == 1)
+    right = 1 - min(zeros, ones)  # two classes in one cluster: the smaller one is wrong
+    assert f"view 1 1.000 to {right:.3f}, view 2 {right:.3f} to 1.000" in page.text
+    shades = [td["style"] for td in page.all("td") if "color-mix" in td.get("style", "")]
+    assert [re.search(r"(\d+)%", shade)[1] for shade in shades] == [
+        "45",
+        "7",
+        "7",
+        "45",
+        "45",
+        "13",
+        "13",
+        "45",
+    ]
+
+
+def test_pairs_have_cosines_and_losses(whole):
+    assert "Cosine similarity of pairs of views over training steps" in whole[1].plots
+    assert "Loss of pairs of views over training steps" in whole[1].plots
+    assert "view 1, view 2" in whole[1].text
+
+
+def test_geometry_tables_and_plots(whole):
+    run, page = whole
+    content = json.loads((run / "geometry.json").read_text())
+    for output in ("encoder", "head"):
+        rows = content["outputs"][output]["rows"]
+        columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+        assert ["", *columns] in page.rows
+        for name, values in rows.items():
+            assert [name, *(f"{values[c]:.4g}" if c in values else "–" for c in columns)] in page.rows
+        for title in ("Eigenvalues of the covariance", "Cosines of positives", "Alignment of pairs"):
+            assert sum(alt.startswith(title) and f"at the {output}" in alt for alt in page.plots) == 1
+    assert "60 examples of test at step 400" in page.text
+
+
+def test_one_view_has_no_alignment(run, tmp_path):
+    page = page_of(write_geometry(run, k=1), out=tmp_path / "r.html")
+    assert not [alt for alt in page.plots if alt.startswith("Alignment of pairs")]
+    assert len([alt for alt in page.plots if alt.startswith("Cosines")]) == 2
+
+
+def test_images_equal_the_arrays(whole):
+    """Row i, column j of the grid is view j of example i, pixel by pixel."""
+    images = [image for image in whole[1].all("img") if image.get("class") == "sharp"]
+    data = np.load(whole[0] / "views.npz")
+    assert len(images) == 8 * 3  # 8 of 12 examples, the original and 2 views
+    for i, j in ((0, 0), (3, 1), (7, 2)):
+        source = images[3 * i + j]["src"].removeprefix("data:image/png;base64,")
+        found = np.asarray(Image.open(io.BytesIO(b64decode(source))))
+        expected = data["images"][i] if j == 0 else data["views"][i, j - 1]
+        np.testing.assert_array_equal(found, expected[:, :, 0])
+
+
+def test_colour_images_and_smaller_views(run, tmp_path, rng):
+    images = rng.integers(0, 255, size=(2, 300, 200, 3)).astype(np.uint8)
+    views = rng.integers(0, 255, size=(2, 3, 32, 32, 3)).astype(np.uint8)
+    sizes, names = np.array([32, 32, 16]), ["global 1", "global 2", "local 1"]
+    np.savez(run / "views.npz", images=images, views=views, sizes=sizes, view_names=names, labels=[0, 0])
+    found = [i for i in page_of(run, out=tmp_path / "r.html").all("img") if i.get("class") != "plot"]
+    pictures = [Image.open(io.BytesIO(b64decode(i["src"].split(",")[1]))) for i in found]
+    assert [p.size for p in pictures] == 2 * ([(85, 128)] + 2 * [(32, 32)] + [(16, 16)])
+    assert [i["width"] for i in found] == 2 * ["72", "72", "72", "36"]
+    assert [i.get("class") for i in found[:2]] == [None, "sharp"]
+    assert found[3]["alt"] == "local 1 of example 1, class 0"
+    np.testing.assert_array_equal(np.asarray(pictures[3]), views[0, 2, :16, :16])
+
+
+def test_the_same_folder_gives_the_same_page(whole, tmp_path):
+    assert drawn(whole[0], out=tmp_path / "r.html").source == whole[1].source
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy", "section"),
+    [
+        ("config.json", "mvcl train", "Configuration"),
+        ("metrics.jsonl", "mvcl train", "Curves"),
+        ("evaluation.json", "mvcl evaluate", "Evaluation"),
+        ("views.npz", "mvcl train", "Views"),
+        ("embeddings.npz", "mvcl embed", "Test embeddings"),
+    ],
+)
+def test_missing_and_damaged_files_are_listed_and_the_rest_is_shown(run, tmp_path, name, remedy, section):
+    content = (run / name).read_bytes()
+    cut = b"{" if name == "metrics.jsonl" else content[: len(content) // 2]
+    for damage in (None, cut, b"\x00\xff[1]", b"", b"[1]"):
+        (run / name).unlink(missing_ok=True)
+        if damage is not None:
+            (run / name).write_bytes(damage)
+        page = page_of(run, out=tmp_path / "r.html")
+        assert f"{name} {'is missing' if damage is None else 'cannot be read'}" in page.text
+        assert remedy in page.text
+        assert page.titles == [title for title in ["Missing", *SECTIONS] if title != section]
+
+
+def test_a_run_in_progress_misses_nothing(run, tmp_path):
+    (run / "embeddings.npz").unlink()
+    with (run / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "Missing" not in page_of(run, out=tmp_path / "r.html").titles
+    assert "Missing" in page_of(run, out=tmp_path / "r.html").titles
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "message"),
+    [
+        ("views.npz", {"views": np.ones((12, 4, 8, 8, 1))}, "views must be uint8 with 5 axes"),
+        ("views.npz", {"labels": [0]}, "must fit views"),
+        ("views.npz", {"sizes": [8, 8, 8, 9]}, "sizes must be whole numbers from 1 to 8"),
+        ("views.npz", {"view_names": ["a"]}, "must fit views"),
+        ("embeddings.npz", {"features": np.ones(40)}, "features must be floating"),
+        ("embeddings.npz", {"labels": np.ones(40)}, "labels must be 40 integers"),
+        ("embeddings.npz", {"features": np.full((40, 3), np.nan)}, "120 of the features are not finite"),
+        ("embeddings.npz", {"features": np.array([{}] * 40)}, "allow_pickle=False"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(run, tmp_path, name, arrays, message):
+    np.savez(run / name, **(dict(np.load(run / name)) | arrays))
+    assert message in page_of(run, out=tmp_path / "r.html").text
+
+
+@pytest.mark.parametrize("name", ["weights", "cosines", "clusters"])
+@pytest.mark.parametrize("value", [[1, 2], 1, [], [["a"]], [[1.5, 2]]])
+def test_damaged_refreshes_are_named(run, tmp_path, name, value):
+    (run / "refresh.jsonl").write_text("\n".join(json.dumps({"step": step, name: value}) for step in (0, 5)))
+    page = page_of(run, out=tmp_path / "r.html")
+    assert f"(ValueError: {name} must be " in page.text
+    assert "Evaluation" in page.titles
+
+
+def test_refreshes_of_changing_shape_are_named(run, tmp_path):
+    looks = [{"step": s, "cosines": np.eye(2 + s).tolist()} for s in (0, 1)]
+    (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
+    assert "cosines must have one shape" in page_of(run, out=tmp_path / "r.html").text
+
+
+def test_clusters_of_other_examples_have_no_curve(run, tmp_path):
+    (run / "refresh.jsonl").write_text(
+        "\n".join(json.dumps({"step": s, "clusters": [[0, 1]] * 2}) for s in (0, 5))
+    )
+    assert "Each view over time" not in page_of(run, out=tmp_path / "r.html").titles
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(outputs={}), "it has no outputs"),
+        (lambda c: c["outputs"]["head"]["views"].pop(), r"alignment of head must be \(2, 2\)"),
+        (lambda c: c["outputs"]["head"].update(positives=[]), "must be lists of numbers"),
+        (lambda c: c["outputs"]["head"]["rows"]["mean"].update(rank=float("nan")), "must be finite"),
+        (lambda c: c.pop("step"), "step"),
+    ],
+)
+def test_a_damaged_geometry_is_named(run, tmp_path, change, message):
+    edit(write_geometry(run), "geometry.json", change)
+    with pytest.raises(ValueError, match=rf"geometry.json is not a readable geometry of a run: .*{message}"):
+        _read.read_geometry(run / "geometry.json")
+    page = page_of(run, out=tmp_path / "r.html")
+    assert "The geometry of the embeddings: geometry.json cannot be read" in page.text
+    assert "Geometry of the views" not in page.titles
+
+
+def test_tables_have_names_of_views_and_no_images(run, tmp_path):
+    (run / "views.npz").unlink()
+    (run / "scaling.json").write_text(json.dumps({"<pixels>": {}, "shape": {}}))
+    looks = [{"step": s, "weights": [[1, s], [s, 1]]} for s in (0, 1)]
+    (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
+    page = page_of(run, out=tmp_path / "r.html")
+    assert "Missing" not in page.titles
+    assert ["<pixels>", "1.000", "0.000"] in page.rows
+
+
+def test_an_empty_folder_has_a_page(tmp_path):
+    (tmp_path / "empty").mkdir()
+    page = page_of(tmp_path / "empty", out=tmp_path / "r.html")
+    assert page.titles == ["Missing"]
+    assert len(page.all("li")) == 5
+
+
+def test_the_log_of_a_run_that_was_killed_and_resumed(run, tmp_path):
+    lines = [
+        {"step": 0, "loss": 9.0, "note": "x", "flag": True},
+        {"step": 10, "loss": 8.0},
+        {"step": 10, "knn": 0.5},
+        {"step": 20, "loss": 7.0},
+        {"step": 10, "loss": 6.0},
+        {"loss": 1.0},
+        {"step": "30", "loss": 1.0},
+        [1],
+    ]
+    cut = '\n{"step": 2\n{"step": 40, "loss": NaN}\n{"step": 50, "lo'
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + cut)
+    log = _read.read_run(run).log
+    assert list(log.index) == [0, 10, 20, 40]
+    assert list(log.columns) == ["loss", "knn"]
+    assert log.loc[10].tolist() == [6, 0.5]
+    assert np.isinf(log.loc[40, "loss"])
+    assert "Loss: last value 7; not finite at step 40" in page_of(run, out=tmp_path / "r.html").text
+
+
+def test_objects_of_user_code_are_named_by_their_file(run, tmp_path):
+    mine = {"_function": "own.py:my_loss", "_digest": "0123", "margin": 1}
+    edit(run, "config.json", lambda c: c.update(objective=mine))
+    assert ["objective", "own.py:my_loss margin 1"] in page_of(run, out=tmp_path / "r.html").rows
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (np.ones((3, 4), np.float32), "at least 5 embeddings, got 3"),
+        (np.outer(np.arange(1.0, 31), np.ones(4)), "the encoder has collapsed"),
+    ],
+)
+def test_a_missing_embedding_plot_is_explained(run, features, message):
+    np.savez(run / "embeddings.npz", features=features, labels=np.zeros(len(features), int))
+    assert message in _page._embeddings(_read.read_run(run))["error"]
+
+
+def test_many_classes_have_no_legend(run, tmp_path, rng):
+    np.savez(run / "embeddings.npz", features=rng.normal(size=(200, 2)), labels=np.arange(200) % 100)
+    page = page_of(run, out=tmp_path / "r.html")
+    assert "100 classes share 70 pairs of colour and shape" in page.text
+    assert "All 200 test embeddings" in page.text
+    np.savez(run / "embeddings.npz", features=rng.normal(size=(200, 2)), labels=np.arange(200) % 70)
+    assert "class 69" in page_of(run, out=tmp_path / "r.html").text
+
+
+def test_text_from_files_is_escaped(make_run, tmp_path):
+    evil = "</td><script>alert(1)</script><img src=x onerror=alert(1)>&\"'$\\frac"
+    run = make_run('"><script>alert(2)<', classes=tuple(f"{evil}{i}" for i in range(10)))
+    edit(run, "config.json", lambda c: c.update({evil: {"_type": evil, evil: evil}}))
+    result = {"name": evil, "value": 1, "protocol": evil}
+    edit(run, "evaluation.json", lambda c: c["rows"].update({evil: [result]}))
+    for scripts, page in (
+        (0, drawn(run, out=tmp_path / "r.html")),
+        (1, page_of(run, run, out=tmp_path / "r.html")),
+    ):
+        assert len(page.all("script")) == scripts
+        assert not any("onerror" in attributes for _, attributes in page.elements)
+        assert all(image["src"].startswith("data:") for image in page.all("img"))
+        assert evil in page.text
+
+
+def test_a_failed_write_keeps_the_old_page(run, tmp_path, monkeypatch):
+    out = tmp_path / "r.html"
+    out.write_text("old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        page_of(run, out=out)
+    assert out.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["first", "r.html"]
+
+
+def test_bad_arguments(tmp_path):
+    with pytest.raises(ValueError, match="run_dirs must name at least one run folder, got none"):
+        write_report([], tmp_path / "r.html")
+    with pytest.raises(ValueError, match=r"run_dirs must be folders .*nowhere"):
+        write_report([tmp_path / "nowhere"], tmp_path / "r.html")
+
+
+def test_only_some_of_many_weights_are_shown(run, tmp_path):
+    looks = [{"step": s, "weights": [[1, 0.1], [0.1, 1]]} for s in range(20)]
+    (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
+    page = page_of(run, out=tmp_path / "r.html")
+    assert re.findall(r"from step (\d+)", page.text) == ["0", "4", "8", "11", "15", "19"]
+    assert "6 of 20 are shown" in page.text

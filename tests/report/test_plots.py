@@ -1,0 +1,165 @@
+"""Plots equal the numbers, and the page is whole: nothing is loaded, ids are unique, both themes are drawn."""
+
+import base64
+import hashlib
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import write_geometry
+
+from mvcl.report import _curves, _figures, _read
+from mvcl.report import write_geometry as draw
+
+
+def svgs(picture):
+    """The drawings for light and dark pages, in the order dark, light."""
+    return [base64.b64decode(x).decode() for x in re.findall(r"base64,([^\"]*)", picture)]
+
+
+def points(svg, color, count):
+    """(count, 2) points of the line of this colour, from left to right."""
+    paths = re.findall(rf'<path d="([^"]*)"[^>]*stroke: {color}', svg)
+    path = next(path for path in paths if path.count("L") == count - 1)
+    return np.array(re.findall(r"[ML] (\S+) (\S+)", path), float)
+
+
+def test_the_loss_of_the_page_equals_the_log(whole):
+    light, dark = _figures.palette()[0]
+    picture = next(part for part in whole[1].source.split("<picture>") if 'alt="Loss over' in part)
+    log = _read.read_run(whole[0]).log["loss"]
+    for svg, color in zip(svgs(picture), (dark, light)):
+        xy = points(svg, color, len(log))
+        np.testing.assert_allclose(
+            np.interp(xy[:, 0], xy[[0, -1], 0], log.index[[0, -1]]), log.index, atol=1e-3
+        )
+        low, high = xy[np.argmin(log), 1], xy[np.argmax(log), 1]
+        expected = (log - log.min()) / (log.max() - log.min())
+        np.testing.assert_allclose((xy[:, 1] - low) / (high - low), expected, atol=1e-4)
+
+
+def test_names_stand_beside_the_ends_of_lines_and_apart():
+    lines = [pd.DataFrame({"value": [0.0, end]}, [0, 1]) for end in (1.0, 0.99, 0.2)]
+    svg = svgs(_figures.curves(lines, "y", "alt", ["first", "a very long name", "third"]))[1]
+    places = {text: float(y) for y, text in re.findall(r'y="([\d.]+)"[^>]*>([●■▲] [^<]*)<', svg)}
+    assert list(places) == ["▲ third", "■ a very long n…", "● first"]
+    third, long, first = places.values()
+    assert third > long > first  # from the bottom to the top
+    assert long - first > 10
+
+
+@pytest.mark.parametrize(("limits", "inside"), [(None, True), ((-9.0, 9.0), False)])
+def test_limits_are_those_of_the_axis(limits, inside):
+    line = pd.DataFrame({"value": [0.0, 1.0, 2.0]}, [0, 1, 2])
+    svg = svgs(_figures.curves([line], "y", "alt", limits=limits))[1]
+    heights = points(svg, _figures.palette()[0][0], 3)[:, 1]
+    assert (np.ptp(heights) > 50) == inside
+
+
+def test_a_band_is_the_interval_of_the_mean():
+    seeds = [pd.Series([1.0, 2.0, 4.0], [0, 1, 2]), pd.Series([3.0, 2.0], [0, 1])]
+    found = _curves.band(seeds, "epoch")
+    assert found.index.name == "epoch"
+    assert found["value"].tolist() == [2, 2, 4]
+    half = 12.706204736
+    np.testing.assert_allclose(
+        found.to_numpy()[:, 1:], [[2 - half, 2 + half], [2, 2], [np.nan, np.nan]], rtol=1e-9
+    )
+
+
+def test_long_bands_are_thinned_to_120_points_with_both_ends():
+    found = _curves.band([pd.Series(np.arange(1000.0))], "step")
+    assert len(found) == 120
+    assert found["value"].iloc[[0, -1]].tolist() == [0, 999]
+
+
+def test_seeds_without_epochs_are_over_steps(monkeypatch):
+    shown = []
+    monkeypatch.setattr(_figures, "curves", lambda frames, *_: shown.extend(frames))
+    logs = [pd.DataFrame({"loss": [2.0, 1.0], "epoch": [0.0, 0.5]}, [0, 10]) for _ in range(2)]
+    for given, name, places in ((logs, "epoch", [0, 0.5]), ([logs[0], logs[1][["loss"]]], "step", [0, 10])):
+        shown.clear()
+        _curves.of_seeds([given], ["a"])
+        assert (shown[0].index.name, shown[0].index.tolist()) == (name, places)
+
+
+def test_the_spectrum_and_the_heat_map_equal_the_numbers():
+    alignment = np.array([[np.nan, 0.5], [0.5, np.nan]])
+    spectra = {"a": np.array([1.0, 0.1, 0.01])}
+    of = _read.Output({}, ["a", "b"], spectra, alignment, np.array([1, 3]), np.array([4, 0]))
+    spectrum, cosines, heat = (svgs(plot)[1] for plot, _, _ in _figures.geometry(of, "head"))
+    heights = points(spectrum, _figures.palette()[0][0], 3)[:, 1]
+    np.testing.assert_allclose(np.diff(heights), np.ptp(heights) / 2, rtol=1e-4)  # a decade each
+    assert ">1e-02<" in spectrum
+    assert heat.count(">0.500<") == 2
+    assert ">positives<" in cosines
+    assert ">1.50<" in cosines or ">1.5<" in cosines  # the density of 3 of 4 in half of [-1, 1]
+
+
+def test_geometry_has_a_picture_of_its_own(tmp_path):
+    write_geometry(tmp_path)
+    text = draw(tmp_path / "geometry.json", tmp_path / "geometry.svg").read_text()
+    assert draw(tmp_path / "geometry.json", tmp_path / "b.svg").read_text() == text
+    words = " ".join(ElementTree.fromstring(text).itertext())
+    for word in ("encoder", "head", "<front>", "positives", "eigenvalue"):
+        assert word in words
+
+
+def test_tsne_separates_separated_classes(rng):
+    centres = rng.normal(size=(4, 20)) * 5
+    labels = np.repeat(np.arange(4), 30)
+    xy, rows = _figures.project((centres[labels] + rng.normal(size=(120, 20))).astype(np.float32))
+    assert xy.shape == (120, 2)
+    np.testing.assert_array_equal(rows, np.arange(120))
+    middle = np.array([xy[labels == c].mean(0) for c in range(4)])
+    nearest = np.argmin(np.linalg.norm(xy[:, None] - middle[None], axis=-1), axis=1)
+    np.testing.assert_array_equal(nearest, labels)
+
+
+def test_tsne_uses_a_fixed_sample_of_a_large_split(rng, monkeypatch):
+    monkeypatch.setattr(_figures, "POINTS", 50)
+    features = rng.normal(size=(300, 1)).astype(np.float32)  # one dimension, of which t-SNE makes two
+    xy, rows = _figures.project(features)
+    assert len(xy) == len(set(rows.tolist())) == 50
+    assert rows.max() > 200
+    again, same = _figures.project(features)
+    np.testing.assert_array_equal(rows, same)
+    np.testing.assert_array_equal(xy, again)
+
+
+def test_classes_are_drawn_in_their_colours():
+    svg = svgs(_figures.scatter(np.arange(8.0).reshape(4, 2), np.array([0, 0, 0, 1]), 2, "alt"))[1]
+    counts = [len(re.findall(rf"<use [^>]*fill: {light}", svg)) for light, _ in _figures.palette()[:3]]
+    assert counts == [3, 1, 0]
+
+
+def test_the_page_loads_nothing(whole, two_by_three):
+    for page in (whole[1], two_by_three[1]):
+        for tag, attributes in page.elements:
+            assert tag not in ("iframe", "object", "embed", "form")
+            for key in ("src", "href", "srcset", "action", "poster"):
+                assert attributes.get(key, "#").startswith(("#", "data:"))
+        policy = next(
+            m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"
+        )
+        assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline';")
+        style = re.search("<style>(.*?)</style>", page.source, re.DOTALL)[1]
+        assert not re.search(r"url\(|@import", style)
+        assert set(re.findall(r"var\((--\w+)\)", page.source)) <= set(re.findall(r"(--\w+):", style))
+
+
+def test_only_the_script_of_the_page_may_run(whole, two_by_three):
+    assert "script-src" not in whole[1].source
+    [script] = re.findall("<script>(.*?)</script>", two_by_three[1].source, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in two_by_three[1].source
+
+
+def test_ids_are_unique_and_pictures_have_texts(whole, two_by_three):
+    for page in (whole[1], two_by_three[1]):
+        ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+        assert len(set(ids)) == len(ids)
+        assert all(image["alt"] for image in page.all("img"))
+        assert len(page.all("source")) == len(page.plots) > 3  # each for dark pages too
