@@ -16,17 +16,11 @@ html_title = "mvcl"
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "docs.site.descriptions",
-    "docs.site.docstrings",
-    "docs.site.mathml",
-    "docs.site.names",
-    "docs.site.sources",
-    "docs.site.reference",
+    "docs.site",
 ]
-exclude_patterns = ["site"]
 
 # Notebooks are shown as they were executed.
 nb_execution_mode = "off"
@@ -39,7 +33,8 @@ suppress_warnings = ["myst.header"]  # pages made by commands skip levels: they 
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!mvcl\.).*|.*\._.*")]
 
-autosummary_generate = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"

@@ -16,12 +16,6 @@ import pytest
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
-# For the module of tests: minutes long, and only where there is a browser.
-NEEDED = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium or chrome binary on the PATH"),
-]
-
 # Chromium reads commands from descriptor 3 and answers on 4; messages end with a zero byte.
 LAUNCH = """import os, sys
 r, w = map(int, sys.argv[1:3])
@@ -29,61 +23,42 @@ os.dup2(r, 3)
 os.dup2(w, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-
-PICTURES = """(() => {
-  const flat = [];
-  for (const i of document.images)
-    if (!(i.complete && i.naturalWidth > 0 && i.naturalHeight > 0)) flat.push('img ' + i.alt);
-  for (const s of document.querySelectorAll('svg')) {
-    const box = s.getBBox(), place = s.getBoundingClientRect();
-    const marks = [...s.querySelectorAll('path, use')].filter(m => {
-      const r = m.getBoundingClientRect(), paint = getComputedStyle(m);
-      return (r.width > 0 || r.height > 0) && (paint.fill !== 'none' || paint.stroke !== 'none');
-    });
-    if (!(box.width > 0 && box.height > 0 && place.width > 0 && place.height > 0 && marks.length > 5))
-      flat.push('svg ' + s.getAttribute('aria-label'));
+# Pictures that are not drawn, texts whose contrast is below 4.5, and how much wider the page is than its window.
+LOOK = """(() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const light = (colors) => {
+    for (const color of ["#fff", ...colors]) { canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); }
+    const rgb = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    const [r, g, b] = rgb.map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const low = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode.textContent.trim(), element = walker.currentNode.parentElement;
+    const unseen = element.closest("script, style, .unseen, .skip") || !element.getClientRects().length;
+    if (!text || unseen) continue;
+    const behind = [];
+    for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor);
+    const [a, b] = [light(behind), light([...behind, getComputedStyle(element).color])].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) low.push(text.slice(0, 30));
   }
   return {
-    images: document.images.length, plots: document.querySelectorAll('svg').length, flat,
+    flat: [...document.images].filter((i) => !(i.complete && i.naturalWidth > 0)).map((i) => i.alt), low,
     wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     page: getComputedStyle(document.body).backgroundColor,
   };
 })()"""
 
 
-# Texts whose contrast is below 4.5, with it.
-CONTRAST = """(() => {
-  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  const over = (colors) => {
-    canvas.fillStyle = "#fff"; canvas.fillRect(0, 0, 1, 1);
-    for (const color of colors) { canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); }
-    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
-  };
-  const light = (rgb) => {
-    const [r, g, b] = rgb.map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const low = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const text = walker.currentNode.textContent.trim(), element = walker.currentNode.parentElement;
-    const unseen = element.closest("script, style, .unseen, .skip, [hidden]") || !element.getClientRects().length;
-    if (!text || unseen) continue;
-    const behind = [];
-    for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor);
-    const style = getComputedStyle(element), ink = element.closest("svg") ? style.fill : style.color;
-    const [a, b] = [light(over(behind)), light(over([...behind, ink]))].sort((x, y) => y - x);
-    const ratio = (a + 0.05) / (b + 0.05);
-    if (ratio < 4.5) low.push(`${text.slice(0, 30)}: ${ratio.toFixed(2)}`);
-  }
-  return low;
-})()"""
-LOOK = f"({{...{PICTURES}, low: {CONTRAST}}})"
+def needed(test):
+    """Marks a test of minutes, which is skipped where there is no browser."""
+    missing = pytest.mark.skipif(CHROMIUM is None, reason="no chromium or chrome binary on the PATH")
+    return pytest.mark.slow(missing(test))
 
 
 @dataclass
 class Seen:
-    """Events while a page was open."""
+    """Events while a page was open, and what a script has measured on a desk and a phone, light and dark."""
 
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
@@ -95,34 +70,25 @@ class Seen:
 class Browser:
     """A DevTools connection over a pair of pipes."""
 
-    def __init__(self, process, reading, writing):
-        self.process, self.reading, self.writing = process, reading, writing
-        self.last, self.buffer, self.events, self.session = 0, b"", [], None
+    def __init__(self, reading, writing):
+        self.reading, self.writing = reading, writing
+        self.last, self.buffer, self.events, self.session = 0, b"", [], {}
 
     def call(self, method, **params):
         self.last += 1
-        message = {"id": self.last, "method": method, "params": params}
-        if self.session:
-            message["sessionId"] = self.session
+        message = {"id": self.last, "method": method, "params": params, **self.session}
         os.write(self.writing, json.dumps(message).encode() + b"\0")
-        number = self.last
-        while True:
-            answer = self.receive(20)
-            if answer.get("id") == number:
-                assert "error" not in answer, answer
-                return answer["result"]
+        while (answer := self.receive(20)).get("id") != self.last:
             self.events.append(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
 
     def receive(self, seconds):
         end = time.monotonic() + seconds
         while b"\0" not in self.buffer:
-            ready, _, _ = select.select([self.reading], [], [], max(0, end - time.monotonic()))
-            if not ready:
+            if not select.select([self.reading], [], [], max(0, end - time.monotonic()))[0]:
                 raise TimeoutError(f"no message from chromium for {seconds} s")
-            data = os.read(self.reading, 1 << 20)
-            if not data:
-                raise EOFError(f"chromium ended with exit status {self.process.wait()}")
-            self.buffer += data
+            self.buffer += os.read(self.reading, 1 << 20)
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)
 
@@ -139,31 +105,26 @@ class Browser:
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"]["value"]
 
     def open(self, url, shots=None, act=None, measure=LOOK):
-        """What a page shows (`measure`, a script) on a desk and a phone, light and dark; `act` is called at the end."""
+        """What a page shows; pictures are written to the folder `shots`, and `act` is called at the end."""
+        self.session = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self.session = {"sessionId": session["sessionId"]}
         self.events.clear()
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Page.navigate", url=url)
-        while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self.receive(30))
-        seen = Seen()
+        seen, size = Seen(), {"height": 900, "deviceScaleFactor": 1}
         for name, width, scheme in (
             ("light", 1100, "light"),
             ("phone", 360, "light"),
             ("dark", 1100, "dark"),
         ):
-            self.call(
-                "Emulation.setDeviceMetricsOverride",
-                width=width,
-                height=900,
-                deviceScaleFactor=1,
-                mobile=width < 500,
-            )
-            self.call(
-                "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-            )
+            self.call("Emulation.setDeviceMetricsOverride", width=width, mobile=width < 500, **size)
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            self.call("Emulation.setEmulatedMedia", features=features)
             setattr(seen, name, self.evaluate(measure))
             if shots:
                 picture = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
@@ -173,17 +134,16 @@ class Browser:
         self.drain(0.5)
         for event in self.events:
             method, params = event.get("method"), event.get("params", {})
-            if method == "Log.entryAdded":
-                seen.errors.append(params["entry"]["text"])
-            elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
-                seen.errors.append(str(params["args"]))
-            elif method == "Runtime.exceptionThrown":
-                seen.errors.append(str(params["exceptionDetails"]))
+            console = method == "Runtime.consoleAPICalled" and params["type"] in (
+                "error",
+                "warning",
+                "assert",
+            )
+            if console or method in ("Log.entryAdded", "Runtime.exceptionThrown"):
+                seen.errors.append(str(params))
             elif method == "Network.requestWillBeSent":
-                address = params["request"]["url"]
-                if address != url and not address.startswith("data:"):
-                    seen.requests.append(address)
-        self.session = None
+                seen.requests.append(params["request"]["url"])
+        seen.requests = [address for address in seen.requests if address != url and address[:5] != "data:"]
         self.call("Target.closeTarget", targetId=target)
         return seen
 
@@ -192,12 +152,12 @@ class Browser:
 def chromium(profile):
     command_read, command_write = os.pipe()
     answer_read, answer_write = os.pipe()
+    flags = "headless no-sandbox disable-gpu disable-dev-shm-usage no-first-run disable-background-networking"
+    flags += " disable-extensions disable-component-update remote-debugging-pipe"
     process = subprocess.Popen(
         [
             *(sys.executable, "-c", LAUNCH, str(command_read), str(answer_write), CHROMIUM),
-            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-            *("--disable-background-networking", "--disable-extensions", "--disable-component-update"),
-            *(f"--user-data-dir={profile}", "--remote-debugging-pipe"),
+            *(f"--{flag}" for flag in [*flags.split(), f"user-data-dir={profile}"]),
         ],
         pass_fds=(command_read, answer_write),
         stdout=subprocess.DEVNULL,
@@ -206,13 +166,9 @@ def chromium(profile):
     os.close(command_read)
     os.close(answer_write)
     try:
-        yield Browser(process, answer_read, command_write)
+        yield Browser(answer_read, command_write)
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
         os.close(command_write)
         os.close(answer_read)

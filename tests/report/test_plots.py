@@ -42,9 +42,9 @@ def test_the_loss_of_the_page_equals_the_log(whole):
 
 def test_names_stand_beside_the_ends_of_lines_and_apart():
     lines = [pd.DataFrame({"value": [0.0, end]}, [0, 1]) for end in (1.0, 0.99, 0.2)]
-    svg = svgs(_figures.curves(lines, "y", "alt", ["first", "a very long name", "third"]))[1]
+    svg = svgs(_figures.curves(lines, "y", "alt", ["first", "a very long name", "$\\frac{"]))[1]
     places = {text: float(y) for y, text in re.findall(r'y="([\d.]+)"[^>]*>([●■▲] [^<]*)<', svg)}
-    assert list(places) == ["▲ third", "■ a very long n…", "● first"]
+    assert list(places) == ["▲ $\\frac{", "■ a very long n…", "● first"]
     third, long, first = places.values()
     assert third > long > first  # from the bottom to the top
     assert long - first > 10
@@ -92,7 +92,7 @@ def test_the_spectrum_and_the_heat_map_equal_the_numbers():
     spectrum, cosines, heat = (svgs(plot)[1] for plot, _, _ in _figures.geometry(of, "head"))
     heights = points(spectrum, _figures.palette()[0][0], 3)[:, 1]
     np.testing.assert_allclose(np.diff(heights), np.ptp(heights) / 2, rtol=1e-4)  # a decade each
-    assert ">1e-02<" in spectrum
+    assert ">1e−02<" in spectrum
     assert heat.count(">0.500<") == 2
     assert ">positives<" in cosines
     assert ">1.50<" in cosines or ">1.5<" in cosines  # the density of 3 of 4 in half of [-1, 1]
