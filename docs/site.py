@@ -51,9 +51,10 @@ COMMANDS = (
 
 def public(package: str) -> dict[str, object]:
     """The public names of a package of mvcl, with their values."""
-    values = vars(importlib.import_module(f"mvcl.{package}"))
-    names = values.get("__all__") or [name for name in values if not name.startswith("_")]
-    return {name: values[name] for name in names if not isinstance(values[name], types.ModuleType)}
+    module = importlib.import_module(f"mvcl.{package}")
+    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    values = {name: getattr(module, name) for name in names}
+    return {name: value for name, value in values.items() if not isinstance(value, types.ModuleType)}
 
 
 @functools.cache
@@ -75,7 +76,10 @@ def api(match: re.Match[str]) -> str:
     package = match[1].removeprefix("mvcl.")
     sections: dict[str, list[str]] = {}
     for name, value in public(package).items():
-        title = (importlib.import_module(home(package, name, value)).__doc__ or match[1]).partition("\n")[0]
+        module = home(package, name, value)
+        if not module.startswith("mvcl."):  # of another project: the page describes it by hand
+            continue
+        title = (importlib.import_module(module).__doc__ or match[1]).partition("\n")[0]
         kind = "class" if inspect.isclass(value) else "function" if inspect.isroutine(value) else "data"
         options = {"class": ["   :members:"], "data": ["   :no-value:"]}.get(kind, [])
         title = "" if listed else f"## {title.rstrip('.')}"

@@ -193,7 +193,10 @@ def _refreshes(file: Path) -> dict[str, dict[int, np.ndarray]]:
 
 
 def _seconds(file: Path) -> dict[str, float]:
-    return {str(phase): float(seconds) for phase, seconds in _files.read_json(file).items()}
+    found = {str(phase): float(seconds) for phase, seconds in _files.read_json(file).items()}
+    if not all(0 <= seconds < 1e12 for seconds in found.values()):
+        raise ValueError(f"seconds must be finite and not negative, got {found}")
+    return found
 
 
 def _texts(file: Path) -> list[str]:

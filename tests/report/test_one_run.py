@@ -74,6 +74,12 @@ def test_wall_time_by_phase_the_longest_first(whole):
     assert expected in whole[1].text
 
 
+@pytest.mark.parametrize("seconds", ["NaN", "-1", "Infinity", '"x"'])
+def test_damaged_seconds_are_named(run, tmp_path, seconds):
+    (run / "time.json").write_text(f'{{"training": {seconds}}}')
+    assert "The wall time: time.json cannot be read" in page_of(run, out=tmp_path / "r.html").text
+
+
 def test_weights_and_accuracy_of_each_view(whole):
     run, page = whole
     assert ["view 2", "0.250", "1.700"] in page.rows

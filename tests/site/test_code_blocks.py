@@ -100,7 +100,7 @@ def commands(block: Block) -> Iterator[Command]:
     for line in re.sub(r"\\\n\s*", " ", block.text).replace(" && ", "\n").splitlines():
         for name, value in variables.items():
             line = line.replace(f"${name}", value)
-        words, own = shlex.split(line, comments=True), {}
+        words, own = shlex.split(line.removeprefix("export "), comments=True), {}
         while words and (given := re.fullmatch(r"(\w+)=(.*)", words[0])):
             own[given[1]], words = given[2], words[1:]
         if words:
