@@ -3,7 +3,8 @@
     ```{api} mvcl.losses
     ```
 
-stands for the docstring of a package and all its public names by module, or for the names in the block; `{commands}` for what `mvcl --help` prints.
+stands for the docstring of a package and all its public names by module, or for the names in the block; `{commands}`
+for what `mvcl --help` prints.
 """
 
 import contextlib
@@ -75,7 +76,10 @@ def api(match: re.Match[str]) -> str:
     """The names of a package below the first line of the module that defines them, as reStructuredText in Markdown."""
     package = match[1].removeprefix("mvcl.")
     sections: dict[str, list[str]] = {}
+    listed = match[2].replace(",", " ").split()
     for name, value in public(package).items():
+        if listed and name not in listed:
+            continue
         module = home(package, name, value)
         if not module.startswith("mvcl."):  # of another project: the page describes it by hand
             continue
