@@ -5,10 +5,9 @@ from mvcl.training._cache import compilation_cache
 from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
 from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, free, suited_to
 from mvcl.training._dry_run import Estimate, dry_run, estimate
-from mvcl.training._embed import embed
-from mvcl.training._encoding import encode, one_encoder
+from mvcl.training._encode import encode, one_encoder
 from mvcl.training._evaluate import evaluate
-from mvcl.training._finetune import finetune, finetune_config
+from mvcl.training._finetune import finetune, finetune_config, train_seeds
 from mvcl.training._folder import Locked, differences, locked
 from mvcl.training._geometry import RunGeometry, geometry
 from mvcl.training._loop import train
@@ -18,7 +17,6 @@ from mvcl.training._processes import Distributed, Interrupted, LostProcess, join
 from mvcl.training._profile import profiler_server
 from mvcl.training._program import Program, build
 from mvcl.training._run import Run, open_run, prepare
-from mvcl.training._seeds import train_seeds
 from mvcl.training._serialise import (
     config_module,
     digests,
@@ -29,6 +27,7 @@ from mvcl.training._serialise import (
     tree,
 )
 from mvcl.training._session import Diverged
+from mvcl.training._views import embed
 
 __all__ = [
     "CHOICES",

@@ -1,11 +1,15 @@
 """Estimate the cost of a config; its data may be absent."""
 
 import dataclasses
+from collections import Counter
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+from flax import nnx
 
-from mvcl import _progress, data, metrics
-from mvcl.training import _optimizers, _program
+from mvcl import _progress, data, metrics, models
+from mvcl.training import _optimizers, _program, _sharding
 from mvcl.training._config import Config, check, divided, suited_to
 
 
@@ -76,13 +80,13 @@ def estimate(config: Config) -> Estimate:
             assumed += f": {known.examples:,} training examples are assumed"
         outline = known
     config = check(suited_to(config, outline))
-    config = divided(config, _program.make_mesh(config.mesh).size)
+    config = divided(config, _sharding.make_mesh(config.mesh).size)
     with _progress.during("building the model"):
         program = _program.build(config, outline)
     with _progress.during("compiling the training step"):
-        costs = _program.cost(program, config, outline)
+        costs = cost(program, config, outline)
     with _progress.during("compiling the encoder for each size of view"):
-        flops_by_size = _program.encoder_flops(program, config, outline)
+        flops_by_size = encoder_flops(program, config, outline)
     epochs = program.steps / program.steps_per_epoch
     return Estimate(
         examples=config.examples,
@@ -133,3 +137,55 @@ def dry_run(config: Config) -> str:
             f"(Shidani 2024, Eq. 29{'; views of all sizes count alike' if e.flops_by_size else ''})"
         )
     return "\n".join(lines) + (f"\n  {e.assumed}" if e.assumed else "")
+
+
+def cost(program: _program.Program, config: Config, outline: data.Outline) -> dict[str, float]:
+    """Cost of a step, from XLA's analysis of the compiled program.
+
+    Returns:
+      Parameters of encoder and head; per device, FLOPs of a step, bytes read and written by it, and bytes of memory.
+    """
+    state = program.abstract_state()
+    batch = _program.abstract_batch(program, config, outline)
+    compiled = program.step.lower(state, batch).compile()  # type: ignore[attr-defined]
+    analysis, memory = compiled.cost_analysis(), compiled.memory_analysis()
+    network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
+    return {
+        "encoder_parameters": models.parameter_count(network.encoder),
+        "head_parameters": models.parameter_count(network.head),
+        "flops_per_step_and_device": float(analysis.get("flops", float("nan"))),
+        "bytes_per_step_and_device": float(analysis.get("bytes accessed", float("nan"))),
+        "memory_arguments": float(memory.argument_size_in_bytes),
+        "memory_temporaries": float(memory.temp_size_in_bytes),
+    }
+
+
+def encoder_flops(
+    program: _program.Program, config: Config, outline: data.Outline
+) -> tuple[tuple[int, int, float], ...]:
+    """Of views drawn in several sizes, largest first: (size, number of views, FLOPs of a step and device).
+
+    FLOPs are those of value and gradient of the encoder that is evaluated, for all views of the size: what XLA's
+    analysis has for a second image, since some work is done once for all images of a batch. A second encoder, heads and
+    the objective are not among them. Empty for one size.
+    """
+    counts = Counter(policy.image_size for policy in config.policies)
+    if outline.spec.given or len(counts) == 1 or not program.learner.one_encoder:
+        return ()
+    state = jax.eval_shape(program.init)
+    network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
+    structure, params, *rest = nnx.split(network.encoder, nnx.Param, ...)
+
+    def total(params: Any, rest: Any, images: jax.Array) -> jax.Array:
+        return nnx.merge(structure, params, *rest, copy=True)(images).sum()
+
+    found = []
+    for size, count in sorted(counts.items(), reverse=True):
+        of_images = []
+        for images in (1, 2):
+            batch = jax.ShapeDtypeStruct((images, size, size, outline.spec.channels), jnp.float32)
+            compiled: Any = jax.jit(jax.value_and_grad(total)).lower(params, rest, batch).compile()
+            of_images.append(float(compiled.cost_analysis().get("flops", float("nan"))))
+        one = of_images[1] - of_images[0]
+        found.append((size, count, one * count * config.examples / program.mesh.size))
+    return tuple(found)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from mvcl import _files, data, evaluation
-from mvcl.training import _augmented, _encoding, _program, _serialise
+from mvcl.training import _encode, _program, _serialise, _views
 from mvcl.training._log import log_line
 from mvcl.training._run import Run
 
@@ -102,41 +102,39 @@ def score(run: Run, state: _program.State, reading: data.Reading) -> Score | Non
     """Name and value of the protocol's score during training; None, without encoding, if it has none."""
     if not run.config.evaluation.scored:
         return None
-    features, readable = _encoding.encode_readable(run, state, None, reading)
+    features, readable = _encode.encode_readable(run, state, None, reading)
     return run.config.evaluation.score(features, {**run.splits, **readable})
 
 
 def _trained(run: Run, state: _program.State, workdir: Path | None, reading: data.Reading) -> _Row:
     """The row of the trained encoder; with `workdir`, also its embeddings and the protocol's files."""
     protocol = run.config.evaluation
-    features, readable = _encoding.encode_readable(run, state, None, reading, "trained encoder")
+    features, readable = _encode.encode_readable(run, state, None, reading, "trained encoder")
     splits = {**run.splits, **readable}
     found = protocol.score(features, splits) if protocol.scored else None
     results = protocol.measure(features, splits)
-    results += protocol.measure_augmented(features, splits, _augmented.augmented(run, state, reading))
+    results += protocol.measure_augmented(features, splits, _views.augmented(run, state, reading))
     if workdir is not None and jax.process_index() == 0:
         protocol.save(features, splits, workdir)
         last = protocol.splits(tuple(run.splits))[-1]
         names = run.splits[last].class_names
-        _encoding.save_embeddings(workdir / "embeddings.npz", features[last], readable[last].labels, names)
+        _encode.save_embeddings(workdir / "embeddings.npz", features[last], readable[last].labels, names)
     return _Row(results, found)
 
 
 def _untrained(run: Run, reading: data.Reading) -> _Row:
     """The row of the encoder's initial parameters."""
-    features, readable = _encoding.encode_readable(
-        run, run.program.init(), None, reading, "untrained encoder"
-    )
+    features, readable = _encode.encode_readable(run, run.program.init(), None, reading, "untrained encoder")
     return _Row(run.config.evaluation.measure(features, {**run.splits, **readable}))
 
 
 def _raw(run: Run, reading: data.Reading, columns: list[evaluation.Result]) -> _Row:
     """The row of the raw inputs, unless they need too much memory."""
-    size = _encoding.raw_bytes(run)
+    size = _encode.raw_bytes(run)
     if size > _RAW_BYTES:
         why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
         return _Row([evaluation.Result(column.name, None, None, why) for column in columns])
-    features, readable = _encoding.raw_inputs(run, reading)
+    features, readable = _encode.raw_inputs(run, reading)
     return _Row(run.config.evaluation.measure_raw(features, {**run.splits, **readable}))
 
 

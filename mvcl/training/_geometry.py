@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from mvcl import _files, _progress, data, evaluation
-from mvcl.training import _augmented, _encoding, _log, _program
+from mvcl.training import _encode, _log, _program, _views
 from mvcl.training._run import Run
 
 FILE = "geometry.json"
@@ -142,7 +142,7 @@ def _embedded(
     reading: data.Reading,
 ) -> tuple[dict[str, list[np.ndarray]], np.ndarray | None, tuple[str, ...]]:
     """Of each output the embeddings of each view; the (n, k) mask if views may be missing; and names of the views."""
-    _encoding.check_split(run, split)
+    _encode.check_split(run, split)
     config, used = run.config, run.splits[split]
     if examples < 2:
         raise ValueError(f"--examples must be at least 2, got {examples}")
@@ -151,12 +151,12 @@ def _embedded(
     if used.spec.given:
         if views not in (None, config.views.k):
             raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
-        found, index = _augmented.of_given_views(run, state, split, OUTPUTS, reading, rows=rows)
+        found, index = _views.of_given_views(run, state, split, OUTPUTS, reading, rows=rows)
         return found, None if used.present is None else used.present[index], _names(used.spec, config)
     k = config.views.k if views is None else views
     if k < 1:
         raise ValueError(f"--views must be at least 1, got {k}")
-    found, index = _augmented.of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
+    found, index = _views.of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
     names = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
     return found, None, names
 

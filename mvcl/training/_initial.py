@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from mvcl import _buckets, _progress
 from mvcl.training import _program
 from mvcl.training._config import Config
-from mvcl.training._encoding import one_encoder
+from mvcl.training._encode import one_encoder
 from mvcl.training._run import Run, open_run
 
 

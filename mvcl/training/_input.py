@@ -1,7 +1,6 @@
 """Input of a run: shuffled batches for training, splits in order for evaluation."""
 
 from collections.abc import Generator
-from typing import Any
 
 import jax
 
@@ -53,19 +52,3 @@ def batches(
         reading=reading,
     )
     return data.watched(stream, config.train.stall_seconds, reading)
-
-
-def in_order(
-    run: Run, name: str, batch_size: int, reading: data.Reading
-) -> Generator[dict[str, Any], None, None]:
-    """This process's share of the readable examples of a split, in order; errors as in `batches`."""
-    stream = data.in_order(
-        run.splits[name],
-        name,
-        batch_size=batch_size,
-        process_index=jax.process_index(),
-        process_count=jax.process_count(),
-        crop=evaluation_crop(run),
-        reading=reading,
-    )
-    return data.watched(stream, run.config.train.stall_seconds, reading)

@@ -201,3 +201,35 @@ def decay_mask(tree: Any) -> Any:
 
 def _decay(weight_decay: optax.Schedule) -> optax.GradientTransformation:
     return optax.masked(optax.add_decayed_weights(weight_decay), decay_mask)
+
+
+def by_part(
+    rule: optax.GradientTransformation, optimizer: Optimizer, names: tuple[str, ...], examples: int
+) -> optax.GradientTransformationExtraArgs:
+    """The rule with a state for each part of the parameters, so that parts can start again on their own."""
+    rate = peak(optimizer, examples)
+    varies = optimizer.warmup_epochs > 0 or optimizer.end_learning_rate != rate
+    if varies or optimizer.end_weight_decay not in (None, optimizer.weight_decay):
+        raise ValueError(
+            "an optimiser that starts again needs a constant learning rate and weight decay, or its schedule starts "
+            f"again too; use --optimizer.warmup-epochs 0 --optimizer.end-learning-rate {rate}"
+        )
+    if optimizer.clip_norm is not None:
+        raise ValueError(
+            "an optimiser that starts again has a state for each part of the network, over which "
+            f"optimizer.clip_norm = {optimizer.clip_norm:g} cannot take one norm; use --optimizer.clip-norm None"
+        )
+
+    def parts(params: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, _: path[0].key, params)
+
+    return optax.partition(dict.fromkeys(names, rule), parts)
+
+
+def restart(
+    rule: optax.GradientTransformation, state: dict[str, Any], parts: tuple[str, ...]
+) -> dict[str, Any]:
+    """The state with a new optimiser state for these parts."""
+    new, old = rule.init(state["params"]), state["opt"]
+    inner = {name: (new if name in parts else old).inner_states[name] for name in old.inner_states}
+    return {**state, "opt": old._replace(inner_states=inner)}

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import jax
 
 from mvcl import _buckets, _files, _progress, data, methods
-from mvcl.training import _program
+from mvcl.training import _program, _sharding
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, check, divided, suited_to
 from mvcl.training._log import read_scores
@@ -38,7 +38,7 @@ def prepare(config: Config) -> Run:
         splits = config.data.open()
     outline = splits["train"].outline
     config = check(suited_to(config, outline))
-    config = divided(config, _program.make_mesh(config.mesh).size)
+    config = divided(config, _sharding.make_mesh(config.mesh).size)
     _check_draws(config, splits["train"])
     with _progress.during("building the model"):
         program = _program.build(config, outline)

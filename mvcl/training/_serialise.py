@@ -81,7 +81,7 @@ def from_tree(saved: Any, given: Mapping[str, Any]) -> Config:
       given: import path -> object, for the functions and classes from outside mvcl that it names.
     """
     try:
-        config = _build(saved, known() | given)
+        config = _build(saved, {**known(), **given})
     except RecursionError as error:
         raise ValueError("the saved config is nested too deeply") from error
     if not isinstance(config, Config):
@@ -91,7 +91,8 @@ def from_tree(saved: Any, given: Mapping[str, Any]) -> Config:
 
 def outside(value: Any) -> dict[str, Any]:
     """Import path -> object, for the functions and classes of a config from outside mvcl."""
-    found, items = {}, value if isinstance(value, (tuple, list)) else ()
+    found: dict[str, Any] = {}
+    items: Any = value if isinstance(value, (tuple, list)) else ()
     if is_part(value):
         named, options = parts(value)
         items = options.values()
@@ -331,7 +332,7 @@ def _import_from(folder: Path) -> None:
 
 def _of_studies(saved: Any) -> dict[str, Any]:
     """The code of the project's studies that a saved config names, as STUDY.py:name or _shared:name; now imported."""
-    found = {}
+    found: dict[str, Any] = {}
     for named in digests(saved):
         module, _, name = named.partition(":")
         file = _configs.STUDIES / f"{module.removesuffix('.py')}.py"

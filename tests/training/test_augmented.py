@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mvcl import augment, data, evaluation, models, training
-from mvcl.training import Mesh, Train, _augmented
+from mvcl.training import Mesh, Train, _views
 
 
 def config(**options):
@@ -31,14 +31,14 @@ def config(**options):
 def batches_of(config, steps=4, batch_size=16):
     run = training.prepare(config)
     state = run.program.init()
-    stream = _augmented.augmented(run, state, data.Reading())
+    stream = _views.augmented(run, state, data.Reading())
     return run, state, list(stream("train", batch_size=batch_size, steps=steps, seed=3, crop_padding=0))
 
 
 def test_features_are_the_encoders_of_the_drawn_views():
     run, state, batches = batches_of(config())
     split = run.splits["train"]
-    policy = _augmented.policy(run.config)
+    policy = _views.policy(run.config)
     assert policy.random_crop
     assert policy.flip_probability == 0.5
     assert (policy.mean, policy.std, policy.brightness) == ((0.4,), (0.2,), 0.0)
@@ -94,7 +94,7 @@ def test_random_views_of_a_split(sizes):
     source = data.Synthetic(image_size=8, examples=24, sizes=sizes)
     run = training.prepare(config(data=source))
     state = run.program.init()
-    by_output, rows = _augmented.of_views(run, state, "test", 3, ("head",), data.Reading())
+    by_output, rows = _views.of_views(run, state, "test", 3, ("head",), data.Reading())
     found = np.stack(by_output["head"], axis=1)
     assert found.shape == (len(run.splits["test"]), 3, 4)
     np.testing.assert_array_equal(rows, np.arange(len(found)))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mvcl import augment, data, losses, methods, models, report, training
-from mvcl.training import Mesh, Views, _input, _program
+from mvcl.training import Mesh, Views, _dry_run, _input
 
 CROPS = Views(
     k=5,
@@ -154,7 +154,7 @@ def test_the_dry_run_has_the_cost_of_each_size(crops):
     assert "gradient of 3 views" in text
     config = training.check(crops)
     run = training.prepare(config)
-    (large, *_, most), (small, count, least) = _program.encoder_flops(run.program, config, run.outline)
+    (large, *_, most), (small, count, least) = _dry_run.encoder_flops(run.program, config, run.outline)
     assert (large, small, count) == (16, 8, 3)
     assert 2 < (most / 2) / (least / 3) < 6  # about four times the pixels
     one = dataclasses.replace(crops, views=dataclasses.replace(crops.views, local_policy=crops.views.policy))

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from mvcl import augment, data, losses, methods, models, training
-from mvcl.training import AdamW, Lars, Mesh, Sgd, _input, _optimizers, _program
+from mvcl.training import AdamW, Lars, Mesh, Sgd, _input, _optimizers, _program, _sharding
 
 
 def curve(config, steps=20):
@@ -108,7 +108,7 @@ def test_tpu_devices_are_arranged_by_slice():
     chips = [
         Chip(s, x, y) for y in range(2) for s in (1, 0, 2) for x in range(2)
     ]  # not in the order of slices
-    mesh = _program.arranged(chips, 3, 2, 2)
+    mesh = _sharding.arranged(chips, 3, 2, 2)
     assert [[chip.slice_index for chip in row] for row in mesh] == [
         [0, 0],
         [0, 0],
@@ -119,18 +119,18 @@ def test_tpu_devices_are_arranged_by_slice():
     ]
     assert len(set(mesh.flat)) == 12
     one = [chip for chip in chips if chip.slice_index == 1]
-    assert _program.arranged(one, 1, 2, 1).tolist() == [[one[0]], [one[1]]]  # of one slice, a part will do
+    assert _sharding.arranged(one, 1, 2, 1).tolist() == [[one[0]], [one[1]]]  # of one slice, a part will do
 
 
 def test_raises_on_slices_that_are_not_there(tiny):
     chips = [Chip(s, x, y) for s in range(2) for y in range(2) for x in range(2)]
     for slices in (1, 4):
         with pytest.raises(ValueError, match=f"mesh.slices = {slices}, .* in 2 slices; use --mesh.slices 2"):
-            _program.arranged(chips, slices, 2, 8 // slices // 2)
+            _sharding.arranged(chips, slices, 2, 8 // slices // 2)
     with pytest.raises(ValueError, match=r"2 \* 1 must be all devices of each slice; the slices have 4, 4"):
-        _program.arranged(chips, 2, 2, 1)
+        _sharding.arranged(chips, 2, 2, 1)
     with pytest.raises(ValueError, match=r"4 \* 2 \* 2 devices, but there are 8"):
-        _program.make_mesh(Mesh(slices=4, data=2, fsdp=2))
+        _sharding.make_mesh(Mesh(slices=4, data=2, fsdp=2))
     with pytest.raises(ValueError, match=r"mesh\.slices and mesh\.fsdp positive"):
         training.check(dataclasses.replace(tiny, mesh=Mesh(slices=0)))
 
@@ -236,10 +236,10 @@ def test_problems_of_m3g_solved_from_one_another_are_the_same_on_any_devices(rng
     one, four = (
         jax.jit(
             jax.value_and_grad(
-                _program._sharded(
+                _sharding.sharded(
                     methods.of_views(objective),
                     losses.takes(objective),
-                    _program.make_mesh(Mesh(data=devices)),
+                    _sharding.make_mesh(Mesh(data=devices)),
                     group,
                 ),
                 has_aux=True,
@@ -256,7 +256,7 @@ def test_groups_split_masks_and_weights(rng):
     mask = rng.random((3, 8)) < 0.7
     weights = rng.random((3, 3, 8)).astype(np.float32)
     objective = losses.all_pairs(losses.nt_xent)
-    value, _ = _program._in_groups(methods.of_views(objective), losses.takes(objective), 4)(
+    value, _ = _sharding.in_groups(methods.of_views(objective), losses.takes(objective), 4)(
         z, mask=mask, weights=weights
     )
     expected = [

@@ -16,7 +16,7 @@ import pytest
 from mvcl import cli, data, losses, metrics
 from mvcl.evaluation import EVALUATIONS
 from mvcl.methods import Batch, Sem, of_views
-from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, _program, check, choose, load, train
+from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, _optimizers, check, choose, load, train
 from mvcl.training._config import suited_to
 from mvcl.training._input import batches
 from mvcl.training._program import build
@@ -81,12 +81,12 @@ def test_parts_of_the_optimiser_start_again():
     """After two updates, a part that starts again has the first update of Adam: the learning rate, by sign."""
     names = ("encoder", "head")
     options = AdamW(learning_rate=0.1, end_learning_rate=0.1)
-    rule = _program._by_part(optax.adam(0.1), options, names, 8)
+    rule = _optimizers.by_part(optax.adam(0.1), options, names, 8)
     params = {name: {"kernel": jnp.ones(2)} for name in names}
     opt = rule.init(params)
     for gradient in (1.0, 3.0):
         _, opt = rule.update(jax.tree.map(lambda p, g=gradient: p * g, params), opt, params)
-    state = _program._restart(rule, {"params": params, "opt": opt, "step": 7}, ("head",))
+    state = _optimizers.restart(rule, {"params": params, "opt": opt, "step": 7}, ("head",))
     gradient = jax.tree.map(lambda p: -5 * p, params)
     updates, _ = rule.update(gradient, state["opt"], params)
     kept, _ = rule.update(gradient, opt, params)

@@ -3,15 +3,17 @@
 import contextlib
 import dataclasses
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mvcl import _progress, augment, data, evaluation, methods
-from mvcl.training import _program
+from mvcl import _files, _progress, augment, data, evaluation, methods
+from mvcl.training import _encode, _program
 from mvcl.training._config import Config
 from mvcl.training._run import Run
 
@@ -133,26 +135,10 @@ def of_views(
     def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
         return augment.host_crop(arrays[0], policies, seed, 0, row)
 
-    size = -(-options.batch_size // program.mesh.size) * program.mesh.size
-    stream = data.in_order(
-        run.splits[split],
-        split,
-        batch_size=size,
-        process_index=jax.process_index(),
-        process_count=jax.process_count(),
-        crop=None if fixed else crop,
-        reading=reading,
-        rows=rows,
-    )
-    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    what = f"encoding {views} views of {split}"
     batches = (
         {"inputs": {"images": batch["inputs"], "index": batch["index"]}, "index": batch["index"]}
-        for batch in _progress.track(
-            watched,
-            f"encoding {views} views of {split}",
-            -(-(len(run.splits[split]) if rows is None else len(rows)) // size),
-            f"batches of {size}",
-        )
+        for batch in _encode.in_order(run, split, what, reading, crop=None if fixed else crop, rows=rows)
     )
     return _encoded(run, state, each, batches, views, outputs)
 
@@ -171,26 +157,12 @@ def of_given_views(
     Args, returns: as `of_views`; vectors of missing views are zero. A method whose head takes all views together, as
     `supervised`, has one array for `head`.
     """
-    program, learner = run.program, run.program.learner
+    learner = run.program.learner
 
     def each(params: Any, statistics: Any, inputs: Any) -> list[jax.Array]:
         return _of_own_encoders(learner, params, statistics, inputs, outputs)
 
-    size = -(-run.config.evaluation.batch_size // program.mesh.size) * program.mesh.size
-    stream = data.in_order(
-        run.splits[split],
-        split,
-        batch_size=size,
-        process_index=jax.process_index(),
-        process_count=jax.process_count(),
-        reading=reading,
-        rows=rows,
-    )
-    watched = data.watched(stream, run.config.train.stall_seconds, reading)
-    count = len(run.splits[split]) if rows is None else len(rows)
-    batches = _progress.track(
-        watched, f"encoding the views of {split}", -(-count // size), f"batches of {size}"
-    )
+    batches = _encode.in_order(run, split, f"encoding the views of {split}", reading, rows=rows)
     return _encoded(run, state, each, batches, run.config.views.k, outputs)
 
 
@@ -224,12 +196,9 @@ def _encoded(
     def joined(params: Any, statistics: Any, inputs: Any) -> jax.Array:
         return jnp.concatenate(each(params, statistics, inputs), axis=1)
 
-    size = -(-run.config.evaluation.batch_size // program.mesh.size) * program.mesh.size
-    sharding = program.batch_sharding if program.mesh.size > 1 else None
     apply = jax.tree_util.Partial(joined, *variables)
-    found, index = evaluation.encode(
-        apply, itertools.chain([first], batches), batch_size=size, sharding=sharding
-    )
+    stream = itertools.chain([first], batches)
+    found, index = evaluation.encode(apply, stream, **_encode.batch_of(run))
     parts = np.split(found, np.cumsum(widths)[:-1], axis=1)
     return {
         output: np.split(part, np.cumsum(_lengths(run, state, output, part.shape[1], views))[:-1], axis=1)
@@ -253,3 +222,42 @@ def _parts(batch: data.Batch, count: int, size: int) -> Iterator[dict[str, Any]]
         rows = slice(part * size, (part + 1) * size)
         inputs = {name: batch[name][rows] for name in ("images", "epoch", "index")}
         yield {"inputs": inputs, "index": batch["index"][rows]}
+
+
+def embed(
+    run: Run, state: _program.State, split: str, out: Path, *, views: int = 0
+) -> tuple[tuple[int, ...], list[evaluation.Result]]:
+    """Write features, labels and class names of a split as .npz, and the measures of the features beside it as .json.
+
+    Args:
+      run, state: as from `open_run`; the features are the output that run.config.evaluation.features names.
+      split: its name.
+      out: the .npz file.
+      views: 0 for one vector of each example, as evaluated; else random views of each image, by the policies of
+        training.
+
+    Returns:
+      The shape of the features, (n, d) or (n, views, d), and `evaluation.embedding_measures` of them.
+
+    Raises:
+      ValueError: there is no such split, or no images to draw views of.
+    """
+    if views < 0:
+        raise ValueError(f"--views must be at least 0, got {views}")
+    if views:
+        _encode.check_split(run, split)
+        reading = data.Reading(run.config.train.corrupt_limit)
+        output = run.config.evaluation.features
+        by_output, rows = of_views(run, state, split, views, (output,), reading)
+        by_view = np.stack(by_output[output])
+        labels, features = run.splits[split].labels[rows], by_view.swapaxes(0, 1)
+    else:
+        encoded, of_split = _encode.encode(run, state, (split,))
+        features, labels, by_view = encoded[split], of_split[split], encoded[split][None]
+    with _progress.during("measuring the features"):
+        measures = evaluation.embedding_measures(by_view, seed=run.config.evaluation.seed)
+    if jax.process_index() == 0:
+        _encode.save_embeddings(out, features, labels, run.splits[split].class_names)
+        text = json.dumps([dataclasses.asdict(result) for result in measures], indent=1)
+        _files.write_whole(out.with_suffix(".json"), text + "\n")
+    return np.shape(features), measures

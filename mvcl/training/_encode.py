@@ -1,4 +1,4 @@
-"""Features of a run's splits."""
+"""Features of a run's splits: of each example, of the raw inputs, and of random views for a file."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -41,25 +41,67 @@ def encode_readable(
       reading: counts unreadable examples.
       row: name of the encoder in reports.
     """
-    program, options = run.program, run.config.evaluation
-    splits = options.splits(tuple(run.splits)) if splits is None else splits
-    apply = jax.tree_util.Partial(program.apply, *program.evaluated(state))
-    size = -(-options.batch_size // program.mesh.size) * program.mesh.size
-    sharding = program.batch_sharding if program.mesh.size > 1 else None
+    apply = jax.tree_util.Partial(run.program.apply, *run.program.evaluated(state))
+    return _encoded(run, apply, splits, reading, row)
+
+
+def raw_inputs(run: Run, reading: data.Reading) -> tuple[Features, dict[str, data.Split]]:
+    """The readable inputs as rows, images at the encoder's size and views concatenated, and their splits."""
+    spec = run.outline.spec
+    flat = _flat(None if spec.given else _program.evaluation_view(run.config, spec.image_shape))
+    return _encoded(run, jax.tree_util.Partial(flat), None, reading, "raw input")
+
+
+def _encoded(
+    run: Run, apply: Any, splits: tuple[str, ...] | None, reading: data.Reading, row: str
+) -> tuple[Features, dict[str, data.Split]]:
+    """What a function makes of the inputs of each split, and the splits restricted to the readable examples."""
     features, readable = {}, {}
-    for name in splits:
+    for name in run.config.evaluation.splits(tuple(run.splits)) if splits is None else splits:
         check_split(run, name)
-        stream = tracked(run, name, size, reading, row)
-        features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
+        what = f"{row}: encoding {name}"
+        stream = in_order(run, name, what, reading, crop=_input.evaluation_crop(run))
+        features[name], index = evaluation.encode(apply, stream, **batch_of(run))
         readable[name] = run.splits[name].only(index)
     return features, readable
 
 
-def tracked(run: Run, name: str, size: int, reading: data.Reading, row: str) -> Iterator[dict[str, Any]]:
-    """The batches of a split in order, with progress."""
-    stream = _input.in_order(run, name, size, reading)
-    batches = -(-len(run.splits[name]) // size)
-    return _progress.track(stream, f"{row}: encoding {name}", batches, f"batches of {size}")
+def batch_of(run: Run) -> dict[str, Any]:
+    """Size and sharding of the batches of an evaluation, for `evaluation.encode`."""
+    mesh = run.program.mesh
+    size = -(-run.config.evaluation.batch_size // mesh.size) * mesh.size
+    return {"batch_size": size, "sharding": run.program.batch_sharding if mesh.size > 1 else None}
+
+
+def in_order(
+    run: Run,
+    name: str,
+    what: str,
+    reading: data.Reading,
+    *,
+    crop: data.Crop | None = None,
+    rows: np.ndarray | None = None,
+) -> Iterator[dict[str, Any]]:
+    """This process's share of the readable examples of a split, or of some rows of it, in order and with progress.
+
+    Raises:
+      StalledReader: no batch came for train.stall_seconds.
+      CorruptExample: more unreadable examples than `reading` allows.
+    """
+    size = batch_of(run)["batch_size"]
+    stream = data.in_order(
+        run.splits[name],
+        name,
+        batch_size=size,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+        crop=crop,
+        reading=reading,
+        rows=rows,
+    )
+    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    count = len(run.splits[name]) if rows is None else len(rows)
+    return _progress.track(watched, what, -(-count // size), f"batches of {size}")
 
 
 def check_split(run: Run, name: str) -> None:
@@ -67,21 +109,6 @@ def check_split(run: Run, name: str) -> None:
     whole = [n for n, split in run.splits.items() if split.spec.given or len(split.spec.shapes) == 1]
     if name not in whole:
         raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
-
-
-def raw_inputs(run: Run, reading: data.Reading) -> tuple[Features, dict[str, data.Split]]:
-    """The readable inputs as rows, images at the encoder's size and views concatenated, and their splits."""
-    spec = run.outline.spec
-    flat = _flat(None if spec.given else _program.evaluation_view(run.config, spec.image_shape))
-    size = run.config.evaluation.batch_size * jax.process_count()
-    sharding = run.program.batch_sharding if jax.process_count() > 1 else None
-    apply = jax.tree_util.Partial(flat)
-    features, readable = {}, {}
-    for name in run.config.evaluation.splits(tuple(run.splits)):
-        stream = tracked(run, name, size, reading, "raw input")
-        features[name], index = evaluation.encode(apply, stream, batch_size=size, sharding=sharding)
-        readable[name] = run.splits[name].only(index)
-    return features, readable
 
 
 @lru_cache(maxsize=8)  # the same function compiles once

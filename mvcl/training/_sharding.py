@@ -1,0 +1,224 @@
+"""Devices: the mesh, and how batch, objective, microbatches and state are split over it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import mesh_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from mvcl import losses, methods
+from mvcl.training import _config
+from mvcl.training._config import Config
+
+BATCH = PartitionSpec(("data", "fsdp"))
+"""Rows of a batch over all devices."""
+
+
+def make_mesh(options: _config.Mesh) -> Mesh:
+    """Devices in axes `data` and `fsdp`.
+
+    Slices follow one another along `data`, so that `fsdp` stays inside a slice: gathers of parameters use its fast
+    network, and the gradient's all-reduce is the one collective of the parameters that crosses slices. An axis of its
+    own would change no collective, since the batch is always split over slices and `data` together.
+
+    Raises:
+      ValueError: there are too few devices, or other slices than mesh.slices.
+    """
+    slices, fsdp, available = options.slices, options.fsdp, jax.device_count()
+    data = options.data if options.data != -1 else max(available // (slices * fsdp), 1)
+    used = slices * data * fsdp
+    if used > available or (jax.process_count() > 1 and used != available):
+        named = f"mesh.slices * mesh.data * mesh.fsdp = {slices} * {data} * {fsdp}"
+        if slices == 1:
+            named = f"mesh.data * mesh.fsdp = {data} * {fsdp}"
+        raise ValueError(f"{named} devices, but there are {available}")
+    return Mesh(
+        arranged(jax.devices(), slices, data, fsdp),
+        ("data", "fsdp"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+    )
+
+
+def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.ndarray:
+    """(slices * data, fsdp) devices, those of a slice in consecutive rows.
+
+    TPUs tell their slice, and are placed by their position in it if there are several. CPU and GPU devices are taken
+    in their order, which is that of the processes.
+
+    Raises:
+      ValueError: TPUs are in another number of slices, or a slice has other than data * fsdp devices.
+    """
+    found = Counter(device.slice_index for device in devices if device.platform == "tpu")
+    if not found or (slices == 1 and len(found) == 1):
+        return np.asarray(devices[: slices * data * fsdp]).reshape(slices * data, fsdp)
+    if len(found) != slices:
+        raise ValueError(
+            f"mesh.slices = {slices}, but the devices are in {len(found)} slices; use --mesh.slices {len(found)}"
+        )
+    if set(found.values()) != {data * fsdp}:
+        sizes = ", ".join(str(found[index]) for index in sorted(found))
+        raise ValueError(
+            f"mesh.data * mesh.fsdp = {data} * {fsdp} must be all devices of each slice; the slices have {sizes}"
+        )
+    return mesh_utils.create_hybrid_device_mesh((data, fsdp), (slices, 1), devices)
+
+
+def rows_per_device(config: Config, examples: int, mesh: Mesh, last_batch: bool) -> int:
+    """Examples per device of a batch; `last_batch`: the examples that are left at the end of an epoch are a batch too.
+
+    Raises:
+      ValueError: a batch is larger than the split, or does not divide over the devices or into groups.
+    """
+    n, group = config.examples, config.train.group
+    if n > examples:
+        raise ValueError(
+            f"train.batch_size must be at most the {examples} training examples, got a batch of {n}"
+        )
+    rows, left = divmod(n, mesh.size)
+    if left:
+        sizes = [size for size in (n - left, n - left + mesh.size) if 0 < size <= examples]
+        use = f"use --train.batch-size {' or '.join(map(str, sizes))}, or " if sizes else "use "
+        raise ValueError(
+            f"a batch of {n} examples does not divide over {mesh.size} devices; {use}fewer devices with --mesh.data"
+        )
+    if group is not None and rows % group:
+        raise ValueError(
+            f"train.group must divide the {rows} examples of a device's batch, got {group}; use fewer devices with "
+            "--mesh.data, or a larger --train.batch-size"
+        )
+    last = examples % n if last_batch else 0
+    if last == 1:
+        raise ValueError(
+            f"the last batch of an epoch would have one example, which has no negatives; use another "
+            f"--train.batch-size than {n}, or leave the last batch out"
+        )
+    if last % mesh.size:
+        raise ValueError(
+            f"the last batch of an epoch has {last} examples, which do not divide over {mesh.size} devices; use "
+            "--mesh.data 1, another --train.batch-size, or leave the last batch out"
+        )
+    if group is not None and last // mesh.size % group:
+        raise ValueError(
+            f"train.group must divide the {last // mesh.size} examples of a device's last batch of an epoch, got "
+            f"{group}"
+        )
+    return rows
+
+
+def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: int | None) -> methods.OfViews:
+    """The objective of (k, n, d) views, or of a (p, k, n, d) stack of problems, whose rows are split over the mesh.
+
+    An objective with `axis_name` computes its rows of the similarities on each device; others are computed on the
+    gathered embeddings; the objective of groups is computed on the device of each group. A `mask` (k, n) is split as
+    the views are; other keywords, such as a queue, are replicated.
+    """
+    of_views = in_groups(of_views, takes, group)
+    if mesh.size == 1:
+        return of_views
+    axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
+    axes = axes[0] if len(axes) == 1 else axes
+    whole = PartitionSpec()
+    if group is None and not takes.axis_name:
+
+        def gathered(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
+            everywhere = jax.lax.with_sharding_constraint((z, extra), NamedSharding(mesh, whole))
+            return of_views(everywhere[0], **everywhere[1])
+
+        return gathered
+
+    def local(z: jax.Array, extra: dict[str, jax.Array]) -> tuple[jax.Array, methods.Measures]:
+        if group is not None:
+            return jax.lax.pmean(of_views(z, **extra), axes)
+        return of_views(z, axis_name=axes, **extra)
+
+    def split(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
+        places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
+        specs = {
+            name: whole if axis is None else PartitionSpec(*(None,) * axis, axes)
+            for name, axis in places.items()
+        }
+        by_row = PartitionSpec(*(None,) * (z.ndim - 2), axes)
+        return jax.shard_map(local, mesh=mesh, in_specs=(by_row, specs), out_specs=whole)(z, extra)
+
+    return split
+
+
+def in_groups(of_views: methods.OfViews, takes: losses.Takes, group: int | None) -> methods.OfViews:
+    """The mean of an objective over groups of consecutive instances; None for all instances in one group.
+
+    Of a stack of problems, the mean of the groups' sums; each group's problems are solved one from another.
+
+    The groups are taken one after the other: the solver of each stops by itself, and one tensor of costs is held.
+    """
+    if group is None:
+        return of_views
+
+    def mean(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
+        places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
+        whole = {name: x for name, x in extra.items() if places[name] is None}
+        split = {
+            name: _cut(x, axis, group) for name, x in extra.items() if (axis := places[name]) is not None
+        }
+
+        def of_group(given: tuple[jax.Array, dict[str, jax.Array]]) -> tuple[jax.Array, methods.Measures]:
+            return of_views(given[0], **given[1], **whole)
+
+        values = jax.lax.map(of_group, (_cut(z, z.ndim - 2, group), split))
+        return jax.tree.map(lambda x: x.mean(0), values)
+
+    return mean
+
+
+def _cut(x: jax.Array, axis: int, group: int) -> jax.Array:
+    """(groups, ...): the slices of an axis."""
+    shape = (*x.shape[:axis], x.shape[axis] // group, group, *x.shape[axis + 1 :])
+    return jnp.moveaxis(x.reshape(shape), axis, 0)
+
+
+def microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Microbatches | None:
+    """Microbatches that take rows of every device, so that all devices share each of them."""
+    if microbatch is None or microbatch >= rows:
+        return None
+    if rows % microbatch:
+        raise ValueError(
+            f"train.microbatch must divide the {rows} examples of a device's batch, got {microbatch}"
+        )
+    count = rows // microbatch
+    over_devices = NamedSharding(mesh, PartitionSpec(None, ("data", "fsdp")))
+    constrain = partial(jax.lax.with_sharding_constraint, shardings=over_devices)
+
+    def split(inputs: Any) -> Any:
+        def cut(x: jax.Array) -> jax.Array:
+            x = x.reshape((mesh.size, count, microbatch, *x.shape[1:])).swapaxes(0, 1)
+            return constrain(x.reshape((count, mesh.size * microbatch, *x.shape[3:])))
+
+        return jax.tree.map(cut, inputs)
+
+    def join(outputs: jax.Array) -> jax.Array:
+        tail = outputs.shape[2:]
+        outputs = constrain(outputs).reshape((count, mesh.size, outputs.shape[1] // mesh.size, *tail))
+        joined = outputs.swapaxes(0, 1).reshape((-1, *tail))
+        return jax.lax.with_sharding_constraint(joined, NamedSharding(mesh, BATCH))
+
+    return methods.Microbatches(split, join)
+
+
+def state_sharding(shapes: Any, mesh: Mesh) -> Any:
+    """Each array is split over `fsdp` along its longest divisible axis, or replicated if it has none."""
+    devices = mesh.shape["fsdp"]
+
+    def place(x: jax.ShapeDtypeStruct) -> NamedSharding:
+        axes = [a for a, size in enumerate(x.shape) if devices > 1 and size % devices == 0]
+        if not axes or np.prod(x.shape) < 1024:  # gathering a small array costs more than replicating it
+            return NamedSharding(mesh, PartitionSpec())
+        longest = max(axes, key=lambda a: x.shape[a])
+        return NamedSharding(
+            mesh, PartitionSpec(*(("fsdp" if a == longest else None) for a in range(x.ndim)))
+        )
+
+    return jax.tree.map(place, shapes)
