@@ -79,6 +79,7 @@ def test_first_step_is_that_of_softmax_regression(config, pretrained):
     jax.tree.map(np.testing.assert_array_equal, new["params"]["encoder"], fresh["encoder"])
 
 
+@pytest.mark.exhaustive
 def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
     method = methods.Supervised(zero_head=True, mixup=0.8, cutmix=1.0, label_smoothing=0.1)
     config = dataclasses.replace(config, method=method, encoder=models.MLP(widths=(6,)))
@@ -96,6 +97,7 @@ def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_averages_seeds_and_resumes(config, tmp_path):
     optimizer = AdamW(learning_rate=3e-2)
     train = dataclasses.replace(config.train, steps=150, log_every=50)

@@ -66,6 +66,7 @@ def test_images_are_measured_by_their_drawn_views(tmp_path):
     assert "head, view 3" in evaluation.evaluation_table(found.results())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "method",
     [
@@ -86,6 +87,7 @@ def test_every_method_on_images(method):
     assert again.numbers() == found.numbers()
 
 
+@pytest.mark.exhaustive
 def test_more_views_than_in_training(tmp_path):
     _, _, found = measured(config(), views=5)
     assert found.outputs["head"].names == ("view 1", "view 2", "view 3", "view 4", "view 5")
@@ -96,6 +98,7 @@ def test_more_views_than_in_training(tmp_path):
         training.geometry(run, run.program.init(), views=2)
 
 
+@pytest.mark.exhaustive
 def test_each_image_encoder_embeds_its_own_view():
     run, state, found = measured(config(method=methods.MultiEncoder()))
     rows = np.arange(12)
@@ -125,6 +128,7 @@ def test_given_views_have_their_own_encoders_and_may_be_missing():
         training.geometry(run, state, views=2)
 
 
+@pytest.mark.exhaustive
 def test_one_encoder_embeds_each_given_view():
     run, state, found = measured(config(data=TABLES, encoder=MLP))
     split = run.splits["test"]
@@ -134,6 +138,7 @@ def test_one_encoder_embeds_each_given_view():
     assert found.outputs["head"].numbers() == pytest.approx(expected.numbers(), rel=2e-3, abs=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_sem_and_supervised_on_tables():
     tables = dataclasses.replace(TABLES, missing=0.0)
     sem = methods.Sem(hidden=(8,), features=6, embedding=5)
@@ -205,6 +210,7 @@ def test_training_logs_the_geometry(whole, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params(tmp_path), params(whole))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("stopped_at", [3, 6])
 def test_a_run_that_is_stopped_while_it_measures_logs_each_step_once(
     whole, tmp_path, monkeypatch, stopped_at
@@ -238,6 +244,7 @@ def test_the_option_may_change_when_a_run_resumes(whole):
         training.check(dataclasses.replace(LOGGED, train=Train(geometry_every=-1)))
 
 
+@pytest.mark.exhaustive
 def test_devices_do_not_change_the_geometry(whole):
     run, state = training.open_run(whole)
     assert run.program.mesh.size == 8

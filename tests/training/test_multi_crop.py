@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from parametrize import some
 
 from mvcl import augment, data, losses, methods, models, report, training
 from mvcl.training import Mesh, Views, _dry_run, _input
@@ -45,7 +46,7 @@ def steps(config, count=3, first=0, state=None):
     return np.array(values), state
 
 
-@pytest.mark.parametrize("sizes", ["one", "different"])
+@pytest.mark.parametrize("sizes", some(["one", "different"], fast=["different"]))
 def test_the_loss_is_that_of_global_and_local_views(crops, sizes):
     """By hand: each view through encoder and head alone, the objective of the two groups."""
     config = dataclasses.replace(crops, data=dataclasses.replace(crops.data, sizes=sizes))
@@ -60,7 +61,7 @@ def test_the_loss_is_that_of_global_and_local_views(crops, sizes):
     np.testing.assert_allclose(values["loss"], config.objective(z[:2], z[2:]), rtol=1e-5)
 
 
-@pytest.mark.parametrize("sizes", ["one", "different"])
+@pytest.mark.parametrize("sizes", some(["one", "different"], fast=["different"]))
 def test_views_have_the_same_bits_on_any_devices(crops, sizes):
     views = []
     for mesh in (Mesh(data=1), Mesh(data=8), Mesh(data=2, fsdp=2)):
@@ -72,6 +73,7 @@ def test_views_have_the_same_bits_on_any_devices(crops, sizes):
         jax.tree.map(np.testing.assert_array_equal, other, views[0])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("objective", [losses.lejepa, losses.visreg])
 def test_objectives_of_global_views_are_given_their_number(crops, objective):
     """By hand, with the key of the step; the number of global views changes the loss."""
@@ -90,6 +92,7 @@ def test_objectives_of_global_views_are_given_their_number(crops, objective):
         training.check(dataclasses.replace(crops, objective=partial(drawn, global_views=1)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("mesh", "microbatch"), [(Mesh(data=4), None), (Mesh(data=2, fsdp=2), None), (Mesh(data=2), 2)], ids=str
 )
@@ -105,6 +108,7 @@ def test_devices_and_microbatches_do_not_change_the_run(crops, mesh, microbatch)
     )
 
 
+@pytest.mark.exhaustive
 def test_a_resumed_run_has_the_same_bits(crops):
     whole, state = steps(crops, 3)
     first, middle = steps(crops, 1)
@@ -113,6 +117,7 @@ def test_a_resumed_run_has_the_same_bits(crops):
     jax.tree.map(np.testing.assert_array_equal, *map(jax.device_get, (resumed["params"], state["params"])))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("targets", [2, 4])
 def test_the_teacher_embeds_the_global_views_only(crops, targets):
     """With equal networks and no predictor, a problem for each global view: the same loss so many times."""
@@ -131,6 +136,7 @@ def test_the_teacher_embeds_the_global_views_only(crops, targets):
     np.testing.assert_allclose(values["loss"], targets * config.objective(z), rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_the_whole_run_is_evaluated_embedded_and_shown(crops, tmp_path):
     """Evaluation uses the global size; the report shows each view at its own."""
     table = training.train(crops, tmp_path)
@@ -148,6 +154,7 @@ def test_the_whole_run_is_evaluated_embedded_and_shown(crops, tmp_path):
         assert training.embed(run, state, "test", tmp_path / "z.npz", views=views)[0] == shape
 
 
+@pytest.mark.exhaustive
 def test_the_dry_run_has_the_cost_of_each_size(crops):
     text = training.dry_run(crops)
     assert "16 pixels" in text

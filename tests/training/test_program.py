@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from parametrize import some
 
 from mvcl import augment, data, losses, methods, models, training
 from mvcl.training import AdamW, Lars, Mesh, Sgd, _input, _optimizers, _program, _sharding
@@ -36,7 +37,12 @@ def on_one(tiny):
 
 
 @pytest.mark.parametrize(
-    "mesh", [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2), Mesh(slices=2, data=2, fsdp=2)], ids=str
+    "mesh",
+    some(
+        [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2), Mesh(slices=2, data=2, fsdp=2)],
+        fast=[Mesh(slices=2, data=2, fsdp=2)],
+    ),
+    ids=str,
 )
 def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
     losses, _ = curve(dataclasses.replace(tiny, mesh=mesh))
@@ -70,6 +76,7 @@ def test_views_do_not_depend_on_devices(tiny):
     np.testing.assert_array_equal(*views)
 
 
+@pytest.mark.exhaustive
 def test_parameters_are_split_over_fsdp(tiny):
     config = dataclasses.replace(tiny, encoder=models.ConvNet(widths=(32, 64)), mesh=Mesh(data=2, fsdp=4))
     run = training.prepare(config)
@@ -81,6 +88,7 @@ def test_parameters_are_split_over_fsdp(tiny):
     np.testing.assert_allclose(split, whole, rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_slices_give_the_loss_and_gradient_of_one_device(tiny):
     """With SGD without momentum the parameters after one step are the gradient's."""
     config = dataclasses.replace(
@@ -135,7 +143,7 @@ def test_raises_on_slices_that_are_not_there(tiny):
         training.check(dataclasses.replace(tiny, mesh=Mesh(slices=0)))
 
 
-@pytest.mark.parametrize("mesh", [Mesh(data=1), Mesh(data=4)], ids=str)
+@pytest.mark.parametrize("mesh", some([Mesh(data=1), Mesh(data=4)], fast=[Mesh(data=4)]), ids=str)
 def test_microbatches_give_the_loss_and_gradient_of_the_batch(tiny, mesh):
     config = dataclasses.replace(grouped(tiny), mesh=mesh, optimizer=Sgd(learning_rate=0.1, momentum=0.0))
     pieces = dataclasses.replace(config, train=dataclasses.replace(config.train, microbatch=4))
@@ -151,6 +159,7 @@ def memory(config):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.exhaustive
 def test_microbatches_save_memory(tiny):
     config = dataclasses.replace(
         tiny,
@@ -173,6 +182,7 @@ def flops(config):
     return run.program.step.lower(state, batch).compile().cost_analysis()["flops"]
 
 
+@pytest.mark.exhaustive
 def test_devices_compute_only_their_rows(tiny):
     config = dataclasses.replace(
         tiny,
@@ -210,6 +220,7 @@ def test_loss_of_groups_is_the_mean_of_their_losses(tiny, devices):
     assert abs(expected - float(losses.info_nce(*z))) > 0.1
 
 
+@pytest.mark.exhaustive
 def test_m3g_in_groups_is_the_same_on_any_devices(tiny):
     """Its solver is a loop within the loop over groups, on each device."""
     config = dataclasses.replace(
@@ -427,6 +438,7 @@ def test_chance_level_of_mv_dhel_is_that_of_independent_views():
     np.testing.assert_allclose(level, 3 * np.log(63) - np.log(6), atol=5e-3)
 
 
+@pytest.mark.exhaustive
 def test_the_solver_of_m3g_is_logged_and_does_not_depend_on_devices(tiny):
     objective = partial(losses.m3g, epsilon=0.05, max_iterations=3, tolerance=1e-6)
     seen = []
