@@ -22,6 +22,7 @@ from PIL import Image
 from mvcl import data, models, training
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
+import test_domains
 import test_eeg
 
 MUTATIONS = 300
@@ -177,6 +178,12 @@ def open_night(folder):
     return data.Eeg(path=out, test_fraction=0.5).open()
 
 
+def tfds(folder):
+    test_domains.write_tfds(folder, "dtd", {"train": 5, "validation": 4, "test": 3}, 3, (4, 3, 3))
+    for image in folder.glob("*.png"):
+        image.unlink()
+
+
 def tables(folder):
     return data.Tables(path=str(folder)).open()
 
@@ -222,11 +229,12 @@ FORMATS = {
     ),
     "label.npz": (utterance_files, open_utterance_files),
     "prepared folder": (prepared, lambda folder: data.Sentiment(path=str(folder / "out")).open()),
+    "tfds": (tfds, lambda folder: data.TransferImages(name="dtd", directory=str(folder)).open()),
     "WFDB": (recording, open_recording),
     "EDF": (night, open_night),
 }
 # A conversion in each case, into these folders.
-SLOW, MADE = ("archive", "label.npz", "WFDB", "EDF"), ("out", "root")
+SLOW, MADE = ("tfds", "archive", "label.npz", "WFDB", "EDF"), ("out", "root")
 # Their bytes have checksums: what is read is what was written.
 CHECKED = ("npz of images", "npz of tables", "archive")
 
