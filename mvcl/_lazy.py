@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 
-def exports(package: str) -> tuple[Callable[[str], Any], list[str]]:
-    """`__getattr__` and `__all__` of a package, read from the imports under `if TYPE_CHECKING:` of its `__init__.py`.
+def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package, from the imports under `if TYPE_CHECKING:` of its file.
 
     Type checkers see plain imports; a program imports only the modules that it uses, so that a run on digits reads no
     code for EEG files.
@@ -35,4 +35,4 @@ def exports(package: str) -> tuple[Callable[[str], Any], list[str]]:
         setattr(module, name, found)  # the next use does not come here
         return found
 
-    return attribute, sorted(homes)
+    return attribute, lambda: sorted({*vars(module), *homes}), sorted(homes)

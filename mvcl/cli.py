@@ -296,7 +296,7 @@ def _data(arguments: list[str]) -> int:
     collect_garbage()
     name, *rest = arguments[1:] or ["--help"]
     if name in data.PREPARERS:
-        print(tyro.cli(data.PREPARERS[name], args=rest, prog=f"mvcl data prepare {name}").run())
+        print(tyro.cli(data.PREPARERS[name](), args=rest, prog=f"mvcl data prepare {name}").run())
         return 0
     config = (tyro.conf.PositionalRequiredArgs,)
     options = tyro.cli(Prepare, args=[name, *rest], prog="mvcl data prepare", config=config)

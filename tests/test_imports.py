@@ -33,6 +33,7 @@ ROOT_PRIVATE = {
     "_configs",
     "_extras",
     "_files",
+    "_lazy",
     "_numerics",
     "_progress",
     "_spelling",

@@ -19,7 +19,7 @@ def package(tmp_path, monkeypatch):
         "if TYPE_CHECKING:\n"
         "    from lazily._good import value as number, other\n"
         "    from lazily._bad import wrong\n"
-        "__getattr__, __all__ = _lazy.exports(__name__)\n"
+        "__getattr__, __dir__, __all__ = _lazy.exports(__name__)\n"
     )
     (folder / "_good.py").write_text("value, other = 3, 4\n")
     (folder / "_bad.py").write_text("raise RuntimeError('imported')\n")

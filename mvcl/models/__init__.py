@@ -7,57 +7,36 @@ An encoder maps (n, *input_shape) to (n, encoder.features) in float32; a head ma
 mode; `eval_view` shares its variables in evaluation mode.
 """
 
-from mvcl.models._autoencoders import Autoencoders
-from mvcl.models._convolutional import ConvNet, ConvNetEncoder, EegConv, EegConvEncoder, ResNet, ResNetEncoder
-from mvcl.models._export import export, load_exported
-from mvcl.models._layers import advance_dropout, eval_view, parameter_count, train_view
-from mvcl.models._mlp import (
-    MLP,
-    IdentityHead,
-    IdentityHeadModule,
-    MLPEncoder,
-    MLPHead,
-    MLPHeadModule,
-    byol_head,
-    koromilas_head,
-    moco_v2_head,
-    moco_v3_head,
-    piran_head,
-)
-from mvcl.models._registry import ENCODERS, HEADS, EncoderConfig, HeadConfig
-from mvcl.models._transformers import Transformer, TransformerEncoder, ViT, ViTEncoder
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ENCODERS",
-    "HEADS",
-    "MLP",
-    "Autoencoders",
-    "ConvNet",
-    "ConvNetEncoder",
-    "EegConv",
-    "EegConvEncoder",
-    "EncoderConfig",
-    "HeadConfig",
-    "IdentityHead",
-    "IdentityHeadModule",
-    "MLPEncoder",
-    "MLPHead",
-    "MLPHeadModule",
-    "ResNet",
-    "ResNetEncoder",
-    "Transformer",
-    "TransformerEncoder",
-    "ViT",
-    "ViTEncoder",
-    "advance_dropout",
-    "byol_head",
-    "eval_view",
-    "export",
-    "koromilas_head",
-    "load_exported",
-    "moco_v2_head",
-    "moco_v3_head",
-    "parameter_count",
-    "piran_head",
-    "train_view",
-]
+from mvcl import _lazy
+
+if TYPE_CHECKING:
+    from mvcl.models._autoencoders import Autoencoders
+    from mvcl.models._convolutional import (
+        ConvNet,
+        ConvNetEncoder,
+        EegConv,
+        EegConvEncoder,
+        ResNet,
+        ResNetEncoder,
+    )
+    from mvcl.models._export import export, load_exported
+    from mvcl.models._layers import advance_dropout, eval_view, parameter_count, train_view
+    from mvcl.models._mlp import (
+        MLP,
+        IdentityHead,
+        IdentityHeadModule,
+        MLPEncoder,
+        MLPHead,
+        MLPHeadModule,
+        byol_head,
+        koromilas_head,
+        moco_v2_head,
+        moco_v3_head,
+        piran_head,
+    )
+    from mvcl.models._registry import ENCODERS, HEADS, EncoderConfig, HeadConfig
+    from mvcl.models._transformers import Transformer, TransformerEncoder, ViT, ViTEncoder
+
+__getattr__, __dir__, __all__ = _lazy.exports(__name__)

@@ -6,10 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 from flax import nnx
 from jax.typing import DTypeLike
 
-from mvcl.models import _mlp
-from mvcl.models._convolutional import ConvNet, EegConv, ResNet
-from mvcl.models._mlp import MLP, IdentityHead, MLPHead
-from mvcl.models._transformers import Transformer, ViT
+from mvcl import models
 
 
 @runtime_checkable
@@ -31,28 +28,28 @@ class HeadConfig(Protocol):
 
 
 ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
-    "resnet18": lambda: ResNet(depth=18),
-    "resnet50": lambda: ResNet(depth=50),
-    "resnet18_cifar": lambda: ResNet(depth=18, stem="cifar"),
-    "resnet50_cifar": lambda: ResNet(depth=50, stem="cifar"),
-    "vit_s16": lambda: ViT(patch=16, width=384, depth=12, heads=6),
-    "vit_b16": lambda: ViT(patch=16, width=768, depth=12, heads=12),
+    "resnet18": lambda: models.ResNet(depth=18),
+    "resnet50": lambda: models.ResNet(depth=50),
+    "resnet18_cifar": lambda: models.ResNet(depth=18, stem="cifar"),
+    "resnet50_cifar": lambda: models.ResNet(depth=50, stem="cifar"),
+    "vit_s16": lambda: models.ViT(patch=16, width=384, depth=12, heads=6),
+    "vit_b16": lambda: models.ViT(patch=16, width=768, depth=12, heads=12),
     # The size of DeiT-Ti, with patches for 32x32 images.
-    "vit_tiny": lambda: ViT(patch=4, width=192, depth=12, heads=3),
-    "convnet": ConvNet,
-    "mlp": MLP,
-    "eeg": EegConv,
-    "transformer": Transformer,
+    "vit_tiny": lambda: models.ViT(patch=4, width=192, depth=12, heads=3),
+    "convnet": lambda: models.ConvNet(),
+    "mlp": lambda: models.MLP(),
+    "eeg": lambda: models.EegConv(),
+    "transformer": lambda: models.Transformer(),
 }
 """Encoders by the names that `method.encoder:NAME` chooses."""
 
 HEADS: dict[str, Callable[[], HeadConfig]] = {
-    "koromilas": _mlp.koromilas_head,
-    "piran": _mlp.piran_head,
-    "moco_v2": _mlp.moco_v2_head,
-    "moco_v3": _mlp.moco_v3_head,
-    "byol": _mlp.byol_head,
-    "mlp": MLPHead,
-    "none": IdentityHead,
+    "koromilas": lambda: models.koromilas_head(),
+    "piran": lambda: models.piran_head(),
+    "moco_v2": lambda: models.moco_v2_head(),
+    "moco_v3": lambda: models.moco_v3_head(),
+    "byol": lambda: models.byol_head(),
+    "mlp": lambda: models.MLPHead(),
+    "none": lambda: models.IdentityHead(),
 }
 """Heads by the names that `method.head:NAME` chooses."""

@@ -1,5 +1,10 @@
 """Reports: one self-contained HTML page from run folders."""
 
-from mvcl.report._page import write_geometry, write_report
+from typing import TYPE_CHECKING
 
-__all__ = ["write_geometry", "write_report"]
+from mvcl import _lazy
+
+if TYPE_CHECKING:
+    from mvcl.report._page import write_geometry, write_report
+
+__getattr__, __dir__, __all__ = _lazy.exports(__name__)

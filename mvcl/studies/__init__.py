@@ -1,75 +1,39 @@
 """Studies: grids of runs, what is measured of each cell, and the claims of a paper that they decide."""
 
-from mvcl.studies._claims import Above, Gain, Trend, Within, difference
-from mvcl.studies._grid import (
-    Baseline,
-    Cell,
-    Claim,
-    Factors,
-    Found,
-    Measure,
-    Opened,
-    Study,
-    Task,
-    Training,
-    Values,
-    Verdict,
-    changed,
-    costs,
-    find,
-    open_study,
-    parameters,
-    partner,
-    results,
-    scales,
-    select,
-    study_files,
-    trained,
-    without_data,
-)
-from mvcl.studies._jobs import Options, Slurm, overview, run_study
-from mvcl.studies._run import Look, Place, look, places, run
-from mvcl.studies._table import page, rows
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Above",
-    "Baseline",
-    "Cell",
-    "Claim",
-    "Factors",
-    "Found",
-    "Gain",
-    "Look",
-    "Measure",
-    "Opened",
-    "Options",
-    "Place",
-    "Slurm",
-    "Study",
-    "Task",
-    "Training",
-    "Trend",
-    "Values",
-    "Verdict",
-    "Within",
-    "changed",
-    "costs",
-    "difference",
-    "find",
-    "look",
-    "open_study",
-    "overview",
-    "page",
-    "parameters",
-    "partner",
-    "places",
-    "results",
-    "rows",
-    "run",
-    "run_study",
-    "scales",
-    "select",
-    "study_files",
-    "trained",
-    "without_data",
-]
+from mvcl import _lazy
+
+if TYPE_CHECKING:
+    from mvcl.studies._claims import Above, Gain, Trend, Within, difference
+    from mvcl.studies._grid import (
+        Baseline,
+        Cell,
+        Claim,
+        Factors,
+        Found,
+        Measure,
+        Opened,
+        Study,
+        Task,
+        Training,
+        Values,
+        Verdict,
+        changed,
+        costs,
+        find,
+        open_study,
+        parameters,
+        partner,
+        results,
+        scales,
+        select,
+        study_files,
+        trained,
+        without_data,
+    )
+    from mvcl.studies._jobs import Options, Slurm, overview, run_study
+    from mvcl.studies._run import Look, Place, look, places, run
+    from mvcl.studies._table import page, rows
+
+__getattr__, __dir__, __all__ = _lazy.exports(__name__)

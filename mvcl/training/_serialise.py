@@ -126,7 +126,7 @@ def _build(node: Any, known: dict[str, Any]) -> Any:
 
 def known() -> dict[str, Any]:
     """Import path -> object, for all that a saved config may name: mvcl's public dataclasses, objectives and costs."""
-    public = [value for package in (*_PUBLIC, _config, _optimizers) for value in vars(package).values()]
+    public = [getattr(package, name) for package in (*_PUBLIC, _config, _optimizers) for name in dir(package)]
     classes = [value for value in public if isinstance(value, type) and dataclasses.is_dataclass(value)]
     return {path(named): named for named in (*classes, *losses.objectives().values())}
 

@@ -214,7 +214,7 @@ def no_work(monkeypatch):
         monkeypatch.setattr(f"mvcl.{name}", work)
     for name in ("join", "compilation_cache", "profiler_server"):
         monkeypatch.setattr(training, name, lambda *_: None)
-    for preparer in data.PREPARERS.values():
+    for preparer in (named() for named in data.PREPARERS.values()):
         monkeypatch.setattr(preparer, "run", work)
 
 
