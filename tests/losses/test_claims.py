@@ -1,8 +1,7 @@
 """What the papers claim: reductions to one another, limits on uniform points."""
 
-import functools
-
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special
@@ -11,44 +10,41 @@ from mvcl import losses
 
 
 def test_two_views(x64, rng):
-    z = rng.normal(size=(2, 7, 4))
+    """Losses of many views of two are those of a pair."""
+    z, t = rng.normal(size=(2, 6, 3)), 0.3
     x, y = z
-    for t in (0.1, 0.7):
-        expected = losses.nt_xent(x, y, t)
-        for loss in (
-            losses.poly_view,
-            functools.partial(losses.poly_view, aggregation="arithmetic"),
-            losses.sufficient_statistics,
-            losses.all_pairs(losses.nt_xent),
-        ):
-            np.testing.assert_allclose(loss(z, temperature=t), expected, rtol=1e-12)
-        np.testing.assert_allclose(losses.mv_cl1(z, t), losses.info_nce(x, y, t, symmetric=True), rtol=1e-12)
-        np.testing.assert_allclose(losses.mv_cl2(z, t, energy="sum"), losses.dhel(x, y, t), rtol=1e-12)
-        np.testing.assert_allclose(losses.mv_dhel(z, t), losses.dhel(x, y, t) - np.log(2), rtol=1e-12)
-        np.testing.assert_allclose(
-            losses.one_vs_rest(losses.info_nce)(z, temperature=t),
-            losses.info_nce(x, y, t, symmetric=True),
-            rtol=1e-12,
-        )
-    for aggregation in ("geometric", "arithmetic"):
-        np.testing.assert_allclose(
-            losses.poly_siglip(z, 3.0, -1.0, aggregation), losses.siglip(x, y, 3.0, -1.0), rtol=1e-12
-        )
-    np.testing.assert_allclose(losses.siglip(x, y), losses.siglip(y, x), rtol=1e-12)
+    nt_xent, both_ways = losses.nt_xent(x, y, t), losses.info_nce(x, y, t, symmetric=True)
+    dhel, siglip = losses.dhel(x, y, t), losses.siglip(x, y, 3.0, -1.0)
+
+    @jax.jit
+    def claims(z):
+        return [
+            *((loss(z, temperature=t), nt_xent) for loss in (losses.poly_view, losses.sufficient_statistics)),
+            (losses.poly_view(z, t, "arithmetic"), nt_xent),
+            (losses.mv_cl1(z, t), both_ways),
+            (losses.one_vs_rest(losses.info_nce)(z, temperature=t), both_ways),
+            (losses.mv_cl2(z, t, energy="sum"), dhel),
+            (losses.mv_dhel(z, t), dhel - np.log(2)),
+            *((losses.poly_siglip(z, 3.0, -1.0, a), siglip) for a in ("geometric", "arithmetic")),
+            (losses.siglip(z[1], z[0], 3.0, -1.0), siglip),
+        ]
+
+    for found, expected in claims(z):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_many_views(x64, rng):
-    z = rng.normal(size=(4, 6, 3))
-    np.testing.assert_allclose(
-        losses.poly_siglip(z), losses.all_pairs(losses.siglip)(z), rtol=1e-12
-    )  # its derivation
-    slope = jax.grad(lambda w: losses.all_pairs(losses.dhel, weights=w, reduction="sum")(z))(
-        rng.random((4, 4))
-    )
-    np.testing.assert_allclose(slope[0, 2], losses.dhel(z[0], z[2]), rtol=1e-12)
+    """The derivation of poly_siglip; the derivative by a pair's weight is its loss."""
+    z, w = rng.normal(size=(4, 6, 3)), rng.random((4, 4))
+    poly, pairs = jax.jit(lambda z: (losses.poly_siglip(z), losses.all_pairs(losses.siglip)(z)))(z)
+    np.testing.assert_allclose(poly, pairs, rtol=1e-12)
+    total = lambda w: losses.all_pairs(losses.byol, weights=w, reduction="sum")(z)  # noqa: E731
+    slope = jax.jit(jax.grad(total))(w)
+    np.testing.assert_allclose(slope[0, 2], losses.byol(z[0], z[2]), rtol=1e-12)
     assert slope[2, 0] == 0
 
 
+@pytest.mark.exhaustive
 def test_limits_on_uniform_points():
     """Koromilas 2025, Theorem IV.1: aligned views, uniform on the sphere; E e^{κ u·v} is a Bessel
     function.
@@ -65,19 +61,18 @@ def test_limits_on_uniform_points():
 
 
 def test_poly_view_falls_with_rho_and_is_geometric_at_zero(x64, rng):
-    z = rng.normal(size=(4, 6, 3))
-    value = jax.value_and_grad(lambda z, rho: losses.poly_view(z, aggregation=rho))
-    geometric = value(z, "geometric")
-    for rho in (1e-12, -1e-12, 1e-40, -1e-40, 0):
-        for found, expected in zip(value(z, rho), geometric):
-            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
-    for number, name in ((1, "arithmetic"), (-1.0, "harmonic")):
-        np.testing.assert_array_equal(value(z, number)[0], value(z, name)[0])
-    by_rho = [float(value(z, rho)[0]) for rho in (-1000, -2, -1, -0.1, 0, 0.1, 1, 2, 1000)]
-    assert sorted(by_rho, reverse=True) == by_rho
-    short = value(z.astype(np.float32), 1e-7)
-    np.testing.assert_allclose(short[0], geometric[0], rtol=1e-5)
-    np.testing.assert_allclose(short[1], geometric[1], atol=1e-4)
+    z, small = rng.normal(size=(4, 6, 3)), (1e-12, -1e-40, 0)
+    order = (-1000, -2, -1, -0.1, 0, 0.1, 1, 2, 1000)
+    of = lambda z, rhos: jnp.stack([losses.poly_view(z, aggregation=rho) for rho in rhos])  # noqa: E731
+    by_rho = jax.jit(lambda z: of(z, order))(z)
+    assert np.all(np.diff(by_rho) < 0)
+    named = jax.jit(lambda z: of(z, ("harmonic", "geometric", "arithmetic")))(z)
+    np.testing.assert_allclose(named, by_rho[jnp.asarray([2, 4, 6])], rtol=1e-12)
+    geometric = jax.jit(jax.grad(losses.poly_view))(z)
+    for slope in jax.jit(jax.jacrev(lambda z: of(z, small)))(z):
+        np.testing.assert_allclose(slope, geometric, rtol=1e-10, atol=1e-10)
+    short = jax.jit(jax.grad(lambda z: losses.poly_view(z, aggregation=1e-7)))(z.astype(np.float32))
+    np.testing.assert_allclose(short, geometric, atol=1e-4)
 
 
 def test_poly_view_is_algorithm_1(x64, rng):

@@ -89,6 +89,22 @@ def test_instances_split_over_devices_where_views_are_missing(x64, rng, case):
     close(jax.jit(split)(z, mask), both(case.run, **mask)(z), 1e-11)
 
 
+@every(
+    cases.PLAIN,
+    lambda case: case.takes.block_size and "temperature" in case.takes.options,
+    fast=["dhel", "mv_infonce"],
+)
+def test_row_maxima_in_blocks_and_over_devices(x64, rng, case):
+    """At a temperature that one shift does not serve."""
+    z, cold = case.draw(rng), {"temperature": 0.002}
+    expected = both(case.run, **cold)(z)
+    close(both(case.run, block_size=4, **cold)(z), expected, 1e-10)
+    if case.takes.axis_name:
+        local = functools.partial(case.run, axis_name="data", **cold)
+        split = jax.shard_map(local, mesh=mesh("data"), in_specs=ROWS, out_specs=jax.P())
+        close(both(split)(z), expected, 1e-10)
+
+
 @every(cases.ALL, lambda case: case.takes.axis_name, fast=["dhel", "mv_infonce", "frossl"])
 def test_two_mesh_axes_blocks_and_the_gradient_outside(x64, rng, case):
     z, rows = case.draw(rng, 8), jax.P(None, ("data", "fsdp"))

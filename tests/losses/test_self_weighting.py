@@ -6,7 +6,7 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 from sklearn.metrics import normalized_mutual_info_score
 
-from mvcl import losses, metrics
+from mvcl import losses
 
 
 def test_cmi(rng):
@@ -15,19 +15,11 @@ def test_cmi(rng):
     np.testing.assert_allclose(losses.cmi_weights(labels), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_cmi_of_k_means():
-    centres = 10 * np.eye(3, 5)
-    truth = np.repeat([0, 1, 2], 20)
-    noise = np.random.default_rng(0).normal(size=(2, 60, 5)) / 10
-    labels = [metrics.k_means(view, 3)[0] for view in centres[truth] + noise]
-    np.testing.assert_allclose(losses.cmi_weights(labels), np.expm1(1), rtol=1e-5)
-
-
 def test_jsd(x64, rng):
     z = rng.normal(size=(3, 6, 4))
     p = np.exp(z) / np.exp(z).sum(-1, keepdims=True)
     jsd = [[np.mean([jensenshannon(u, v) ** 2 for u, v in zip(a, b)]) for b in p] for a in p]
-    np.testing.assert_allclose(losses.jsd_weights(z), np.exp(1 - np.array(jsd)) - 1, rtol=1e-10)
+    np.testing.assert_allclose(jax.jit(losses.jsd_weights)(z), np.exp(1 - np.array(jsd)) - 1, rtol=1e-10)
 
 
 def mmd(a, b):
@@ -52,7 +44,7 @@ def test_mmd(x64, rng):
 def test_weights_are_constants(rng):
     z = rng.normal(size=(2, 5, 3)).astype(np.float32)
     for weights in (losses.jsd_weights, losses.mmd_weights):
-        assert not np.any(jax.grad(lambda z, w=weights: w(z).sum())(z))
+        assert not np.any(jax.jit(jax.grad(lambda z, w=weights: w(z).sum()))(z))
 
 
 def test_reconstruction(rng):

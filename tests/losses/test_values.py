@@ -102,6 +102,22 @@ def test_one_vs_rest(x64, rng, pair, normalize_rest):
             np.testing.assert_allclose(found, case.loops(units, there), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("closed_over", [False, True])
+def test_one_vs_rest_in_blocks_with_a_learned_temperature(x64, rng, closed_over):
+    """Bound to the pair loss or closed over by it: its derivative is that of whole blocks."""
+    z, declared = rng.normal(size=(3, 6, 3)), losses.declare(operands=losses.Operands.PAIR, block_size=True)
+
+    def loss(z, t, block_size):
+        pair = functools.partial(losses.info_nce, temperature=t)
+        if closed_over:
+            pair = declared(lambda x, y, **options: losses.info_nce(x, y, t, **options))
+        return losses.one_vs_rest(pair)(z, block_size=block_size)
+
+    slopes = jax.jit(jax.value_and_grad(loss, (0, 1)), static_argnums=2)
+    for found, expected in zip(jax.tree.leaves(slopes(z, 0.5, 2)), jax.tree.leaves(slopes(z, 0.5, None))):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("function", "options"), [("cross_pairs", {}), ("mean_pair", {}), ("mean_pair", {"renormalize": False})]
 )
