@@ -86,7 +86,7 @@ def api(match: re.Match[str]) -> str:
         title = (importlib.import_module(module).__doc__ or match[1]).partition("\n")[0]
         kind = "class" if inspect.isclass(value) else "function" if inspect.isroutine(value) else "data"
         options = {"class": ["   :members:"], "data": ["   :no-value:"]}.get(kind, [])
-        title = "" if listed else f"## {title.rstrip('.')}"
+        title = "" if listed else f"## {title.partition(':')[0].rstrip('.')}"
         sections.setdefault(title, []).extend([f".. auto{kind}:: {name}", *options, ""])
     text = "" if listed else f"```{{eval-rst}}\n.. automodule:: {match[1]}\n```\n"
     for title, lines in sections.items():
