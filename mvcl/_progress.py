@@ -148,21 +148,21 @@ def _shown(what: str, total: int | None, unit: str) -> Iterator[int | None]:
 
 
 def _terminal() -> Any:
-    from rich import progress  # a tenth of a second: only at a terminal
+    from rich import console, progress  # a tenth of a second: only at a terminal
 
     count = progress.TextColumn("{task.completed:,.0f} of {task.total}{task.fields[rate]}")
-    columns = [
+    columns: list[progress.ProgressColumn] = [
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(bar_width=20),
         count,
     ]
-    return progress.Progress(
-        *columns, progress.TimeElapsedColumn(), progress.TimeRemainingColumn(), transient=True
-    )
+    columns += [progress.TimeElapsedColumn(), progress.TimeRemainingColumn()]
+    # The terminal of now: where a study redirects what a run prints, the bars stay there.
+    return progress.Progress(*columns, transient=True, console=console.Console(file=sys.stdout))
 
 
 def _write(text: str) -> None:
-    if _state.bars is not None:
+    if _state.bars is not None and sys.stdout.isatty():
         _state.bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
     else:
         write_line(text)

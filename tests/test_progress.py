@@ -1,5 +1,7 @@
 """Progress of long work, in a file and on a terminal."""
 
+import contextlib
+import io
 import os
 import pty
 import subprocess
@@ -117,3 +119,20 @@ print("end")
     assert "of 3 batches" in text
     assert all(f"line {i}" in text for i in range(3))
     assert text.endswith("end\r\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_lines_of_redirected_work_go_to_its_file_and_bars_stay_on_the_terminal(monkeypatch):
+    terminal, log = Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    for _ in _progress.track([1], "runs", 1):
+        with contextlib.redirect_stdout(log):
+            _progress.line("of the cell")
+            _progress._state.bars.refresh()
+    assert log.getvalue() == "of the cell\n"
+    assert "runs" in terminal.getvalue()
+    assert "of the cell" not in terminal.getvalue()
