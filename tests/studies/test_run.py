@@ -272,7 +272,7 @@ def test_a_saved_config_finds_the_code_of_its_study(tmp_path):
     """In what several studies share, and in a study file; nothing else is imported."""
     text = training.to_json(training.load("shidani/gaussian:smoke"))
     assert "_networks:GaussianViews" in text
-    assert training.load(saved(tmp_path, text)) == training.load("shidani/gaussian:smoke")
+    assert training.to_json(training.load(saved(tmp_path, text))) == text
     (tmp_path / "evil.py").write_text("raise SystemError")
     for name in (
         "_networks:Nothing",
