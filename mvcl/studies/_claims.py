@@ -206,7 +206,7 @@ def _answer(holds: bool, refuted: bool) -> str:
 
 def _verdict(answers: Sequence[str], reasons: Sequence[str]) -> Verdict:
     """The answer to all, with the comparisons that decide, at most `_SHOWN`, and how many others there are."""
-    ranked: tuple = ("does not hold", "cannot tell", "holds")
+    ranked = ("does not hold", "cannot tell", "holds")
     answer = next((a for a in ranked if a in answers), "holds")
     if len(reasons) <= _SHOWN:
         return Verdict(answer, "; ".join(reasons))

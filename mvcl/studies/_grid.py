@@ -151,9 +151,9 @@ class Measure:
 
 
 class Verdict(NamedTuple):
-    """The answer to a claim, and the numbers that decide, in words."""
+    """The answer to a claim, "holds", "does not hold" or "cannot tell", and the numbers that decide, in words."""
 
-    answer: Literal["holds", "does not hold", "cannot tell"]
+    answer: str
     reason: str
 
 
@@ -320,7 +320,7 @@ def scales(file: Path) -> dict[str, Callable[..., Study]]:
     """
     module: types.ModuleType = training.config_module(file)
     functions = {scale: getattr(module, scale, None) for scale in SCALES}
-    found = {scale: function for scale, function in functions.items() if inspect.isfunction(function)}
+    found: dict[str, Callable[..., Study]] = {s: f for s, f in functions.items() if inspect.isfunction(f)}
     if not found:
         raise ValueError(f"{file} is no study: it has none of the functions {', '.join(SCALES)}")
     return found
