@@ -141,7 +141,8 @@ class Results:
         self.columns = list(dict.fromkeys(every["column"][every["row"] == _TRAINED]))
         self.steps: dict[int, int | None] = dict.fromkeys(range(len(of)))
         self.steps |= {g: _most(part.drop_duplicates("place")["step"]) for g, part in _by(every, "group")}
-        every = every[[step == self.steps[group] for step, group in zip(every["step"], every["group"])]]
+        same = [step == self.steps[group] for step, group in zip(every["step"], every["group"])]
+        every = every[np.array(same, bool)]
         self.evaluated = every.groupby("group")["place"].nunique().to_dict()
         found = every.dropna(subset="value")
         usual = found.groupby(["group", "row", "column"])["protocol"].transform(_most)

@@ -95,7 +95,7 @@ def test_the_spectrum_and_the_heat_map_equal_the_numbers():
     assert ">1e−02<" in spectrum
     assert heat.count(">0.500<") == 2
     assert ">positives<" in cosines
-    assert ">1.50<" in cosines or ">1.5<" in cosines  # the density of 3 of 4 in half of [-1, 1]
+    assert ">1.0<" in cosines  # the density of all negatives in half of [-1, 1]
 
 
 def test_geometry_has_a_picture_of_its_own(tmp_path):
@@ -162,4 +162,4 @@ def test_ids_are_unique_and_pictures_have_texts(whole, two_by_three):
         ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
         assert len(set(ids)) == len(ids)
         assert all(image["alt"] for image in page.all("img"))
-        assert len(page.all("source")) == len(page.plots) > 3  # each for dark pages too
+        assert len(page.all("source")) == len(page.plots) >= 2  # each for dark pages too
