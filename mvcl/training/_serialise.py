@@ -231,6 +231,9 @@ def digest(named: Any) -> str:
             [item] if inspect.isfunction(item) else [f for f in vars(item).values() if inspect.isfunction(f)]
         )
         texts = []
+        if isinstance(item, type):
+            with suppress(OSError, TypeError):  # of a notebook: its methods have sources
+                texts.append(inspect.getsource(item))  # a dataclass of fields alone has no other
         for function in found:
             with suppress(OSError):  # a method that a dataclass has made
                 texts.append(inspect.getsource(function))
