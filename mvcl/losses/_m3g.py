@@ -1,5 +1,7 @@
 """M3G, the multi-marginal matching gap."""
 
+from __future__ import annotations  # no module of `mvcl.transport` is imported before it is used
+
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -12,11 +14,8 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics, transport
 from mvcl.losses._combine import all_pairs
 from mvcl.losses._declaration import Operands, declare, filled
-from mvcl.transport import SinkhornOutput, multimarginal_sinkhorn
 
 __all__ = ["m3g", "m3g_pair", "m3g_pairwise_excess", "m3g_with_status"]
-
-Cost = transport.CostName | Callable[..., jax.Array]
 
 
 def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -24,7 +23,7 @@ def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Ar
     return loss, _measures(out, mass)
 
 
-def _measures(out: SinkhornOutput, mass: jax.Array) -> dict[str, jax.Array]:
+def _measures(out: transport.SinkhornOutput, mass: jax.Array) -> dict[str, jax.Array]:
     return {
         "epsilon": out.epsilon,
         "true_tuple_mass": mass,
@@ -56,7 +55,7 @@ def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.
 def m3g(
     z: ArrayLike,
     epsilon: ArrayLike = 0.2,
-    cost: Cost = "circular_variance",
+    cost: transport.CostName | Callable[..., jax.Array] = "circular_variance",
     tolerance: float = 1e-3,
     max_iterations: int = 100,
     *,
@@ -127,7 +126,7 @@ def m3g(
 
 def m3g_with_status(
     z: ArrayLike, *, init: Sequence[ArrayLike] | None = None, **options: Any
-) -> tuple[jax.Array, SinkhornOutput]:
+) -> tuple[jax.Array, transport.SinkhornOutput]:
     """`m3g` and what its Sinkhorn iteration ended with, for `value_and_grad(..., has_aux=True)` and logs.
 
     Args:
@@ -152,7 +151,7 @@ def m3g_pair(
     x: ArrayLike,
     y: ArrayLike,
     epsilon: ArrayLike = 0.2,
-    cost: Cost = "circular_variance",
+    cost: transport.CostName | Callable[..., jax.Array] = "circular_variance",
     tolerance: float = 1e-3,
     max_iterations: int = 100,
     *,
@@ -207,7 +206,7 @@ def _gap(
     z: ArrayLike,
     *,
     epsilon: ArrayLike,
-    cost: Cost,
+    cost: transport.CostName | Callable[..., jax.Array],
     cost_scale: float,
     tolerance: float,
     max_iterations: int,
@@ -219,7 +218,7 @@ def _gap(
     block_size: int | None,
     max_operations: float,
     init: Sequence[ArrayLike] | None = None,
-) -> tuple[jax.Array, SinkhornOutput, jax.Array]:
+) -> tuple[jax.Array, transport.SinkhornOutput, jax.Array]:
     """The loss, the solver's output and the share of the plan's mass on the true tuples."""
     z = _checks.views(z, axis_name)
     epsilon_init = _checks.real("epsilon_init", epsilon_init)
@@ -249,7 +248,7 @@ def _gap(
 
     true_tuples, counted = _true_tuples(there, (z.shape[0], z.shape[1])), of_tuples > 0
     schedule = (epsilon_init, epsilon_decay) if init is None else (1.0, 1.0)
-    out = multimarginal_sinkhorn(
+    out = transport.multimarginal_sinkhorn(
         costs,
         a_s=weights,
         epsilon=transport.Epsilon(epsilon, *schedule),
