@@ -39,7 +39,7 @@ LOOK = """(() => {
     if (!text || unseen) continue;
     const behind = [];
     for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor);
-    const [a, b] = [light(behind), light([...behind, getComputedStyle(element).color])].sort((x, y) => y - x);
+    const [a, b] = [light(behind), light([...behind, getComputedStyle(element)[element.closest("svg") ? "fill" : "color"]])].sort((x, y) => y - x);
     if ((a + 0.05) / (b + 0.05) < 4.5) low.push(text.slice(0, 30));
   }
   return {

@@ -1,8 +1,8 @@
-"""Figures as text for the page: plots in the colours of light and dark pages, and small pictures."""
+"""Figures as text for the page: plots, and small pictures."""
 
 import base64
-import functools
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -10,61 +10,44 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
-from matplotlib import rc_context, rc_params_from_file, rcParams
+from matplotlib import rc_context, rc_params_from_file
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogFormatter
 from PIL import Image
 
 from mvcl.report._read import Output
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # 7 and 10 colours are coprime: 70 different pairs
+_FILE = resources.files("mvcl.report") / "templates" / "plot.mplstyle"
+_STYLE: Any = rc_params_from_file(str(_FILE), use_default_template=False)
+LINES: Sequence[str] = _STYLE["axes.prop_cycle"].by_key()["color"]
+INK, GRID = _STYLE["text.color"], _STYLE["grid.color"]
+# Colour of a plot -> variable of style.css, which has one value for light and one for dark pages.
+VARIABLES = {color: f"--s{i}" for i, color in enumerate(LINES)} | {INK: "--ink", GRID: "--grid"}
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # 7 and 10 lines are coprime: 70 different pairs
 SYMBOLS = ("●", "■", "▲", "◆", "▼", "✚", "✖")
-COLORS = 10  # of the lines in styles/light.mplstyle and dark.mplstyle
 POINTS = 2000  # t-SNE takes seconds for this many, minutes for more
 _NAMED, _NAME = 6, 14  # lines that have names at their ends, and characters of a name
 _APART = 0.085  # of the height, between two names
-_STYLES = resources.files("mvcl.report") / "styles"
-_THEMES = ("light", "dark")
+_DASHES = (0, (5, 3))
 
 
-@functools.cache
-def _style(theme: str) -> Any:
-    files = (str(_STYLES / f"{name}.mplstyle") for name in ("plot", theme))
-    return {
-        key: of for file in files for key, of in rc_params_from_file(file, use_default_template=False).items()
-    }
-
-
-def _colors(theme: Any = rcParams) -> list[str]:
-    return list(theme["axes.prop_cycle"].by_key()["color"])
-
-
-def palette() -> list[tuple[str, str]]:
-    """The colour of each line on a light and on a dark page."""
-    return list(zip(*(_colors(_style(theme)) for theme in _THEMES)))
-
-
-def _svg(draw: Callable[[Figure], None], size: tuple[float, float], theme: str) -> bytes:
-    with rc_context(_style(theme)):
-        figure, stream = Figure(figsize=size), io.BytesIO()
+def _svg(draw: Callable[[Figure], None], size: tuple[float, float], salt: str = "mvcl") -> str:
+    """What `draw` draws; the ids of its markers and clip paths are hashes with this salt."""
+    with rc_context(_STYLE | {"svg.hashsalt": salt}):
+        figure, stream = Figure(figsize=size), io.StringIO()
         draw(figure)
-        FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        FigureCanvasSVG(figure).print_svg(stream, metadata=nothing)
     return stream.getvalue()
 
 
-def _picture(draw: Callable[[Figure], None], size: tuple[float, float], alt: str) -> Markup:
-    """What `draw` draws on a figure, once for light and once for dark pages."""
-    light, dark = (_url(_svg(draw, size, theme), "svg+xml") for theme in _THEMES)
-    return Markup(
-        '<picture><source media="(prefers-color-scheme: dark)" srcset="{}">'
-        '<img class="plot" src="{}" alt="{}"></picture>'
-    ).format(dark, light, alt)
-
-
-def _url(content: bytes, kind: str) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+def _plot(draw: Callable[[Figure], None], size: tuple[float, float], alt: str) -> Markup:
+    """A drawing as part of a page, without the ids that every drawing has: `figure_1`, `axes_1`, ..."""
+    text = re.sub(r' id="[A-Za-z.0-9]+_\d+"|\n *', "", _svg(draw, size, alt)).partition("<svg")[2]
+    return Markup('<svg class="plot" role="img" aria-label="{}"{}').format(alt, Markup(text))
 
 
 def curves(
@@ -88,12 +71,12 @@ def curves(
     """
 
     def draw(figure: Figure) -> None:
-        axes, colors = figure.add_subplot(), _colors()
+        axes = figure.add_subplot()
         for i, level in enumerate(dashed):
-            color = colors[i % COLORS] if len(dashed) > 1 else rcParams["text.color"]
-            axes.plot(level.index, level, color=color, linestyle=(0, (5, 3)), linewidth=1.1, alpha=0.8)
+            color = LINES[i % len(LINES)] if len(dashed) > 1 else INK
+            axes.plot(level.index, level, color=color, linestyle=_DASHES, linewidth=1.1, alpha=0.8)
         for i, line in enumerate(lines):
-            color, few = colors[i % COLORS], len(line) <= 30
+            color, few = LINES[i % len(LINES)], len(line) <= 30
             if "low" in line and line["low"].notna().any():
                 axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
             every = 1 if few else len(line) // 8
@@ -108,7 +91,7 @@ def curves(
         if 2 <= len(names) <= _NAMED:
             _name_ends(axes, lines, names)
 
-    return _picture(draw, (4.6, 2.7), alt)
+    return _plot(draw, (4.6, 2.7), alt)
 
 
 def _name_ends(axes: Axes, lines: Sequence[pd.DataFrame], names: Sequence[str]) -> None:
@@ -135,72 +118,65 @@ def geometry(of: Output, where: str) -> list[tuple[Markup, str, str]]:
         f"Cosines of positives and negatives at the {where}",
         f"Alignment of pairs of views at the {where}: {', '.join(of.views)}",
     )
-    found = []
-    for (title, (draw, note)), alt in zip(_GEOMETRY.items(), alts):
-        if draw is not _draw_alignment or np.isfinite(of.alignment).any():
-            plot = _picture(lambda figure, draw=draw: draw(figure.add_subplot(), of), (4.6, 3.1), alt)  # type: ignore[misc]
-            found.append((plot, title, note))
-    return found
+    shown = len(_GEOMETRY) if np.isfinite(of.alignment).any() else len(_GEOMETRY) - 1
+    return [
+        (_plot(lambda figure, draw=draw: draw(figure.add_subplot(), of), (4.6, 3.1), alt), title, note)  # type: ignore[misc]
+        for alt, (title, draw, note) in list(zip(alts, _GEOMETRY))[:shown]
+    ]
 
 
-def geometry_file(outputs: Mapping[str, Output]) -> bytes:
+def geometry_file(outputs: Mapping[str, Output]) -> str:
     """A picture of its own, as SVG: a row of three plots for each output."""
 
     def draw(figure: Figure) -> None:
         figure.set_facecolor("white")
         for row, (name, of) in zip(figure.subplots(len(outputs), 3, squeeze=False), outputs.items()):
-            for axes, (plot, _) in zip(row, _GEOMETRY.values()):
+            for axes, (_, plot, _) in zip(row, _GEOMETRY):
                 plot(axes, of)
             row[1].set_title(name)
 
-    return _svg(draw, (12.5, 3.6 * len(outputs)), "light")
+    return _svg(draw, (12.5, 3.6 * len(outputs)))
 
 
-def _draw_spectrum(axes: Axes, of: Output) -> None:
+def _spectrum(axes: Axes, of: Output) -> None:
     for i, (name, values) in enumerate(of.spectra.items()):
         shown = np.where(values > 1e-12, values, np.nan)  # nothing is exactly zero after rounding
-        places = np.arange(1, len(values) + 1)
-        if name not in of.views:  # all views
-            color = rcParams["text.color"]
-            axes.plot(places, shown, color=color, linestyle=(0, (5, 3)), label=name)
-        else:
-            every = (i, max(1, len(values) // 8))
-            axes.plot(places, shown, label=name, marker=MARKERS[i % len(MARKERS)], markevery=every)
+        look: dict[str, Any] = {"color": INK, "linestyle": _DASHES}  # of all views
+        if name in of.views:
+            look = {"marker": MARKERS[i % len(MARKERS)], "markevery": (i, max(1, len(values) // 8))}
+        axes.plot(np.arange(1, len(values) + 1), shown, label=name, **look)
     axes.set(yscale="log", xlabel="eigenvalue of the covariance, in order", ylabel="variance")
     axes.yaxis.set_major_formatter("{x:.0e}")
-    if len(of.spectra) <= COLORS + 1:
+    axes.yaxis.set_minor_formatter(LogFormatter())  # the default writes formulas
+    if len(of.spectra) <= len(LINES) + 1:
         axes.legend()
 
 
-def _draw_cosines(axes: Axes, of: Output) -> None:
-    colors = _colors()
+def _cosines(axes: Axes, of: Output) -> None:
     for counts, name, color, style in (
-        (of.positives, "positives", colors[2], "-"),
-        (of.negatives, "negatives", colors[1], (0, (4, 2))),
+        (of.positives, "positives", LINES[2], "-"),
+        (of.negatives, "negatives", LINES[1], (0, (4, 2))),
     ):
-        if not counts.sum():
-            continue
-        edges = np.linspace(-1, 1, len(counts) + 1)
-        density = counts / counts.sum() / np.diff(edges)
-        axes.stairs(density, edges, fill=True, color=color, alpha=0.35)
-        axes.stairs(density, edges, color=color, label=name, linestyle=style)
-    axes.set_xlabel(
-        "cosine of two views of an instance (positives), or of two instances (negatives)", fontsize=8
-    )
+        if counts.sum():
+            edges = np.linspace(-1, 1, len(counts) + 1)
+            density = counts / counts.sum() / np.diff(edges)
+            axes.stairs(density, edges, fill=True, color=color, alpha=0.35)
+            axes.stairs(density, edges, color=color, label=name, linestyle=style)
+    label = "cosine of two views of an instance (positives), or of two instances (negatives)"
+    axes.set_xlabel(label, fontsize=8)
     axes.set_ylabel("density")
     axes.legend()
 
 
-def _draw_alignment(axes: Axes, of: Output) -> None:
+def _alignment(axes: Axes, of: Output) -> None:
     k, most = len(of.views), float(np.nanmax(of.alignment, initial=0)) or 1.0
     for (row, column), value in np.ndenumerate(of.alignment):
-        if not np.isfinite(value):
-            continue
-        # Opaque at 45 %, so that numbers in the colour of the text can be read on all.
-        shade = {"facecolor": _colors()[0], "alpha": 0.45 * value / most}
-        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **shade))
-        if k <= 10:
-            axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=min(9, 60 / k))
+        if np.isfinite(value):
+            # Opaque at 45 %, so that numbers in the colour of the text can be read on all.
+            look: dict[str, Any] = {"facecolor": LINES[0], "alpha": 0.45 * value / most}
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **look))
+            if k <= 10:
+                axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=min(9, 60 / k))
     axes.set(xlim=(-0.5, k - 0.5), ylim=(k - 0.5, -0.5), aspect="equal")
     axes.set_xticks(range(k), of.views, rotation=0 if k <= 4 else 60, fontsize=7.5)
     axes.set_yticks(range(k), of.views, fontsize=7.5)
@@ -208,34 +184,35 @@ def _draw_alignment(axes: Axes, of: Output) -> None:
     axes.set_xlabel("alignment: mean squared distance of the views of an instance", fontsize=8)
 
 
-_GEOMETRY = {  # title -> plot and note
-    "Spectrum": (
-        _draw_spectrum,
+_GEOMETRY = (  # title, plot and note
+    (
+        "Spectrum",
+        _spectrum,
         "variance of the embeddings in each direction, dashed for all views; where a line falls early, "
         "the rest is idle.",
     ),
-    "Cosines": (
-        _draw_cosines,
+    (
+        "Cosines",
+        _cosines,
         "of two views of an instance and of two instances; the less they overlap, the better views find their "
         "instance.",
     ),
-    "Alignment": (_draw_alignment, "mean squared distance of two views of an instance, on the unit sphere."),
-}
+    ("Alignment", _alignment, "mean squared distance of two views of an instance, on the unit sphere."),
+)
 
 
-def scatter(points: np.ndarray, labels: np.ndarray, classes: int, alt: str) -> Markup:
+def scatter(points: np.ndarray, labels: np.ndarray, alt: str) -> Markup:
     """Scatter plot of (n, 2) points, with a pair of colour and marker per class."""
 
     def draw(figure: Figure) -> None:
-        axes, colors = figure.add_subplot(), _colors()
-        for c in range(classes):
-            color, marker = colors[c % COLORS], MARKERS[c % len(MARKERS)]
-            x, y = points[labels == c].T
-            axes.scatter(x, y, s=11, color=color, marker=marker, alpha=0.75, linewidths=0)
+        axes = figure.add_subplot()
+        for c in np.unique(labels):
+            look: dict[str, Any] = {"color": LINES[c % len(LINES)], "marker": MARKERS[c % len(MARKERS)]}
+            axes.scatter(*points[labels == c].T, s=11, alpha=0.75, linewidths=0, **look)
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_axis_off()
 
-    return _picture(draw, (5.4, 4.6), alt)
+    return _plot(draw, (5.4, 4.6), alt)
 
 
 def project(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -275,4 +252,5 @@ def photo(image: np.ndarray) -> tuple[str, bool]:
     picture.thumbnail((128, 128))
     stream = io.BytesIO()
     picture.save(stream, "PNG")
-    return _url(stream.getvalue(), "png"), max(picture.size) < 64  # small images are shown with sharp pixels
+    url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    return url, max(picture.size) < 64  # small images are shown with sharp pixels

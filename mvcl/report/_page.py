@@ -170,7 +170,7 @@ def _render(shown: Mapping[str, object]) -> str:
     templates.filters |= {"kind": kind, "short": _short, "indented": _indented}
     script = (resources.files("mvcl.report") / "templates" / "sort.js").read_text()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    more = {"contents": [], "palette": _figures.palette(), "script": Markup(script), "digest": digest}
+    more = {"contents": [], "variables": _figures.VARIABLES, "script": Markup(script), "digest": digest}
     return templates.get_template("page.html").render(shown, **more)
 
 
@@ -208,7 +208,7 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _legend(names: Iterable[str]) -> Key:
-    symbols, colors = _figures.SYMBOLS, _figures.COLORS
+    symbols, colors = _figures.SYMBOLS, len(_figures.LINES)
     return [(symbols[i % len(symbols)], i % colors, name) for i, name in enumerate(names)]
 
 
@@ -290,7 +290,7 @@ def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup,
         same = np.concatenate([of.ravel() for _, other, _, _, of in found if other == what])
         common = several and len(same) > 0 and np.isfinite(same).all()
         limits = (float(same.min()), float(same.max())) if common else None
-        label, shown = labels[what], _figures.COLORS
+        label, shown = labels[what], len(_figures.LINES)
         alt = f"{label.capitalize()} of pairs of views{f' of {name}' if several else ''} over training steps"
         plot = _figures.curves(_lines(steps, values[:, :shown]), label, alt, limits=limits)
         plots.append((f"{name}, {label}" if several else label.capitalize(), plot, _legend(pairs[:shown])))
@@ -328,10 +328,10 @@ def _embeddings(run: Run) -> dict[str, object] | None:
         points, rows = _figures.project(features)
     except ValueError as error:
         return {"error": str(error)}
-    legible = math.lcm(_figures.COLORS, len(_figures.MARKERS))
+    legible = math.lcm(len(_figures.LINES), len(_figures.MARKERS))
     alt = f"t-SNE plot of {len(rows)} test embeddings of {len(names)} classes"
     return {
-        "plot": _figures.scatter(points, labels[rows], len(names), alt),
+        "plot": _figures.scatter(points, labels[rows], alt),
         "key": _legend(names) if len(names) <= legible else None,
         "classes": len(names),
         "legible": legible,

@@ -60,7 +60,7 @@ class Page(HTMLParser):
     @property
     def plots(self):
         """The texts in place of the plots."""
-        return [image["alt"] for image in self.all("img") if image.get("class") == "plot"]
+        return [plot["aria-label"] for plot in self.all("svg")]
 
 
 def drawn(*runs, out):
@@ -76,7 +76,7 @@ def page_of(*runs, out):
         return features[:, :2], np.arange(len(features))
 
     with (
-        mock.patch.object(_figures, "_svg", return_value=b"<svg/>"),
+        mock.patch.object(_figures, "_svg", return_value="<svg></svg>"),
         mock.patch.object(_figures, "project", project),
     ):
         return drawn(*runs, out=out)

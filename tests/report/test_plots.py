@@ -1,4 +1,4 @@
-"""Plots equal the numbers, and the page is whole: nothing is loaded, ids are unique, both themes are drawn."""
+"""Plots equal the numbers, and the page is whole: nothing is loaded, ids are unique, colours are variables."""
 
 import base64
 import hashlib
@@ -14,35 +14,26 @@ from mvcl.report import _curves, _figures, _read
 from mvcl.report import write_geometry as draw
 
 
-def svgs(picture):
-    """The drawings for light and dark pages, in the order dark, light."""
-    return [base64.b64decode(x).decode() for x in re.findall(r"base64,([^\"]*)", picture)]
-
-
 def points(svg, color, count):
     """(count, 2) points of the line of this colour, from left to right."""
     paths = re.findall(rf'<path d="([^"]*)"[^>]*stroke: {color}', svg)
     path = next(path for path in paths if path.count("L") == count - 1)
-    return np.array(re.findall(r"[ML] (\S+) (\S+)", path), float)
+    return np.array(re.findall(r"[ML] ([\d.]+) ([\d.]+)", path), float)
 
 
 def test_the_loss_of_the_page_equals_the_log(whole):
-    light, dark = _figures.palette()[0]
-    picture = next(part for part in whole[1].source.split("<picture>") if 'alt="Loss over' in part)
+    svg = next(part for part in whole[1].source.split("<svg") if 'aria-label="Loss over' in part)
     log = _read.read_run(whole[0]).log["loss"]
-    for svg, color in zip(svgs(picture), (dark, light)):
-        xy = points(svg, color, len(log))
-        np.testing.assert_allclose(
-            np.interp(xy[:, 0], xy[[0, -1], 0], log.index[[0, -1]]), log.index, atol=1e-3
-        )
-        low, high = xy[np.argmin(log), 1], xy[np.argmax(log), 1]
-        expected = (log - log.min()) / (log.max() - log.min())
-        np.testing.assert_allclose((xy[:, 1] - low) / (high - low), expected, atol=1e-4)
+    x, y = points(svg, _figures.LINES[0], len(log)).T
+    np.testing.assert_allclose(np.interp(x, x[[0, -1]], log.index[[0, -1]]), log.index, atol=1e-3)
+    low, high = y[np.argmin(log)], y[np.argmax(log)]
+    expected = (log - log.min()) / (log.max() - log.min())
+    np.testing.assert_allclose((y - low) / (high - low), expected, atol=1e-4)
 
 
 def test_names_stand_beside_the_ends_of_lines_and_apart():
     lines = [pd.DataFrame({"value": [0.0, end]}, [0, 1]) for end in (1.0, 0.99, 0.2)]
-    svg = svgs(_figures.curves(lines, "y", "alt", ["first", "a very long name", "$\\frac{"]))[1]
+    svg = _figures.curves(lines, "y", "alt", ["first", "a very long name", "$\\frac{"])
     places = {text: float(y) for y, text in re.findall(r'y="([\d.]+)"[^>]*>([●■▲] [^<]*)<', svg)}
     assert list(places) == ["▲ $\\frac{", "■ a very long n…", "● first"]
     third, long, first = places.values()
@@ -53,8 +44,8 @@ def test_names_stand_beside_the_ends_of_lines_and_apart():
 @pytest.mark.parametrize(("limits", "inside"), [(None, True), ((-9.0, 9.0), False)])
 def test_limits_are_those_of_the_axis(limits, inside):
     line = pd.DataFrame({"value": [0.0, 1.0, 2.0]}, [0, 1, 2])
-    svg = svgs(_figures.curves([line], "y", "alt", limits=limits))[1]
-    heights = points(svg, _figures.palette()[0][0], 3)[:, 1]
+    svg = _figures.curves([line], "y", "alt", limits=limits)
+    heights = points(svg, _figures.LINES[0], 3)[:, 1]
     assert (np.ptp(heights) > 50) == inside
 
 
@@ -89,10 +80,11 @@ def test_the_spectrum_and_the_heat_map_equal_the_numbers():
     alignment = np.array([[np.nan, 0.5], [0.5, np.nan]])
     spectra = {"a": np.array([1.0, 0.1, 0.01])}
     of = _read.Output({}, ["a", "b"], spectra, alignment, np.array([1, 3]), np.array([4, 0]))
-    spectrum, cosines, heat = (svgs(plot)[1] for plot, _, _ in _figures.geometry(of, "head"))
-    heights = points(spectrum, _figures.palette()[0][0], 3)[:, 1]
+    spectrum, cosines, heat = (plot for plot, _, _ in _figures.geometry(of, "head"))
+    heights = points(spectrum, _figures.LINES[0], 3)[:, 1]
     np.testing.assert_allclose(np.diff(heights), np.ptp(heights) / 2, rtol=1e-4)  # a decade each
     assert ">1e−02<" in spectrum
+    assert "$" not in spectrum
     assert heat.count(">0.500<") == 2
     assert ">positives<" in cosines
     assert ">1.0<" in cosines  # the density of all negatives in half of [-1, 1]
@@ -130,8 +122,8 @@ def test_tsne_uses_a_fixed_sample_of_a_large_split(rng, monkeypatch):
 
 
 def test_classes_are_drawn_in_their_colours():
-    svg = svgs(_figures.scatter(np.arange(8.0).reshape(4, 2), np.array([0, 0, 0, 1]), 2, "alt"))[1]
-    counts = [len(re.findall(rf"<use [^>]*fill: {light}", svg)) for light, _ in _figures.palette()[:3]]
+    svg = _figures.scatter(np.arange(8.0).reshape(4, 2), np.array([0, 0, 0, 1]), "alt")
+    counts = [len(re.findall(rf"<use [^>]*fill: {color}", svg)) for color in _figures.LINES[:3]]
     assert counts == [3, 1, 0]
 
 
@@ -162,4 +154,13 @@ def test_ids_are_unique_and_pictures_have_texts(whole, two_by_three):
         ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
         assert len(set(ids)) == len(ids)
         assert all(image["alt"] for image in page.all("img"))
-        assert len(page.all("source")) == len(page.plots) >= 2  # each for dark pages too
+        assert len(page.plots) >= 2
+        assert all(page.plots)
+
+
+def test_every_colour_of_a_plot_has_a_variable_for_dark_pages(whole, two_by_three):
+    for page in (whole[1], two_by_three[1]):
+        rules = re.findall(r'\[style\*="(?:fill|stroke): (#\w+)"\] { (?:fill|stroke): var', page.source)
+        assert set(re.findall(r"(?:fill|stroke): (#\w+)[;\"]", page.source.partition("<body>")[2])) <= set(
+            rules
+        )

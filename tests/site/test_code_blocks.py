@@ -43,6 +43,7 @@ NOT_RUN = {
     r"mvcl report runs/studies/": "needs a study that takes minutes",
     r"\S*pip install": "installs packages",
     r"python3? -m venv": "makes an environment, for packages",
+    r"\.venv/bin/python -m pytest .* -k toy": "tests the objective that the reader has written",
     r"make [\w-]+": "builds environments; the tests, the configs, the site",
     r"git clone https:": "downloads the code of others",
     r"python -m benchmarks\.(accelerator|released) --": "minutes of measurements",
@@ -245,7 +246,7 @@ def check(words: list[str], capsys: pytest.CaptureFixture[str]) -> str | None:
         return next(
             (f"no target {word}" for word in words[1:] if word.isidentifier() and word not in targets), None
         )
-    if words[0] == "python" and words[1] == "-m":
+    if words[0] in ("python", ".venv/bin/python") and words[1] == "-m":
         found = importlib.util.find_spec(words[2])
         text = "" if found is None or found.origin is None else Path(found.origin).read_text(encoding="utf-8")
         missing = [word for word in words[3:] if word.startswith("--") and f'"{word}"' not in text]
