@@ -39,7 +39,8 @@ LOOK = """(() => {
     if (!text || unseen) continue;
     const behind = [];
     for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor);
-    const [a, b] = [light(behind), light([...behind, getComputedStyle(element)[element.closest("svg") ? "fill" : "color"]])].sort((x, y) => y - x);
+    const look = getComputedStyle(element), ink = element.closest("svg") ? look.fill : look.color;
+    const [a, b] = [light(behind), light([...behind, ink])].sort((x, y) => y - x);
     if ((a + 0.05) / (b + 0.05) < 4.5) low.push(text.slice(0, 30));
   }
   return {
