@@ -4,14 +4,12 @@ from mvcl import training
 from mvcl.studies import Measure, changed
 from mvcl.training import Config
 
+FEW = "10 labels/class"
 # Few labels first: all labels leave little to separate on digits.
-ACCURACIES = (
-    Measure("10 labels/class", percent=True),
-    Measure("5 labels/class", percent=True),
-    Measure("linear", percent=True),
-    Measure("k-NN", percent=True),
-)
+ACCURACIES = tuple(Measure(name, percent=True) for name in (FEW, "5 labels/class", "linear", "k-NN"))
 """Accuracies of a run on digits: with few labels, and with all."""
+LINEAR = (Measure("linear", percent=True),)
+"""Accuracy of a run at the scale smoke."""
 
 
 def digits_of(k: int) -> Config:

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any
 
 import _digits
+import _rows
 import jax
 from jax.typing import ArrayLike
 
 from mvcl import losses
 from mvcl.losses import Operands
-from mvcl.studies import Above, Study, trained
+from mvcl.studies import Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -40,8 +41,8 @@ _EXAMPLE = f"{(1 - _R2) / (_R2 * (1 - _R2 / 128)):.3f}"
 _SIMILARITIES = ("DSF", "InfoNCE of means", "InfoNCE of pairs")
 
 
-def _at(
-    queries: ArrayLike, keys: ArrayLike, temperature: ArrayLike, options: dict[str, Any]
+def _measured(
+    queries: ArrayLike, keys: ArrayLike, *, temperature: ArrayLike = 0.1, **options: Any
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     measured = losses.takes(losses.dsf).measured
     assert measured is not None
@@ -51,27 +52,13 @@ def _at(
     return loss, measures | {"effective_temperature_at_1": 1 / sharpness}
 
 
-def _measured(
-    queries: ArrayLike, keys: ArrayLike, *, temperature: ArrayLike = 0.1, **options: Any
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    return _at(queries, keys, temperature, options)
-
-
 @losses.declare(operands=Operands.GROUPS, measured=_measured, mask=True, axis_name=True, block_size=True)
 def dsf_at_effective_temperature(
     queries: ArrayLike, keys: ArrayLike, *, temperature: ArrayLike = 0.1, **options: Any
 ) -> jax.Array:
     """`dsf` whose own temperature is set in every batch so that its effective temperature is `temperature`.
 
-    What depends on the query alone cancels in the softmax of `dsf`, whose logits are then
-
-        A_i κ_j <μ_i, μ_j> / T - g(κ_j) / T,    g(κ) = log I_ν(κ) - ν log κ,  ν = d/2 - 1.
-
-    InfoNCE of the same directions has <μ_i, μ_j> / t. So T / (A_i κ_j) has the place of t: it differs between pairs,
-    since a group of scattered views has a small R, thus a small A = R and κ, and is compared softly. Here T is
-    `temperature` times mean(R) mean(κ) of the batch, held constant in the gradient, so that the mean pair has
-    t = `temperature`. For groups of one view all R and κ are equal, g cancels, and this is `info_nce` at that
-    temperature, exactly.
+    See `_ABOUT`. For groups of one view this is `info_nce` at that temperature, exactly.
 
     Args:
       queries: (m, n, d) floating, m >= 1, n >= 2.
@@ -82,7 +69,7 @@ def dsf_at_effective_temperature(
     Returns:
       Scalar, float32 or wider.
     """
-    return _at(queries, keys, temperature, options)[0]
+    return _measured(queries, keys, temperature=temperature, **options)[0]
 
 
 def _objective(similarity: str, temperature: float) -> losses.Loss:
@@ -95,45 +82,42 @@ def _objective(similarity: str, temperature: float) -> losses.Loss:
     return found[similarity]
 
 
-def _study(base: Config, temperatures: tuple[float, ...], seeds: int, cost: str) -> Study:
-    claim = partial(Above, source="ours", measure=_digits.ACCURACIES[0].name)
+def _study(base: Config, temperatures: tuple[float, ...], **scale: Any) -> Study:
+    grid = [(name, t) for name in _SIMILARITIES for t in temperatures]
     return Study(
         title="Control: DSF against InfoNCE at equal effective temperature",
         about=_ABOUT.format(example=_EXAMPLE),
-        cells=tuple(
-            trained(
-                {"similarity": similarity, "t": temperature},
-                base,
-                {"objective": _objective(similarity, temperature)},
-            )
-            for similarity in _SIMILARITIES
-            for temperature in temperatures
-        ),
+        cells=[
+            trained({"similarity": name, "t": t}, base, {"objective": _objective(name, t)})
+            for name, t in grid
+        ],
         measures=_digits.ACCURACIES,
-        claims=tuple(
-            claim(
-                text=f"DSF is better than {other} at effective temperature {temperature}",
-                cells={"similarity": "DSF", "t": temperature},
-                than=({"similarity": other},),
-            )
-            for other in _SIMILARITIES[1:]
-            for temperature in temperatures
+        claims=_rows.above(
+            "ours",
+            _digits.FEW,
+            [
+                (
+                    f"DSF is better than {other} at effective temperature {t}",
+                    {"similarity": "DSF", "t": t},
+                    [{"similarity": other}],
+                )
+                for other, t in grid
+                if other != "DSF"
+            ],
         ),
         columns="t",
         reference={"similarity": "InfoNCE of means"},
         along="t",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, two groups of 2 views, temperatures 0.1 and 0.5."""
-    return _study(
-        _digits.digits_of(4), (0.1, 0.5), seeds, "5 minutes in one process, on 2 cores with other work"
-    )
+    cost = "5 minutes in one process, on 2 cores with other work"
+    return _study(_digits.digits_of(4), (0.1, 0.5), seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Random vectors, two groups of 2."""
-    return _study(_digits.vectors_of(4), (0.5,), seeds, "under a minute on 2 cores")
+    return _study(_digits.vectors_of(4), (0.5,), seeds=seeds, cost="under a minute on 2 cores")

@@ -8,11 +8,13 @@ Source: ours.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import _digits
+import _rows
 
 from mvcl import losses
-from mvcl.studies import Above, Study, Trend, trained
+from mvcl.studies import Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -27,56 +29,52 @@ If accuracy depends on the energy and not on k, rows agree within a column; if o
 within a row."""
 
 
-def _study(base: Callable[[int], Config], ks: tuple[int, ...], seeds: int, cost: str) -> Study:
+def _study(base: Callable[[int], Config], ks: tuple[int, ...], **scale: Any) -> Study:
     few = ks[0]
     grid = [(few, energy) for energy in (1, *ks)] + [(k, energy) for k in ks[1:] for energy in (1, k)]
-    claim = partial(Above, source="ours", measure=_digits.ACCURACIES[0].name)
-    trend = partial(Trend, source="ours", measure=_digits.ACCURACIES[0].name)
+    trend = partial(Trend, source="ours", measure=_digits.FEW)
+    above = partial(_rows.above, "ours", _digits.FEW)
     return Study(
         title="Control: MV-DHEL, more views or more energy?",
         about=_ABOUT,
-        cells=tuple(
+        cells=[
             trained(
                 {"k": k, "energy": energy},
                 base(k),
                 {"objective": partial(losses.mv_dhel, temperature=0.5, energy_weight=energy / k)},
             )
             for k, energy in grid
-        ),
+        ],
         measures=_digits.ACCURACIES,
-        claims=(
+        claims=[
             trend(text="more views are better at energy 1 (weight 1/k)", cells={"energy": 1}, along="k"),
-            *(
-                claim(
-                    text=f"{k} views are better than {few} at energy {k}",
-                    cells={"k": k, "energy": k},
-                    than=({"k": few},),
-                )
+            *above(
+                (f"{k} views are better than {few} at energy {k}", {"k": k, "energy": k}, [{"k": few}])
                 for k in ks[1:]
             ),
             trend(text=f"more energy is better with {few} views", cells={"k": few}, along="energy"),
-            *(
-                claim(
-                    text=f"with {k} views weight 1, the paper's, is better than 1/{k}",
-                    cells={"k": k, "energy": k},
-                    than=({"energy": 1},),
+            *above(
+                (
+                    f"with {k} views weight 1, the paper's, is better than 1/{k}",
+                    {"k": k, "energy": k},
+                    [{"energy": 1}],
                 )
                 for k in ks
             ),
-        ),
+        ],
         columns="energy",
         reference={"energy": 1},
         along="k",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, 2, 4 and 8 views."""
-    return _study(_digits.digits_of, (2, 4, 8), seeds, "6 minutes in one process, on 2 cores with other work")
+    cost = "6 minutes in one process, on 2 cores with other work"
+    return _study(_digits.digits_of, (2, 4, 8), seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Random vectors, 2 and 3 views."""
-    return _study(_digits.vectors_of, (2, 3), seeds, "under a minute on 2 cores")
+    return _study(_digits.vectors_of, (2, 3), seeds=seeds, cost="under a minute on 2 cores")

@@ -7,11 +7,13 @@ Source: ours.
 """
 
 from functools import partial
+from typing import Any
 
 import _digits
+import _rows
 
 from mvcl import losses, studies
-from mvcl.studies import Above, Study, trained
+from mvcl.studies import Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -25,53 +27,52 @@ The pairwise excess, sum of the pairs at 2 epsilon / k minus joint, tends to 0 f
 coincide and cannot be separated; so a small epsilon is trained too."""
 
 
-def _objective(loss: str, k: int, epsilon: float) -> losses.Loss:
+def _objectives(k: int, epsilon: float) -> dict[str, losses.Loss]:
     pair = partial(losses.m3g_pair, cost_scale=4 / k**2)
-    found: dict[str, losses.Loss] = {
+    return {
         "joint": partial(losses.m3g, epsilon=epsilon),
         "pairs, epsilon": losses.all_pairs(partial(pair, epsilon=epsilon), reduction="sum"),
         "pairs, 2 epsilon / k": losses.all_pairs(partial(pair, epsilon=2 * epsilon / k), reduction="sum"),
     }
-    return found[loss]
 
 
-_LOSSES = ("joint", "pairs, epsilon", "pairs, 2 epsilon / k")
-
-
-def _study(base: Config, epsilons: tuple[float, ...], seeds: int, cost: str) -> Study:
-    claim = partial(Above, source="ours", measure=_digits.ACCURACIES[0].name)
-    k = base.views.k
+def _study(base: Config, epsilons: tuple[float, ...], **scale: Any) -> Study:
+    objectives = {epsilon: _objectives(base.views.k, epsilon) for epsilon in epsilons}
+    grid = [(name, epsilon) for name in objectives[epsilons[0]] for epsilon in epsilons]
     return Study(
         title="Control: M3G of every pair of views against joint M3G",
         about=_ABOUT,
-        cells=tuple(
-            trained({"loss": loss, "epsilon": epsilon}, base, {"objective": _objective(loss, k, epsilon)})
-            for loss in _LOSSES
-            for epsilon in epsilons
-        ),
+        cells=[
+            trained({"loss": name, "epsilon": epsilon}, base, {"objective": objectives[epsilon][name]})
+            for name, epsilon in grid
+        ],
         measures=_digits.ACCURACIES,
-        claims=tuple(
-            claim(
-                text=f"joint matching is better than {loss}, at epsilon {epsilon}",
-                cells={"loss": "joint", "epsilon": epsilon},
-                than=({"loss": loss},),
-            )
-            for loss in _LOSSES[1:]
-            for epsilon in epsilons
+        claims=_rows.above(
+            "ours",
+            _digits.FEW,
+            [
+                (
+                    f"joint matching is better than {name}, at epsilon {epsilon}",
+                    {"loss": "joint", "epsilon": epsilon},
+                    [{"loss": name}],
+                )
+                for name, epsilon in grid
+                if name != "joint"
+            ],
         ),
         columns="epsilon",
         reference={"loss": "joint"},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, 4 views, groups of 64 examples as in Piran 2024."""
     base = studies.changed(_digits.digits_of(4), {"train.group": 64})
-    return _study(base, (0.05, 0.2), seeds, "6 minutes in one process, on 2 cores with other work")
+    cost = "6 minutes in one process, on 2 cores with other work"
+    return _study(base, (0.05, 0.2), seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Random vectors, 3 views."""
-    return _study(_digits.vectors_of(3), (0.2,), seeds, "under a minute on 2 cores")
+    return _study(_digits.vectors_of(3), (0.2,), seeds=seeds, cost="under a minute on 2 cores")

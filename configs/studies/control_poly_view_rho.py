@@ -7,11 +7,13 @@ Source: ours.
 """
 
 from functools import partial
+from typing import Any
 
 import _digits
+import _rows
 
 from mvcl import losses
-from mvcl.studies import Above, Study, Trend, trained
+from mvcl.studies import Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -24,55 +26,44 @@ learning rate are the same for all. The loss with a rho far from 0 has its gradi
 are also effects of noise in the gradient."""
 
 
-def _study(base: Config, rhos: tuple[float, ...], temperature: float, seeds: int, cost: str) -> Study:
-    claim = partial(Above, source="ours", measure=_digits.ACCURACIES[0].name)
+def _study(base: Config, rhos: tuple[float, ...], temperature: float, **scale: Any) -> Study:
+    loss = partial(losses.poly_view, temperature=temperature)
+    falls = "accuracy falls as rho rises, from every partner to some partner"
     return Study(
         title="Control: poly-view contrast over rho",
         about=_ABOUT.format(temperature=temperature),
-        cells=tuple(
-            trained(
-                {"rho": rho},
-                base,
-                {"objective": partial(losses.poly_view, temperature=temperature, aggregation=rho)},
-            )
-            for rho in rhos
-        ),
+        cells=[trained({"rho": rho}, base, {"objective": partial(loss, aggregation=rho)}) for rho in rhos],
         measures=_digits.ACCURACIES,
-        claims=(
-            claim(
-                text="the geometric mean (rho 0) is better than the arithmetic (rho 1)",
-                cells={"rho": 0.0},
-                than=({"rho": 1.0},),
-            ),
-            claim(
-                text="the harmonic mean (rho -1) is better than the geometric (rho 0)",
-                cells={"rho": -1.0},
-                than=({"rho": 0.0},),
-            ),
-            Trend(
-                "accuracy falls as rho rises, from every partner to some partner",
+        claims=[
+            *_rows.above(
                 "ours",
-                _digits.ACCURACIES[0].name,
-                {},
-                "rho",
-                rises=False,
+                _digits.FEW,
+                [
+                    (
+                        f"the {name} mean (rho {rho:g}) is better than the {other}",
+                        {"rho": rho},
+                        [{"rho": rho + 1}],
+                    )
+                    for name, rho, other in (
+                        ("geometric", 0.0, "arithmetic (rho 1)"),
+                        ("harmonic", -1.0, "geometric (rho 0)"),
+                    )
+                ],
             ),
-        ),
+            Trend(falls, "ours", _digits.FEW, {}, "rho", rises=False),
+        ],
         reference={"rho": 0.0},
         along="rho",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, 4 views."""
-    rhos = (-4.0, -1.0, 0.0, 1.0, 4.0)
-    return _study(
-        _digits.digits_of(4), rhos, 0.1, seeds, "4 minutes in one process, on 2 cores with other work"
-    )
+    cost = "4 minutes in one process, on 2 cores with other work"
+    return _study(_digits.digits_of(4), (-4.0, -1.0, 0.0, 1.0, 4.0), 0.1, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Random vectors, 3 views."""
-    return _study(_digits.vectors_of(3), (-1.0, 0.0, 1.0), 0.5, seeds, "under a minute on 2 cores")
+    return _study(_digits.vectors_of(3), (-1.0, 0.0, 1.0), 0.5, seeds=seeds, cost="under a minute on 2 cores")
