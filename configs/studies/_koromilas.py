@@ -4,13 +4,18 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from mvcl import losses, training
-from mvcl.studies import Above, Cell, Claim, Factors, Gain, Trend, Values, changed, results, trained
+import _rows
+
+from mvcl import data, losses, models, training
+from mvcl.studies import Cell, Claim, Factors, Gain, Measure, Study, Trend, Values, changed, results, trained
 from mvcl.training import Config
 
 DHEL, INFO_NCE = "MV-DHEL", "MV-InfoNCE"
-_BASELINES = ("pwe", "avg", "PVC")
+ALL = ("pwe", "avg", "PVC", INFO_NCE, DHEL)
+"""The objectives of most tables."""
+SGD = (Measure("linear, SGD", label="linear accuracy", percent=True),)
 
 
 def objectives(temperature: float = 0.5) -> dict[str, losses.Loss]:
@@ -22,69 +27,58 @@ def objectives(temperature: float = 0.5) -> dict[str, losses.Loss]:
         "PVC": partial(losses.poly_view, temperature=temperature),
         "MV-CL1": partial(losses.mv_cl1, temperature=temperature),
         INFO_NCE: partial(losses.mv_infonce, temperature=temperature, negatives="all"),
+        f"{INFO_NCE}, Eq. 11": partial(losses.mv_infonce, temperature=temperature, negatives="cross_view"),
         "MV-CL2": partial(losses.mv_cl2, temperature=temperature, energy="sum"),
         DHEL: partial(losses.mv_dhel, temperature=temperature),
     }
 
 
 def recipe_of(name: str, k: int) -> Config:
-    """A config by name, with k views."""
-    return changed(training.load(name), {"views.k": k})
+    """A config of this paper by name, with k views."""
+    return changed(training.load(f"koromilas/{name}"), {"views.k": k})
+
+
+def _on(where: Factors) -> str:
+    return "".join(f", {level}" for level in where.values())
 
 
 def best_claims(
-    objectives: Collection[str], ks: Sequence[int], measure: str, source: str, where: Factors
+    names: Collection[str], ks: Sequence[int], measure: str, source: str, where: Factors
 ) -> list[Claim]:
     """MV-DHEL is the best of the objectives; MV-InfoNCE is above the aggregations of pairs."""
-    on = "".join(f", {level}" for level in where.values())
-    others = tuple({"objective": name} for name in objectives if name != DHEL)
-    aggregations = [name for name in _BASELINES if name in objectives]
-    baselines = tuple({"objective": name} for name in aggregations)
-    found: list[Claim] = [
-        Above(
-            f"MV-DHEL is above all others at every k{on}",
-            source,
-            measure,
+    others = [name for name in names if name != DHEL]
+    pairs = [name for name in ("pwe", "avg", "PVC") if name in names]
+    rows: list[_rows.Row] = [
+        (
+            f"MV-DHEL is above all others at every k{_on(where)}",
             {**where, "objective": DHEL},
-            others,
+            _rows.levels("objective", others),
         )
     ]
-    if INFO_NCE in objectives and baselines:
-        # With two views MV-InfoNCE is NT-Xent but for the place of one sum, and the paper prints the same accuracy.
-        found += [
-            Above(
-                f"MV-InfoNCE is above {', '.join(aggregations)} at k = {k}{on}",
-                source,
-                measure,
-                {**where, "objective": INFO_NCE, "k": k},
-                baselines,
-            )
-            for k in ks
-            if k > 2
-        ]
-    return found
+    # With two views MV-InfoNCE is NT-Xent but for the place of one sum, and the paper prints the same accuracy.
+    rows += [
+        (
+            f"MV-InfoNCE is above {', '.join(pairs)} at k = {k}{_on(where)}",
+            {**where, "objective": INFO_NCE, "k": k},
+            _rows.levels("objective", pairs),
+        )
+        for k in ks
+        if k > 2 and pairs and INFO_NCE in names
+    ]
+    return _rows.above(source, measure, rows)
 
 
 def rise_claims(names: Collection[str], measure: str, source: str, where: Factors) -> list[Claim]:
     """Each of the objectives rises with the number of views."""
-    on = "".join(f", {level}" for level in where.values())
-    return [
-        Trend(f"{name} rises with k{on}", source, measure, {**where, "objective": name}, "k")
-        for name in names
-    ]
+    text = f"rises with k{_on(where)}"
+    return [Trend(f"{name} {text}", source, measure, {**where, "objective": name}, "k") for name in names]
 
 
 def gain_claim(first: str, others: Collection[str], measure: str, source: str, where: Factors) -> Gain:
     """An objective gains more from the fewest to the most views than each of the others."""
-    on = "".join(f", {level}" for level in where.values())
-    return Gain(
-        f"{first} gains most from more views{on}",
-        source,
-        measure,
-        {**where, "objective": first},
-        tuple({"objective": name} for name in others if name != first),
-        "k",
-    )
+    than = _rows.levels("objective", (name for name in others if name != first))
+    text = f"{first} gains most from more views{_on(where)}"
+    return Gain(text, source, measure, {**where, "objective": first}, than, "k")
 
 
 def results_and_embeddings(folder: Path) -> list[Values]:
@@ -118,44 +112,87 @@ class TunedRate:
         return [min(found, key=lambda values: values["validation MAE"])]
 
 
-Bases = Mapping[str, tuple[Callable[[int], Config], float]]
-
-# Data set -> recipe and temperature of the objectives.
-_IMAGES = {
-    "CIFAR-10": ("koromilas/cifar:cifar10", 0.5),
-    "CIFAR-100": ("koromilas/cifar:cifar100", 0.5),
-    "ImageNet-100": ("koromilas/imagenet:imagenet100", 0.5),
-    "ImageNet-1K": ("koromilas/imagenet:imagenet1k", 0.1),
-}
+Bases = Mapping[str, Callable[[int], Config]]
+"""Data set -> k -> config."""
 
 
-def images() -> Bases:
-    """Data set -> (k -> config, temperature), of the four image sets."""
-    return {
-        name: (partial(recipe_of, recipe), temperature) for name, (recipe, temperature) in _IMAGES.items()
+def images(*names: str) -> Bases:
+    """The image sets of these variants: "cifar:cifar10" for CIFAR-10."""
+    recipes = {
+        "CIFAR-10": "cifar:cifar10",
+        "CIFAR-100": "cifar:cifar100",
+        "ImageNet-100": "imagenet:imagenet100",
+        "ImageNet-1K": "imagenet:imagenet1k",
     }
+    return {name: partial(recipe_of, recipes[name]) for name in names or recipes}
 
 
-def cells(
+def by_k(
     bases: Bases,
-    ks: Sequence[int],
     names: Sequence[str],
-    measure: str,
+    ks: Sequence[int],
+    measure: Callable[[Path], Sequence[Values]] = results,
+) -> list[Cell]:
+    """A cell for each data set, objective and k."""
+    return [
+        trained(
+            factors,
+            bases[factors["data"]](factors["k"]),
+            {"objective": objectives()[factors["objective"]]},
+            measure=measure,
+        )
+        for factors in _rows.grid(data=bases, objective=names, k=ks)
+    ]
+
+
+def table(
+    bases: Bases,
+    names: Sequence[str],
+    ks: Sequence[int],
+    measure: Measure,
     printed: Mapping[tuple[str, int], Sequence[float]],
-) -> tuple[Cell, ...]:
-    """A cell for each data set, k and objective."""
-    found = []
-    for data, (base, temperature) in bases.items():
-        losses_of = objectives(temperature)
-        for k in ks:
-            values = dict(zip(names, printed.get((data, k), ())))
-            found += [
-                trained(
-                    {"data": data, "k": k, "objective": name},
-                    base(k),
-                    {"objective": losses_of[name]},
-                    printed={measure: values[name]} if name in values else {},
-                )
-                for name in names
-            ]
-    return tuple(found)
+    **study: Any,
+) -> Study:
+    """Tables II and III: a cell for each data set, k and objective, of temperature 0.1 on ImageNet-1K."""
+    cells = []
+    for factors in _rows.grid(data=bases, k=ks, objective=names):
+        on, k, name = factors.values()
+        values = dict(zip(names, printed.get((on, k), ())))
+        objective = objectives(0.1 if on == "ImageNet-1K" else 0.5)[name]
+        known = {measure.name: values[name]} if name in values else {}
+        cells.append(trained(factors, bases[on](k), {"objective": objective}, known))
+    return Study(
+        cells=cells,
+        measures=(measure,),
+        columns="objective",
+        reference={"objective": "pwe"},
+        along="k",
+        **study,
+    )
+
+
+RATES = (1e-5, 5e-5, 1e-4)
+"""Learning rates of `TunedRate`."""
+
+
+def sentiment(base: Config, objective: str, rates: tuple[float, ...]) -> TunedRate:
+    """The recipe of Tables IV and VII with an objective."""
+    return TunedRate(config=changed(base, {"objective": objectives()[objective]}), rates=rates)
+
+
+def sentiment_measures(accuracy: str) -> tuple[Measure, ...]:
+    """Those of Tables IV and VII."""
+    return Measure(accuracy, label="accuracy", percent=True), Measure("MAE", digits=3, better="lower")
+
+
+def sentiment_smoke() -> Config:
+    """Some steps of tiny networks on random vectors of three kinds."""
+    return changed(
+        training.load("koromilas/sentiment:smoke"),
+        {
+            "data": data.Synthetic(regression=True, view_shapes=((5,), (7,), (6,)), groups=4),
+            "encoder": models.MLP(widths=(8,)),
+            "train.steps": 2,
+            "evaluation.probe.epochs": 2,
+        },
+    )

@@ -1,10 +1,17 @@
 """Claims of a study that share their source and measure, as rows of (text, cells, those they are compared with)."""
 
 from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any
 
 from mvcl.studies import Above, Claim, Factors, Within
 
 Row = tuple[str, Factors, Sequence[Factors]]
+
+
+def grid(**levels: Iterable[Any]) -> list[dict[str, Any]]:
+    """The factors of all combinations of levels; the last factor changes fastest."""
+    return [dict(zip(levels, combination)) for combination in product(*levels.values())]
 
 
 def levels(factor: str, names: Iterable[str | int | float]) -> tuple[Factors, ...]:

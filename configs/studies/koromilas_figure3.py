@@ -3,14 +3,17 @@
 Source: Fig. 3, Sections V-C1 to V-C3; small also Tables II and III. Recipes `koromilas/cifar`, small `digits`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import _digits
 import _koromilas
+import _rows
+from _koromilas import ALL, DHEL, INFO_NCE
 
-from mvcl import studies
-from mvcl.studies import Above, Claim, Factors, Measure, Study, Trend, Within, trained
+from mvcl import studies, training
+from mvcl.studies import Claim, Factors, Measure, Study, Trend, Within
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -35,13 +38,8 @@ cannot separate here; the effective rank (RankMe) is shown beside it, and the cl
 both. One of the 360 test images is 0.28 %; all seeds share the split, so intervals are over networks and views, not
 over images."""
 
-_OBJECTIVES = ("pwe", "avg", "PVC", "MV-InfoNCE", "MV-DHEL")
-_RANK, _EFFECTIVE, _UNIFORMITY, _ALIGNMENT = (
-    "rank",
-    "effective rank",
-    "uniformity, Wasserstein",
-    "alignment",
-)
+_RANK, _EFFECTIVE = "rank", "effective rank"
+_UNIFORMITY, _ALIGNMENT = "uniformity, Wasserstein", "alignment"
 _GEOMETRY = (
     Measure(_RANK, digits=1),
     Measure(_EFFECTIVE, digits=1),
@@ -52,42 +50,42 @@ _GEOMETRY = (
 
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10 and -100 with ResNet-18, batches of 128, k = 2 to 8."""
-    bases = {"CIFAR-10": partial(_cifar, "cifar10"), "CIFAR-100": partial(_cifar, "cifar100")}
+    bases = {name: partial(_cifar, name) for name in ("CIFAR-10", "CIFAR-100")}
     measures = (Measure("linear, SGD", percent=True), *_GEOMETRY)
     cost = "several GPUs; 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4"
-    claims: list[Claim] = []
-    for data in bases:
-        claims += _claims(_OBJECTIVES, range(2, 9), "linear, SGD", {"data": data}, full=128)
-    return _study(bases, _OBJECTIVES, range(2, 9), measures, claims, _ABOUT, seeds, cost)
+    ks = range(2, 9)
+    claims = [claim for data in bases for claim in _claims(ALL, ks, "linear, SGD", {"data": data}, full=128)]
+    return _study(bases, ALL, ks, measures=measures, claims=claims, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, k = 2, 3, 4 and 8; the measures and claims of Tables II and III too."""
-    ks = (2, 3, 4, 8)
+    ks, few = (2, 3, 4, 8), _digits.FEW
     tables: list[Claim] = [
-        *_koromilas.best_claims(_OBJECTIVES, ks, "10 labels/class", "Table II, Section V-A1", {}),
-        _koromilas.gain_claim("MV-InfoNCE", _OBJECTIVES, "10 labels/class", "Section V-A1", {}),
-        *_koromilas.best_claims(_OBJECTIVES, ks, "k-NN", "Table III, Section V-A2", {}),
+        *_koromilas.best_claims(ALL, ks, few, "Table II, Section V-A1", {}),
+        _koromilas.gain_claim(INFO_NCE, ALL, few, "Section V-A1", {}),
+        *_koromilas.best_claims(ALL, ks, "k-NN", "Table III, Section V-A2", {}),
     ]
-    figure = _claims(_OBJECTIVES, ks, "10 labels/class", {}, full=64)
-    claims = [*tables, *(claim for claim in figure if claim not in tables)]
+    claims = [*tables, *(claim for claim in _claims(ALL, ks, few, {}, full=64) if claim not in tables)]
     measures = (*_digits.ACCURACIES, *_GEOMETRY)
+    cost = "9 minutes on 2 cores, estimated"
     bases = {"digits": _on_digits}
     return _study(
-        bases, _OBJECTIVES, ks, measures, claims, _ABOUT_SMALL, seeds, "9 minutes on 2 cores, estimated"
+        bases, ALL, ks, measures=measures, claims=claims, about=_ABOUT_SMALL, seeds=seeds, cost=cost
     )
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random images."""
-    names, ks = ("pwe", "MV-DHEL"), (2,)
+    names, ks, cost = ("pwe", DHEL), (2,), "seconds on 2 cores"
     claims = _claims(names, ks, "linear", {}, full=128)
-    measures = (Measure("linear", percent=True), *_GEOMETRY)
-    return _study({"random": _random}, names, ks, measures, claims, _ABOUT, seeds, "seconds on 2 cores")
+    measures = (*_digits.LINEAR, *_GEOMETRY)
+    bases = {"random": _random}
+    return _study(bases, names, ks, measures=measures, claims=claims, about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def _cifar(variant: str, k: int) -> Config:
-    return studies.changed(_koromilas.recipe_of(f"koromilas/cifar:{variant}", k), {"train.batch_size": 128})
+def _cifar(name: str, k: int) -> Config:
+    return studies.changed(_koromilas.images(name)[name](k), {"train.batch_size": 128})
 
 
 def _on_digits(k: int) -> Config:
@@ -96,99 +94,51 @@ def _on_digits(k: int) -> Config:
 
 def _random(k: int) -> Config:
     steps = {"train.steps": 2, "train.evaluate_every": 0.0, "evaluation.draws": 2}
-    return studies.changed(_koromilas.recipe_of("digits:smoke", k), steps)
+    return studies.changed(training.load("digits:smoke"), {"views.k": k, **steps})
 
 
 def _claims(names: Sequence[str], ks: Sequence[int], accuracy: str, where: Factors, full: int) -> list[Claim]:
     """What Section V-C says of Fig. 3; `full` is the largest rank."""
     on = "".join(f", {level}" for level in where.values())
-    ours = [name for name in names if name in ("MV-InfoNCE", "MV-DHEL")]
+    ours = [name for name in names if name in (INFO_NCE, DHEL)]
     others = [name for name in names if name not in ours]
-    than = tuple({"objective": name} for name in others)
-    many = [k for k in ks if k >= 5] or [max(ks)]
-    source = "Fig. 3b, Section V-C2"
-    found: list[Claim] = [
-        *_koromilas.best_claims(names, ks, accuracy, "Fig. 3a, Section V-C1", where),
-        *(
-            Within(
-                f"MV-DHEL uses all {full} dimensions at k = {k}{on}",
-                source,
-                _RANK,
-                {**where, "objective": "MV-DHEL", "k": k},
-                low=full,
-            )
-            for k in many
-        ),
-        *(
-            Above(
+    a, b, c, d = (f"Fig. 3{panel}, Section V-C{n}" for panel, n in zip("abcd", (1, 2, 3, 3)))
+    found = _koromilas.best_claims(names, ks, accuracy, a, where)
+    for k in [k for k in ks if k >= 5] or [max(ks)]:
+        text = f"MV-DHEL uses all {full} dimensions at k = {k}{on}"
+        found.append(Within(text, b, _RANK, {**where, "objective": DHEL, "k": k}, low=full))
+    found += _rows.above(
+        c,
+        _UNIFORMITY,
+        [
+            (
                 f"{other} is less uniform than {name} at k = {max(ks)}{on}",
-                "Fig. 3c, Section V-C3",
-                _UNIFORMITY,
                 {**where, "objective": other, "k": max(ks)},
-                ({"objective": name},),
+                [{"objective": name}],
             )
             for name in ours
             for other in others
-        ),
-    ]
-    if len(ks) > 1:
-        found += _koromilas.rise_claims(names, accuracy, "Fig. 3a, Section V-C1", where)
-        for measure, of in ((_RANK, source), (_EFFECTIVE, f"{source}, of RankMe")):
-            found += _koromilas.rise_claims(["MV-DHEL"], measure, of, where)
-            found.append(_koromilas.gain_claim("MV-DHEL", names, measure, of, where))
-        found += [
-            Trend(
-                f"{name} is more uniform with more views{on}",
-                "Fig. 3c, Section V-C3",
-                _UNIFORMITY,
-                {**where, "objective": name},
-                "k",
-                rises=False,
-            )
-            for name in ours
-        ]
-    found.append(
-        Above(
-            f"MV-DHEL is worse aligned than all others at every k{on}",
-            "Fig. 3d, Section V-C3",
-            _ALIGNMENT,
-            {**where, "objective": "MV-DHEL"},
-            (*than, *({"objective": name} for name in ours if name != "MV-DHEL")),
-        )
+        ],
     )
-    return found
+    if len(ks) > 1:
+        found += _koromilas.rise_claims(names, accuracy, a, where)
+        for measure, of in ((_RANK, b), (_EFFECTIVE, f"{b}, of RankMe")):
+            found += _koromilas.rise_claims([DHEL], measure, of, where)
+            found.append(_koromilas.gain_claim(DHEL, names, measure, of, where))
+        for name in ours:
+            text, cells = f"{name} is more uniform with more views{on}", {**where, "objective": name}
+            found.append(Trend(text, c, _UNIFORMITY, cells, "k", rises=False))
+    than = _rows.levels("objective", (*others, *(name for name in ours if name != DHEL)))
+    worse = f"MV-DHEL is worse aligned than all others at every k{on}"
+    return found + _rows.above(d, _ALIGNMENT, [(worse, {**where, "objective": DHEL}, than)])
 
 
-def _study(
-    bases: Mapping[str, Callable[[int], Config]],
-    names: Sequence[str],
-    ks: Sequence[int],
-    measures: tuple[Measure, ...],
-    claims: Sequence[Claim],
-    about: str,
-    seeds: int,
-    cost: str,
-) -> Study:
-    objectives = _koromilas.objectives()
+def _study(bases: Mapping[str, Any], names: Sequence[str], ks: Sequence[int], **scale: Any) -> Study:
     return Study(
         title="Koromilas 2025, Fig. 3: accuracy, rank, uniformity and alignment by number of views",
-        about=about,
-        cells=tuple(
-            trained(
-                {"data": data, "objective": name, "k": k},
-                base(k),
-                {"objective": objectives[name]},
-                measure=_koromilas.results_and_embeddings,
-            )
-            for data, base in bases.items()
-            for name in names
-            for k in ks
-        ),
-        measures=measures,
-        claims=claims,
+        cells=_koromilas.by_k(bases, names, ks, _koromilas.results_and_embeddings),
         columns="k",
         reference={"objective": "pwe"},
         along="k",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

@@ -3,14 +3,15 @@
 Source: Fig. 4 (bottom), Section V-C5; recipes `koromilas/cifar`, small `digits`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import _digits
 import _koromilas
 
 from mvcl import studies
-from mvcl.studies import Claim, Factors, Measure, Study, trained
+from mvcl.studies import Claim, Measure, Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -33,32 +34,27 @@ def paper(seeds: int = 1, *, budget: int = 256) -> Study:
     Args:
       budget: views in a batch.
     """
-    bases = {"CIFAR-10": partial(_cifar, "cifar10", budget), "CIFAR-100": partial(_cifar, "cifar100", budget)}
-    names = ("pwe", "avg", "PVC", "MV-InfoNCE", "MV-DHEL")
+    bases = {
+        name: partial(_fixed, of, budget) for name, of in _koromilas.images("CIFAR-10", "CIFAR-100").items()
+    }
     measures = (Measure("linear, SGD", percent=True),)
+    about = _ABOUT.format(budget=budget)
     cost = "several GPUs; 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4"
-    return _study(bases, names, range(2, 9), measures, _ABOUT.format(budget=budget), seeds, cost)
+    return _study(bases, _koromilas.ALL, range(2, 9), measures, about=about, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, 256 views in a batch, k = 2 and 8."""
-    names = ("pwe", "MV-InfoNCE", "MV-DHEL")
-    bases = {"digits": partial(_fixed, _digits.digits_of, 256)}
-    return _study(
-        bases, names, (2, 8), _digits.ACCURACIES, _ABOUT_SMALL, seeds, "3 minutes on 2 cores, estimated"
-    )
+    bases, names = {"digits": partial(_fixed, _digits.digits_of, 256)}, ("pwe", "MV-InfoNCE", "MV-DHEL")
+    cost = "3 minutes on 2 cores, estimated"
+    return _study(bases, names, (2, 8), _digits.ACCURACIES, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
-    bases = {"random": partial(_fixed, _digits.vectors_of, 48)}
-    measures = (Measure("linear", percent=True),)
-    about = _ABOUT.format(budget=48)
-    return _study(bases, ("pwe", "MV-DHEL"), (2, 3), measures, about, seeds, "seconds on 2 cores")
-
-
-def _cifar(variant: str, budget: int, k: int) -> Config:
-    return _fixed(partial(_koromilas.recipe_of, f"koromilas/cifar:{variant}"), budget, k)
+    bases, names = {"random": partial(_fixed, _digits.vectors_of, 48)}, ("pwe", "MV-DHEL")
+    about, cost = _ABOUT.format(budget=48), "seconds on 2 cores"
+    return _study(bases, names, (2, 3), _digits.LINEAR, about=about, seeds=seeds, cost=cost)
 
 
 def _fixed(base: Callable[[int], Config], budget: int, k: int) -> Config:
@@ -67,35 +63,24 @@ def _fixed(base: Callable[[int], Config], budget: int, k: int) -> Config:
 
 
 def _study(
-    bases: Mapping[str, Callable[[int], Config]],
+    bases: _koromilas.Bases,
     names: Sequence[str],
     ks: Sequence[int],
     measures: tuple[Measure, ...],
-    about: str,
-    seeds: int,
-    cost: str,
+    **scale: Any,
 ) -> Study:
-    objectives = _koromilas.objectives()
     claims: list[Claim] = []
-    for data in bases:
-        where: Factors = {"data": data}
-        source = "Fig. 4 (bottom), Section V-C5"
+    source = "Fig. 4 (bottom), Section V-C5"
+    for where in ({"data": data} for data in bases):
         claims += _koromilas.rise_claims(["MV-DHEL"], measures[0].name, source, where)
         claims.append(_koromilas.gain_claim("MV-DHEL", names, measures[0].name, source, where))
     return Study(
         title="Koromilas 2025, Fig. 4 (bottom): accuracy by number of views at a fixed number of views in a batch",
-        about=about,
-        cells=tuple(
-            trained({"data": data, "objective": name, "k": k}, base(k), {"objective": objectives[name]})
-            for data, base in bases.items()
-            for name in names
-            for k in ks
-        ),
+        cells=_koromilas.by_k(bases, names, ks),
         measures=measures,
         claims=claims,
         columns="k",
         reference={"objective": "pwe"},
         along="k",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

@@ -3,13 +3,14 @@
 Source: Fig. 4 (top), Section V-C4; small also Table V. Recipes `koromilas/cifar`, small `digits`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import _digits
 import _koromilas
+import _rows
 
-from mvcl.studies import Claim, Gain, Measure, Study, Within, trained
-from mvcl.training import Config
+from mvcl.studies import Claim, Gain, Measure, Study, trained
 
 _ABOUT = """\
 CIFAR-10 and CIFAR-100, 4 views of each of n images a batch. The paper's figure prints no numbers, we do not have it,
@@ -26,94 +27,60 @@ class, the mean of 10 draws. "More sensitive" is decided as a larger gain from t
 
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10 and -100 with ResNet-18, 200 epochs."""
-    bases = {
-        "CIFAR-10": _koromilas.recipe_of("koromilas/cifar:cifar10", 4),
-        "CIFAR-100": _koromilas.recipe_of("koromilas/cifar:cifar100", 4),
-    }
-    names = ("pwe", "avg", "PVC", "MV-InfoNCE", "MV-DHEL")
-    measures = (Measure("linear, SGD", percent=True),)
+    bases, measures = _koromilas.images("CIFAR-10", "CIFAR-100"), (Measure("linear, SGD", percent=True),)
     cost = "several GPUs; 3,540 PFLOP a seed, estimated from the recipes' cost"
-    return _study(bases, names, (64, 128, 256), measures, 0.35, _ABOUT, seeds, cost)
+    names, batches = _koromilas.ALL, (64, 128, 256)
+    return _study(bases, names, batches, 0.35, measures=measures, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, batches of 32, 128 and 512."""
-    names = ("pwe", "MV-DHEL")
-    bases = {"digits": _digits.digits_of(4)}
-    return _study(
-        bases,
-        names,
-        (32, 128, 512),
-        _digits.ACCURACIES,
-        1.0,
-        _ABOUT_SMALL,
-        seeds,
-        "2 minutes on 2 cores, estimated",
-    )
+    bases, names, batches = {"digits": _digits.digits_of}, ("pwe", "MV-DHEL"), (32, 128, 512)
+    cost, measures = "2 minutes on 2 cores, estimated", _digits.ACCURACIES
+    return _study(bases, names, batches, 1.0, measures=measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
-    bases = {"random": _digits.vectors_of(3)}
-    measures = (Measure("linear", percent=True),)
-    return _study(bases, ("pwe", "MV-DHEL"), (8, 16), measures, 1.0, _ABOUT, seeds, "seconds on 2 cores")
+    bases, names, batches = {"random": lambda k: _digits.vectors_of(3)}, ("pwe", "MV-DHEL"), (8, 16)
+    cost, measures = "seconds on 2 cores", _digits.LINEAR
+    return _study(bases, names, batches, 1.0, measures=measures, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def _study(
-    bases: Mapping[str, Config],
+    bases: _koromilas.Bases,
     names: Sequence[str],
     batches: Sequence[int],
-    measures: tuple[Measure, ...],
     stable: float,
-    about: str,
-    seeds: int,
-    cost: str,
+    *,
+    measures: tuple[Measure, ...],
+    **scale: Any,
 ) -> Study:
-    objectives = _koromilas.objectives()
-    cells = tuple(
-        trained(
-            {"data": data, "objective": name, "batch": batch},
-            base,
-            {"objective": objectives[name], "train.batch_size": batch},
-        )
-        for data, base in bases.items()
-        for name in names
-        for batch in batches
-    )
+    accuracy, objectives = measures[0].name, _koromilas.objectives()
     claims: list[Claim] = []
     for data in bases:
-        claims += [
-            Gain(
-                f"{name} is more sensitive to the batch size than MV-DHEL, {data}",
-                "Fig. 4 (top), Section V-C4",
-                measures[0].name,
-                {"data": data, "objective": name},
-                ({"objective": "MV-DHEL"},),
-                "batch",
-            )
-            for name in names
-            if name in ("pwe", "avg", "PVC")
-        ]
-        claims.append(
-            Within(
-                f"MV-DHEL is stable: batches differ by at most {stable:g} points, {data}",
-                "Section V-C4 and Table V, Section V-C6",
-                measures[0].name,
-                {"data": data, "objective": "MV-DHEL"},
-                tuple({"batch": batch} for batch in batches),
-                low=-stable,
-                high=stable,
-            )
-        )
+        for name in (name for name in names if name in ("pwe", "avg", "PVC")):
+            text = f"{name} is more sensitive to the batch size than MV-DHEL, {data}"
+            cells, than = {"data": data, "objective": name}, ({"objective": "MV-DHEL"},)
+            claims.append(Gain(text, "Fig. 4 (top), Section V-C4", accuracy, cells, than, "batch"))
+        text = f"MV-DHEL is stable: batches differ by at most {stable:g} points, {data}"
+        row = (text, {"data": data, "objective": "MV-DHEL"}, _rows.levels("batch", batches))
+        source = "Section V-C4 and Table V, Section V-C6"
+        claims += _rows.within(source, accuracy, (-stable, stable), [row])
     return Study(
         title="Koromilas 2025, Fig. 4 (top): accuracy at 4 views by batch size",
-        about=about,
-        cells=cells,
+        cells=[
+            trained(
+                factors,
+                bases[factors["data"]](4),
+                {"objective": objectives[factors["objective"]], "train.batch_size": factors["batch"]},
+            )
+            for factors in _rows.grid(data=bases, objective=names, batch=batches)
+        ],
         measures=measures,
         claims=claims,
         columns="batch",
         reference={"objective": "pwe"},
         along="batch",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

@@ -4,13 +4,12 @@ Its grid on digits is `mvcl study koromilas_figure3 --scale small`, which measur
 Source: Table II, Section V-A1; recipes `koromilas/cifar` and `koromilas/imagenet`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import _digits
 import _koromilas
 
-from mvcl.studies import Claim, Factors, Measure, Study
-from mvcl.training import Config
+from mvcl.studies import Claim, Measure, Study
 
 _ABOUT = """\
 Top-1 accuracy of a linear layer on frozen features, for k = 2, 3 and 4 views of a growing batch: every image of the
@@ -22,7 +21,7 @@ In the paper's own numbers MV-InfoNCE does not gain most from 2 to 4 views on CI
 ImageNet-1K (it gains least, +1.2), is below pwe, avg and PVC on ImageNet-1K at 3 and 4 views, and no objective but it
 and MV-DHEL gains from 3 to 4 views on ImageNet-100."""
 
-_OBJECTIVES = ("pwe", "avg", "PVC", "MV-InfoNCE", "MV-DHEL")
+
 _PRINTED = {
     ("CIFAR-10", 2): (86.0, 86.0, 85.8, 86.0, 87.4),
     ("CIFAR-10", 3): (87.5, 87.4, 87.0, 87.8, 89.1),
@@ -42,40 +41,27 @@ _PRINTED = {
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10 and -100 with ResNet-18, ImageNet-100 and -1K with ResNet-50."""
     cost = "several GPUs; 170,000 PFLOP a seed, estimated from the recipes' cost at k = 4"
-    return _study(_koromilas.images(), _OBJECTIVES, (2, 3, 4), "linear, SGD", seeds, cost)
+    return _study(_koromilas.images(), _koromilas.ALL, (2, 3, 4), "linear, SGD", seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
-    bases = {"random": (_digits.vectors_of, 0.5)}
-    return _study(bases, ("pwe", "MV-DHEL"), (2, 3), "linear", seeds, "seconds on 2 cores")
+    bases, names = {"random": _digits.vectors_of}, ("pwe", "MV-DHEL")
+    return _study(bases, names, (2, 3), "linear", seeds=seeds, cost="seconds on 2 cores")
 
 
 def _study(
-    bases: Mapping[str, tuple[Callable[[int], Config], float]],
-    names: Sequence[str],
-    ks: Sequence[int],
-    measure: str,
-    seeds: int,
-    cost: str,
+    bases: _koromilas.Bases, names: tuple[str, ...], ks: tuple[int, ...], measure: str, **scale: Any
 ) -> Study:
     claims: list[Claim] = []
-    for data in bases:
-        where: Factors = {"data": data}
+    for where in ({"data": data} for data in bases):
         claims += _koromilas.best_claims(names, ks, measure, "Table II, Section V-A1", where)
         ours = [name for name in names if name in ("MV-InfoNCE", "MV-DHEL")]
         claims += _koromilas.rise_claims(ours, measure, "Section V-A1", where)
         if "MV-InfoNCE" in names:
             claims.append(_koromilas.gain_claim("MV-InfoNCE", names, measure, "Section V-A1", where))
-    return Study(
-        title="Koromilas 2025, Table II: linear accuracy by number of views",
-        about=_ABOUT,
-        cells=_koromilas.cells(bases, ks, names, measure, _PRINTED),
-        measures=(Measure(measure, label="linear accuracy", percent=True),),
-        claims=claims,
-        columns="objective",
-        reference={"objective": "pwe"},
-        along="k",
-        seeds=seeds,
-        cost=cost,
+    shown = Measure(measure, label="linear accuracy", percent=True)
+    title = "Koromilas 2025, Table II: linear accuracy by number of views"
+    return _koromilas.table(
+        bases, names, ks, shown, _PRINTED, title=title, about=_ABOUT, claims=claims, **scale
     )

@@ -5,13 +5,10 @@ grid on digits is `mvcl study koromilas_figure3 --scale small`, which measures k
 Source: Table III, Section V-A2; recipes `koromilas/cifar` and `koromilas/imagenet`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-
 import _digits
 import _koromilas
 
-from mvcl.studies import Claim, Factors, Measure, Study
-from mvcl.training import Config
+from mvcl.studies import Claim, Measure, Study
 
 _ABOUT = """\
 Top-1 accuracy of 200 neighbours, weighted by e^(cosine / 0.07) as in the paper's reference (Wu 2018), on the frozen
@@ -21,7 +18,7 @@ the weights, no number of runs and no deviation.
 In the paper's own numbers MV-InfoNCE is below pwe on ImageNet-100 at 3 views (64.7 and 65.3), and pwe falls there
 from 3 to 4 views."""
 
-_OBJECTIVES = ("pwe", "PVC", "MV-InfoNCE", "MV-DHEL")
+
 _PRINTED = {
     ("CIFAR-10", 3): (82.3, 82.3, 83.0, 85.1),
     ("CIFAR-10", 4): (83.4, 83.6, 84.3, 86.7),
@@ -36,38 +33,22 @@ _PRINTED = {
 
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10 and -100 with ResNet-18, ImageNet-100 and -1K with ResNet-50."""
-    cost = (
-        "several GPUs; 105,000 PFLOP a seed, estimated from the recipes' cost at k = 4; none beside Table II"
-    )
-    return _study(_koromilas.images(), _OBJECTIVES, (3, 4), seeds, cost)
+    cost = "105,000 PFLOP a seed, estimated from the recipes' cost at k = 4; none beside Table II"
+    names = ("pwe", "PVC", "MV-InfoNCE", "MV-DHEL")
+    return _study(_koromilas.images(), names, (3, 4), seeds, f"several GPUs; {cost}")
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
-    bases = {"random": (_digits.vectors_of, 0.5)}
-    return _study(bases, ("pwe", "MV-DHEL"), (3,), seeds, "seconds on 2 cores")
+    return _study({"random": _digits.vectors_of}, ("pwe", "MV-DHEL"), (3,), seeds, "seconds on 2 cores")
 
 
 def _study(
-    bases: Mapping[str, tuple[Callable[[int], Config], float]],
-    names: Sequence[str],
-    ks: Sequence[int],
-    seeds: int,
-    cost: str,
+    bases: _koromilas.Bases, names: tuple[str, ...], ks: tuple[int, ...], seeds: int, cost: str
 ) -> Study:
     claims: list[Claim] = []
     for data in bases:
-        where: Factors = {"data": data}
-        claims += _koromilas.best_claims(names, ks, "k-NN", "Table III, Section V-A2", where)
-    return Study(
-        title="Koromilas 2025, Table III: k-NN accuracy by number of views",
-        about=_ABOUT,
-        cells=_koromilas.cells(bases, ks, names, "k-NN", _PRINTED),
-        measures=(Measure("k-NN", percent=True),),
-        claims=claims,
-        columns="objective",
-        reference={"objective": "pwe"},
-        along="k",
-        seeds=seeds,
-        cost=cost,
-    )
+        claims += _koromilas.best_claims(names, ks, "k-NN", "Table III, Section V-A2", {"data": data})
+    title = "Koromilas 2025, Table III: k-NN accuracy by number of views"
+    study = {"title": title, "about": _ABOUT, "claims": claims, "seeds": seeds, "cost": cost}
+    return _koromilas.table(bases, names, ks, Measure("k-NN", percent=True), _PRINTED, **study)

@@ -7,12 +7,13 @@ data prepare sentiment` (docs/how_to/data.md).
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import _koromilas
+import _rows
 
-from mvcl import evaluation, methods, models, studies, training
-from mvcl.data import Synthetic
-from mvcl.studies import Above, Cell, Claim, Measure, Study, Task, Training
+from mvcl import evaluation, methods, studies, training
+from mvcl.studies import Cell, Claim, Study, Task, Training
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -57,68 +58,41 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
         "CH-SIMS": training.load("koromilas/sentiment:chsims"),
     }
     cost = "one GPU; 1,080 PFLOP, from the recipes' cost at 3 seeds"
-    return _study(bases, (*_NAMES, _SUPERVISED), (1e-5, 5e-5, 1e-4), accuracy, seeds, cost)
+    return _study(bases, (*_NAMES, _SUPERVISED), _koromilas.RATES, accuracy, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of tiny networks on random vectors of three kinds."""
-    base = studies.changed(
-        training.load("koromilas/sentiment:smoke"),
-        {
-            "data": Synthetic(regression=True, view_shapes=((5,), (7,), (6,)), groups=4),
-            "encoder": models.MLP(widths=(8,)),
-            "train.steps": 2,
-            "evaluation.probe.epochs": 2,
-        },
-    )
-    return _study(
-        {"random": base}, ("PWE", "MV-DHEL"), (1e-4,), "accuracy positive", seeds, "seconds on 2 cores"
-    )
+    bases, names, accuracy = {"random": _koromilas.sentiment_smoke()}, ("PWE", "MV-DHEL"), "accuracy positive"
+    return _study(bases, names, (1e-4,), accuracy, seeds=seeds, cost="seconds on 2 cores")
 
 
 def _task(base: Config, name: str, rates: tuple[float, ...]) -> Task:
-    if name == _SUPERVISED:
-        changes = {
-            "method": methods.Supervised(),
-            "evaluation": evaluation.Predictions(),
-            "train.epochs": 100.0,
-        }
-        return Training(config=studies.changed(base, changes))
-    objective = _koromilas.objectives()[_NAMES[name]]
-    return _koromilas.TunedRate(config=studies.changed(base, {"objective": objective}), rates=rates)
+    if name != _SUPERVISED:
+        return _koromilas.sentiment(base, _NAMES[name], rates)
+    alone = {"method": methods.Supervised(), "evaluation": evaluation.Predictions(), "train.epochs": 100.0}
+    return Training(config=studies.changed(base, alone))
 
 
 def _study(
-    bases: Mapping[str, Config],
-    names: Sequence[str],
-    rates: tuple[float, ...],
-    accuracy: str,
-    seeds: int,
-    cost: str,
+    bases: Mapping[str, Config], names: Sequence[str], rates: tuple[float, ...], accuracy: str, **scale: Any
 ) -> Study:
-    cells = []
-    for data, base in bases.items():
-        for name in names:
-            printed = _PRINTED.get(data, {}).get(name)
-            cells.append(
-                Cell(
-                    {"data": data, "method": name},
-                    _task(base, name, rates),
-                    {} if printed is None else dict(zip((accuracy, "MAE"), printed, strict=True)),
-                )
-            )
     return Study(
         title="Koromilas 2025, Table IV: sentiment from text, audio and vision",
         about=_ABOUT.format(accuracies=f'"{accuracy}"'),
-        cells=cells,
-        measures=(
-            Measure(accuracy, label="accuracy", percent=True),
-            Measure("MAE", digits=3, better="lower"),
-        ),
-        claims=tuple(claim for data in bases for claim in _claims(data, names, accuracy)),
+        cells=[
+            Cell(
+                {"data": data, "method": name},
+                _task(base, name, rates),
+                dict(zip((accuracy, "MAE"), _PRINTED.get(data, {}).get(name, ()))),
+            )
+            for data, base in bases.items()
+            for name in names
+        ],
+        measures=_koromilas.sentiment_measures(accuracy),
+        claims=[claim for data in bases for claim in _claims(data, names, accuracy)],
         reference={"method": "PWE"},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
 
 
@@ -136,23 +110,18 @@ def _claims(data: str, names: Sequence[str], accuracy: str) -> list[Claim]:
         others = [name for name in others if name in names]
         if first not in names or not others:
             continue
-        found.append(
-            Above(
-                f"{text}, {data}",
-                "Table IV, Section V-B",
-                accuracy,
-                {"data": data, "method": first},
-                tuple({"method": name} for name in others),
-            )
+        row = (f"{text}, {data}", {"data": data, "method": first}, _rows.levels("method", others))
+        found += _rows.above("Table IV, Section V-B", accuracy, [row])
+        found += _rows.above(
+            "Table IV, Section V-B",
+            "MAE",
+            [
+                (
+                    f"{text}, {data}: {name} has a larger error",
+                    {"data": data, "method": name},
+                    [{"method": first}],
+                )
+                for name in others
+            ],
         )
-        found += [
-            Above(
-                f"{text}, {data}: {other} has a larger error",
-                "Table IV, Section V-B",
-                "MAE",
-                {"data": data, "method": other},
-                ({"method": first},),
-            )
-            for other in others
-        ]
     return found

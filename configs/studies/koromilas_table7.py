@@ -6,13 +6,13 @@ Source: Table VII, appendix F; recipe `koromilas/sentiment:chsims`.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from typing import Any
 
 import _koromilas
+import _rows
 
-from mvcl import losses, models, studies, training
-from mvcl.data import Synthetic
-from mvcl.studies import Above, Cell, Claim, Measure, Study
+from mvcl import training
+from mvcl.studies import Cell, Claim, Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -36,71 +36,39 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
       accuracy: "accuracy positive", MERBench's, or "accuracy above zero", MMSA's for CH-SIMS.
     """
     names = ("MV-CL1", "MV-InfoNCE", "MV-InfoNCE, Eq. 11", "MV-CL2", "MV-DHEL")
-    base = training.load("koromilas/sentiment:chsims")
-    cost = "one GPU; 34 PFLOP, from the recipe's cost at 3 seeds"
-    return _study(base, names, (1e-5, 5e-5, 1e-4), accuracy, seeds, cost)
+    base, cost = training.load("koromilas/sentiment:chsims"), "34 PFLOP, from the recipe's cost at 3 seeds"
+    return _study(base, names, _koromilas.RATES, accuracy, seeds=seeds, cost=f"one GPU; {cost}")
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of tiny networks on random vectors of three kinds."""
-    base = studies.changed(
-        training.load("koromilas/sentiment:smoke"),
-        {
-            "data": Synthetic(regression=True, view_shapes=((5,), (7,), (6,)), groups=4),
-            "encoder": models.MLP(widths=(8,)),
-            "train.steps": 2,
-            "evaluation.probe.epochs": 2,
-        },
-    )
-    return _study(base, ("MV-CL2", "MV-DHEL"), (1e-4,), "accuracy positive", seeds, "seconds on 2 cores")
+    base, names, accuracy = _koromilas.sentiment_smoke(), ("MV-CL2", "MV-DHEL"), "accuracy positive"
+    return _study(base, names, (1e-4,), accuracy, seeds=seeds, cost="seconds on 2 cores")
 
 
 def _study(
-    base: Config, names: Sequence[str], rates: tuple[float, ...], accuracy: str, seeds: int, cost: str
+    base: Config, names: Sequence[str], rates: tuple[float, ...], accuracy: str, **scale: Any
 ) -> Study:
-    objectives = _koromilas.objectives() | {
-        "MV-InfoNCE, Eq. 11": partial(losses.mv_infonce, temperature=0.5, negatives="cross_view")
-    }
     claims: list[Claim] = []
-    for first, second in (("MV-DHEL", "MV-CL2"), ("MV-InfoNCE", "MV-CL1"), ("MV-InfoNCE, Eq. 11", "MV-CL1")):
-        if first in names and second in names:
-            claims.append(
-                Above(
-                    f"{first} is above {second}",
-                    "Table VII, appendix F",
-                    accuracy,
-                    {"objective": first},
-                    ({"objective": second},),
-                )
-            )
-            claims.append(
-                Above(
-                    f"{second} has a larger error than {first}",
-                    "Table VII, appendix F",
-                    "MAE",
-                    {"objective": second},
-                    ({"objective": first},),
-                )
-            )
+    for one, two in (("MV-DHEL", "MV-CL2"), ("MV-InfoNCE", "MV-CL1"), ("MV-InfoNCE, Eq. 11", "MV-CL1")):
+        if one in names and two in names:
+            first, second = {"objective": one}, {"objective": two}
+            above, error = f"{one} is above {two}", f"{two} has a larger error than {one}"
+            claims += _rows.above("Table VII, appendix F", accuracy, [(above, first, [second])])
+            claims += _rows.above("Table VII, appendix F", "MAE", [(error, second, [first])])
     return Study(
         title="Koromilas 2025, Table VII: one term for an instance or one for each view, CH-SIMS",
         about=_ABOUT.format(accuracy=accuracy),
-        cells=tuple(
+        cells=[
             Cell(
                 {"objective": name},
-                _koromilas.TunedRate(
-                    config=studies.changed(base, {"objective": objectives[name]}), rates=rates
-                ),
+                _koromilas.sentiment(base, name, rates),
                 dict(zip((accuracy, "MAE"), _PRINTED.get(name, ()))),
             )
             for name in names
-        ),
-        measures=(
-            Measure(accuracy, label="accuracy", percent=True),
-            Measure("MAE", digits=3, better="lower"),
-        ),
+        ],
+        measures=_koromilas.sentiment_measures(accuracy),
         claims=claims,
         reference={"objective": "MV-DHEL"},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
