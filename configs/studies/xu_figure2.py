@@ -5,12 +5,12 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import _sem
 
-from mvcl import data as sources
 from mvcl import studies
-from mvcl.studies import Measure, Study, Within, trained
+from mvcl.studies import Claim, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -32,9 +32,9 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     Args:
       data: folder with Caltech.mat.
     """
-    base = studies.changed(_sem.paper("Caltech", data), {"evaluation.svm_share": 0})
     cost = "1 hour on 2 CPU cores, of the estimate in `xu/sem`"
-    return _study(base, 6, (1, 4), seeds, cost, _ABOUT, printed=True)
+    base, printed = _sem.clustered("Caltech", data), {"1-4 cosine after": 1.0}
+    return _study(base, 6, (1, 4), printed, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
@@ -43,90 +43,49 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     Args:
       data: handwritten.mat.
     """
-    base = studies.changed(_sem.small(sources.Tables(path=str(data))), {"method.watch_epochs": 5})
-    return _study(base, 6, (5, 6), seeds, "2 CPU cores, half a minute", _ABOUT + _SMALL)
+    base = studies.changed(_sem.tables(data), {"method.watch_epochs": 5})
+    about, cost = _ABOUT + _SMALL, "2 CPU cores, half a minute"
+    return _study(base, 6, (5, 6), {}, about=about, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables; both cells have all four views."""
-    return _study(_sem.smoke(), 4, (1, 4), seeds, "seconds", _ABOUT, choose=False)
+    return _study(_sem.smoke(), 4, (1, 4), {}, about=_ABOUT, seeds=seeds, cost="seconds")
 
 
 def _study(
-    base: Config,
-    views: int,
-    compared: tuple[int, int],
-    seeds: int,
-    cost: str,
-    about: str,
-    *,
-    printed: bool = False,
-    choose: bool = True,
+    base: Config, views: int, compared: tuple[int, int], printed: dict[str, float], **scale: Any
 ) -> Study:
     low, high = compared
-    pair = f"{low}-{high}" if choose else f"{min(compared)}-{max(compared)}"
-    every = tuple(range(1, views + 1))
-    alone = studies.changed(base, {"train.epochs": float(_pretraining(base))})
-    without = studies.changed(base, {"method.weights": "none", "method.lam": 0.0})
-    if choose:
-        without = studies.changed(without, {"data.views": (str(low), str(high))})
-    numbers = compared if choose else every
+    pair, every = f"{low}-{high}", tuple(range(1, views + 1))
+    alone = studies.changed(base, {"train.epochs": float(_sem.of(base).pretrain_epochs)})
+    without, numbers = studies.changed(base, _sem.WITHOUT_SEM), every
+    if views > 4:  # the random tables of the scale smoke cannot be chosen
+        without, numbers = studies.changed(without, {"data.views": (str(low), str(high))}), compared
     reconstruction, contrast = f"reconstruction, {views} views", f"InfoNCE, views {low} and {high}"
-    cells = (
-        trained({"training": reconstruction}, alone, measure=partial(_sem.over_time, numbers=every)),
-        trained(
-            {"training": contrast},
-            without,
-            printed={f"{pair} cosine after": 1.0} if printed else {},
-            measure=partial(_sem.over_time, numbers=numbers),
-        ),
-    )
-    accuracies = [Measure(f"view {v} before", percent=True) for v in every]
-    changes = [Measure(f"view {v} change", percent=True) for v in sorted(compared)]
+    first, after = (partial(_sem.over_time, numbers=of) for of in (every, numbers))
+    measures = [Measure(f"view {v} before", percent=True) for v in every]
+    measures += [Measure(f"view {v} change", percent=True) for v in compared]
+    measures += [Measure(f"{pair} cosine {when}", digits=3, better="") for when in ("before", "after")]
     return Study(
         title="Xu 2023, Figure 2: representation degeneration",
-        about=about,
-        cells=cells,
-        measures=(
-            *accuracies,
-            *changes,
-            *(Measure(f"{pair} cosine {when}", digits=3, better="") for when in ("before", "after")),
-            Measure(f"{pair} loss change", digits=3, better="lower"),
+        cells=(
+            trained({"training": reconstruction}, alone, measure=first),
+            trained({"training": contrast}, without, printed=printed, measure=after),
         ),
-        claims=(
-            Within(
-                f"the embeddings of views {low} and {high} become equal: their cosine ends above 0.9",
-                "Section 3.1, Figure 2(b); the bound is ours",
-                f"{pair} cosine after",
-                {"training": contrast},
-                low=0.9,
-            ),
-            Within(
-                f"the loss of views {low} and {high} falls",
-                "Section 3.1, Figure 2(b)",
-                f"{pair} loss change",
-                {"training": contrast},
-                high=0.0,
-            ),
-            Within(
-                f"view {low}, the worse one, gets better",
-                "Section 3.1, Figure 2(c)",
-                f"view {low} change",
-                {"training": contrast},
-                low=0.0,
-            ),
-            Within(
-                f"view {high}, the better one, gets worse",
-                "Section 3.1, Figure 2(c)",
-                f"view {high} change",
-                {"training": contrast},
-                high=0.0,
-            ),
-        ),
-        seeds=seeds,
-        cost=cost,
+        measures=(*measures, Measure(f"{pair} loss change", digits=3, better="lower")),
+        claims=_claims(low, high, {"training": contrast}),
+        **scale,
     )
 
 
-def _pretraining(base: Config) -> int:
-    return _sem.of(base).pretrain_epochs
+def _claims(low: int, high: int, cells: dict[str, str]) -> list[Claim]:
+    b, c, pair = "Section 3.1, Figure 2(b)", "Section 3.1, Figure 2(c)", f"{low}-{high}"
+    equal = f"the embeddings of views {low} and {high} become equal: their cosine ends above 0.9"
+    falls = f"the loss of views {low} and {high} falls"
+    return [
+        Within(equal, f"{b}; the bound is ours", f"{pair} cosine after", cells, low=0.9),
+        Within(falls, b, f"{pair} loss change", cells, high=0.0),
+        Within(f"view {low}, the worse one, gets better", c, f"view {low} change", cells, low=0.0),
+        Within(f"view {high}, the better one, gets worse", c, f"view {high} change", cells, high=0.0),
+    ]

@@ -5,12 +5,13 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import _rows
 import _sem
 
-from mvcl import data as sources
 from mvcl import studies
-from mvcl.studies import Above, Measure, Study, Within, trained
+from mvcl.studies import Measure, Study, Within, trained
 from mvcl.training import Config
 
 _SEM, _PLAIN = "SEM", "InfoNCE without W and R"
@@ -34,10 +35,9 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     Args:
       data: folder with Caltech.mat.
     """
-    four = {"train.epochs": 500.0, "evaluation.svm_share": 0}
-    base = studies.changed(_sem.paper("Caltech", data), four)
+    base = studies.changed(_sem.clustered("Caltech", data), {"train.epochs": 500.0})
     cost = "4 hours on 2 CPU cores, of the estimate in `xu/sem`"
-    return _study(base, 6, 1, (4, 5), seeds, cost, _ABOUT)
+    return _study(base, 6, 1, (4, 5), about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
@@ -46,77 +46,46 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     Args:
       data: handwritten.mat.
     """
-    base = studies.changed(_sem.small(sources.Tables(path=str(data))), {"method.watch_epochs": 2})
-    return _study(base, 6, 5, (6, 1), seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
+    base = studies.changed(_sem.tables(data), {"method.watch_epochs": 2})
+    about, cost = _ABOUT + _SMALL, "2 CPU cores, 1 minute"
+    return _study(base, 6, 5, (6, 1), about=about, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables."""
-    return _study(_sem.smoke(), 4, 1, (3, 4), seeds, "seconds", _ABOUT)
+    return _study(_sem.smoke(), 4, 1, (3, 4), about=_ABOUT, seeds=seeds, cost="seconds")
 
 
-def _study(
-    base: Config, views: int, low: int, good: tuple[int, int], seeds: int, cost: str, about: str
-) -> Study:
+def _study(base: Config, views: int, low: int, good: tuple[int, int], **scale: Any) -> Study:
     first, second = good
     strong, weak = (min(good), max(good)), (min(low, first), max(low, first))
     measure = partial(_sem.over_time, numbers=tuple(range(1, views + 1)), compared=(strong, weak))
-    plain = studies.changed(base, {"method.weights": "none", "method.lam": 0.0})
-    shown = (low, first, second)
-    pairs = [f"{a}-{b}" for a, b in (strong, weak)]
-    source = "Section 4.3, Figure 5"
+    shown, pairs = (low, first, second), [f"{a}-{b}" for a, b in (strong, weak)]
+    measures = [
+        Measure(f"view {view} {when}", percent=True)
+        for view in shown
+        for when in ("before", "after", "change")
+    ]
+    measures += [Measure(f"{pair} weight", digits=3, better="") for pair in pairs]
+    measures += [Measure("weight gap", digits=3, better="")]
+    measures += [Measure(f"{pair} loss left", digits=3, better="lower") for pair in pairs]
+    source, sem, plain = "Section 4.3, Figure 5", {"method": _SEM}, {"method": _PLAIN}
+    heavier = f"the weight of views {first} and {second} is above that of {low} and {first} in every round"
+    earlier = f"the loss of views {first} and {second} falls earlier than that of {low} and {first}"
+    better = f"view {first} ends better than without weights and reconstruction: less degeneration"
+    rises = [(f"{source}(a)", heavier, "weight gap"), (f"{source}(b)", earlier, "lag")]
+    rises += [(f"{source}(c)", f"view {view} gets better", f"view {view} change") for view in shown]
     return Study(
         title="Xu 2023, Figure 5: SEM during training",
-        about=about,
-        cells=tuple(
-            trained({"method": name}, config, measure=measure)
-            for name, config in ((_SEM, base), (_PLAIN, plain))
+        cells=(
+            trained(sem, base, measure=measure),
+            trained(plain, base, _sem.WITHOUT_SEM, measure=measure),
         ),
-        measures=(
-            *(
-                Measure(f"view {view} {when}", percent=True)
-                for view in shown
-                for when in ("before", "after", "change")
-            ),
-            *(Measure(f"{pair} weight", digits=3, better="") for pair in pairs),
-            Measure("weight gap", digits=3, better=""),
-            *(Measure(f"{pair} loss left", digits=3, better="lower") for pair in pairs),
-            Measure("lag", digits=3, better=""),
-        ),
+        measures=(*measures, Measure("lag", digits=3, better="")),
         claims=(
-            Within(
-                f"the weight of views {first} and {second} is above that of {low} and {first} in every round",
-                source + "(a)",
-                "weight gap",
-                {"method": _SEM},
-                low=0.0,
-            ),
-            Within(
-                f"the loss of views {first} and {second} falls earlier than that of {low} and {first}",
-                source + "(b)",
-                "lag",
-                {"method": _SEM},
-                low=0.0,
-            ),
-            *(
-                Within(
-                    f"view {view} gets better",
-                    source + "(c)",
-                    f"view {view} change",
-                    {"method": _SEM},
-                    low=0.0,
-                )
-                for view in shown
-            ),
-            Above(
-                f"view {first} ends better than without weights and reconstruction: less degeneration",
-                source + "(c) and Figure 2(c)",
-                f"view {first} after",
-                {"method": _SEM},
-                ({"method": _PLAIN},),
-            ),
+            *(Within(text, source, name, sem, low=0.0) for source, text, name in rises),
+            *_rows.above(f"{source}(c) and Figure 2(c)", f"view {first} after", [(better, sem, [plain])]),
         ),
-        reference={"method": _PLAIN},
-        seeds=seeds,
-        cost=cost,
+        reference=plain,
+        **scale,
     )

@@ -3,14 +3,14 @@
 `--data DIR` has the paper's five sets, DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat (docs/how_to/data.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import _rows
 import _sem
 
-from mvcl import data as sources
-from mvcl import studies
-from mvcl.studies import Above, Cell, Claim, Factors, Measure, Study, Training
+from mvcl.studies import Cell, Claim, Factors, Study, Training
 from mvcl.training import Config
 
 _BASELINE = "K-Means-BSV"
@@ -26,18 +26,14 @@ _PRINTED: Mapping[str, tuple[float, ...]] = {
     "SEM+PSCL": (69.7, 81.4, 39.3, 35.9, 57.8, 32.6, 86.3, 78.6, 32.2, 32.2),
     "SEM+RINCE": (76.3, 82.8, 38.9, 34.6, 60.6, 35.6, 85.4, 76.7, 29.8, 29.5),
 }
-_ABOUT = """\
+_ABOUT = f"""\
 K-means on the embeddings of all views side by side; a value is the mean of 10 runs of K-means of 10 starts after one
 training, where the released code has one run of 100 starts. K-Means-BSV is K-means on the best single raw table.
 
 The rows without SEM have the weights 1 and no reconstruction, after the same 100 epochs of reconstruction and with the
 pairs of a view with itself. Whether the paper's rows have either is not said. CMC is the sum over the pairs of
 different views with InfoNCE, not CMC's own code. DCP, MFLVC and DSIMVC are not implemented.
-[The paper's page](../papers/xu.md) has the origin of every setting."""
-_SMALL = """
-
-**Small scale.** handwritten.mat, 2,000 digits in 6 tables, which is not from the paper, with networks of 64 units, 15
-epochs of reconstruction and 2 rounds of 10 epochs; a value is the mean of 3 runs of K-means of 3 starts."""
+{_sem.PAGE}"""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
@@ -46,9 +42,9 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     Args:
       data: folder with DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat.
     """
-    bases = {name: studies.changed(_sem.paper(name, data), {"evaluation.svm_share": 0}) for name in _SETS}
+    bases = {name: _sem.clustered(name, data) for name in _SETS}
     cost = "160 hours on 2 CPU cores, of the estimates in `xu/sem`"
-    return _study(bases, tuple(_PRINTED), seeds, cost, _ABOUT, printed=True)
+    return _study(bases, tuple(_PRINTED), about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
@@ -57,43 +53,34 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     Args:
       data: handwritten.mat.
     """
-    base = _sem.small(sources.Tables(path=str(data)))
-    return _study({"handwritten": base}, tuple(_PRINTED), seeds, "2 CPU cores, 2 minutes", _ABOUT + _SMALL)
+    bases, cost = {"handwritten": _sem.tables(data)}, "2 CPU cores, 2 minutes"
+    about = f"{_ABOUT}{_sem.SMALL}; a value is the mean of 3 runs of K-means of 3 starts."
+    return _study(bases, tuple(_PRINTED), about=about, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, three rows."""
     rows = (_BASELINE, "InfoNCE", "SEM+InfoNCE")
-    return _study({"random": _sem.smoke()}, rows, seeds, "seconds", _ABOUT)
+    return _study({"random": _sem.smoke()}, rows, about=_ABOUT, seeds=seeds, cost="seconds")
 
 
-def _study(
-    bases: Mapping[str, Config],
-    rows: tuple[str, ...],
-    seeds: int,
-    cost: str,
-    about: str,
-    printed: bool = False,
-) -> Study:
+def _study(bases: Mapping[str, Config], rows: tuple[str, ...], **scale: Any) -> Study:
     cells = []
     for column, (name, base) in enumerate(bases.items()):
         methods = _sem.methods_of(base)
         for row in rows:
             task = _sem.BestView(config=base) if row == _BASELINE else Training(config=methods[row])
-            values = dict(zip(("ACC", "NMI"), _PRINTED[row][2 * column :])) if printed else {}
+            values = dict(zip(("ACC", "NMI"), _PRINTED[row][2 * column :])) if name in _SETS else {}
             cells.append(Cell({"method": row, "data": name}, task, values))
+    on = {f", {name}": {"data": name} for name in ("DHA", "Caltech") if name in bases}
     return Study(
         title="Xu 2023, Table 2: linear clustering",
-        about=about,
         cells=cells,
-        measures=(Measure("ACC", percent=True), Measure("NMI", percent=True)),
-        claims=_claims(
-            rows, {f", {name}": {"data": name} for name in ("DHA", "Caltech")} if printed else {"": {}}
-        ),
+        measures=_sem.CLUSTERS,
+        claims=_claims(rows, on or {"": {}}),
         columns="data",
         reference={"method": _BASELINE},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
 
 
@@ -101,27 +88,19 @@ def _claims(rows: tuple[str, ...], on: Mapping[str, Factors]) -> list[Claim]:
     """Those whose rows are there; the loss of high-quality views is claimed on the sets `on`."""
     plain = [row for row in ("InfoNCE", "PSCL", "RINCE", "CMC") if row in rows]
     with_sem = [row for row in rows if row.startswith("SEM+")]
-    found: list[tuple[str, str, Factors, Sequence[str]]] = [
-        (f"{row} improves on {row[4:]} ({measure})", measure, {"method": row}, [row[4:]])
-        for row in with_sem
-        for measure in ("ACC", "NMI")
-    ]
-    for other, than in (
-        ("all multi-view contrastive methods without SEM", plain),
-        ("the best single raw view", [_BASELINE]),
-    ):
-        found += [(f"{row} outperforms {other} (ACC)", "ACC", {"method": row}, than) for row in with_sem]
-    found += [
-        (
-            f"without SEM, {row} is worse than the best single raw view (ACC{name})",
-            "ACC",
-            {"method": _BASELINE, **factors},
-            [row],
-        )
-        for name, factors in on.items()
-        for row in plain[1:]
-    ]
-    return [
-        Above(text, "Section 4.1, Table 2", measure, cells, tuple({"method": other} for other in than))
-        for text, measure, cells, than in found
-    ]
+    raw, source = "the best single raw view", "Section 4.1, Table 2"
+    found: list[Claim] = []
+    for row in with_sem:
+        for measure in ("ACC", "NMI"):
+            text = f"{row} improves on {row[4:]} ({measure})"
+            found += _rows.above(source, measure, [(text, {"method": row}, [{"method": row[4:]}])])
+    for other, than in (("all multi-view contrastive methods without SEM", plain), (raw, [_BASELINE])):
+        others = _rows.levels("method", than)
+        texts = ((f"{row} outperforms {other} (ACC)", {"method": row}, others) for row in with_sem)
+        found += _rows.above(source, "ACC", texts)
+    for name, factors in on.items():
+        worse = "is worse than the best single raw view"
+        for row in plain[1:]:
+            text = f"without SEM, {row} {worse} (ACC{name})"
+            found += _rows.above(source, "ACC", [(text, {"method": _BASELINE, **factors}, [{"method": row}])])
+    return found

@@ -5,27 +5,29 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import _rows
 import _sem
 
-from mvcl import data as sources
-from mvcl.studies import Above, Study
+from mvcl.studies import Study
 from mvcl.training import Config
 
 _WITHOUT = "without W"
-_WEIGHTS = {_WITHOUT: "none", "CMI": "cmi", "JSD": "jsd", "MMD": "mmd"}
+_WEIGHTS = {
+    _WITHOUT: {"method.weights": "none"},
+    "CMI": {"method.weights": "cmi"},
+    "JSD": {"method.weights": "jsd"},
+    "MMD": {"method.weights": "mmd"},
+}
 _PRINTED = {_WITHOUT: (71.3, 33.5), "CMI": (80.9, 39.4), "JSD": (80.5, 35.6), "MMD": (84.4, 33.9)}
-_ABOUT = """\
+_ABOUT = f"""\
 The pair loss is InfoNCE and the reconstruction is that of plain autoencoders. Without W every pair of views has the
 weight 1. K-means on the embeddings of all views side by side.
 
 That CMI "generally achieves the best performance" is a statement of Appendix C, on more data sets, and no claim here.
 The paper's times for the weights are in Appendix C too.
-[The paper's page](../papers/xu.md) has the origin of every setting."""
-_SMALL = """
-
-**Small scale.** handwritten.mat, 2,000 digits in 6 tables, which is not from the paper, with networks of 64 units, 15
-epochs of reconstruction and 2 rounds of 10 epochs."""
+{_sem.PAGE}"""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
@@ -35,7 +37,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
       data: folder with DHA.mat and CCV.
     """
     cost = "17 hours on 2 CPU cores, of the estimates in `xu/sem`"
-    return _study(_sem.dha_ccv(data), _WEIGHTS, seeds, cost, _ABOUT, _PRINTED)
+    return _study(_sem.dha_ccv(data), _WEIGHTS, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
@@ -44,44 +46,22 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     Args:
       data: handwritten.mat.
     """
-    base = _sem.small(sources.Tables(path=str(data)))
-    return _study({"handwritten": base}, _WEIGHTS, seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
+    bases, about = {"handwritten": _sem.tables(data)}, f"{_ABOUT}{_sem.SMALL}."
+    return _study(bases, _WEIGHTS, about=about, seeds=seeds, cost="2 CPU cores, 1 minute")
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, two rows."""
     two = {row: _WEIGHTS[row] for row in (_WITHOUT, "CMI")}
-    return _study({"random": _sem.smoke()}, two, seeds, "seconds", _ABOUT)
+    return _study({"random": _sem.smoke()}, two, about=_ABOUT, seeds=seeds, cost="seconds")
 
 
-def _study(
-    bases: Mapping[str, Config],
-    weights: Mapping[str, str],
-    seeds: int,
-    cost: str,
-    about: str,
-    printed: Mapping[str, tuple[float, float]] | None = None,
-) -> Study:
-    claims = tuple(
-        Above(
-            f"weights by {row} improve on equal weights",
-            "Section 4.2, Table 3",
-            "ACC",
-            {"weights": row},
-            ({"weights": _WITHOUT},),
-        )
-        for row in weights
+def _study(bases: Mapping[str, Config], rows: Mapping[str, Mapping[str, str]], **scale: Any) -> Study:
+    title, than = "Xu 2023, Table 3: weighting strategies", [{"weights": _WITHOUT}]
+    texts = (
+        (f"weights by {row} improve on equal weights", {"weights": row}, than)
+        for row in rows
         if row != _WITHOUT
     )
-    rows = {row: {"method.weights": name} for row, name in weights.items()}
-    return _sem.ablation(
-        "Xu 2023, Table 3: weighting strategies",
-        about,
-        rows,
-        bases,
-        claims,
-        factor="weights",
-        seeds=seeds,
-        cost=cost,
-        printed=printed,
-    )
+    claims = _rows.above("Section 4.2, Table 3", "ACC", texts)
+    return _sem.ablation(rows, bases, _PRINTED, factor="weights", title=title, claims=claims, **scale)

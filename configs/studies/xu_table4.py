@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import _rows
 import _sem
 
-from mvcl import data as sources
-from mvcl.studies import Above, Study
+from mvcl.studies import Study
 from mvcl.training import Config
 
 _WITHOUT = "without R"
@@ -21,17 +21,13 @@ _TERMS: Mapping[str, Mapping[str, Any]] = {
     "MAE": {"method.reconstruction": "mae"},
 }
 _PRINTED = {_WITHOUT: (60.5, 28.7), "AE": (80.9, 39.4), "DAE": (81.5, 38.4), "MAE": (83.0, 39.5)}
-_ABOUT = """\
+_ABOUT = f"""\
 The pair loss is InfoNCE and the weights are CMI's. Without R nothing is reconstructed after the pre-training, which is
 that of plain autoencoders there; whether the paper's row has the pre-training is not said. K-means on the embeddings of
 all views side by side.
 
 The text says that DAE and MAE perform better than AE; the table prints DAE 1.0 below AE on CCV.
-[The paper's page](../papers/xu.md) has the origin of every setting."""
-_SMALL = """
-
-**Small scale.** handwritten.mat, 2,000 digits in 6 tables, which is not from the paper, with networks of 64 units, 15
-epochs of reconstruction and 2 rounds of 10 epochs."""
+{_sem.PAGE}"""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
@@ -41,7 +37,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
       data: folder with DHA.mat and CCV.
     """
     cost = "17 hours on 2 CPU cores, of the estimates in `xu/sem`"
-    return _study(_sem.dha_ccv(data), _TERMS, seeds, cost, _ABOUT, _PRINTED)
+    return _study(_sem.dha_ccv(data), _TERMS, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
@@ -50,44 +46,26 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     Args:
       data: handwritten.mat.
     """
-    base = _sem.small(sources.Tables(path=str(data)))
-    return _study({"handwritten": base}, _TERMS, seeds, "2 CPU cores, 1 minute", _ABOUT + _SMALL)
+    bases, about = {"handwritten": _sem.tables(data)}, f"{_ABOUT}{_sem.SMALL}."
+    return _study(bases, _TERMS, about=about, seeds=seeds, cost="2 CPU cores, 1 minute")
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two epochs on random tables, two rows."""
     two = {row: _TERMS[row] for row in (_WITHOUT, "MAE")}
-    return _study({"random": _sem.smoke()}, two, seeds, "seconds", _ABOUT)
+    return _study({"random": _sem.smoke()}, two, about=_ABOUT, seeds=seeds, cost="seconds")
 
 
-def _study(
-    bases: Mapping[str, Config],
-    rows: Mapping[str, Mapping[str, Any]],
-    seeds: int,
-    cost: str,
-    about: str,
-    printed: Mapping[str, tuple[float, float]] | None = None,
-) -> Study:
+def _study(bases: Mapping[str, Config], rows: Mapping[str, Mapping[str, Any]], **scale: Any) -> Study:
+    title, factor = "Xu 2023, Table 4: reconstruction terms", "reconstruction"
     pairs = [(row, than) for than in (_WITHOUT, "AE") for row in ("AE", "DAE", "MAE") if row != than]
-    claims = tuple(
-        Above(
-            f"{row} performs better than {than}",
-            "Section 4.2, Table 4",
-            "ACC",
-            {"reconstruction": row},
-            ({"reconstruction": than},),
-        )
-        for row, than in pairs
-        if {row, than} <= rows.keys()
+    claims = _rows.above(
+        "Section 4.2, Table 4",
+        "ACC",
+        [
+            (f"{row} performs better than {than}", {factor: row}, [{factor: than}])
+            for row, than in pairs
+            if {row, than} <= rows.keys()
+        ],
     )
-    return _sem.ablation(
-        "Xu 2023, Table 4: reconstruction terms",
-        about,
-        rows,
-        bases,
-        claims,
-        factor="reconstruction",
-        seeds=seeds,
-        cost=cost,
-        printed=printed,
-    )
+    return _sem.ablation(rows, bases, _PRINTED, factor=factor, title=title, claims=claims, **scale)
