@@ -344,7 +344,7 @@ def of_slices(
     outline = data.Outline(examples, 10, data.ExampleSpec(((size, size, 3),)))
     program = training.build(config, outline)
     batch = _program.abstract_batch(program, config, outline)
-    lowered: Any = jax.jit(program.step).lower(program.abstract_state(), batch)
+    lowered: Any = jax.jit(program.step).lower(program.abstract_state, batch)
     count = compiled(lowered.compile().as_text(), program.mesh.size, slices or mesh.slices)
     shapes = jax.eval_shape(program.init)["params"]
     parameters = 4.0 * sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))

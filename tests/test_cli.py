@@ -123,7 +123,7 @@ def test_evaluate_embed_export_report(trained, tmp_path, capsys):
     assert "100 examples of split test" in said
     assert "head, all views" in said
     assert json.loads((trained / "geometry.json").read_text())["examples"] == 100
-    assert (trained / "geometry.svg").read_text().startswith("<svg ")
+    assert "<svg " in (trained / "geometry.svg").read_text()
     assert run("geometry", trained, "--out", tmp_path / "g.txt") == 2
     assert run("export", trained, "--out", tmp_path / "encoder.safetensors") == 0
     assert sum(x.size for x in load_file(tmp_path / "encoder.safetensors").values()) > 300

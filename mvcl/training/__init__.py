@@ -1,88 +1,36 @@
 """Configs, the training step and its loop, checkpoints."""
 
-from mvcl.training._arguments import CHOICES, choose, choose_all, registry
-from mvcl.training._cache import compilation_cache
-from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
-from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, free, suited_to
-from mvcl.training._dry_run import Estimate, dry_run, estimate
-from mvcl.training._encode import encode, one_encoder
-from mvcl.training._evaluate import evaluate
-from mvcl.training._finetune import finetune, finetune_config, train_seeds
-from mvcl.training._folder import Locked, differences, locked
-from mvcl.training._geometry import RunGeometry, geometry
-from mvcl.training._loop import train
-from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
-from mvcl.training._parts import replace_at
-from mvcl.training._processes import Distributed, Interrupted, LostProcess, join
-from mvcl.training._profile import profiler_server
-from mvcl.training._program import Program, build
-from mvcl.training._run import Run, open_run, prepare
-from mvcl.training._serialise import (
-    config_module,
-    digests,
-    flatten,
-    from_json,
-    load,
-    to_json,
-    tree,
-)
-from mvcl.training._session import Diverged
-from mvcl.training._views import embed
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CHOICES",
-    "AdamW",
-    "Checkpoint",
-    "Checkpoints",
-    "Config",
-    "DamagedCheckpoints",
-    "Distributed",
-    "Diverged",
-    "Estimate",
-    "Interrupted",
-    "Lars",
-    "Locked",
-    "LostProcess",
-    "Mesh",
-    "Optimizer",
-    "Program",
-    "Run",
-    "RunGeometry",
-    "Sgd",
-    "Train",
-    "UnwrittenCheckpoint",
-    "Views",
-    "build",
-    "check",
-    "choose",
-    "choose_all",
-    "compilation_cache",
-    "config_module",
-    "differences",
-    "digests",
-    "dry_run",
-    "embed",
-    "encode",
-    "estimate",
-    "evaluate",
-    "finetune",
-    "finetune_config",
-    "flatten",
-    "free",
-    "from_json",
-    "geometry",
-    "join",
-    "load",
-    "locked",
-    "one_encoder",
-    "open_run",
-    "prepare",
-    "profiler_server",
-    "registry",
-    "replace_at",
-    "suited_to",
-    "to_json",
-    "train",
-    "train_seeds",
-    "tree",
-]
+from mvcl import _lazy
+
+if TYPE_CHECKING:
+    from mvcl.training._arguments import CHOICES, choose, choose_all, registry
+    from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
+    from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, free, suited_to
+    from mvcl.training._dry_run import Estimate, dry_run, estimate
+    from mvcl.training._encode import encode
+    from mvcl.training._evaluate import evaluate
+    from mvcl.training._finetune import finetune, finetune_config, train_seeds
+    from mvcl.training._folder import Locked, differences, locked
+    from mvcl.training._geometry import RunGeometry, embed, geometry
+    from mvcl.training._loop import train
+    from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
+    from mvcl.training._parts import replace_at
+    from mvcl.training._processes import Distributed, Interrupted, LostProcess, join
+    from mvcl.training._profile import profiler_server
+    from mvcl.training._program import Program, build
+    from mvcl.training._run import Run, one_encoder, open_run, prepare
+    from mvcl.training._serialise import (
+        config_module,
+        digests,
+        flatten,
+        from_json,
+        load,
+        to_json,
+        tree,
+    )
+    from mvcl.training._session import Diverged
+    from mvcl.training._sharding import compilation_cache
+
+__getattr__, __dir__, __all__ = _lazy.exports(__name__)

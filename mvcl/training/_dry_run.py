@@ -1,6 +1,7 @@
 """Estimate the cost of a config; its data may be absent."""
 
 import dataclasses
+import math
 from collections import Counter
 from typing import Any
 
@@ -72,10 +73,8 @@ def estimate(config: Config) -> Estimate:
         if known is None:
             assumed += ": assumed 3 channels and host crops; epochs are not counted"
             # The assumed epoch length affects schedules, not the cost of a step.
-            known, counted = (
-                data.Outline(1000 * config.examples, 1000, data.ExampleSpec(((None, None, 3),))),
-                False,
-            )
+            spec, counted = data.ExampleSpec(((None, None, 3),)), False
+            known = data.Outline(1000 * config.examples, 1000, spec)
         else:
             assumed += f": {known.examples:,} training examples are assumed"
         outline = known
@@ -83,8 +82,11 @@ def estimate(config: Config) -> Estimate:
     config = divided(config, _sharding.make_mesh(config.mesh).size)
     with _progress.during("building the model"):
         program = _program.build(config, outline)
+    state, batch = program.abstract_state, _program.abstract_batch(program, config, outline)
     with _progress.during("compiling the training step"):
-        costs = cost(program, config, outline)
+        compiled = program.step.lower(state, batch).compile()  # type: ignore[attr-defined]
+    analysis, memory = compiled.cost_analysis(), compiled.memory_analysis()
+    network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
     with _progress.during("compiling the encoder for each size of view"):
         flops_by_size = encoder_flops(program, config, outline)
     epochs = program.steps / program.steps_per_epoch
@@ -94,13 +96,13 @@ def estimate(config: Config) -> Estimate:
         batch_origin=config.batch_origin,
         learning_rate=_optimizers.peak(config.optimizer, config.examples),
         devices=program.mesh.size,
-        encoder_parameters=int(costs["encoder_parameters"]),
-        head_parameters=int(costs["head_parameters"]),
-        flops=costs["flops_per_step_and_device"],
+        encoder_parameters=models.parameter_count(network.encoder),
+        head_parameters=models.parameter_count(network.head),
+        flops=float(analysis.get("flops", math.nan)),
         flops_by_size=flops_by_size,
-        bytes=costs["bytes_per_step_and_device"],
-        state_bytes=costs["memory_arguments"],
-        temporary_bytes=costs["memory_temporaries"],
+        bytes=float(analysis.get("bytes accessed", math.nan)),
+        state_bytes=float(memory.argument_size_in_bytes),
+        temporary_bytes=float(memory.temp_size_in_bytes),
         steps=program.steps if counted or config.train.steps is not None else None,
         training_examples=outline.examples if counted else None,
         relative_compute=metrics.relative_compute(config.views.k, epochs) if counted else None,
@@ -139,27 +141,6 @@ def dry_run(config: Config) -> str:
     return "\n".join(lines) + (f"\n  {e.assumed}" if e.assumed else "")
 
 
-def cost(program: _program.Program, config: Config, outline: data.Outline) -> dict[str, float]:
-    """Cost of a step, from XLA's analysis of the compiled program.
-
-    Returns:
-      Parameters of encoder and head; per device, FLOPs of a step, bytes read and written by it, and bytes of memory.
-    """
-    state = program.abstract_state()
-    batch = _program.abstract_batch(program, config, outline)
-    compiled = program.step.lower(state, batch).compile()  # type: ignore[attr-defined]
-    analysis, memory = compiled.cost_analysis(), compiled.memory_analysis()
-    network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
-    return {
-        "encoder_parameters": models.parameter_count(network.encoder),
-        "head_parameters": models.parameter_count(network.head),
-        "flops_per_step_and_device": float(analysis.get("flops", float("nan"))),
-        "bytes_per_step_and_device": float(analysis.get("bytes accessed", float("nan"))),
-        "memory_arguments": float(memory.argument_size_in_bytes),
-        "memory_temporaries": float(memory.temp_size_in_bytes),
-    }
-
-
 def encoder_flops(
     program: _program.Program, config: Config, outline: data.Outline
 ) -> tuple[tuple[int, int, float], ...]:
@@ -172,7 +153,7 @@ def encoder_flops(
     counts = Counter(policy.image_size for policy in config.policies)
     if outline.spec.given or len(counts) == 1 or not program.learner.one_encoder:
         return ()
-    state = jax.eval_shape(program.init)
+    state = program.abstract_state
     network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
     structure, params, *rest = nnx.split(network.encoder, nnx.Param, ...)
 
@@ -185,7 +166,7 @@ def encoder_flops(
         for images in (1, 2):
             batch = jax.ShapeDtypeStruct((images, size, size, outline.spec.channels), jnp.float32)
             compiled: Any = jax.jit(jax.value_and_grad(total)).lower(params, rest, batch).compile()
-            of_images.append(float(compiled.cost_analysis().get("flops", float("nan"))))
+            of_images.append(float(compiled.cost_analysis().get("flops", math.nan)))
         one = of_images[1] - of_images[0]
         found.append((size, count, one * count * config.examples / program.mesh.size))
     return tuple(found)

@@ -1,7 +1,10 @@
-"""Features of a run's splits: of each example, of the raw inputs, and of random views for a file."""
+"""Features of a run's splits: of each example, of the raw inputs, and of augmented batches for the linear probe."""
 
+import contextlib
+import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mvcl import _files, _progress, data, evaluation
+from mvcl import _files, _progress, augment, data, evaluation
 from mvcl.training import _input, _program
+from mvcl.training._config import Config
 from mvcl.training._run import Run
 
 Features = dict[str, np.ndarray]
+# Added to the seed of the evaluation: crops differ from those of pre-training with the same seed.
+SEED = 1_000_003
 
 
 def encode(
@@ -48,8 +54,9 @@ def encode_readable(
 def raw_inputs(run: Run, reading: data.Reading) -> tuple[Features, dict[str, data.Split]]:
     """The readable inputs as rows, images at the encoder's size and views concatenated, and their splits."""
     spec = run.outline.spec
-    flat = _flat(None if spec.given else _program.evaluation_view(run.config, spec.image_shape))
-    return _encoded(run, jax.tree_util.Partial(flat), None, reading, "raw input")
+    policy = None if spec.given else _program.evaluation_policy(run.config, spec.image_shape)
+    flat = jax.tree_util.Partial(_flat(policy, spec.image_shape is None))
+    return _encoded(run, flat, None, reading, "raw input")
 
 
 def _encoded(
@@ -112,13 +119,12 @@ def check_split(run: Run, name: str) -> None:
 
 
 @lru_cache(maxsize=8)  # the same function compiles once
-def _flat(view: Callable[[jax.Array], jax.Array] | None) -> Callable[[Any], jax.Array]:
-    """Inputs to rows: images by `view`, None for given views."""
+def _flat(policy: augment.Policy | None, cropped: bool) -> Any:
+    """Inputs to rows: images as the encoder sees them, or given views."""
 
     def flat(inputs: Any) -> jax.Array:
-        parts = inputs["views"] if view is None else (view(inputs),)
-        rows = [jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts]
-        return jnp.concatenate(rows, axis=1)
+        parts = inputs["views"] if policy is None else (_program.evaluation_view(policy, cropped)(inputs),)
+        return jnp.concatenate([jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts], axis=1)
 
     return flat
 
@@ -131,23 +137,72 @@ def raw_bytes(run: Run) -> int:
     return sum(4 * numbers * len(run.splits[name]) for name in names)
 
 
-def one_encoder(run: Run, state: _program.State) -> Any:
-    """The encoder that is evaluated, for methods with one encoder.
-
-    Raises:
-      ValueError: the method has an encoder for each view.
-    """
-    learner = run.program.learner
-    if not learner.one_encoder:
-        raise ValueError(
-            f"this needs a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
-            f"{run.config.views.k} views. `mvcl embed` writes the features of a split"
-        )
-    return learner.network(*run.program.evaluated(state)).encoder
-
-
 def save_embeddings(
     path: Path, features: np.ndarray, labels: np.ndarray, class_names: tuple[str, ...]
 ) -> None:
     """Write (n, d) or (n, k, d) features with (n,) labels and the names of their classes as .npz."""
     _files.save_arrays(path, features=features, labels=labels, class_names=np.asarray(class_names))
+
+
+def policy(config: Config, crop_padding: int = 0) -> augment.Policy:
+    """Random crop and flip, normalised as the evaluation."""
+    return dataclasses.replace(
+        _program.evaluation_policy(config, None),
+        random_crop=True,
+        crop_padding=crop_padding,
+        flip_probability=config.policies[0].flip_probability,
+    )
+
+
+def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluation.Augmented:
+    """The encoder's features of shuffled batches under `policy`; memory holds a batch, not an epoch.
+
+    Views are a function of (evaluation.seed, epoch, row), on any number of processes and devices. Rows are read by
+    train.threads threads. Unreadable examples are replaced, as in training.
+    """
+    program, options = run.program, run.config.evaluation
+    learner, output, seed_of_views = program.learner, options.features, options.seed + SEED
+    fixed = run.outline.spec.fixed
+    sharding = program.batch_sharding if program.mesh.size > 1 else None
+
+    def batches(
+        split: str, *, batch_size: int, steps: int, seed: int, crop_padding: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        whole, used = run.splits[split], policy(run.config, crop_padding)
+
+        def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+            images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
+            views = augment.draw_views((used,), images if fixed else (images,), seed_of_views, epoch, index)
+            return learner.features(params, statistics, {"images": jnp.asarray(views)[:, 0]}, output)
+
+        def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
+            return augment.host_crop(arrays[0], [used], seed_of_views, epoch, row)
+
+        apply = jax.tree_util.Partial(features, *program.evaluated(state))
+
+        stream = data.batches(
+            whole,
+            batch_size=batch_size,
+            seed=seed,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+            threads=run.config.train.threads,
+            crop=None if fixed else crop,
+            reading=reading,
+        )
+        size = -(-min(batch_size, options.batch_size) // program.mesh.size) * program.mesh.size
+        own = size // jax.process_count()
+        watched = data.watched(stream, run.config.train.stall_seconds, reading)
+        with contextlib.closing(watched):
+            for batch in itertools.islice(watched, steps):
+                parts = []  # of a process, as many as other processes have
+                for first in range(0, -(-batch_size // size) * own, own):
+                    rows = slice(first, first + own)
+                    inputs = {name: batch[name][rows] for name in ("images", "epoch", "index")}
+                    parts.append({"inputs": inputs, "index": batch["index"][rows]})
+                found, index = evaluation.encode(apply, parts, batch_size=size, sharding=sharding)
+                # Replacements of unreadable rows may be equal, and `encode` keeps one of them.
+                drawn = np.resize(np.arange(len(index)), batch_size)
+                yield found[drawn], whole.labels[index[drawn]]
+
+    return batches

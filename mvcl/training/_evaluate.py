@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from mvcl import _files, data, evaluation
-from mvcl.training import _encode, _program, _serialise, _views
+from mvcl.training import _encode, _program, _serialise
 from mvcl.training._log import log_line
 from mvcl.training._run import Run
 
@@ -113,7 +113,7 @@ def _trained(run: Run, state: _program.State, workdir: Path | None, reading: dat
     splits = {**run.splits, **readable}
     found = protocol.score(features, splits) if protocol.scored else None
     results = protocol.measure(features, splits)
-    results += protocol.measure_augmented(features, splits, _views.augmented(run, state, reading))
+    results += protocol.measure_augmented(features, splits, _encode.augmented(run, state, reading))
     if workdir is not None and jax.process_index() == 0:
         protocol.save(features, splits, workdir)
         last = protocol.splits(tuple(run.splits))[-1]

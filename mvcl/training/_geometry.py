@@ -1,24 +1,27 @@
-"""`mvcl geometry`: how the embeddings of a run's views fill the sphere, at the encoder and the head."""
+"""The embeddings of a run's views: as a file (`mvcl embed`), and how they fill the sphere (`mvcl geometry`)."""
 
 import dataclasses
+import itertools
 import json
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from mvcl import _files, _progress, data, evaluation
-from mvcl.training import _encode, _log, _program, _views
+from mvcl import _files, _progress, augment, data, evaluation
+from mvcl.training import _encode, _program
 from mvcl.training._run import Run
 
-FILE = "geometry.json"
 OUTPUTS = ("encoder", "head")
 # Of the split, in training: enough for 3 digits of every measure, and quickly encoded.
 _EXAMPLES_IN_TRAINING = 1_000
-_KEY = "encoder_uniformity"  # in every row of the log with a geometry
 _DIGITS = 6  # of a number in the file, whose spectra are long
+Embedded = tuple[dict[str, list[np.ndarray]], np.ndarray]
+"""Output -> a (n, d) float32 array for each view; and the (n,) rows of the split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +88,7 @@ def geometry(
     Raises:
       ValueError: there is no such split, no images to draw views of, or too few examples.
     """
-    split = _test(run) if split is None else split
+    split = run.config.evaluation.splits(tuple(run.splits))[-1] if split is None else split
     reading = data.Reading(run.config.train.corrupt_limit)
     embedded, present, names = _embedded(run, state, split, views, examples, reading)
     found = {}
@@ -104,20 +107,9 @@ def geometry(
     return result
 
 
-def is_due(run: Run, step: int) -> bool:
-    """Whether the geometry of this step belongs in the log, by train.geometry_every."""
-    every = run.config.train.geometry_every
-    return every > 0 and step > 0 and step % max(1, round(every * run.program.steps_per_epoch)) == 0
-
-
-def is_logged(workdir: Path, step: int) -> bool:
-    """Whether the log has the geometry of this step."""
-    return any(row.get("step") == step and _KEY in row for row in _log.read_log(workdir))
-
-
 def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, float]:
     """`encoder_alignment`, `head_uniformity` and so on: the measures that cost least, of a part of the test split."""
-    split = _test(run)
+    split = run.config.evaluation.splits(tuple(run.splits))[-1]
     embedded, present, names = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading)
     found: dict[str, float] = {}
     for output, arrays in embedded.items():
@@ -127,10 +119,6 @@ def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, 
             )
         found |= {f"{output}_{name}": value for name, value in values.items()}
     return found
-
-
-def _test(run: Run) -> str:
-    return run.config.evaluation.splits(tuple(run.splits))[-1]
 
 
 def _embedded(
@@ -146,23 +134,19 @@ def _embedded(
     config, used = run.config, run.splits[split]
     if examples < 2:
         raise ValueError(f"--examples must be at least 2, got {examples}")
-    rows = np.random.default_rng(config.evaluation.seed).permutation(len(used))[:examples]
-    rows = np.sort(rows)
+    rows = np.sort(np.random.default_rng(config.evaluation.seed).permutation(len(used))[:examples])
     if used.spec.given:
         if views not in (None, config.views.k):
             raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
-        found, index = _views.of_given_views(run, state, split, OUTPUTS, reading, rows=rows)
-        return found, None if used.present is None else used.present[index], _names(used.spec, config)
+        found, index = of_given_views(run, state, split, reading, rows)
+        names = used.spec.view_names or config.view_names
+        return found, None if used.present is None else used.present[index], names
     k = config.views.k if views is None else views
     if k < 1:
         raise ValueError(f"--views must be at least 1, got {k}")
-    found, index = _views.of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
+    found, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
     names = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
     return found, None, names
-
-
-def _names(spec: data.ExampleSpec, config: Any) -> tuple[str, ...]:
-    return spec.view_names or config.view_names
 
 
 def _plain(found: evaluation.Geometry) -> dict[str, Any]:
@@ -192,3 +176,154 @@ def _plain(found: evaluation.Geometry) -> dict[str, Any]:
 def _rounded(values: np.ndarray) -> list[float | None]:
     """Numbers of a few digits; None for NaN, which JSON has not."""
     return [float(f"{x:.{_DIGITS}g}") if math.isfinite(x) else None for x in values.tolist()]
+
+
+def embed(
+    run: Run, state: _program.State, split: str, out: Path, *, views: int = 0
+) -> tuple[tuple[int, ...], list[evaluation.Result]]:
+    """Write features, labels and class names of a split as .npz, and the measures of the features beside it as .json.
+
+    Args:
+      run, state: as from `open_run`; the features are the output that run.config.evaluation.features names.
+      split: its name.
+      out: the .npz file.
+      views: 0 for one vector of each example, as evaluated; else random views of each image, by the policies of
+        training.
+
+    Returns:
+      The shape of the features, (n, d) or (n, views, d), and `evaluation.embedding_measures` of them.
+
+    Raises:
+      ValueError: there is no such split, or no images to draw views of.
+    """
+    if views < 0:
+        raise ValueError(f"--views must be at least 0, got {views}")
+    if views:
+        _encode.check_split(run, split)
+        reading = data.Reading(run.config.train.corrupt_limit)
+        output = run.config.evaluation.features
+        by_output, rows = of_views(run, state, split, views, (output,), reading)
+        by_view = np.stack(by_output[output])
+        labels, features = run.splits[split].labels[rows], by_view.swapaxes(0, 1)
+    else:
+        encoded, of_split = _encode.encode(run, state, (split,))
+        features, labels, by_view = encoded[split], of_split[split], encoded[split][None]
+    with _progress.during("measuring the features"):
+        measures = evaluation.embedding_measures(by_view, seed=run.config.evaluation.seed)
+    if jax.process_index() == 0:
+        _encode.save_embeddings(out, features, labels, run.splits[split].class_names)
+        text = json.dumps([dataclasses.asdict(result) for result in measures], indent=1)
+        _files.write_whole(out.with_suffix(".json"), text + "\n")
+    return np.shape(features), measures
+
+
+def of_views(
+    run: Run,
+    state: _program.State,
+    split: str,
+    views: int,
+    outputs: tuple[str, ...],
+    reading: data.Reading,
+    *,
+    rows: np.ndarray | None = None,
+) -> Embedded:
+    """Features of random views of the readable images of a split, by the policies of training.
+
+    Args:
+      run, state: the run, and the state whose encoder (and head) is used.
+      split: its name.
+      views: views per image, at least 1; view v is drawn by the policy of view v, modulo the config's k, and embedded
+        by the encoder of view v if each view has one.
+      outputs: `encoder`, `head` or both, in evaluation mode; of both the encoder is computed once.
+      reading: counts unreadable images.
+      rows: only these rows of the split; None: all.
+
+    Raises:
+      ValueError: an example is not one image, or there are other views than the encoders have.
+    """
+    spec, learner, k = run.splits[split].spec, run.program.learner, run.config.views.k
+    if spec.given or len(spec.shapes) > 1:
+        raise ValueError(f"--views draws views of one image, got examples of {len(spec.shapes)} arrays")
+    if not learner.one_encoder and views != k:
+        raise ValueError(f"--views must be {k}, since each view has an encoder of its own; got {views}")
+    policies = [run.config.policies[view % k] for view in range(views)]
+    seed, fixed = run.config.evaluation.seed + _encode.SEED, run.outline.spec.fixed
+
+    def each(params: Any, statistics: Any, inputs: Any) -> list[jax.Array]:
+        """Of each output (b, Σ_l d_l) features of all views, side by side."""
+        images, index = inputs["images"], inputs["index"]
+        if not fixed and views == 1:
+            images = (images,)  # one crop
+        drawn = augment.draw_views(policies, images, seed, np.zeros(len(index), np.uint32), index)
+        if not learner.one_encoder:
+            given = {"views": drawn}
+            return [learner.features(params, statistics, given, _beside(run, output)) for output in outputs]
+        found: list[list[Any]] = [[] for _ in outputs]
+        for places, group in augment.by_shape(drawn):
+            flat = group.reshape((-1, *group.shape[2:]))
+            for output, parts in zip(outputs, found):  # XLA merges the calls of the encoder
+                encoded = learner.features(params, statistics, {"images": flat}, output)
+                parts.append((places, encoded.reshape((*group.shape[:2], -1))))
+        return [augment.in_order_of_views(parts).reshape((len(index), -1)) for parts in found]
+
+    def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
+        return augment.host_crop(arrays[0], policies, seed, 0, row)
+
+    what = f"encoding {views} views of {split}"
+    batches = (
+        {"inputs": {"images": batch["inputs"], "index": batch["index"]}, "index": batch["index"]}
+        for batch in _encode.in_order(run, split, what, reading, crop=None if fixed else crop, rows=rows)
+    )
+    return _encoded(run, state, each, batches, views, outputs)
+
+
+def of_given_views(
+    run: Run, state: _program.State, split: str, reading: data.Reading, rows: np.ndarray
+) -> Embedded:
+    """Features of each given view, at encoder and head, of these rows of a split; by its own encoder if it has one.
+
+    Vectors of missing views are zero. A method whose head takes all views together, as `supervised`, has one array for
+    `head`.
+    """
+
+    def each(params: Any, statistics: Any, inputs: Any) -> list[jax.Array]:
+        features = run.program.learner.features
+        return [features(params, statistics, inputs, _beside(run, output)) for output in OUTPUTS]
+
+    batches = _encode.in_order(run, split, f"encoding the views of {split}", reading, rows=rows)
+    return _encoded(run, state, each, batches, run.config.views.k, OUTPUTS)
+
+
+def _beside(run: Run, output: str) -> str:
+    """The output of a method that has those of the views side by side."""
+    views = {"encoder": "views", "head": "head_views"}[output]
+    return views if views in run.program.learner.outputs else output
+
+
+def _encoded(
+    run: Run,
+    state: _program.State,
+    each: Callable[..., list[jax.Array]],
+    batches: Iterator[dict[str, Any]],
+    views: int,
+    outputs: tuple[str, ...],
+) -> Embedded:
+    """What `each` computes of the batches, split into outputs and views."""
+    learner, variables = run.program.learner, run.program.evaluated(state)
+    first = next(batches)
+    widths = [x.shape[1] for x in jax.eval_shape(each, *variables, first["inputs"])]
+
+    def joined(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+        return jnp.concatenate(each(params, statistics, inputs), axis=1)
+
+    apply = jax.tree_util.Partial(joined, *variables)
+    stream = itertools.chain([first], batches)
+    joint, index = evaluation.encode(apply, stream, **_encode.batch_of(run))
+    found = {}
+    for output, part in zip(outputs, np.split(joint, np.cumsum(widths)[:-1], axis=1)):
+        lengths = [part.shape[1] // views] * views
+        if not learner.one_encoder and _beside(run, output) == output:  # the views' encoders differ in width
+            encoders = learner.network(*variables).encoder
+            lengths = [part.shape[1]] if output == "head" else [encoder.features for encoder in encoders]
+        found[output] = np.split(part, np.cumsum(lengths)[:-1], axis=1)
+    return found, index

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from mvcl import _buckets, _progress, data
-from mvcl.training import _folder, _input, _pictures, _processes, _refresh
+from mvcl.training import _folder, _input, _processes, _refresh
 from mvcl.training._clock import Clock
 from mvcl.training._config import Config
 from mvcl.training._evaluate import Table
@@ -68,7 +68,7 @@ def train(
             session.open_log()
             hooks: list[Hook] = []
             if first:
-                hooks.append(lambda *_: _pictures.save_views(run, workdir / "views.npz", session.reading))
+                hooks.append(lambda *_: _input.save_views(run, workdir / "views.npz", session.reading))
             if first and profile:
                 trace = Profile(workdir / "profile", steps=profile, step=session.step, last=run.program.steps)
                 session.files.callback(trace.close)

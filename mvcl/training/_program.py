@@ -12,11 +12,22 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mvcl import augment, data, losses, methods, metrics
-from mvcl.training import _optimizers, _sharding
+from mvcl.evaluation import Classification
+from mvcl.training import _config, _optimizers, _sharding
 from mvcl.training._config import Config
 
 State = dict[str, Any]
-_BATCH = PartitionSpec(("data", "fsdp"))
+# Fields of `Train` that `_built` does not read.
+_UNREAD = (
+    "seed",
+    "initial",
+    "evaluate_every",
+    "geometry_every",
+    "threads",
+    "corrupt_limit",
+    "stall_seconds",
+    "peak_tflops",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +39,7 @@ class Program:
       steps: updates of the whole run.
       steps_per_epoch: updates in one pass over the training split.
       learner: the method with its networks.
+      abstract_state: shapes, dtypes and shardings of the state.
       init: () -> state, a dict of params, statistics, opt, step (updates done), seed and, with an EMA, ema.
       step: (state, batch) -> (state, metrics); the state is donated.
       views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views and for sizes that differ.
@@ -43,6 +55,7 @@ class Program:
     steps: int
     steps_per_epoch: int
     learner: methods.Learner
+    abstract_state: State
     init: Callable[[], State]
     step: Callable[[State, Any], tuple[State, dict[str, jax.Array]]]
     views: Callable[[Any], Any]
@@ -56,15 +69,6 @@ class Program:
         """Rows split over all devices."""
         return NamedSharding(self.mesh, _sharding.BATCH)
 
-    def abstract_state(self) -> State:
-        """Shapes, dtypes and shardings of the state."""
-        shapes = jax.eval_shape(self.init)
-        return jax.tree.map(
-            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-            shapes,
-            _sharding.state_sharding(shapes, self.mesh),
-        )
-
     def evaluated(self, state: State) -> tuple[Any, Any]:
         """Parameters and statistics to evaluate: the moving average of the parameters if there is one."""
         return state.get("ema", state["params"]), state["statistics"]
@@ -73,100 +77,95 @@ class Program:
 def build(config: Config, outline: data.Outline) -> Program:
     """The compiled functions of a config for data of this outline.
 
-    The seed is an argument of the compiled functions, part of the state. Configs that differ in nothing else have them
-    in common, so that runs one after the other compile once.
+    Configs that differ only in fields that change none of them, such as the seed, an argument of the compiled functions
+    and part of the state, have them in common, so that runs one after the other compile once.
 
     Raises:
       ValueError: a batch does not divide over the devices, or is larger than the split; or the method's options do
         not allow this optimiser.
     """
-    of_any = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=0))
     mesh = _sharding.make_mesh(config.mesh)
+    read = dataclasses.replace(
+        config,
+        data=data.Digits(),  # `outline` has what matters
+        train=dataclasses.replace(config.train, **{name: getattr(_config.Train, name) for name in _UNREAD}),
+        mesh=_config.Mesh(),
+        checkpoint=_config.Checkpoint(),
+        evaluation=Classification(features=config.evaluation.features),
+    )
     try:
-        hash((of_any, outline))
+        hash((read, outline))
     except TypeError:  # a field of the user's own, such as a dict
-        program = _built.__wrapped__(of_any, outline, mesh)
+        program = _built.__wrapped__(read, outline, mesh)
     else:
-        program = _built(of_any, outline, mesh)
-    seed = np.uint32(config.train.seed % 2**32)
+        program = _built(read, outline, mesh)
     init: Any = program.init
     draw: Any = program.views
+    seed = np.uint32(config.train.seed % 2**32)
     return dataclasses.replace(program, init=partial(init, seed), views=partial(draw, seed))
 
 
 @lru_cache(maxsize=2)
 def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     """`build` for any seed, which `init` and `views` take as their first argument."""
-    n, k = config.examples, config.views.k
+    n, k, train = config.examples, config.views.k, config.train
     learner = _learner(config, outline, mesh)
     rows = _sharding.rows_per_device(config, outline.examples, mesh, learner.last_batch)
-    steps, steps_per_epoch = _length(config, outline, learner)
+    steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
+    steps = round(train.epochs * steps_per_epoch) if train.steps is None else train.steps
+    if steps < 1:
+        raise ValueError(f"train.epochs = {train.epochs} is less than one step of {n} examples")
     rule, learning_rate = _optimizers.build(
         config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch
     )
     if learner.restarts_parts:
         names = tuple(jax.eval_shape(learner.init, jax.random.key(0))[0])
         rule = _optimizers.by_part(rule, config.optimizer, names, n)
-    takes, draw = losses.takes(config.objective), _draw(config, outline.spec)
+    takes = losses.takes(config.objective)
     of_views = methods.of_views(config.objective, config.views.global_views)
-    objective = _sharding.sharded(of_views, takes, mesh, config.train.group)
-    microbatches = _sharding.microbatches(config.train.microbatch, rows, mesh)
+    unkeyed = _sharding.sharded(of_views, takes, mesh, train.group)
 
-    def keyed(key: jax.Array) -> methods.OfViews:
-        return partial(objective, key=key) if takes.key else objective
+    def objective(key: jax.Array) -> methods.OfViews:
+        return partial(unkeyed, key=key) if takes.key else unkeyed
 
-    def loss(params: Any, state: State, batch: Any) -> tuple[jax.Array, Any]:
-        seed = state["seed"]
-        of_step = keyed(jax.random.fold_in(jax.random.key(seed), state["step"]))
-        given = methods.Batch(batch, partial(draw, seed), microbatches)
-        return learner.loss(params, state["statistics"], given, of_step)
+    def init(seed: jax.Array) -> State:
+        params, statistics = learner.init(jax.random.key(seed))
+        counts = {"step": jnp.zeros((), jnp.int32), "seed": jnp.asarray(seed, jnp.uint32)}
+        state = {"params": params, "statistics": statistics, "opt": rule.init(params), **counts}
+        return state | ({"ema": jax.tree.map(jnp.copy, params)} if train.ema else {})
 
-    init = _init(config, learner, rule)
-    sharding = _sharding.state_sharding(jax.eval_shape(init, np.uint32(0)), mesh)
-    replicated = NamedSharding(mesh, PartitionSpec())
-
-    @partial(jax.jit, out_shardings=replicated)
     def chance(seed: jax.Array) -> jax.Array:  # seed is an argument, or XLA folds the draws as constants
-        return methods.chance_level(
-            lambda z: learner.level(keyed(jax.random.key(seed)), z), k, n, learner.dimension, seed
-        )
+        level = partial(learner.level, objective(jax.random.key(seed)))
+        return methods.chance_level(level, k, n, learner.dimension, seed)
 
+    draw, replicated = _draw(config, outline.spec), NamedSharding(mesh, PartitionSpec())
+    microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
+    step = _step(config, steps, learner, rule, objective, draw, microbatches)
+    state = _sharding.placed(jax.eval_shape(init, np.uint32(0)), mesh)
+    sharding = jax.tree.map(lambda x: x.sharding, state)
+    restart = partial(_optimizers.restart, rule)
     return Program(
         mesh=mesh,
         steps=steps,
         steps_per_epoch=steps_per_epoch,
         learner=learner,
+        abstract_state=state,
         init=jax.jit(init, out_shardings=sharding),
-        step=jax.jit(
-            _step(config, steps, learner, rule, loss),
-            donate_argnums=0,
-            out_shardings=(sharding, replicated),
-        ),
+        step=jax.jit(step, donate_argnums=0, out_shardings=(sharding, replicated)),
         views=jax.jit(draw),
         apply=_apply(config, outline.spec, learner),
         learning_rate=jax.jit(learning_rate),
-        chance=partial(chance, np.uint32(0)) if learner.has_level else None,
-        restart=jax.jit(
-            partial(_optimizers.restart, rule), static_argnums=1, donate_argnums=0, out_shardings=sharding
-        ),
+        chance=partial(jax.jit(chance, out_shardings=replicated), np.uint32(0))
+        if learner.has_level
+        else None,
+        restart=jax.jit(restart, static_argnums=1, donate_argnums=0, out_shardings=sharding),
     )
-
-
-def _length(config: Config, outline: data.Outline, learner: methods.Learner) -> tuple[int, int]:
-    """Steps of the run and of an epoch."""
-    n, train = config.examples, config.train
-    steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
-    steps = round(train.epochs * steps_per_epoch) if train.steps is None else train.steps
-    if steps < 1:
-        raise ValueError(f"train.epochs = {train.epochs} is less than one step of {n} examples")
-    return steps, steps_per_epoch
 
 
 def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learner:
     """The method with its networks."""
-    dtype = {"auto": None, "float32": jnp.float32, "bfloat16": jnp.bfloat16}[config.train.precision]
-    if dtype is None:
-        dtype = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
+    of_device = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
+    dtypes = {"auto": of_device, "float32": jnp.float32, "bfloat16": jnp.bfloat16}
     spec, sizes = outline.spec, [policy.image_size for policy in config.policies]
     return config.method.build(
         methods.Specification(
@@ -179,7 +178,7 @@ def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learn
             examples=outline.examples,
             classes=outline.classes,
             microbatch=config.train.microbatch,
-            dtype=dtype,
+            dtype=dtypes[config.train.precision],
         )
     )
 
@@ -203,33 +202,21 @@ def _draw(config: Config, spec: data.ExampleSpec) -> Callable[[jax.Array, dict[s
     return draw
 
 
-def _init(
-    config: Config, learner: methods.Learner, rule: optax.GradientTransformation
-) -> Callable[[jax.Array], State]:
-    """seed -> initial state."""
-
-    def init(seed: jax.Array) -> State:
-        params, statistics = learner.init(jax.random.key(seed))
-        state = {
-            "params": params,
-            "statistics": statistics,
-            "opt": rule.init(params),
-            "step": jnp.zeros((), jnp.int32),
-            "seed": jnp.asarray(seed, jnp.uint32),
-        }
-        return state | ({"ema": jax.tree.map(jnp.copy, params)} if config.train.ema else {})
-
-    return init
-
-
 def _step(
     config: Config,
     steps: int,
     learner: methods.Learner,
     rule: optax.GradientTransformation,
-    loss: Callable[..., tuple[jax.Array, Any]],
+    objective: Callable[[jax.Array], methods.OfViews],
+    draw: Callable[[jax.Array, dict[str, Any]], Any],
+    microbatches: methods.Microbatches | None,
 ) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
     """(state, batch) -> (state after one update, values to log)."""
+
+    def loss(params: Any, state: State, batch: Any) -> tuple[jax.Array, Any]:
+        key = jax.random.fold_in(jax.random.key(state["seed"]), state["step"])
+        given = methods.Batch(batch, partial(draw, state["seed"]), microbatches)
+        return learner.loss(params, state["statistics"], given, objective(key))
 
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
         (value, (statistics, z, measures)), gradient = jax.value_and_grad(loss, has_aux=True)(
@@ -256,7 +243,8 @@ def _step(
 
 def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> Callable[..., jax.Array]:
     """(params, statistics, inputs) -> features; images are transformed by the evaluation policy."""
-    output, resize = config.evaluation.features, evaluation_view(config, spec.image_shape)
+    output, policy = config.evaluation.features, evaluation_policy(config, spec.image_shape)
+    view = evaluation_view(policy, spec.image_shape is None)
     if output not in learner.outputs:
         raise ValueError(
             f"evaluation.features must be one of {', '.join(learner.outputs)} for method "
@@ -264,7 +252,7 @@ def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> 
         )
 
     def apply(params: Any, statistics: Any, inputs: Any) -> jax.Array:
-        x = inputs if spec.given else {"images": resize(inputs)}
+        x = inputs if spec.given else {"images": view(inputs)}
         return learner.features(params, statistics, x, output)
 
     return apply
@@ -272,48 +260,40 @@ def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> 
 
 def evaluation_policy(config: Config, image_shape: tuple[int, int, int] | None) -> augment.Policy:
     """The policy of evaluation: the whole image if it has the encoder's size, else its central 7/8."""
-    size = config.policies[0].image_size
-    whole = image_shape is not None and min(image_shape[:2]) <= size
+    first = config.policies[0]
+    whole = image_shape is not None and min(image_shape[:2]) <= first.image_size
     return augment.evaluation(
-        image_size=size,
+        image_size=first.image_size,
         center_fraction=1.0 if whole else 0.875,
-        mean=config.policies[0].mean,
-        std=config.policies[0].std,
+        mean=first.mean,
+        std=first.std,
     )
 
 
-def evaluation_view(
-    config: Config, image_shape: tuple[int, int, int] | None
-) -> Callable[[jax.Array], jax.Array]:
-    """(b, H, W, C) images, or crops from the host, to (b, size, size, C) inputs of the encoder; deterministic."""
-    return _resized(evaluation_policy(config, image_shape), image_shape is None)
-
-
 @lru_cache(maxsize=8)  # the same function compiles once
-def _resized(policy: augment.Policy, cropped: bool) -> Callable[[jax.Array], jax.Array]:
-    def of_one(image: jax.Array) -> jax.Array:
-        return augment.apply_policy(policy, jax.random.key(0), image, cropped=cropped)  # draws nothing
-
-    return jax.vmap(of_one)
+def evaluation_view(policy: augment.Policy, cropped: bool) -> Callable[[jax.Array], jax.Array]:
+    """(b, H, W, C) images, or crops from the host, to (b, size, size, C) inputs of the encoder; deterministic."""
+    return jax.vmap(  # the key draws nothing
+        lambda image: augment.apply_policy(policy, jax.random.key(0), image, cropped=cropped)
+    )
 
 
 def abstract_batch(program: Program, config: Config, outline: data.Outline) -> dict[str, Any]:
     """Shapes, dtypes and shardings of a global batch."""
-    n, k = config.examples, config.views.k
+    spec, sharding = outline.spec, program.batch_sharding
 
     def rows(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((n, *shape), dtype, sharding=program.batch_sharding)
+        return jax.ShapeDtypeStruct((config.examples, *shape), dtype, sharding=sharding)
 
-    label = jnp.int32 if outline.classes else jnp.float32
     batch: dict[str, Any] = {
-        "labels": rows((), label),
+        "labels": rows((), jnp.int32 if outline.classes else jnp.float32),
         "index": rows((), jnp.int32),
         "epoch": rows((), jnp.int32),
     }
-    if not outline.spec.given:
-        if outline.spec.image_shape is not None:
-            return batch | {"images": rows(outline.spec.image_shape, jnp.uint8)}
-        sizes, channels = [policy.image_size for policy in config.policies], outline.spec.channels
-        return batch | {"images": tuple(rows((size, size, channels), jnp.uint8) for size in sizes)}
-    batch["views"] = tuple(rows(shape, jnp.float32) for shape in outline.spec.view_shapes)
-    return batch | ({"present": rows((k,), jnp.bool_)} if outline.missing else {})
+    if spec.given:
+        batch["views"] = tuple(rows(shape, jnp.float32) for shape in spec.view_shapes)
+        return batch | ({"present": rows((config.views.k,), jnp.bool_)} if outline.missing else {})
+    if spec.image_shape is not None:
+        return batch | {"images": rows(spec.image_shape, jnp.uint8)}
+    sizes = [(policy.image_size, policy.image_size, spec.channels) for policy in config.policies]
+    return batch | {"images": tuple(rows(size, jnp.uint8) for size in sizes)}

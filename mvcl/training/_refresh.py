@@ -22,7 +22,7 @@ def before_step(session: Session) -> None:
     learner = program.learner
     if learner.due(step, program.steps_per_epoch):
         statistics = _computed(session)
-        place = program.abstract_state()["statistics"]
+        place = program.abstract_state["statistics"]
         statistics = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), statistics, place)
         session.state = {**session.state, "statistics": statistics}
     if parts := learner.restarts(step, program.steps_per_epoch):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 
 from mvcl import _buckets, _files, _progress, data, methods
 from mvcl.training import _program, _sharding
@@ -120,8 +121,41 @@ def open_run(
                 f"--checkpoint must be latest, best or one of the steps {have}; got {checkpoint!r}"
             )
         with _progress.during(f"reading the checkpoint of step {step}"):
-            restored = checkpoints.restore(run.program.abstract_state(), step)
+            restored = checkpoints.restore(run.program.abstract_state, step)
     finally:
         checkpoints.close()
     assert restored is not None
     return run, restored[0]
+
+
+def one_encoder(run: Run, state: _program.State) -> Any:
+    """The encoder that is evaluated, for methods with one encoder.
+
+    Raises:
+      ValueError: the method has an encoder for each view.
+    """
+    learner = run.program.learner
+    if not learner.one_encoder:
+        raise ValueError(
+            f"this needs a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
+            f"{run.config.views.k} views. `mvcl embed` writes the features of a split"
+        )
+    return learner.network(*run.program.evaluated(state)).encoder
+
+
+def initial_state(run: Run, reference: Config | None = None) -> _program.State:
+    """A new state, with the encoder of the run train.initial if that is set.
+
+    Raises:
+      ValueError: train.initial is not a run, its encoder differs, or the method does not support it.
+    """
+    program, config = run.program, run.config
+    with _progress.during("initialising the parameters"):
+        state = program.init()
+    if config.train.initial is None:
+        return state
+    encoder = one_encoder(*open_run(_buckets.path(config.train.initial), reference=reference or config))
+    params, statistics = program.learner.start_from(state["params"], state["statistics"], encoder)
+    new = {**state, "params": params, "statistics": statistics}
+    new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}
+    return jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), new, program.abstract_state)

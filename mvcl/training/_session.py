@@ -10,14 +10,15 @@ import jax
 import numpy as np
 
 from mvcl import _progress, data
-from mvcl.training import _clock, _evaluate, _geometry, _log
+from mvcl.training import _clock, _evaluate, _log
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._clock import Clock
-from mvcl.training._initial import initial_state
 from mvcl.training._log import Log, log_line
 from mvcl.training._processes import Interrupted, Stop
 from mvcl.training._program import State, abstract_batch
-from mvcl.training._run import Run
+from mvcl.training._run import Run, initial_state
+
+_GEOMETRY = "encoder_uniformity"  # in every row of the log with a geometry
 
 
 class Diverged(RuntimeError):
@@ -68,7 +69,7 @@ class Session:
         """Set the state: that of the newest checkpoint that can be read, or the initial one."""
         config, program = self._config, self._program
         with _progress.during("reading the newest checkpoint"):
-            restored = self.checkpoints.restore(program.abstract_state(), log=log_line)
+            restored = self.checkpoints.restore(program.abstract_state, log=log_line)
         if restored is not None:
             self.state, record = restored
             log_line(f"resuming from step {record['step']} of {program.steps}")
@@ -159,6 +160,8 @@ class Session:
             if self._score_is_due():
                 self._record_score(_evaluate.score(self.run, self.state, self.reading))
             if self._geometry_is_due():
+                from mvcl.training import _geometry
+
                 found = _geometry.scores(self.run, self.state, self.reading)
                 if self.log is not None:
                     self.log.scores(self.step, found)
@@ -189,7 +192,13 @@ class Session:
         return due and self._config.evaluation.scored and self.checkpoints.score(self.step) is None
 
     def _geometry_is_due(self) -> bool:
-        return _geometry.is_due(self.run, self.step) and not _geometry.is_logged(self.workdir, self.step)
+        """Whether the geometry of this step is due, by train.geometry_every, and not in the log."""
+        every = self._config.train.geometry_every
+        steps = max(1, round(every * self._program.steps_per_epoch))
+        if every <= 0 or self.step == 0 or self.step % steps:
+            return False
+        rows = _log.read_log(self.workdir)
+        return not any(row.get("step") == self.step and _GEOMETRY in row for row in rows)
 
     def _record_score(self, score: _evaluate.Score | None) -> None:
         """Log the score of this step, unless this score was logged before."""
@@ -231,5 +240,5 @@ class Session:
         peak, flops = _clock.peak_flops(train.peak_tflops), None
         if peak is not None:
             batch = abstract_batch(self._program, self._config, self.run.outline)
-            flops = _clock.step_flops(self._program.step, self._program.abstract_state(), batch)
+            flops = _clock.step_flops(self._program.step, self._program.abstract_state, batch)
         return None if peak is None or not flops else mesh.size * peak / flops

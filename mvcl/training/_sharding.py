@@ -1,8 +1,10 @@
-"""Devices: the mesh, and how batch, objective, microbatches and state are split over it."""
+"""Devices: the mesh, how batch, objective, microbatches and state are split over it, and the cache of programs."""
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -208,17 +210,30 @@ def microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Micro
     return methods.Microbatches(split, join)
 
 
-def state_sharding(shapes: Any, mesh: Mesh) -> Any:
-    """Each array is split over `fsdp` along its longest divisible axis, or replicated if it has none."""
+def placed(shapes: Any, mesh: Mesh) -> Any:
+    """The shapes with shardings: over `fsdp` along the longest divisible axis, or replicated if there is none."""
     devices = mesh.shape["fsdp"]
 
-    def place(x: jax.ShapeDtypeStruct) -> NamedSharding:
+    def place(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         axes = [a for a, size in enumerate(x.shape) if devices > 1 and size % devices == 0]
-        if not axes or np.prod(x.shape) < 1024:  # gathering a small array costs more than replicating it
-            return NamedSharding(mesh, PartitionSpec())
-        longest = max(axes, key=lambda a: x.shape[a])
-        return NamedSharding(
-            mesh, PartitionSpec(*(("fsdp" if a == longest else None) for a in range(x.ndim)))
-        )
+        split: tuple[str | None, ...] = ()
+        if axes and np.prod(x.shape) >= 1024:  # gathering a smaller array costs more than replicating it
+            longest = max(axes, key=lambda a: x.shape[a])
+            split = tuple("fsdp" if a == longest else None for a in range(x.ndim))
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, PartitionSpec(*split)))
 
     return jax.tree.map(place, shapes)
+
+
+def compilation_cache() -> None:
+    """Cache compiled programs in MVCL_CACHE or ~/.cache/mvcl, except with several CPU devices.
+
+    On CPU, XLA orders the collectives of a program through a shared object. In a program loaded from the cache each
+    collective has its own object (jaxlib 0.10.2), so two may run at once, which aborted runs.
+    """
+    if jax.default_backend() == "cpu" and jax.device_count() > 1:
+        jax.config.update("jax_enable_compilation_cache", False)
+        return
+    folder = os.environ.get("MVCL_CACHE") or str(Path.home() / ".cache" / "mvcl")
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

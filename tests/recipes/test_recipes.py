@@ -83,7 +83,7 @@ def test_settings_fit_together(source):
 @pytest.mark.parametrize("source", some(TRUE_SIZE, fast=["digits", "xu/sem:dha"]))
 def test_the_true_size_step_resolves(source):
     config, outline, program = programs(load(source))
-    state, batch = program.abstract_state(), _program.abstract_batch(program, config, outline)
+    state, batch = program.abstract_state, _program.abstract_batch(program, config, outline)
     after, values = jax.eval_shape(program.step, state, batch)
     shapes = jax.tree.map(lambda x: (x.shape, x.dtype), (state, after))
     assert shapes[0] == shapes[1]

@@ -8,7 +8,7 @@ import pytest
 from parametrize import some
 
 from mvcl import augment, data, evaluation, models, training
-from mvcl.training import Mesh, Train, _views
+from mvcl.training import Mesh, Train, _encode, _geometry
 
 
 def config(**options):
@@ -32,14 +32,14 @@ def config(**options):
 def batches_of(config, steps=4, batch_size=16):
     run = training.prepare(config)
     state = run.program.init()
-    stream = _views.augmented(run, state, data.Reading())
+    stream = _encode.augmented(run, state, data.Reading())
     return run, state, list(stream("train", batch_size=batch_size, steps=steps, seed=3, crop_padding=0))
 
 
 def test_features_are_the_encoders_of_the_drawn_views():
     run, state, batches = batches_of(config())
     split = run.splits["train"]
-    policy = _views.policy(run.config)
+    policy = _encode.policy(run.config)
     assert policy.random_crop
     assert policy.flip_probability == 0.5
     assert (policy.mean, policy.std, policy.brightness) == ((0.4,), (0.2,), 0.0)
@@ -95,7 +95,7 @@ def test_random_views_of_a_split(sizes):
     source = data.Synthetic(image_size=8, examples=24, sizes=sizes)
     run = training.prepare(config(data=source))
     state = run.program.init()
-    by_output, rows = _views.of_views(run, state, "test", 3, ("head",), data.Reading())
+    by_output, rows = _geometry.of_views(run, state, "test", 3, ("head",), data.Reading())
     found = np.stack(by_output["head"], axis=1)
     assert found.shape == (len(run.splits["test"]), 3, 4)
     np.testing.assert_array_equal(rows, np.arange(len(found)))

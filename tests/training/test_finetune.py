@@ -11,7 +11,7 @@ from flax import nnx
 
 from mvcl import augment, data, evaluation, methods, models, training
 from mvcl.training import AdamW, Mesh, Sgd, Views, _input
-from mvcl.training._initial import initial_state
+from mvcl.training._run import initial_state
 
 
 @pytest.fixture(scope="module")

@@ -240,7 +240,7 @@ def test_a_run_that_is_stopped_while_it_measures_logs_each_step_once(
 def test_the_option_may_change_when_a_run_resumes(whole):
     changed = dataclasses.replace(LOGGED, train=dataclasses.replace(LOGGED.train, geometry_every=0))
     training.train(changed, whole)
-    with pytest.raises(ValueError, match=r"train\.geometry_every must be at least 0, got -1"):
+    with pytest.raises(ValueError, match=r"train\.geometry_every must be at least 0; got -1"):
         training.check(dataclasses.replace(LOGGED, train=Train(geometry_every=-1)))
 
 
