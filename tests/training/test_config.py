@@ -14,18 +14,17 @@ from mvcl.training import Config, Train, Views, _config
 
 @pytest.mark.parametrize("table", sorted(training.CHOICES))
 def test_every_choice_round_trips_through_json(table):
-    base = Config()
-    if table == "method.predictor":
-        base = training.choose(base, "method", "student_teacher")
-    if table == "method.fusion":
-        base = training.choose(base, "method", "multi_encoder")
-    if table == "objective.pair":
-        base = training.choose(base, "objective", "all_pairs")
-    if table == "objective.cost":
-        base = training.choose(base, "objective", "m3g")
-    if table == "objective.pair.cost":
-        base = training.choose(base, "objective", "all_pairs")
-        base = training.choose(base, "objective.pair", "m3g_pair")
+    base, before = (
+        Config(),
+        {
+            "method.predictor": ["method:student_teacher"],
+            "method.fusion": ["method:multi_encoder"],
+            "objective.pair": ["objective:all_pairs"],
+            "objective.cost": ["objective:m3g"],
+            "objective.pair.cost": ["objective:all_pairs", "objective.pair:m3g_pair"],
+        },
+    )
+    base, _ = training.choose_all(base, before.get(table, []))
     for name in training.CHOICES[table]:
         config = training.choose(base, table, name)
         text = training.to_json(config)
@@ -129,15 +128,8 @@ def test_fixed_budget_of_koromilas():
         config = training.check(Config(views=views, train=Train(batch_size=256)))
         found[k] = config.examples, _config.divided(config, 8).examples
         assert _config.divided(config, 1) == config
-    assert found == {
-        2: (128, 128),
-        3: (85, 80),
-        4: (64, 64),
-        5: (51, 48),
-        6: (42, 40),
-        7: (36, 32),
-        8: (32, 32),
-    }
+    exact, rounded = [128, 85, 64, 51, 42, 36, 32], [128, 80, 64, 48, 40, 32, 32]
+    assert found == dict(zip(range(2, 9), zip(exact, rounded)))
 
 
 def test_a_budget_below_the_devices_is_not_rounded_to_nothing():
@@ -306,11 +298,8 @@ def test_saves_user_functions_by_name_and_digest(tmp_path):
     saved = json.loads(training.to_json(training.load(file)))
     assert saved["objective"]["_function"] == "own.py:my_loss"
     assert saved["objective"]["temperature"] == 0.25
-    assert saved["encoder"] == {
-        "_type": "own.py:MyEncoder",
-        "_digest": saved["encoder"]["_digest"],
-        "width": 5,
-    }
+    assert saved["encoder"].items() >= {"_type": "own.py:MyEncoder", "width": 5}.items()
+    assert "_digest" in saved["encoder"]
     assert float(training.load(f"{file}:transport").objective(np.ones((2, 3, 4), np.float32))) > 0
     config = training.load(f"{file}:pairs")
     saved = json.loads(training.to_json(config))["objective"]["cost"]

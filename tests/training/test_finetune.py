@@ -17,7 +17,7 @@ from mvcl.training._run import initial_state
 @pytest.fixture(scope="module")
 def pretrained(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pretrained")
-    training.train(tiny, folder)
+    training.train(dataclasses.replace(tiny, encoder=models.MLP(widths=(6,))), folder)
     return folder
 
 
@@ -35,10 +35,6 @@ def config(pretrained):
         train=dataclasses.replace(recipe.train, batch_size=32, epochs=100.0, steps=6, log_every=2),
         mesh=Mesh(data=1),
     )
-
-
-def encoder_of(run, state):
-    return training.one_encoder(run, state)
 
 
 def test_default_is_table_2(pretrained):
@@ -60,8 +56,10 @@ def test_default_is_table_2(pretrained):
 def test_first_step_is_that_of_softmax_regression(config, pretrained):
     run = training.prepare(config)
     state = initial_state(run)
-    trained = encoder_of(*training.open_run(pretrained))
-    same = jax.tree.map(np.testing.assert_array_equal, nnx.state(encoder_of(run, state)), nnx.state(trained))
+    trained = training.one_encoder(*training.open_run(pretrained))
+    same = jax.tree.map(
+        np.testing.assert_array_equal, nnx.state(training.one_encoder(run, state)), nnx.state(trained)
+    )
     assert jax.tree.leaves(same, is_leaf=lambda x: x is None)
     batch = next(_input.batches(run, 0))
     fresh = jax.tree.map(np.asarray, state["params"])
@@ -82,7 +80,7 @@ def test_first_step_is_that_of_softmax_regression(config, pretrained):
 @pytest.mark.exhaustive
 def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
     method = methods.Supervised(zero_head=True, mixup=0.8, cutmix=1.0, label_smoothing=0.1)
-    config = dataclasses.replace(config, method=method, encoder=models.MLP(widths=(6,)))
+    config = dataclasses.replace(config, method=method)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, initial=None))
     losses = []
     for devices in (1, 4):

@@ -9,14 +9,14 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import losses, methods, training
-from mvcl.training import Views
+from mvcl import losses, methods, models, training
 
 
 @pytest.fixture(scope="module")
 def trained(tiny, tmp_path_factory):
     config = dataclasses.replace(
         tiny,
+        encoder=models.MLP(widths=(8,)),
         views=dataclasses.replace(tiny.views, k=2),
         objective=partial(losses.dsf, in_batch_negatives=False),
         method=methods.MocoV2(momentum=0.5, queue=80),
@@ -54,7 +54,7 @@ def test_evaluates_either_network(trained):
 
 
 def test_raises_on_network_without_a_momentum_encoder(tiny, tmp_path):
-    training.train(dataclasses.replace(tiny, views=Views(k=2, policy=tiny.views.policy)), tmp_path)
+    (tmp_path / "config.json").write_text(training.to_json(tiny))
     with pytest.raises(ValueError, match="--network must be online or momentum, for a method with"):
         training.open_run(tmp_path, network="momentum")
 

@@ -27,7 +27,7 @@ def crops(tiny):
         tiny,
         data=data.Synthetic(examples=64, image_size=20, sizes="different"),
         views=CROPS,
-        encoder=models.ConvNet(widths=(4, 8), norm="group"),
+        encoder=models.ConvNet(widths=(4,), norm="group"),
         head=models.MLPHead(out=8),
         objective=losses.cross_pairs(partial(losses.info_nce, temperature=0.2)),
         train=dataclasses.replace(tiny.train, batch_size=16, steps=4),
@@ -64,7 +64,7 @@ def test_the_loss_is_that_of_global_and_local_views(crops, sizes):
 @pytest.mark.parametrize("sizes", some(["one", "different"], fast=["different"]))
 def test_views_have_the_same_bits_on_any_devices(crops, sizes):
     views = []
-    for mesh in (Mesh(data=1), Mesh(data=8), Mesh(data=2, fsdp=2)):
+    for mesh in (Mesh(data=1), Mesh(data=2, fsdp=2)):
         config = dataclasses.replace(crops, data=dataclasses.replace(crops.data, sizes=sizes), mesh=mesh)
         run = training.prepare(config)
         batch = next(data.to_devices(_input.batches(run, 3), run.program.batch_sharding))
@@ -109,15 +109,6 @@ def test_devices_and_microbatches_do_not_change_the_run(crops, mesh, microbatch)
 
 
 @pytest.mark.exhaustive
-def test_a_resumed_run_has_the_same_bits(crops):
-    whole, state = steps(crops, 3)
-    first, middle = steps(crops, 1)
-    rest, resumed = steps(crops, 2, first=1, state=middle)
-    np.testing.assert_array_equal(np.concatenate([first, rest]), whole)
-    jax.tree.map(np.testing.assert_array_equal, *map(jax.device_get, (resumed["params"], state["params"])))
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("targets", [2, 4])
 def test_the_teacher_embeds_the_global_views_only(crops, targets):
     """With equal networks and no predictor, a problem for each global view: the same loss so many times."""
@@ -149,7 +140,7 @@ def test_the_whole_run_is_evaluated_embedded_and_shown(crops, tmp_path):
         assert not found["views"][:, 2:, 8:].any()
     report.write_report([tmp_path], tmp_path / "r.html")
     assert "local 3" in (tmp_path / "r.html").read_text()
-    for views, shape in ((1, (32, 1, 8)), (5, (32, 5, 8))):
+    for views, shape in ((1, (32, 1, 4)), (5, (32, 5, 4))):
         run, state = training.open_run(tmp_path)
         assert training.embed(run, state, "test", tmp_path / "z.npz", views=views)[0] == shape
 

@@ -15,7 +15,7 @@ from mvcl import augment, data, losses, methods, models, training
 from mvcl.training import AdamW, Lars, Mesh, Sgd, _input, _optimizers, _program, _sharding
 
 
-def curve(config, steps=20):
+def curve(config, steps):
     """Losses and final parameters."""
     run = training.prepare(config)
     state = run.program.init()
@@ -27,13 +27,15 @@ def curve(config, steps=20):
     return np.array(losses), jax.device_get(state["params"])
 
 
-def grouped(config):
-    return dataclasses.replace(config, encoder=models.ConvNet(widths=(8, 16), norm="group"))
+@pytest.fixture(scope="module")
+def small(tiny):
+    """An encoder that compiles quickly, without statistics of the batch."""
+    return dataclasses.replace(tiny, encoder=models.MLP(widths=(8,)))
 
 
 @pytest.fixture(scope="module")
 def on_one(tiny):
-    return curve(tiny)
+    return curve(tiny, 5)
 
 
 @pytest.mark.parametrize(
@@ -45,26 +47,8 @@ def on_one(tiny):
     ids=str,
 )
 def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
-    losses, _ = curve(dataclasses.replace(tiny, mesh=mesh))
+    losses, _ = curve(dataclasses.replace(tiny, mesh=mesh), 5)
     np.testing.assert_allclose(losses, on_one[0], rtol=1e-5)
-    assert losses[-1] < losses[0] - 0.1
-
-
-@pytest.mark.slow
-def test_a_queue_of_means_does_not_depend_on_devices(tiny):
-    """MoCo v2 with shuffled keys and batch statistics of groups: loss and measures of rounds of the queue."""
-    config = dataclasses.replace(
-        tiny,
-        views=dataclasses.replace(tiny.views, k=4),
-        encoder=models.ResNet(stem="cifar", width=2, batch_groups=4),
-        head=models.MLPHead(out=8),
-        objective=partial(losses.dsf, in_batch_negatives=False),
-        method=methods.MocoV2(queue=48, shuffle_keys=True),
-    )
-    one, params = curve(config, 4)
-    split, same = curve(dataclasses.replace(config, mesh=Mesh(data=4)), 4)
-    np.testing.assert_allclose(split, one, rtol=1e-4)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3), same, params)
 
 
 def test_views_do_not_depend_on_devices(tiny):
@@ -117,14 +101,7 @@ def test_tpu_devices_are_arranged_by_slice():
         Chip(s, x, y) for y in range(2) for s in (1, 0, 2) for x in range(2)
     ]  # not in the order of slices
     mesh = _sharding.arranged(chips, 3, 2, 2)
-    assert [[chip.slice_index for chip in row] for row in mesh] == [
-        [0, 0],
-        [0, 0],
-        [1, 1],
-        [1, 1],
-        [2, 2],
-        [2, 2],
-    ]
+    assert [[chip.slice_index for chip in row] for row in mesh] == [[s, s] for s in (0, 0, 1, 1, 2, 2)]
     assert len(set(mesh.flat)) == 12
     one = [chip for chip in chips if chip.slice_index == 1]
     assert _sharding.arranged(one, 1, 2, 1).tolist() == [[one[0]], [one[1]]]  # of one slice, a part will do
@@ -144,8 +121,8 @@ def test_raises_on_slices_that_are_not_there(tiny):
 
 
 @pytest.mark.parametrize("mesh", some([Mesh(data=1), Mesh(data=4)], fast=[Mesh(data=4)]), ids=str)
-def test_microbatches_give_the_loss_and_gradient_of_the_batch(tiny, mesh):
-    config = dataclasses.replace(grouped(tiny), mesh=mesh, optimizer=Sgd(learning_rate=0.1, momentum=0.0))
+def test_microbatches_give_the_loss_and_gradient_of_the_batch(small, mesh):
+    config = dataclasses.replace(small, mesh=mesh, optimizer=Sgd(learning_rate=0.1, momentum=0.0))
     pieces = dataclasses.replace(config, train=dataclasses.replace(config.train, microbatch=4))
     (whole, params), (cut, cut_params) = curve(config, 2), curve(pieces, 2)
     np.testing.assert_allclose(cut, whole, rtol=1e-5)
@@ -193,13 +170,13 @@ def test_devices_compute_only_their_rows(tiny):
     assert 6.5 < ratio < 8.5  # all but the gathered embeddings is split
 
 
-@pytest.mark.parametrize("devices", [1, 4])
-def test_loss_of_groups_is_the_mean_of_their_losses(tiny, devices):
+@pytest.mark.parametrize("devices", some([1, 4], fast=[4]))
+def test_loss_of_groups_is_the_mean_of_their_losses(small, devices):
     config = dataclasses.replace(
-        tiny,
+        small,
         objective=losses.info_nce,
-        train=dataclasses.replace(tiny.train, group=4),
-        views=dataclasses.replace(tiny.views, k=2),
+        train=dataclasses.replace(small.train, group=4),
+        views=dataclasses.replace(small.views, k=2),
         mesh=Mesh(data=devices),
     )
     run = training.prepare(config)
@@ -221,12 +198,12 @@ def test_loss_of_groups_is_the_mean_of_their_losses(tiny, devices):
 
 
 @pytest.mark.exhaustive
-def test_m3g_in_groups_is_the_same_on_any_devices(tiny):
+def test_m3g_in_groups_is_the_same_on_any_devices(small):
     """Its solver is a loop within the loop over groups, on each device."""
     config = dataclasses.replace(
-        grouped(tiny),
+        small,
         objective=partial(losses.m3g, epsilon=0.05),
-        train=dataclasses.replace(tiny.train, group=4),
+        train=dataclasses.replace(small.train, group=4),
         optimizer=Sgd(learning_rate=0.1, momentum=0.0),
     )
     (one, params), (four, other) = (
@@ -234,7 +211,7 @@ def test_m3g_in_groups_is_the_same_on_any_devices(tiny):
     )
     np.testing.assert_allclose(four, one, rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), other, params)
-    whole, _ = curve(dataclasses.replace(config, train=tiny.train, mesh=Mesh(data=1)), 1)
+    whole, _ = curve(dataclasses.replace(config, train=small.train, mesh=Mesh(data=1)), 1)
     assert abs(whole[0] - one[0]) > 1e-3
 
 
@@ -301,8 +278,8 @@ def test_raises_on_batches_that_do_not_divide(tiny):
         training.prepare(big)
 
 
-def test_ema_follows_the_parameters(tiny):
-    config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, ema=0.9))
+def test_ema_follows_the_parameters(small):
+    config = dataclasses.replace(small, train=dataclasses.replace(small.train, ema=0.9))
     run = training.prepare(config)
     state = run.program.init()
     expected = jax.device_get(state["params"])
@@ -438,21 +415,6 @@ def test_chance_level_of_mv_dhel_is_that_of_independent_views():
     np.testing.assert_allclose(level, 3 * np.log(63) - np.log(6), atol=5e-3)
 
 
-@pytest.mark.exhaustive
-def test_the_solver_of_m3g_is_logged_and_does_not_depend_on_devices(tiny):
-    objective = partial(losses.m3g, epsilon=0.05, max_iterations=3, tolerance=1e-6)
-    seen = []
-    for devices in (1, 4):
-        run = training.prepare(dataclasses.replace(tiny, objective=objective, mesh=Mesh(data=devices)))
-        batch = next(data.to_devices(_input.batches(run, 0), run.program.batch_sharding))
-        _, values = run.program.step(run.program.init(), batch)
-        seen.append({name: float(values[name]) for name in values if name != "effective_rank"})
-    assert seen[0]["solver_iterations"] == 3
-    assert seen[0]["solver_unconverged"] == 1
-    for name, value in seen[0].items():
-        np.testing.assert_allclose(seen[1][name], value, rtol=2e-4, err_msg=name)
-
-
 def undeclared(z):
     """An objective of the user's own that compares each view with the mean over all instances."""
     return jnp.mean((z - z.mean((0, 1))[None, None]) ** 2)
@@ -471,11 +433,11 @@ def without_mask(z, axis_name=None):
     return jnp.mean(z) if axis_name is None else jax.lax.pmean(jnp.mean(z), axis_name)
 
 
-@pytest.mark.parametrize("objective", [undeclared, with_key])
-def test_own_objectives_are_those_of_the_global_batch(tiny, objective):
+@pytest.mark.parametrize("objective", some([undeclared, with_key], fast=[with_key]))
+def test_own_objectives_are_those_of_the_global_batch(small, objective):
     found = []
     for devices in (1, 4):
-        run = training.prepare(dataclasses.replace(tiny, objective=objective, mesh=Mesh(data=devices)))
+        run = training.prepare(dataclasses.replace(small, objective=objective, mesh=Mesh(data=devices)))
         stream = data.to_devices(_input.batches(run, 0), run.program.batch_sharding)
         state, values = run.program.init(), []
         for _ in range(2):
@@ -506,3 +468,26 @@ def test_refuses_to_normalise_three_channels_of_grey_images(tiny):
             tiny, views=training.Views(k=2, policy=augment.simclr(image_size=8, mean=(0.5,), std=(0.5,)))
         )
     )
+
+
+UNREAD = {
+    "train.seed": 7,
+    "train.threads": 2,
+    "train.evaluate_every": 3.0,
+    "train.geometry_every": 1.0,
+    "train.corrupt_limit": 3,
+    "train.stall_seconds": 9.0,
+    "train.peak_tflops": 2.0,
+    "train.initial": "elsewhere",
+    "checkpoint.every_steps": 5,
+    "evaluation.knn_k": 3,
+}
+READ = {"train.log_every": 3, "train.ema": 0.5, "evaluation.features": "head", "views.k": 2}
+
+
+@pytest.mark.parametrize(("field", "value"), [*UNREAD.items(), *READ.items()])
+def test_runs_share_a_program_that_does_not_read_what_differs(small, field, value):
+    outline = small.data.open()["train"].outline
+    changed = training.replace_at(small, field.split("."), value)
+    one, other = (training.build(config, outline) for config in (small, changed))
+    assert (one.step is other.step and one.apply is other.apply) == (field in UNREAD)
