@@ -32,11 +32,9 @@ from mvcl._commands import (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 for success, 2 for invalid input, 1 for a failure at run time."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in arguments
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of jax's libraries; errors still raise exceptions
-    arguments = [a for a in arguments if a != "--debug"]
     try:
-        return _dispatch(arguments)
+        return _dispatch(*(a for a in arguments if a != "--debug"))
     except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -44,20 +42,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         _progress.write_line("mvcl: interrupted", sys.stderr)
         return 130
     except Exception as error:
-        if debug:
+        if "--debug" in arguments:
             traceback.print_exc()
         _progress.write_line(f"mvcl: {_one_line(error)}", sys.stderr)
+        code = 2 if isinstance(error, ValueError) else 1
+        if (number := getattr(error, "signal", None)) is not None:  # training.Interrupted
+            code = 128 + number
         if argv is None and _needs_hard_exit(error):  # os._exit only as a command, not for a Python caller
             sys.stdout.flush()
-            os._exit(_exit_code(error))
-        return _exit_code(error)
+            os._exit(code)
+        return code
 
 
-def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help"):
+def _dispatch(name: str = "--help", *rest: str) -> int:
+    if name in ("-h", "--help"):
         print(overview(), end="")
         return 0
-    name, *rest = arguments
     if name == "--version":
         from mvcl import __version__
 
@@ -74,7 +74,7 @@ def _dispatch(arguments: list[str]) -> int:
     if {"-h", "--help"} & {*rest[:1]}:
         print(inspect.getdoc(command))
         return 0
-    return command(rest)
+    return command(list(rest))
 
 
 def overview() -> str:
@@ -337,12 +337,6 @@ def _needs_hard_exit(error: Exception) -> bool:
     stopped_together = getattr(error, "signal", None) is not None
     several = jax.distributed.is_initialized() and not stopped_together
     return several or isinstance(error, (data.StalledReader, training.UnwrittenCheckpoint, OSError))
-
-
-def _exit_code(error: Exception) -> int:
-    if (number := getattr(error, "signal", None)) is not None:  # training.Interrupted
-        return 128 + number
-    return 2 if isinstance(error, ValueError) else 1
 
 
 def _one_line(error: Exception) -> str:

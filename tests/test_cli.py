@@ -101,7 +101,6 @@ def test_evaluate_embed_export_report(trained, tmp_path, capsys):
     assert sum(x.size for x in load_file(tmp_path / "encoder.safetensors").values()) > 300
     assert run("report", trained, trained, "--out", tmp_path / "two.html") == 0
     assert (tmp_path / "two.html").is_file()
-    assert run("data", "prepare", "digits") == 0
 
 
 @pytest.mark.exhaustive
@@ -236,6 +235,7 @@ def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
         (["train", "digits", "data:tfds", "--data.name", "cifar10"], "mvcl data prepare cifar10"),
         (["data", "prepare", "cifar10"], "mvcl[tensorflow]"),
         (["data", "fetch"], "mvcl data prepare"),
+        (["data", "prepare", "digits"], "the digits need no preparation"),
         (["evaluate", "nowhere"], "not a run folder"),
         (["report", "nowhere"], "not a run folder"),
         (["geometry", "nowhere"], "not a run folder"),
