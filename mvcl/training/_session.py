@@ -119,10 +119,13 @@ class Session:
 
     def log_row(self, values: dict[str, np.ndarray]) -> None:
         """Log the values of this step, if they are due."""
-        if self.log is None or not self.logging_is_due():
+        if not self.logging_is_due():
+            return
+        chance = self._chance  # of all devices: every process takes part
+        if self.log is None:
             return
         with self.clock.phase("logging"):
-            row = {name: float(value) for name, value in (values | self._chance).items()}
+            row = {name: float(value) for name, value in (values | chance).items()}
             row |= {
                 "epoch": self.step / self._program.steps_per_epoch,
                 "learning_rate": float(self._program.learning_rate(self.step - 1)),
