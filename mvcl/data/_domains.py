@@ -4,14 +4,13 @@ import dataclasses
 import io
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from mvcl import _buckets, _files, _progress
 from mvcl.data._images import decode
-from mvcl.data._prepared import Item, data_root, is_prepared, open_prepared, prepare, write_shards
+from mvcl.data._prepared import Item, blocks, data_root, is_prepared, open_prepared, prepare, write_shards
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, class_draws, keep, select
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
@@ -28,23 +27,22 @@ _TRAINING_IMAGES = {
 _LISTS = ("train", "test")
 _BLOCK = 1024
 _IMAGE = (None, None, 3)
-_Encoded = Callable[[int], tuple[Path | io.BytesIO, str]]  # row -> the encoded image, and its name
 
 
 @dataclasses.dataclass(frozen=True)
 class _Images:
-    """Images of one list: class numbers and encoded images."""
+    """Images of one list: class numbers, and row -> the encoded image and its name."""
 
     labels: np.ndarray
-    encoded: _Encoded
+    encoded: Callable[[int], tuple[Path | io.BytesIO, str]]
 
     def read(self, row: int) -> np.ndarray:
-        """The decoded image."""
         return decode(*self.encoded(row))
 
-
-def _at(encoded: _Encoded, rows: np.ndarray, row: int) -> tuple[Path | io.BytesIO, str]:
-    return encoded(int(rows[row]))
+    def kept(self, names: tuple[str, ...], classes: tuple[str, ...]) -> "_Images":
+        """The images of these classes."""
+        rows, labels = select(self.labels, names, classes)
+        return _Images(labels, lambda row: self.encoded(int(rows[row])))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,39 +67,26 @@ class PrepareDomains:
 
     def _write(self, directory: Path) -> None:
         names, lists = _read_lists(Path(self.source), "--source", self.domains)
-        blocks = [
-            f"{name}-{start:06d}"
-            for name, part in lists.items()
-            for start in range(0, len(part.labels), _BLOCK)
-        ]
+        parts = blocks({name: len(part.labels) for name, part in lists.items()}, _BLOCK)
 
         def read(block: str) -> Item:
-            name, _, start = block.rpartition("-")
-            part = lists[name]
+            name, rows = parts[block]
             records, labels, lost = [], [], []
-            for row in range(int(start), min(int(start) + _BLOCK, len(part.labels))):
-                path, _ = part.encoded(row)
-                assert isinstance(path, Path)
+            for row in rows:
+                path = Path(lists[name].encoded(row)[0])  # type: ignore[arg-type]
                 try:
                     raw = path.read_bytes()
                     decode(io.BytesIO(raw), f"image {path}")
                 except (OSError, CorruptExample) as error:
                     lost.append((str(path), str(error)))
-                    continue
-                records.append(raw)
-                labels.append(int(part.labels[row]))
+                else:
+                    records.append(raw)
+                    labels.append(int(lists[name].labels[row]))
             return Item(records, {"list": name, "labels": labels}, lost)
 
-        settings = {"domains": self.domains, "class_names": names}
+        settings, limit = {"domains": self.domains, "class_names": names}, self.max_corrupt
         write_shards(
-            directory,
-            "domainnet",
-            settings,
-            blocks,
-            read,
-            per_shard=4,
-            unit="block",
-            max_corrupt=self.max_corrupt,
+            directory, "domainnet", settings, list(parts), read, per_shard=4, unit="block", max_corrupt=limit
         )
 
 
@@ -148,10 +133,7 @@ class DomainNet:
         else:
             names, lists = _read_lists(path, "data.path", self.domains)
         kept = keep(names, self.classes)
-        parts = {}
-        for name, part in lists.items():
-            rows, labels = select(part.labels, names, kept)
-            parts[name] = _Images(labels, partial(_at, part.encoded, rows))
+        parts = {name: part.kept(names, kept) for name, part in lists.items()}
         splits = {name: _plain([part], kept) for name, part in parts.items()}
         held = [self.held_out] if self.held_out else seen
         splits["test"] = _plain([parts[f"{domain}/test"] for domain in held], kept)
@@ -220,94 +202,77 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
         raise ValueError(f"{field} must be DomainNet's folder, got {'' if str(root) == '.' else str(root)!r}")
     if len(set(domains)) != len(domains) or not domains:
         raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
-    number_of: dict[str, int] = {}
-    with _files.naming(root):
-        found = {
-            f"{domain}/{name}": _read_list(root, f"{domain}_{name}.txt", number_of)
-            for domain in domains
-            for name in _LISTS
-        }
-    names = sorted(number_of, key=number_of.__getitem__)
-    if absent := set(range(len(names))) - set(number_of.values()):
-        raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")
-
-    def encoded(paths: list[str], row: int) -> tuple[Path, str]:
-        return root / paths[row], f"image {root / paths[row]}"
-
-    return tuple(names), {
-        name: _Images(labels, partial(encoded, paths)) for name, (paths, labels) in found.items()
+    numbers: dict[str, int] = {}
+    lists = {
+        f"{domain}/{part}": _read_list(root, f"{domain}_{part}.txt", numbers)
+        for domain in domains
+        for part in _LISTS
     }
+    names = tuple(sorted(numbers, key=numbers.__getitem__))
+    if absent := set(range(len(names))) - set(numbers.values()):
+        raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")
+    return names, lists
 
 
-def _read_list(root: Path, name: str, number_of: dict[str, int]) -> tuple[list[str], np.ndarray]:
-    """Paths and class numbers of a list; adds the classes to `number_of`."""
+def _read_list(root: Path, name: str, numbers: dict[str, int]) -> _Images:
+    """The images of a list; adds its classes to `numbers`."""
     if not (root / name).is_file():
         lists = ", ".join(sorted(path.name for path in root.glob("*_*.txt"))) or "no lists"
         raise ValueError(f"{root} lacks {name}; it has {lists}")
-    with _files.reading(root / name, "list of images"):
-        lines = (root / name).read_text(encoding="utf-8").splitlines()
-    name_of = {number: class_name for class_name, number in number_of.items()}
-    paths, labels, missing = [], [], []
+    paths, labels = [], []
     there: dict[str, set[str]] = {}  # one listing per folder: checking each of 600,000 files takes minutes
-    for line, text in enumerate(_progress.track(lines, f"reading {name}", len(lines), "lines"), start=1):
-        if not text.strip():
-            continue
-        path, number = _entry(text, f"{name}, line {line}")
-        folder, _, image = path.rpartition("/")
-        class_name = folder.rpartition("/")[2]
-        if number_of.setdefault(class_name, number) != number or (
-            name_of.setdefault(number, class_name) != class_name
-        ):
-            raise ValueError(
-                f"{name}, line {line}: class {number} is {class_name}, elsewhere class {number_of[class_name]} is "
-                f"{class_name} and class {number} is {name_of.get(number)}"
-            )
-        if folder not in there:
-            there[folder] = set(os.listdir(root / folder)) if (root / folder).is_dir() else set()
-        if image not in there[folder]:
-            missing.append(path)
-        paths.append(path)
-        labels.append(number)
-    if missing:
-        raise ValueError(
-            f"{name} names {len(missing)} images that are not in {root}, such as {missing[0]}; unpack the domain's "
-            "archive there, or use the cleaned lists"
-        )
-    if not paths:
-        raise ValueError(f"{root / name} names no image")
-    return paths, np.asarray(labels, np.int32)
-
-
-def _entry(text: str, where: str) -> tuple[str, int]:
-    """(path, class number) of a line."""
-    path, _, number = text.strip().rpartition(" ")
-    if not path or not number.isdecimal() or len(number) > 9:
-        raise ValueError(f"{where} must be PATH NUMBER, got {text[:80]!r}")
-    parts = PurePosixPath(path).parts
-    if "\\" in path or "\0" in path or path.startswith("/") or ".." in parts or len(parts) < 2:
-        raise ValueError(f"{where} must name a file DOMAIN/CLASS/FILE in the folder, got {path[:80]!r}")
-    return str(PurePosixPath(path)), int(number)
+    names = {number: class_name for class_name, number in numbers.items()}
+    with _files.reading(root / name, "list of images, lines DOMAIN/CLASS/FILE NUMBER"):
+        lines = (root / name).read_text(encoding="utf-8").splitlines()
+        for line, text in enumerate(_progress.track(lines, f"reading {name}", len(lines), "lines"), start=1):
+            path, _, digits = text.strip().rpartition(" ")
+            parts = PurePosixPath(path).parts
+            if not path and not digits:
+                continue
+            if not digits.isdecimal() or len(digits) > 9:
+                raise ValueError(f"line {line} must be PATH NUMBER, got {text[:80]!r}")
+            if "\\" in path or "\0" in path or path.startswith("/") or ".." in parts or len(parts) < 2:
+                raise ValueError(f"line {line} must name a file in the folder, got {path[:80]!r}")
+            path, folder, number = str(PurePosixPath(path)), str(PurePosixPath(*parts[:-1])), int(digits)
+            known = numbers.setdefault(parts[-2], number), names.setdefault(number, parts[-2])
+            if known != (number, parts[-2]):
+                raise ValueError(
+                    f"line {line}: class {number} is {parts[-2]}, elsewhere {parts[-2]} is class {known[0]} and class "
+                    f"{number} is {known[1]}"
+                )
+            if folder not in there:
+                there[folder] = set(os.listdir(root / folder)) if (root / folder).is_dir() else set()
+            if parts[-1] not in there[folder]:
+                raise ValueError(
+                    f"line {line}: there is no image {path}; unpack the domain's archive, or use the cleaned lists"
+                )
+            paths.append(path)
+            labels.append(number)
+        if not paths:
+            raise ValueError("it names no image")
+    return _Images(
+        np.asarray(labels, np.int32), lambda row: (root / paths[row], f"image {root / paths[row]}")
+    )
 
 
 def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _Images]]:
     prepared = open_prepared(directory, "domainnet")
-
-    def encoded(name: str, records: np.ndarray, row: int) -> tuple[io.BytesIO, str]:
-        record = int(records[row])
-        return io.BytesIO(prepared.read(record)), f"image {row} of {name}, {prepared.name(record)},"
-
     with _files.reading(directory / "manifest.json", "manifest of DomainNet"):
-        there, class_names = prepared.settings["domains"], tuple(prepared.settings["class_names"])
-        if unknown := [domain for domain in domains if domain not in there]:
-            raise ValueError(f"it lacks the domain {unknown[0]!r}; it has {', '.join(there)}")
+        class_names = tuple(prepared.settings["class_names"])
         of_record = np.repeat([item["list"] for item in prepared.items], [i["count"] for i in prepared.items])
         labels = np.asarray([label for item in prepared.items for label in item["labels"]], np.int32)
         if len(labels) != len(of_record) or not np.isin(labels, np.arange(len(class_names))).all():
             raise ValueError(f"each image must have one of {len(class_names)} classes")
-        lists = {}
-        for name in (f"{domain}/{part}" for domain in domains for part in _LISTS):
+
+        def images(name: str) -> _Images:
             records = np.flatnonzero(of_record == name)
             if not len(records):
-                raise ValueError(f"it lacks the list {name}")
-            lists[name] = _Images(labels[records], partial(encoded, name, records))
-    return class_names, lists
+                raise ValueError(f"it lacks the list {name}; it has {', '.join(np.unique(of_record))}")
+
+            def encoded(row: int) -> tuple[io.BytesIO, str]:
+                record = int(records[row])
+                return io.BytesIO(prepared.read(record)), f"image {row} of {name}, {prepared.name(record)},"
+
+            return _Images(labels[records], encoded)
+
+        return class_names, {f"{d}/{part}": images(f"{d}/{part}") for d in domains for part in _LISTS}

@@ -73,25 +73,23 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
     for first, last, name in recording.stages:
         if (stage := _STAGE_OF.get(name)) is not None:
             count = int((last - first) / SECONDS + 1e-6)
-            # A damaged scoring may have any interval: only windows inside the recording.
-            inside = range(
-                max(0, math.ceil(-first / SECONDS)), min(count, math.ceil((seconds - first) / SECONDS))
-            )
+            # A damaged scoring may have any interval: only windows that start inside the recording.
+            before, end = max(0, math.ceil(-first / SECONDS)), math.ceil((seconds - first) / SECONDS)
+            inside = range(before, min(count, end))
             scored += [(round((first + SECONDS * i) * rate), stage) for i in inside]
             dropped += max(count, 0) - len(inside)
     if not scored:
         raise ValueError(f"no window of {SECONDS} s is scored as one of {', '.join(STAGES)}")
-    if asleep := [start for start, number in scored if number != 0]:
+    if asleep := [start for start, stage in scored if stage != 0]:
         margin = wake_minutes * 60 * rate
         scored = [one for one in scored if asleep[0] - margin <= one[0] <= asleep[-1] + margin]
     cut, stages = [], []
-    for start, number in scored:
+    for start, stage in scored:
         window = whole[:, start : start + length]
-        if window.shape[1] < length or not np.isfinite(window).all() or (np.ptp(window, 1) == 0).any():
-            dropped += 1
-        else:
+        if window.shape[1] == length and np.isfinite(window).all() and (np.ptp(window, 1) > 0).all():
             cut.append(window)
-            stages.append(number)
+            stages.append(stage)
+    dropped += len(scored) - len(cut)
     empty = np.zeros((0, len(whole), length), np.float32)
     return np.stack(cut) if cut else empty, np.asarray(stages, np.int32), dropped
 
@@ -117,8 +115,8 @@ def read_physionet2018(path: Path, channels: Sequence[str]) -> Recording:
     """PATH.hea, PATH.mat and PATH.arousal, in WFDB's format; a stage lasts until the next one starts."""
     wfdb = _library("wfdb")
     there = wfdb.rdheader(str(path)).sig_name or []
-    _check_channels(channels, there, f"{path}.hea")
-    record = wfdb.rdrecord(str(path), channels=[there.index(channel) for channel in channels], return_res=32)
+    numbers = [_number(channel, there, f"{path}.hea") for channel in channels]
+    record = wfdb.rdrecord(str(path), channels=numbers, return_res=32)
     signals, rate = np.asarray(record.p_signal, np.float32).T, float(record.fs)
     found = wfdb.rdann(str(path), "arousal")
     marks = [(int(at) / rate, note.strip("\x00 ")) for at, note in zip(found.sample, found.aux_note)]
@@ -133,9 +131,10 @@ def read_sleep_edfx(path: Path, channels: Sequence[str]) -> Recording:
     mne = _library("mne")
     hypnograms = sorted(path.parent.glob(f"{path.name[:7]}*-Hypnogram.edf"))
     if len(hypnograms) != 1:
-        count = len(hypnograms) or "no"
-        raise ValueError(f"it has {count} hypnograms {path.name[:7]}*-Hypnogram.edf in its folder")
-    _check_channels(channels, _edf_channels(path), str(path))
+        raise ValueError(f"it has {len(hypnograms)} hypnograms {path.name[:7]}*-Hypnogram.edf in its folder")
+    there = _edf_channels(path)
+    for channel in channels:
+        _number(channel, there, str(path))
     # Read only these: mne resamples all channels to the highest rate.
     raw = mne.io.read_raw_edf(path, include=list(channels), stim_channel=None, verbose="ERROR")
     signals = np.empty((len(channels), raw.n_times), np.float32)
@@ -193,25 +192,19 @@ class PrepareEeg:
                 f"{self.wake_minutes}"
             )
         source, channels = Path(self.source), self.channels or CHANNELS[self.format]
-        if not self.source or not source.is_dir():
-            raise ValueError(f"--source must be the folder of the raw recordings, got {self.source!r}")
-        settings = {
-            "format": self.format,
-            "channels": channels,
-            "rate": self.rate,
-            "wake_minutes": self.wake_minutes,
-        }
-        names = _recordings(source, self.format)
-        _library("wfdb" if self.format == "physionet2018" else "mne")
+        edf = self.format == "sleep_edfx"
+        files = source.rglob("*-PSG.edf") if edf else [*source.glob("*.hea"), *source.glob("*/*.hea")]
+        names = sorted({str(file.relative_to(source)) if edf else file.stem for file in files})
+        if not self.source or not names:
+            wanted = "*-PSG.edf files" if edf else "*.hea files, or folders with one each"
+            raise ValueError(f"--source must be a folder of recordings, {wanted}, got {self.source!r}")
+        _library("mne" if edf else "wfdb")
 
         def read(name: str) -> Item:
             path = source / name
+            path = path / name if not edf and path.is_dir() else path
             try:
-                if self.format == "sleep_edfx":
-                    recording = read_sleep_edfx(path, channels)
-                else:
-                    path = path / name if path.is_dir() else path
-                    recording = read_physionet2018(path, channels)
+                recording = (read_sleep_edfx if edf else read_physionet2018)(path, channels)
                 cut, stages, dropped = windows(recording, self.rate, self.wake_minutes)
                 if not len(cut):
                     raise ValueError(f"none of its {dropped} windows is complete")
@@ -221,13 +214,14 @@ class PrepareEeg:
                 words = " ".join(str(error).split()) or type(error).__name__
                 raise CorruptExample(f"recording {path} cannot be read: {words}") from error
             # SC4ssN… and ST7ssN… are night N of subject ss; in PhysioNet 2018 each record is a subject.
-            subject = path.name[:5] if self.format == "sleep_edfx" else name
+            facts = {"subject": path.name[:5] if edf else name, "labels": stages.tolist(), "dropped": dropped}
             # Half precision: its relative error of 2^-11 is below the recorder's resolution.
-            records = [window.astype("<f2").tobytes() for window in cut]
-            return Item(records, {"subject": subject, "labels": stages.tolist(), "dropped": dropped})
+            return Item([window.astype("<f2").tobytes() for window in cut], facts)
 
-        # 994 nights in 125 files, few enough to keep open.
+        settings = {name: getattr(self, name) for name in ("format", "rate", "wake_minutes")}
+        settings["channels"] = channels
         limit = self.max_corrupt
+        # 994 nights in 125 files, few enough to keep open.
         write_shards(
             directory, "eeg", settings, names, read, per_shard=8, unit="recording", max_corrupt=limit
         )
@@ -266,35 +260,31 @@ class Eeg:
 
     def _opened(self, folder: str | Path, channels: Sequence[str]) -> dict[str, Split]:
         directory = _buckets.local_copy(folder)
-        prepared = open_prepared(directory, "eeg")
-        manifest = directory / "manifest.json"
+        prepared, manifest = open_prepared(directory, "eeg"), directory / "manifest.json"
         with _files.reading(manifest, "manifest of EEG"):
             there = [str(name) for name in prepared.settings["channels"]]
             length = SECONDS * int(prepared.settings["rate"])
-            _check_channels(channels, there, str(manifest))
             labels = np.asarray([label for item in prepared.items for label in item["labels"]], np.int32)
-            numbers = sorted({str(item["subject"]) for item in prepared.items})
-            groups = np.repeat(
-                [numbers.index(str(item["subject"])) for item in prepared.items],
-                [item["count"] for item in prepared.items],
-            ).astype(np.int32)
+            subjects = [str(item["subject"]) for item in prepared.items]
+            counts = [item["count"] for item in prepared.items]
+            groups = np.repeat(np.unique(subjects, return_inverse=True)[1], counts).astype(np.int32)
             if groups.shape != labels.shape or not np.isin(labels, range(len(STAGES))).all():
                 raise ValueError(f"each of its windows must have one stage of 0 to {len(STAGES) - 1}")
-            subjects, held_out = len(numbers), max(1, round(self.test_fraction * len(numbers)))
-            if held_out >= subjects:
-                raise ValueError(f"{manifest} has {subjects} subjects, of which {held_out} would be held out")
-        names = tuple(channels) or tuple(there)
-        picked = [there.index(name) for name in names]
-        test = np.isin(groups, np.random.default_rng(self.split_seed).permutation(subjects)[:held_out])
+            names = tuple(channels) or tuple(there)
+            picked = [_number(name, there, str(manifest)) for name in names]
+            number = len(set(subjects))
+            held_out = max(1, round(self.test_fraction * number))
+            if held_out >= number:
+                raise ValueError(f"it has {number} subjects, of which {held_out} would be held out")
+        test = np.isin(groups, np.random.default_rng(self.split_seed).permutation(number)[:held_out])
 
         def split(rows: np.ndarray) -> Split:
             def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-                record = int(rows[row])
-                raw = prepared.read(record)
+                raw = prepared.read(int(rows[row]))
                 if len(raw) != 2 * len(there) * length:
                     raise CorruptExample(
-                        f"{prepared.name(record)} has {len(raw)} bytes, but its manifest.json states {len(there)} "
-                        f"channels of {length} samples"
+                        f"{prepared.name(int(rows[row]))} has {len(raw)} bytes, but its manifest.json states "
+                        f"{len(there)} channels of {length} samples"
                     )
                 signals = np.frombuffer(raw, "<f2").reshape(len(there), length)[picked].astype(np.float32)
                 return tuple(_standardized(signals) if self.standardize == "window" else signals)
@@ -321,23 +311,10 @@ def _standardized(signals: np.ndarray) -> np.ndarray:
     return (signals - signals.mean(1, keepdims=True)) / np.where(deviation > 0, deviation, 1)
 
 
-def _recordings(source: Path, format: str) -> list[str]:
-    """Names of the raw recordings in a folder, sorted."""
-    if format == "sleep_edfx":
-        names = sorted(str(path.relative_to(source)) for path in source.rglob("*-PSG.edf"))
-        wanted = "*-PSG.edf files"
-    else:
-        names = sorted({path.stem for path in (*source.glob("*.hea"), *source.glob("*/*.hea"))})
-        wanted = "*.hea files or folders with one each"
-    if not names:
-        raise ValueError(f"{source} has no {wanted}, so no recordings of {format}")
-    return names
-
-
-def _check_channels(wanted: Sequence[str], there: Sequence[str], origin: str) -> None:
-    unknown = [name for name in wanted if name not in there]
-    if unknown:
-        raise UnknownChannel(f"{origin} has no channel {unknown[0]!r}; it has {', '.join(map(repr, there))}")
+def _number(channel: str, there: Sequence[str], origin: str) -> int:
+    if channel not in there:
+        raise UnknownChannel(f"{origin} has no channel {channel!r}; it has {', '.join(map(repr, there))}")
+    return list(there).index(channel)
 
 
 def _library(name: str) -> Any:

@@ -6,6 +6,7 @@ complete shards only; the manifest is written last.
 """
 
 import bisect
+import contextlib
 import dataclasses
 import fcntl
 import hashlib
@@ -13,10 +14,10 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import grain
 
@@ -58,13 +59,8 @@ class Prepared:
     name: Callable[[int], str]
 
 
-class _File(NamedTuple):
-    """A file with a known number of records, as grain's data source takes it."""
-
-    filename: str
-    skip: int
-    take: int
-    examples_in_shard: int
+# A file with a known number of records, as grain's data source takes it: it is opened when a record is read.
+_File = namedtuple("_File", ("filename", "skip", "take", "examples_in_shard"))
 
 
 def data_root(directory: str | None) -> Path:
@@ -73,7 +69,7 @@ def data_root(directory: str | None) -> Path:
     return _buckets.path(os.path.expanduser(given))
 
 
-@contextmanager
+@contextlib.contextmanager
 def lock(root: Path, name: str) -> Iterator[None]:
     """Context in which this process prepares; others wait."""
     root.mkdir(parents=True, exist_ok=True)
@@ -92,6 +88,15 @@ def prepare(directory: str | Path, kind: str, write: Callable[[Path], object], *
     else:
         write(place)
     return place
+
+
+def blocks(sizes: Mapping[str, int], length: int) -> dict[str, tuple[str, range]]:
+    """Name of a block -> its list and rows; lists of these sizes, cut into blocks of a length."""
+    return {
+        f"{name}-{start:06d}": (name, range(start, min(start + length, size)))
+        for name, size in sizes.items()
+        for start in range(0, size, length)
+    }
 
 
 def write_shards(
@@ -129,34 +134,50 @@ def write_shards(
     skipped: list[list[str]] = []
     with lock(directory, "prepare"):
         _check_plan(directory / "plan.json", plan)
-        paths = [
-            directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
-            for number in range(len(parts))
-        ]
-        finished = [_finished(path) for path in paths]
-        todo = [name for part, shard in zip(parts, finished) if shard is None for name in part]
-        rest = "the rest of " if len(todo) < len(names) else ""
-        tracked = _progress.track(todo, f"preparing {rest}{kind}", len(todo), f"{unit}s")
-        for path, part, shard in zip(paths, parts, finished):
-            if shard is None:
-                mine = itertools.islice(tracked, len(part))
-                shard = _write_shard(path, mine, read, max_corrupt - len(skipped))
-                _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
+        what = f"preparing {kind}, shards of {per_shard} {unit}s"
+        for number, part in enumerate(_progress.track(parts, what, len(parts), "shards")):
+            path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
+            shard = _finished(path) or _write_shard(path, part, read, max_corrupt - len(skipped))
             shards.append(shard)
             skipped += shard["skipped"]
-        list(tracked)  # the last shard is written
         for _, reason in skipped:
             _progress.write_line(f"skipped: {reason}", sys.stderr)
         if not any(item["count"] for shard in shards for item in shard["items"]):
-            last = skipped[-1][1] if skipped else names[-1]
-            raise ValueError(
-                f"{directory}: none of the {len(names)} raw files gave a record; the last: {last}"
-            )
+            raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
         _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
 
 
+def _check_plan(path: Path, plan: dict[str, Any]) -> None:
+    """Write the plan of a conversion, or compare it with that of the interrupted one."""
+    if not path.is_file():
+        return _files.write_whole(path, json.dumps(plan))
+    with _files.reading(path, "plan of a conversion"):
+        before = _files.read_json(path)
+        old, new = ({"kind": p["kind"], "format": p["format"], **p["settings"]} for p in (before, plan))
+        differ = [
+            f"{key} was {old.get(key)!r}, is {new.get(key)!r}"
+            for key in old | new
+            if old.get(key) != new.get(key)
+        ]
+        if changed := sorted(set(before["items"]) ^ set(plan["items"])):
+            differ.append(f"{len(changed)} raw files were added or removed, such as {changed[0]}")
+        if differ:
+            raise ValueError(
+                f"{path.parent} has other settings ({'; '.join(differ)}); use another --directory, or remove this one"
+            )
+
+
+def _finished(path: Path) -> dict[str, Any] | None:
+    """Facts of a complete shard; None if the shard or its facts must be written again."""
+    try:
+        shard = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        return shard if (path.name, path.stat().st_size) == (shard["file"], shard["bytes"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _write_shard(
-    path: Path, names: Iterable[str], read: Callable[[str], Item], max_corrupt: int
+    path: Path, names: Sequence[str], read: Callable[[str], Item], max_corrupt: int
 ) -> dict[str, Any]:
     """Write the items of a shard, and return the facts about them."""
     from array_record.python.array_record_module import ArrayRecordWriter
@@ -167,26 +188,31 @@ def _write_shard(
     skipped: list[tuple[str, str]] = []
     with _files.replacing(path) as temporary:
         writer = ArrayRecordWriter(str(temporary), "group_size:1")  # one record per chunk, for random access
-        try:
+        with contextlib.closing(writer):
             for name in names:
                 try:
                     item = read(name)
                 except CorruptExample as error:
-                    skipped.append((name, str(error)))
+                    item = Item([], {}, [(name, str(error))])
                 else:
-                    skipped += item.skipped
-                    for record in item.records:
-                        writer.write(record)
                     items.append({"name": name, "count": len(item.records), **item.facts})
+                for record in item.records:
+                    writer.write(record)
+                skipped += item.skipped
                 if len(skipped) > max_corrupt:
                     raise ValueError(
                         f"more files than --max-corrupt cannot be read; the last: {skipped[-1][1]}. Repair or remove "
                         "them, or raise --max-corrupt; then repeat the command to resume"
                     )
-        finally:
-            writer.close()
         size, checksum = temporary.stat().st_size, _checksum(temporary)
-    return {"file": path.name, "bytes": size, "sha256": checksum, "items": items, "skipped": skipped}
+    shard = {"file": path.name, "bytes": size, "sha256": checksum, "items": items, "skipped": skipped}
+    _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
+    return shard
+
+
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def open_prepared(directory: Path, kind: str) -> Prepared:
@@ -197,20 +223,18 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
     """
     manifest = _manifest(directory, kind)
     with _files.reading(directory / "manifest.json", "manifest"):
-        for shard in manifest["shards"]:
-            path = directory / Path(shard["file"]).name
+        files = [directory / Path(shard["file"]).name for shard in manifest["shards"]]
+        for path, shard in zip(files, manifest["shards"]):
             size = path.stat().st_size if path.is_file() else "no"
             if size != shard["bytes"]:
                 raise ValueError(
                     f"{path} has {size} bytes instead of {shard['bytes']} as in manifest.json; remove it and its "
                     ".json and prepare again"
                 )
-        files = [directory / Path(shard["file"]).name for shard in manifest["shards"]]
         counts = [sum(int(item["count"]) for item in shard["items"]) for shard in manifest["shards"]]
         items = [item for shard in manifest["shards"] for item in shard["items"]]
-        # With known counts, a file is opened only when one of its records is read.
         source = grain.sources.ArrayRecordDataSource(
-            [_File(str(file), 0, count, count) for file, count in zip(files, counts, strict=True)]
+            [_File(str(file), 0, count, count) for file, count in zip(files, counts)]
         )
     ends = list(itertools.accumulate(counts))
 
@@ -231,6 +255,19 @@ def is_prepared(directory: Path) -> bool:
     return any((directory / name).is_file() for name in ("plan.json", "manifest.json"))
 
 
+def _manifest(directory: Path, kind: str) -> dict[str, Any]:
+    path = directory / "manifest.json"
+    if not path.is_file():
+        state = "is not finished" if is_prepared(directory) else "is not a prepared folder"
+        raise ValueError(f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help")
+    with _files.reading(path, "manifest"):
+        manifest = _files.read_json(path)
+        found = manifest["kind"], manifest["format"]
+        if found != (kind, _FORMAT):
+            raise ValueError(f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}")
+        return manifest
+
+
 def _verify(directory: Path, kind: str) -> None:
     """Raise a ValueError that names the shards whose SHA-256 is not that of the manifest."""
     shards = _manifest(directory, kind)["shards"]
@@ -244,54 +281,3 @@ def _verify(directory: Path, kind: str) -> None:
             f"{directory}: {len(wrong)} of {len(shards)} shards are missing or damaged: {', '.join(wrong)}; remove "
             "each with its .json and run the command again without --verify"
         )
-
-
-def _manifest(directory: Path, kind: str) -> dict[str, Any]:
-    path = directory / "manifest.json"
-    if not path.is_file():
-        state = "is not finished" if is_prepared(directory) else "is not a prepared folder"
-        raise ValueError(
-            f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help (it has no manifest.json)"
-        )
-    with _files.reading(path, "manifest"):
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        found = manifest["kind"], manifest["format"]
-        if found != (kind, _FORMAT):
-            raise ValueError(f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}")
-        return manifest
-
-
-def _check_plan(path: Path, plan: dict[str, Any]) -> None:
-    """Write the plan of a conversion, or compare it with that of the interrupted one."""
-    if not path.is_file():
-        _files.write_whole(path, json.dumps(plan))
-        return
-    with _files.reading(path, "plan of a conversion"):
-        before = json.loads(path.read_text(encoding="utf-8"))
-        old, new = ({"kind": p["kind"], "format": p["format"], **p["settings"]} for p in (before, plan))
-        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        differ = [f"{key} was {old.get(key)!r}, is {new.get(key)!r}" for key in keys]
-        if before["items"] != plan["items"]:
-            gone, more = set(before["items"]) - set(plan["items"]), set(plan["items"]) - set(before["items"])
-            differ.append(
-                f"{len(more)} raw files were added and {len(gone)} removed, such as {sorted(more | gone)[:1]}"
-            )
-    if differ:
-        raise ValueError(
-            f"{path.parent} has other settings ({'; '.join(differ)}); use another --directory, or remove this one"
-        )
-
-
-def _finished(path: Path) -> dict[str, Any] | None:
-    """Facts of a complete shard; None if the shard or its facts must be written again."""
-    try:
-        shard = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        complete = (path.name, path.stat().st_size) == (shard["file"], shard["bytes"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return shard if complete else None
-
-
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

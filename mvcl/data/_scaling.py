@@ -83,12 +83,11 @@ class RawTables:
         present = np.stack([~np.isnan(view).all(axis=1) for view in self.views], axis=1)
         for name, view, here in zip(self.names, self.views, present.T):
             if view.shape[1] == 0 or not here.any():
-                raise ValueError(
-                    f"view {name} has no {'example' if view.shape[1] else 'columns of features'}"
-                )
+                missing = "example" if view.shape[1] else "columns of features"
+                raise ValueError(f"view {name} has no {missing}")
             bad = ~np.isfinite(view) & here[:, None]
             if bad.any():
-                row, column = np.unravel_index(np.argmax(bad), bad.shape)
+                row, column = np.argwhere(bad)[0]
                 raise ValueError(
                     f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "
                     f"{column} of example {self.ids[row]}; fill them in, or make the whole row NaN if the example "
@@ -98,19 +97,17 @@ class RawTables:
             lost = int(np.argmin(present.any(axis=1)))
             raise ValueError(f"example {self.ids[lost]} is in no view; remove it")
         if not (present.sum(axis=1) > 1).any():
-            pairs = zip(self.names, present.T)
-            first = ", ".join(f"{self.ids[int(np.argmax(here))]!r} in {name}" for name, here in pairs)
+            first = ", ".join(f"{self.ids[i]!r} in {n}" for n, i in zip(self.names, present.argmax(axis=0)))
             raise ValueError(f"no example is in more than one view; the views must share ids, got {first}")
         return present
 
     def _fit(self, kinds: Sequence[Scaling], training: np.ndarray) -> dict[str, dict[str, Any]]:
         """Shift and scale of each view's columns, fitted to the training examples that have the view."""
-        if len(kinds) not in (1, len(self.views)):
+        if len(kinds) not in (1, len(self.views)) or not set(kinds) <= {"minmax", "standard", "none"}:
             raise ValueError(
-                f"data.scaling must name one scaling, or one for each of {len(self.views)} views, got {len(kinds)}"
+                "data.scaling must name one scaling, minmax, standard or none, or one for each of "
+                f"{len(self.views)} views, got {', '.join(kinds)}"
             )
-        if unknown := sorted(set(kinds) - {"minmax", "standard", "none"}):
-            raise ValueError(f"data.scaling must be minmax, standard or none, got {unknown[0]!r}")
         fitted = {}
         for i, (name, view) in enumerate(zip(self.names, self.views)):
             kind, rows = kinds[i % len(kinds)], _rows(view, training[:, i])
@@ -123,44 +120,39 @@ class RawTables:
             elif kind == "standard":
                 shift, scale = rows.mean(axis=0), rows.std(axis=0)
                 scale[rows.min(axis=0) == rows.max(axis=0)] = 0  # constant up to rounding errors
-            if not np.isfinite([shift, scale]).all():
-                raise ValueError(f"view {name} has entries too large for scaling")
             scale = np.where(scale > 0, scale, 1)
             fitted[name] = {"kind": kind, "shift": shift.tolist(), "scale": scale.tolist()}
         return fitted
 
     def _read_scaling(self, path: Path) -> dict[str, dict[str, Any]]:
         with _files.reading(path, "fitted scaling (data.scaling_file)"):
-            fitted = json.loads(path.read_text())
-            widths = {}
-            for name, view in fitted.items():
-                shift, scale = (np.asarray(view[part], float) for part in ("shift", "scale"))
-                if shift.ndim != 1 or shift.shape != scale.shape or not np.isfinite([shift, scale]).all():
-                    raise ValueError(f"shift and scale of {name} must be finite numbers, equally many")
-                if not scale.all():
-                    raise ValueError(f"scale of {name} must have no zeros")
-                widths[name] = len(shift)
+            fitted = _files.read_json(path)
             here = {name: view.shape[1] for name, view in zip(self.names, self.views)}
-            if widths != here:
-                raise ValueError(f"it was fitted on other views, {widths}, than these, {here}")
+            shapes = {
+                name: np.asarray([view["shift"], view["scale"]], float) for name, view in fitted.items()
+            }
+            if {name: both.shape[1] for name, both in shapes.items()} != here:
+                raise ValueError(f"it was fitted on other views than these, {here}")
+            if not all(np.isfinite(both).all() and both[1].all() for both in shapes.values()):
+                raise ValueError("shift and scale must be finite numbers, and scale not 0")
             return fitted
 
 
 def _scaled(name: str, view: np.ndarray, fitted: Mapping[str, Any], here: np.ndarray) -> np.ndarray:
     """(N, d) float32: a view, scaled; warns of columns that are constant in the rows that are `here`."""
     rows = _rows(view, here)
+    shift, scale = np.asarray(fitted["shift"]), np.asarray(fitted["scale"])
     constant = np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))
     if len(constant):
         shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
-        values, shift = rows[0, constant], np.asarray(fitted["shift"])[constant]
-        zero = shift.any() and np.allclose(values, shift)
+        zero = shift[constant].any() and np.allclose(rows[0, constant], shift[constant])
         warnings.warn(
             f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown})"
             + ("; scaling makes them 0" if zero else ""),
             stacklevel=3,
         )
-    with np.errstate(over="ignore"):
-        scaled = ((view - np.asarray(fitted["shift"])) / np.asarray(fitted["scale"])).astype(np.float32)
+    with np.errstate(all="ignore"):
+        scaled = ((view - shift) / scale).astype(np.float32)
     if not np.isfinite(_rows(scaled, here)).all():
         raise ValueError(f"view {name} has entries too large for float32 after scaling")
     return scaled

@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from mvcl import _buckets, _files, _progress
-from mvcl.data._prepared import Item, Prepared, data_root, is_prepared, open_prepared, prepare, write_shards
+from mvcl.data._prepared import Item, blocks, data_root, is_prepared, open_prepared, prepare, write_shards
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, in_memory
 from mvcl.data._utterances import VIEWS, Utterances, read_files, read_raw
 
@@ -22,7 +21,7 @@ _PUBLISHED: dict[str, tuple[int, tuple[int, int, int]]] = {
 }
 # BERT base, HuBERT large, CLIP ViT-L/14's projection.
 _WIDTHS = (768, 1024, 768)
-_BLOCK = 256
+BLOCK = 256  # utterances that are converted together
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,17 +62,12 @@ class PrepareSentiment:
             raise ValueError(
                 f"--max-length must be 3 positive numbers, for text, audio and vision, got {self.max_length}"
             )
-        names = [
-            f"{name}-{start:06d}"
-            for name, split in splits.items()
-            for start in range(0, len(split.labels), _BLOCK)
-        ]
+        parts = blocks({name: len(split.labels) for name, split in splits.items()}, BLOCK)
 
         def read(name: str) -> Item:
-            part, _, start = name.rpartition("-")
+            part, rows = parts[name]
             split = splits[part]
-            rows = range(int(start), min(int(start) + _BLOCK, len(split.labels)))
-            cuts = [[shortened(split.cut(view, row), t) for view, t in enumerate(most)] for row in rows]
+            cuts = [[shortened(cut, t) for cut, t in zip(split.cuts(row), most)] for row in rows]
             sums, squares = _sums(cuts)
             facts = {
                 "split": part,
@@ -86,17 +80,14 @@ class PrepareSentiment:
             return Item([b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts)
 
         longest = [min(max(split.longest[v] for split in splits.values()), t) for v, t in enumerate(most)]
-        shapes = [list(pair) for pair in zip(longest, next(iter(splits.values())).widths)]
+        shapes = [list(pair) for pair in zip(longest, splits["train"].widths)]
         settings = {"dataset": self.dataset, "shapes": shapes}
-        write_shards(directory, "sentiment", settings, names, read, per_shard=4, unit="block")
+        write_shards(directory, "sentiment", settings, list(parts), read, per_shard=4, unit="block")
 
     def _read(self) -> dict[str, Utterances]:
         features = dict(zip(VIEWS, (self.text, self.audio, self.vision)))
-        given = [view for view, path in features.items() if path]
-        if self.source and (self.labels or given):
-            raise ValueError("give --source, or --labels with --text, --audio and --vision, not both")
-        if given and not self.labels:
-            raise ValueError(f"--{given[0]} needs --labels, the table of the utterances' names and scores")
+        if bool(self.source) == bool(self.labels) or (self.source and any(features.values())):
+            raise ValueError("give --source, or --labels with --text, --audio and --vision")
         if self.labels:
             return read_files(Path(self.labels), features, self.dataset, self.allow_pickle)
         return read_raw(Path(self.source), self.allow_pickle, self.dataset)
@@ -121,7 +112,8 @@ class Sentiment:
     def open(self) -> dict[str, Split]:
         """The splits `train`, `valid` (if there is one) and `test`."""
         path = _buckets.local_copy(self.path or _default(self.dataset))
-        if not self.path or is_prepared(path):
+        prepared = not self.path or is_prepared(path)
+        if prepared:
             shapes, parts = _prepared_parts(path, self.dataset)
         else:
             shapes, parts = _raw_parts(read_raw(path, self.allow_pickle, self.dataset))
@@ -138,25 +130,21 @@ class Sentiment:
                     cuts = [(cut - shift) / scale for cut, (shift, scale) in zip(cuts, moments)]
                 return tuple(_padded(cut, *shape) for cut, shape in zip(cuts, shapes))
 
-            spec = ExampleSpec(shapes, VIEWS, given=True)
             present = None if (part.lengths > 0).all() else part.lengths > 0
-            return Split(part.labels, (), spec, read, present=present, groups=groups)
+            spec = ExampleSpec(shapes, VIEWS, given=True)
+            split = Split(part.labels, (), spec, read, present=present, groups=groups)
+            if prepared:
+                return split
+            arrays = split.take(np.arange(len(split)))
+            fields: dict[str, Any] = {
+                "view_names": VIEWS,
+                "given": True,
+                "present": present,
+                "groups": groups,
+            }
+            return in_memory(arrays, part.labels, (), **fields)
 
-        splits = {name: opened(part, group) for (name, part), group in zip(parts.items(), groups)}
-        if not self.path or is_prepared(path):
-            return splits
-        return {
-            name: in_memory(
-                split.take(np.arange(len(split))),
-                split.labels,
-                (),
-                view_names=VIEWS,
-                given=True,
-                present=split.present,
-                groups=split.groups,
-            )
-            for name, split in splits.items()
-        }
+        return {name: opened(part, group) for (name, part), group in zip(parts.items(), groups)}
 
     def expected(self) -> Outline:
         """The published size of the training split, with the features of Koromilas 2025: BERT, HuBERT and CLIP."""
@@ -194,7 +182,7 @@ def _raw_parts(splits: dict[str, Utterances]) -> tuple[tuple[tuple[int, int], ..
     parts = {}
     for name, split in splits.items():
         rows = _progress.track(range(len(split.labels)), f"reading {name}", len(split.labels), "utterances")
-        cuts = [[split.cut(v, row) for v in range(len(VIEWS))] for row in rows]
+        cuts = [split.cuts(row) for row in rows]
         lengths = np.asarray([[len(cut) for cut in record] for record in cuts])
         parts[name] = _Part(split.labels, lengths, *_sums(cuts), split.ids, cuts.__getitem__)
     return tuple(zip(longest, splits["train"].widths)), parts
@@ -206,61 +194,47 @@ def _prepared_parts(path: Path, dataset: str) -> tuple[tuple[tuple[int, int], ..
     with _files.reading(path / "manifest.json", "manifest of sentiment data"):
         if (found := prepared.settings["dataset"]) != dataset:
             raise ValueError(f"it was prepared for {found}, but data.dataset is {dataset}")
-        shapes = tuple((int(time), int(width)) for time, width in prepared.settings["shapes"])
-        starts = np.cumsum([0, *(item["count"] for item in prepared.items)])
-        names = [
-            name for name in ("train", "valid", "test") if any(i["split"] == name for i in prepared.items)
-        ]
-        parts = {}
-        for name in names:
+        (time, widths) = np.asarray(prepared.settings["shapes"], np.int64).reshape(len(VIEWS), 2).T
+        split_of = np.repeat([i["split"] for i in prepared.items], [i["count"] for i in prepared.items])
+
+        def part(name: str) -> _Part:
             items = [item for item in prepared.items if item["split"] == name]
-            blocks = [
-                range(a, b) for a, b, i in zip(starts, starts[1:], prepared.items) if i["split"] == name
-            ]
-            rows = np.concatenate(blocks).astype(int)
+            rows = np.flatnonzero(split_of == name)
             lengths = np.asarray([one for item in items for one in item["lengths"]], np.int64)
             labels = np.asarray([one for item in items for one in item["labels"]], np.float32)
-            if labels.shape != rows.shape or lengths.shape != (len(rows), len(shapes)):
+            ids = None
+            if all(item["ids"] is not None for item in items):
+                ids = [str(one) for item in items for one in item["ids"]]
+            if {len(labels), len(lengths), len(labels if ids is None else ids)} != {len(rows)}:
                 raise ValueError(
-                    f"{name} has {len(rows)} records, {len(labels)} labels and {len(lengths)} lengths"
+                    f"{name} must have a label, an id and 3 lengths for each of {len(rows)} records"
                 )
-            if (lengths < 0).any() or (lengths > [time for time, _ in shapes]).any():
-                raise ValueError(f"the lengths of {name} are out of range")
+            if (
+                labels.ndim != 1
+                or lengths.shape[1:] != time.shape
+                or (lengths < 0).any()
+                or (lengths > time).any()
+            ):
+                raise ValueError(f"the labels or lengths of {name} are out of range")
             sums, squares = (
-                [
-                    np.sum([item[of][v] for item in items], axis=0).reshape(d)
-                    for v, (_, d) in enumerate(shapes)
-                ]
+                [np.sum([item[of][v] for item in items], axis=0).reshape(d) for v, d in enumerate(widths)]
                 for of in ("sums", "squares")
             )
-            ids = (
-                None
-                if any(i["ids"] is None for i in items)
-                else [str(one) for i in items for one in i["ids"]]
-            )
-            if ids is not None and len(ids) != len(rows):
-                raise ValueError(f"{name} has {len(rows)} utterances and {len(ids)} ids")
-            read = partial(_read, prepared, rows, lengths, [width for _, width in shapes])
-            parts[name] = _Part(labels, lengths, sums, squares, ids, read)
-        if not {"train", "test"} <= set(parts) or len(shapes) != len(VIEWS):
-            raise ValueError(
-                f"it must have the splits train and test of 3 views, got {names} of {len(shapes)}"
-            )
-    return shapes, parts
 
+            def read(row: int) -> list[np.ndarray]:
+                raw, sizes = prepared.read(int(rows[row])), lengths[row] * widths
+                if len(raw) != 4 * sizes.sum():
+                    raise CorruptExample(
+                        f"{prepared.name(int(rows[row]))} has {len(raw)} bytes, but its manifest.json states sequences "
+                        f"of {lengths[row].tolist()} rows of {widths.tolist()} numbers"
+                    )
+                flat = np.split(np.frombuffer(raw, "<f4"), np.cumsum(sizes)[:-1])
+                return [one.reshape(-1, width) for one, width in zip(flat, widths)]
 
-def _read(
-    prepared: Prepared, rows: np.ndarray, lengths: np.ndarray, widths: Sequence[int], row: int
-) -> list[np.ndarray]:
-    record, sizes = int(rows[row]), lengths[row] * widths
-    raw = prepared.read(record)
-    if len(raw) != 4 * sizes.sum():
-        raise CorruptExample(
-            f"{prepared.name(record)} has {len(raw)} bytes, but its manifest.json states sequences of "
-            f"{lengths[row].tolist()} rows of {widths} numbers"
-        )
-    flat = np.split(np.frombuffer(raw, "<f4"), np.cumsum(sizes)[:-1])
-    return [one.reshape(-1, width) for one, width in zip(flat, widths)]
+            return _Part(labels, lengths, sums, squares, ids, read)
+
+        names = [name for name in ("train", "valid", "test") if (split_of == name).any() or name != "valid"]
+        return tuple(zip(time.tolist(), widths.tolist())), {name: part(name) for name in names}
 
 
 def _sums(cuts: Sequence[Sequence[np.ndarray]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -287,9 +261,8 @@ def _moments(count: int, sums: np.ndarray, squares: np.ndarray) -> tuple[np.ndar
     mean = np.asarray(sums) / max(count, 1)
     variance = np.asarray(squares) / max(count, 1) - mean**2
     changes = variance > 1e-12 * (1 + mean**2)  # smaller variances are rounding errors
-    return mean.astype(np.float32), np.where(changes, np.sqrt(np.where(changes, variance, 1)), 1).astype(
-        np.float32
-    )
+    deviation = np.sqrt(np.where(changes, variance, 1))
+    return mean.astype(np.float32), deviation.astype(np.float32)
 
 
 def _padded(cut: np.ndarray, time: int, width: int) -> np.ndarray:

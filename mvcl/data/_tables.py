@@ -12,23 +12,14 @@ from mvcl import _buckets, _extras, _files, _progress
 from mvcl.data._scaling import RawTables, Scaling, check_distinct, chosen
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
+# fmt: off
 _LABEL_NAMES = (
-    "labels",
-    "label",
-    "y",
-    "gt",
-    "gnd",
-    "truth",
-    "truelabel",
-    "y_true",
-    "target",
-    "targets",
-    "class",
+    "labels", "label", "y", "gt", "gnd", "truth", "truelabel", "y_true", "target", "targets", "class"
 )
+# fmt: on
 _ID_NAMES = ("id", "ids", "sample_id", "sample", "index")
 _CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
 _NUMBERED = re.compile(r"(?:x|view|fea|features?)_?(\d+)", re.IGNORECASE)
-_SUFFIXES = (".csv", ".parquet", ".npy")
 # File name -> examples, classes, and the width of each view.
 _PUBLISHED = {
     "DHA": (483, 23, {"X1": 110, "X2": 6144}),
@@ -175,31 +166,32 @@ def _of_matrices(found: Mapping[str, Any], wanted: str, samples: str) -> RawTabl
     elif cells:
         views = {f"{cells[0]}{i + 1}": value for i, value in enumerate(rest[cells[0]])}
     else:
-        views = {name: value for name, value in rest.items() if _is_matrix(value)}
+        views = {name: value for name, value in rest.items() if np.ndim(value) == 2}
+    has = ", ".join(f"{name} {_shape(value)}" for name, value in found.items()) or "nothing"
     if len(views) < 2:
-        has = ", ".join(f"{name} {_shape(value)}" for name, value in found.items()) or "nothing"
         raise ValueError(f"it has no cell array X of views and no matrices X1, X2, ...; it has {has}")
     for name, value in views.items():
-        if not _is_matrix(value) or not value.size:
+        if (
+            not isinstance(value, np.ndarray)
+            or value.ndim != 2
+            or value.dtype.kind not in "biuf"
+            or not value.size
+        ):
             raise ValueError(f"view {name} must be a matrix of numbers, got {_shape(value)}")
-    n = None if labels is None else len(labels)
     for axis, what in ((0, "rows"), (1, "columns")):
-        lengths = {value.shape[axis] for value in views.values()}
-        if samples in ("auto", what) and len(lengths) == 1 and n in (None, *lengths):
+        lengths = {value.shape[axis] for value in views.values()} | (
+            {len(labels)} if labels is not None else set()
+        )
+        if samples in ("auto", what) and len(lengths) == 1:
             arrays = [np.asarray(value if axis == 0 else value.T, np.float64) for value in views.values()]
-            count = len(arrays[0])
-            if ids is not None and len(ids) != count:
-                raise ValueError(f"ids has {len(ids)} entries where the views have {count} examples")
-            names = [str(i) for i in (range(count) if ids is None else ids)]
+            names = [str(i) for i in (range(len(arrays[0])) if ids is None else ids)]
+            if len(names) != len(arrays[0]):
+                raise ValueError(
+                    f"ids has {len(names)} entries where the views have {len(arrays[0])} examples"
+                )
             return RawTables(list(views), arrays, labels, names)
-    of_labels = "" if n is None else f", and {label_name} has {n} labels"
-    shapes = ", ".join(f"{name} is {value.shape[0]} x {value.shape[1]}" for name, value in views.items())
     given = "" if samples == "auto" else f" as {samples}"
-    raise ValueError(f"the views have different numbers of examples{given}: {shapes}{of_labels}")
-
-
-def _is_matrix(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "biuf"
+    raise ValueError(f"the views and labels have different numbers of examples{given}: {has}")
 
 
 def _shape(value: Any) -> str:
@@ -209,12 +201,10 @@ def _shape(value: Any) -> str:
 
 
 def _label_name(found: Sequence[str] | Mapping[str, Any], wanted: str) -> str | None:
-    if wanted:
-        if wanted not in found:
-            raise ValueError(f"data.labels: it has no {wanted!r}; it has {', '.join(found)}")
-        return wanted
+    if wanted and wanted not in found:
+        raise ValueError(f"data.labels: it has no {wanted!r}; it has {', '.join(found)}")
     by_name = {name.lower(): name for name in found}
-    return next((by_name[name] for name in _LABEL_NAMES if name in by_name), None)
+    return wanted or next((by_name[name] for name in _LABEL_NAMES if name in by_name), None)
 
 
 def _vector(value: Any, name: str) -> np.ndarray:
@@ -237,17 +227,15 @@ def _of_folder(folder: Path, id_column: str, wanted: str) -> RawTables:
     files = {
         file.stem: file
         for file in sorted(folder.iterdir())
-        if file.suffix.lower() in _SUFFIXES and not file.name.startswith(".")
+        if file.suffix.lower() in (".csv", ".parquet", ".npy") and not file.name.startswith(".")
     }
-    kinds = {file.suffix.lower() for file in files.values()}
-    if len(files) < 2:
+    npy = [file.suffix.lower() == ".npy" for file in files.values()]
+    if len(files) < 2 or any(npy) != all(npy):
         raise ValueError(
-            f"{folder} must hold a .csv, .parquet or .npy file for each view, got {len(files)} files"
+            f"{folder} must hold a .csv or .parquet file for each view, or a .npy file for each, got {len(files)} files"
         )
-    if ".npy" in kinds and len(kinds) > 1:
-        raise ValueError(f"{folder} holds .npy files, which have no ids, and other files; use one kind")
     tracked = _progress.track(files.items(), f"reading {folder}", len(files), "files")
-    if kinds == {".npy"}:
+    if all(npy):
         return _of_matrices({stem: _files.read_npy(file) for stem, file in tracked}, wanted, "rows")
     tables = {stem: _read_table(file) for stem, file in tracked}
     column = _shared_column(tables, id_column)
@@ -260,18 +248,20 @@ def _of_folder(folder: Path, id_column: str, wanted: str) -> RawTables:
     for stem, table in tables.items():
         for name, values in table.items():
             if values.dtype.kind not in "biuf":
+                got = values.iloc[0]
                 raise ValueError(
-                    f"column {name!r} of {files[stem]} must hold numbers, got for instance {values.iloc[0]!r}"
+                    f"column {name!r} of {files[stem]} must hold numbers, got for instance {got!r}"
                 )
-        views.append(table.astype(np.float64).reindex(ids).to_numpy())
-    if labels is not None:
-        labels = labels.reindex(ids)
-        if (lacking := labels.isna() | (labels.astype(str).str.strip() == "")).any():
-            raise ValueError(
-                f"{lacking.sum()} of {len(ids)} examples of {folder} have no label, the first is "
-                f"{labels.index[lacking][0]}"
-            )
-    return RawTables(list(tables), views, None if labels is None else labels.to_numpy(), ids)
+        views.append(np.ascontiguousarray(table.astype(np.float64).reindex(ids).to_numpy()))
+    if labels is None:
+        return RawTables(list(tables), views, None, ids)
+    labels = labels.reindex(ids)
+    if (lacking := labels.isna() | (labels.astype(str).str.strip() == "")).any():
+        raise ValueError(
+            f"{lacking.sum()} of {len(ids)} examples of {folder} have no label, the first is "
+            f"{labels.index[lacking][0]}"
+        )
+    return RawTables(list(tables), views, labels.to_numpy(), ids)
 
 
 def _read_table(file: Path) -> Any:
@@ -283,26 +273,22 @@ def _read_table(file: Path) -> Any:
         # pyarrow's numbers are exact, unlike those of pandas' default parser.
         found = csv.read_csv(file) if file.suffix.lower() == ".csv" else parquet.ParquetFile(file).read()
         table = found.to_pandas(ignore_metadata=True)
-        if not table.columns.is_unique:
-            raise ValueError(f"{file} has two columns of one name")
+        if not table.columns.is_unique or not len(table):
+            raise ValueError("it must have rows, and columns of different names")
         if len(table.columns) == 1 and ";" in table.columns[0]:
-            raise ValueError(f"the columns of {file} must be separated by commas, got {table.columns[0]!r}")
-        if not len(table):
-            raise ValueError(f"{file} has no rows")
+            raise ValueError(f"its columns must be separated by commas, got {table.columns[0]!r}")
         return table
 
 
 def _shared_column(tables: Mapping[str, Any], wanted: str) -> str:
-    columns = list(tables.values())
-    shared = [name for name in columns[0] if all(name in other for other in columns)]
-    if wanted and wanted not in shared:
-        lacking = next(stem for stem, table in tables.items() if wanted not in table)
-        raise ValueError(f"data.id_column: {lacking} has no column {wanted!r}")
+    shared = [name for name in next(iter(tables.values())) if all(name in table for table in tables.values())]
     usual = [name for name in shared if name.lower() in _ID_NAMES]
-    found = [wanted] if wanted else usual or shared
+    found = [name for name in shared if name == wanted] if wanted else usual or shared
     if len(found) != 1:
-        what = f"share the columns {', '.join(found[:5])}" if found else "share no column"
-        raise ValueError(f"the files {what}; name the column of ids with data.id_column")
+        raise ValueError(
+            f"the files must share one column of ids, or data.id_column name it, got {wanted!r}; they share "
+            f"{', '.join(shared[:5]) or 'none'}"
+        )
     return found[0]
 
 
@@ -319,27 +305,26 @@ def _ids(column: Any, name: str) -> list[str]:
 
 def _pop_labels(tables: dict[str, Any], wanted: str) -> Any:
     """Remove the columns of labels; one pandas Series of them by id, or None."""
+    import pandas as pd
+
     found = {}
     for stem, table in list(tables.items()):
-        if wanted:
-            name = wanted if wanted in table else None
-        else:
-            name = _label_name(list(table), "")
-            if name is None and stem.lower() in _LABEL_NAMES and len(table.columns) == 1:
-                name = table.columns[0]
+        name = (
+            _label_name(list(table), wanted if wanted in table else "")
+            if not wanted or wanted in table
+            else None
+        )
+        if not wanted and name is None and stem.lower() in _LABEL_NAMES and len(table.columns) == 1:
+            name = table.columns[0]
         if name is not None:
             found[stem] = table.pop(name)
             if not len(table.columns):
                 del tables[stem]  # a separate file of labels
-    if wanted and not found:
-        raise ValueError(f"data.labels: no file has a column {wanted!r}")
     if not found:
+        if wanted:
+            raise ValueError(f"data.labels: no file has a column {wanted!r}")
         return None
-    import pandas as pd
-
     labels = pd.concat(list(found.values()))
     if (labels.groupby(level=0).nunique() > 1).any():
-        raise ValueError(
-            f"labels are in more than one file, {', '.join(found)}, and they differ; name one with data.labels"
-        )
+        raise ValueError(f"the labels of {', '.join(found)} differ; name one column with data.labels")
     return labels[~labels.index.duplicated()]

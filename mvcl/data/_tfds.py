@@ -128,12 +128,6 @@ def open_tfds(
         image_key, label_key = builder.info.supervised_keys or ("image", "label")
         image, label = builder.info.features[image_key], builder.info.features[label_key]
         names = tuple(map(str, label.names))
-        known = list(builder.info.splits)
-        for split in splits.values():
-            if any(term.split("[")[0] not in known for term in split.split("+")):
-                raise ValueError(
-                    f"data set {name} has no split {split!r}; it has {', '.join(known)}, in {folder}"
-                )
         raw = tfds.decode.DeserializeMethod.RAW_BYTES
         sources = {
             part: builder.as_data_source(split, deserialize_method=raw) for part, split in splits.items()
@@ -143,10 +137,10 @@ def open_tfds(
         encoded = isinstance(image, tfds.features.Image)
         skip = {image_key: tfds.decode.SkipDecoding()} if encoded else None
 
+    kept = keep(names, classes)
     # Without a number of channels images are decoded as RGB.
     height, width, channels = (*image.shape, 1)[:3]
     spec = ExampleSpec(((height, width, 3 if channels is None else channels),))
-    kept = keep(names, classes)
 
     def parse(record: bytes) -> tuple[Any, int]:
         example = features.deserialize_example_np(record, decoders=skip)
@@ -161,7 +155,7 @@ def open_tfds(
         def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
             try:
                 found, _ = parse(source[int(rows[row])])
-            except Exception as error:  # a damaged record may raise any
+            except Exception as error:  # as above
                 raise CorruptExample(f"{name(row)} cannot be read: {error}") from error
             if encoded:
                 found = decode(io.BytesIO(found), name(row), "L" if channels == 1 else "RGB")
@@ -176,22 +170,16 @@ def open_tfds(
 def _labels(source: Any, parse: Callable[[bytes], tuple[Any, int]], classes: int, origin: str) -> np.ndarray:
     """The label of each record; -1 if the record cannot be read, of which reading it raises the error."""
 
-    def label(row: int) -> int:
+    def read(rows: range) -> list[int]:
         try:
-            return parse(source[row])[1]
+            return [parse(record)[1] for record in source.__getitems__(rows)]
         except Exception:  # a damaged record may raise any
-            return -1
+            return [-1] if len(rows) == 1 else [label for row in rows for label in read(range(row, row + 1))]
 
-    labels = np.full(len(source), -1, np.int64)
     starts = range(0, len(source), _BLOCK)
-    what = f"reading the labels of {origin}"
-    for start in _progress.track(starts, what, len(starts), f"blocks of {_BLOCK}"):
-        rows = range(start, min(start + _BLOCK, len(source)))
-        try:
-            found = [parse(record)[1] for record in source.__getitems__(rows)]
-        except Exception:  # as above
-            found = [label(row) for row in rows]
-        labels[rows.start : rows.stop] = found
+    tracked = _progress.track(starts, f"reading the labels of {origin}", len(starts), f"blocks of {_BLOCK}")
+    found = [label for start in tracked for label in read(range(start, min(start + _BLOCK, len(source))))]
+    labels = np.asarray(found, np.int64)
     if len(labels) and labels.max() >= classes:
         raise ValueError(f"{origin} has {classes} classes and the label {labels.max()}")
     return labels.clip(-1)
@@ -245,17 +233,11 @@ TRANSFER: dict[str, TransferSet] = {
     "caltech101": TransferSet("caltech101", "train", "test", 102, 3_059),
 }
 """Transfer sets by the names that `--data.name NAME` chooses."""
+# fmt: off
 TransferName = Literal[
-    "food101",
-    "cifar10",
-    "cifar100",
-    "sun397",
-    "cars196",
-    "aircraft",
-    "dtd",
-    "oxford_iiit_pet",
-    "caltech101",
+    "food101", "cifar10", "cifar100", "sun397", "cars196", "aircraft", "dtd", "oxford_iiit_pet", "caltech101"
 ]
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -317,11 +299,9 @@ def _open_aircraft(directory: str | None) -> dict[str, Split]:
     """The splits `train` (training and validation images, as for the other sets) and `test`, labelled by variant."""
     folder = _buckets.local_copy(data_root(directory) / _AIRCRAFT) / "data"
     if not (folder / "variants.txt").is_file():
-        raise ValueError(
-            f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND} (it lacks variants.txt)"
-        )
+        raise ValueError(f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND}")
     names = tuple(_lines(folder / "variants.txt"))
-    if not names or len(set(names)) < len(names) or "" in names:
+    if len(set(names)) < len(names):
         raise ValueError(f"{folder / 'variants.txt'} must have one variant in each line, all different")
     return {part: _aircraft(folder, folder / file, names) for part, file in _LISTS.items()}
 
@@ -329,44 +309,39 @@ def _open_aircraft(directory: str | None) -> dict[str, Split]:
 def _unpack_aircraft(archive: str, directory: str | None) -> Path:
     """Unpack the official archive, unless it is there already, and check its lists; return the folder."""
     root = data_root(directory)
+    place = root / _AIRCRAFT
+    there = (place / "data" / "variants.txt").is_file
+    if not archive and not there():
+        raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
     if _buckets.is_remote(root):
-        if not (root / _AIRCRAFT / "data" / "variants.txt").is_file():
+        if not there():
             _buckets.uploaded(root, lambda folder: _unpack_aircraft(archive, folder))
-        return root / _AIRCRAFT
-    with lock(root, _AIRCRAFT):
-        if not (root / _AIRCRAFT / "data" / "variants.txt").is_file():
-            if not archive:
-                raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
+        return place
+    with lock(root, _AIRCRAFT), _files.reading(archive or place, f"copy of {_WHERE}"):
+        if not there():
             unfinished = root / f"{_AIRCRAFT}.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
-            with _files.reading(archive, f"copy of {_WHERE}"), tarfile.open(archive) as file:
+            with tarfile.open(archive) as file:
                 members = (m for m in file if m.isfile() and m.name.startswith(f"{_AIRCRAFT}/data/"))
                 for member in _progress.track(members, f"unpacking {archive}", unit="files"):
                     file.extract(member, unfinished, filter="data")  # refuses paths outside of the folder
-                (unfinished / _AIRCRAFT).rename(root / _AIRCRAFT)  # it has its name only when it is whole
+            (unfinished / _AIRCRAFT).rename(place)  # it has its name only when it is whole
             unfinished.rmdir()
-    try:
         _open_aircraft(directory)
-    except ValueError as error:
-        raise ValueError(f"{error}; it is unpacked from {archive}") from error
-    return root / _AIRCRAFT
+    return place
 
 
 def _aircraft(folder: Path, file: Path, names: tuple[str, ...]) -> Split:
-    number = {name: i for i, name in enumerate(names)}
     files, labels = [], []
-    for place, line in enumerate(_lines(file), start=1):
-        image, _, name = line.partition(" ")
-        if name not in number or Path(image).name != image:
+    for line in _lines(file):
+        image, _, variant = line.partition(" ")
+        path = folder / "images" / f"{image}.jpg"
+        if variant not in names or Path(image).name != image or not path.is_file():
             raise ValueError(
-                f"{file}, line {place}: must be an image and a variant, got {line[:80]!r} (variants.txt)"
+                f"{file}: {line[:80]!r} must be the name of an image that is there and a variant; unpack {_WHERE} again"
             )
-        files.append(folder / "images" / f"{image}.jpg")
-        labels.append(number[name])
-    looked_for = _progress.track(files, f"looking for the images of {file.name}", len(files), "images")
-    if missing := [path for path in looked_for if not path.is_file()]:
-        what = f"{len(missing)} of {len(files)} images are missing, the first is {missing[0]}"
-        raise ValueError(f"{file}: {what}; unpack {_WHERE} again")
+        files.append(path)
+        labels.append(names.index(variant))
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
         image = decode(files[row], f"image {files[row]}")
@@ -380,7 +355,6 @@ def _aircraft(folder: Path, file: Path, names: tuple[str, ...]) -> Split:
 
 def _lines(path: Path) -> list[str]:
     with _files.reading(path, "text file"):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        if not lines:
-            raise ValueError("it is empty")
-        return lines
+        if lines := path.read_text(encoding="utf-8").splitlines():
+            return lines
+        raise ValueError("it is empty")

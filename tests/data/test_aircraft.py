@@ -74,10 +74,13 @@ def test_raises_on_what_is_not_the_archive(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"drop": ("0000002",)}, r"1 of 3 images are missing, the first is .*0000002\.jpg; unpack"),
+        (
+            {"drop": ("0000002",)},
+            r"trainval\.txt: '0000002 707-320' must be the name of an image that is there",
+        ),
         (
             {"lists": LISTS | {"images_variant_test.txt": [("0000004", "Hawk")]}},
-            r"test\.txt, line 1: must be an image and a variant, got '0000004 Hawk'",
+            r"test\.txt: '0000004 Hawk' must be .* and a variant",
         ),
         ({"lists": LISTS | {"images_variant_test.txt": []}}, r"test\.txt .*: it is empty"),
     ],

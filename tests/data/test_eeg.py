@@ -218,12 +218,9 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
         Eeg(path=str(tmp_path / "out")).open()
     options.run()  # the damaged shard is written again
     assert shard.read_bytes() == whole
-    facts = shard.with_suffix(".json")
-    for damaged in ("{", "[]", '{"file": "eeg-00000-of-00001.array_record", "bytes": "x"}'):
-        facts.write_text(damaged)
-        options.run()  # so is a shard without facts
-        assert json.loads(facts.read_text())["bytes"] == len(whole) == shard.stat().st_size
-        verify.run()
+    shard.with_suffix(".json").write_text("{")
+    options.run()  # so is a shard without facts
+    verify.run()
     (tmp_path / "out" / "plan.json").write_text("[]")
     with pytest.raises(ValueError, match=r"plan\.json is not a readable plan"):
         options.run()
@@ -288,7 +285,7 @@ def test_error_names_corrupt_nights(tmp_path, capsys):
         (
             "SC4001E0-PSG.edf is truncated: it has",
             "SC4011EC-Hypnogram.edf is truncated: it has",
-            "has no hypnograms SC4021E*-Hypnogram.edf in its folder",
+            "has 0 hypnograms SC4021E*-Hypnogram.edf in its folder",
             "SC4031E0-PSG.edf cannot be read",
         ),
         strict=True,
@@ -335,18 +332,6 @@ def test_resampling_of_an_odd_rate_keeps_time_and_blocks_aliases():
         np.testing.assert_allclose(view[100:], SINE * slow[100:], atol=0.02)
 
 
-def test_opens_a_second_folder_for_transfer(tmp_path):
-    for i in range(2):
-        write_physionet(tmp_path / "a", f"tr0{i}-0001")
-        write_sleep_edfx(tmp_path / "b", f"SC40{i}1E", HYPNOGRAM)
-    PrepareEeg(source=str(tmp_path / "a"), directory=str(tmp_path / "ps18")).run()
-    PrepareEeg(source=str(tmp_path / "b"), format="sleep_edfx", directory=str(tmp_path / "sc")).run()
-    splits = Eeg(path=str(tmp_path / "ps18"), transfer=str(tmp_path / "sc")).open()
-    assert sorted(splits) == ["test", "train", "transfer/test", "transfer/train"]
-    assert len(splits["train"].spec.shapes) == 6
-    assert len(splits["transfer/train"].spec.shapes) == 2
-
-
 def test_transfer_by_format_and_windows_standardised(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
     for i in range(2):
@@ -354,7 +339,9 @@ def test_transfer_by_format_and_windows_standardised(tmp_path, monkeypatch):
         write_sleep_edfx(tmp_path / "b", f"SC40{i}1E", HYPNOGRAM)
     PrepareEeg(source=str(tmp_path / "a")).run()
     PrepareEeg(source=str(tmp_path / "b"), format="sleep_edfx").run()
-    plain = Eeg(transfer="sleep_edfx").open()
+    plain = Eeg(transfer=str(tmp_path / "root" / "mvcl_eeg_sleep_edfx")).open()
+    assert sorted(plain) == ["test", "train", "transfer/test", "transfer/train"]
+    assert [len(plain[name].spec.shapes) for name in ("train", "transfer/train")] == [6, 2]
     splits = Eeg(transfer="sleep_edfx", standardize="window").open()
     for name in ("train", "transfer/test"):
         for before, after in zip(plain[name].read(0, 0), splits[name].read(0, 0), strict=True):
@@ -365,10 +352,8 @@ def test_transfer_by_format_and_windows_standardised(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": ""}, "--source must be the folder of the raw recordings, got ''"),
-        ({"source": "nowhere"}, "--source must be the folder"),
-        ({"source": "."}, r"has no \*\.hea files"),
-        ({"source": ".", "format": "sleep_edfx"}, r"has no \*-PSG\.edf files"),
+        ({"source": ""}, r"--source must be a folder of recordings, \*\.hea files, .* got ''"),
+        ({"source": ".", "format": "sleep_edfx"}, r"of recordings, \*-PSG\.edf files, got '\.'"),
         ({"source": ".", "rate": 0}, "rate must be at least 1"),
         ({"source": ".", "wake_minutes": -1}, "wake_minutes at least 0"),
     ],
@@ -398,9 +383,6 @@ def test_raises_on_an_unprepared_folder(tmp_path):
         (tmp_path / "out" / "manifest.json").write_text(json.dumps(spoiled))
         with pytest.raises(ValueError, match=message):
             Eeg(path=str(tmp_path / "out")).open()
-    (tmp_path / "out" / "manifest.json").write_text("{")
-    with pytest.raises(ValueError, match=r"manifest\.json is not a readable manifest"):
-        Eeg(path=str(tmp_path / "out")).open()
     (tmp_path / "out" / "manifest.json").write_text('{"kind": "sentiment", "format": 1}')
     with pytest.raises(ValueError, match="has sentiment in format 1, expected eeg"):
         Eeg(path=str(tmp_path / "out")).open()

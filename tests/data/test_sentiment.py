@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mvcl import _files, data
-from mvcl.data import _utterances
-from mvcl.data._sentiment import _BLOCK
+from mvcl.data._sentiment import BLOCK
+from mvcl.data._utterances import unpickle
 
 WIDTHS, TIMES = (4, 3, 2), (6, 9, 7)
 VIEWS = ("text", "audio", "vision")
@@ -18,7 +18,7 @@ SIZES = {"train": 10, "valid": 3, "test": 4}
 
 def loaded(path):
     with _files.reading(path, "pickle"), open(path, "rb") as file:
-        return _utterances.unpickle(file)
+        return unpickle(file, path, allowed=True)
 
 
 def utterances(rng, sizes=SIZES):
@@ -149,7 +149,7 @@ def test_sequences_of_unequal_length_are_padded(tmp_path, rng):
 
 
 def test_prepared_blocks_keep_the_order(tmp_path, rng):
-    raw, _ = utterances(rng, {"train": _BLOCK + 5, "test": 2})
+    raw, _ = utterances(rng, {"train": BLOCK + 5, "test": 2})
     write(raw, tmp_path / "raw")
     data.PrepareSentiment(source=str(tmp_path / "raw" / "all.npz"), directory=str(tmp_path / "out")).run()
     splits = data.Sentiment(path=str(tmp_path / "out"), standardize=False).open()
@@ -161,39 +161,39 @@ def test_prepared_blocks_keep_the_order(tmp_path, rng):
         np.testing.assert_array_equal(last[:length], raw[name]["audio"][-1, :length])
 
 
-def change(raw, key, value):
-    raw["test"][key] = value
+def without(key):
+    return lambda part: part.pop(key)
+
+
+def changed(key, change):
+    return lambda part: part.update({key: change(part.get(key))})
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda r: r.pop("test"), r"has no split test; it has train, valid"),
-        (lambda r: r["test"].pop("audio"), r"\(test\) lacks audio; it has .*vision"),
-        (lambda r: r["test"].pop("regression_labels"), r"\(test\) lacks regression_labels"),
-        (lambda r: change(r, "text", r["test"]["text"][:2]), r"4 labels and 2 sequences of text"),
+        (lambda part: part.clear(), "no split test; it has train, valid"),
+        (without("audio"), "test lacks audio; it has .*vision"),
+        (without("regression_labels"), "test lacks regression_labels"),
+        (changed("text", lambda x: x[:2]), "4 labels and 2 entries of text"),
+        (changed("text", lambda x: x[..., :2]), "different widths"),
+        (changed("text", lambda x: x[..., 0]), r"text of test must be sequences \(time, d\)"),
         (
-            lambda r: change(r, "text", r["test"]["text"][..., :2]),
-            r"test have widths \(2, 3, 2\), those of train \(4",
+            changed("regression_labels", lambda x: np.where(x == x[1], np.nan, x)),
+            r"-3.0, 3.0\] .* got \[nan\]",
         ),
-        (lambda r: change(r, "text", r["test"]["text"][..., 0]), r"text must be sequences \(time, d\)"),
-        (
-            lambda r: r["test"]["regression_labels"].__setitem__(1, np.nan),
-            r"in \[-3.0, 3.0\] for mosei, got \[nan\]",
-        ),
-        (lambda r: r["test"]["regression_labels"].__setitem__(1, 4), r"numbers in .* got \[4.0\]"),
-        (lambda r: change(r, "audio_lengths", [1, 2, 3, 10]), r"audio_lengths must be 4 numbers from 0 to 9"),
-        (lambda r: change(r, "audio_lengths", [1, 2, 3]), r"audio_lengths must be 4 numbers"),
-        (lambda r: change(r, "id", ["a"]), r"4 labels and 1 ids"),
-        (lambda r: change(r, "audio", np.full((4, 9, 3), "x")), r"could not convert string"),
+        (changed("regression_labels", lambda x: np.where(x == x[1], 4, x)), r"numbers in .* got \[4.0\]"),
+        (changed("audio_lengths", lambda _: [1, 2, 3, 10]), "audio_lengths must be 4 numbers from 0 to 9"),
+        (changed("audio_lengths", lambda _: [1, 2, 3, -1]), "audio_lengths must be 4 numbers from 0 to 9"),
+        (changed("id", lambda _: ["a"]), "4 labels and 1 entries of id"),
+        (changed("audio", lambda _: np.full((4, 9, 3), "x")), "could not convert string"),
     ],
 )
 def test_raises_on_bad_files(tmp_path, rng, damage, message):
     raw, _ = utterances(rng)
-    damage(raw)
-    with open(tmp_path / "a.pkl", "wb") as file:
-        pickle.dump(raw, file)
-    with pytest.raises(ValueError, match=message):
+    damage(raw["test"])
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(raw))
+    with pytest.raises(ValueError, match=rf"a\.pkl is not a readable .*{message}"):
         data.Sentiment(path=str(tmp_path / "a.pkl"), allow_pickle=True).open()
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from mvcl import data
 from mvcl.data import Synthetic
 
 
@@ -104,7 +103,3 @@ def test_domains_have_a_new_image_of_the_class_each_epoch():
 def test_raises_on_options_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
         Synthetic(**options).open()
-
-
-def test_is_a_source_by_name():
-    assert data.SOURCES["synthetic"] is Synthetic

@@ -126,59 +126,38 @@ def test_shortened_takes_means_of_neighbours(rng, t, most):
     assert len(shortened(x, most)) <= most
 
 
+def saved(*parts):
+    *path, array = parts
+    return lambda folder: np.save(folder.joinpath(*path), array)
+
+
+def table(text):
+    return lambda folder: (folder / "labels.csv").write_text(f"name,split,label\n{text}\n")
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (
             lambda f: (f / "text" / "c_0001.npy").unlink(),
-            r"--text: .* no features of 1 of 8 .* is c_0001; for an",
+            "text/c_0001 .* it is missing; for an utterance without",
         ),
-        (
-            lambda f: np.save(f / "text" / "c_0001.npy", np.ones((2, 5))),
-            r"4 columns of a_b_0001, 5 columns of c_0001",
-        ),
-        (
-            lambda f: np.save(f / "text" / "c_0001.npy", np.ones((2, 2, 4))),
-            r"c_0001 in .* must be \(time, d\) or",
-        ),
-        (
-            lambda f: np.save(f / "text" / "c_0001.npy", np.full((2, 4), "a")),
-            r"c_0001 in .* must be numbers, got <U1",
-        ),
-        (lambda f: np.save(f / "text" / "c_0001.npy", np.full((2, 4), np.nan)), r"c_0001 must be finite"),
-        (lambda f: (f / "text" / "c_0001.npy").write_bytes(b"x"), "c_0001 in .* cannot be read"),
-        (
-            lambda f: np.save(f / "vision" / "c_0001" / "z.npy", np.ones(7)),
-            r"c_0001 in .* same shape",
-        ),
+        (lambda f: (f / "text" / "c_0001.npy").write_bytes(b"x"), "text/c_0001 is not a readable --text"),
+        (saved("text", "c_0001.npy", np.ones((2, 5))), "c_0001 has 5 columns, the ones before 4"),
+        (saved("text", "c_0001.npy", np.ones((2, 2, 4))), r"c_0001 .* \(time, d\) .* got \(2, 2, 4\)"),
+        (saved("text", "c_0001.npy", np.full((2, 4), "a")), "c_0001 .* numbers .* got .* <U1"),
+        (saved("text", "c_0001.npy", np.full((2, 4), np.nan)), "c_0001 must be finite"),
+        (saved("vision", "c_0001", "z.npy", np.ones(7)), "c_0001 .* same shape"),
         (
             lambda f: (f / "labels.csv").write_text("name,split\n"),
-            r"lacks the column label; it has name, split",
+            "lacks the column label; it has name, split",
         ),
-        (
-            lambda f: (f / "labels.csv").write_text("name,split,label\na,dev,1\n"),
-            r"has no split train; it has v",
-        ),
-        (
-            lambda f: (f / "labels.csv").write_text("name,split,label\na,all,1\n"),
-            r"line 2: split must be one of",
-        ),
-        (
-            lambda f: (f / "labels.csv").write_text("name,split,label\na,dev,x\n"),
-            r"line 2: label must be a number",
-        ),
-        (
-            lambda f: (f / "labels.csv").write_text("name,split,label\n../a,dev,1\n"),
-            r"name '\.\./a' must be a file",
-        ),
-        (
-            lambda f: (f / "labels.csv").write_text("name,split,label\na,train,0\na,test,0\n"),
-            r"line 3: name 'a' is there twice",
-        ),
-        (
-            lambda f: (f / "labels.csv").write_text("name,split,label\na_b_0001,train,2\nc_0001,test,0\n"),
-            r"\(train\): label must be numbers in \[-1.0, 1.0\] for chsims, got \[2.0\]",
-        ),
+        (table("a,dev,1"), "has no split train; it has valid"),
+        (table("a,all,1"), "the split of 'a' must be one of train"),
+        (table("a,dev,x"), "could not convert string to float: 'x'"),
+        (table("../a,dev,1"), r"name '\.\./a' must be a file name"),
+        (table("a,train,0\na,test,0"), "name 'a' must be .* there once"),
+        (table("c_0001,train,2\na,test,0"), r"labels of train .* in \[-1.0, 1.0\] for chsims, got \[2.0\]"),
     ],
 )
 def test_raises_on_bad_files(tmp_path, utterances, damage, message):
@@ -190,21 +169,23 @@ def test_raises_on_bad_files(tmp_path, utterances, damage, message):
         opened(tmp_path, labels=labels, **features)
 
 
-def test_raises_on_wrong_options(tmp_path, utterances):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": "label.npz"}, "read only with --allow-pickle"),
+        ({"source": "x.npz"}, "give --source, or --labels"),
+        ({"labels": ""}, "give --source, or --labels"),
+        ({"labels": "none.csv"}, r"none\.csv is not a readable table of utterances \(--labels, a \.csv"),
+        ({"labels": "other.npz", "allow_pickle": True}, r"other\.npz is not a readable table"),
+        ({"audio": "none"}, "none is not a readable --audio, a folder"),
+        ({"max_length": (5, 5)}, "--max-length must be 3 positive numbers"),
+    ],
+)
+def test_raises_on_wrong_options(tmp_path, utterances, monkeypatch, options, message):
     scores, rows = utterances
+    monkeypatch.chdir(tmp_path)
+    write_corpus("label.npz", scores)
+    np.savez("other.npz", train_corpus=np.arange(3))
     features = write_features(tmp_path, rows)
-    labels = write_table(tmp_path / "labels.csv", scores)
-    corpus = write_corpus(tmp_path / "label.npz", scores)
-    for options, message in (
-        ({"labels": corpus, **features}, r"read only with --allow-pickle"),
-        ({"labels": labels, "source": "x.npz", **features}, r"not both"),
-        (features, r"--text needs --labels"),
-        ({"labels": str(tmp_path / "none.csv"), **features}, r"--labels must be an existing \.csv"),
-        ({"labels": labels, **features, "audio": ""}, r"--audio must be a folder .* got ''"),
-        ({"labels": labels, **features, "max_length": (5, 5)}, r"--max-length must be 3 positive numbers"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            opened(tmp_path, **options)
-    np.savez(tmp_path / "other.npz", train_corpus=np.arange(3))
-    with pytest.raises(ValueError, match=r"is not a readable table of utterances"):
-        opened(tmp_path, labels=str(tmp_path / "other.npz"), allow_pickle=True, **features)
+    with pytest.raises(ValueError, match=message):
+        opened(tmp_path, **{"labels": write_table("labels.csv", scores), **features, **options})
