@@ -3,11 +3,14 @@
 Section 3.1. The runs are those of `shidani/gaussian`; networks are trained side by side, so --seeds is their number.
 """
 
+from functools import partial
 from typing import Any
 
 import _gaussian
+import _rows
+from _gaussian import ARITHMETIC, GEOMETRIC, MULTI_CROP, SUFFICIENT
 
-from mvcl.studies import Above, Measure, Study, Trend, Within, trained
+from mvcl.studies import Measure, Study, Trend
 
 _ABOUT = """\
 Each instance has M views x = c + noise, c ~ N(0, 1), noise ~ N(0, 0.5²). An MLP 1-32-32 with GELU embeds a view; unit
@@ -51,104 +54,56 @@ MEASURES = (
     Measure("valid", label="bound that holds", digits=4),
     Measure("two sets", label="half; half, bound that holds", digits=4),
 )
-GEOMETRIC, ARITHMETIC, SUFFICIENT, MULTI_CROP = (
-    objective.label for objective in _gaussian.OBJECTIVES.values()
-)
 
 
 def paper(seeds: int = 16) -> Study:
     """The paper's settings."""
-    return _study(
-        (2, 4, 8, 10),
-        seeds,
-        "2 CPU cores, about 2 hours, estimated from 55 minutes with 8 networks on busy cores",
-    )
+    cost = "2 CPU cores, about 2 hours, estimated from 55 minutes with 8 networks on busy cores"
+    return _study((2, 4, 8, 10), _ABOUT, cost, networks=seeds)
 
 
 def small(seeds: int = 8) -> Study:
     """A third of the steps at 6 times the learning rate."""
-    return _study(
-        (2, 4, 8, 10),
-        seeds,
-        "2 CPU cores, 4 minutes, estimated from 7 of the 16 runs",
-        "\n\n**Small scale.** 67 epochs, 201 steps in place of 600, at learning rate 3e-3 in place of 5e-4, and one "
-        "batch for each network's numbers in place of four.",
-        epochs=67,
-        learning_rate=3e-3,
-        evaluation_batches=1,
-    )
+    options: dict[str, Any] = {"epochs": 67, "learning_rate": 3e-3, "evaluation_batches": 1}
+    about = f"{_ABOUT}\n\n{_gaussian.SMALL}, and one batch for each network's numbers in place of four."
+    cost = "2 CPU cores, 4 minutes, estimated from 7 of the 16 runs"
+    return _study((2, 4, 8, 10), about, cost, networks=seeds, **options)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps at K = 16."""
     names = ("geometric", "multi_crop")
-    return _study((2, 3), seeds, "seconds", "", 16, names, epochs=1, evaluation_batches=1)
+    return _study((2, 3), _ABOUT, "seconds", 16, names, networks=seeds, epochs=1, evaluation_batches=1)
 
 
 def _study(
     views: tuple[int, ...],
-    networks: int,
+    about: str,
     cost: str,
-    differences: str = "",
     instances: int = 1024,
     names: tuple[str, ...] = tuple(_gaussian.OBJECTIVES),
     **options: Any,
 ) -> Study:
-    cells = tuple(
-        trained(
-            {"objective": _gaussian.OBJECTIVES[name].label, "M": m},
-            _gaussian.gaussian(name, m, instances, networks=networks, **options),
-            measure=_gaussian.each_network,
-        )
-        for name in names
-        for m in views
-    )
-    theorem = "Section 3.1, Figure 2; Theorem 2.3"
+    figure = "Section 3.1, Figure 2"
+    sources = {GEOMETRIC: f"{figure}; Theorem 2.3", ARITHMETIC: f"{figure}; Theorem 2.3", SUFFICIENT: figure}
+    labels = [_gaussian.OBJECTIVES[name].label for name in names if name != "multi_crop"]
+    falls = partial(Trend, measure="gap", along="M", rises=False)
+    crops, smallest = {"objective": MULTI_CROP}, f"Geometric has the smallest gap, at M = {views[-1]}"
+    same = "The expectation of Multi-Crop's loss does not depend on M (here: by 0.02 nats at most)"
     return Study(
         title="Shidani 2024, Figure 2: bounds on the information of a Gaussian model",
-        about=_ABOUT + differences,
-        cells=cells,
+        about=about,
+        cells=_gaussian.cells(names, [(m, instances) for m in views], **options),
         measures=MEASURES,
         claims=(
             *(
-                Trend(f"The gap falls with M: {label}", source, "gap", {"objective": label}, "M", rises=False)
-                for name, label, source in (
-                    ("geometric", GEOMETRIC, theorem),
-                    ("arithmetic", ARITHMETIC, theorem),
-                    ("sufficient_statistics", SUFFICIENT, "Section 3.1, Figure 2"),
-                )
-                if name in names
+                falls(f"The gap falls with M: {name}", sources[name], cells={"objective": name})
+                for name in labels
             ),
-            Trend(
-                "The gap of Multi-Crop rises with M",
-                "Section 3.1, Figure 2; Proposition 2.1",
-                "gap",
-                {"objective": MULTI_CROP},
-                "M",
-            ),
-            Above(
-                f"Geometric has the smallest gap, at M = {views[-1]}",
-                "Section 3.1, Figure 2",
-                "gap",
-                {"M": views[-1]},
-                ({"objective": GEOMETRIC},),
-            ),
-            Within(
-                "The expectation of Multi-Crop's loss does not depend on M (here: by 0.02 nats at most)",
-                "Section 3.1, Figure 2",
-                "loss",
-                {"objective": MULTI_CROP},
-                ({"M": views[0]},),
-                low=-0.02,
-                high=0.02,
-            ),
-            Within(
-                "The printed bounds are not above the information",
-                "Theorems 2.2 and 2.4, Proposition 2.1",
-                "gap",
-                {},
-                low=0,
-            ),
+            Trend("The gap of Multi-Crop rises with M", f"{figure}; Proposition 2.1", "gap", crops, "M"),
+            *_rows.above(figure, "gap", [(smallest, {"M": views[-1]}, [{"objective": GEOMETRIC}])]),
+            *_rows.within(figure, "loss", (-0.02, 0.02), [(same, crops, [{"M": views[0]}])]),
+            _gaussian.not_above("The printed bounds", "Theorems 2.2 and 2.4, Proposition 2.1", "gap"),
         ),
         along="M",
         reference={"objective": GEOMETRIC},

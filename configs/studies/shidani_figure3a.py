@@ -5,13 +5,17 @@ abstract. Needs ImageNet-1K (docs/how_to/data.md).
 """
 
 import json
+import math
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mvcl import losses, metrics, models, studies, training
-from mvcl.studies import Above, Cell, Measure, Study, Values, Within, results, trained
+import _rows
+import _shidani
+from _shidani import GEOMETRIC, MULTI_CROP, SIMCLR, SUFFICIENT
+
+from mvcl import metrics, training
+from mvcl.studies import Claim, Measure, Study, Values, results, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -24,25 +28,9 @@ M / 2 times epochs / 128; M = 8 views of e epochs compute as much as SimCLR of 4
 updates. That gains "are minor" in the growing case, and that the conclusions for FLOPs are "unchanged" have no number
 that could decide."""
 
-GEOMETRIC, SUFFICIENT, MULTI_CROP, SIMCLR = (
-    "Poly-view, geometric",
-    "Sufficient statistics",
-    "Multi-Crop",
-    "SimCLR",
-)
-_OBJECTIVES = {
-    GEOMETRIC: partial(losses.poly_view, temperature=0.1, aggregation="geometric"),
-    SUFFICIENT: partial(losses.sufficient_statistics, temperature=0.1),
-    MULTI_CROP: losses.all_pairs(partial(losses.nt_xent, temperature=0.1)),
-    SIMCLR: partial(losses.nt_xent, temperature=0.1),
-}
-
 
 def with_compute(folder: Path) -> list[Values]:
     """`results`, and what the run has cost.
-
-    Args:
-      folder: of the finished run.
 
     Returns:
       One entry: the results; "updates"; "relative compute", encoder passes by those of 128 epochs of two views
@@ -54,127 +42,110 @@ def with_compute(folder: Path) -> list[Values]:
     epochs = max(line["epoch"] for line in lines if "epoch" in line)
     cost = training.estimate(config)
     updates = json.loads((folder / "evaluation.json").read_text())["step"]
-    return [
-        values
-        | {
-            "updates": updates,
-            "relative compute": metrics.relative_compute(config.views.k, epochs),
-            "PFLOP": updates * cost.flops * cost.devices / 1e15,
-        }
-        for values in results(folder)
-    ]
+    spent = {
+        "updates": updates,
+        "relative compute": metrics.relative_compute(config.views.k, epochs),
+        "PFLOP": updates * cost.flops * cost.devices / 1e15,
+    }
+    return [values | spent for values in results(folder)]
 
 
 def paper(seeds: int = 3) -> Study:
     """ImageNet-1K, ResNet-50."""
-    bases = {name: training.load(f"shidani/imagenet1k:{name}_batch") for name in ("growing", "fixed")}
-    headline = training.load("shidani/imagenet1k:headline")
+    bases = {**_shidani.batches(), "256": training.load("shidani/imagenet1k:headline")}
     cost = "many accelerators; 9,000,000 PFLOP with 3 seeds, estimated from 31,500 for 128 epochs of M = 8 (--dry-run)"
-    return _study({**bases, "256": headline}, (128, 256, 512, 1024), seeds, cost)
+    names = (GEOMETRIC, SUFFICIENT, MULTI_CROP)
+    return _study(bases, (128, 256, 512, 1024), _shidani.SGD, names, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random images."""
-    small = studies.changed(
-        training.load("shidani/imagenet1k:smoke"),
-        {"encoder": models.ConvNet(widths=(4, 8)), "train.steps": None, "evaluation.linear": None},
-    )
-    return _study({"growing": small}, (1,), seeds, "seconds", "k-NN", (GEOMETRIC,))
+    bases = {"growing": _shidani.small(steps=None)}
+    return _study(bases, (1,), _shidani.KNN, (GEOMETRIC,), seeds=seeds, cost="seconds")
 
 
 def _study(
     bases: Mapping[str, Config],
     epochs: tuple[int, ...],
-    seeds: int,
-    cost: str,
-    accuracy: str = "linear, SGD",
-    names: tuple[str, ...] = (GEOMETRIC, SUFFICIENT, MULTI_CROP),
+    accuracy: Measure,
+    names: tuple[str, ...],
+    **scale: Any,
 ) -> Study:
-    def cell(objective: str, batch: str, length: int) -> Cell:
-        changes: dict[str, Any] = {"objective": _OBJECTIVES[objective], "train.epochs": float(length)}
-        if objective == SIMCLR:
-            changes |= {"views.k": 2, "views.strategy": "growing"}
-        return trained(
-            {"objective": objective, "batch": batch, "epochs": length},
-            bases[batch],
-            changes,
-            measure=with_compute,
-        )
-
-    cells = [cell(SIMCLR, "growing", length) for length in epochs]
+    grid = _rows.grid(objective=[SIMCLR], batch=["growing"], epochs=epochs)
     for batch in bases:
-        if batch == "256":
-            cells.append(cell(GEOMETRIC, batch, epochs[0]))
-        else:
-            cells += [cell(name, batch, e) for name in names for e in epochs]
+        headline = batch == "256"
+        grid += _rows.grid(
+            objective=[GEOMETRIC] if headline else names,
+            batch=[batch],
+            epochs=epochs[:1] if headline else epochs,
+        )
+    two = {"views.k": 2, "views.strategy": "growing"}
     return Study(
         title="Shidani 2024, Figures 3a, 6 and 7: ImageNet-1K at M = 8 by epochs",
         about=_ABOUT,
-        cells=cells,
+        cells=[
+            trained(
+                factors,
+                bases[factors["batch"]],
+                {
+                    "objective": _shidani.OBJECTIVES[factors["objective"]],
+                    "train.epochs": float(factors["epochs"]),
+                    **(two if factors["objective"] == SIMCLR else {}),
+                },
+                measure=with_compute,
+            )
+            for factors in grid
+        ],
         measures=(
-            Measure(accuracy, label="accuracy", percent=True, digits=2),
+            accuracy,
             Measure("updates", digits=0, better=""),
             Measure("relative compute", digits=2, better=""),
             Measure("PFLOP", digits=0, better=""),
         ),
-        claims=_claims(tuple(bases), epochs, accuracy, names),
+        claims=_claims(tuple(bases), epochs, accuracy.name, names),
         along="epochs",
         reference={"objective": SIMCLR, "batch": "growing"},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
 
 
 def _claims(
     batches: tuple[str, ...], epochs: tuple[int, ...], accuracy: str, names: tuple[str, ...]
-) -> tuple[Above | Within, ...]:
-    simclr = {"objective": SIMCLR, "batch": "growing"}
+) -> list[Claim]:
+    simclr, source = {"objective": SIMCLR, "batch": "growing"}, "Section 3.2, Figure 3a"
     same_compute = [(e, 4 * e) for e in epochs if 4 * e in epochs]
-    claims: list[Above | Within] = []
+    found: list[Claim] = []
     for batch in batches:
         if batch == "256":
-            claims.append(
-                Above(
-                    "Geometric at batch 256 and 128 epochs is above SimCLR at batch 4096 and 1024 epochs",
-                    "Abstract; Section 3.2",
-                    accuracy,
-                    {"objective": GEOMETRIC, "batch": batch, "epochs": epochs[0]},
-                    ({**simclr, "epochs": epochs[-1]},),
-                )
-            )
+            text = "Geometric at batch 256 and 128 epochs is above SimCLR at batch 4096 and 1024 epochs"
+            cells = {"objective": GEOMETRIC, "batch": batch, "epochs": epochs[0]}
+            row = (text, cells, [{**simclr, "epochs": epochs[-1]}])
+            found += _rows.above("Abstract; Section 3.2", accuracy, [row])
             continue
-        claims += [
-            Above(
-                f"At every number of epochs M = 8 is above M = 2, {batch} batch: {name}",
-                "Section 3.2, Figure 3a",
-                accuracy,
-                {"objective": name, "batch": batch},
-                (simclr,),
-            )
-            for name in (GEOMETRIC, SUFFICIENT)
-            if name in names
+        every = f"At every number of epochs M = 8 is above M = 2, {batch} batch"
+        equal = f"At equal relative compute M = 8 is above SimCLR, {batch} batch"
+        crops = f"Multi-Crop is not better than SimCLR at equal compute, {batch} batch"
+        ours = [name for name in (GEOMETRIC, SUFFICIENT) if name in names]
+        rows: list[_rows.Row] = [
+            (f"{every}: {name}", {"objective": name, "batch": batch}, [simclr]) for name in ours
         ]
-        claims += [
-            Above(
-                f"At equal relative compute M = 8 is above SimCLR, {batch} batch, {e} and {more} epochs: {name}",
-                "Section 3.2, Figure 3a",
-                accuracy,
+        rows += [
+            (
+                f"{equal}, {e} and {more} epochs: {name}",
                 {"objective": name, "batch": batch, "epochs": e},
-                ({**simclr, "epochs": more},),
+                [{**simclr, "epochs": more}],
             )
-            for name in (GEOMETRIC, SUFFICIENT)
+            for name in ours
             for e, more in same_compute
         ]
-        claims += [
-            Within(
-                f"Multi-Crop is not better than SimCLR at equal compute, {batch} batch, {e} and {more} epochs "
-                "(here: by 0.5 points at most)",
-                "Section 3.2, Figure 3a",
-                accuracy,
+        found += _rows.above(source, accuracy, rows)
+        rows = [
+            (
+                f"{crops}, {e} and {more} epochs (here: by 0.5 points at most)",
                 {"objective": MULTI_CROP, "batch": batch, "epochs": e},
-                ({**simclr, "epochs": more},),
-                high=0.5,
+                [{**simclr, "epochs": more}],
             )
             for e, more in same_compute
         ]
-    return tuple(claims)
+        found += _rows.within(source, accuracy, (-math.inf, 0.5), rows)
+    return found

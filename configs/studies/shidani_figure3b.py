@@ -4,10 +4,13 @@ Section 3.2: M = 2, 3, 4, 6, 8, 12, 16, growing and fixed batch. Needs ImageNet-
 """
 
 from collections.abc import Mapping
-from functools import partial
+from typing import Any
 
-from mvcl import losses, models, studies, training
-from mvcl.studies import Above, Measure, Study, Trend, trained
+import _rows
+import _shidani
+from _shidani import GEOMETRIC, MULTI_CROP, SUFFICIENT
+
+from mvcl.studies import Claim, Measure, Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -15,87 +18,59 @@ The paper's figure has no numbers. Accuracy is that of our linear probe on the v
 give its protocol (docs/papers/shidani.md). Growing: K = 4096 instances a batch for every M; fixed: K = (2 / M) 4096,
 rounded down at M = 3, 6 and 12. At M = 2 all objectives are SimCLR's loss (Appendix E.2)."""
 
-GEOMETRIC, SUFFICIENT, MULTI_CROP = "Poly-view, geometric", "Sufficient statistics", "Multi-Crop"
-_OBJECTIVES = {
-    GEOMETRIC: partial(losses.poly_view, temperature=0.1, aggregation="geometric"),
-    SUFFICIENT: partial(losses.sufficient_statistics, temperature=0.1),
-    MULTI_CROP: losses.all_pairs(partial(losses.nt_xent, temperature=0.1)),
-}
-
 
 def paper(seeds: int = 3) -> Study:
     """ImageNet-1K, ResNet-50, 128 epochs."""
-    bases = {name: training.load(f"shidani/imagenet1k:{name}_batch") for name in ("growing", "fixed")}
     cost = "many accelerators; 3,600,000 PFLOP with 3 seeds, estimated from 31,500 for M = 8 (--dry-run)"
-    return _study(bases, (2, 3, 4, 6, 8, 12, 16), seeds, cost)
+    views, names = (2, 3, 4, 6, 8, 12, 16), (GEOMETRIC, SUFFICIENT, MULTI_CROP)
+    return _study(_shidani.batches(), views, _shidani.SGD, names, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random images."""
-    small = studies.changed(
-        training.load("shidani/imagenet1k:smoke_fixed_batch"),
-        {"encoder": models.ConvNet(widths=(4, 8)), "evaluation.linear": None},
-    )
-    return _study({"fixed": small}, (2, 4), seeds, "seconds", "k-NN", (GEOMETRIC, SUFFICIENT))
+    bases, names = {"fixed": _shidani.small("smoke_fixed_batch")}, (GEOMETRIC, SUFFICIENT)
+    return _study(bases, (2, 4), _shidani.KNN, names, seeds=seeds, cost="seconds")
 
 
 def _study(
     bases: Mapping[str, Config],
     views: tuple[int, ...],
-    seeds: int,
-    cost: str,
-    accuracy: str = "linear, SGD",
-    names: tuple[str, ...] = tuple(_OBJECTIVES),
+    accuracy: Measure,
+    names: tuple[str, ...],
+    **scale: Any,
 ) -> Study:
-    cells = tuple(
-        trained(
-            {"objective": name, "batch": batch, "M": m}, base, {"objective": _OBJECTIVES[name], "views.k": m}
-        )
-        for batch, base in bases.items()
-        for name in names
-        for m in views
-    )
-    others = ({"objective": SUFFICIENT}, {"objective": MULTI_CROP})
-    claims: list[Above | Trend] = []
+    claims: list[Claim] = []
+    source, most = "Section 3.2, Figure 3b", f"M = {views[-1]}"
     for batch in bases:
-        claims += [
-            Trend(
-                f"More views are never harmful, {batch} batch: {name}",
-                "Section 3.2, Figure 3b",
-                accuracy,
-                {"objective": name, "batch": batch},
-                "M",
-            )
-            for name in names
-        ]
-        claims.append(
-            Above(
-                f"Geometric is the strongest, {batch} batch, M = {views[-1]}",
-                "Section 3.2, Figure 3b",
-                accuracy,
-                {"objective": GEOMETRIC, "batch": batch, "M": views[-1]},
-                others,
-            )
-        )
+        for name in names:
+            text = f"More views are never harmful, {batch} batch: {name}"
+            claims.append(Trend(text, source, accuracy.name, {"objective": name, "batch": batch}, "M"))
+        at: dict[str, str | int] = {"batch": batch, "M": views[-1]}
+        best, crops = f"Geometric is the strongest, {batch} batch, {most}", {**at, "objective": MULTI_CROP}
+        others = _rows.levels("objective", (SUFFICIENT, MULTI_CROP))
+        rows: list[_rows.Row] = [(best, {**at, "objective": GEOMETRIC}, others)]
         if batch == "growing":
-            claims.append(
-                Above(
-                    f"Multi-Crop is above sufficient statistics, growing batch, M = {views[-1]}",
-                    "Section 3.2, Figure 3b",
-                    accuracy,
-                    {"objective": MULTI_CROP, "batch": batch, "M": views[-1]},
-                    ({"objective": SUFFICIENT},),
-                )
+            rows.append(
+                (f"Multi-Crop is above sufficient statistics, growing batch, {most}", crops, others[:1])
             )
+        claims += _rows.above(source, accuracy.name, rows)
     return Study(
         title="Shidani 2024, Figure 3b: ImageNet-1K after 128 epochs by number of views",
         about=_ABOUT,
-        cells=cells,
-        measures=(Measure(accuracy, label="accuracy", percent=True, digits=2),),
+        cells=[
+            trained(
+                {"objective": name, "batch": batch, "M": m},
+                base,
+                {"objective": _shidani.OBJECTIVES[name], "views.k": m},
+            )
+            for batch, base in bases.items()
+            for name in names
+            for m in views
+        ],
+        measures=(accuracy,),
         claims=claims,
         columns="M",
         along="M",
         reference={"objective": GEOMETRIC},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

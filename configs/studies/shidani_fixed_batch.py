@@ -8,9 +8,11 @@ from typing import Any
 
 import _gaussian
 import _networks
+import _rows
+from _gaussian import ARITHMETIC, GEOMETRIC, SUFFICIENT
 
 from mvcl import metrics, training
-from mvcl.studies import Above, Measure, Study, Values, Within, trained
+from mvcl.studies import Measure, Study, Values
 
 _ABOUT = """\
 Fewer instances as the views grow: K = B / M. The paper derives two best values of M for geometric PVC from p, the
@@ -31,24 +33,19 @@ _BEST = 8  # nearest to Eqs. 154 and 155
 
 def paper(seeds: int = 16) -> Study:
     """The settings of Figure 2."""
-    return _study((2, 4, 8, 16, 32), seeds, "2 CPU cores, 10 minutes, estimated")
+    return _study((2, 4, 8, 16, 32), _ABOUT, "2 CPU cores, 10 minutes, estimated", networks=seeds)
 
 
 def small(seeds: int = 8) -> Study:
     """A third of the steps at 6 times the learning rate."""
-    return _study(
-        (2, 4, 8, 16, 32),
-        seeds,
-        "2 CPU cores, 3 minutes, estimated",
-        "\n\n**Small scale.** 67 epochs, 201 steps in place of 600, at learning rate 3e-3 in place of 5e-4.",
-        epochs=67,
-        learning_rate=3e-3,
-    )
+    about, cost = f"{_ABOUT}\n\n{_gaussian.SMALL}.", "2 CPU cores, 3 minutes, estimated"
+    return _study((2, 4, 8, 16, 32), about, cost, networks=seeds, epochs=67, learning_rate=3e-3)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps."""
-    return _study((4, 8), seeds, "seconds", "", ("geometric", "multi_crop"), epochs=1, evaluation_batches=1)
+    names = ("geometric", "multi_crop")
+    return _study((4, 8), _ABOUT, "seconds", names, networks=seeds, epochs=1, evaluation_batches=1)
 
 
 def measured(folder: Path) -> list[Values]:
@@ -61,33 +58,25 @@ def measured(folder: Path) -> list[Values]:
 
 def _study(
     views: tuple[int, ...],
-    networks: int,
+    about: str,
     cost: str,
-    differences: str = "",
     names: tuple[str, ...] = tuple(_gaussian.OBJECTIVES),
     **options: Any,
 ) -> Study:
-    cells = tuple(
-        trained(
-            {"objective": _gaussian.OBJECTIVES[name].label, "M": m},
-            _gaussian.gaussian(name, m, BATCH // m, networks=networks, **options),
-            measure=measured,
-        )
-        for name in names
-        for m in views
-    )
-    others = tuple({"M": m} for m in views if m != _BEST)
-    geometric, arithmetic, sufficient, _ = (objective.label for objective in _gaussian.OBJECTIVES.values())
+    others = _rows.levels("M", (m for m in views if m != _BEST))
 
-    def best(text: str, source: str, objective: str, measure: str) -> Above:
-        of: dict[str, str | int] = {"objective": objective, "M": _BEST}
-        return Above(f"{text}: M = {_BEST}, {objective}", source, measure, of, others)
+    def best(text: str, *of: str) -> list[_rows.Row]:
+        return [(f"{text}: M = {_BEST}, {name}", {"objective": name, "M": _BEST}, others) for name in of]
 
     equations = "Appendix E.5, Eqs. 154 and 155"
+    at_equations = "is largest at the M of Eqs. 154 and 155"
+    at_limit = "The bound that holds is largest at the M with the largest limit"
+    labels = [_gaussian.OBJECTIVES[name].label for name in names]
+    ours = [label for label in (ARITHMETIC, SUFFICIENT) if label in labels]
     return Study(
         title=f"Shidani 2024, Appendix E.5: the best M at B = {BATCH}",
-        about=_ABOUT + differences,
-        cells=cells,
+        about=about,
+        cells=_gaussian.cells(names, [(m, BATCH // m) for m in views], measure=measured, **options),
         measures=(
             Measure("valid", label="bound that holds", digits=4),
             Measure("limit", label="its limit", digits=4, better=""),
@@ -98,34 +87,14 @@ def _study(
             Measure("loss", digits=4, better=""),
         ),
         claims=(
-            best("The printed bound is largest at the M of Eqs. 154 and 155", equations, geometric, "bound"),
-            best(
-                "The bound that holds is largest at the M of Eqs. 154 and 155", equations, geometric, "valid"
-            ),
-            *(
-                best(
-                    "The bound that holds is largest at the M with the largest limit", "ours", label, "valid"
-                )
-                for name, label in (("arithmetic", arithmetic), ("sufficient_statistics", sufficient))
-                if name in names
-            ),
-            Within(
-                "The printed bounds are not above the information",
-                "Theorems 2.2 and 2.4, Proposition 2.1",
-                "gap",
-                {},
-                low=0,
-            ),
-            Within(
-                "The bounds from groups of views are not above the information",
-                "ours",
-                "valid gap",
-                {},
-                low=0,
-            ),
+            *_rows.above(equations, "bound", best(f"The printed bound {at_equations}", GEOMETRIC)),
+            *_rows.above(equations, "valid", best(f"The bound that holds {at_equations}", GEOMETRIC)),
+            *_rows.above("ours", "valid", best(at_limit, *ours)),
+            _gaussian.not_above("The printed bounds", "Theorems 2.2 and 2.4, Proposition 2.1", "gap"),
+            _gaussian.not_above("The bounds from groups of views", "ours", "valid gap"),
         ),
         along="M",
-        reference={"objective": geometric},
+        reference={"objective": GEOMETRIC},
         seeds=1,
         cost=cost,
     )

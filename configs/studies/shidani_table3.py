@@ -5,13 +5,16 @@ Appendix F.2, the hyperparameters of Table 2. Needs ImageNet-1K and `mvcl data p
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mvcl import data, losses, models, studies, training
-from mvcl.studies import Above, Cell, Measure, Study, Values, Within, changed
+import _rows
+import _shidani
+
+from mvcl import data, training
+from mvcl.studies import Cell, Measure, Study, Values, changed
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -83,80 +86,52 @@ class Transfer:
 
 def paper(seeds: int = 1) -> Study:
     """ImageNet-1K, ResNet-50, and the nine sets."""
-    growing, shrinking = (training.load(f"shidani/imagenet1k:{name}_batch") for name in ("growing", "fixed"))
+    growing, shrinking = _shidani.batches().values()
     sets = tuple(
         Finetuned(name=name, source=source, changes=_CHANGES.get(name, ())) for name, source in _SETS.items()
     )
     cost = "many accelerators; 710,000 PFLOP of pre-training, estimated from 31,500 for 128 epochs of M = 8 (--dry-run)"
-    return _study({GROWING: growing, SHRINKING: shrinking, SIMCLR: growing}, (256, 1024), sets, seeds, cost)
+    bases = {GROWING: growing, SHRINKING: shrinking, SIMCLR: growing}
+    return _study(bases, (256, 1024), sets, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random images."""
-    small = studies.changed(
-        training.load("shidani/imagenet1k:smoke"),
-        {"encoder": models.ConvNet(widths=(4, 8)), "train.steps": None, "evaluation.linear": None},
-    )
+    small = _shidani.small(steps=None)
     changes = (("train.steps", 2), ("train.batch_size", 16), ("optimizer.warmup_epochs", 0))
     sets = (Finetuned(name="Food", source=data.Synthetic(seed=1), changes=changes),)
-    return _study({GROWING: small, SIMCLR: small}, (1,), sets, seeds, "seconds")
+    return _study({GROWING: small, SIMCLR: small}, (1,), sets, seeds=seeds, cost="seconds")
 
 
 def _study(
-    models_of: Mapping[str, Config],
-    epochs: tuple[int, ...],
-    sets: tuple[Finetuned, ...],
-    seeds: int,
-    cost: str,
+    bases: Mapping[str, Config], epochs: tuple[int, ...], sets: tuple[Finetuned, ...], **scale: Any
 ) -> Study:
-    simclr = {"objective": partial(losses.nt_xent, temperature=0.1), "views.k": 2}
-    cells = tuple(
-        Cell(
-            {"model": model, "epochs": length},
-            Transfer(
-                config=studies.changed(
-                    base, {"train.epochs": float(length), **(simclr if model == SIMCLR else {})}
-                ),
-                sets=sets,
-            ),
-            dict(zip(_SETS, _PRINTED.get((model, length), ()))),
-        )
-        for length in epochs
-        for model, base in models_of.items()
-    )
+    simclr = {"objective": _shidani.OBJECTIVES["SimCLR"], "views.k": 2}
+    cells = []
+    for length in epochs:
+        for model, base in bases.items():
+            changes = {"train.epochs": float(length), **(simclr if model == SIMCLR else {})}
+            printed = dict(zip(_SETS, _PRINTED.get((model, length), ())))
+            task = Transfer(config=changed(base, changes), sets=sets)
+            cells.append(Cell({"model": model, "epochs": length}, task, printed))
     source = "Appendix F.2, Table 3"
-    claims: list[Above | Within] = [
-        Within(
-            f"{model} matches or is above SimCLR of the same epochs (here: by at least -0.5 points): {one.name}",
-            source,
-            one.name,
-            {"model": model},
-            ({"model": SIMCLR},),
-            low=-0.5,
-        )
-        for model in models_of
-        if model != SIMCLR
-        for one in sets
-    ]
-    if len(epochs) > 1:
-        claims += [
-            Above(
-                f"Geometric PVC of {epochs[0]} epochs is above SimCLR of {epochs[-1]}: {model}, {name}",
-                source,
-                name,
-                {"model": model, "epochs": epochs[0]},
-                ({"model": SIMCLR, "epochs": epochs[-1]},),
-            )
-            for model in (GROWING, SHRINKING)
-            for name in ("Food", "SUN397", "Cars", "Pets", "Caltech-101")
-        ]
+    matches = "matches or is above SimCLR of the same epochs (here: by at least -0.5 points)"
+    claims = []
+    for model in bases:
+        for name in (one.name for one in sets if model != SIMCLR):
+            row = (f"{model} {matches}: {name}", {"model": model}, [{"model": SIMCLR}])
+            claims += _rows.within(source, name, (-0.5, math.inf), [row])
+    for model in (GROWING, SHRINKING) if len(epochs) > 1 else ():
+        for name in ("Food", "SUN397", "Cars", "Pets", "Caltech-101"):
+            text = f"Geometric PVC of {epochs[0]} epochs is above SimCLR of {epochs[-1]}: {model}, {name}"
+            than = [{"model": SIMCLR, "epochs": epochs[-1]}]
+            claims += _rows.above(source, name, [(text, {"model": model, "epochs": epochs[0]}, than)])
     return Study(
         title="Shidani 2024, Table 3: fine-tuning after pre-training on ImageNet-1K",
         about=_ABOUT,
         cells=cells,
-        measures=tuple(Measure(one.name, percent=True, digits=2) for one in sets),
+        measures=[Measure(one.name, percent=True, digits=2) for one in sets],
         claims=claims,
         reference={"model": SIMCLR},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
