@@ -39,7 +39,11 @@ def check(arguments: Sequence[str], config: Path, name: str) -> None:
         option = choice or re.match(r"--[a-z][\w.-]*", argument)
         for part in re.findall(r"[\w-]+", option[0].removeprefix("--")) if option else ():
             word = part.replace("-", "_").removeprefix("no_")  # --no-flag
-            if not word.startswith("tyro") and not re.search(_DECLARED.format(word), source):
+            if (
+                word != "help"
+                and not word.startswith("tyro")
+                and not re.search(_DECLARED.format(word), source)
+            ):
                 spelt, dash = argument.partition("=")[0].replace(part, "{}"), "_" if choice else "-"
                 known = {
                     found: spelt.format(found.replace("_", dash))

@@ -79,6 +79,7 @@ def test_the_wheel_has_the_package_and_its_configs_and_nothing_else(wheel):
     assert {f"{information}licenses/LICENSE", f"{information}entry_points.txt"} <= names
 
 
+@pytest.mark.exhaustive
 def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder(installed, tmp_path):
     def run(*arguments):
         return call(installed, *arguments, cwd=tmp_path, TFDS_DATA_DIR=str(tmp_path / "data"))
@@ -97,18 +98,15 @@ def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder(in
     assert "</html>" in (tmp_path / "runs" / "digits-small" / "report.html").read_text()
     assert row[0] in run("evaluate", "runs/digits-small")
 
-    assert run("configs", "--copy", "digits:small").split() == [
-        "digits.py",
-        "mvcl",
-        "train",
-        "digits.py:small",
-    ]
+    copied = run("configs", "--copy", "digits:small")
+    assert copied.split() == ["digits.py", "mvcl", "train", "digits.py:small"]
     again = run("train", "digits.py:small", *SHORT)  # the same config and folder: the run is finished
     assert row[0] in again
     saved = json.loads((tmp_path / "runs" / "digits-small" / "config.json").read_text())
     assert "_digest" not in json.dumps(saved)  # nothing in it is from outside the package
 
 
+@pytest.mark.exhaustive
 def test_an_installed_package_runs_a_study(installed, tmp_path):
     page = call(installed, "study", "shidani_variance", "--scale", "smoke", "--seeds", "1", cwd=tmp_path)
     assert "# Shidani 2024, Proposition 2.2" in page
@@ -136,45 +134,15 @@ def test_one_version():
     assert citation["version"] == mvcl.__version__
 
 
-# Keys of the Citation File Format 1.2.0, of https://doi.org/10.5281/zenodo.5171937: required, then allowed.
-CITATION = (
-    {"cff-version", "message", "title", "authors"},
-    {
-        "abstract",
-        "date-released",
-        "keywords",
-        "license",
-        "references",
-        "type",
-        "version",
-        "preferred-citation",
-    },
-)
-REFERENCE = (
-    {"authors", "title", "type"},
-    {"collection-title", "conference", "identifiers", "url", "year", "doi", "notes"},
-)
-PERSON = (set(), {"given-names", "family-names", "name-particle"})
-ENTITY = ({"name"}, set())
-
-
-def valid(found, keys):
-    required, allowed = keys
-    return required <= set(found) <= required | allowed
-
-
-def test_the_citation_is_valid():
+def test_the_citation_names_the_papers():
+    """With the required keys of the Citation File Format 1.2.0, of https://doi.org/10.5281/zenodo.5171937."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0"
-    assert valid(citation, CITATION)
+    assert set(citation) >= {"message", "title", "authors"}
     assert len(citation["references"]) == 5
-    for work in (citation, *citation["references"]):
-        assert work is citation or valid(work, REFERENCE), work["title"]
-        assert all(isinstance(work[key], str) for key in ("title", "type"))
-        assert work["authors"]
-        assert all(valid(author, ENTITY if "name" in author else PERSON) for author in work["authors"])
     texts = [paper.read_text() for paper in (ROOT / "docs" / "papers").glob("*.toml")]
     for work in citation["references"]:
+        assert {*work} >= {"authors", "title", "type"}
         assert any(work["title"] in text for text in texts), work["title"]
         assert isinstance(work["year"], int)
         for identifier in work.get("identifiers", ()):

@@ -1,17 +1,20 @@
 """Configs from the command line: `FIELD:CHOICE` chooses by name, `--FIELD.OPTION` sets one option."""
 
 import dataclasses
+import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
+import docstring_parser
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from mvcl import augment, data, evaluation, losses, methods, models, transport
 from mvcl._spelling import hint
 from mvcl.training import _optimizers
 from mvcl.training._config import Config
-from mvcl.training._parts import is_function, options, parts, rebuild, replace_at
+from mvcl.training._parts import PLAIN, defaults, is_function, parts, rebuild, replace_at
 
 
 def _chosen(named: Callable[..., Any]) -> Any:
@@ -89,13 +92,30 @@ def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
     if not is_function(info.default):
         return None
     named, found = parts(info.default)
+    hints = typing.get_type_hints(named)
+    described = docstring_parser.parse(named.__doc__ or "").params
+    helps = {parameter.arg_name: " ".join((parameter.description or "").split()) for parameter in described}
     fields, fixed = [], dict(found)
-    for name, option in options(named).items():
+    for name, default in defaults(named).items():
         value = found[name]
-        kind = Callable[..., Any] if is_function(value) else option.kind
+        kind = Callable[..., Any] if is_function(value) else _kind(hints.get(name, type(default)))
         if dataclasses.is_dataclass(value):  # its fields are options, such as the weights of a transport cost
             kind = type(value)
         if kind is not None:
             del fixed[name]
-            fields.append(StructFieldSpec(name, kind, value, option.help))  # type: ignore[arg-type]
+            fields.append(StructFieldSpec(name, kind, value, helps.get(name, "")))  # type: ignore[arg-type]
     return StructConstructorSpec(lambda **given: rebuild(named, fixed | given), tuple(fields))
+
+
+def _kind(annotation: Any) -> Any:
+    """The type of an option on the command line: names, with numbers if it takes them too; or a number; or None."""
+    union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    members = typing.get_args(annotation) if union else (annotation,)
+    for member in members:
+        if typing.get_origin(member) is Literal:
+            return member | float if float in members else member
+    plain = [member for member in members if member in PLAIN]
+    if not plain:
+        return None
+    kind = float if float in plain else plain[0]
+    return kind | None if types.NoneType in members else kind

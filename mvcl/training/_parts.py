@@ -3,12 +3,8 @@
 import dataclasses
 import functools
 import inspect
-import types
-import typing
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
-
-import docstring_parser
+from typing import Any
 
 from mvcl import losses
 from mvcl._spelling import hint
@@ -16,21 +12,6 @@ from mvcl._spelling import hint
 # Arrays and mesh axes that training passes to an objective; not options of the command line.
 _GIVEN_IN_TRAINING = {"mask", "axis_name", "key", "queue", "extra_negatives", "weights"}
 PLAIN = (bool, int, float, str)
-
-
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """An option of a function.
-
-    Attributes:
-      kind: type on the command line; None if it can be set only in a config file.
-      default: its default value.
-      help: from the docstring.
-    """
-
-    kind: Any
-    default: Any
-    help: str
 
 
 def is_function(value: Any) -> bool:
@@ -55,11 +36,11 @@ def parts(value: Any) -> tuple[Any, dict[str, Any]]:
         return type(value), {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     inner, given = losses.unwrap(value)
     named = losses.higher_order(inner) or inner
-    known, found = inspect.signature(named).parameters, options(named)
+    known, found = inspect.signature(named).parameters, defaults(named)
     anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     if misspelt := None if anything else next((name for name in given if name not in known), None):
         raise ValueError(unknown_option(named.__name__, misspelt, list(found)))
-    return named, {name: option.default for name, option in found.items()} | given
+    return named, found | given
 
 
 def rebuild(named: Any, options: dict[str, Any]) -> Any:
@@ -69,35 +50,16 @@ def rebuild(named: Any, options: dict[str, Any]) -> Any:
     return functools.partial(named, **options) if options else named
 
 
-def options(named: Callable[..., Any]) -> dict[str, Option]:
-    """The options of a function: its parameters with defaults, and pair losses of higher-order functions."""
-    hints = typing.get_type_hints(named)
-    parsed = docstring_parser.parse(named.__doc__ or "")
-    helps = {p.arg_name: " ".join((p.description or "").split()) for p in parsed.params}
-    found = {}
-    for name, parameter in inspect.signature(named).parameters.items():
-        empty = parameter.default is inspect.Parameter.empty
-        if name in _GIVEN_IN_TRAINING or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            continue
-        if empty and not losses.is_higher_order(named):
-            continue  # embeddings
-        kind = _kind(hints.get(name, type(parameter.default)))
-        found[name] = Option(kind, losses.nt_xent if empty else parameter.default, helps.get(name, ""))
-    return found
-
-
-def _kind(annotation: Any) -> Any:
-    """The type of an option on the command line: names, with numbers if those are accepted too; else a number."""
-    union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    members = typing.get_args(annotation) if union else (annotation,)
-    for member in members:
-        if typing.get_origin(member) is Literal:
-            return member | float if float in members else member
-    plain = [member for member in members if member in PLAIN]
-    if not plain:
-        return None
-    kind = float if float in plain else plain[0]
-    return kind | None if types.NoneType in members else kind
+def defaults(named: Callable[..., Any]) -> dict[str, Any]:
+    """The options of a function with their defaults; that of the pair loss of a higher-order function is `nt_xent`."""
+    higher = losses.is_higher_order(named)
+    return {
+        name: losses.nt_xent if parameter.default is parameter.empty else parameter.default
+        for name, parameter in inspect.signature(named).parameters.items()
+        if name not in _GIVEN_IN_TRAINING
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        and (higher or parameter.default is not parameter.empty)  # else embeddings
+    }
 
 
 def unknown_option(owner: str, name: str, known: list[str]) -> str:

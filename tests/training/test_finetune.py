@@ -17,7 +17,10 @@ from mvcl.training._run import initial_state
 @pytest.fixture(scope="module")
 def pretrained(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pretrained")
-    training.train(dataclasses.replace(tiny, encoder=models.MLP(widths=(6,))), folder)
+    train = dataclasses.replace(tiny.train, steps=1, evaluate_every=0)
+    protocol = dataclasses.replace(tiny.evaluation, labels_per_class=(), baselines=False)
+    encoder = models.MLP(widths=(6,))
+    training.train(dataclasses.replace(tiny, encoder=encoder, train=train, evaluation=protocol), folder)
     return folder
 
 

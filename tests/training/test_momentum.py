@@ -20,13 +20,15 @@ def trained(tiny, tmp_path_factory):
         views=dataclasses.replace(tiny.views, k=2),
         objective=partial(losses.dsf, in_batch_negatives=False),
         method=methods.MocoV2(momentum=0.5, queue=80),
-        train=dataclasses.replace(tiny.train, steps=4),
+        train=dataclasses.replace(tiny.train, steps=4, evaluate_every=0),
+        evaluation=dataclasses.replace(tiny.evaluation, labels_per_class=(), baselines=False),
     )
     workdir = tmp_path_factory.mktemp("moco")
     training.train(config, workdir)
     return workdir
 
 
+@pytest.mark.exhaustive
 def test_resumes_bit_identically_with_momentum_encoder_and_queue(trained, tmp_path):
     workdir = tmp_path / "again"
     shutil.copytree(trained, workdir)
