@@ -191,6 +191,7 @@ def test_help_of_a_config_describes_its_fields(capsys):
     assert "--objective.symmetric" not in out  # an option of another objective
     help_of_temperature = out[out.index("--objective.temperature") :][:400]
     assert "positive" in help_of_temperature
+    assert "rows of similarities" in out[out.index("--objective.block-size") :][:200]
 
 
 M3G_OF_PAIRS = ("objective:all_pairs", "objective.pair:m3g_pair")

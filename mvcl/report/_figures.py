@@ -208,7 +208,8 @@ def scatter(points: np.ndarray, labels: np.ndarray, alt: str) -> Markup:
         axes = figure.add_subplot()
         for c in np.unique(labels):
             look: dict[str, Any] = {"color": LINES[c % len(LINES)], "marker": MARKERS[c % len(MARKERS)]}
-            axes.scatter(*points[labels == c].T, s=11, alpha=0.75, linewidths=0, **look)
+            x, y = points[labels == c].T
+            axes.scatter(x, y, s=11, alpha=0.75, linewidths=0, **look)
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_axis_off()
 

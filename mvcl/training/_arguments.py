@@ -1,6 +1,7 @@
 """Configs from the command line: `FIELD:CHOICE` chooses by name, `--FIELD.OPTION` sets one option."""
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -83,6 +84,8 @@ def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[s
     return config, rest
 
 
+# What objectives that have one of these arguments mean by it, from the docstring of their package.
+_SHARED = dict(re.findall(r"^- `(\w+)`: (.*?)(?=^- |^$)", losses.__doc__ or "", re.MULTILINE | re.DOTALL))
 registry = ConstructorRegistry()
 """For `with registry: tyro.cli(...)`: options of functions are parsed by their signatures."""
 
@@ -94,7 +97,7 @@ def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
     named, found = parts(info.default)
     hints = typing.get_type_hints(named)
     described = docstring_parser.parse(named.__doc__ or "").params
-    helps = {parameter.arg_name: " ".join((parameter.description or "").split()) for parameter in described}
+    helps = _SHARED | {parameter.arg_name: text for parameter in described if (text := parameter.description)}
     fields, fixed = [], dict(found)
     for name, default in defaults(named).items():
         value = found[name]
@@ -103,7 +106,7 @@ def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
             kind = type(value)
         if kind is not None:
             del fixed[name]
-            fields.append(StructFieldSpec(name, kind, value, helps.get(name, "")))  # type: ignore[arg-type]
+            fields.append(StructFieldSpec(name, kind, value, " ".join(helps.get(name, "").split())))  # type: ignore[arg-type]
     return StructConstructorSpec(lambda **given: rebuild(named, fixed | given), tuple(fields))
 
 

@@ -119,7 +119,8 @@ def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: i
     gathered embeddings; the objective of groups is computed on the device of each group. A `mask` (k, n) is split as
     the views are; other keywords, such as a queue, are replicated.
     """
-    of_views = in_groups(of_views, takes, group)
+    if group is not None:
+        of_views = in_groups(of_views, takes, group)
     if mesh.size == 1:
         return of_views
     axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
@@ -150,15 +151,13 @@ def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: i
     return split
 
 
-def in_groups(of_views: methods.OfViews, takes: losses.Takes, group: int | None) -> methods.OfViews:
-    """The mean of an objective over groups of consecutive instances; None for all instances in one group.
+def in_groups(of_views: methods.OfViews, takes: losses.Takes, group: int) -> methods.OfViews:
+    """The mean of an objective over groups of consecutive instances.
 
     Of a stack of problems, the mean of the groups' sums; each group's problems are solved one from another.
 
     The groups are taken one after the other: the solver of each stops by itself, and one tensor of costs is held.
     """
-    if group is None:
-        return of_views
 
     def mean(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
         places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
