@@ -6,19 +6,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import _digits
 import numpy as np
 
-from mvcl import losses, methods
+from mvcl import losses, methods, training
 from mvcl.studies import Claim, Factors, Measure, Values, Within, changed, results
 from mvcl.training import Config
 
-MARGINS = (
-    Measure("margin, start", digits=2, better=""),
-    Measure("margin, end", digits=2, better=""),
-    Measure("margin, gain", digits=2, better=""),
-    Measure("margin, largest", digits=2, better=""),
+MARGINS = tuple(
+    Measure(f"margin, {when}", digits=2, better="") for when in ("start", "end", "gain", "largest")
 )
 """s+ - s- of `results_and_similarities`."""
+ACCURACIES = (
+    Measure("k-NN", percent=True),
+    Measure("linear, SGD", label="linear accuracy", percent=True),
+)
+"""Those of the tables on images."""
 _SHARE = 0.1  # of a run, at its start and at its end
 
 
@@ -41,6 +44,17 @@ def on_digits(base: Config, queue: int = 512) -> dict[str, Config]:
         for name, objective in objectives.items()
     }
     return found | {"MoCo": changed(found["MoCo"], {"views.k": 2})}
+
+
+def on_images(method: str, data: str = "cifar10") -> Config:
+    """The recipe of a method on CIFAR-10 or on ImageNet-100."""
+    variant = {"MoCo": "_moco", "loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": ""}[method]
+    return training.load(f"jeon/dsf:{data}{variant}")
+
+
+def smoke(k: int = 2) -> dict[str, Config]:
+    """`on_digits` of a tiny network on random vectors, for two steps."""
+    return on_digits(_digits.vectors_of(k), queue=16)
 
 
 def results_and_time(folder: Path) -> list[Values]:
@@ -75,15 +89,10 @@ def results_and_similarities(folder: Path) -> list[Values]:
 def margin_claims(cells: Factors) -> tuple[Claim, ...]:
     """What Jeon 2025 says of DSF's margin, for these cells."""
     source = "Figure 5, Proposition 1"
+    passes = "the margin passes 2, the most that cosines have without a temperature"
     return (
         Within("the margin rises in training", source, "margin, gain", cells, low=0),
-        Within(
-            "the margin passes 2, the most that cosines have without a temperature",
-            source,
-            "margin, largest",
-            cells,
-            low=2,
-        ),
+        Within(passes, source, "margin, largest", cells, low=2),
     )
 
 

@@ -3,14 +3,16 @@
 Source: Figure 3, Section 5.4.1; small also Table 1. Recipes `jeon/dsf`, small `digits`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import _digits
 import _jeon
+import _rows
 
-from mvcl import studies, training
-from mvcl.studies import Above, Claim, Measure, Study, Within, trained
+from mvcl import studies
+from mvcl.studies import Claim, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -33,15 +35,10 @@ _AVERAGES = ("loss_avg", "fea_avg")
 
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10, M = 8, up to 800 epochs, and MoCo up to 8,000."""
-    variants = {"loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": "", "MoCo": "_moco"}
-    bases = {method: training.load(f"jeon/dsf:cifar10{end}") for method, end in variants.items()}
-    measures = (
-        Measure("k-NN", percent=True),
-        Measure("linear, SGD", label="linear accuracy", percent=True),
-        Measure("hours", label="hours of training", digits=2, better="lower"),
-    )
+    bases = {method: _jeon.on_images(method) for method in (*_AVERAGES, "DSF", "MoCo")}
+    measures = (*_jeon.ACCURACIES, Measure("hours", label="hours of training", digits=2, better="lower"))
     cost = "one GPU; 5,190 PFLOP a seed, estimated from the rows of Table 1"
-    return _study(bases, (250, 400, 800), (800, 8000), measures, _ABOUT, seeds, cost)
+    return _study(bases, (250, 400, 800), (800, 8000), measures, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:
@@ -49,15 +46,14 @@ def small(seeds: int = 5) -> Study:
     changes = {"views.strategy": "fixed", "train.batch_size": 256}
     bases = _jeon.on_digits(studies.changed(_digits.digits_of(8), changes))
     measures = (*_digits.ACCURACIES, Measure("hours", label="hours of training", digits=4, better="lower"))
-    return _study(bases, (5, 10), (20, 40), measures, _ABOUT_SMALL, seeds, "3 minutes on 2 cores, estimated")
+    cost = "3 minutes on 2 cores, estimated"
+    return _study(bases, (5, 10), (20, 40), measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors, whatever the epochs."""
-    methods = _jeon.on_digits(_digits.vectors_of(2), queue=16)
-    bases = {name: methods[name] for name in ("loss_avg", "DSF")}
-    measures = (Measure("linear", percent=True),)
-    return _study(bases, (1,), (), measures, _ABOUT, seeds, "seconds on 2 cores")
+    bases = {name: _jeon.smoke()[name] for name in ("loss_avg", "DSF")}
+    return _study(bases, (1,), (), _digits.LINEAR, about=_ABOUT, seeds=seeds, cost="seconds on 2 cores")
 
 
 def _study(
@@ -65,15 +61,12 @@ def _study(
     epochs: Sequence[float],
     of_moco: Sequence[float],
     measures: tuple[Measure, ...],
-    about: str,
-    seeds: int,
-    cost: str,
+    **scale: Any,
 ) -> Study:
-    claims = [claim for measure in measures[:2] for claim in _claims(bases, epochs, of_moco, measure.name)]
+    averages = [name for name in _AVERAGES if name in bases]
     return Study(
         title="Jeon 2025, Figure 3: accuracy by training time at fixed memory",
-        about=about,
-        cells=tuple(
+        cells=[
             trained(
                 {"method": method, "epochs": number},
                 base,
@@ -82,55 +75,35 @@ def _study(
             )
             for method, base in bases.items()
             for number in (of_moco if method == "MoCo" else epochs)
-        ),
+        ],
         measures=measures,
-        claims=claims,
-        columns=None,
+        claims=[claim for m in measures[:2] for claim in _claims(averages, epochs, of_moco, m.name)],
         reference={"method": "DSF"},
         along="epochs",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
 
 
 def _claims(
-    bases: Mapping[str, Any], epochs: Sequence[float], of_moco: Sequence[float], measure: str
+    averages: Sequence[str], epochs: Sequence[float], of_moco: Sequence[float], measure: str
 ) -> list[Claim]:
-    averages = tuple({"method": name} for name in _AVERAGES if name in bases)
-    early, late = epochs[-2:][0], epochs[-1]
-    found: list[Claim] = [
-        Above(
-            "DSF is above the averages at every length of training",
-            "Section 5.4.1; Table 1 at the first length",
-            measure,
-            {"method": "DSF"},
-            averages,
-        ),
-        Within(
-            f"DSF at {early:g} epochs is similar to or above the averages at {late:g}",
-            "Section 5.4.1",
-            measure,
-            {"method": "DSF", "epochs": early},
-            tuple({**other, "epochs": late} for other in averages),
-            low=-0.5,
-        ),
+    early, late, dsf = epochs[-2:][0], epochs[-1], {"method": "DSF"}
+    similar = f"DSF at {early:g} epochs is similar to or above"
+    always = "DSF is above the averages at every length of training"
+    table = "Section 5.4.1; Table 1 at the first length"
+    found = _rows.above(table, measure, [(always, dsf, _rows.levels("method", averages))])
+    rows: list[_rows.Row] = [
+        (
+            f"{similar} the averages at {late:g}",
+            {**dsf, "epochs": early},
+            [{"method": name, "epochs": late} for name in averages],
+        )
     ]
+    found += _rows.within("Section 5.4.1", measure, (-0.5, math.inf), rows)
     if of_moco:
-        found += [
-            Above(
-                f"DSF at {epochs[0]:g} epochs is above MoCo at {of_moco[0]:g}, which takes the same time",
-                "Table 1, Figure 3",
-                measure,
-                {"method": "DSF", "epochs": epochs[0]},
-                ({"method": "MoCo", "epochs": of_moco[0]},),
-            ),
-            Within(
-                f"DSF at {early:g} epochs is similar to or above MoCo at {of_moco[-1]:g}",
-                "Section 5.4.1",
-                measure,
-                {"method": "DSF", "epochs": early},
-                ({"method": "MoCo", "epochs": of_moco[-1]},),
-                low=-0.5,
-            ),
-        ]
+        same = f"DSF at {epochs[0]:g} epochs is above MoCo at {of_moco[0]:g}, which takes the same time"
+        first, last = ({"method": "MoCo", "epochs": of_moco[end]} for end in (0, -1))
+        found += _rows.above("Table 1, Figure 3", measure, [(same, {**dsf, "epochs": epochs[0]}, [first])])
+        rows = [(f"{similar} MoCo at {of_moco[-1]:g}", {**dsf, "epochs": early}, [last])]
+        found += _rows.within("Section 5.4.1", measure, (-0.5, math.inf), rows)
     return found

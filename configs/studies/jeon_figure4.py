@@ -4,12 +4,14 @@ Source: Figure 4, Section 5.4.2; recipes `jeon/dsf`, small `digits`.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import _digits
 import _jeon
+import _rows
 
-from mvcl import studies, training
-from mvcl.studies import Above, Claim, Measure, Study, Trend, trained
+from mvcl import studies
+from mvcl.studies import Claim, Measure, Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -25,39 +27,31 @@ all concentrations are equal, and the averages are InfoNCE. The accuracy is that
 draws."""
 
 
+_NAMES = ("loss_avg", "fea_avg", "DSF")
+
+
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10, M = 4, 8 and 16."""
-    measures = (Measure("k-NN", percent=True), Measure("linear, SGD", label="linear accuracy", percent=True))
-    names = ("loss_avg", "fea_avg", "DSF")
     cost = "one GPU; 2,080 PFLOP a seed, estimated from the cost at M = 8"
-    return _study(_cifar10, names, (4, 8, 16), measures, _ABOUT, seeds, cost)
+    measures = _jeon.ACCURACIES
+    return _study(_cifar10, _NAMES, (4, 8, 16), measures, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, M = 2, 4 and 8."""
-    names = ("loss_avg", "fea_avg", "DSF")
-    return _study(
-        _on_digits,
-        names,
-        (2, 4, 8),
-        _digits.ACCURACIES,
-        _ABOUT_SMALL,
-        seeds,
-        "2 minutes on 2 cores, estimated",
-    )
+    measures, cost = _digits.ACCURACIES, "2 minutes on 2 cores, estimated"
+    return _study(_on_digits, _NAMES, (2, 4, 8), measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
-    measures = (Measure("linear", percent=True),)
-    return _study(_random, ("loss_avg", "DSF"), (2,), measures, _ABOUT, seeds, "seconds on 2 cores")
+    names, measures, cost = ("loss_avg", "DSF"), _digits.LINEAR, "seconds on 2 cores"
+    return _study(_random, names, (2,), measures, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def _cifar10(method: str, views: int) -> Config:
-    variant = {"loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": ""}[method]
     # strategy "fixed": n = 2 batch_size / k = 256.
-    changes = {"views.k": views, "train.batch_size": 128 * views}
-    return studies.changed(training.load(f"jeon/dsf:cifar10{variant}"), changes)
+    return studies.changed(_jeon.on_images(method), {"views.k": views, "train.batch_size": 128 * views})
 
 
 def _on_digits(method: str, views: int) -> Config:
@@ -65,7 +59,7 @@ def _on_digits(method: str, views: int) -> Config:
 
 
 def _random(method: str, views: int) -> Config:
-    return _jeon.on_digits(_digits.vectors_of(views), queue=16)[method]
+    return _jeon.smoke(views)[method]
 
 
 def _study(
@@ -73,37 +67,22 @@ def _study(
     names: Sequence[str],
     views: Sequence[int],
     measures: tuple[Measure, ...],
-    about: str,
-    seeds: int,
-    cost: str,
+    **scale: Any,
 ) -> Study:
     claims: list[Claim] = []
-    for measure in measures[:2]:
-        claims.append(
-            Above(
-                "DSF is above the averages at every number of views",
-                "Figure 4, Section 5.4.2",
-                measure.name,
-                {"method": "DSF"},
-                tuple({"method": name} for name in names if name != "DSF"),
-            )
-        )
-        claims += [
-            Trend(
-                f"{name} rises with the number of views", "Section 5.4.2", measure.name, {"method": name}, "M"
-            )
-            for name in names
-            if len(views) > 1
-        ]
+    above, rises = "DSF is above the averages at every number of views", "rises with the number of views"
+    row = (above, {"method": "DSF"}, _rows.levels("method", (name for name in names if name != "DSF")))
+    for measure in (measure.name for measure in measures[:2]):
+        claims += _rows.above("Figure 4, Section 5.4.2", measure, [row])
+        for name in names if len(views) > 1 else ():
+            claims.append(Trend(f"{name} {rises}", "Section 5.4.2", measure, {"method": name}, "M"))
     return Study(
         title="Jeon 2025, Figure 4: accuracy by number of views",
-        about=about,
-        cells=tuple(trained({"method": name, "M": m}, config(name, m)) for name in names for m in views),
+        cells=[trained({"method": name, "M": m}, config(name, m)) for name in names for m in views],
         measures=measures,
         claims=claims,
         columns="M",
         reference={"method": "DSF"},
         along="M",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

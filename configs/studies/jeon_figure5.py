@@ -4,10 +4,10 @@ On digits the margin is measured in `mvcl study jeon_figure6 --scale small`.
 Source: Figure 5, Section 4.5 (Proposition 1); recipe `jeon/dsf:imagenet100`.
 """
 
-import _digits
+from typing import Any
+
 import _jeon
 
-from mvcl import training
 from mvcl.studies import Study, trained
 from mvcl.training import Config
 
@@ -21,23 +21,21 @@ DSF having no such limit."""
 
 def paper(seeds: int = 1) -> Study:
     """ImageNet-100, MoCo v3 with ViT-S/16."""
-    base = training.load("jeon/dsf:imagenet100")
-    return _study(base, seeds, "several GPUs; 3,790 PFLOP a seed, the recipe's cost")
+    base, cost = _jeon.on_images("DSF", "imagenet100"), "several GPUs; 3,790 PFLOP a seed, the recipe's cost"
+    return _study(base, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
-    base = _jeon.on_digits(_digits.vectors_of(2), queue=16)["DSF"]
-    return _study(base, seeds, "seconds on 2 cores")
+    return _study(_jeon.smoke()["DSF"], seeds=seeds, cost="seconds on 2 cores")
 
 
-def _study(base: Config, seeds: int, cost: str) -> Study:
+def _study(base: Config, **scale: Any) -> Study:
     return Study(
         title="Jeon 2025, Figure 5: the margin of DSF's similarities during training",
         about=_ABOUT,
         cells=(trained({"method": "DSF"}, base, measure=_jeon.results_and_similarities),),
         measures=_jeon.MARGINS,
         claims=_jeon.margin_claims({"method": "DSF"}),
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

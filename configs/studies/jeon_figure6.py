@@ -8,9 +8,10 @@ from typing import Any
 
 import _digits
 import _jeon
+import _rows
 
-from mvcl import studies, training
-from mvcl.studies import Above, Claim, Measure, Study, Within, trained
+from mvcl import studies
+from mvcl.studies import Claim, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -39,80 +40,54 @@ _FORMS: Mapping[str, Mapping[str, Any]] = {
 
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10, M = 8."""
-    base = training.load("jeon/dsf:cifar10")
-    measures = (Measure("k-NN", percent=True),)
-    return _study(
-        base, list(_FORMS), measures, _ABOUT, seeds, "one GPU; 594 PFLOP a seed, from the recipe's cost"
-    )
+    base, measures = _jeon.on_images("DSF"), (Measure("k-NN", percent=True),)
+    cost = "one GPU; 594 PFLOP a seed, from the recipe's cost"
+    return _study(base, list(_FORMS), measures, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, M = 4."""
     base = _jeon.on_digits(studies.changed(_digits.digits_of(4), {"train.log_every": 5}))["DSF"]
-    return _study(
-        base, list(_FORMS), _digits.ACCURACIES, _ABOUT_SMALL, seeds, "1 minute on 2 cores, estimated"
-    )
+    measures, cost = _digits.ACCURACIES, "1 minute on 2 cores, estimated"
+    return _study(base, list(_FORMS), measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
-    base = _jeon.on_digits(_digits.vectors_of(2), queue=16)["DSF"]
-    measures = (Measure("linear", percent=True),)
-    return _study(base, list(_FORMS)[:2], measures, _ABOUT, seeds, "seconds on 2 cores")
+    base, forms, cost = _jeon.smoke()["DSF"], list(_FORMS)[:2], "seconds on 2 cores"
+    return _study(base, forms, _digits.LINEAR, about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def _study(
-    base: Config, forms: list[str], accuracies: tuple[Measure, ...], about: str, seeds: int, cost: str
-) -> Study:
-    cells: dict[str, str | int | float] = {"form": _PAPERS}
+def _study(base: Config, forms: list[str], accuracies: tuple[Measure, ...], **scale: Any) -> Study:
+    source, cells = "Section 4.3", {"form": _PAPERS}
+    larger = "has a larger concentration than the paper's form"
     claims: list[Claim] = [
-        *(
-            Within(f"{what} rises in training", "Section 4.3", f"{name}, gain", cells, low=0)
-            for what, name in (("the resultant length", "R"), ("the concentration", "kappa"))
+        Within("the resultant length rises in training", source, "R, gain", cells, low=0),
+        Within("the concentration rises in training", source, "kappa, gain", cells, low=0),
+        *_rows.above(
+            source, "kappa, end", [(f"{form} {larger}", {"form": form}, [cells]) for form in forms[1:]]
         ),
-        *(
-            Above(
-                f"{form} has a larger concentration than the paper's form",
-                "Section 4.3",
-                "kappa, end",
-                {"form": form},
-                ({"form": _PAPERS},),
-            )
-            for form in forms
-            if form != _PAPERS
-        ),
-        *(
-            Above(
-                f"the paper's form is more accurate than {form}",
-                "Section 4.3: the scalings stabilise training",
-                accuracies[0].name,
-                cells,
-                ({"form": form},),
-            )
-            for form in forms
-            if form != _PAPERS
+        *_rows.above(
+            f"{source}: the scalings stabilise training",
+            accuracies[0].name,
+            [
+                (f"the paper's form is more accurate than {form}", cells, [{"form": form}])
+                for form in forms[1:]
+            ],
         ),
         *_jeon.margin_claims(cells),
     ]
+    curves = [
+        Measure(f"{name}, {when}", digits=digits, better="")
+        for name, digits in (("R", 3), ("kappa", 2))
+        for when in ("start", "end", "gain")
+    ]
+    measure = _jeon.results_and_similarities
     return Study(
         title="Jeon 2025, Figure 6: resultant length and concentration during training",
-        about=about,
-        cells=tuple(
-            trained({"form": form}, base, _FORMS[form], measure=_jeon.results_and_similarities)
-            for form in forms
-        ),
-        measures=(
-            *accuracies,
-            Measure("R, start", digits=3, better=""),
-            Measure("R, end", digits=3, better=""),
-            Measure("R, gain", digits=3, better=""),
-            Measure("kappa, start", digits=2, better=""),
-            Measure("kappa, end", digits=2, better=""),
-            Measure("kappa, gain", digits=2, better=""),
-            *_jeon.MARGINS,
-        ),
+        cells=[trained({"form": form}, base, _FORMS[form], measure=measure) for form in forms],
+        measures=(*accuracies, *curves, *_jeon.MARGINS),
         claims=claims,
-        reference={"form": _PAPERS},
-        seeds=seeds,
-        cost=cost,
+        reference=cells,
+        **scale,
     )

@@ -5,12 +5,13 @@ Source: Table 1, Sections 5.2 and 5.3; recipe `jeon/dsf`.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import _digits
 import _jeon
+import _rows
 
-from mvcl import training
-from mvcl.studies import Above, Claim, Measure, Study, trained
+from mvcl.studies import Claim, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -37,52 +38,40 @@ _PRINTED = {
 
 def paper(seeds: int = 1) -> Study:
     """ImageNet-100 with MoCo v3 and ViT-S/16, CIFAR-10 with MoCo v2 and ResNet-18."""
-    variants = {"MoCo": "_moco", "loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": ""}
-    configs = {
-        (data, method): training.load(f"jeon/dsf:{recipe}{variant}")
-        for data, recipe in (("ImageNet-100", "imagenet100"), ("CIFAR-10", "cifar10"))
-        for method, variant in variants.items()
-    }
+    recipes = {"ImageNet-100": "imagenet100", "CIFAR-10": "cifar10"}
+    configs = {(data, method): _jeon.on_images(method, recipes[data]) for data, method in _PRINTED}
     cost = "several GPUs; 15,000 PFLOP a seed, estimated from the rows with 8 views"
-    return _study(configs, _MEASURES, seeds, cost)
+    return _study(configs, _MEASURES, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
-    methods = _jeon.on_digits(_digits.vectors_of(2), queue=16)
-    configs = {("random", name): methods[name] for name in ("loss_avg", "DSF")}
-    measures = (Measure("k-NN", percent=True), Measure("linear", percent=True))
-    return _study(configs, measures, seeds, "seconds on 2 cores")
+    configs = {("random", name): _jeon.smoke()[name] for name in ("loss_avg", "DSF")}
+    measures = (Measure("k-NN", percent=True), *_digits.LINEAR)
+    return _study(configs, measures, seeds=seeds, cost="seconds on 2 cores")
 
 
-def _study(
-    configs: Mapping[tuple[str, str], Config], measures: tuple[Measure, ...], seeds: int, cost: str
-) -> Study:
-    claims: list[Claim] = [
-        Above(
-            f"DSF is above {', '.join(name for on, name in configs if on == data and name != 'DSF')}, {data}",
-            "Table 1, Sections 5.2 and 5.3",
-            measure.name,
-            {"data": data, "method": "DSF"},
-            tuple({"method": name} for on, name in configs if on == data and name != "DSF"),
-        )
-        for data in dict.fromkeys(on for on, _ in configs)
-        for measure in measures
-    ]
+def _study(configs: Mapping[tuple[str, str], Config], measures: tuple[Measure, ...], **scale: Any) -> Study:
+    claims: list[Claim] = []
+    for data in dict.fromkeys(on for on, _ in configs):
+        others = [name for on, name in configs if on == data and name != "DSF"]
+        text, cells = f"DSF is above {', '.join(others)}, {data}", {"data": data, "method": "DSF"}
+        for measure in measures:
+            row = (text, cells, _rows.levels("method", others))
+            claims += _rows.above("Table 1, Sections 5.2 and 5.3", measure.name, [row])
     return Study(
         title="Jeon 2025, Table 1: methods at equal memory and time",
         about=_ABOUT,
-        cells=tuple(
+        cells=[
             trained(
-                {"data": data, "method": name},
+                {"data": on, "method": name},
                 config,
-                printed=dict(zip((m.name for m in measures), _PRINTED.get((data, name), ()))),
+                printed=dict(zip((m.name for m in measures), _PRINTED.get((on, name), ()))),
             )
-            for (data, name), config in configs.items()
-        ),
+            for (on, name), config in configs.items()
+        ],
         measures=measures,
         claims=claims,
         reference={"method": "DSF"},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

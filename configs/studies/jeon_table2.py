@@ -5,13 +5,12 @@ Source: Table 2, Proposition 1 (Eqs. 14 and 15), Section 4.5.
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import jax.numpy as jnp
 
 from mvcl import losses
-from mvcl.studies import Cell, Claim, Factors, Found, Measure, Study, Values, Verdict
+from mvcl.studies import Cell, Claim, Found, Measure, Study, Values, Verdict
 
 _ABOUT = """\
 The loss log(1 + K e^(-2 / tau)) where the positive has cosine 1 and all K negatives -1, computed by `losses.info_nce`
@@ -49,12 +48,8 @@ class BestLoss:
             in_batch_negatives=False,
             extra_negatives=jnp.broadcast_to(-z[:1], (self.negatives, 2)),
         )
-        return [
-            {
-                "loss": float(value),
-                "formula": float(losses.info_nce_minimum(self.negatives, self.temperature)),
-            }
-        ]
+        least = losses.info_nce_minimum(self.negatives, self.temperature)
+        return [{"loss": float(value), "formula": float(least)}]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,24 +94,21 @@ def smoke(seeds: int = 1) -> Study:
 
 
 def _study(temperatures: Sequence[float], negatives: Sequence[int], seeds: int) -> Study:
-    cells = []
-    for temperature in temperatures:
-        for number in negatives:
-            factors: Factors = {"temperature": temperature, "K": number}
-            cells.append(
-                Cell(
-                    factors,
-                    BestLoss(negatives=number, temperature=temperature),
-                    {"loss": _PRINTED[temperature][_NEGATIVES.index(number)]},
-                )
-            )
-    claim = partial(AsPrinted, source="Table 2, Section 4.5", measure="loss")
+    text = "the loss of the best cosines is as printed"
     return Study(
         title="Jeon 2025, Table 2: the least InfoNCE loss of cosines",
         about=_ABOUT,
-        cells=cells,
+        cells=[
+            Cell(
+                {"temperature": temperature, "K": number},
+                BestLoss(negatives=number, temperature=temperature),
+                {"loss": _PRINTED[temperature][_NEGATIVES.index(number)]},
+            )
+            for temperature in temperatures
+            for number in negatives
+        ],
         measures=(Measure("loss", digits=4, better=""), Measure("formula", digits=4, better="")),
-        claims=(claim(text="the loss of the best cosines is as printed", tolerance=0.001),),
+        claims=(AsPrinted(text, "Table 2, Section 4.5", "loss", tolerance=0.001),),
         columns="K",
         along="temperature",
         seeds=seeds,

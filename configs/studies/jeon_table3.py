@@ -3,13 +3,15 @@
 Source: Table 3, Section 5.5; recipes `jeon/dsf`, small `digits`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import _digits
 import _jeon
+import _rows
 
-from mvcl import studies, training
-from mvcl.studies import Above, Measure, Study, trained
+from mvcl import studies
+from mvcl.studies import Claim, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -29,64 +31,45 @@ _PRINTED = {0.8: (91.2, 92.0), 0.9: (91.3, 92.3), 1.0: (91.8, 92.5), 1.1: (91.4,
 
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10, the table's temperatures."""
-    measures = (Measure("k-NN", percent=True), Measure("linear, SGD", label="linear accuracy", percent=True))
-    base = training.load("jeon/dsf:cifar10")
-    cost = "one GPU; 792 PFLOP a seed, from the recipe's cost"
-    return _study(base, tuple(_PRINTED), measures, _PRINTED, _ABOUT, seeds, cost)
+    base, cost = _jeon.on_images("DSF"), "one GPU; 792 PFLOP a seed, from the recipe's cost"
+    return _study(base, tuple(_PRINTED), _jeon.ACCURACIES, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, temperatures 0.1 to 5."""
     base = _jeon.on_digits(studies.changed(_digits.digits_of(4), {"train.epochs": 5.0}))["DSF"]
-    temperatures = (0.1, 0.5, 1.0, 2.0, 5.0)
-    return _study(
-        base, temperatures, _digits.ACCURACIES, {}, _ABOUT_SMALL, seeds, "1 minute on 2 cores, estimated"
-    )
+    measures, cost = _digits.ACCURACIES, "1 minute on 2 cores, estimated"
+    return _study(base, (0.1, 0.5, 1.0, 2.0, 5.0), measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
-    base = _jeon.on_digits(_digits.vectors_of(2), queue=16)["DSF"]
-    measures = (Measure("linear", percent=True),)
-    return _study(base, (0.5, 1.0), measures, {}, _ABOUT, seeds, "seconds on 2 cores")
+    base, cost = _jeon.smoke()["DSF"], "seconds on 2 cores"
+    return _study(base, (0.5, 1.0), _digits.LINEAR, about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def _study(
-    base: Config,
-    temperatures: Sequence[float],
-    measures: tuple[Measure, ...],
-    printed: Mapping[float, tuple[float, ...]],
-    about: str,
-    seeds: int,
-    cost: str,
-) -> Study:
+def _study(base: Config, temperatures: Sequence[float], measures: tuple[Measure, ...], **scale: Any) -> Study:
+    printed = _PRINTED if measures == _jeon.ACCURACIES else {}
+    names = [measure.name for measure in measures]
+    claims: list[Claim] = []
+    for measure in names[:2]:
+        rows: list[_rows.Row] = [
+            (f"temperature 1 is above {t:g}", {"temperature": 1.0}, [{"temperature": t}])
+            for t in temperatures
+            if t != 1
+        ]
+        claims += _rows.above("Table 3, Section 5.5", measure, rows)
     return Study(
         title="Jeon 2025, Table 3: DSF by temperature",
-        about=about,
-        cells=tuple(
+        cells=[
             trained(
-                {"temperature": temperature},
-                base,
-                {"objective.temperature": temperature},
-                printed=dict(zip((measure.name for measure in measures), printed.get(temperature, ()))),
+                {"temperature": t}, base, {"objective.temperature": t}, dict(zip(names, printed.get(t, ())))
             )
-            for temperature in temperatures
-        ),
+            for t in temperatures
+        ],
         measures=measures,
-        claims=tuple(
-            Above(
-                f"temperature 1 is above {temperature:g}",
-                "Table 3, Section 5.5",
-                measure.name,
-                {"temperature": 1.0},
-                ({"temperature": temperature},),
-            )
-            for measure in measures[:2]
-            for temperature in temperatures
-            if temperature != 1
-        ),
+        claims=claims,
         reference={"temperature": 1.0},
         along="temperature",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

@@ -4,11 +4,15 @@ Sections 3.2 and 4.1: ViT-B/16 on ImageNet-1K (docs/how_to/data.md), student and
 """
 
 from functools import partial
+from typing import Any
 
 import _digits
+import _piran
+import _rows
+from _piran import M3G
 
-from mvcl import losses, training
-from mvcl.studies import Above, Measure, Study, trained
+from mvcl import losses
+from mvcl.studies import Claim, Measure, Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -20,14 +24,7 @@ that of the linear probe with the better of two learning rates.
 The text says that M3G improves on the baselines by 0.25 and 0.49 points at k = 3 and 4, which are the differences of
 the printed numbers from the best baseline."""
 
-M3G = "M3G"
-METHODS: dict[str, losses.Loss] = {
-    "BYOL ave": losses.one_vs_rest(losses.byol),
-    "BYOL pwe": losses.all_pairs(losses.byol),
-    "InfoNCE ave": losses.one_vs_rest(losses.info_nce),
-    "InfoNCE pwe": losses.all_pairs(losses.info_nce),
-    M3G: partial(losses.m3g, epsilon=0.2),
-}
+
 _PRINTED = {
     2: (74.62, 74.62, 74.61, 74.61, 74.75),
     3: (74.60, 75.16, 74.24, 75.36, 75.61),
@@ -43,92 +40,69 @@ start, and its rows would say nothing."""
 
 def paper(seeds: int = 5) -> Study:
     """ImageNet-1K, ViT-B/16, 300 epochs."""
-    base = training.load("piran/images:imagenet1k")
     cost = "many accelerators; 12,000,000 PFLOP with 5 seeds, estimated from 218,000 for M3G at k = 4 (--dry-run)"
-    return _study(base, METHODS, (2, 3, 4), seeds, cost, printed=True)
+    base, rows = _piran.imagenet(), _piran.methods()
+    return _study(base, rows, (2, 3, 4), _piran.SGD, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:
     """Digits."""
-    methods = {name: METHODS[name] for name in ("InfoNCE ave", "InfoNCE pwe", M3G)}
-    methods["Poly-view"] = partial(losses.poly_view, temperature=0.1)
-    base = training.load("digits:student_teacher")
-    return _study(
-        base,
-        methods,
-        (2, 4),
-        seeds,
-        "8 minutes in one process, on 2 cores with other work",
-        "10 labels/class",
-        _SMALL,
-    )
+    rows = {name: _piran.methods()[name] for name in ("InfoNCE ave", "InfoNCE pwe", M3G)}
+    rows["Poly-view"] = partial(losses.poly_view, temperature=0.1)
+    about, cost = _ABOUT + _SMALL, "8 minutes in one process, on 2 cores with other work"
+    return _study(_piran.digits(), rows, (2, 4), _piran.FEW, about=about, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of a small network on random vectors, without a teacher."""
-    base = _digits.vectors_of(2)
-    methods = {name: METHODS[name] for name in ("InfoNCE pwe", M3G)}
-    return _study(base, methods, (2,), seeds, "seconds", "k-NN")
+    base, rows = _digits.vectors_of(2), {name: _piran.methods()[name] for name in ("InfoNCE pwe", M3G)}
+    return _study(base, rows, (2,), _piran.KNN, about=_ABOUT, seeds=seeds, cost="seconds")
 
 
 def _study(
-    base: Config,
-    methods: dict[str, losses.Loss],
-    views: tuple[int, ...],
-    seeds: int,
-    cost: str,
-    accuracy: str = "linear, SGD",
-    differences: str = "",
-    *,
-    printed: bool = False,
+    base: Config, rows: dict[str, losses.Loss], views: tuple[int, ...], accuracy: Measure, **scale: Any
 ) -> Study:
-    cells = tuple(
-        trained(
-            {"method": name, "k": k},
-            base,
-            {
-                "objective": objective,
-                "views.k": k,
-                # At small scale one cell measures the untrained encoder and the raw input for all.
-                "evaluation.baselines": base.evaluation.baselines or (row, k) == (0, views[0]),
-            },
-            printed={accuracy: _PRINTED[k][row]} if printed else {},
-        )
-        for row, (name, objective) in enumerate(methods.items())
-        for k in views
+    known = accuracy is _piran.SGD
+    baselines = [name for name in _piran.methods() if name in rows and name != M3G]
+    claims: list[Claim] = _rows.above(
+        "Section 4.1, Table 1",
+        accuracy.name,
+        [
+            (
+                f"M3G is above every baseline at k = {k}",
+                {"method": M3G, "k": k},
+                _rows.levels("method", baselines),
+            )
+            for k in views
+        ],
     )
-    baselines = tuple({"method": name} for name in METHODS if name in methods and name != M3G)
-    claims = [
-        Above(
-            f"M3G is above every baseline at k = {k}",
-            "Section 4.1, Table 1",
-            accuracy,
-            {"method": M3G, "k": k},
-            baselines,
-        )
-        for k in views
-    ]
-    if "InfoNCE ave" in methods:
-        claims += [
-            Above(
+    claims += _rows.above(
+        "Section 4.2 on Table 1",
+        accuracy.name,
+        [
+            (
                 f"{kind} pwe is above {kind} ave at k = {k}",
-                "Section 4.2 on Table 1",
-                accuracy,
                 {"method": f"{kind} pwe", "k": k},
-                ({"method": f"{kind} ave"},),
+                [{"method": f"{kind} ave"}],
             )
             for kind in ("InfoNCE", "BYOL")
             for k in views
-            if k > 2 and f"{kind} ave" in methods
-        ]
+            if k > 2 and f"{kind} ave" in rows
+        ],
+    )
     return Study(
         title="Piran 2024, Table 1: accuracy by method and number of views",
-        about=_ABOUT + differences,
-        cells=cells,
-        measures=(Measure(accuracy, label="accuracy", percent=True, digits=2),),
+        cells=_piran.cells(
+            base,
+            [
+                ({"method": name, "k": k}, objective, {accuracy.name: _PRINTED[k][row]} if known else {})
+                for row, (name, objective) in enumerate(rows.items())
+                for k in views
+            ],
+        ),
+        measures=(accuracy,),
         claims=claims,
         reference={"method": M3G},
         along="k",
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

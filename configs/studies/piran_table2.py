@@ -4,11 +4,15 @@ Section 4.2 and Appendix C: one run for each held-out domain, method and seed; F
 domains, one classifier each. Needs DomainNet (docs/how_to/data.md).
 """
 
-from functools import partial
 from pathlib import Path
+from typing import Any
+
+import _piran
+import _rows
+from _piran import M3G
 
 from mvcl import data, evaluation, losses, methods, models, studies, training
-from mvcl.studies import Above, Cell, Measure, Study, Training, Values
+from mvcl.studies import Cell, Claim, Measure, Study, Training, Values
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -21,14 +25,7 @@ average rank of 1.4 over 30 classifiers and 4 runs, here the claim is that of th
 The text does not fit Table 2 in two places: "ranging from 11% to 30% for M3G", where the table has 10.4 to 46.3, and "a
 mean improvement of 3.1%" over InfoNCE ave, where the mean of the six differences is 2.7."""
 
-M3G = "M3G"
-METHODS: dict[str, losses.Loss] = {
-    "BYOL ave": losses.one_vs_rest(losses.byol),
-    "BYOL pwe": losses.all_pairs(losses.byol),
-    "InfoNCE ave": losses.one_vs_rest(losses.info_nce),
-    "InfoNCE pwe": losses.all_pairs(losses.info_nce),
-    M3G: partial(losses.m3g, epsilon=0.05),
-}
+
 _PRINTED = {
     "clipart": (24.1, 9.6, 23.2, 6.9, 32.4),
     "infograph": (10.2, 5.8, 11.0, 10.1, 12.2),
@@ -47,7 +44,8 @@ def paper(seeds: int = 4, *, data: Path) -> Study:
     """
     base = studies.changed(training.load("piran/images:domainnet"), {"data.path": str(data)})
     cost = "many accelerators; 1,800,000 PFLOP with 4 seeds, estimated from 15,300 a run (--dry-run)"
-    return _study(base, METHODS, tuple(_PRINTED), seeds, cost, ("train.seed", "data.draw_seed"))
+    rows, seeded = _piran.methods(0.05), ("train.seed", "data.draw_seed")
+    return _study(base, rows, tuple(_PRINTED), seeded, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
@@ -61,8 +59,8 @@ def smoke(seeds: int = 2) -> Study:
             "evaluation.linear": evaluation.LinearProbe(batch_size=32, epochs=1, augment=False),
         },
     )
-    chosen = {name: METHODS[name] for name in ("InfoNCE ave", M3G)}
-    return _study(base, chosen, ("sketch",), seeds, "seconds", ("train.seed", "data.seed"))
+    rows = {name: _piran.methods(0.05)[name] for name in ("InfoNCE ave", M3G)}
+    return _study(base, rows, ("sketch",), ("train.seed", "data.seed"), seeds=seeds, cost="seconds")
 
 
 def from_domains(folder: Path) -> list[Values]:
@@ -74,68 +72,42 @@ def from_domains(folder: Path) -> list[Values]:
 
 
 def _study(
-    base: Config,
-    rows: dict[str, losses.Loss],
-    unseen: tuple[str, ...],
-    seeds: int,
-    cost: str,
-    seeded: tuple[str, ...],
+    base: Config, rows: dict[str, losses.Loss], unseen: tuple[str, ...], seeded: tuple[str, ...], **scale: Any
 ) -> Study:
-    def config(objective: losses.Loss, domain: str) -> Config:
-        held = {"data.held_out": domain} if len(unseen) > 1 else {}
-        return studies.changed(base, {"objective": objective, **held})
-
-    names = [*METHODS]
-    cells = tuple(
-        Cell(
-            {"method": name, "unseen": domain},
-            Training(config=config(objective, domain), seeded=seeded, measure=from_domains),
-            {"5 to 1": _PRINTED[domain][names.index(name)]} if len(unseen) > 1 else {},
-        )
-        for domain in unseen
-        for name, objective in rows.items()
-    )
-    claims = [
-        Above(
-            f"M3G is above every baseline on all unseen domains, {how}",
-            source,
-            measure,
-            {"method": M3G},
-            tuple({"method": name} for name in rows if name != M3G),
-        )
-        for how, source, measure in (
-            ("classifiers of five domains", "Section 4.2, Table 2", "5 to 1"),
-            ("classifiers of one domain", "Section 4.2, Figures 2 and A1", "1 to 1"),
-        )
-    ]
-    if "InfoNCE pwe" in rows:
-        claims += [
-            Above(
-                f"{kind} ave is above {kind} pwe on all unseen domains, {how}",
-                "Section 4.2, Table 2; Figure A1",
-                measure,
-                {"method": f"{kind} ave"},
-                ({"method": f"{kind} pwe"},),
-            )
-            for kind in ("BYOL", "InfoNCE")
-            for how, measure in (("5 domains to 1", "5 to 1"), ("1 domain to 1", "1 to 1"))
-        ]
-    measures = (
-        Measure("5 to 1", percent=True),
-        Measure("1 to 1", percent=True),
-        *(
-            Measure(domain, label=f"from {domain}", percent=True)
-            for domain in data.DOMAINS
-            if unseen != (domain,)
-        ),
-    )
+    whole, names = len(unseen) > 1, [*_piran.methods()]
+    cells = []
+    for domain in unseen:
+        for name, objective in rows.items():
+            changes = {"objective": objective, **({"data.held_out": domain} if whole else {})}
+            task = Training(config=studies.changed(base, changes), seeded=seeded, measure=from_domains)
+            printed = {"5 to 1": _PRINTED[domain][names.index(name)]} if whole else {}
+            cells.append(Cell({"method": name, "unseen": domain}, task, printed))
+    seen = [domain for domain in data.DOMAINS if unseen != (domain,)]
     return Study(
         title="Piran 2024, Table 2 and Figures 2 and A1: unseen domains of DomainNet",
         about=_ABOUT,
         cells=cells,
-        measures=measures,
-        claims=claims,
+        measures=(
+            *(Measure(name, percent=True) for name in ("5 to 1", "1 to 1")),
+            *(Measure(domain, label=f"from {domain}", percent=True) for domain in seen),
+        ),
+        claims=_claims([*rows]),
         reference={"method": M3G},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
+
+
+def _claims(names: list[str]) -> list[Claim]:
+    every, claims = "M3G is above every baseline on all unseen domains", []
+    others = _rows.levels("method", (name for name in names if name != M3G))
+    for how, source, measure in (
+        ("classifiers of five domains", "Section 4.2, Table 2", "5 to 1"),
+        ("classifiers of one domain", "Section 4.2, Figures 2 and A1", "1 to 1"),
+    ):
+        claims += _rows.above(source, measure, [(f"{every}, {how}", {"method": M3G}, others)])
+    for kind in ("BYOL", "InfoNCE") if "InfoNCE pwe" in names else ():
+        ave, pwe = {"method": f"{kind} ave"}, {"method": f"{kind} pwe"}
+        for how, measure in (("5 domains to 1", "5 to 1"), ("1 domain to 1", "1 to 1")):
+            text = f"{kind} ave is above {kind} pwe on all unseen domains, {how}"
+            claims += _rows.above("Section 4.2, Table 2; Figure A1", measure, [(text, ave, [pwe])])
+    return claims
