@@ -43,18 +43,6 @@ def embedded(
     return Embedded(_prepared(z, normalize, keep), keep, normalize, axis_name, block_size)
 
 
-def embedded_pair(
-    x: ArrayLike,
-    y: ArrayLike,
-    normalize: bool,
-    mask: ArrayLike | None,
-    axis_name: str | None,
-    block_size: int | None = None,
-) -> Embedded:
-    """Checks and prepares the two (n, d) views of a pair loss."""
-    return embedded(_checks.pair(x, y, axis_name), normalize, mask, axis_name, block_size)
-
-
 def _prepared(z: jax.Array, normalize: bool, keep: jax.Array | None) -> jax.Array:
     """float32 or wider, on the unit sphere if asked; what the mask hides is zero and never read."""
     if keep is not None:
@@ -362,6 +350,17 @@ def _mean(term: Terms, axis_name: str | None, weights: jax.Array | None) -> jax.
     return total / jnp.maximum(number, 1)
 
 
-def loss_of_pair(terms: TermsOf, e: Embedded, **options: object) -> jax.Array:
-    """The loss of views 0 and 1."""
-    return mean_terms(terms(e, ((0, 1),), **options), e.axis_name)[0]
+def loss_of_pair(
+    terms: TermsOf,
+    *,
+    x: ArrayLike,
+    y: ArrayLike,
+    normalize: bool,
+    mask: ArrayLike | None,
+    axis_name: str | None,
+    block_size: int | None = None,
+    **options: Any,
+) -> jax.Array:
+    """The loss of two (n, d) views, from all arguments of a pair loss."""
+    e = embedded(_checks.pair(x, y, axis_name), normalize, mask, axis_name, block_size)
+    return mean_terms(terms(e, ((0, 1),), **options), axis_name)[0]

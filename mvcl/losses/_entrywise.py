@@ -51,7 +51,7 @@ def byol(
     Returns:
       Scalar, float32 or wider: 0 for coinciding vectors, 2 for orthogonal ones, 4 for opposite ones.
     """
-    return emb.loss_of_pair(_byol_terms, emb.embedded_pair(x, y, normalize, mask, axis_name))
+    return emb.loss_of_pair(_byol_terms, **locals())  # every argument, by name
 
 
 def _sigmoid_energy(
@@ -110,8 +110,7 @@ def siglip(
       Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
       log(1 + e^-a) + (n-1) log(1 + e^a).
     """
-    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return emb.loss_of_pair(_siglip_terms, e, scale=scale, bias=bias, extra_negatives=extra_negatives)
+    return emb.loss_of_pair(_siglip_terms, **locals())  # every argument, by name
 
 
 @declare()
@@ -226,8 +225,7 @@ def spectral(
     Returns:
       Scalar, float32 or wider: -1 for coinciding unit vectors, -2 where instances are orthogonal.
     """
-    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return emb.loss_of_pair(_spectral_terms, e, radius=radius, extra_negatives=extra_negatives)
+    return emb.loss_of_pair(_spectral_terms, **locals())  # every argument, by name
 
 
 def _sum_over(

@@ -188,18 +188,8 @@ def m3g_pair(
     Returns:
       Scalar, float32 or wider. For coinciding vectors ε log n.
     """
-    return m3g(
-        jnp.stack(_checks.pair(x, y, axis_name)),
-        epsilon,
-        cost,
-        tolerance,
-        max_iterations,
-        cost_scale=cost_scale,
-        normalize=normalize,
-        mask=mask,
-        axis_name=axis_name,
-        block_size=block_size,
-    )
+    options = locals()  # every argument, by name
+    return m3g(_checks.pair(options.pop("x"), options.pop("y"), axis_name), **options)
 
 
 def _gap(
@@ -246,7 +236,9 @@ def _gap(
     )
     weights = jax.lax.stop_gradient(weights)  # a barrier's results count as differentiable, constants too
 
-    true_tuples, counted = _true_tuples(there, (z.shape[0], z.shape[1])), of_tuples > 0
+    true_tuples = None  # (i, ..., i); where instance i lacks the view, its "missing" point stands for i
+    if there is not None:
+        true_tuples = jnp.where(there.T, jnp.arange(z.shape[1])[:, None], jnp.argmin(there, axis=1)[None])
     schedule = (epsilon_init, epsilon_decay) if init is None else (1.0, 1.0)
     out = transport.multimarginal_sinkhorn(
         costs,
@@ -261,19 +253,10 @@ def _gap(
         max_operations=max_operations,
     )
     truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
-    mass = jax.lax.stop_gradient(transport.true_tuple_mass(out, true_tuples, counted))
+    mass = jax.lax.stop_gradient(transport.true_tuple_mass(out, true_tuples, of_tuples > 0))
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
         truth, mass = jax.lax.pmean(truth, axis_name), jax.lax.pmean(mass, axis_name)
     return truth - out.dual, out, mass
-
-
-def _true_tuples(there: jax.Array | None, shape: tuple[int, ...]) -> jax.Array:
-    """(n, k) indices of the points of each instance, that of "missing" where it lacks the view."""
-    k, n = shape
-    own = jnp.tile(jnp.arange(n)[:, None], (1, k))
-    if there is None:
-        return own
-    return jnp.where(there.T, own, jnp.argmin(there, axis=1)[None])
 
 
 def _marginals(

@@ -58,7 +58,7 @@ def vicreg(
     Returns:
       Scalar, float32 or wider: variance (1 - sqrt(eps)) where all vectors coincide.
     """
-    e = emb.embedded_pair(x, y, False, mask, axis_name)
+    e = emb.embedded(_checks.pair(x, y, axis_name), False, mask, axis_name)
     dtype, d = e.z.dtype, e.z.shape[2]
     near = _checks.scalar("invariance", invariance, dtype)
     spread = _checks.scalar("variance", variance, dtype)
@@ -109,7 +109,7 @@ def barlow_twins(
     Returns:
       Scalar, float32 or wider: d where all vectors coincide, or where no instance has both views.
     """
-    e = emb.embedded_pair(x, y, False, mask, axis_name)
+    e = emb.embedded(_checks.pair(x, y, axis_name), False, mask, axis_name)
     weight = _checks.scalar("redundancy", redundancy, e.z.dtype)
     small = _checks.scalar("eps", eps, e.z.dtype, positive=True)
     both = None if e.keep is None else jnp.broadcast_to(e.keep.all(0)[None], e.keep.shape)

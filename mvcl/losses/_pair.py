@@ -77,15 +77,7 @@ def info_nce(
       >>> print(f"{losses.info_nce(x, x):.3f}")
       1.386
     """
-    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return emb.loss_of_pair(
-        _info_nce_terms,
-        e,
-        temperature=temperature,
-        symmetric=symmetric,
-        in_batch_negatives=in_batch_negatives,
-        extra_negatives=extra_negatives,
-    )
+    return emb.loss_of_pair(_info_nce_terms, **locals())  # every argument, by name
 
 
 def info_nce_minimum(negatives: ArrayLike, temperature: ArrayLike) -> jax.Array:
@@ -168,8 +160,7 @@ def nt_xent(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(2n - 1), the chance level.
     """
-    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return emb.loss_of_pair(_nt_xent_terms, e, temperature=temperature, extra_negatives=extra_negatives)
+    return emb.loss_of_pair(_nt_xent_terms, **locals())  # every argument, by name
 
 
 def _dcl_terms(
@@ -211,8 +202,7 @@ def dcl(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(2n - 2).
     """
-    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return emb.loss_of_pair(_dcl_terms, e, temperature=temperature, extra_negatives=extra_negatives)
+    return emb.loss_of_pair(_dcl_terms, **locals())  # every argument, by name
 
 
 def _rince_terms(
@@ -267,10 +257,7 @@ def rince(
       Scalar, float32 or wider. Where all unit vectors coincide it is
       e^{q / temperature} ((lam (2n-1))^q - 1) / q.
     """
-    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return emb.loss_of_pair(
-        _rince_terms, e, temperature=temperature, q=q, lam=lam, extra_negatives=extra_negatives
-    )
+    return emb.loss_of_pair(_rince_terms, **locals())  # every argument, by name
 
 
 def _dhel_terms(
@@ -326,7 +313,4 @@ def dhel(
     Returns:
       Scalar, float32 or wider. For coinciding unit vectors: 1 / temperature + 2 log(n-1).
     """
-    e = emb.embedded_pair(x, y, normalize, mask, axis_name, block_size)
-    return emb.loss_of_pair(
-        _dhel_terms, e, temperature=temperature, symmetric=symmetric, extra_negatives=extra_negatives
-    )
+    return emb.loss_of_pair(_dhel_terms, **locals())  # every argument, by name

@@ -1,14 +1,12 @@
-"""What every objective promises: blocks, devices, vmap, precision, degenerate input, one program, linear memory."""
+"""What every objective promises: blocks, devices, vmap, precision, degenerate input, linear memory."""
 
 import functools
-import subprocess
-import sys
 
 import cases
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cases import close, every, mesh
+from cases import close, every, mesh, together
 
 from mvcl import losses
 
@@ -49,8 +47,8 @@ BLOCKS = [
 @every(cases.ALL, lambda case: case.takes.block_size, fast=BLOCKS)
 def test_blocks_equal_whole_ones_where_views_are_missing(x64, rng, case):
     z, mask = case.with_holes(rng, case.draw(rng))
-    found = both(case.run, block_size=4, **mask)(z)
-    close(found, both(case.run, **mask)(z))
+    found, whole = together(both(case.run, block_size=4, **mask), both(case.run, **mask))(z)
+    close(found, whole)
     assert np.all(np.asarray(found[1])[~mask["mask"]] == 0)
 
 
@@ -65,19 +63,10 @@ SPLIT = [
     "gram",
     "symile",
     "pmrl",
-]
-SPLIT += [
     "dsf",
     "vicreg",
-    "barlow_twins",
-    "mmcr",
-    "frossl",
-    "emp_ssl",
-    "lejepa",
-    "visreg",
-    "m3g",
-    "one_vs_rest",
 ]
+SPLIT += ["vicreg", "barlow_twins", "mmcr", "frossl", "emp_ssl", "lejepa", "visreg", "m3g", "one_vs_rest"]
 
 
 @every(cases.ALL, lambda case: case.takes.axis_name, fast=SPLIT)
@@ -97,8 +86,8 @@ def test_instances_split_over_devices_where_views_are_missing(x64, rng, case):
 def test_row_maxima_in_blocks_and_over_devices(x64, rng, case):
     """At a temperature that one shift does not serve."""
     z, cold = case.draw(rng), {"temperature": 0.002}
-    expected = both(case.run, **cold)(z)
-    close(both(case.run, block_size=4, **cold)(z), expected, 1e-10)
+    expected, in_blocks = together(both(case.run, **cold), both(case.run, block_size=4, **cold))(z)
+    close(in_blocks, expected, 1e-10)
     if case.takes.axis_name:
         local = functools.partial(case.run, axis_name="data", **cold)
         split = jax.shard_map(local, mesh=mesh("data"), in_specs=ROWS, out_specs=jax.P())
@@ -130,7 +119,7 @@ def test_a_split_array_and_several_problems_at_once(x64, rng, case):
 )
 def test_half_precision_is_computed_in_single(rng, case):
     z, run = jnp.asarray(case.draw(rng), jnp.bfloat16), both(case.run)
-    found, exact = run(z), run(z.astype(jnp.float32))
+    found, exact = together(run, lambda z: run(z.astype(jnp.float32)))(z)
     assert found[0].dtype == jnp.float32
     assert found[1].dtype == jnp.bfloat16
     np.testing.assert_allclose(found[0], exact[0], rtol=1e-6)
@@ -139,16 +128,19 @@ def test_half_precision_is_computed_in_single(rng, case):
 
 @every(cases.ALL)
 def test_degenerate_vectors_have_finite_gradients(rng, case):
-    """Zero vectors, views that coincide, instances that coincide, a constant feature."""
+    """Zero vectors, vectors that all coincide, whose value is known, views that coincide, a constant feature."""
     z = case.draw(rng).astype(np.float32)
     constant, one_zero = z.copy(), z.copy()
     constant[:, :, 0], one_zero[0] = 1, 0
     same = [0 * z, np.broadcast_to(z[:1, :1], z.shape), np.broadcast_to(z[:1], z.shape)]
     run = both(case.run)
-    for bad in (*same, constant, one_zero):
+    for number, bad in enumerate((*same, constant, one_zero)):
         value, slope = run(bad)
         assert np.isfinite(value)
         assert np.isfinite(slope).all()
+        if number == 1 and case in cases.PLAIN and case.reference.coinciding:
+            known = case.reference.coinciding(*z.shape, case.takes.options.get("temperature"))
+            np.testing.assert_allclose(value, known, rtol=1e-4, atol=1e-2)
 
 
 @every(
@@ -185,29 +177,3 @@ def test_two_instances_of_eight_views(rng, case):
     value, slope = both(case.run)(case.draw(rng, 2, 3, views=8).astype(np.float32))
     assert np.isfinite(value)
     assert np.isfinite(slope).all()
-
-
-def test_a_second_batch_does_not_trace_again(rng):
-    traced = []
-
-    @jax.jit
-    def run(z):
-        traced.append(z.shape)
-        return losses.mv_infonce(z)
-
-    for _ in range(2):
-        run(rng.normal(size=(3, 6, 3)).astype(np.float32))
-    assert len(traced) == 1
-
-
-def test_import_is_light():
-    code = (
-        "import jax, sys, time; t = time.perf_counter(); import mvcl.losses; dt = time.perf_counter() - t;"
-        "heavy = {'tensorflow', 'orbax', 'grain', 'sklearn', 'tensorflow_datasets'} & set(sys.modules);"
-        "assert not heavy, heavy; print(dt)"
-    )
-    command = [sys.executable, "-c", code]
-    times = [
-        float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(2)
-    ]
-    assert min(times) < 1.0, times

@@ -30,8 +30,8 @@ def test_loops_give_what_they_gave_when_they_were_written(case):
     np.testing.assert_allclose(case.by_hand(z), case.reference.pinned, rtol=1e-11)
 
 
-@every(cases.EVERY_OPTION)
-def test_equals_the_formula_where_views_are_missing_and_with_a_queue(x64, rng, case):
+@every(cases.PLAIN)
+def test_equals_the_formula_with_every_option_where_views_are_missing_and_with_a_queue(x64, rng, case):
     takes, given, more = case.takes, {}, {}
     z = case.draw(rng)
     if takes.queue:
@@ -42,8 +42,9 @@ def test_equals_the_formula_where_views_are_missing_and_with_a_queue(x64, rng, c
     if "temperature" in takes.options:
         given["temperature"] = more["temperature"] = 0.05
     holes, mask = case.with_holes(rng, z)
-    expected = case.by_hand(z, **mask, **more)
-    found = run(case.run, **given, **mask)(holes)
+    several = [cases.case(case.reference.loops.__name__, options) for options in case.reference.options]
+    found = cases.together(*(functools.partial(c.run, **given, **mask) for c in several))(holes)
+    expected = [c.by_hand(z, **mask, **more) for c in several]
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
 
 
@@ -51,22 +52,22 @@ def test_equals_the_formula_where_views_are_missing_and_with_a_queue(x64, rng, c
 def test_equals_the_formula_of_all_views_as_they_are(x64, rng, case):
     """At a temperature that needs row maxima; of vectors that are not projected."""
     heat = {"temperature": 0.002} if "temperature" in case.takes.options else {}
-    z = case.draw(rng, views=4)
-    np.testing.assert_allclose(run(case.run, **heat)(z), case.by_hand(z, **heat), rtol=1e-11)
+    z, short = case.draw(rng, views=4), case.draw(rng)
+    runs, expected = [lambda z, short: case.run(z, **heat)], [case.by_hand(z, **heat)]
     if case.takes.normalize:
-        heat = {"temperature": 3.0} if heat else {}
-        z = case.draw(rng)
-        z *= case.reference.longest * 0.9 / np.linalg.norm(z, axis=-1).max()
-        expected = case.loops(z, np.ones(z.shape[:2], bool), **heat)
-        np.testing.assert_allclose(run(case.run, **heat, normalize=False)(z), expected, rtol=1e-11)
+        warm = {"temperature": 3.0} if heat else {}
+        short *= case.reference.longest * 0.9 / np.linalg.norm(short, axis=-1).max()
+        runs.append(lambda z, short: case.run(short, **warm, normalize=False))
+        expected.append(case.loops(short, np.ones(short.shape[:2], bool), **warm))
+    np.testing.assert_allclose(cases.together(*runs)(z, short), expected, rtol=1e-11)
 
 
 @every(cases.PLAIN, lambda case: case.reference.coinciding)
-def test_coinciding_vectors(x64, case):
+def test_loops_of_coinciding_vectors(case):
     t = {"temperature": 0.25} if "temperature" in case.takes.options else {}
     k, n, d = cases.VIEWS[case.takes.operands], 6, 3
-    found = run(case.run, **t)(np.ones((k, n, d)))
-    np.testing.assert_allclose(found, case.reference.coinciding(k, n, d, 0.25), rtol=1e-9, atol=1e-12)
+    known = case.reference.coinciding(k, n, d, 0.25)
+    np.testing.assert_allclose(case.by_hand(np.ones((k, n, d)), **t), known, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
