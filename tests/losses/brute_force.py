@@ -50,7 +50,7 @@ class Reference:
 REFERENCES: dict[str, Reference] = {}
 OF_PAIRS: dict[
     str, Callable[..., float]
-] = {}  # of the higher-order functions: loops(pair_loops, z, mask, **options)
+] = {}  # by higher-order function: loops(pair_loops, z, mask, **options)
 
 
 def reference(**properties):

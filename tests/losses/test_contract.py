@@ -6,16 +6,11 @@ import cases
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cases import close, every, mesh, together
+from cases import both, close, every, mesh, together
 
 from mvcl import losses
 
 ROWS = jax.P(None, "data")
-
-
-def both(run, **options):
-    """Value and gradient, compiled: for one input that takes less time than operation by operation."""
-    return jax.jit(jax.value_and_grad(lambda z: run(z, **options)))
 
 
 @every(cases.PLAIN)

@@ -8,16 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import close
+from cases import both, close
 from parametrize import some
 
 from mvcl import losses
 
 KEY = jax.random.key(3)
-
-
-def both(loss, **options):
-    return jax.jit(jax.value_and_grad(functools.partial(loss, **options)))
 
 
 def agrees_with_differences(run, z, rng, step=1e-6, **tolerance):
@@ -165,7 +161,8 @@ MEMORY = [  # all products of three views would be 67 MB, 4 GB and 67 MB, of two
 ]
 
 
-@pytest.mark.parametrize(("loss", "shape", "megabytes"), some(MEMORY, fast=[MEMORY[0], MEMORY[3], MEMORY[5]]))
-def test_neither_all_products_nor_all_differences_are_held(loss, shape, megabytes):
+@pytest.mark.parametrize("bound", some(MEMORY, fast=[MEMORY[0], MEMORY[3], MEMORY[5]]))
+def test_neither_all_products_nor_all_differences_are_held(bound):
+    loss, shape, megabytes = bound
     program = both(loss).lower(jax.ShapeDtypeStruct(shape, jnp.float32)).compile()
     assert program.memory_analysis().temp_size_in_bytes < megabytes * 1e6

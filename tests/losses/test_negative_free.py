@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import close
+from cases import both, close
 from parametrize import some
 
 from mvcl import losses
@@ -16,10 +16,6 @@ from mvcl import losses
 NAMES = ("vicreg", "barlow_twins", "mmcr", "frossl", "emp_ssl", "lejepa", "visreg")
 KEY = jax.random.key(1)
 ROWS = jax.P(None, "data")
-
-
-def both(loss):
-    return jax.jit(jax.value_and_grad(loss))
 
 
 @pytest.mark.parametrize("name", some(NAMES, fast=["visreg", "mmcr"]))
@@ -58,7 +54,7 @@ def test_gradient_of_visreg_holds_the_deviations_of_the_projections(x64, rng, ma
     held = [view[here].std(0) for view, here in zip(z, mask)]
     loops = lambda z: brute_force.visreg(z, mask, **options, deviations=held)  # noqa: E731
     change = (loops(z + 1e-6 * direction) - loops(z - 1e-6 * direction)) / 2e-6
-    found = both(functools.partial(losses.visreg, **options, mask=mask))(z)[1]
+    found = both(losses.visreg, **options, mask=mask)(z)[1]
     np.testing.assert_allclose(np.sum(found * direction), change, rtol=1e-7)
 
 
@@ -80,7 +76,7 @@ def test_mmcr_with_equal_small_and_zero_singular_values(rng, shape, sigma):
     u, v = (np.linalg.qr(rng.normal(size=(size, len(sigma))))[0] for size in shape)
     c, here = (u * sigma) @ v.T, np.array(sigma) > 0
     z = np.stack([c, c]).astype(np.float32)
-    value, slope = both(functools.partial(losses.mmcr, normalize=False))(z)
+    value, slope = both(losses.mmcr, normalize=False)(z)
     np.testing.assert_allclose(value, -sum(sigma), rtol=1e-5)
     np.testing.assert_allclose(slope, np.stack([-u[:, here] @ v[:, here].T] * 2) / 2, atol=3e-4)
 
@@ -91,7 +87,7 @@ def test_mmcr_of_few_instances_over_devices(x64, rng):
     local = functools.partial(losses.mmcr, compression=0.5, axis_name="data")
     split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=ROWS, out_specs=jax.P())
     expected = brute_force.mmcr(brute_force.unit(z), np.ones((3, 4), bool), 0.5)
-    close(both(split)(z), (expected, both(functools.partial(losses.mmcr, compression=0.5))(z)[1]), 1e-11)
+    close(both(split)(z), (expected, both(losses.mmcr, compression=0.5)(z)[1]), 1e-11)
 
 
 @pytest.mark.parametrize("name", ["lejepa", "visreg"])
