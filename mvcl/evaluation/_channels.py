@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, averaged, named_splits
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, at_least, averaged, named_splits
 from mvcl.evaluation._probe import checked_rows, draw_labels
 
 
@@ -39,9 +39,7 @@ class ChannelProbe:
                 "probe.learning_rate must be positive and probe.weight_decay at least 0, got "
                 f"{self.learning_rate} and {self.weight_decay}"
             )
-        for name in ("batch_size", "epochs", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"probe.{name} must be at least 1, got {getattr(self, name)}")
+        at_least("probe", self, 1, "batch_size", "epochs", "patience")
 
 
 def channel_probe(

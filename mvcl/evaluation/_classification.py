@@ -12,8 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import Arrays, Augmented, Batches, Evaluation, Result, Splits, named_splits
-from mvcl.evaluation._probe import check_widths, checked_rows, evaluate_features, knn_accuracy
+from mvcl.evaluation._evaluation import (
+    Arrays,
+    Augmented,
+    Batches,
+    Evaluation,
+    Result,
+    Splits,
+    at_least,
+    named_splits,
+)
+from mvcl.evaluation._probe import checked_rows, evaluate_features, knn_accuracy
 from mvcl.evaluation._regression import regression_measures, regression_results
 
 # Numbers in the batches that one call of the compiled program takes.
@@ -59,14 +68,8 @@ class LinearProbe:
             raise ValueError(
                 f"linear.learning_rates must be one or more positive numbers, got {self.learning_rates}"
             )
-        for least, names in (
-            (1, ("batch_size", "epochs", "reference_batch")),
-            (0, ("weight_decay", "crop_padding")),
-        ):
-            for name in names:
-                value = getattr(self, name)
-                if value is not None and value < least:
-                    raise ValueError(f"linear.{name} must be at least {least}, got {value}")
+        at_least("linear", self, 1, "batch_size", "epochs", "reference_batch")
+        at_least("linear", self, 0, "weight_decay", "crop_padding")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"linear.momentum must be in [0, 1), got {self.momentum}")
         if (self.decay == "steps") != bool(self.milestones):
@@ -202,8 +205,7 @@ def _stacked(batches: Batches, width: int, num_classes: int) -> Iterator[tuple[n
     xs: list[np.ndarray] = []
     ys: list[np.ndarray] = []
     for batch in batches:
-        x, y = checked_rows("train", *batch, num_classes)
-        check_widths(x.shape[1], width)
+        x, y = checked_rows("train", *batch, num_classes, width)
         xs.append(x)
         ys.append(y)
         if len(xs) * x.size >= _NUMBERS:
@@ -281,11 +283,11 @@ class Classification(Evaluation):
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies."""
-        train, test = self.splits(tuple(splits))
-        labels = splits[train].labels
+        names = self.splits(tuple(splits))
+        train, labels = names[0], splits[names[0]].labels
         results = evaluate_features(
-            {"train": features[train], "test": features[test]},
-            {"train": labels, "test": splits[test].labels},
+            {part: features[name] for part, name in zip(("train", "test"), names)},
+            {part: splits[name].labels for part, name in zip(("train", "test"), names)},
             num_classes=len(splits[train].class_names),
             seed=self.seed,
             k=self.knn_k,
@@ -313,12 +315,11 @@ class Classification(Evaluation):
         self, options: LinearProbe, batches: Batches, features: Arrays, splits: Splits
     ) -> list[Result]:
         """The SGD probe's best test accuracy and, of several learning rates, each."""
-        train, test = (splits[name] for name in self.splits(tuple(splits)))
-        rows = len(train.labels)
-        found = features[self.splits(tuple(splits))[1]]
-        accuracies = sgd_probe(
-            batches, found, test.labels, num_classes=len(train.class_names), rows=rows, options=options
-        )
+        names = self.splits(tuple(splits))
+        train, test = (splits[name] for name in names)
+        rows, classes = len(train.labels), len(train.class_names)
+        given = batches, features[names[1]], test.labels
+        accuracies = sgd_probe(*given, num_classes=classes, rows=rows, options=options)
         how = f"{options.described(rows)}, {len(test.labels)} test rows"
         each = [
             Result(f"linear, SGD {rate:g}", None, None, f"{how}; not measured: the weights became infinite")

@@ -11,7 +11,7 @@ import numpy as np
 
 from mvcl import _files
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, averaged, view_features
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, at_least, averaged, view_features
 from mvcl.evaluation._probe import few_label_probe, knn_accuracy
 from mvcl.metrics import (
     adjusted_rand_index,
@@ -117,10 +117,6 @@ class Clustering(Evaluation):
         """Use the method's number of clusters, unless `clusters` is set."""
         return dataclasses.replace(self, clusters=self.clusters or clusters)
 
-    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """All splits; `test` is for the embedding plot."""
-        return ("train", "test")
-
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` for options that are invalid for these splits."""
         self._check_options()
@@ -136,11 +132,8 @@ class Clustering(Evaluation):
     def _check_options(self) -> None:
         if unknown := sorted(set(self.per_view) - set(MEASURES)):
             raise ValueError(f"evaluation.per_view must be among {', '.join(MEASURES)}, got {unknown[0]!r}")
-        for name in ("runs", "starts", "draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"evaluation.{name} must be at least 1, got {getattr(self, name)}")
-        if self.mini_batch_above < 0:
-            raise ValueError(f"evaluation.mini_batch_above must be at least 0, got {self.mini_batch_above}")
+        at_least("evaluation", self, 1, "runs", "starts", "draws")
+        at_least("evaluation", self, 0, "mini_batch_above")
         if not 0 <= self.svm_share < 1:
             raise ValueError(f"evaluation.svm_share must be in [0, 1), got {self.svm_share}")
 
@@ -174,15 +167,8 @@ class Clustering(Evaluation):
         return results + ([self._svm(x, split.labels, classes)] if self.svm_share else [])
 
     def _scores(self, features: np.ndarray, labels: np.ndarray, clusters: int) -> dict[str, np.ndarray]:
-        return cluster_scores(
-            features,
-            labels,
-            clusters,
-            runs=self.runs,
-            starts=self.starts,
-            seed=self.seed,
-            mini_batch_above=self.mini_batch_above,
-        )
+        how = {"seed": self.seed, "starts": self.starts, "mini_batch_above": self.mini_batch_above}
+        return cluster_scores(features, labels, clusters, runs=self.runs, **how)
 
     def _svm(self, features: np.ndarray, labels: np.ndarray, classes: int) -> Result:
         """Accuracy of the SVM, mean and deviation over draws."""
@@ -224,16 +210,15 @@ class Clustering(Evaluation):
 
     def _labels(self, features: np.ndarray, clusters: int) -> np.ndarray:
         """Clusters of one K-means run."""
-        return k_means(
-            features, clusters, seed=self.seed, starts=self.starts, mini_batch_above=self.mini_batch_above
-        )[0]
+        how = {"seed": self.seed, "starts": self.starts, "mini_batch_above": self.mini_batch_above}
+        return k_means(features, clusters, **how)[0]
 
-    def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
-        """Write clusters.csv: id, label, cluster from all views, and cluster from each view of each example."""
+    def measure_and_save(self, features: Arrays, splits: Splits, workdir: Path) -> list[Result]:
+        """`measure`; writes clusters.csv: id, label, cluster from all views, and cluster from each view of each
+        example."""
         split, x = splits["train"], features["train"]
         clusters = self.clusters or len(split.class_names)
-        ids = split.ids or range(len(x))
-        columns: dict[str, Sequence[Any]] = {"id": ids}
+        columns: dict[str, Sequence[Any]] = {"id": split.ids or range(len(x))}
         if len(split.class_names) > 1:
             columns["label"] = [split.class_names[label] for label in split.labels]
         columns["cluster"] = self._labels(x, clusters).tolist()
@@ -250,6 +235,7 @@ class Clustering(Evaluation):
             writer = csv.writer(file)
             writer.writerow(columns)
             writer.writerows(zip(*columns.values()))
+        return self.measure(features, splits)
 
 
 def _results(scores: Mapping[str, np.ndarray], prefix: str, how: str) -> list[Result]:
@@ -257,6 +243,7 @@ def _results(scores: Mapping[str, np.ndarray], prefix: str, how: str) -> list[Re
 
 
 Rows = tuple[np.ndarray, np.ndarray]
+"""Numbers of rows in their split, and their features."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -296,17 +283,11 @@ class SingleViews(Evaluation):
         views = [view_features(features[name], splits[name]).values() for name in ("train", "test")]
         each = list(zip(*views, strict=True))  # of each view the rows of both splits
         whole = tuple((np.arange(len(x)), x) for x in (features["train"], features["test"]))
-        names = {
-            "k-NN": f"test accuracy of a vote of {self.knn_k} neighbours by cosine",
-            **{
-                f"{count} labels/class": f"logistic regression on few labels, mean of {self.draws} draws "
-                f"(seed {self.seed})"
-                for count in self.labels_per_class
-            },
-            **dict.fromkeys(
-                ("ACC", "NMI"), f"K-means on the test rows, best of {self.starts} starts (seed {self.seed})"
-            ),
-        }
+        few = f"logistic regression on few labels, mean of {self.draws} draws (seed {self.seed})"
+        k_means = f"K-means on the test rows, best of {self.starts} starts (seed {self.seed})"
+        names = {"k-NN": f"test accuracy of a vote of {self.knn_k} neighbours by cosine"}
+        names |= {f"{count} labels/class": few for count in self.labels_per_class}
+        names |= {"ACC": k_means, "NMI": k_means}
         found = [self._of(x, y, splits) for x, y in track([whole, *each], "views", 1 + len(each), "views")]
         results = []
         for name, how in names.items():

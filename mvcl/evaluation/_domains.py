@@ -10,7 +10,7 @@ from mvcl import _files
 from mvcl._progress import track
 from mvcl.evaluation._classification import LinearProbe, sgd_probe, shuffled
 from mvcl.evaluation._evaluation import Arrays, Augmented, Batches, Evaluation, Result, Splits
-from mvcl.evaluation._probe import PENALTIES, fit_probe
+from mvcl.evaluation._probe import fit_probe
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ def domain_transfer(
     *,
     num_classes: int,
     seed: int = 0,
-    penalties: Sequence[float] = PENALTIES,
 ) -> Transfer:
     """Linear probes from one domain to another, and from all others to one. Piran 2024, Section 4.2 and Appendix B.
 
@@ -75,7 +74,6 @@ def domain_transfer(
       test: the same for the test splits; a domain or several, in `train` or not.
       num_classes: number of classes, the same in all domains.
       seed: of the held-out rows.
-      penalties: candidates, each >= 0.
 
     Returns:
       The (S, T) and the (T,) accuracies.
@@ -89,13 +87,13 @@ def domain_transfer(
         )
     one, rest = np.zeros((len(train), len(test))), np.zeros(len(test))
     for i, name in enumerate(track(train, "probes of one domain", len(train), "domains")):
-        probe = fit_probe(*train[name], num_classes=num_classes, seed=seed, penalties=penalties)
+        probe = fit_probe(*train[name], num_classes=num_classes, seed=seed)
         one[i] = [probe.accuracy(*rows) for rows in test.values()]
     tests = track(test.items(), "probes of all other domains", len(test), "domains")
     for j, (name, rows) in enumerate(tests):
         others = [train[other] for other in train if other != name]
         features, labels = (np.concatenate(arrays) for arrays in zip(*others))
-        probe = fit_probe(features, labels, num_classes=num_classes, seed=seed, penalties=penalties)
+        probe = fit_probe(features, labels, num_classes=num_classes, seed=seed)
         rest[j] = probe.accuracy(*rows)
     return Transfer(tuple(train), tuple(test), one, rest)
 
@@ -174,22 +172,23 @@ class Domains(Evaluation):
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` if a split is missing, or the probe's batch does not divide over the processes."""
         self.splits(tuple(splits))
-        if self.linear is not None and (len(self._targets(splits)) != 1 or "seen" not in splits):
+        if self.linear is None:
+            return
+        if len(self._targets(splits)) != 1 or "seen" not in splits:
             raise ValueError(
                 "evaluation.linear needs a held-out domain (--data.held-out) and the split `seen`, got the test "
                 f"domains {', '.join(self._targets(splits))} and the splits {', '.join(splits)}"
             )
-        if self.linear is not None:
-            for name in ("seen", *(f"{source}/train" for source in self._sources(splits))):
-                self.linear.check_processes(len(splits[name]))
+        for name in ("seen", *(f"{source}/train" for source in self._sources(splits))):
+            self.linear.check_processes(len(splits[name]))
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies of all-to-one and one-to-one, and each."""
-        if self.linear is None:
-            return self._transfer(features, splits).results()
-        if self._augments:
-            return []
         options = self.linear
+        if options is None:
+            return self._transfer(features, splits).results()
+        if options.augment:
+            return []
 
         def batches(name: str) -> Batches:
             names = self._sources(splits) if name == "seen" else [name.removesuffix("/train")]
@@ -211,14 +210,15 @@ class Domains(Evaluation):
 
         return self._probed(options, batches, features, splits)
 
-    def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
-        """Write the accuracies of logistic regression as domains.md and domains.svg."""
+    def measure_and_save(self, features: Arrays, splits: Splits, workdir: Path) -> list[Result]:
+        """`measure`; writes the accuracies of logistic regression as domains.md and domains.svg."""
         if self.linear is not None:
-            return
+            return self.measure(features, splits)
         transfer = self._transfer(features, splits)
         _files.write_whole(workdir / "domains.md", transfer_table(transfer) + "\n")
         with _files.replacing(workdir / "domains.svg") as file:
             transfer_heat_map(transfer, file)
+        return transfer.results()
 
     def _sources(self, splits: Splits) -> list[str]:
         """The domains of pre-training."""
@@ -231,16 +231,10 @@ class Domains(Evaluation):
         return [name for name in names if name not in sources] or names
 
     def _transfer(self, features: Arrays, splits: Splits) -> Transfer:
-        def rows(domain: str, part: str) -> tuple[np.ndarray, np.ndarray]:
-            name = f"{domain}/{part}"
-            return features[name], splits[name].labels
-
-        return domain_transfer(
-            {domain: rows(domain, "train") for domain in self._sources(splits)},
-            {domain: rows(domain, "test") for domain in self._targets(splits)},
-            num_classes=len(splits["test"].class_names),
-            seed=self.seed,
-        )
+        rows = {name: (features[name], splits[name].labels) for name in features}
+        train = {domain: rows[f"{domain}/train"] for domain in self._sources(splits)}
+        test = {domain: rows[f"{domain}/test"] for domain in self._targets(splits)}
+        return domain_transfer(train, test, num_classes=len(splits["test"].class_names), seed=self.seed)
 
     def _probed(
         self, options: LinearProbe, batches: Callable[[str], Batches], features: Arrays, splits: Splits

@@ -36,6 +36,14 @@ class Result:
     """Which values are better, for readers: "higher", "lower" or ""."""
 
 
+def at_least(what: str, options: Any, least: float, *names: str) -> None:
+    """Raise `ValueError` if one of these options is less; `what` they are options of."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not value >= least:
+            raise ValueError(f"{what}.{name} must be at least {least}, got {value}")
+
+
 def averaged(name: str, values: Sequence[float] | np.ndarray, how: str, better: str = "higher") -> Result:
     """The mean of several values, and their standard deviation."""
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
@@ -142,6 +150,10 @@ class Evaluation:
         """The results of one set of features, split -> (N, d)."""
         raise NotImplementedError(f"{type(self).__name__} is an interface; choose a protocol by its name")
 
+    def measure_and_save(self, features: Arrays, splits: Splits, workdir: Path) -> list[Result]:
+        """`measure` of the trained features; further results are written to the run folder."""
+        return self.measure(features, splits)
+
     def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
         """The results of the raw input, given views side by side: split -> (N, numbers of an example)."""
         return self.measure(features, splits)
@@ -157,9 +169,6 @@ class Evaluation:
     def warnings(self, rows: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
         """What is suspect in the rows of the table, `trained encoder` and, if compared, `raw input`; for the log."""
         return ()
-
-    def save(self, features: Arrays, splits: Splits, workdir: Path) -> None:
-        """Write further results of the trained features to the run folder."""
 
 
 def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
@@ -247,8 +256,10 @@ def encode(
                 f'batches must have as many "inputs" as "index", at most {most} for batch_size={batch_size}, '
                 f"got {', '.join(map(str, sorted(lengths)))} and {len(index)}"
             )
-        real = np.arange(most) < len(index)
-        rows = [jax.tree.map(lambda x: _pad(x, most), inputs), _pad(index, most), real]
+        real = np.ones(len(index), bool)
+        rows = jax.tree.map(
+            lambda a: np.pad(a, [(0, most - len(a))] + [(0, 0)] * (a.ndim - 1)), [inputs, index, real]
+        )
         if sharding is not None:
             rows = jax.tree.map(lambda a: jax.make_array_from_process_local_data(sharding, a), rows)
         found = _features(function, rows[0])
@@ -267,10 +278,6 @@ def encode(
 
 # The function is an argument: the parameters of a Partial are then arguments too, and calls share one cache.
 _features = jax.jit(lambda function, inputs: function(inputs))
-
-
-def _pad(rows: np.ndarray, size: int) -> np.ndarray:
-    return np.pad(rows, [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1))
 
 
 def view_features(features: np.ndarray, split: LabelledSplit) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -180,22 +180,12 @@ def geometry_scores(
     """
     unit, here = _checked(views, present)
     order = np.random.default_rng(seed).permutation(len(here))
-    alignment, positive, negative = _pairs(unit, here)
-    found = {
-        "alignment": _mean(alignment),
-        "positive_cosine": _mean(positive),
-        "negative_cosine": _mean(negative),
-        "uniformity": _mean(
-            [float(_uniformity(x[rows])) for x, rows in zip(unit, _samples(here, order, ROWS))]
-        ),
-        "effective_rank": _mean(
-            [
-                _effective_rank(_singular_values(_moments(x[rows])))
-                for x, rows in zip(unit, _samples(here, order, MOST))
-            ]
-        ),
-    }
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    spread = [float(_uniformity(x[rows])) for x, rows in zip(unit, _samples(here, order, ROWS))]
+    moments = [_moments(x[rows]) for x, rows in zip(unit, _samples(here, order, MOST))]
+    ranks = [_effective_rank(_singular_values(found)) for found in moments]
+    names = ("alignment", "positive_cosine", "negative_cosine", "uniformity", "effective_rank")
+    means = [*map(_mean, _pairs(unit, here)), _mean(spread), _mean(ranks)]
+    return {name: mean for name, mean in zip(names, means) if math.isfinite(mean)}
 
 
 def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
@@ -259,39 +249,29 @@ def _samples(here: np.ndarray, order: np.ndarray, most: int) -> list[np.ndarray]
     return [np.sort(order[there[order]][:most]) for there in here.T]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Moments:
-    """Number, (d,) sum and (d, d) sum of outer products of vectors, in float64."""
-
-    count: int
-    total: np.ndarray
-    outer: np.ndarray
-
-    def __add__(self, other: "_Moments") -> "_Moments":
-        return _Moments(self.count + other.count, self.total + other.total, self.outer + other.outer)
+_Moments = tuple[int, np.ndarray, np.ndarray]
 
 
 def _moments(x: np.ndarray) -> _Moments:
+    """Number, (d,) sum and (d, d) sum of outer products of vectors, in float64."""
     d = x.shape[1]
     total, outer = np.zeros(d), np.zeros((d, d))
     for start in range(0, len(x), _CHUNK):
         part = x[start : start + _CHUNK].astype(np.float64)
         total += part.sum(axis=0)
         outer += part.T @ part
-    return _Moments(len(x), total, outer)
+    return len(x), total, outer
 
 
 def _spread(moments: Sequence[_Moments], some: np.ndarray) -> Spread:
     """The spread of the vectors with these moments; `some` are those whose distances are measured."""
-    whole = moments[0]
-    for more in moments[1:]:
-        whole += more
-    mean = whole.total / whole.count
-    covariance = (whole.outer - whole.count * np.outer(mean, mean)) / (whole.count - 1)
+    count, total, outer = (sum(parts[1:], parts[0]) for parts in zip(*moments))
+    mean = total / count
+    covariance = (outer - count * np.outer(mean, mean)) / (count - 1)
     return Spread(
-        whole.count,
+        count,
         len(mean),
-        _singular_values(whole),
+        _singular_values((count, total, outer)),
         np.maximum(np.linalg.eigvalsh(covariance)[::-1], 0),
         float(_uniformity(some)),
         metrics.wasserstein_uniformity(some) if some.shape[1] > 1 else None,
@@ -300,7 +280,8 @@ def _spread(moments: Sequence[_Moments], some: np.ndarray) -> Spread:
 
 def _singular_values(moments: _Moments) -> np.ndarray:
     """Of float64 products, so smaller errors than those of float32 vectors, and no decomposition of n rows."""
-    values = np.linalg.eigvalsh(moments.outer)[::-1][: moments.count]
+    count, _, outer = moments
+    values = np.linalg.eigvalsh(outer)[::-1][:count]
     return np.sqrt(np.maximum(values, 0))
 
 

@@ -32,8 +32,7 @@ class Probe:
 
     def accuracy(self, features: np.ndarray, labels: np.ndarray) -> float:
         """Accuracy on (m, d) features with (m,) labels, in [0, 1]."""
-        x, y = checked_rows("test", features, labels, self.weights.shape[1])
-        check_widths(len(self.mean), x.shape[1])
+        x, y = checked_rows("test", features, labels, self.weights.shape[1], len(self.mean))
         return _accuracy(self.weights, jnp.asarray((x - self.mean) / self.scale), y)
 
 
@@ -55,9 +54,7 @@ def fit_probe(
     x, y = checked_rows("train", features, labels, num_classes)
     if len(penalties) == 0:
         raise ValueError("penalties must contain at least one candidate, got none")
-    mean, scale = x.mean(0), x.std(0)
-    # The deviation of a constant feature is a rounding error; dividing by it would scale noise to unit size.
-    scale = np.where(scale > 1e-6 * np.maximum(np.abs(mean), scale.max()), scale, 1)
+    mean, scale = x.mean(0), deviations(x)
     rows = jnp.asarray((x - mean) / scale)
     held_out = _held_out(y, seed)
     best, best_score = float(max(penalties)), -1.0
@@ -69,6 +66,15 @@ def fit_probe(
         if score > best_score:
             best, best_score = float(penalty), score
     return Probe(mean, scale, fit_logistic(rows, y, best, num_classes=num_classes), best)
+
+
+def deviations(x: np.ndarray) -> np.ndarray:
+    """(d,) standard deviation of each feature; 1 for a constant one.
+
+    That of a constant feature is a rounding error; dividing by it would scale noise to unit size.
+    """
+    scale = x.std(0)
+    return np.where(scale > 1e-6 * np.maximum(np.abs(x.mean(0)), scale.max()), scale, 1)
 
 
 def linear_probe(
@@ -99,8 +105,7 @@ def linear_probe(
       Test accuracy in [0, 1] and the chosen penalty.
     """
     x, _ = checked_rows("train", train_features, train_labels, num_classes)
-    test, _ = checked_rows("test", test_features, test_labels, num_classes)
-    check_widths(x.shape[1], test.shape[1])  # before the long fit
+    checked_rows("test", test_features, test_labels, num_classes, x.shape[1])  # before the long fit
     probe = fit_probe(train_features, train_labels, num_classes=num_classes, seed=seed, penalties=penalties)
     return probe.accuracy(test_features, test_labels), probe.penalty
 
@@ -135,8 +140,7 @@ def few_label_probe(
       (draws,) accuracies in [0, 1].
     """
     x, y = checked_rows("train", train_features, train_labels, num_classes)
-    test, answer = checked_rows("test", test_features, test_labels, num_classes)
-    check_widths(x.shape[1], test.shape[1])
+    test, answer = checked_rows("test", test_features, test_labels, num_classes, x.shape[1])
     rows = draw_labels(y, num_classes=num_classes, labels_per_class=labels_per_class, draws=draws, seed=seed)
     mean = x.mean(0)
     scale = float(np.sqrt(x.var(0, dtype=np.float64).sum()))
@@ -292,9 +296,7 @@ def fit_logistic(
     return found.x.reshape(shape)
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
+_blas = cache(ThreadpoolController)
 
 
 @jax.jit
@@ -305,17 +307,14 @@ def _objective(weights: jax.Array, x: jax.Array, y: jax.Array, penalty: jax.Arra
     return fit + penalty / 2 * jnp.sum(weights[:-1] ** 2)
 
 
+@jax.jit
 def _logits(weights: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.matmul(x, weights[:-1], precision=jax.lax.Precision.HIGHEST) + weights[-1:]
 
 
-@jax.jit
-def _predict(weights: jax.Array, x: jax.Array) -> jax.Array:
-    return jnp.argmax(_logits(weights, x), axis=1)
-
-
 def _accuracy(weights: np.ndarray, x: jax.Array, y: np.ndarray) -> float:
-    return float(np.mean(np.asarray(_predict(weights.astype(np.float32), x)) == y))
+    found = np.argmax(np.asarray(_logits(weights.astype(np.float32), x)), axis=1)
+    return float(np.mean(found == y))
 
 
 def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
@@ -334,14 +333,18 @@ def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
 
 
 def checked_rows(
-    split: str, features: np.ndarray, labels: np.ndarray, num_classes: int
+    split: str, features: np.ndarray, labels: np.ndarray, num_classes: int, width: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """float32 features and int32 labels; raises `ValueError` if invalid."""
+    """float32 features, `width` each, and int32 labels; raises `ValueError` if invalid."""
     features, labels = np.asarray(features), np.asarray(labels)
     if features.ndim != 2 or 0 in features.shape or not jnp.issubdtype(features.dtype, jnp.floating):
         raise ValueError(
             f"{split}_features must be a non-empty floating (n, d) array, "
             f"got {features.dtype}{list(features.shape)}"
+        )
+    if width is not None and features.shape[1] != width:
+        raise ValueError(
+            f"train_features and test_features must be equally wide, got {features.shape[1]} for {split} and {width}"
         )
     if labels.shape != features.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
@@ -357,9 +360,3 @@ def checked_rows(
             f"{split}_features must be finite, got {np.sum(~np.isfinite(features))} entries that are not"
         )
     return features.astype(np.float32), labels.astype(np.int32)
-
-
-def check_widths(train: int, test: int) -> None:
-    """Raise `ValueError` unless features of the test split are as wide as those of training."""
-    if test != train:
-        raise ValueError(f"test_features must be as wide as train_features, got {test} and {train}")

@@ -11,10 +11,13 @@ import numpy as np
 import optax
 
 from mvcl._progress import during
-from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, averaged
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, at_least, averaged
+from mvcl.evaluation._probe import deviations
 
 _ERRORS = ("MAE", "validation MAE")  # less is better
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+Rows = tuple[np.ndarray, np.ndarray]
+"""(n, d) features and (n,) scores."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,22 +49,16 @@ class MaeProbe:
             raise ValueError(
                 f"probe.learning_rates must be positive numbers, at least one, got {self.learning_rates}"
             )
-        for name in ("layers", "epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"probe.{name} must be at least 1, got {getattr(self, name)}")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"probe.weight_decay must be at least 0, got {self.weight_decay}")
+        at_least("probe", self, 1, "layers", "epochs", "batch_size")
+        at_least("probe", self, 0, "weight_decay")
 
 
 def mae_probe(
-    train_features: np.ndarray,
-    train_targets: np.ndarray,
-    test_features: np.ndarray,
-    test_targets: np.ndarray,
+    train: Rows,
+    test: Rows,
     *,
     probe: MaeProbe,
-    valid_features: np.ndarray | None = None,
-    valid_targets: np.ndarray | None = None,
+    valid: Rows | None = None,
     groups: np.ndarray | None = None,
     seed: int = 0,
 ) -> list[Result]:
@@ -72,10 +69,10 @@ def mae_probe(
     its groups, if given); the layers are then trained again on the training split.
 
     Args:
-      train_features, test_features: (n, d) and (m, d) floating.
-      train_targets, test_targets: (n,) and (m,) scores, whose sign is the sentiment.
+      train: (n, d) floating features and (n,) scores, whose sign is the sentiment.
+      test: the same for the result.
       probe: options of the layers and their training.
-      valid_features, valid_targets: of a validation split, both or neither.
+      valid: the same of a validation split.
       groups: (n,) speakers or subjects of the training rows; whole groups are held out.
       seed: of initial weights, orders, and held-out rows or groups.
 
@@ -87,14 +84,7 @@ def mae_probe(
       ValueError: shapes do not fit, something is not finite, an option is invalid, or there is nothing to hold out.
     """
     probe.check()
-    train, tested, valid = _checked(
-        train=(train_features, train_targets),
-        test=(test_features, test_targets),
-        valid=(valid_features, valid_targets),
-    )
-    assert train is not None
-    assert tested is not None
-    (x, y), (test, answer) = train, tested
+    (x, y), (features, answer), valid = _checked(train, test, valid)
     rate, where = probe.learning_rates[0], "the only one"
     if len(probe.learning_rates) > 1:
         fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
@@ -103,10 +93,10 @@ def mae_probe(
         rate, where = probe.learning_rates[int(errors.argmin())], f"chosen by MAE on {where}"
     weights, biases = _layers(x, y, probe, (rate,), seed)
     layers = list(zip(weights[0].astype(np.float64), biases[0].astype(np.float64)))
-    found = [regression_measures(test @ w + b, answer) for w, b in layers]
+    found = [regression_measures(features @ w + b, answer) for w, b in layers]
     how = (
         f"mean of {probe.layers} linear layers on {len(x)} scores, AdamW on the mean absolute error, {probe.epochs} "
-        f"epochs, learning rate {where}, {len(test)} test rows"
+        f"epochs, learning rate {where}, {len(answer)} test rows"
     )
     values = {name: np.asarray([measures[name] for measures in found]) for name in found[0]}
     if valid is not None:
@@ -223,13 +213,10 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
 
 
 def sentiment_regression(
-    train_features: np.ndarray,
-    train_targets: np.ndarray,
-    test_features: np.ndarray,
-    test_targets: np.ndarray,
+    train: Rows,
+    test: Rows,
     *,
-    valid_features: np.ndarray | None = None,
-    valid_targets: np.ndarray | None = None,
+    valid: Rows | None = None,
     groups: np.ndarray | None = None,
     seed: int = 0,
     penalties: Sequence[float] = PENALTIES,
@@ -241,8 +228,7 @@ def sentiment_regression(
     refitted on the training split.
 
     Args:
-      train_features, train_targets, test_features, test_targets, valid_features, valid_targets, groups: as for
-        `mae_probe`.
+      train, test, valid, groups: as for `mae_probe`.
       seed: of the held-out rows or groups.
       penalties: candidates, each > 0.
 
@@ -254,25 +240,17 @@ def sentiment_regression(
     """
     if len(penalties) == 0 or min(penalties) <= 0:
         raise ValueError(f"penalties must be positive numbers, at least one, got {tuple(penalties)}")
-    train, tested, valid = _checked(
-        train=(train_features, train_targets),
-        test=(test_features, test_targets),
-        valid=(valid_features, valid_targets),
-    )
-    assert train is not None
-    assert tested is not None
-    (x, y), (test, answer) = train, tested
-    scale = x.std(0)
-    scale = np.where(scale > 1e-6 * np.maximum(np.abs(x.mean(0)), scale.max()), scale, 1)
-    x, test = x / scale, test / scale
+    (x, y), (features, answer), valid = _checked(train, test, valid)
+    scale = deviations(x)
+    x, features = x / scale, features / scale
     valid = None if valid is None else (valid[0] / scale, valid[1])
     fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
     errors = [np.abs(_ridge(fitted, fitted_to, p).predict(held) - held_answer).mean() for p in penalties]
     best = penalties[int(np.argmin(errors))]
-    measures = regression_measures(_ridge(x, y, best).predict(test), answer)
+    measures = regression_measures(_ridge(x, y, best).predict(features), answer)
     how = (
         f"ridge regression on {len(x)} scores, features standardised by the training split, penalty chosen by MAE on "
-        f"{where}, {len(test)} test rows"
+        f"{where}, {len(answer)} test rows"
     )
     return regression_results(measures, how)
 
@@ -284,34 +262,29 @@ def _ridge(x: np.ndarray, y: np.ndarray, penalty: float) -> Any:
     return Ridge(alpha=len(x) * penalty, solver="svd").fit(x, y)
 
 
-_Rows = tuple[np.ndarray, np.ndarray]
-
-
-def _checked(**splits: tuple[np.ndarray | None, np.ndarray | None]) -> list[_Rows | None]:
-    """Features and targets of each split in float64; None for a split that is not given."""
-    found: list[_Rows | None] = []
-    for name, (features, targets) in splits.items():
-        if (features is None) != (targets is None):
-            raise ValueError(f"{name}_features and {name}_targets must be given together, got one of them")
-        if features is None or targets is None:
-            found.append(None)
+def _checked(train: Rows, test: Rows, valid: Rows | None) -> tuple[Rows, Rows, Rows | None]:
+    """Features and targets of each split in float64."""
+    found = {}
+    for name, rows in {"train": train, "test": test, "valid": valid}.items():
+        if rows is None:
             continue
-        x, y = np.asarray(features, np.float64), np.asarray(targets, np.float64)
-        names = f"{name}_features and {name}_targets"
+        x, y = (np.asarray(array, np.float64) for array in rows)
         if x.ndim != 2 or 0 in x.shape or y.shape != x.shape[:1]:
-            raise ValueError(f"{names} must be (n, d) and (n,) with n >= 1, got {x.shape} and {y.shape}")
+            raise ValueError(
+                f"{name} must be (n, d) features and (n,) targets, n >= 1, got {x.shape} and {y.shape}"
+            )
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
-            raise ValueError(f"{names} must be finite, got NaN or infinity")
-        found.append((x, y))
-    widths = {rows[0].shape[1] for rows in found if rows is not None}
+            raise ValueError(f"{name} must have finite features and targets, got NaN or infinity")
+        found[name] = x, y
+    widths = {x.shape[1] for x, _ in found.values()}
     if len(widths) > 1:
         raise ValueError(f"features of all splits must have one width, got {sorted(widths)}")
-    return found
+    return found["train"], found["test"], found.get("valid")
 
 
 def _to_choose(
-    x: np.ndarray, y: np.ndarray, valid: _Rows | None, groups: np.ndarray | None, seed: int
-) -> tuple[np.ndarray, np.ndarray, _Rows, str]:
+    x: np.ndarray, y: np.ndarray, valid: Rows | None, groups: np.ndarray | None, seed: int
+) -> tuple[np.ndarray, np.ndarray, Rows, str]:
     """Rows to fit candidates to, rows that choose among them, and what the latter are."""
     if valid is not None:
         return x, y, valid, f"the {len(valid[0])} rows of the validation split"
@@ -354,13 +327,15 @@ class Regression(Evaluation):
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """The results of `mae_probe`, and "MAE, ridge"."""
-        train, test = splits["train"], splits["test"]
-        rows = (features["train"], train.labels, features["test"], test.labels)
-        valid, scores = features.get("valid"), splits["valid"].labels if "valid" in features else None
-        held: dict[str, Any] = {"valid_features": valid, "valid_targets": scores, "groups": train.groups}
-
+        rows = {name: (features[name], splits[name].labels) for name in features}
+        given = rows["train"], rows["test"]
+        held: dict[str, Any] = {
+            "valid": rows.get("valid"),
+            "groups": splits["train"].groups,
+            "seed": self.seed,
+        }
         with during("linear layers"):
-            layers = mae_probe(*rows, probe=self.probe, **held, seed=self.seed)
+            layers = mae_probe(*given, probe=self.probe, **held)
         with during("ridge regression"):
-            closed, *_ = sentiment_regression(*rows, **held, seed=self.seed)
+            closed, *_ = sentiment_regression(*given, **held)
         return [*layers, dataclasses.replace(closed, name="MAE, ridge")]

@@ -56,11 +56,7 @@ class Retrieval(Evaluation):
     """Split whose examples are queries and candidates."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """The split.
-
-        Raises:
-          ValueError: it is not available.
-        """
+        """The split; `ValueError` if it is not available."""
         if self.split not in available:
             raise ValueError(f"evaluation.split must be one of {', '.join(available)}, got {self.split!r}")
         return (self.split,)
@@ -137,12 +133,9 @@ class Retrieval(Evaluation):
         """Name of the mean, score, and queries: name, numbers of the other views, number of the retrieved view."""
         names = _names(split)
         every = range(len(names))
+        rest = [(m, [l for l in every if l != m]) for m in every]
         return [("pairs", None, _pairs(split))] + [
-            (
-                score,
-                score,
-                [(f"others -> {names[m]}, {score}", [l for l in every if l != m], m) for m in every],
-            )
+            (score, score, [(f"others -> {names[m]}, {score}", others, m) for m, others in rest])
             for score in self.scores
         ]
 

@@ -112,13 +112,16 @@ def _trained(run: Run, state: _program.State, workdir: Path | None, reading: dat
     features, readable = _encode.encode_readable(run, state, None, reading, "trained encoder")
     splits = {**run.splits, **readable}
     found = protocol.score(features, splits) if protocol.scored else None
-    results = protocol.measure(features, splits)
+    folder = workdir if jax.process_index() == 0 else None
+    if folder is None:
+        results = protocol.measure(features, splits)
+    else:
+        results = protocol.measure_and_save(features, splits, folder)
     results += protocol.measure_augmented(features, splits, _encode.augmented(run, state, reading))
-    if workdir is not None and jax.process_index() == 0:
-        protocol.save(features, splits, workdir)
+    if folder is not None:
         last = protocol.splits(tuple(run.splits))[-1]
         names = run.splits[last].class_names
-        _encode.save_embeddings(workdir / "embeddings.npz", features[last], readable[last].labels, names)
+        _encode.save_embeddings(folder / "embeddings.npz", features[last], readable[last].labels, names)
     return _Row(results, found)
 
 

@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
-from scipy.special import logsumexp
 from sklearn.metrics import balanced_accuracy_score
 
 from mvcl import data, evaluation
@@ -24,64 +24,73 @@ def signal(rng, n, classes=3):
 def test_finds_the_combination_that_the_mean_lacks(rng):
     train, valid, test = signal(rng, 300), signal(rng, 60), signal(rng, 300)
     options = evaluation.ChannelProbe(learning_rate=0.05, epochs=60, patience=60)
-    score = evaluation.channel_probe(train, valid, test, num_classes=3, options=options)
-    assert score > 0.95
-    mean = [(x.mean(1, keepdims=True), y) for x, y in (train, valid, test)]
-    assert evaluation.channel_probe(*mean, num_classes=3, options=options) < 0.6
+    assert evaluation.channel_probe(train, valid, test, num_classes=3, options=options) > 0.95
 
 
 def test_score_is_the_mean_recall(rng, monkeypatch):
-    train, valid, (x, y) = signal(rng, 30), signal(rng, 30), signal(rng, 90)
+    train, (x, y) = signal(rng, 30), signal(rng, 90)
     kept = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:4], np.flatnonzero(y == 2)[:2]])
     found = []
     logits = _channels._logits
     monkeypatch.setattr(_channels, "_logits", lambda w, x: found.append(logits(w, x)) or found[-1])
-    score = evaluation.channel_probe(train, valid, (x[kept], y[kept]), num_classes=3)
-    predicted = np.argmax(np.asarray(found[-1]), axis=1)
-    np.testing.assert_allclose(score, balanced_accuracy_score(y[kept], predicted))
+    monkeypatch.setattr(_channels, "_train", lambda options, weights, *rest: weights)
+    score = evaluation.channel_probe(train, train, (x[kept], y[kept]), num_classes=3)
+    np.testing.assert_allclose(score, balanced_accuracy_score(y[kept], np.argmax(found[-1], axis=1)))
 
 
 def test_stops_early_with_the_best_weights(rng):
-    """Against trainings without a stop of 1, 2, ... epochs: the first after which `patience` are not better."""
+    """Against AdamW without a stop: the weights of the first epoch after which `patience` are not better."""
     (x, y), patience = signal(rng, 60), 2
     wrong = (x, (y + 1) % 3)  # the more is learned, the higher this loss
-    start = {
-        "combination": rng.normal(size=2),
-        "shift": np.zeros(()),
-        "kernel": rng.normal(size=(3, 3)),
-        "bias": np.zeros(3),
-    }
-    start = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), start)
+    start = {"combination": rng.normal(size=2), "shift": np.zeros(()), "kernel": rng.normal(size=(3, 3))}
+    start = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), start | {"bias": np.zeros(3)})
     order = np.stack([rng.permutation(60).reshape(3, 20) for _ in range(6)])
-    free = evaluation.ChannelProbe(learning_rate=0.1, patience=100)
-    after = [_channels._train(free, start, (x, y), wrong, order[: e + 1]) for e in range(6)]
-    logits = [np.asarray(_channels._logits(w, x), np.float64) for w in after]
-    losses = [np.mean(logsumexp(l, axis=1) - l[np.arange(60), wrong[1]]) for l in logits]
+    options = evaluation.ChannelProbe(learning_rate=0.1, patience=patience)
+    rule = optax.adamw(0.1, weight_decay=5e-4)
+
+    def loss(weights, x, y):
+        log_p = jax.nn.log_softmax(
+            jnp.einsum("ncd,c->nd", x, weights["combination"]) @ weights["kernel"]
+            + (weights["shift"] * weights["kernel"].sum(0) + weights["bias"])[None]
+        )
+        return -jnp.mean(log_p[jnp.arange(len(y)), y])
+
+    @jax.jit
+    def step(weights, moments, x, y):
+        updates, moments = rule.update(jax.grad(loss)(weights, x, y), moments, weights)
+        return optax.apply_updates(weights, updates), moments
+
+    after, losses, weights, moments = [], [], start, rule.init(start)
+    for epoch in order:
+        for rows in epoch:
+            weights, moments = step(weights, moments, x[rows], y[rows])
+        after.append(weights)
+        losses.append(float(loss(weights, *wrong)))
     best = next(e for e in range(4) if min(losses[e + 1 : e + 1 + patience]) > losses[e])
     assert best + patience < 5
-    stopped = _channels._train(dataclasses.replace(free, patience=patience), start, (x, y), wrong, order)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), stopped, after[best])
-    last = _channels._train(free, start, (x, y), wrong, order)  # no stop: the last weights, not the best
-    jax.tree.map(np.testing.assert_array_equal, last, after[-1])
+    for found, expected in (
+        (_channels._train(options, start, (x, y), wrong, order), after[best]),
+        # No stop: the last weights, not the best.
+        (_channels._train(dataclasses.replace(options, patience=100), start, (x, y), wrong, order), weights),
+    ):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
 
 
-def test_protocol_draws_rows_of_other_subjects_than_the_validation(rng, monkeypatch):
+def test_protocol_draws_rows_of_other_subjects_than_the_validation(monkeypatch):
     splits = data.Synthetic(view_shapes=((6,), (6,)), classes=3, examples=120, groups=8).open()
-    quick = evaluation.ChannelProbe(learning_rate=0.1)
-    protocol = evaluation.Channels(labels_per_class=(5, 1000), draws=3, probe=quick)
+    protocol = evaluation.Channels(labels_per_class=(5, 1000), draws=3)
     protocol.check(splits)
     views = {name: np.concatenate(split.take(np.arange(len(split))), 1) for name, split in splits.items()}
-    seen, probe = [], _channels.channel_probe
+    seen = []
 
     def watched(train, valid, test, **options):
         seen.append((train, valid))
-        return probe(train, valid, test, **options)
+        return 0.5 + 0.1 * options["seed"][1]
 
     monkeypatch.setattr(_channels, "channel_probe", watched)
     few, many = protocol.measure(views, splits)
     assert (few.name, many.name) == ("5 labels/class", "1000 labels/class")
-    assert few.value > 0.5
-    assert few.deviation >= 0
+    assert (few.value, few.deviation) == pytest.approx((0.6, 0.1))
     assert many.value is None
     rows = views["train"].reshape(-1, 2, 6)
     group = {row.tobytes(): number for row, number in zip(rows, splits["train"].groups)}
@@ -89,8 +98,9 @@ def test_protocol_draws_rows_of_other_subjects_than_the_validation(rng, monkeypa
         assert np.bincount(train[1]).tolist() == [5, 5, 5]
         assert max(np.bincount(valid[1])) <= 5
         assert not {group[x.tobytes()] for x in train[0]} & {group[x.tobytes()] for x in valid[0]}
-    assert len(seen) == 3
-    assert protocol.measure(views, splits)[0] == few
+    assert len({train[0].tobytes() for train, _ in seen}) == 3
+    protocol.measure(views, splits)
+    jax.tree.map(np.testing.assert_array_equal, seen[:3], seen[3:])
 
 
 def test_raises_without_channels(rng):

@@ -74,16 +74,6 @@ def test_warns_when_training_is_below_the_raw_input():
     assert protocol.warnings({"trained encoder": raw}) == ()
 
 
-def test_scores_of_perfect_and_of_random_clusters(split):
-    perfect = evaluation.cluster_scores(split.arrays[0], split.labels, 3, runs=2, starts=2)
-    assert set(perfect) == {"ACC", "NMI", "ARI", "purity"}
-    for values in perfect.values():
-        np.testing.assert_allclose(values, [1, 1])
-    nothing = evaluation.cluster_scores(split.arrays[1], split.labels, 3, runs=2, starts=2)
-    assert nothing["ACC"].max() < 0.7
-    assert abs(nothing["ARI"]).max() < 0.3
-
-
 def test_svm(split):
     np.testing.assert_array_equal(evaluation.svm_accuracy(split.arrays[0], split.labels, draws=3), np.ones(3))
     assert evaluation.svm_accuracy(split.arrays[1], split.labels, draws=3).mean() < 0.7
@@ -103,14 +93,13 @@ def test_columns_of_each_view(split):
 def test_table_and_file(split, tmp_path):
     protocol = evaluation.Clustering(runs=2, starts=2, draws=2, per_view=("ACC", "NMI"))
     features = {"train": np.concatenate(split.arrays, axis=1)}
-    results = {r.name: r for r in protocol.measure(features, {"train": split})}
+    results = {r.name: r for r in protocol.measure_and_save(features, {"train": split}, tmp_path)}
     assert results["best view ACC"].value == results["a ACC"].value == results["c ACC"].value == 1
     assert results["b NMI"].value < 0.5
     assert results["SVM 30%"].value == 1
     assert "30% of 60 labels" in results["SVM 30%"].protocol
     assert results["ACC"].deviation is not None
     assert protocol.score(features, {"train": split}) == ("acc", 1.0)
-    protocol.save(features, {"train": split}, tmp_path)
     with open(tmp_path / "clusters.csv") as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == list(split.ids)
@@ -125,8 +114,8 @@ def test_omits_views_with_fewer_rows_than_clusters(split, tmp_path):
     few = dataclasses.replace(split, present=present)
     features, splits = {"train": np.concatenate(split.arrays, axis=1)}, {"train": few}
     protocol = evaluation.Clustering(clusters=50, runs=1, starts=1, svm_share=0)
-    assert [r.name for r in protocol.measure(features, splits)] == ["ACC", "NMI", "ARI", "purity"]
-    protocol.save(features, splits, tmp_path)
+    found = protocol.measure_and_save(features, splits, tmp_path)
+    assert [r.name for r in found] == ["ACC", "NMI", "ARI", "purity"]
     assert (tmp_path / "clusters.csv").read_text().splitlines()[0] == "id,label,cluster"
 
 
@@ -161,7 +150,7 @@ def test_without_labels(split, tmp_path):
         ValueError, match=r"evaluation\.clusters must be at least 2 for .* without labels, got 0"
     ):
         evaluation.Clustering().check(splits)
-    evaluation.Clustering(clusters=3).save(features, splits, tmp_path)
+    evaluation.Clustering(clusters=3).measure_and_save(features, splits, tmp_path)
     with open(tmp_path / "clusters.csv") as file:
         found = [int(row["cluster"]) for row in csv.DictReader(file)]
     assert metrics.clustering_accuracy(split.labels, np.array(found)) == 1

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits, make_blobs
+from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -27,7 +27,13 @@ def one_blas_thread():
         yield
 
 
-@pytest.mark.parametrize(("penalty", "atol"), [(1e-1, 1e-3), (1e-2, 1e-2), (1e-4, None)])
+@pytest.mark.parametrize(
+    ("penalty", "atol"),
+    [
+        (1e-2, 1e-2),
+        *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in ((1e-1, 1e-3), (1e-4, None))),
+    ],
+)
 def test_fit_equals_scikit_learn(digits, penalty, atol):
     x, y = digits[0][:300], digits[1][:300]
     reference = LogisticRegression(C=1 / (300 * penalty), tol=1e-8, max_iter=10000).fit(x.astype(float), y)
@@ -43,13 +49,6 @@ def test_fit_equals_scikit_learn(digits, penalty, atol):
     assert least <= value(found[:-1], found[-1]) < least + 1e-5
     if atol is not None:  # gradient entries of 1e-5 leave weights uncertain by up to 1e-5 / penalty each
         np.testing.assert_allclose(found[:-1], reference.coef_.T, atol=atol)
-
-
-def test_fit_does_not_depend_on_the_start(digits, rng):
-    x, y = digits[0][:200], digits[1][:200]
-    cold = fit_logistic(x, y, 1e-2, num_classes=10)
-    warm = fit_logistic(x, y, 1e-2, num_classes=10, start=rng.normal(size=cold.shape))
-    np.testing.assert_allclose(warm[:-1], cold[:-1], atol=5e-3)
 
 
 def test_linear_probe_on_digits_pixels(digits):
@@ -78,14 +77,11 @@ def test_linear_probe_chooses_the_penalty_on_the_training_split(rng):
 
 def test_linear_probe_ignores_scale_and_constant_features(digits):
     x, y, test, answer = (a[:300] for a in digits)
-    plain = linear_probe(x, y, test, answer, num_classes=10)
-    scaled = linear_probe(1e3 * x + 5, y, 1e3 * test + 5, answer, num_classes=10)
-    assert abs(plain[0] - scaled[0]) <= 2.01 / 300
+    plain, _ = linear_probe(x, y, test, answer, num_classes=10)
     constant = np.full((300, 1), 1234.5678, np.float32)
-    with_constant = linear_probe(
-        np.hstack([x, constant]), y, np.hstack([test, constant]), answer, num_classes=10
-    )
-    assert abs(plain[0] - with_constant[0]) <= 1.01 / 300
+    x, test = (np.hstack([1e3 * rows + 5, constant]) for rows in (x, test))
+    found, _ = linear_probe(x, y, test, answer, num_classes=10)
+    assert abs(plain - found) <= 2.01 / 300
 
 
 def test_draws_are_class_balanced_and_depend_on_seed_and_labels_only(rng):
@@ -114,42 +110,21 @@ def test_few_label_probe_on_digits_pixels_equals_scikit_learn(digits):
     np.testing.assert_allclose(found, expected, atol=1.01 / 360)
 
 
-def test_few_label_probe_does_not_depend_on_the_basis_or_the_scale_of_features(digits, rng):
-    x, y, test, answer = digits
-    basis, _ = np.linalg.qr(rng.normal(size=(64, 64)))
-    options = {"num_classes": 10, "labels_per_class": 5, "draws": 2, "seed": 1}
-    plain = few_label_probe(x, y, test, answer, **options)
-    turned = few_label_probe(7 * x @ basis - 3, y, 7 * test @ basis - 3, answer, **options)
-    np.testing.assert_allclose(turned, plain, atol=2.01 / 360)
-
-
-def test_accuracy_of_separated_classes_and_of_shuffled_labels():
-    x, y = make_blobs(600, 8, centers=np.eye(3, 8) * 20, random_state=0)
-    options = {"num_classes": 3, "labels_per_class": 5}
-    assert few_label_probe(x[:300], y[:300], x[300:], y[300:], **options).min() == 1
-    assert linear_probe(x[:300], y[:300], x[300:], y[300:], num_classes=3)[0] == 1
-    mixed = np.random.default_rng(0).permutation(y[300:])
-    assert few_label_probe(x[:300], y[:300], x[300:], mixed, **options).mean() < 0.5
-
-
 def test_bad_input(digits):
     x, y, test, answer = (a[:100] for a in digits)
     with pytest.raises(ValueError, match=r"labels_per_class=50 rows of every class, got \d+ of class 0"):
         few_label_probe(x, y, test, answer, num_classes=10, labels_per_class=50)
     with pytest.raises(ValueError, match=r"train_labels must be in \[0, 5\), got 0 to 9"):
         linear_probe(x, y, test, answer, num_classes=5)
-    with pytest.raises(ValueError, match="test_features must be as wide as train_features, got 3 and 64"):
+    with pytest.raises(
+        ValueError, match="train_features and test_features must be equally wide, got 3 for test and 64"
+    ):
         linear_probe(x, y, test[:, :3], answer, num_classes=10)
     with pytest.raises(ValueError, match="test_labels must be 100 integers"):
         linear_probe(x, y, test, answer[:7], num_classes=10)
+    gap = np.where(np.arange(64) + 64 * np.arange(100)[:, None] == 7, np.nan, x)
     with pytest.raises(ValueError, match="train_features must be finite, got 1 entries that are not"):
-        linear_probe(
-            np.where(np.arange(64) + 64 * np.arange(100)[:, None] == 7, np.nan, x),
-            y,
-            test,
-            answer,
-            num_classes=10,
-        )
+        linear_probe(gap, y, test, answer, num_classes=10)
     with pytest.raises(ValueError, match="train_features must be a non-empty floating"):
         few_label_probe(x.astype(int), y, test, answer, num_classes=10, labels_per_class=2)
     with pytest.raises(ValueError, match="must have 5 rows of some class"):

@@ -27,10 +27,6 @@ def by_hand(batches, options, rate, per_epoch, width):
             factor = (1 + np.cos(np.pi * step / total)) / 2
         elif options.decay == "linear":
             factor = (total - step) / total
-        elif options.decay == "steps":
-            factor = np.prod([0.1 for epoch in options.milestones if step // per_epoch >= epoch])
-        else:
-            factor = 1.0
         v = options.momentum * v + gradient + options.weight_decay * w
         w = w - rate * factor * v
     return w
@@ -41,8 +37,6 @@ def by_hand(batches, options, rate, per_epoch, width):
     [
         LinearProbe(decay="cosine", epochs=3, batch_size=16, weight_decay=0.01),
         LinearProbe(decay="linear", epochs=3, batch_size=16, momentum=0.5, learning_rates=(0.5, 0.02)),
-        LinearProbe(decay="constant", epochs=2, batch_size=20, reference_batch=40),
-        LinearProbe(decay="steps", epochs=4, batch_size=16, milestones=(1, 3), learning_rates=(1.0,)),
     ],
 )
 def test_equals_sgd_by_hand(options, rng):
@@ -52,13 +46,20 @@ def test_equals_sgd_by_hand(options, rng):
     batches = list(evaluation.shuffled(x, y, batch_size=size, epochs=options.epochs, seed=3))
     assert len(batches) == options.epochs * per_epoch
     found = evaluation.sgd_probe(batches, test, answer, num_classes=3, rows=70, options=options)
-    scale = options.batch_size / options.reference_batch if options.reference_batch else 1.0
     expected = []
     for rate in options.learning_rates:
-        w = by_hand(batches, options, rate * scale, per_epoch, 5)
+        w = by_hand(batches, options, rate, per_epoch, 5)
         expected.append(np.mean((test @ w[:-1] + w[-1]).argmax(1) == answer))
     np.testing.assert_allclose(found, expected, atol=0.003)  # a row on the boundary, of 500, and a half
     assert np.ptp(expected + [0.0]) > 0.5
+
+
+def test_factors_of_the_learning_rate():
+    steps = LinearProbe(decay="steps", epochs=4, batch_size=16, milestones=(1, 3), reference_batch=32)
+    np.testing.assert_allclose(steps.factors(2, 14, 70), np.repeat([0.5, 0.05, 0.005], [2, 8, 4]))
+    constant = LinearProbe(decay="constant", batch_size=20, reference_batch=40)
+    np.testing.assert_array_equal(constant.factors(0, 3, 15), [0.375] * 3)  # 15 rows are the batch
+    assert "x 15/40 with no decay" in constant.described(15)
 
 
 def test_batches_cover_an_epoch_without_repetition(rng):

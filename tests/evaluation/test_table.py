@@ -23,18 +23,18 @@ def blobs():
 def test_results_equal_the_functions(blobs):
     features, labels = blobs
     data = (features["train"], labels["train"], features["test"], labels["test"])
-    found = {r.name: r for r in evaluate_features(features, labels, num_classes=4, seed=5, draws=4)}
+    found = {r.name: r for r in evaluate_features(features, labels, num_classes=4, seed=5, draws=3)}
     assert list(found) == ["k-NN", "linear", "5 labels/class", "10 labels/class"]
     knn = np.asarray(weighted_knn(*data[:3], num_classes=4, k=160))
     assert found["k-NN"].value == np.mean(knn == labels["test"])
     assert found["linear"].value == linear_probe(*data, num_classes=4, seed=5)[0]
     for count in (5, 10):
-        scores = few_label_probe(*data, num_classes=4, labels_per_class=count, draws=4, seed=5)
+        scores = few_label_probe(*data, num_classes=4, labels_per_class=count, draws=3, seed=5)
         result = found[f"{count} labels/class"]
         np.testing.assert_allclose(result.value, np.mean(scores))
-        np.testing.assert_allclose(result.deviation, np.sqrt(np.sum((scores - np.mean(scores)) ** 2) / 3))
+        np.testing.assert_allclose(result.deviation, np.sqrt(np.sum((scores - np.mean(scores)) ** 2) / 2))
     assert "160 nearest of 160 training rows" in found["k-NN"].protocol  # k is clipped
-    assert "4 draws (seed 5)" in found["5 labels/class"].protocol
+    assert "3 draws (seed 5)" in found["5 labels/class"].protocol
     assert found["k-NN"].deviation is found["linear"].deviation is None
     plain = json.loads(json.dumps([asdict(r) for r in found.values()], allow_nan=False))
     assert [Result(**{**r, "each": tuple(r["each"])}) for r in plain] == list(found.values())
@@ -42,18 +42,16 @@ def test_results_equal_the_functions(blobs):
 
 def test_unmeasured_results_have_a_reason(blobs):
     features, labels = blobs
-    few = {"train": features["train"][:24], "test": features["test"]}
-    names = {"train": np.repeat(np.arange(4), 6), "test": labels["test"]}
-    found = {r.name: r for r in evaluate_features(few, names, num_classes=4, draws=2)}
+    names = labels | {"train": np.repeat([0, 1, 2, 3], [6, 60, 60, 34])}
+    found = {r.name: r for r in evaluate_features(features, names, num_classes=4, draws=2)}
     assert found["5 labels/class"].value is not None
-    assert found["10 labels/class"] == Result(
-        "10 labels/class", None, None, "not measured: class 0 has 6 of the 10 labels needed"
-    )
-    one_each = {"train": np.arange(4), "test": labels["test"]}
+    why = "not measured: class 0 has 6 of the 10 labels needed"
+    assert found["10 labels/class"] == Result("10 labels/class", None, None, why)
     four = {"train": features["train"][:4], "test": features["test"]}
-    found = {r.name: r for r in evaluate_features(four, one_each, num_classes=4, draws=2)}
-    assert found["linear"].value is None
-    assert "not measured" in found["linear"].protocol
+    one_each = {"train": np.arange(4), "test": labels["test"]}
+    (_, linear) = evaluate_features(four, one_each, num_classes=4, labels_per_class=())
+    assert linear.value is None
+    assert "not measured" in linear.protocol
 
 
 def test_raises_on_a_missing_split(blobs):

@@ -1,6 +1,6 @@
 """Fused views: each pair of views as a further view, against sums written by hand with the same networks."""
 
-from functools import partial
+from functools import cache, partial
 from itertools import combinations
 
 import jax
@@ -34,8 +34,7 @@ def setting(objective=OBJECTIVE, shapes=SHAPES, **more):
 
 def started(method, spec, objective=OBJECTIVE):
     """The learner, its first parameters and statistics, and (parameters, inputs) -> what its loss returns."""
-    learner = method.build(spec)
-    params, statistics = jax.jit(learner.init)(jax.random.key(1))
+    learner, params, statistics = initial(method, spec)
     of_views = methods.of_views(objective)
 
     @jax.jit
@@ -43,6 +42,12 @@ def started(method, spec, objective=OBJECTIVE):
         return learner.loss(params, statistics, methods.Batch(inputs, lambda x: x["views"]), of_views)
 
     return learner, params, statistics, loss
+
+
+@cache
+def initial(method, spec):
+    learner = method.build(spec)
+    return learner, *jax.jit(learner.init)(jax.random.key(1))
 
 
 def tables(rng, shapes=SHAPES):
@@ -122,7 +127,7 @@ def test_weights_are_those_of_the_mean_over_the_pairs_that_count():
 
 
 def test_chance_level_is_that_of_views_without_information():
-    learner, *_ = started(methods.MultiEncoder(fusion=FUSION), setting())
+    learner = methods.MultiEncoder(fusion=FUSION).build(setting())
     of_views = methods.of_views(OBJECTIVE)
     chance = methods.chance_level(lambda z: learner.level(of_views, z), 3, N, 3)
     np.testing.assert_allclose(chance, np.log(N) / 2, rtol=1e-5)
