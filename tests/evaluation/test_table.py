@@ -106,8 +106,8 @@ def test_evaluates_another_pair_of_splits(rng):
     split = types.SimpleNamespace(labels=labels, class_names=("a", "b"))
     splits = dict.fromkeys(features, split)
     plain = {"train": features["other/train"], "test": features["other/test"]}
-    expected = evaluation.Classification(draws=2).measure(plain, {"train": split, "test": split})
-    protocol = evaluation.Classification(draws=2, of="other")
+    expected = evaluation.Classification(labels_per_class=()).measure(plain, {"train": split, "test": split})
+    protocol = evaluation.Classification(labels_per_class=(), of="other")
     assert protocol.splits(tuple(splits)) == ("other/train", "other/test")
     assert protocol.measure(features, splits) == expected
     assert protocol.score(features, splits)[1] == expected[0].value

@@ -95,7 +95,7 @@ def moved(params, rng):
     return jax.tree.map(lambda p: p + rng.normal(size=p.shape).astype(np.float32) * 0.3, params)
 
 
-@pytest.mark.parametrize("lam", [1.0, 0.0])
+@pytest.mark.parametrize("lam", some([1.0, 0.0], fast=[1.0]))
 def test_loss_is_equation_1(rng, lam):
     learner = build(dataclasses.replace(SMALL, lam=lam))
     weights = rng.random((3, 3))
@@ -282,7 +282,7 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
     np.testing.assert_array_equal(watched["weights"], statistics["weights"])
 
 
-@pytest.mark.parametrize(("classes", "together"), [(2, 2), (1, 4)])
+@pytest.mark.parametrize(("classes", "together"), [(2, 2), pytest.param(1, 4, marks=pytest.mark.exhaustive)])
 def test_clusters_of_all_views_are_as_many_as_the_classes(rng, classes, together):
     four = dataclasses.replace(SMALL, clusters=4)
     learner = four.build(dataclasses.replace(specification(objective()), classes=classes))
@@ -327,9 +327,8 @@ def own_pair_loss(x, y):
 
 
 def test_sample_weights_follow_the_clusters(rng):
-    method = dataclasses.replace(SMALL, sample_weights=True)
-    learner, views = build(method), two_groups(rng)
-    params, statistics = started(learner)
+    learner, views = build(dataclasses.replace(SMALL, sample_weights=True)), two_groups(rng)
+    params, statistics = started(build())
     new, record = learner.refresh(params, statistics, views, None, 10, 5)
     inputs = batch(rng) | {"views": views}
     _, (_, z, measures) = value(learner, params, new, inputs)
