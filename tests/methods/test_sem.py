@@ -282,7 +282,7 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
     np.testing.assert_array_equal(watched["weights"], statistics["weights"])
 
 
-@pytest.mark.parametrize(("classes", "together"), [(2, 2), pytest.param(1, 4, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(("classes", "together"), [pytest.param(2, 2, marks=pytest.mark.exhaustive), (1, 4)])
 def test_clusters_of_all_views_are_as_many_as_the_classes(rng, classes, together):
     four = dataclasses.replace(SMALL, clusters=4)
     learner = four.build(dataclasses.replace(specification(objective()), classes=classes))

@@ -128,7 +128,8 @@ def test_running_statistics_by_hand(rng):
 
 def test_batch_statistics_of_groups(rng):
     """Each group of consecutive rows is normalised on its own; running statistics are the groups' mean."""
-    x = (np.arange(3).repeat(4)[:, None, None, None] + rng.normal(size=(12, 2, 2, 5))).astype(np.float32)
+    x = np.arange(3).repeat(4)[:, None, None, None] + rng.normal(size=(12, 2, 2, 5))
+    x = (0.01 * x).astype(np.float32)  # so that epsilon counts
     one, split = (norm("batch", 5, groups=groups, rngs=nnx.Rngs(0)) for groups in (1, 3))
     for module in (one, split):
         module.scale[...], module.bias[...] = jnp.arange(1.0, 6), jnp.ones(5)
@@ -143,6 +144,14 @@ def test_batch_statistics_of_groups(rng):
     np.testing.assert_array_equal(eval_view(split)(x[:2]), eval_view(one)(x[:2]))
     with pytest.raises(ValueError, match="batch_groups must divide the 10 views of a batch, got 3"):
         split(x[:10])
+
+
+def test_group_norm_by_hand(rng):
+    x = 0.01 * rng.normal(size=(2, 3, 3, 16)).astype(np.float32)  # two groups of 8 channels
+    split = x.astype(np.float64).reshape(2, 9, 2, 8)
+    mean, variance = (f(split, axis=(1, 3), keepdims=True) for f in (np.mean, np.var))
+    expected = ((split - mean) / np.sqrt(variance + 1e-5)).reshape(x.shape)
+    np.testing.assert_allclose(norm("group", 16, rngs=nnx.Rngs(0))(x), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_resnet_passes_groups_to_every_norm():
