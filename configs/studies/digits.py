@@ -5,12 +5,13 @@ Source: ours.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import _digits
+import _rows
 
 from mvcl import losses, methods, models, studies
-from mvcl.studies import Above, Baseline, Cell, Study, trained
+from mvcl.studies import Baseline, Cell, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -103,66 +104,53 @@ def _cells(base: Config) -> list[Cell]:
     ]
 
 
-_CLAIM = partial(Above, measure=_digits.ACCURACIES[0].name)
 _OF_PAPERS = (
-    _CLAIM(
-        text="MV-DHEL is better than MV-InfoNCE and the baselines of pairs, averages and poly-view",
-        source="Koromilas 2025, Table II, on other data",
-        cells={"method": "simclr", "objective": "mv_dhel"},
-        than=tuple(
-            {"objective": other}
-            for other in ("mv_infonce", "all_pairs(nt_xent)", "one_vs_rest(nt_xent)", "poly_view")
-        ),
-    ),
-    _CLAIM(
-        text="M3G with a teacher is better than InfoNCE and BYOL of pairs",
-        source="Piran 2024, Table 1, on other data",
-        cells={"method": "student_teacher", "objective": "m3g"},
-        than=({"objective": "all_pairs(info_nce)"}, {"objective": "all_pairs(byol)"}),
-    ),
-    _CLAIM(
-        text="DSF in MoCo v2 is better than InfoNCE of pairs and of means",
-        source="Jeon 2025, Table 1, on other data",
-        cells={"method": "moco_v2", "objective": "dsf"},
-        than=({"objective": "cross_pairs(info_nce)"}, {"objective": "mean_pair(info_nce)"}),
-    ),
+    (
+        "MV-DHEL is better than MV-InfoNCE and the baselines of pairs, averages and poly-view",
+        "Koromilas 2025, Table II",
+    )
+    + ("simclr", "mv_dhel", ("mv_infonce", "all_pairs(nt_xent)", "one_vs_rest(nt_xent)", "poly_view")),
+    ("M3G with a teacher is better than InfoNCE and BYOL of pairs", "Piran 2024, Table 1")
+    + ("student_teacher", "m3g", ("all_pairs(info_nce)", "all_pairs(byol)")),
+    ("DSF in MoCo v2 is better than InfoNCE of pairs and of means", "Jeon 2025, Table 1")
+    + ("moco_v2", "dsf", ("cross_pairs(info_nce)", "mean_pair(info_nce)")),
 )
 
 
-def _study(base: Config, cells: Sequence[Cell], of_papers: tuple[Above, ...], seeds: int, cost: str) -> Study:
+def _study(base: Config, cells: Sequence[Cell], of_papers: Sequence[Any], **scale: Any) -> Study:
     rows: tuple[Literal["raw input", "untrained encoder"], ...] = ("raw input", "untrained encoder")
     untrained = [Cell({"method": "none", "objective": row}, Baseline(config=base, row=row)) for row in rows]
-    above = tuple(
-        _CLAIM(
-            text=f"every row of {method} is better than the {row}",
-            source="ours",
-            cells={"method": method},
-            than=({"method": "none", "objective": row},),
+    above: list[_rows.Row] = [
+        (
+            f"every row of {method} is better than the {cell.factors['objective']}",
+            {"method": method},
+            [cell.factors],
         )
         for method in dict.fromkeys(cell.factors["method"] for cell in cells)
-        for row in rows
-    )
+        for cell in untrained
+    ]
+    claims = _rows.above("ours", _digits.FEW, above)
+    for text, source, method, name, others in of_papers:
+        row = (text, {"method": method, "objective": name}, _rows.levels("objective", others))
+        claims += _rows.above(f"{source}, on other data", _digits.FEW, [row])
     return Study(
         title="Digits: every objective on 4 views",
         about=_ABOUT.format(queue=_QUEUE),
         cells=(*untrained, *cells),
         measures=_digits.ACCURACIES,
-        claims=(*above, *of_papers),
+        claims=claims,
         reference={"method": "simclr", "objective": "all_pairs(nt_xent)"},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )
 
 
 def small(seeds: int = 5) -> Study:
     """Digits, all objectives and two baselines."""
-    base = _digits.digits_of(4)
-    return _study(
-        base, _cells(base), _OF_PAPERS, seeds, "55 minutes in one process, on 2 cores with other work"
-    )
+    base, cost = _digits.digits_of(4), "55 minutes in one process, on 2 cores with other work"
+    return _study(base, _cells(base), _OF_PAPERS, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Random vectors, the first objective and the baselines."""
     base = _digits.vectors_of(4)
-    return _study(base, _cells(base)[:1], (), seeds, "under a minute on 2 cores")
+    return _study(base, _cells(base)[:1], (), seeds=seeds, cost="under a minute on 2 cores")
