@@ -228,22 +228,12 @@ def sharpness(image: ArrayLike, factor: ArrayLike) -> jax.Array:
     return outer(_blend(_smooth(x), x, factor))
 
 
+# fmt: off
 RAND_AUGMENT = (
-    "identity",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
-    "rotate",
-    "brightness",
-    "saturation",
-    "contrast",
-    "sharpness",
-    "posterize",
-    "solarise",
-    "autocontrast",
-    "equalize",
+    "identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate", "brightness", "saturation", "contrast",
+    "sharpness", "posterize", "solarise", "autocontrast", "equalize",
 )
+# fmt: on
 """Names of the operations of `rand_augment_op`, by their number."""
 
 

@@ -20,8 +20,13 @@ CIFAR_STD = (0.2023, 0.1994, 0.2010)
 """Standard deviation of CIFAR-10's pixels as most code has it, the mean of the images' own, by channel."""
 
 
-# Pairs of positive numbers -> their upper bound.
-_RANGES = (("crop_scale", 0, 1), ("erase_scale", 0, 1), ("crop_ratio", 0, None), ("blur_sigma", 0, None))
+# Pairs of positive numbers -> their upper bound; numbers -> their bounds, beside probabilities.
+_RANGES = {"crop_scale": 1, "erase_scale": 1, "crop_ratio": None, "blur_sigma": None}
+_BOUNDS: dict[str, tuple[int, float | None]] = {
+    **dict.fromkeys(("brightness", "contrast", "saturation", "crop_padding", "blur_kernel"), (0, None)),
+    **dict.fromkeys(("rand_augment_ops", "rand_augment_deviation"), (0, None)),
+    **{"image_size": (1, None), "hue": (0, 0.5), "rand_augment_magnitude": (0, 30)},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,35 +92,25 @@ class Policy:
     """Smallest and largest area of that rectangle, as a share of the view's."""
 
     def __post_init__(self) -> None:
-        for name in ("flip", "rand_augment", "jitter", "grayscale", "blur", "solarise", "erase"):
-            probability = getattr(self, f"{name}_probability")
-            if not 0 <= probability <= 1:
-                raise ValueError(f"{name}_probability must be in [0, 1], got {probability}")
-        not_negative = ("brightness", "contrast", "saturation", "crop_padding")
-        for name in (*not_negative, "rand_augment_ops", "rand_augment_deviation"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        for name, low, high in _RANGES:
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            low, high = (0, 1) if name.endswith("_probability") else _BOUNDS.get(name, (None, None))
+            if low is not None and not (low <= value and (high is None or value <= high)):
+                bound = f"in [{low}, {high}]" if high is not None else f"at least {low}"
+                raise ValueError(f"{name} must be {bound}, got {value}")
+        for name, most in _RANGES.items():
             pair = getattr(self, name)
-            if len(pair) != 2 or not low < pair[0] <= pair[1] or (high is not None and pair[1] > high):
-                bound = f", at most {high}" if high is not None else ""
+            if len(pair) != 2 or not 0 < pair[0] <= pair[1] or (most is not None and pair[1] > most):
+                bound = f", at most {most}" if most is not None else ""
                 raise ValueError(f"{name} must be a positive range, smallest first{bound}, got {pair}")
-        if self.image_size < 1:
-            raise ValueError(f"image_size must be at least 1 pixel, got {self.image_size}")
         if not 0 < self.center_fraction <= 1:
             raise ValueError(f"center_fraction must be in (0, 1], got {self.center_fraction}")
-        if not 0 <= self.hue <= 0.5:
-            raise ValueError(f"hue must be in [0, 0.5], got {self.hue}")
-        if self.blur_kernel < 0 or (self.blur_kernel and self.blur_kernel % 2 == 0):
+        if self.blur_kernel and self.blur_kernel % 2 == 0:
             raise ValueError(f"blur_kernel must be odd, or 0, got {self.blur_kernel}")
-        if not 0 <= self.rand_augment_magnitude <= 30:
-            raise ValueError(f"rand_augment_magnitude must be in [0, 30], got {self.rand_augment_magnitude}")
-        if not self.std or min(self.std) <= 0:
-            raise ValueError(f"std must be positive, got {self.std}")
-        if len(self.mean) not in (1, 3) or len(self.std) not in (1, 3):
-            raise ValueError(
-                f"mean and std must be one number, or one for each of 1 or 3 channels, got {self.mean} and {self.std}"
-            )
+        for name, numbers in (("mean", self.mean), ("std", self.std)):
+            if len(numbers) not in (1, 3) or (name == "std" and min(numbers) <= 0):
+                what = "one positive number" if name == "std" else "one number"
+                raise ValueError(f"{name} must be {what}, or one for each of 1 or 3 channels, got {numbers}")
 
 
 def _tenth(image_size: int) -> int:
@@ -126,8 +121,10 @@ def _tenth(image_size: int) -> int:
 _IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 
-def _build(overrides: dict[str, Any], **published: Any) -> Policy:
-    return Policy(**{**published, **overrides})
+def _build(overrides: dict[str, Any], jitter: tuple[float, float, float, float], **published: Any) -> Policy:
+    """A published policy with the strengths of brightness, contrast, saturation and hue."""
+    strengths = dict(zip(("brightness", "contrast", "saturation", "hue"), jitter))
+    return Policy(**{**strengths, **published, **overrides})
 
 
 def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Policy:
@@ -139,11 +136,8 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
     """
     return _build(
         overrides,
+        (0.8 * strength, 0.8 * strength, 0.8 * strength, min(0.2 * strength, 0.5)),
         image_size=image_size,
-        brightness=0.8 * strength,
-        contrast=0.8 * strength,
-        saturation=0.8 * strength,
-        hue=min(0.2 * strength, 0.5),
         grayscale_probability=0.2,
         blur_probability=0.5,
         blur_sigma=(0.1, 2.0),
@@ -159,11 +153,8 @@ def byol_global1(image_size: int = 224, **overrides: Any) -> Policy:
     """
     return _build(
         overrides,
+        (0.4, 0.4, 0.2, 0.1),
         image_size=image_size,
-        brightness=0.4,
-        contrast=0.4,
-        saturation=0.2,
-        hue=0.1,
         grayscale_probability=0.2,
         blur_probability=1.0,
         blur_kernel=_tenth(image_size),
@@ -180,12 +171,9 @@ def moco_v2(image_size: int = 224, **overrides: Any) -> Policy:
     """MoCo v2 (Chen 2020b, arXiv 2003.04297, and the authors' code, which blurs with Pillow)."""
     return _build(
         overrides,
+        (0.4, 0.4, 0.4, 0.1),
         image_size=image_size,
         crop_scale=(0.2, 1.0),
-        brightness=0.4,
-        contrast=0.4,
-        saturation=0.4,
-        hue=0.1,
         grayscale_probability=0.2,
         blur_probability=0.5,
         **_IMAGENET,
@@ -208,14 +196,8 @@ def evaluation(image_size: int = 224, **overrides: Any) -> Policy:
     Normalised by ImageNet's mean and deviation; pass those of the training policy if it has others. For images of size
     `image_size`, such as CIFAR's, center_fraction=1.0 keeps the whole image.
     """
-    return _build(
-        overrides,
-        image_size=image_size,
-        random_crop=False,
-        flip_probability=0.0,
-        jitter_probability=0.0,
-        **_IMAGENET,
-    )
+    off = {"random_crop": False, "flip_probability": 0.0, "jitter_probability": 0.0}
+    return _build(overrides, (0.0, 0.0, 0.0, 0.0), image_size=image_size, **off, **_IMAGENET)
 
 
 def digits(image_size: int = 8, **overrides: Any) -> Policy:
@@ -223,14 +205,8 @@ def digits(image_size: int = 8, **overrides: Any) -> Policy:
 
     Views stay in [0, 1]; images have one channel.
     """
-    return _build(
-        overrides,
-        image_size=image_size,
-        crop_scale=(0.5, 1.0),
-        flip_probability=0.0,
-        brightness=0.4,
-        contrast=0.4,
-    )
+    jitter = (0.4, 0.4, 0.0, 0.0)
+    return _build(overrides, jitter, image_size=image_size, crop_scale=(0.5, 1.0), flip_probability=0.0)
 
 
 POLICIES: dict[str, Callable[..., Policy]] = {

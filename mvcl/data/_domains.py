@@ -120,13 +120,11 @@ class DomainNet:
         """The splits `train`, `seen` and `test`, and one for each list."""
         if self.held_out and self.held_out not in self.domains:
             raise ValueError(
-                f"data.held_out must be one of {', '.join(self.domains)}, or empty; got {self.held_out!r}"
+                f"held_out must be one of {', '.join(self.domains)}, or empty; got {self.held_out!r}"
             )
         seen = tuple(domain for domain in self.domains if domain != self.held_out)
         if len(seen) < 2:
-            raise ValueError(
-                f"data.domains must have at least 2 domains for training, got {', '.join(seen) or 'none'}"
-            )
+            raise ValueError(f"data.domains must have at least 2 domains for training, got {', '.join(seen)}")
         path = _buckets.local_copy(self.path or _default())
         if not self.path or is_prepared(path):
             names, lists = _open_prepared(path, self.domains)
@@ -243,9 +241,7 @@ def _read_list(root: Path, name: str, numbers: dict[str, int]) -> _Images:
             if folder not in there:
                 there[folder] = set(os.listdir(root / folder)) if (root / folder).is_dir() else set()
             if parts[-1] not in there[folder]:
-                raise ValueError(
-                    f"line {line}: there is no image {path}; unpack the domain's archive, or use the cleaned lists"
-                )
+                raise ValueError(f"line {line}: there is no image {path}; use the cleaned lists")
             paths.append(path)
             labels.append(number)
         if not paths:

@@ -132,18 +132,11 @@ class Arrays:
         kept, count = keep(names, self.classes), len(labels)
         rows, labels = (found[:limit] for found in select(labels, names, kept))
         if f"{part}_jpeg" in arrays:
-            data, offsets = _array(arrays, f"{part}_jpeg"), _array(arrays, f"{part}_offsets")
-            sound = data.ndim == 1 and data.dtype == np.uint8 and offsets.dtype.kind in "iu"
-            if not (
-                sound
-                and offsets.shape == (count + 1,)
-                and (offsets[1:] >= offsets[:-1]).all()
-                and 0 <= offsets[0] <= offsets[-1] <= len(data)
-            ):
-                raise ValueError(
-                    f"{part}_jpeg must be (bytes,) uint8 and {part}_offsets {count + 1} increasing positions in it, "
-                    f"got {data.shape} {data.dtype} and {offsets.shape} {offsets.dtype}"
-                )
+            data, offsets = arrays[f"{part}_jpeg"], _array(arrays, f"{part}_offsets")
+            if data.dtype != np.uint8 or offsets.shape != (count + 1,) or offsets.dtype.kind not in "iu":
+                raise ValueError(f"{part}_jpeg must be uint8 and {part}_offsets {count + 1} whole numbers")
+            if (np.diff(offsets.astype(np.int64), prepend=0, append=data.size) < 0).any():
+                raise ValueError(f"{part}_offsets must be increasing positions in {part}_jpeg")
 
             def encoded(row: int) -> io.BytesIO:
                 return io.BytesIO(data[offsets[rows[row]] : offsets[rows[row] + 1]].tobytes())
@@ -153,13 +146,12 @@ class Arrays:
         images = _array(arrays, f"{part}_images")
         if images.ndim not in (3, 4) or len(images) != count:
             raise ValueError(
-                f"{part}_images must be ({count}, H, W) or ({count}, H, W, C), got {images.shape}, "
-                f"with {count} labels"
+                f"{part}_images must be ({count}, H, W) or ({count}, H, W, C), got {images.shape}"
             )
         images = images[..., None] if images.ndim == 3 else images
         if images.dtype != np.uint8:
             if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():  # NaN neither
-                raise ValueError(f"{part}_images must be uint8, or floating in [0, 1], got {_range(images)}")
+                raise ValueError(f"{part}_images must be uint8, or floating in [0, 1], got {images.dtype}")
             images = images.astype(np.float32)
         return in_memory((images if len(rows) == count else images[rows],), labels, kept)
 
@@ -170,19 +162,13 @@ def _array(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
     return arrays[name]
 
 
-def _range(images: np.ndarray) -> str:
-    return f"{images.dtype} from {images.min()} to {images.max()}" if images.size else str(images.dtype)
-
-
 def _labels_of(arrays: dict[str, np.ndarray]) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
     """Class names, and the class numbers of each split."""
     labels = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
-    for part, numbers in labels.items():
-        if numbers.dtype.kind not in "iu" or (len(numbers) and numbers.min() < 0):
-            raise ValueError(f"{part}_labels must be integers >= 0, got {numbers.dtype}")
-    count = max((int(one.max()) + 1 for one in labels.values() if len(one)), default=0)
-    if count > _MOST_CLASSES:
-        raise ValueError(f"labels must be less than {_MOST_CLASSES}, got {count - 1}")
+    every = np.concatenate(list(labels.values()))
+    if every.dtype.kind not in "iu" or not ((every >= 0) & (every < _MOST_CLASSES)).all():
+        raise ValueError(f"labels must be integers from 0, less than {_MOST_CLASSES}, got {every.dtype}")
+    count = int(every.max(initial=-1)) + 1
     names = tuple(str(name) for name in arrays.get("class_names", np.arange(count)).reshape(-1))
     if len(names) < count:
         raise ValueError(f"class_names has {len(names)} names for labels up to {count - 1}")

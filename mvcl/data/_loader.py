@@ -192,13 +192,9 @@ def batches(
       CorruptExample: more corrupt examples than `reading` allows.
     """
     if batch_size % process_count:
-        raise ValueError(
-            f"train.batch_size must be a multiple of {process_count} processes, got {batch_size}"
-        )
+        raise ValueError(f"batch_size must be a multiple of {process_count} processes, got {batch_size}")
     if batch_size > len(split):
-        raise ValueError(
-            f"train.batch_size must be at most the {len(split)} training examples, got {batch_size}"
-        )
+        raise ValueError(f"batch_size must be at most the {len(split)} training examples, got {batch_size}")
     if crop is None and not split.spec.fixed:
         raise ValueError(f"crop must be given for images whose sizes differ, of shapes {split.spec.shapes}")
     steps_per_epoch = epoch_steps(len(split), batch_size, last_batch=last_batch)
@@ -231,11 +227,8 @@ def batches(
         for row, attempt in candidates:
             if (arrays := reader.example(row, epoch, attempt)) is not None:
                 return row, arrays
-        raise CorruptExample(
-            "none of the training examples can be read"
-            if split.draws is None
-            else f"none of {_ATTEMPTS} draws for training example {index[place]} can be read"
-        )
+        drawn = "replacements" if split.draws is None else f"{_ATTEMPTS} draws"
+        raise CorruptExample(f"none of the {drawn} for training example {index[place]} can be read")
 
     units = grain.MapDataset.range(len(split) // unit).seed(seed).shuffle()
     order = units.batch(batch_size // unit, drop_remainder=not last_batch)

@@ -76,9 +76,7 @@ class RawTables:
     def _checked(self) -> np.ndarray:
         """(N, k) bool, True where a view is present; raises `ValueError` for invalid tables."""
         if len(self.views) < 2:
-            raise ValueError(
-                f"data must have at least 2 views, got {len(self.views)}: {', '.join(self.names)}"
-            )
+            raise ValueError(f"data must have at least 2 views, got {', '.join(self.names)}")
         check_distinct(self.ids)
         present = np.stack([~np.isnan(view).all(axis=1) for view in self.views], axis=1)
         for name, view, here in zip(self.names, self.views, present.T):
@@ -211,7 +209,5 @@ def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, 
         raise ValueError(f"labels must be whole numbers or strings, got {first}")
     names, numbers = np.unique(labels, return_inverse=True)
     if len(names) < 2:
-        raise ValueError(
-            f"labels must name at least 2 classes, got {len(names)}: {', '.join(map(str, names))}"
-        )
+        raise ValueError(f"labels must name at least 2 classes, got {', '.join(map(str, names))}")
     return numbers.reshape(-1).astype(np.int32), tuple(str(name) for name in names)

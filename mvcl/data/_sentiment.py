@@ -59,9 +59,7 @@ class PrepareSentiment:
         splits = self._read()
         most = self.max_length or _PUBLISHED[self.dataset][1]
         if len(most) != len(VIEWS) or min(most) < 1:
-            raise ValueError(
-                f"--max-length must be 3 positive numbers, for text, audio and vision, got {self.max_length}"
-            )
+            raise ValueError(f"--max-length must be 3 positive numbers, got {self.max_length}")
         parts = blocks({name: len(split.labels) for name, split in splits.items()}, BLOCK)
 
         def read(name: str) -> Item:
@@ -206,9 +204,7 @@ def _prepared_parts(path: Path, dataset: str) -> tuple[tuple[tuple[int, int], ..
             if all(item["ids"] is not None for item in items):
                 ids = [str(one) for item in items for one in item["ids"]]
             if {len(labels), len(lengths), len(labels if ids is None else ids)} != {len(rows)}:
-                raise ValueError(
-                    f"{name} must have a label, an id and 3 lengths for each of {len(rows)} records"
-                )
+                raise ValueError(f"{name} needs a label, an id and lengths for {len(rows)} records")
             if (
                 labels.ndim != 1
                 or lengths.shape[1:] != time.shape

@@ -37,9 +37,7 @@ class ExampleSpec:
                 f"{self.shapes}"
             )
         if self.given and any(None in shape for shape in self.shapes):
-            raise ValueError(
-                f"shapes of given views must be known; pad to one shape with NaN; got {self.shapes}"
-            )
+            raise ValueError(f"shapes of given views must be known; pad with NaN; got {self.shapes}")
         if not self.given and any(len(shape) != 3 or shape[2] is None for shape in self.shapes):
             raise ValueError(f"shapes of images must be (H, W, C) with a known C, got {self.shapes}")
 

@@ -78,9 +78,7 @@ class Synthetic:
         if not 0 <= self.missing < 1:
             raise ValueError(f"data.missing must be in [0, 1), got {self.missing}")
         if len(self.domains) in (1, 2) or (self.domains and (self.view_shapes or self.regression)):
-            raise ValueError(
-                f"data.domains must be at least 3 names, of images with classes, got {len(self.domains)}"
-            )
+            raise ValueError(f"data.domains must be at least 3 names, of images, got {len(self.domains)}")
         if (self.padded or self.missing) and not self.view_shapes:
             raise ValueError("data.padded and data.missing need data.view_shapes, got none")
 

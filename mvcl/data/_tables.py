@@ -186,9 +186,7 @@ def _of_matrices(found: Mapping[str, Any], wanted: str, samples: str) -> RawTabl
             arrays = [np.asarray(value if axis == 0 else value.T, np.float64) for value in views.values()]
             names = [str(i) for i in (range(len(arrays[0])) if ids is None else ids)]
             if len(names) != len(arrays[0]):
-                raise ValueError(
-                    f"ids has {len(names)} entries where the views have {len(arrays[0])} examples"
-                )
+                raise ValueError(f"there are {len(names)} ids for {len(arrays[0])} examples")
             return RawTables(list(views), arrays, labels, names)
     given = "" if samples == "auto" else f" as {samples}"
     raise ValueError(f"the views and labels have different numbers of examples{given}: {has}")
@@ -249,9 +247,7 @@ def _of_folder(folder: Path, id_column: str, wanted: str) -> RawTables:
         for name, values in table.items():
             if values.dtype.kind not in "biuf":
                 got = values.iloc[0]
-                raise ValueError(
-                    f"column {name!r} of {files[stem]} must hold numbers, got for instance {got!r}"
-                )
+                raise ValueError(f"column {name!r} of {files[stem]} must hold numbers, got {got!r}")
         views.append(np.ascontiguousarray(table.astype(np.float64).reindex(ids).to_numpy()))
     if labels is None:
         return RawTables(list(tables), views, None, ids)

@@ -100,9 +100,7 @@ def _split(part: dict[str, Any], split: str, dataset: str) -> Utterances:
     for name in VIEWS:
         found = set(map(np.shape, part[name]))
         if any(len(shape) != 2 for shape in found) or len({shape[1] for shape in found}) != 1:
-            raise ValueError(
-                f"{name} of {split} must be sequences (time, d) of one width d, got {sorted(found)[:3]}"
-            )
+            raise ValueError(f"{name} of {split} must be sequences (time, d), got {sorted(found)[:3]}")
         np.asarray(part[name][0], np.float32)  # it is numbers
         shapes.append((max(1, *(shape[0] for shape in found)), next(iter(found))[1]))
     longest, widths = zip(*shapes)
@@ -237,9 +235,7 @@ def _from_folder(path: Path) -> Callable[[str], np.ndarray]:
         if (file := path / f"{name}.npy").is_file():
             return np.load(file, mmap_mode="r", allow_pickle=False)
         if not (path / name).is_dir():
-            raise ValueError(
-                "it is missing; for an utterance without this view write an array of zeros (1, d)"
-            )
+            raise ValueError("it is missing; for an utterance without this view write zeros (1, d)")
         frames = [np.load(frame, allow_pickle=False) for frame in sorted((path / name).glob("*.npy"))]
         return np.stack([frame.reshape(-1) for frame in frames]) if frames else np.zeros((0, 0), np.float32)
 

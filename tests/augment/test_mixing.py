@@ -96,8 +96,8 @@ def test_erases_a_rectangle_within_its_ranges():
 
 def test_erasing_does_not_change_the_rest_of_the_view(rng):
     image = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
-    plain = augment.simclr(0.5, image_size=16)
-    erasing = augment.simclr(0.5, image_size=16, erase_probability=1.0)
+    plain = augment.Policy(image_size=16)
+    erasing = augment.Policy(image_size=16, erase_probability=1.0)
     key = jax.random.key(2)
     before, after = (np.asarray(augment.apply_policy(p, key, image)) for p in (plain, erasing))
     same = (before == after).all(-1)

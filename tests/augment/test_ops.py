@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from parametrize import some
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from scipy import ndimage
 from sklearn.datasets import load_digits, load_sample_images
@@ -21,7 +22,7 @@ IMAGES = {
     "grey noise": np.random.default_rng(2).integers(0, 256, (11, 14, 1), dtype=np.uint8),
 }
 AFFINE = Image.Transform.AFFINE
-each_image = pytest.mark.parametrize("image", [IMAGES[name] for name in ("photograph", "noise", "digit")])
+each_image = pytest.mark.parametrize("name", some(["photograph", "noise", "digit"], fast=["noise", "digit"]))
 
 
 def pillow(image):
@@ -53,7 +54,8 @@ def pillow_hue(image, shift):
         ((0.3, 0.0, 1, 0.4), (6, 50)),
     ],
 )
-def test_crop_and_resize_is_pillow_resize_of_a_box(image, box, size):
+def test_crop_and_resize_is_pillow_resize_of_a_box(name, box, size):
+    image = IMAGES[name]
     height, width = image.shape[:2]
     box = tuple(float(b * side) for b, side in zip(box, (width, height, width, height)))
     rows, columns = (size, size) if isinstance(size, int) else size
@@ -70,7 +72,8 @@ def test_crop_of_the_whole_at_its_size_is_the_image():
 
 
 @each_image
-def test_flip_invert_grayscale(image):
+def test_flip_invert_grayscale(name):
+    image = IMAGES[name]
     assert difference(augment.horizontal_flip(image), ImageOps.mirror(pillow(image))) < 1e-4
     assert difference(augment.invert(image), ImageOps.invert(pillow(image))) < 1e-4
     luma = np.broadcast_to(np.asarray(pillow(image).convert("L"))[..., None], image.shape)
@@ -88,7 +91,8 @@ def test_flip_invert_grayscale(image):
         (augment.sharpness, ImageEnhance.Sharpness),
     ],
 )
-def test_enhancements(ours, theirs, image, factor):
+def test_enhancements(ours, theirs, name, factor):
+    image = IMAGES[name]
     assert difference(ours(image, factor), theirs(pillow(image)).enhance(factor)) <= 2
     if factor == 1:
         np.testing.assert_array_equal(ours(image, factor), image / np.float32(255))
@@ -102,6 +106,11 @@ def test_hue_of_colours_on_a_grid(shift):
     assert difference(augment.hue(grid, shift), pillow_hue(pillow(grid), shift)) <= 0.51
 
 
+def test_hue_and_saturation_keep_one_channel():
+    image = IMAGES["digit"].astype(np.float32) / 255
+    np.testing.assert_array_equal(augment.hue(augment.saturation(image, 0.3), 0.4), image)
+
+
 def test_hue_of_pure_colours_by_hand():
     """A third of a turn takes red to green to blue; white, black and grey have no hue."""
     colours = np.array([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0], [0.2, 0.2, 0.2]]], np.float32)
@@ -111,14 +120,16 @@ def test_hue_of_pure_colours_by_hand():
 
 @each_image
 @pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 1.7, 4.0, 12.0])
-def test_blur_equals_pillow_exactly(image, sigma):
+def test_blur_equals_pillow_exactly(name, sigma):
+    image = IMAGES[name]
     expected = pillow(image).filter(ImageFilter.GaussianBlur(sigma))
     assert difference(augment.gaussian_blur(image, sigma), expected) < 1e-4
 
 
 @each_image
 @pytest.mark.parametrize(("sigma", "kernel_size"), [(0.1, 3), (0.7, 3), (2.0, 23), (1.3, 1)])
-def test_blur_with_a_kernel_is_scipy(image, sigma, kernel_size):
+def test_blur_with_a_kernel_is_scipy(name, sigma, kernel_size):
+    image = IMAGES[name]
     expected = ndimage.gaussian_filter(
         image / 255, (sigma, sigma, 0), mode="nearest", radius=(kernel_size // 2, kernel_size // 2, 0)
     )
@@ -126,7 +137,8 @@ def test_blur_with_a_kernel_is_scipy(image, sigma, kernel_size):
 
 
 @each_image
-def test_histogram_operations(image):
+def test_histogram_operations(name):
+    image = IMAGES[name]
     ours = {bits: augment.posterize(image, bits) for bits in (1, 3, 4, 8)}
     assert all(difference(x, ImageOps.posterize(pillow(image), bits)) < 1e-4 for bits, x in ours.items())
     for threshold in (0, 64, 128, 255):
@@ -138,7 +150,8 @@ def test_histogram_operations(image):
 
 
 @each_image
-def test_affine_operations(image):
+def test_affine_operations(name):
+    image = IMAGES[name]
     height, width = image.shape[:2]
     source = pillow(image)
 
@@ -158,13 +171,8 @@ def test_affine_operations(image):
         assert wrong.mean() < 1e-3
 
 
-def test_translate_by_hand():
-    row = np.array([[[0.1], [0.2], [0.3]]], np.float32)
-    np.testing.assert_allclose(augment.translate_x(row, 1)[0, :, 0], [0.0, 0.1, 0.2])
-
-
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("name", ["small", "noise", "grey noise"])
+@pytest.mark.parametrize("name", some(["small", "noise", "grey noise"], fast=["noise"]))
 def test_rand_augment_operations_by_traced_number(name, sign):
     image = IMAGES[name]
     height, width = image.shape[:2]
@@ -192,7 +200,7 @@ def test_rand_augment_operations_by_traced_number(name, sign):
         assert difference(ours, theirs) <= 2
 
 
-@pytest.mark.parametrize("name", ["small", "grey noise"])
+@pytest.mark.parametrize("name", some(["small", "grey noise"], fast=["small"]))
 def test_color_jitter_applies_its_steps_in_order(name):
     image = IMAGES[name]
     steps = (augment.brightness, augment.contrast, augment.saturation, augment.hue)
@@ -210,14 +218,6 @@ def test_color_jitter_applies_its_steps_in_order(name):
         np.testing.assert_allclose(ours_without, without, atol=2e-6)
 
 
-def test_colour_operations_keep_one_channel():
-    image = IMAGES["digit"].astype(np.float32) / 255
-    for kept in (augment.saturation(image, 0.3), augment.hue(image, 0.4), augment.grayscale(image)):
-        np.testing.assert_array_equal(kept, image)
-    assert np.abs(augment.brightness(image, 0.5) - image).max() > 0.1
-    assert np.abs(augment.contrast(image, 0.5) - image).max() > 0.1
-
-
 def test_normalise():
     image = IMAGES["small"]
     mean, std = (0.5, 0.4, 0.3), (0.1, 0.2, 0.4)
@@ -227,14 +227,32 @@ def test_normalise():
         augment.normalise(image, mean, (1.0, 1.0))
 
 
-def test_raises_on_bad_input():
-    with pytest.raises(ValueError, match=r"image must be \(height, width, channels\) .* got \(8, 8\)"):
-        augment.contrast(np.zeros((8, 8), np.float32), 1.0)
-    with pytest.raises(ValueError, match=r"1 or 3 channels, got \(8, 8, 4\)"):
-        augment.contrast(np.zeros((8, 8, 4), np.float32), 1.0)
-    with pytest.raises(ValueError, match=r"image must be uint8, or floating in \[0, 1\], got int32"):
-        augment.contrast(np.zeros((8, 8, 3), np.int32), 1.0)
-    with pytest.raises(ValueError, match=r"box must be \(4,\).* got \(3,\)"):
-        augment.crop_and_resize(np.zeros((8, 8, 3), np.uint8), np.zeros(3), 4)
-    with pytest.raises(ValueError, match=r"kernel_size must be odd and positive, or None, got 4"):
-        augment.gaussian_blur(np.zeros((8, 8, 3), np.uint8), 1.0, 4)
+ZEROS = np.zeros((8, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: augment.contrast(ZEROS[0], 1.0),
+            r"image must be \(height, width, channels\) .* got \(8, 3\)",
+        ),
+        (lambda: augment.contrast(ZEROS[..., :2], 1.0), r"1 or 3 channels, got \(8, 8, 2\)"),
+        (
+            lambda: augment.contrast(ZEROS.astype(int), 1.0),
+            r"image must be uint8, or floating in \[0, 1\], got int",
+        ),
+        (lambda: augment.crop_and_resize(ZEROS, np.zeros(3), 4), r"box must be \(4,\).* got \(3,\)"),
+        (
+            lambda: augment.gaussian_blur(ZEROS, 1.0, 4),
+            "kernel_size must be odd and positive, or None, got 4",
+        ),
+        (
+            lambda: augment.gaussian_blur(ZEROS, 1.0, -1),
+            "kernel_size must be odd and positive, or None, got -1",
+        ),
+    ],
+)
+def test_raises_on_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -41,8 +41,3 @@ def test_host_crops_are_windows_too(rng, channels):
     assert len({place[0] for place in found}) > 20
     again = augment.host_crop(image, [POLICY], 0, 3, 5)
     np.testing.assert_array_equal(again, augment.host_crop(image, [POLICY], 0, 3, 5))
-
-
-def test_raises_on_negative_padding():
-    with pytest.raises(ValueError, match="crop_padding must be at least 0, got -1"):
-        augment.policy("simclr", crop_padding=-1)

@@ -1,6 +1,7 @@
 """Views are functions of (seed, epoch, index, view), independent of batch, devices and pieces."""
 
 import dataclasses
+import functools
 import math
 import re
 
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from parametrize import some
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
@@ -22,9 +24,13 @@ EPOCH = np.arange(16) % 3
 INDEX = np.arange(16) * 7 + 3
 
 
+@functools.cache
+def program(policies):
+    return jax.jit(lambda *data: augment.draw_views(policies, *data))
+
+
 def draw(policies, images=IMAGES, seed=5, epoch=EPOCH, index=INDEX):
-    drawn = jax.jit(lambda *data: augment.draw_views(policies, *data))(images, seed, epoch, index)
-    return jax.tree.map(np.asarray, drawn)
+    return jax.tree.map(np.asarray, program(tuple(policies))(images, seed, epoch, index))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +47,7 @@ def test_view_depends_on_its_key_only(views):
 
 
 def test_views_do_not_depend_on_the_rest_of_the_batch(views):
-    rows = np.array([9, 2, 2, 14, 0])
+    rows = np.array([9, 2, 2, 14, 0] + [7] * 11)
     np.testing.assert_allclose(
         draw([EVERYTHING] * 3, IMAGES[rows], 5, EPOCH[rows], INDEX[rows]), views[rows], atol=2e-5
     )
@@ -62,13 +68,13 @@ def test_view_keys_do_not_depend_on_the_default_generator():
         np.testing.assert_array_equal(jax.random.key_data(augment.view_key(1, 2, 3, 4)), expected)
 
 
-def test_each_view_has_its_own_policy(views):
+def test_each_view_has_its_own_policy():
     gray = augment.policy("simclr", image_size=12, grayscale_probability=1.0, mean=(0.5,), std=(0.25,))
-    mixed = draw([gray, EVERYTHING, gray])
-    np.testing.assert_allclose(mixed[:, 1], views[:, 1], atol=2e-5)
+    mixed = draw([gray, PLAIN, gray])
+    np.testing.assert_allclose(mixed[:, 1], draw([PLAIN] * 4)[:, 1], atol=2e-5)
     for v in (0, 2):
         np.testing.assert_array_equal(mixed[:, v, ..., 0], mixed[:, v, ..., 1])
-    np.testing.assert_allclose(mixed[:, 2], draw([gray] * 3)[:, 2], atol=2e-5)
+    assert np.abs(mixed[:, 0] - mixed[:, 2]).max((1, 2, 3)).min() > 0.01
 
 
 def test_rand_augment_has_a_probability():
@@ -122,7 +128,7 @@ def on_devices(devices):
     return np.asarray(compiled(*placed)), compiled
 
 
-@pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize("pieces", some([False, True], fast=[True]))
 def test_devices_share_the_work_with_equal_results(views, pieces, monkeypatch):
     """Each device computes its rows and gathers none; all numbers of devices give the same bits."""
     if pieces:
@@ -138,12 +144,12 @@ def test_devices_share_the_work_with_equal_results(views, pieces, monkeypatch):
             assert collective not in compiled.as_text()
 
 
-def test_crops_made_on_the_host(views):
+def test_crops_made_on_the_host():
     """A tuple of crops: the rest of each view is drawn as usual."""
     size = 12
     boxes = np.array([0, 0, size, size], np.float32)
     crops = tuple(np.random.default_rng(1).integers(0, 256, (2, 16, size, size, 3), dtype=np.uint8))
-    drawn = draw([PLAIN, EVERYTHING], crops)
+    drawn = draw([PLAIN] * 2, crops)
     assert drawn.shape == (16, 2, size, size, 3)
     apply = jax.jit(
         lambda key, image: augment.apply_policy(
@@ -154,13 +160,13 @@ def test_crops_made_on_the_host(views):
     np.testing.assert_allclose(drawn[4, 0], alone, atol=2e-5)
 
 
-def test_views_of_several_sizes_are_those_of_each_size_alone(views):
+def test_views_of_several_sizes_are_those_of_each_size_alone():
     """Each view is what it is beside views of its own size, on one device and in order."""
     small = augment.policy("simclr", image_size=6)
-    mixed = draw([PLAIN, small, EVERYTHING, small])
+    mixed = draw([PLAIN, small, PLAIN, small])
     assert [view.shape for view in mixed] == [(16, s, s, 3) for s in (12, 6, 12, 6)]
-    plain, local, every = draw([PLAIN] * 4), draw([small] * 4), draw([EVERYTHING] * 4)
-    for place, whole in enumerate((plain, local, every, local)):
+    plain, local = draw([PLAIN] * 4), draw([small] * 4)
+    for place, whole in enumerate((plain, local, plain, local)):
         np.testing.assert_allclose(mixed[place], whole[:, place], atol=2e-5)
     crops = tuple(np.zeros((16, s, s, 3), np.uint8) for s in (12, 6))
     assert [view.shape[1] for view in draw([PLAIN, small], crops)] == [12, 6]
@@ -171,17 +177,15 @@ def test_views_of_several_sizes_are_those_of_each_size_alone(views):
 def test_groups_of_one_shape_and_back():
     views = tuple(np.full((2, s, s, 1), place, np.float32) for place, s in enumerate((4, 2, 4, 3, 2)))
     groups = augment.by_shape(views)
-    assert [(places, group.shape) for places, group in groups] == [
-        ((0, 2), (2, 2, 4, 4, 1)),
-        ((1, 4), (2, 2, 2, 2, 1)),
-        ((3,), (2, 1, 3, 3, 1)),
+    assert [(places, group.shape[1:3]) for places, group in groups] == [
+        ((0, 2), (2, 4)),
+        ((1, 4), (2, 2)),
+        ((3,), (1, 3)),
     ]
     means = [(places, group.mean((2, 3))) for places, group in groups]
     np.testing.assert_array_equal(augment.in_order_of_views(means)[0, :, 0], np.arange(5))
-    whole = np.zeros((2, 3, 4, 4, 1))
-    [(places, same)] = augment.by_shape(whole)
+    [(places, _)] = augment.by_shape(np.zeros((2, 3, 4, 4, 1)))
     assert places == (0, 1, 2)
-    assert same is whole
 
 
 def test_evaluation_is_the_central_crop():
@@ -194,32 +198,16 @@ def test_evaluation_is_the_central_crop():
     assert np.abs(255 * restored - np.asarray(resized, np.float64)).max() <= 2
 
 
-def test_one_channel_and_float_input():
-    digits = np.random.default_rng(2).random((4, 8, 8, 1), dtype=np.float32)
-    drawn = draw([augment.policy("digits")] * 4, digits, 0, np.zeros(4, int), np.arange(4))
-    assert drawn.shape == (4, 4, 8, 8, 1)
-    assert drawn.dtype == np.float32
-    assert drawn.min() >= 0
-    assert drawn.max() <= 1
-
-
-def test_raises_on_bad_input():
-    zeros = np.zeros(16, int)
-    for policies, images, message in [
-        ([], IMAGES, r"policies must be at least one, got none"),
-        (
-            [PLAIN] * 2,
-            IMAGES[0],
-            r"images must be \(n, height, width, channels\), or a tuple of 2 .* got \(14, 13, 3\)",
-        ),
-        (
-            [PLAIN] * 2,
-            (np.zeros((16, 12, 12, 3), np.uint8),) * 3,
-            r"images must be .* got \(16, 12, 12, 3\), ",
-        ),
-        ([PLAIN], (np.zeros((16, 9, 9, 3), np.uint8),), r"images must be crops of 12 x 12 pixels, got 9 x 9"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            augment.draw_views(policies, images, 0, zeros, zeros)
-    with pytest.raises(ValueError, match=r"index must be \(16,\), one for each image, got \(15,\)"):
-        augment.draw_views([PLAIN], IMAGES, 0, zeros, zeros[1:])
+@pytest.mark.parametrize(
+    ("policies", "images", "index", "message"),
+    [
+        ([], IMAGES, INDEX, "policies must be at least one, got none"),
+        ([PLAIN], IMAGES[0], INDEX, r"images must be \(n, height, width, channels\), .* got \(14, 13, 3\)"),
+        ([PLAIN] * 2, (IMAGES,) * 3, INDEX, r"or a tuple of 2 .* got \(16, 14, 13, 3\), "),
+        ([PLAIN], (IMAGES,), INDEX, "images must be crops of 12 x 12 pixels, got 14 x 13"),
+        ([PLAIN], IMAGES, INDEX[1:], r"index must be \(16,\), one for each image, got \(15,\)"),
+    ],
+)
+def test_raises_on_bad_input(policies, images, index, message):
+    with pytest.raises(ValueError, match=message):
+        augment.draw_views(policies, images, 0, EPOCH, index)

@@ -150,7 +150,9 @@ def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, rng, caps
     for path in pixels:
         if path.startswith("clipart/ant/"):
             (tmp_path / path).write_bytes(b"no image")
-    with pytest.raises(data.CorruptExample, match=r"none of 16 draws for training example \d+ can be read"):
+    with pytest.raises(
+        data.CorruptExample, match=r"none of the 16 draws for training example \d+ can be read"
+    ):
         list(
             itertools.islice(
                 data.batches(train, batch_size=6, seed=0, crop=corner, reading=data.Reading(limit=12)), 8

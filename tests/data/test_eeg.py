@@ -226,29 +226,14 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
         options.run()
 
 
-def torn_signals(folder, name):
-    path = folder / f"{name}.mat"
-    path.write_bytes(path.read_bytes()[:5000])
-
-
-def torn_notes(folder, name):
-    (folder / f"{name}.arousal").write_bytes(b"\x01\x02\x03")
-
-
-def no_notes(folder, name):
-    (folder / f"{name}.arousal").unlink()
-
-
-def no_header(folder, name):
-    (folder / f"{name}.hea").write_text("not a header\n")
-
-
 def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys):
-    damages = (torn_signals, torn_notes, no_notes, no_header)
     for i in range(6):
         write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
-    for i, damage in enumerate(damages):
-        damage(tmp_path / "raw" / f"tr0{i}-0001", f"tr0{i}-0001")
+    for i, (suffix, content) in enumerate(
+        ((".mat", b"torn"), (".arousal", b"\x01\x02\x03"), (".arousal", None), (".hea", b"not a header\n"))
+    ):
+        file = tmp_path / "raw" / f"tr0{i}-0001" / f"tr0{i}-0001{suffix}"
+        file.unlink() if content is None else file.write_bytes(content)
     write_physionet(tmp_path / "raw", "tr07-0001", seconds=60, stages=((0, "U"),))
     write_physionet(tmp_path / "raw", "tr08-0001", seconds=60, stages=((0, "N2"),), scale=0.0)
     raw, out = str(tmp_path / "raw"), str(tmp_path / "out")
@@ -373,16 +358,6 @@ def test_raises_on_an_unprepared_folder(tmp_path):
         Eeg(path=str(tmp_path / "out")).open()
     with pytest.raises(ValueError, match=r"test_fraction must be between 0 and 1, got 1\.0"):
         Eeg(path=str(tmp_path / "out"), test_fraction=1.0).open()
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    for key, value, message in (
-        ("file", "../out/a.array_record", "a.array_record has no bytes"),
-        ("bytes", "x", "bytes instead of x"),
-        ("items", [{}], "not a readable manifest"),
-    ):
-        spoiled = manifest | {"shards": [manifest["shards"][0] | {key: value}]}
-        (tmp_path / "out" / "manifest.json").write_text(json.dumps(spoiled))
-        with pytest.raises(ValueError, match=message):
-            Eeg(path=str(tmp_path / "out")).open()
     (tmp_path / "out" / "manifest.json").write_text('{"kind": "sentiment", "format": 1}')
     with pytest.raises(ValueError, match="has sentiment in format 1, expected eeg"):
         Eeg(path=str(tmp_path / "out")).open()

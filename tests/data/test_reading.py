@@ -56,21 +56,17 @@ def test_corrupt_examples_do_not_move_the_others():
     assert (~there).sum() == 4  # two epochs, both in them
 
 
-@pytest.mark.parametrize(("processes", "threads"), [(2, 1), (3, 4), (6, 2)])
+@pytest.mark.parametrize(("processes", "threads"), [(2, 1), (3, 4)])
 def test_batches_do_not_depend_on_processes(processes, threads):
-    bad = (0, 5, 11, 17, 18)
-    np.testing.assert_array_equal(take(8, bad, processes=processes, threads=threads), take(8, bad))
+    bad = tuple(range(0, N, 2))
+    found = take(8, bad, 12, processes=processes, threads=threads)
+    np.testing.assert_array_equal(found, take(8, bad, 12))
+    assert (found % 2 == 1).all()
 
 
 def test_resumed_stream_equals_uninterrupted_stream():
     bad = (0, 5, 11)
     np.testing.assert_array_equal(take(3, bad, first_step=5), take(8, bad)[5:])
-
-
-def test_skips_a_corrupt_replacement():
-    bad = tuple(range(0, N, 2))
-    batches = take(8, bad, limit=12)
-    assert (batches % 2 == 1).all()
 
 
 def test_a_batch_of_the_whole_split():

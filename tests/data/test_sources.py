@@ -126,7 +126,7 @@ def test_error_names_a_corrupt_image(tmp_path, rng):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"train_labels": np.arange(3)}, "with 3 labels"),
+        ({"train_labels": np.arange(3)}, r"train_images must be \(3, H, W\) or .* got \(4, 2, 2\)"),
         ({"train_labels": np.ones(4)}, "must be integers"),
         ({"train_images": np.zeros((4, 2, 2), np.int64)}, "uint8, or floating"),
         ({"train_images": np.full((4, 2, 2), 1.5)}, r"floating in \[0, 1\], got"),
@@ -146,15 +146,6 @@ def test_raises_on_bad_arrays(tmp_path, change, message):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         data.Arrays(path=str(tmp_path / "a.npz")).open()
-
-
-def test_raises_on_pickled_arrays(tmp_path):
-    np.savez(tmp_path / "a.npz", train_images=np.array([{}], dtype=object))
-    with pytest.raises(ValueError, match=r"not a readable \.npz"):
-        data.Arrays(path=str(tmp_path / "a.npz")).open()
-    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 truncated")
-    with pytest.raises(ValueError, match=r"not a readable \.npz"):
-        data.Arrays(path=str(tmp_path / "b.npz")).open()
 
 
 def test_unknown_name_error_suggests_names(tmp_path):

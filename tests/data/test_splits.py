@@ -26,17 +26,6 @@ def test_the_documented_source_gives_batches(tmp_path):
     np.testing.assert_array_equal(batch["labels"], batch["index"] % 3)
 
 
-def test_source_with_a_published_size():
-    class Known:
-        def open(self):
-            raise AssertionError("not needed")
-
-        def expected(self):
-            return data.Outline(10, 2, data.ExampleSpec(((4, 4, 1),)))
-
-    assert data.expected(Known()).examples == 10
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
