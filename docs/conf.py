@@ -27,10 +27,7 @@ nb_execution_mode = "off"
 nb_ipywidgets_js = {}
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
-suppress_warnings = [
-    "myst.header",
-    "ref.python",
-]  # pages made by commands skip levels: they are parts of a README too
+suppress_warnings = ["myst.header"]  # pages made by commands skip levels: they are parts of a README too
 
 # References that are not found are warnings, but for names of other packages, whose pages are not here.
 nitpicky = True

@@ -193,6 +193,12 @@ def above(node: nodes.Node):
         yield node
 
 
+def source(app, package: str, name: str) -> str | None:
+    """For viewcode: the module of an alias, which says that it is of `builtins`; None of all else."""
+    value = public(package.removeprefix("mvcl.")).get(name)
+    return home(package.removeprefix("mvcl."), name, value) if isinstance(value, types.GenericAlias) else None
+
+
 def math(writer, node: nodes.Element) -> None:
     """A formula as MathML, which browsers draw by themselves: no script and no font is needed."""
     block = isinstance(node, nodes.math_block)
@@ -204,6 +210,7 @@ def math(writer, node: nodes.Element) -> None:
 def setup(app):
     app.connect("source-read", expand)
     app.connect("autodoc-process-docstring", docstring, priority=400)  # napoleon's is 500
+    app.connect("viewcode-follow-imported", source)
     app.add_post_transform(Names)
     app.add_html_math_renderer("mathml", (math, None), (math, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -51,8 +51,8 @@ class Sem:
     """K-means takes mini-batches of 5,000 rows for more examples than this, as the released code; 0: never."""
 
     weights: Literal["cmi", "jsd", "mmd", "none"] = "cmi"
-    """Weight of a pair of views: mutual information of their clusters, Jensen-Shannon divergence of their features,
-    maximum mean discrepancy, or none (all ones)."""
+    """Weight of a pair of views by the mutual information of their clusters, the Jensen-Shannon divergence of their
+    features, the maximum mean discrepancy, or none (all ones)."""
     sample_weights: bool = False
     """Also weight each instance of a pair of views by the agreement of its two clusters."""
     lam: float = 1.0

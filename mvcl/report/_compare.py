@@ -1,6 +1,7 @@
 """Tables of results: of one run, and of several, in which runs that differ in the seed alone are one row."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,6 +129,15 @@ def of_run(run: Run) -> Table:
     return Table(f"Measured{at}", [""], columns, rows, kind="first")
 
 
+def of_frame(caption: str, frame: pd.DataFrame, digits: str, shade: float = 0.0) -> Table:
+    """A table of plain numbers; the background of a positive one is shaded by `shade` times it, in %."""
+    rows = []
+    for name, values in zip(frame.index, frame.to_numpy(float).tolist()):
+        cells = [Cell(f"{x:{digits}}", x, shade=shade * max(x, 0.0)) for x in values]
+        rows.append(([name], [NONE if math.isnan(x) else cell for x, cell in zip(values, cells)]))
+    return Table(caption, [""], list(frame.columns), rows)
+
+
 class Results:
     """The results of groups of runs: of each group those of one step, and of each measure those by one protocol."""
 
@@ -156,25 +166,21 @@ class Results:
         protocols = {column: _most(part["protocol"]) for column, part in _by(self.trained, "column")}
         ways = {column: part["better"].iloc[0] for column, part in _by(self.trained, "column")}
         better = [ways.get(column, "") for column in self.columns]
-        cells, comparable = [], []
-        for g, group in enumerate(self.groups):
-            of = self.trained[self.trained["group"] == g]
-            others = {c for c, part in _by(of, "column") if part["protocol"].iloc[0] != protocols[c]}
-            row = []
-            for column, cell in zip(self.columns, _cells(of, self.columns)):
-                count, mark = sum(of["column"] == column), " ‡" if column in others else ""
-                below = f"{count} of {len(group.places)} seeds" if 0 < count < len(group.places) else ""
-                row.append(cell._replace(text=cell.text + mark, below=below))
-            cells.append(row)
-            comparable.append([self.steps[g] == usual and c not in others for c in self.columns])
-        for column, way in enumerate(better):
-            may = [
-                row for row, fit in zip(cells, comparable) if fit[column] and row[column].value is not None
-            ]
-            values = [row[column].value or 0.0 for row in may]
+        cells = [_cells(self._of(g), self.columns) for g in range(len(self.groups))]
+        for column, (name, way) in enumerate(zip(self.columns, better)):
+            may = []  # have a comparable number
+            for g, row in enumerate(cells):
+                of = self._of(g, name)
+                count, whole, cell = len(of), len(self.groups[g].places), row[column]
+                if count and of["protocol"].iloc[0] != protocols[name]:
+                    cell = cell._replace(text=f"{cell.text} ‡")
+                elif cell.value is not None and self.steps[g] == usual:
+                    may.append(g)
+                row[column] = cell._replace(below=f"{count} of {whole} seeds" if 0 < count < whole else "")
+            values = [cells[g][column].value or 0.0 for g in may]
             best = (max if way == "higher" else min)(values) if way and len(values) > 1 else None
-            for row in may:
-                row[column] = row[column]._replace(best=row[column].value == best)
+            for g in may:
+                cells[g][column] = cells[g][column]._replace(best=cells[g][column].value == best)
         rows = [(self._headings(g, fields, usual), row) for g, row in enumerate(cells)]
         main = next((i for i, way in enumerate(better) if way), None)
         caption = "Test results of the trained encoder"
@@ -189,6 +195,10 @@ class Results:
         notes = _notes([cell for row in cells for cell in row], set(self.steps.values()) - {usual, None})
         baselines = self._baselines()
         return Table(caption, headings, self.columns, rows, baselines, better, main, notes, "several")
+
+    def _of(self, g: int, column: str | None = None) -> pd.DataFrame:
+        of = self.trained[self.trained["group"] == g]
+        return of if column is None else of[of["column"] == column]
 
     @property
     def _has_seeds(self) -> bool:

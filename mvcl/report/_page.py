@@ -1,12 +1,15 @@
 """The page: plain values for its template, which escapes everything except `Markup`."""
 
 import base64
+import functools
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,8 +19,7 @@ from markupsafe import Markup
 from mvcl import _buckets, _files, metrics
 from mvcl._progress import duration, track
 from mvcl.report import _compare, _curves, _figures
-from mvcl.report._compare import Cell, Table
-from mvcl.report._read import Run, kind, read_geometry, read_run
+from mvcl.report._read import IMAGES, Run, kind, read_geometry, read_run
 
 _FIELDS = 4  # of the configurations, in the table of results
 _EXAMPLES = 8  # rows of the grid of views
@@ -50,18 +52,26 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     if not run_dirs:
         raise ValueError("run_dirs must name at least one run folder, got none")
     runs = [read_run(_buckets.path(path)) for path in track(run_dirs, "reading runs", len(run_dirs), "runs")]
-    names = _names([run.path for run in runs])
-    shown = _several_runs(runs, names) if len(runs) > 1 else _one_run(runs[0], names[0])
-    missing = [
-        (name if len(runs) > 1 else "", *item)
-        for run, name in zip(runs, names)
-        for item in run.missing
-        if len(runs) == 1 or item[0] != "The images of the views"
-    ]
-    times = [
-        (name if len(runs) > 1 else "", _time(run.seconds)) for run, name in zip(runs, names) if run.seconds
-    ]
-    text = _render(shown | {"missing": missing, "times": times})
+    names, several = _names([run.path for run in runs]), len(runs) > 1
+    shown = _several_runs(runs, names) if several else _one_run(runs[0], names[0])
+    of = [(name if several else "", run) for name, run in zip(names, runs)]
+    missing = [(name, *item) for name, run in of for item in run.missing if not several or item[0] != IMAGES]
+    times = [(name, _time(run.seconds)) for name, run in of if run.seconds]
+    configs = [(name, run.config) for name, run in zip(names, runs) if run.config]
+    script = (resources.files("mvcl.report") / "templates" / "sort.js").read_text()
+    text = _TEMPLATES.get_template("page.html").render(
+        shown,
+        several=several,
+        protocols=_compare.protocols(runs, names),
+        pairs=_pairs(runs, names),
+        missing=missing,
+        times=times,
+        configs=configs,
+        contents=[],
+        variables=_figures.VARIABLES,
+        script=Markup(script),
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
     out = _buckets.path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     _files.write_whole(out, text.encode(errors="replace"))
@@ -81,8 +91,8 @@ def write_geometry(source: Path, out: Path) -> Path:
     Raises:
       ValueError: the file is damaged.
     """
-    found = read_geometry(_buckets.path(source))
-    _files.write_whole(_buckets.path(out), _figures.geometry_file(found.outputs))
+    picture = _figures.geometry_file(read_geometry(_buckets.path(source)).outputs)
+    _files.write_whole(_buckets.path(out), picture)
     return out
 
 
@@ -110,21 +120,17 @@ def _time(seconds: Mapping[str, float]) -> str:
 
 def _one_run(run: Run, name: str) -> dict[str, object]:
     return {
-        "several": False,
         "title": name,
         "subtitle": _subtitle(run),
         "tiles": _tiles(run),
         "warnings": run.warnings,
         "results": _compare.of_run(run) if len(run.evaluation) else None,
-        "protocols": _compare.protocols([run], [name]),
         "curves": _curves.of_runs([run.log], [name]),
         "views": _views(run),
         "weights": _weights(run),
         "clusters": _clusters(run),
-        "pairs": _pairs([run], [name]),
         "geometry": _geometry(run),
         "embeddings": _embeddings(run),
-        "configs": [(name, run.config)] if run.config else [],
     }
 
 
@@ -142,36 +148,20 @@ def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object
     else:
         curves = _curves.of_runs([run.log for run in runs], names)
     return {
-        "several": True,
         "title": f"{len(runs)} runs",
         "subtitle": ", ".join(group_names),
         "results": results.table({name: different[name] for name in parts[:_FIELDS]})
         if results.columns
         else None,
-        "protocols": _compare.protocols(runs, names),
         "singles": results.singles(names),
         "gaps": results.gaps(),
         "seeds": len(groups) < len(runs),
         "key": _legend(group_names),
         "curves": curves,
-        "pairs": _pairs(runs, names),
         "geometry": {"parts": [("", table, []) for table in _compare.geometries(runs, groups)]},
         "differences": different,
         "group_names": group_names,
-        "configs": [(name, run.config) for name, run in zip(names, runs) if run.config],
     }
-
-
-def _render(shown: Mapping[str, object]) -> str:
-    """The page with these values; that of several runs has a script, which sorts its tables."""
-    templates = Environment(
-        loader=PackageLoader("mvcl.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    templates.filters |= {"kind": kind, "short": _short, "indented": _indented}
-    script = (resources.files("mvcl.report") / "templates" / "sort.js").read_text()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    more = {"contents": [], "variables": _figures.VARIABLES, "script": Markup(script), "digest": digest}
-    return templates.get_template("page.html").render(shown, **more)
 
 
 def _subtitle(run: Run) -> str:
@@ -208,8 +198,8 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _legend(names: Iterable[str]) -> Key:
-    symbols, colors = _figures.SYMBOLS, len(_figures.LINES)
-    return [(symbols[i % len(symbols)], i % colors, name) for i, name in enumerate(names)]
+    symbols, colors = itertools.cycle(_figures.SYMBOLS), itertools.cycle(range(len(_figures.LINES)))
+    return list(zip(symbols, colors, names))
 
 
 def _views(run: Run) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:
@@ -235,11 +225,8 @@ def _weights(run: Run) -> dict[str, object]:
     tables = []
     for step, weights in (taken[i] for i in places):
         names = _view_names(run, len(weights))
-        cells = [
-            [Cell(f"{w:.3f}", w, shade=_SHADE * max(w, 0.0) / largest) for w in row]
-            for row in weights.tolist()
-        ]
-        tables.append(Table(f"from step {step}", [""], names, [([n], row) for n, row in zip(names, cells)]))
+        frame = pd.DataFrame(weights, names, names)
+        tables.append(_compare.of_frame(f"from step {step}", frame, ".3f", _SHADE / largest))
     return {"tables": tables, "computed": len(taken)}
 
 
@@ -251,22 +238,22 @@ def _clusters(run: Run) -> dict[str, object] | None:
     labels = run.embeddings.labels
     if labels.max() < 1 or next(iter(taken.values())).shape[1] != len(labels):
         return None  # the embeddings are of other examples
-    values = np.array([[_accuracy(labels, view) for view in clusters] for clusters in taken.values()])
+
+    def accuracy(view: np.ndarray) -> float:
+        here = view >= 0
+        return metrics.clustering_accuracy(labels[here], view[here]) if here.any() else math.nan
+
+    values = np.array([[accuracy(view) for view in clusters] for clusters in taken.values()])
     names = _view_names(run, values.shape[1])
     ends = ", ".join(f"{n} {first:.3f} to {last:.3f}" for n, first, last in zip(names, values[0], values[-1]))
     alt = f"Clustering accuracy of each view over training steps; {ends}"
-    plot = _figures.curves(_lines(list(taken), values), "accuracy", alt)
-    return {"key": _legend(names), "plot": plot, "ends": ends}
+    return {"key": _legend(names), "plot": _over_steps(list(taken), values, "accuracy", alt), "ends": ends}
 
 
-def _lines(steps: Sequence[int], values: np.ndarray) -> list[pd.DataFrame]:
-    """The columns of (steps, lines) values."""
-    return [pd.DataFrame({"value": column}, steps) for column in values.T]
-
-
-def _accuracy(labels: np.ndarray, clusters: np.ndarray) -> float:
-    here = clusters >= 0
-    return metrics.clustering_accuracy(labels[here], clusters[here]) if here.any() else math.nan
+def _over_steps(steps: Sequence[int], values: np.ndarray, label: str, alt: str, **options: Any) -> Markup:
+    """A plot of the columns of (steps, lines) values."""
+    lines = [pd.DataFrame({"value": column}, steps) for column in values.T]
+    return _figures.curves(lines, label, alt, **options)
 
 
 def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup, Key]]:
@@ -274,25 +261,24 @@ def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup,
 
     Of one run similarity and loss; of several similarity, or without it the weight, on a common scale.
     """
-    labels, several = {"cosines": "cosine similarity", "losses": "loss", "weights": "weight"}, len(runs) > 1
-    found = []
+    several, found = len(runs) > 1, []
+    wanted = {"cosines": "cosine similarity"} | ({"weights": "weight"} if several else {"losses": "loss"})
     for run, name in zip(runs, names):
-        wanted = ("cosines", "weights") if several else ("cosines", "losses")
         there = [what for what in wanted if len(run.refreshes.get(what, {})) > 1]
         for what in there[:1] if several else there:
-            arrays = np.array(list(run.refreshes[what].values()), float)
+            taken = run.refreshes[what]
+            arrays = np.array(list(taken.values()), float)
             first, second = np.triu_indices(arrays.shape[1], 1)
             views = _view_names(run, arrays.shape[1])
             pairs = [f"{views[m]}, {views[n]}" for m, n in zip(first, second)]
-            found.append((name, what, list(run.refreshes[what]), pairs, arrays[:, first, second]))
-    plots = []
-    for name, what, steps, pairs, values in found:
-        same = np.concatenate([of.ravel() for _, other, _, _, of in found if other == what])
+            found.append((name, wanted[what], list(taken), pairs, arrays[:, first, second]))
+    plots, shown = [], len(_figures.LINES)
+    for name, label, steps, pairs, values in found:
+        same = np.concatenate([of.ravel() for _, other, _, _, of in found if other == label])
         common = several and len(same) > 0 and np.isfinite(same).all()
         limits = (float(same.min()), float(same.max())) if common else None
-        label, shown = labels[what], len(_figures.LINES)
         alt = f"{label.capitalize()} of pairs of views{f' of {name}' if several else ''} over training steps"
-        plot = _figures.curves(_lines(steps, values[:, :shown]), label, alt, limits=limits)
+        plot = _over_steps(steps, values[:, :shown], label, alt, limits=limits)
         plots.append((f"{name}, {label}" if several else label.capitalize(), plot, _legend(pairs[:shown])))
     return plots
 
@@ -307,12 +293,8 @@ def _geometry(run: Run) -> dict[str, object]:
         return {}
     parts = []
     for name, of in run.geometry.outputs.items():
-        columns = list(dict.fromkeys(measure for row in of.rows.values() for measure in row))
-        rows = [
-            ([row], [Cell(f"{x[c]:.4g}", x[c]) if c in x else _compare.NONE for c in columns])
-            for row, x in of.rows.items()
-        ]
-        parts.append((f"At the {name}", Table(name, [""], columns, rows), _figures.geometry(of, name)))
+        table = _compare.of_frame(name, pd.DataFrame(list(of.rows.values()), list(of.rows)), ".4g")
+        parts.append((f"At the {name}", table, _figures.geometry(of, name)))
     step, split, examples, _ = run.geometry
     return {
         "about": f"Embeddings of each view of {examples} examples of {split} at step {step}. ",
@@ -349,5 +331,8 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def _indented(config: object) -> str:
-    return json.dumps(config, indent=2, ensure_ascii=False)
+_TEMPLATES = Environment(
+    loader=PackageLoader("mvcl.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
+_indented = functools.partial(json.dumps, indent=2, ensure_ascii=False)
+_TEMPLATES.filters |= {"kind": kind, "short": _short, "indented": _indented}

@@ -13,6 +13,7 @@ import pandas as pd
 from mvcl import _files
 
 _T = TypeVar("_T")
+IMAGES = "The images of the views"
 _RESULT = ("row", "column", "value", "deviation", "protocol", "better")
 
 
@@ -110,7 +111,7 @@ def read_run(path: Path) -> Run:
     run.step, run.evaluation, run.warnings = evaluation or (None, run.evaluation, [])
     tables = (path / "scaling.json").is_file()  # which have no images
     run.view_names = run.attempt("scaling.json", _texts, "The names of the views", train, always=False) or []
-    run.views = run.attempt("views.npz", _views, "The images of the views", train, always=not tables)
+    run.views = run.attempt("views.npz", _views, IMAGES, train, always=not tables)
     run.embeddings = run.attempt("embeddings.npz", _embeddings, "The plot of the test embeddings", embed)
     refreshes = run.attempt("refresh.jsonl", _refreshes, "The weights of the views", train, always=False)
     run.refreshes = refreshes or {}
@@ -139,6 +140,11 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def _need(holds: bool | np.bool_, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
+
+
 def _number(value: Any) -> float:
     """`value` if it is a finite number, else NaN."""
     return float(value) if type(value) in (int, float) and math.isfinite(value) else math.nan
@@ -146,8 +152,7 @@ def _number(value: Any) -> float:
 
 def _config(file: Path) -> dict[str, Any]:
     config = _files.read_json(file)
-    if not isinstance(config, dict):
-        raise ValueError(f"it must be a JSON object, got {type(config).__name__}")
+    _need(isinstance(config, dict), f"it must be a JSON object, got {type(config).__name__}")
     return config
 
 
@@ -169,8 +174,7 @@ def _log(file: Path) -> pd.DataFrame:
         {"step": step} | {name: value for name, value in record.items() if type(value) in (int, float)}
         for step, record in _lines(file)
     ]
-    if not numbers:
-        raise ValueError("no line has a step")
+    _need(bool(numbers), "no line has a step")
     return pd.DataFrame(numbers, dtype=float).groupby("step").last()  # a resumed run repeats some steps
 
 
@@ -179,23 +183,27 @@ def _refreshes(file: Path) -> dict[str, dict[int, np.ndarray]]:
     for step, record in sorted(_lines(file), key=lambda line: line[0]):
         for name in {"weights", "clusters", "cosines", "losses"} & record.keys():
             of, array = found.setdefault(name, {}), np.asarray(record[name])
-            numbers = array.ndim == 2 and array.size > 0 and array.dtype.kind in "if"
-            if name == "clusters" and not (numbers and array.dtype.kind == "i"):
-                raise ValueError(
-                    f"clusters must be (views, examples) integers, got {array.dtype}{array.shape}"
+            whole = array.ndim == 2 and array.size > 0 and array.dtype.kind in "if"
+            got = f"got {array.dtype}{array.shape}"
+            if name == "clusters":
+                _need(
+                    whole and array.dtype.kind == "i", f"clusters must be (views, examples) integers, {got}"
                 )
-            if name != "clusters" and not (numbers and array.shape[0] == array.shape[1]):
-                raise ValueError(f"{name} must be a square of numbers, got {array.dtype}{array.shape}")
+            else:
+                _need(
+                    whole and array.shape[0] == array.shape[1], f"{name} must be a square of numbers, {got}"
+                )
+            _need(
+                all(other.shape == array.shape for other in of.values()), f"{name} must have one shape, {got}"
+            )
             of[step] = array
-            if len({each.shape for each in of.values()}) > 1:
-                raise ValueError(f"{name} must have one shape at all steps, got {array.shape} at step {step}")
     return found
 
 
 def _seconds(file: Path) -> dict[str, float]:
     found = {str(phase): float(seconds) for phase, seconds in _files.read_json(file).items()}
-    if not all(0 <= seconds < 1e12 for seconds in found.values()):
-        raise ValueError(f"seconds must be finite and not negative, got {found}")
+    fit = all(0 <= seconds < 1e12 for seconds in found.values())
+    _need(fit, f"seconds must be finite and not negative, got {found}")
     return found
 
 
@@ -227,27 +235,28 @@ def _views(file: Path) -> Views:
     images, views, sizes, labels = (data[name] for name in ("images", "views", "sizes", "labels"))
     names = [str(name) for name in data["view_names"]]
     for name, array, axes in (("images", images, 4), ("views", views, 5)):
-        if array.dtype != np.uint8 or array.ndim != axes or 0 in array.shape:
-            raise ValueError(f"{name} must be uint8 with {axes} axes, got {array.dtype}{array.shape}")
-    counts = (len(images), len(labels), len(sizes), len(names))
-    if counts != (len(views), len(views), views.shape[1], views.shape[1]):
-        raise ValueError(
-            f"images, labels, sizes and view_names must fit views of {views.shape}, got {counts}"
-        )
-    if sizes.dtype.kind not in "iu" or not 1 <= sizes.min() <= sizes.max() <= views.shape[2]:
-        raise ValueError(f"sizes must be whole numbers from 1 to {views.shape[2]}, got {sizes.tolist()}")
+        fit = array.dtype == np.uint8 and array.ndim == axes and 0 not in array.shape
+        _need(fit, f"{name} must be uint8 with {axes} axes, got {array.dtype}{array.shape}")
+    counts, wanted = (
+        (len(images), len(labels), len(sizes), len(names)),
+        2 * (len(views),) + 2 * views.shape[1:2],
+    )
+    message = f"images, labels, sizes and view_names must fit views of {views.shape}, got {counts}"
+    _need(counts == wanted, message)
+    fit = sizes.dtype.kind in "iu" and 1 <= sizes.min() <= sizes.max() <= views.shape[2]
+    _need(fit, f"sizes must be whole numbers from 1 to {views.shape[2]}, got {sizes.tolist()}")
     return Views(images, views, [_class_name(data, label) for label in labels], sizes, names)
 
 
 def _embeddings(file: Path) -> Embeddings:
     data = _files.read_npz(file)
     features, labels = data["features"], data["labels"]
-    if features.ndim != 2 or features.dtype.kind != "f" or 0 in features.shape:
-        raise ValueError(f"features must be floating (n, d), got {features.dtype}{features.shape}")
-    if labels.shape != features.shape[:1] or labels.dtype.kind not in "iu":
-        raise ValueError(f"labels must be {len(features)} integers, got {labels.dtype}{labels.shape}")
-    if not np.isfinite(features).all():
-        raise ValueError(f"{np.sum(~np.isfinite(features))} of the features are not finite")
+    fit = features.ndim == 2 and features.dtype.kind == "f" and 0 not in features.shape
+    _need(fit, f"features must be floating (n, d), got {features.dtype}{features.shape}")
+    fit = labels.shape == features.shape[:1] and labels.dtype.kind in "iu"
+    _need(fit, f"labels must be {len(features)} integers, got {labels.dtype}{labels.shape}")
+    finite = np.isfinite(features)
+    _need(finite.all(), f"{np.sum(~finite)} of the features are not finite")
     classes, places = np.unique(labels, return_inverse=True)
     return Embeddings(features, places, [_class_name(data, c) for c in classes])
 
@@ -266,8 +275,7 @@ def read_geometry(file: Path) -> Geometry:
     content = _files.read_json(file)
     with _files.reading(file, "geometry of a run"):
         outputs = {str(name): _output(str(name), plain) for name, plain in content["outputs"].items()}
-        if not outputs:
-            raise ValueError("it has no outputs")
+        _need(bool(outputs), "it has no outputs")
         return Geometry(int(content["step"]), str(content["split"]), int(content["examples"]), outputs)
 
 
@@ -278,11 +286,11 @@ def _output(name: str, plain: Mapping[str, Any]) -> Output:
     alignment = np.array(plain["alignment"], float)  # null becomes NaN
     positives, negatives = (np.asarray(plain[key], float) for key in ("positives", "negatives"))
     counts = (*spectra.values(), positives, negatives)
-    if alignment.shape != (len(views), len(views)) or not views:
-        raise ValueError(f"alignment of {name} must be ({len(views)}, {len(views)}), got {alignment.shape}")
-    if any(x.ndim != 1 or not len(x) for x in counts):
-        raise ValueError(f"eigenvalues and counts of {name} must be lists of numbers")
+    fit = bool(views) and alignment.shape == (len(views), len(views))
+    _need(fit, f"alignment of {name} must be ({len(views)}, {len(views)}), got {alignment.shape}")
+    lists = all(x.ndim == 1 and len(x) for x in counts)
+    _need(lists, f"eigenvalues and counts of {name} must be lists of numbers")
     numbers = np.array([x for of in rows.values() for x in of.values()])
-    if not all(np.isfinite(x).all() for x in (*counts, numbers)):
-        raise ValueError(f"the numbers of {name} must be finite")
+    finite = all(np.isfinite(x).all() for x in (*counts, numbers))
+    _need(finite, f"the numbers of {name} must be finite")
     return Output(rows, views, spectra, alignment, positives, negatives)

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -62,6 +62,9 @@ SHORTER = {
 }
 # Pages whose Python blocks take long: large problems, and a trained run.
 SLOW = {"docs/design/losses.md", "docs/design/transport.md", "docs/how_to/evaluation.md"}
+# Pages whose Python blocks compile many objectives, and pages with commands that import studies and data sets.
+SECONDS = {"README.md", "docs/reference/objectives.md"}
+STUDIES = {"docs/how_to/studies.md", "docs/studies/README.md", "docs/how_to/data.md"}
 
 
 class Block(NamedTuple):
@@ -118,6 +121,12 @@ def of_kind(language: str) -> list[str]:
     return sorted({block.page for block in BLOCKS if block.language == language})
 
 
+def marked(language: str, **pages: set[str]) -> list[Any]:
+    """The pages with such blocks; those in a set have its name as their mark."""
+    marks = {page: getattr(pytest.mark, mark) for mark, of in pages.items() for page in of}
+    return [pytest.param(page, marks=marks.get(page, ())) for page in of_kind(language)]
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The current folder of a page's blocks; the checkout's folders are in it, as for a reader with a clone."""
@@ -169,10 +178,7 @@ def test_blocks_are_python_shell_or_text():
         assert opened == 2 * len(re.findall(r"^`{3,}\{[\w-]+\}", text, re.MULTILINE)), page
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in of_kind("python")],
-)
+@pytest.mark.parametrize("page", marked("python", slow=SLOW, exhaustive=SECONDS))
 def test_python_blocks_run(page, folder, capsys, request):
     """In order, in one namespace for the page; a block prints the block of text that follows it, if one does."""
     assume(page, folder)
@@ -227,7 +233,7 @@ def runs(command: Command) -> list[Path]:
     return [Path(word) for word in (given if command.words[1] == "report" else given[:1])]
 
 
-@pytest.mark.parametrize("page", of_kind("sh"))
+@pytest.mark.parametrize("page", marked("sh", exhaustive=STUDIES))
 def test_commands_are_parsed(page, folder, no_work, capsys):
     for command in in_order(page, folder):
         for run in runs(command):
@@ -327,6 +333,7 @@ def run_command(command: Command, capsys: pytest.CaptureFixture[str]) -> tuple[i
     return found.returncode, found.stdout + found.stderr
 
 
+@pytest.mark.exhaustive
 def test_examples_in_docstrings():
     """Docstrings of public names have no fenced blocks, and their interactive examples print what they say."""
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
