@@ -6,15 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from parametrize import some
 from sklearn.datasets import load_sample_images
 
 from mvcl import augment
 
 IMAGE = np.random.default_rng(0).random((12, 10, 3), dtype=np.float32)
-
-
-BOXES = [(32, 32, (0.08, 1.0)), (8, 8, (0.5, 1.0)), (37, 90, (0.5, 1.0)), (40, 10, (0.9, 1.0))]
 
 
 def keys(n):
@@ -42,7 +38,7 @@ def loops_of_random_box(draws, height, width, scale, ratio):
 
 @pytest.mark.parametrize(
     ("height", "width", "scale"),
-    some(BOXES, fast=BOXES[2:]),
+    [(32, 32, (0.08, 1.0)), (37, 90, (0.5, 1.0)), (40, 10, (0.9, 1.0))],
 )
 def test_random_box_equals_torchvision(height, width, scale):
     ratio = (3 / 4, 4 / 3)
