@@ -20,11 +20,11 @@ smoke: .venv/.run
 	$(BIN)/python -m benchmarks.smoke
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Also the exhaustive products and the slow proofs: before a release.
 test-all: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 	$(BIN)/python -m pytest -m slow
 
 # The newest versions of all packages that pyproject.toml allows, in an environment of its own.
@@ -34,7 +34,7 @@ test-newest:
 	.venv-newest/bin/python -m pip --quiet install --upgrade --upgrade-strategy eager --editable '.[test]'
 	@echo "Not as in constraints.txt:"; tr _ - <constraints.txt >.venv-newest/pinned
 	@.venv-newest/bin/python -m pip freeze --exclude-editable | tr _ - | grep -vixFf .venv-newest/pinned || true
-	.venv-newest/bin/python -m pytest -n 2 --dist worksteal
+	.venv-newest/bin/python -m pytest -n 2 --dist loadfile
 
 # Minutes each: a browser, kill-and-resume trials, several processes.
 test-slow: .venv/.test

@@ -125,8 +125,8 @@ def local_copy(given: str | os.PathLike[str]) -> Path:
 
 def _client() -> Any:
     """fsspec's file system of the buckets."""
-    import fsspec
-
+    with _extras.needed("bucket", by="gs://"):
+        import fsspec
     return fsspec.filesystem("gs")
 
 

@@ -22,6 +22,5 @@ def needed(extra: str, by: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f"{by} needs {error.name}: pip install 'mvcl[{extra}]'", name=error.name
-        ) from error
+        package = str(error.name).partition(".")[0]
+        raise MissingExtra(f"{by} needs {package}: pip install 'mvcl[{extra}]'", name=package) from error

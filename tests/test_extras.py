@@ -92,7 +92,7 @@ for f in (
     except ImportError as error:
         print(error)
 """
-    code, out, err = without({"pyarrow", "safetensors", "tensorflow"}, code, cwd=tmp_path)
+    code, out, err = without({"pyarrow", "safetensors"}, code, cwd=tmp_path)  # tensorflow is not installed
     assert code == 0, err
     assert out.splitlines() == [
         "reading a.csv needs pyarrow: pip install 'mvcl[tables]'",

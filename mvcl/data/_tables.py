@@ -131,9 +131,10 @@ def _plain(value: Any) -> Any:
 
 def _plain_hdf5(item: Any) -> Any:
     """A variable of MATLAB 7.3, which stores columns first; None for a structure."""
-    import h5py
     from scipy.sparse import csc_matrix
 
+    with _extras.needed("tables", by=item.name):
+        import h5py
     if isinstance(item, h5py.Group):
         if "MATLAB_sparse" not in item.attrs:
             return None

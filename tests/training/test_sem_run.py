@@ -13,8 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-from mvcl import cli, data, losses, metrics
-from mvcl.evaluation import EVALUATIONS
+from mvcl import cli, data, evaluation, losses, metrics
 from mvcl.methods import Batch, Sem, of_views
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, _optimizers, check, choose, load, train
 from mvcl.training._config import suited_to
@@ -73,7 +72,7 @@ STARTS_AGAIN = {
     "optimizer": AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
     "train": Train(epochs=3, batch_size=40),
     "mesh": Mesh(data=1),
-    "evaluation": EVALUATIONS["clustering"](features="head"),
+    "evaluation": evaluation.Clustering(features="head"),
 }
 
 
@@ -310,7 +309,7 @@ def test_interrupted_run_equals_uninterrupted_run(tmp_path):
             optimizer=AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
             train=Train(steps=steps, batch_size=256, evaluate_every=0, log_every=1),
             checkpoint=Checkpoint(every_steps=20),
-            evaluation=EVALUATIONS["clustering"](features="head", runs=1, starts=1, svm_share=0),
+            evaluation=evaluation.Clustering(features="head", runs=1, starts=1, svm_share=0),
         )
 
     train(config(24), tmp_path / "whole")
