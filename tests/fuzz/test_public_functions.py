@@ -159,6 +159,7 @@ FAST = ["mv_infonce", "siglip", "gram", "vicreg", "mmcr", "m3g", "dsf", "alignme
 
 @settings(max_examples=150, **SETTINGS)
 @given(st.data())
+@pytest.mark.exhaustive
 def test_a_number_a_nan_or_a_value_error(data):
     campaign(data, FAST)
 

@@ -44,6 +44,7 @@ def test_many_views(x64, rng):
     assert slope[2, 0] == 0
 
 
+@pytest.mark.exhaustive
 def test_poly_view_falls_with_rho_and_is_geometric_at_zero(x64, rng):
     z, small = rng.normal(size=(4, 6, 3)), (1e-12, -1e-40, 0)
     order = (-1000, -2, -1, -0.1, 0, 0.1, 1, 2, 1000)

@@ -100,6 +100,7 @@ def test_a_full_mask_changes_nothing(rng, k, n):
     np.testing.assert_allclose(of_masked, gradient, atol=1e-7)
 
 
+@pytest.mark.exhaustive
 def test_missing_views_are_one_point_and_empty_instances_do_not_count(x64, rng):
     """Values are compared with loops by test_values."""
     z, options = unit(rng, 3, 6), {"epsilon": 0.1, **SOLVER}
@@ -122,6 +123,7 @@ excess = jax.jit(partial(m3g_pairwise_excess, tolerance=1e-11, max_iterations=20
 
 
 @pytest.mark.parametrize("k", some([3, 4], fast=[3]))
+@pytest.mark.exhaustive
 def test_pairs_by_themselves_never_have_a_smaller_gap(x64, rng, k):
     """Random views, aligned ones, and views of which each is turned by another step."""
     instances, noise = rng.normal(size=(1, 4, 3)), rng.normal(size=(k, 4, 3))

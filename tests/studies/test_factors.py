@@ -120,6 +120,7 @@ def run(tmp_path, data, **options):
     return {name: np.mean([row[name] for row in rows]) for name in rows[0]}
 
 
+@pytest.mark.exhaustive
 def test_supervised_encoders_keep_all_and_untrained_ones_less(tmp_path):
     data = _factors.FactorViews(views=3)
     before = run(tmp_path, data, steps=0)

@@ -183,6 +183,7 @@ def views(rng, k=4, n=12, d=16):
 
 
 @pytest.mark.parametrize("temperature", [0.1, 0.5])
+@pytest.mark.exhaustive
 def test_dsf_of_one_view_is_info_nce_at_the_effective_temperature(rng, temperature):
     z = views(rng, 2)
     found = control.dsf_at_effective_temperature(z[:1], z[1:], temperature=temperature)
@@ -201,6 +202,7 @@ def test_the_mean_pair_of_several_views_has_the_effective_temperature(rng):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_the_temperature_of_dsf_has_no_gradient(rng):
     z = views(rng)
     at = partial(control.dsf_at_effective_temperature, temperature=0.3)
@@ -212,6 +214,7 @@ def test_the_temperature_of_dsf_has_no_gradient(rng):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_pairwise_m3g_is_above_joint_at_the_smaller_epsilon_and_more_at_the_larger(rng):
     found, epsilon = (
         {tuple(c.factors.values()): c.task.config for c in opened("control_m3g", "small").cells},

@@ -31,6 +31,7 @@ def test_every_choice_round_trips_through_json(table):
         assert training.to_json(training.from_json(text)) == text
 
 
+@pytest.mark.exhaustive
 def test_no_valid_choice_or_option_is_taken_for_misspelt():
     choices = [f"{field}:{name}" for field, table in training.CHOICES.items() for name in table]
     names = training.flatten(training.tree(Config()))
