@@ -307,14 +307,17 @@ def _objective(weights: jax.Array, x: jax.Array, y: jax.Array, penalty: jax.Arra
     return fit + penalty / 2 * jnp.sum(weights[:-1] ** 2)
 
 
-@jax.jit
 def _logits(weights: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.matmul(x, weights[:-1], precision=jax.lax.Precision.HIGHEST) + weights[-1:]
 
 
+@jax.jit
+def _predict(weights: jax.Array, x: jax.Array) -> jax.Array:
+    return jnp.argmax(_logits(weights, x), axis=1)
+
+
 def _accuracy(weights: np.ndarray, x: jax.Array, y: np.ndarray) -> float:
-    found = np.argmax(np.asarray(_logits(weights.astype(np.float32), x)), axis=1)
-    return float(np.mean(found == y))
+    return float(np.mean(np.asarray(_predict(weights.astype(np.float32), x)) == y))
 
 
 def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
