@@ -66,9 +66,9 @@ def train(
             if (table := session.finished_table()) is not None:
                 return table
             session.open_log()
-            hooks: list[Hook] = []
             if first:
-                hooks.append(lambda *_: _input.save_views(run, workdir / "views.npz", session.reading))
+                _input.save_views(run, workdir / "views.npz", session.reading)
+            hooks: list[Hook] = []
             if first and profile:
                 trace = Profile(workdir / "profile", steps=profile, step=session.step, last=run.program.steps)
                 session.files.callback(trace.close)
