@@ -686,10 +686,10 @@ REPOSITORIES = {
 
 PAGE = """# Beside released code
 
-Time and memory of the objectives beside released PyTorch code, that of their authors where there is such, and beside
-the bare products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on one
-thread of one CPU: jax {jax} compiled, torch {torch} as released, not compiled. Medians of the CPU times of rounds in
-which the three take turns; the time of other programs is not in it (load average when the run began: {load}).
+This page compares the time and memory of the objectives with released PyTorch code, the authors' own where it exists, and
+with the bare products, sines and sorts that they need. Value and gradient in float32 of the same random embeddings, on one
+thread of one CPU: jax {jax} compiled, torch {torch} as released, not compiled. The three take turns in each round, and the table has
+medians of CPU time, which leaves out other programs (load average when the run began: {load}).
 [The objectives' page](../reference/objectives.md#where-a-released-implementation-disagrees-with-its-paper) compares
 released code with the papers.
 
@@ -704,21 +704,19 @@ released code with the papers.
   matrices of 1,024 x 1,024² logits, 4.3 GB each.
 - M3G has no released code. It is timed beside ott's `MMSinkhorn` at the same tolerance, both compiled by JAX.
 - torch sorts with all threads and XLA with one: on several CPUs the released `visreg` gains, ours does not.
-- There is no released code either, or none that we found, of `poly_siglip`, `sufficient_statistics`, `cross_pairs` and
-  `mean_pair`.
+- We found no released code of `poly_siglip`, `sufficient_statistics`, `cross_pairs` and `mean_pair`.
 
 ## The same numbers
 
-Both sides get the same options, and the table has the value of each and the length of the difference of their
-gradients, by that of the released one. `PVCLoss` is that of Koromilas 2025; Shidani 2024 released none. Its
-"arithmetic" method aggregates means over instances, where the paper has those of each instance; no option of ours
-does that.
+Both sides get the same options. The table has both values, and the length of the difference of the gradients over the
+length of the released one. `PVCLoss` is from the code of Koromilas 2025; Shidani 2024 released no code. Its "arithmetic"
+method averages over instances first, where the paper averages within each instance; ours has no such option.
 
 {agreement}
 
 ## The floor
 
-The time of what the formula needs, with nothing else:
+The floor is the time of these operations alone:
 
 {needs}
 
@@ -727,8 +725,8 @@ the products of a view with itself, which are symmetric, one and one.
 
 ## Running it again
 
-torch is not among the dependencies of this package. A Python of its own holds it, and the repositories are cloned
-beside each other; nothing of them is installed or imported, only the definitions of their losses are read:
+This package does not depend on torch. Install torch in an environment of its own and clone the repositories beside each
+other. The benchmark installs and imports none of them; it reads the definitions of their losses:
 
 ```sh
 python3 -m venv torch-env && torch-env/bin/pip install torch einops numpy  # torch for CPUs is enough
@@ -738,8 +736,9 @@ python -m benchmarks.released $beside --write docs/design/released.md
 python -m benchmarks.released $beside --values --write docs/reference/objectives.md
 ```
 
-The commits are those of the table. What is not there is skipped. The numbers are in released.json too, from which
-`python -m docs.readme` writes the table of README.md; `--only NAME` measures some again and keeps the other rows.
+The comments name the commits that were measured. A missing repository is skipped. `released.json` has the same numbers, and
+`python -m docs.readme` writes the table of README.md from it. `--only NAME` measures some objectives again and keeps the
+other rows.
 """
 
 
