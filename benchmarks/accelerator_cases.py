@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks import released
+from benchmarks import released_cases as released
 from mvcl import augment, data, losses, methods, models, training
 from mvcl.training import CHOICES, AdamW, Config, Train, Views
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from benchmarks import released
+from benchmarks import released, released_cases
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "reference" / "objectives.md"
@@ -58,17 +58,17 @@ def test_floors_compute_what_the_gradient_needs():
     def half_squares(z):
         return jnp.sum(jnp.einsum("id,jd,md->ijm", *z) ** 2) / 2
 
-    of_last, of_rows = released.triples(z)
+    of_last, of_rows = released_cases.triples(z)
     expected = jax.grad(half_squares)(z)
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)  # noqa: E731
     close(of_last, expected[2])
     close(jnp.sum(of_rows * z[:1], axis=1), expected[1])
     close(jnp.sum(of_rows * z[1][:, None], axis=0), expected[0])
-    x, y = released.inner_products(z[0], z[1])
+    x, y = released_cases.inner_products(z[0], z[1])
     expected = jax.grad(lambda x, y: jnp.sum((x @ y.T) ** 2) / 2, (0, 1))(z[0], z[1])
     close(x, expected[0])
     close(y, expected[1])
-    [moments] = released.second_moments(z[:1])
+    [moments] = released_cases.second_moments(z[:1])
     close(2 * moments, jax.grad(lambda x: jnp.sum((x.T @ x) ** 2) / 2)(z[0]))
 
 
