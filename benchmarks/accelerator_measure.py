@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import accelerator_cases as cases
-from benchmarks import scale, transport
+from benchmarks import collectives, transport
 from benchmarks.harness import MIB, milliseconds, program_of, ratio, repeated, turns
 from benchmarks.released import Torch
 from mvcl import losses, training
@@ -25,7 +25,7 @@ def of_loss(name: str, n: int, size: cases.Size, torch: Torch) -> dict[str, Any]
     with jax.default_matmul_precision("highest"):  # as the objectives and PyTorch have it by default
         ours, mib = program_of(jax.value_and_grad(cases.loss_of(name)), z)
         floor, _ = program_of(cases.FLOORS[name], z)
-        flops = scale.traced(jax.make_jaxpr(cases.FLOORS[name])(z).jaxpr, 1).flops
+        flops = collectives.traced(jax.make_jaxpr(cases.FLOORS[name])(z).jaxpr, 1).flops
     programs = {"ours": repeated(ours), "floor": repeated(floor)}
     code = {"symile": "symile_all"}.get(name, name)
     theirs = torch.ask(code, host_z)

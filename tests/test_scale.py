@@ -1,4 +1,4 @@
-"""Counts of benchmarks/scale.py against manual counts."""
+"""Counts of benchmarks/collectives.py against manual counts."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from benchmarks import scale
+from benchmarks import collectives
 
 D = 8
 
@@ -34,7 +34,7 @@ BY_HAND = 3 * 2 * GATHERED + 2 * (2 * 4 * 7 / 8)
 def test_the_traced_program():
     mesh = AbstractMesh((D,), ("data",), axis_types=(AxisType.Auto,))
     shapes = (jax.ShapeDtypeStruct((32, 6), jnp.float32), jax.ShapeDtypeStruct((6, 6), jnp.float32))
-    count = scale.traced(jax.make_jaxpr(program(mesh))(*shapes).jaxpr, D)
+    count = collectives.traced(jax.make_jaxpr(program(mesh))(*shapes).jaxpr, D)
     assert count.traffic == {
         "all-gather": 3 * GATHERED,
         "reduce-scatter": 3 * GATHERED,
@@ -50,7 +50,7 @@ def test_the_compiled_program():
         shape, jnp.float32, sharding=NamedSharding(mesh, PartitionSpec(*spec))
     )
     text = jax.jit(program(mesh)).lower(put((32, 6), "data"), put((6, 6))).compile().as_text()
-    assert scale.compiled(text, D).bytes == BY_HAND
+    assert collectives.compiled(text, D).bytes == BY_HAND
 
 
 @pytest.mark.parametrize(
@@ -64,19 +64,22 @@ def test_the_compiled_program():
     ],
 )
 def test_groups_of_a_collective(text, groups):
-    assert scale.replica_groups(text, D).tolist() == groups
+    assert collectives.replica_groups(text, D).tolist() == groups
 
 
 def test_bytes_from_other_slices():
     slices = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     everyone, pairs = np.arange(8)[None], np.arange(8).reshape(4, 2)
     # inside a slice 3/4 of 80 bytes are scattered and gathered, then a quarter goes to and from the other slice
-    assert scale.crossing("all-reduce", 80.0, everyone, slices) == 2 * 80 / 4 * 1 / 2
+    assert collectives.crossing("all-reduce", 80.0, everyone, slices) == 2 * 80 / 4 * 1 / 2
     # the row of the other slice's counterpart
-    assert scale.crossing("all-gather", 80.0, everyone, slices) == 10
-    assert scale.crossing("all-to-all", 80.0, everyone, slices) == 40
-    assert scale.crossing("reduce-scatter", 80.0, pairs, slices) == 0
+    assert collectives.crossing("all-gather", 80.0, everyone, slices) == 10
+    assert collectives.crossing("all-to-all", 80.0, everyone, slices) == 40
+    assert collectives.crossing("reduce-scatter", 80.0, pairs, slices) == 0
     ring = np.stack([np.arange(8), np.roll(np.arange(8), -1)], axis=1)
-    assert scale.crossing("collective-permute", 80.0, ring, slices) == 80 * 2 / 8
-    inside, across = scale.received("all-reduce", 80.0, 4), scale.received("all-reduce", 80.0 / 4, 2)
-    assert inside + across == scale.received("all-reduce", 80.0, 8)
+    assert collectives.crossing("collective-permute", 80.0, ring, slices) == 80 * 2 / 8
+    inside, across = (
+        collectives.received("all-reduce", 80.0, 4),
+        collectives.received("all-reduce", 80.0 / 4, 2),
+    )
+    assert inside + across == collectives.received("all-reduce", 80.0, 8)

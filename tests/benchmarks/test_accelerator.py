@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import accelerator, harness, scale
+from benchmarks import accelerator, collectives, harness
 from benchmarks import accelerator_cases as cases
 from benchmarks import accelerator_measure as measure
 
@@ -42,7 +42,7 @@ def test_page_in_docs_is_made_from_its_record():
 @pytest.mark.parametrize("name", cases.FLOORS)
 def test_floors_trace(name):
     z = jnp.zeros(cases.shape_of(name, 16, cases.SMALL), jnp.float32)
-    flops = scale.traced(jax.make_jaxpr(cases.FLOORS[name])(z).jaxpr, 1).flops
+    flops = collectives.traced(jax.make_jaxpr(cases.FLOORS[name])(z).jaxpr, 1).flops
     assert (flops > 0) == (name != "byol")
 
 
