@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.data._digits import Digits, DigitsViews
     from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
     from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
+    from mvcl.data._features import DigitsViews
     from mvcl.data._images import Arrays, Folder
     from mvcl.data._loader import (
         Batch,
         Crop,
         Example,
-        Reader,
         Reading,
         StalledReader,
         batches,
@@ -23,22 +22,22 @@ if TYPE_CHECKING:
         to_devices,
         watched,
     )
-    from mvcl.data._registry import PREPARERS, SOURCES, folder_name
-    from mvcl.data._scaling import save_scaling
+    from mvcl.data._offline import Digits, Synthetic
     from mvcl.data._sentiment import PrepareSentiment, Sentiment
     from mvcl.data._splits import (
+        PREPARERS,
+        SOURCES,
         CorruptExample,
         Draws,
         ExampleSpec,
         Outline,
-        Published,
         Source,
         Split,
         class_list,
         expected,
+        folder_name,
         in_memory,
     )
-    from mvcl.data._synthetic import Synthetic
     from mvcl.data._tables import Tables
     from mvcl.data._tfds import TRANSFER, PrepareTransfer, Tfds, TransferImages, TransferSet, prepare
 

@@ -3,14 +3,15 @@
 Corrupt examples are counted and skipped, and a reader that stalls is named.
 """
 
-import dataclasses
+import functools
+import math
 import queue
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import grain
@@ -19,7 +20,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from mvcl import _progress
-from mvcl.data._splits import CorruptExample, Split, blank
+from mvcl.data._splits import CorruptExample, ExampleSpec, Split
 
 # n examples: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or a tuple of k arrays (n, size, size, C)
 # when the crops were made on the host; or `views`, a tuple of k arrays (n, ...), with `present` (n, k) where examples
@@ -47,24 +48,15 @@ class Reading:
 
     Attributes:
       passed: rows of corrupt training examples, which a resumed run gets as `known`.
+      busy: of each thread that reads, the name of the example and when its reading began.
     """
 
     def __init__(self, limit: int = 0, known: Iterable[int] = ()) -> None:
         self.passed = set(known)
         self._limit = limit
         self._lock = threading.Lock()
-        self._busy: dict[int, tuple[str, float]] = {}
+        self.busy: dict[int, tuple[str, float]] = {}
         self._found: set[tuple[str, int]] = set()
-
-    @contextmanager
-    def at(self, what: str) -> Iterator[None]:
-        """Context of reading `what` in this thread."""
-        thread = threading.get_ident()
-        self._busy[thread] = (what, time.monotonic())
-        try:
-            yield
-        finally:
-            del self._busy[thread]
 
     def corrupt(self, split: str, row: int, error: CorruptExample) -> None:
         """Count an example that cannot be read.
@@ -86,57 +78,45 @@ class Reading:
 
     def longest(self) -> str:
         """The longest current read, in words."""
-        if not (busy := list(self._busy.values())):
+        busy = sorted((since, name) for name, since in list(self.busy.values()))
+        if not busy:
             return "no example is being read"
-        what, since = min(busy, key=lambda entry: entry[1])
-        return f"{what} has been read for {time.monotonic() - since:.0f} s"
+        return f"{busy[0][1]} has been read for {time.monotonic() - busy[0][0]:.0f} s"
 
 
-@dataclasses.dataclass(frozen=True)
-class Reader:
-    """Reads the examples of a split, which messages call `part`; `crop` makes images of one size."""
+def _readable(
+    split: Split,
+    part: str,
+    candidates: Iterable[tuple[int, int]],
+    reading: Reading,
+    crop: Crop | None,
+    epoch: int = 0,
+) -> Iterator[tuple[int, Example]]:
+    """Row and arrays of each candidate that can be read; the others are recorded by `reading`, which may raise.
 
-    split: Split
-    part: str
-    reading: Reading
-    crop: Crop | None = None
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether all arrays are in memory and need no crop."""
-        return self.split.arrays is not None and self.crop is None
-
-    def example(self, row: int, epoch: int = 0, attempt: int = 0) -> Example | None:
-        """The arrays of an example, or those of a later attempt of a split with draws; None if it cannot be read, which
-        is recorded.
-
-        Raises:
-          CorruptExample: the limit is exceeded.
-        """
-        name, draws = self.split.name, self.split.draws
+    A candidate is a row and the number of its draw, which only splits that draw their examples use.
+    """
+    for row, attempt in candidates:
+        name = f"{part} example {row}" if split.name is None else split.name(row)
+        thread = threading.get_ident()
+        reading.busy[thread] = (name, time.monotonic())
         try:
-            with self.reading.at(f"{self.part} example {row}" if name is None else name(row)):
-                arrays = self.split.read(row, epoch) if draws is None else draws.read(row, epoch, attempt)
+            arrays = split.read(row, epoch) if split.draws is None else split.draws.read(row, epoch, attempt)
         except CorruptExample as error:
-            self.reading.corrupt(self.part, row, error)
-            return None
-        return arrays if self.crop is None else self.crop(arrays, epoch, row)
+            reading.corrupt(part, row, error)
+            continue
+        finally:
+            del reading.busy[thread]
+        yield row, arrays if crop is None else crop(arrays, epoch, row)
 
-    def readable(self, rows: Sequence[int] | np.ndarray) -> Iterator[tuple[int, Example]]:
-        """The readable rows with their arrays, in order."""
-        for row in map(int, rows):
-            if (example := self.example(row)) is not None:
-                yield row, example
 
-    def batch(self, rows: np.ndarray, examples: Sequence[Example] | None = None) -> Batch:
-        """The inputs of these rows: `images`, or `views` and `present`; from `examples`, or from memory if None."""
-        if examples is None:
-            return inputs(self.split, rows)
-        if examples:
-            return inputs(self.split, rows, tuple(np.stack(array) for array in zip(*examples)))
-        none = tuple(array[0] for array in blank(self.split.spec, 1))
-        none = none if self.crop is None else self.crop(none, 0, 0)
-        return inputs(self.split, rows, tuple(array[None][:0] for array in none))
+def _stacked(spec: ExampleSpec, examples: Sequence[Example], crop: Crop | None) -> Example:
+    """The arrays of examples, stacked; without examples, with 0 rows of the shapes of examples."""
+    if examples:
+        return tuple(map(np.stack, zip(*examples)))
+    dtype = np.float32 if spec.given else np.uint8
+    one = tuple(np.zeros([size or 8 for size in shape], dtype) for shape in spec.shapes)
+    return tuple(array[None][:0] for array in (one if crop is None else crop(one, 0, 0)))
 
 
 def inputs(split: Split, rows: np.ndarray, arrays: tuple[np.ndarray, ...] | None = None) -> Batch:
@@ -198,36 +178,32 @@ def batches(
     if crop is None and not split.spec.fixed:
         raise ValueError(f"crop must be given for images whose sizes differ, of shapes {split.spec.shapes}")
     steps_per_epoch = epoch_steps(len(split), batch_size, last_batch=last_batch)
-    unit = split.unit(batch_size)
-    reader = Reader(split, "train", Reading() if reading is None else reading, crop)
+    draws, reading = split.draws, Reading() if reading is None else reading
+    unit = 1 if draws is None else math.gcd(draws.size, batch_size)  # rows that come from one block
 
     def load(step: int, index: np.ndarray) -> Batch:
         index, epoch = np.asarray(index), step // steps_per_epoch
         index = (index[:, None] * unit + np.arange(unit)).reshape(-1)
         rows = len(index) // process_count
         first = process_index * rows
-        mine, examples = index[first : first + rows].astype(np.int32), None
-        if not reader.in_memory:
+        mine, arrays = index[first : first + rows].astype(np.int32), None
+        if split.arrays is None or crop is not None:
             read = [example(index, first + place, epoch, step) for place in range(rows)]
             mine = np.asarray([row for row, _ in read], np.int32)
-            examples = [arrays for _, arrays in read]
-        batch = {
-            "labels": split.labels_of(mine, epoch),
-            "index": mine,
-            "epoch": np.full(rows, epoch, np.int32),
-        }
-        return batch | reader.batch(mine, examples)
+            arrays = _stacked(split.spec, [arrays for _, arrays in read], crop)
+        labels = split.labels[mine] if draws is None else draws.labels(mine, epoch)
+        of_examples = {"labels": labels, "index": mine, "epoch": np.full(rows, epoch, np.int32)}
+        return of_examples | inputs(split, mine, arrays)
 
     def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:
         """Row and arrays of the example at a place of the global batch, or of its replacement."""
-        if split.draws is None:
+        if draws is None:
             candidates = ((row, 0) for row in _candidates(index, place, len(split), seed, step))
         else:
             candidates = ((int(index[place]), attempt) for attempt in range(_ATTEMPTS))
-        for row, attempt in candidates:
-            if (arrays := reader.example(row, epoch, attempt)) is not None:
-                return row, arrays
-        drawn = "replacements" if split.draws is None else f"{_ATTEMPTS} draws"
+        if found := next(_readable(split, "train", candidates, reading, crop, epoch), None):
+            return found
+        drawn = "replacements" if draws is None else f"{_ATTEMPTS} draws"
         raise CorruptExample(f"none of the {drawn} for training example {index[place]} can be read")
 
     units = grain.MapDataset.range(len(split) // unit).seed(seed).shuffle()
@@ -269,18 +245,17 @@ def in_order(
     Raises:
       CorruptExample: more corrupt examples than `reading` allows.
     """
-    reader = Reader(split, part, Reading() if reading is None else reading, crop)
+    reading = Reading() if reading is None else reading
     every = np.arange(len(split)) if rows is None else rows
     share = batch_size // process_count
     for start in range(0, len(every), batch_size):
         first = start + process_index * share
-        index = every[first : min(first + share, len(every))]
-        examples = None
-        if not reader.in_memory:
-            read = list(reader.readable(index))
+        index, arrays = every[first : min(first + share, len(every))], None
+        if split.arrays is None or crop is not None:
+            read = list(_readable(split, part, ((int(row), 0) for row in index), reading, crop))
             index = np.asarray([row for row, _ in read], np.int64)
-            examples = [arrays for _, arrays in read]
-        batch = reader.batch(index, examples)
+            arrays = _stacked(split.spec, [arrays for _, arrays in read], crop)
+        batch = inputs(split, index, arrays)
         yield {"inputs": batch if split.spec.given else batch["images"], "index": index}
 
 
@@ -298,12 +273,10 @@ def _candidates(index: np.ndarray, place: int, size: int, seed: int, step: int) 
 def to_devices(stream: Iterator[Batch], sharding: NamedSharding, ahead: int = 2) -> Iterator[Batch]:
     """Global arrays over the devices of all processes, prefetched by `ahead` batches so that copies overlap compute."""
 
-    def put(batch: Batch) -> Batch:
-        return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch)
-
+    put = functools.partial(jax.make_array_from_process_local_data, sharding)
     waiting: deque[Batch] = deque()
     for batch in stream:
-        waiting.append(put(batch))
+        waiting.append(jax.tree.map(put, batch))
         if len(waiting) > ahead:
             yield waiting.popleft()
     yield from waiting
@@ -318,20 +291,15 @@ def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[
     ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=1)
     ended = threading.Event()
 
-    def hand_over(item: Any, error: BaseException | None = None) -> None:
-        while not ended.is_set():
-            with suppress(queue.Full):
-                return ready.put((item, error), timeout=0.2)
-
     def draw() -> None:
         try:
             for item in stream:
-                hand_over(item)
+                ready.put((item, None))
                 if ended.is_set():
                     return
-            hand_over(None, StopIteration())
+            ready.put((None, StopIteration()))
         except BaseException as error:  # raised in the consuming thread
-            hand_over(None, error)
+            ready.put((None, error))
 
     threading.Thread(target=draw, name="mvcl reader", daemon=True).start()
     try:
@@ -350,3 +318,5 @@ def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[
             yield item
     finally:
         ended.set()
+        with suppress(queue.Empty):  # the thread may be waiting for this place
+            ready.get_nowait()

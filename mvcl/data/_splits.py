@@ -1,14 +1,15 @@
-"""The interface of sources: splits, the specification of their examples, and the choice of classes."""
+"""The interface of sources: splits, the specification of their examples, the choice of classes; sources by name."""
 
 import dataclasses
 import difflib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+
+from mvcl import data
 
 
 class CorruptExample(ValueError):
@@ -131,27 +132,20 @@ class Split:
         """These rows of each array at epoch 0, stacked; all must have one shape."""
         if self.arrays is not None:
             return tuple(array[rows] for array in self.arrays)
-        examples = [self.read(int(row), 0) for row in rows]
-        return tuple(np.stack(array) for array in zip(*examples)) if examples else blank(self.spec)
-
-    def labels_of(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """The labels of rows in an epoch."""
-        return self.labels[rows] if self.draws is None else self.draws.labels(rows, epoch)
-
-    def unit(self, batch_size: int) -> int:
-        """How many consecutive rows of batches of this size come from one block; 1 without blocks."""
-        return 1 if self.draws is None else math.gcd(self.draws.size, batch_size)
+        return tuple(map(np.stack, zip(*(self.read(int(row), 0) for row in rows))))
 
     def only(self, rows: np.ndarray) -> "Split":
         """The split restricted to these rows, without the arrays: what an evaluation needs besides features."""
         if len(rows) == len(self):
             return self
-        fields: dict[str, Any] = {
-            name: None if array is None else array[rows]
-            for name, array in (("present", self.present), ("groups", self.groups))
-        }
+
+        def unread(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+            raise CorruptExample(f"row {row}: this restricted split has labels only")
+
+        present, groups = (None if array is None else array[rows] for array in (self.present, self.groups))
         ids = tuple(self.ids[row] for row in rows) if self.ids else ()
-        return Split(self.labels[rows], self.class_names, self.spec, _unread, ids=ids, **fields)
+        labels, names = self.labels[rows], self.class_names
+        return Split(labels, names, self.spec, unread, present=present, groups=groups, ids=ids)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +167,11 @@ class Outline:
 
 @runtime_checkable
 class Source(Protocol):
-    """Source of examples: a frozen dataclass of options with one method, `open`."""
+    """Source of examples: a frozen dataclass of options with a method `open`.
+
+    A method `expected`, which returns the published `Outline` of the training split or None, serves `--dry-run` without
+    the data.
+    """
 
     def open(self) -> Mapping[str, Split]:
         """The splits `train` and `test`, and others that an evaluation needs.
@@ -183,17 +181,9 @@ class Source(Protocol):
         """
 
 
-@runtime_checkable
-class Published(Source, Protocol):
-    """A source with a published size, which `--dry-run` uses without the data."""
-
-    def expected(self) -> Outline | None:
-        """The published outline of the training split; None if unknown."""
-
-
 def expected(source: Source) -> Outline | None:
-    """The published outline of a source's training split; None if unknown."""
-    return source.expected() if isinstance(source, Published) else None
+    """The published outline of a source's training split, by its method `expected`; None if unknown."""
+    return source.expected() if hasattr(source, "expected") else None
 
 
 def in_memory(
@@ -228,16 +218,6 @@ def in_memory(
         return tuple(array[row] for array in arrays)
 
     return Split(labels, class_names, spec, read, arrays, **fields)
-
-
-def blank(spec: ExampleSpec, rows: int = 0) -> tuple[np.ndarray, ...]:
-    """Zeros with the shapes of examples; sizes that differ between examples are 8."""
-    dtype = np.float32 if spec.given else np.uint8
-    return tuple(np.zeros((rows, *(size or 8 for size in shape)), dtype) for shape in spec.shapes)
-
-
-def _unread(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-    raise CorruptExample(f"row {row}: this restricted split has labels only")
 
 
 # Classes
@@ -328,3 +308,36 @@ def class_draws(
 
     rows = np.arange(size * max(1, images // (views * size)))
     return Split(labels(rows, 0), names, spec, example, draws=Draws(size, labels, example))
+
+
+# Names
+
+SOURCES: dict[str, Callable[[], Source]] = {
+    "digits": lambda: data.Digits(),
+    "tfds": lambda: data.Tfds(),
+    "folder": lambda: data.Folder(),
+    "arrays": lambda: data.Arrays(),
+    "tables": lambda: data.Tables(),
+    "digits_views": lambda: data.DigitsViews(),
+    "domainnet": lambda: data.DomainNet(),
+    "eeg": lambda: data.Eeg(),
+    "sentiment": lambda: data.Sentiment(),
+    "transfer": lambda: data.TransferImages(),
+    "synthetic": lambda: data.Synthetic(),
+}
+"""Sources by the names that `data:NAME` chooses."""
+PREPARERS: dict[str, Callable[[], type]] = {
+    "domainnet": lambda: data.PrepareDomains,
+    "eeg": lambda: data.PrepareEeg,
+    "sentiment": lambda: data.PrepareSentiment,
+    "transfer": lambda: data.PrepareTransfer,
+}
+"""What `mvcl data prepare NAME` runs for data sets that tfds does not prepare."""
+
+
+def folder_name(source: Source) -> str:
+    """A name for folders of results on this source: its name in SOURCES, and the data set's own if it has one."""
+    kinds = [name for name, make in SOURCES.items() if type(make()) is type(source)]
+    kind = kinds[0] if kinds else type(source).__name__.lower()
+    own = vars(source).get("name")
+    return f"{kind}_{own}".replace("/", "_") if own else kind

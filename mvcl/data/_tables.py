@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _buckets, _extras, _files, _progress
-from mvcl.data._scaling import RawTables, Scaling, check_distinct, chosen
+from mvcl.data._features import Raw, Scaling, check_distinct, chosen, splits_of
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
 # fmt: off
@@ -72,30 +72,23 @@ class Tables:
                 f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}"
                 + ("" if path.exists() else ", which does not exist")
             )
+        if self.skip_last < 0:
+            raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
         with _files.reading(path, "table of features"):
             if path.is_dir():
-                tables = _of_folder(path, self.id_column, self.labels)
+                raw = _of_folder(path, self.id_column, self.labels)
             else:
                 found = _read_mat(path) if suffix == ".mat" else _files.read_npz(path)
-                tables = _of_matrices(found, self.labels, self.samples)
-            tables.choose(self.views)
-            if self.skip_last < 0:
-                raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
-            tables.views = [view[:, : view.shape[1] - self.skip_last] for view in tables.views]
-            return tables.splits(self.scaling, self.scaling_file, self.held_out)
+                raw = _of_matrices(found, self.labels, self.samples)
+            return splits_of(raw, self, self.scaling_file, self.skip_last)
 
     def expected(self) -> Outline | None:
         """The published size of a few tables, by file name; None if views are chosen by other names."""
-        if (known := _PUBLISHED.get(Path(self.path).stem)) is None:
+        examples, classes, widths = _PUBLISHED.get(Path(self.path).stem, (0, 0, {}))
+        if not examples or not all(view in widths or view.isdecimal() for view in self.views):
             return None
-        examples, classes, columns = known
-        if not all(view in columns or view.isdecimal() for view in self.views):
-            return None
-        widths = list(columns.values())
-        if self.views:
-            widths = [widths[row] for row in chosen(self.views, list(columns))]
         rows = examples - examples // 5 if self.held_out else examples
-        shapes = tuple((width - self.skip_last,) for width in widths)
+        shapes = tuple((widths[name] - self.skip_last,) for name in chosen(self.views, list(widths)))
         return Outline(rows, classes, ExampleSpec(shapes, given=True))
 
 
@@ -133,9 +126,7 @@ def _plain_hdf5(item: Any) -> Any:
     """A variable of MATLAB 7.3, which stores columns first; None for a structure."""
     from scipy.sparse import csc_matrix
 
-    with _extras.needed("tables", by=item.name):
-        import h5py
-    if isinstance(item, h5py.Group):
+    if hasattr(item, "keys"):  # a group
         if "MATLAB_sparse" not in item.attrs:
             return None
         shape = (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1)
@@ -146,14 +137,14 @@ def _plain_hdf5(item: Any) -> Any:
     kind, value = item.attrs.get("MATLAB_class"), item[()]
     if "MATLAB_empty" in item.attrs:
         return "" if kind == b"char" else np.zeros((0, 0))
-    if item.dtype == h5py.ref_dtype:
+    if item.dtype.kind == "O":  # references
         return [_plain_hdf5(item.file[cell]) for cell in np.ravel(value)]
     if kind == b"char":
         return "".join(map(chr, np.ravel(value.T, order="F")))
     return np.asarray(value).T
 
 
-def _of_matrices(found: Mapping[str, Any], wanted: str, samples: str) -> RawTables:
+def _of_matrices(found: Mapping[str, Any], wanted: str, samples: str) -> Raw:
     """Find views and labels among named variables; a list is a cell array."""
     label_name = _label_name(found, wanted)
     labels = None if label_name is None else _vector(found[label_name], label_name)
@@ -172,23 +163,18 @@ def _of_matrices(found: Mapping[str, Any], wanted: str, samples: str) -> RawTabl
     if len(views) < 2:
         raise ValueError(f"it has no cell array X of views and no matrices X1, X2, ...; it has {has}")
     for name, value in views.items():
-        if (
-            not isinstance(value, np.ndarray)
-            or value.ndim != 2
-            or value.dtype.kind not in "biuf"
-            or not value.size
-        ):
+        numbers = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+        if not numbers or value.ndim != 2 or not value.size:
             raise ValueError(f"view {name} must be a matrix of numbers, got {_shape(value)}")
     for axis, what in ((0, "rows"), (1, "columns")):
-        lengths = {value.shape[axis] for value in views.values()} | (
-            {len(labels)} if labels is not None else set()
-        )
+        lengths = {value.shape[axis] for value in views.values()}
+        lengths |= set() if labels is None else {len(labels)}
         if samples in ("auto", what) and len(lengths) == 1:
-            arrays = [np.asarray(value if axis == 0 else value.T, np.float64) for value in views.values()]
-            names = [str(i) for i in (range(len(arrays[0])) if ids is None else ids)]
-            if len(names) != len(arrays[0]):
-                raise ValueError(f"there are {len(names)} ids for {len(arrays[0])} examples")
-            return RawTables(list(views), arrays, labels, names)
+            arrays = {name: np.asarray(view.T if axis else view, np.float64) for name, view in views.items()}
+            count = lengths.pop()
+            if ids is not None and len(ids) != count:
+                raise ValueError(f"there are {len(ids)} ids for {count} examples")
+            return arrays, labels, [str(i) for i in (range(count) if ids is None else ids)]
     given = "" if samples == "auto" else f" as {samples}"
     raise ValueError(f"the views and labels have different numbers of examples{given}: {has}")
 
@@ -222,7 +208,7 @@ def _vector(value: Any, name: str) -> np.ndarray:
 # A folder with one file per view
 
 
-def _of_folder(folder: Path, id_column: str, wanted: str) -> RawTables:
+def _of_folder(folder: Path, id_column: str, wanted: str) -> Raw:
     files = {
         file.stem: file
         for file in sorted(folder.iterdir())
@@ -243,28 +229,27 @@ def _of_folder(folder: Path, id_column: str, wanted: str) -> RawTables:
             table.index = _ids(table.pop(column), column)
     labels = _pop_labels(tables, wanted)
     ids = list(dict.fromkeys(i for table in tables.values() for i in table.index))
-    views = []
     for stem, table in tables.items():
-        for name, values in table.items():
-            if values.dtype.kind not in "biuf":
-                got = values.iloc[0]
-                raise ValueError(f"column {name!r} of {files[stem]} must hold numbers, got {got!r}")
-        views.append(np.ascontiguousarray(table.astype(np.float64).reindex(ids).to_numpy()))
+        for name, values in table.select_dtypes(exclude=["number", "bool"]).items():
+            raise ValueError(f"column {name!r} of {files[stem]} must hold numbers, got {values.iloc[0]!r}")
+    views = {
+        stem: np.ascontiguousarray(table.astype(np.float64).reindex(ids).to_numpy())
+        for stem, table in tables.items()
+    }
     if labels is None:
-        return RawTables(list(tables), views, None, ids)
+        return views, None, ids
     labels = labels.reindex(ids)
     if (lacking := labels.isna() | (labels.astype(str).str.strip() == "")).any():
+        first = labels.index[lacking][0]
         raise ValueError(
-            f"{lacking.sum()} of {len(ids)} examples of {folder} have no label, the first is "
-            f"{labels.index[lacking][0]}"
+            f"{lacking.sum()} of {len(ids)} examples of {folder} have no label, the first is {first}"
         )
-    return RawTables(list(tables), views, labels.to_numpy(), ids)
+    return views, labels.to_numpy(), ids
 
 
 def _read_table(file: Path) -> Any:
     """A .csv or .parquet file as a pandas DataFrame."""
     with _extras.needed("tables", by=f"reading {file}"):
-        import pandas as pd  # noqa: F401
         from pyarrow import csv, parquet
     with _files.reading(file, f"{file.suffix} file"):
         # pyarrow's numbers are exact, unlike those of pandas' default parser.
@@ -306,11 +291,7 @@ def _pop_labels(tables: dict[str, Any], wanted: str) -> Any:
 
     found = {}
     for stem, table in list(tables.items()):
-        name = (
-            _label_name(list(table), wanted if wanted in table else "")
-            if not wanted or wanted in table
-            else None
-        )
+        name = _label_name(list(table), wanted) if not wanted or wanted in table else None
         if not wanted and name is None and stem.lower() in _LABEL_NAMES and len(table.columns) == 1:
             name = table.columns[0]
         if name is not None:

@@ -68,18 +68,18 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
     split = run.splits["train"]
     if split.spec.given or path.is_file():
         return
-    drawn_from = data.Reader(split, "train", reading, training_crop(run))
-    shown_as = data.Reader(split, "train", reading, evaluation_crop(run))
-    stream = drawn_from.readable(range(len(split)))
+    stream = data.in_order(split, "train", batch_size=1, crop=training_crop(run), reading=reading)
     with (
         closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched,
         _progress.during("reading images for the report"),
     ):
-        readable = list(islice(watched, count))
-    rows = np.asarray([row for row, _ in readable], np.int32)
-    batch = drawn_from.batch(rows, [arrays for _, arrays in readable])
+        readable = list(islice((batch for batch in watched if len(batch["index"])), count))
+    if not readable:
+        return  # training says why
+    batch = jax.tree.map(lambda *parts: np.concatenate(parts), *readable)
+    rows, epoch = batch["index"].astype(np.int32), np.zeros(len(batch["index"]), np.int32)
     with _progress.during("compiling the views"):
-        drawn = run.program.views({**batch, "index": rows, "epoch": np.zeros(len(rows), np.int32)})
+        drawn = run.program.views({"images": batch["inputs"], "index": rows, "epoch": epoch})
     each = drawn if isinstance(drawn, tuple) else np.moveaxis(np.asarray(drawn), 1, 0)
     policies = run.config.policies
     side = max(policy.image_size for policy in policies)
@@ -87,7 +87,10 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
     for v, (view, policy) in enumerate(zip(each, policies, strict=True)):
         pixels = np.clip(np.asarray(view) * policy.std + policy.mean, 0, 1)
         views[:, v, : policy.image_size, : policy.image_size] = np.round(pixels * 255)
-    images = shown_as.batch(rows, [arrays for _, arrays in shown_as.readable(rows)])["images"]
+    shown = data.in_order(
+        split, "train", batch_size=len(rows), crop=evaluation_crop(run), reading=reading, rows=rows
+    )
+    images = next(shown)["inputs"]
     if images.dtype != np.uint8:
         images = np.round(images * 255).astype(np.uint8)
     _files.save_arrays(

@@ -1,6 +1,7 @@
 """A config with its opened data and compiled functions, for a new run or a run folder."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -54,11 +55,11 @@ def prepare(config: Config) -> Run:
 def _check_draws(config: Config, split: data.Split) -> None:
     """Raise `ValueError` if examples of one class may be compared, each other's negatives."""
     compared = config.train.group or config.examples
-    if split.draws is not None and split.unit(config.examples) % compared:
+    if split.draws is not None and (unit := math.gcd(split.draws.size, config.examples)) % compared:
         raise ValueError(
             f"data.classes_per_draw = {split.draws.size} different classes in a batch of {config.examples}, of which "
             f"{compared} are compared with each other: one class may be there twice. Set --train.group to a number "
-            f"that divides {split.unit(config.examples)}, or --data.classes-per-draw to a multiple of {compared}"
+            f"that divides {unit}, or --data.classes-per-draw to a multiple of {compared}"
         )
 
 

@@ -1,5 +1,6 @@
 """A run that goes on in a folder: its state, its files, and what is done with them between two steps."""
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from mvcl import _progress, data
+from mvcl import _files, _progress, data
 from mvcl.training import _clock, _evaluate, _log
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._clock import Clock
@@ -102,7 +103,8 @@ class Session:
         steps = self._program.steps
         self.clock.resume(self.workdir / "time.json")
         _log.rewind_log(self.workdir, self.step, done=self.step >= steps)
-        data.save_scaling(self.run.splits["train"], self.workdir / "scaling.json")
+        if scaling := self.run.splits["train"].scaling:  # of tables, for data.scaling_file
+            _files.write_whole(self.workdir / "scaling.json", json.dumps(scaling) + "\n")
         views = self._config.examples * self._config.views.k
         self.log = Log(self.workdir, self.clock, step=self.step, steps=steps, views_per_step=views)
         self.files.callback(self.log.close)

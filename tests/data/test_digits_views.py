@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mvcl import data
-from mvcl.data import _digits as described
+from mvcl.data import _features as described
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, rng):
     )
     seen, rows = set(), np.arange(12)
     for epoch in range(10):
-        labels = train.labels_of(rows, epoch)
+        labels = train.draws.labels(rows, epoch)
         assert all(set(draw) == {0, 1, 2} for draw in labels.reshape(4, 3).tolist())
         for row, label in zip(rows.tolist(), labels):
             paths = [path_of(pixels, image) for image in train.read(row, epoch)]
@@ -94,8 +94,8 @@ def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, rng):
                 assert path.startswith(f"{domain}/{CLASSES[label]}/")
                 assert "train" in path
             seen.add(tuple(paths))
-    assert np.array_equal(train.labels, train.labels_of(rows, 0))
-    assert len({tuple(train.labels_of(rows, epoch)) for epoch in range(10)}) > 5
+    assert np.array_equal(train.labels, train.draws.labels(rows, 0))
+    assert len({tuple(train.draws.labels(rows, epoch)) for epoch in range(10)}) > 5
     # 4 x 4 pairs for each of 3 classes; 40 draws of 16 miss a given pair with probability (15/16)^40 = 0.08
     assert len(seen) > 0.8 * 48
     again = opened(tmp_path, draw_seed=3)["train"].read(1, 7)
@@ -111,7 +111,7 @@ def test_batches_larger_than_the_classes_are_draws_of_different_classes(tmp_path
     whole = list(itertools.islice(data.batches(train, batch_size=8, seed=0, crop=corner), 4))
     for batch in whole:
         assert all(len(set(draw)) == 2 for draw in batch["labels"].reshape(4, 2).tolist())
-        np.testing.assert_array_equal(batch["labels"], train.labels_of(batch["index"], batch["epoch"][0]))
+        np.testing.assert_array_equal(batch["labels"], train.draws.labels(batch["index"], batch["epoch"][0]))
     assert len({batch["labels"].tobytes() for batch in whole}) > 1
     for process in range(2):  # each reads its rows of the same batches
         stream = data.batches(

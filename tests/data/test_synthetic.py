@@ -80,7 +80,7 @@ def test_domains_have_a_new_image_of_the_class_each_epoch():
     train = splits["train"]
     assert (train.spec.view_names, len(train), train.draws.size) == (("a", "b"), 64, 4)
     assert all(set(draw) == {0, 1, 2, 3} for draw in train.labels.reshape(16, 4).tolist())
-    row = {epoch: int(np.flatnonzero(train.labels_of(np.arange(4), epoch) == 2)[0]) for epoch in range(3)}
+    row = {epoch: int(np.flatnonzero(train.draws.labels(np.arange(4), epoch) == 2)[0]) for epoch in range(3)}
     for view, domain in enumerate(train.spec.view_names):
         own = splits[f"{domain}/train"]
         members = [own.read(row, 0)[0] for row in np.flatnonzero(own.labels == 2)]

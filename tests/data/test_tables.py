@@ -146,8 +146,7 @@ def test_scaling_is_fitted_once_and_read_again(folder):
     write_csv(folder / "sound.csv", "id,f1,f2", [("c", 9, 2), ("a", 3, 5), ("b", 5, 20)])
     again = data.Tables(**options).open()["train"]
     np.testing.assert_allclose(again.arrays[1][[0, 1, 3]], [[1, 2], [2, 0], [0.5, 1 / 3]], rtol=1e-6)
-    data.save_scaling(again, folder / "copy.json")
-    assert json.loads((folder / "copy.json").read_text()) == json.loads((folder / "s.json").read_text())
+    assert again.scaling == json.loads((folder / "s.json").read_text())
     for spoiled, message in (
         ({"scale": [0.0, 1.0]}, "finite numbers, and scale not 0"),
         ({"shift": [1.0, np.inf]}, "finite numbers, and scale not 0"),
@@ -169,14 +168,12 @@ def test_scaling_excludes_the_held_out_part(tmp_path):
     np.testing.assert_allclose(parts["test"].arrays[0][0], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("scaling", ["none", "minmax", "standard"])
-def test_says_that_scaling_makes_columns_0_only_where_it_does(scaling, tmp_path):
+def test_warns_of_constant_columns_which_scaling_makes_0(tmp_path):
     np.savez(tmp_path / "a.npz", X1=np.where([[True, False, False]], 0.1, WIDE), X2=NARROW, labels=LABELS)
-    with pytest.warns(UserWarning, match=r"view X1: 1 of 3 columns are constant \(0\)") as found:
-        split = data.Tables(path=str(tmp_path / "a.npz"), scaling=(scaling,)).open()["train"]
-    zero = np.allclose(split.arrays[0][:, 0], 0)
-    assert zero == (scaling != "none")
-    assert ("scaling makes them 0" in str(found[0].message)) == zero
+    for scaling in ("none", "minmax", "standard"):
+        with pytest.warns(UserWarning, match=r"view X1: 1 of 3 columns are constant \(0\)"):
+            split = data.Tables(path=str(tmp_path / "a.npz"), scaling=(scaling,)).open()["train"]
+        assert np.allclose(split.arrays[0][:, 0], 0) == (scaling != "none")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Random data of chosen shapes with a class signal, for testing a config without its data."""
+"""Data without files: scikit-learn's digits, and random data of chosen shapes with a class signal."""
 
 import dataclasses
+import hashlib
 from typing import Literal
 
 import numpy as np
@@ -9,6 +10,31 @@ from mvcl.data._splits import ExampleSpec, Split, class_draws, in_memory
 
 # Amplitude of a label's pattern; the noise has deviation 1.
 _SIGNAL = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Digits:
+    """scikit-learn's handwritten digits: 1,437 training and 360 test images, 8x8 grey; offline.
+
+    Stratified by class, split seed 0; 17 grey levels stretched to 0..255.
+    """
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train` and `test`."""
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
+        digits = load_digits()
+        images = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]
+        rows = np.arange(len(images))
+        train, test = train_test_split(rows, test_size=360, stratify=digits.target, random_state=0)
+        names = tuple(map(str, range(10)))
+        splits = {}
+        for part, chosen in (("train", train), ("test", test)):
+            # In the order of tfds, which sorts examples by a hash: runs of earlier versions saw this order.
+            order = sorted(chosen.tolist(), key=lambda row: hashlib.md5(f"{part}{row}".encode()).hexdigest())
+            splits[part] = in_memory((images[order],), digits.target[order].astype(np.int32), names)
+        return splits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,21 +83,8 @@ class Synthetic:
         Raises:
           ValueError: an option is out of range.
         """
-        self._check()
-        if self.domains:
-            return self._domains()
-        names = ["train", "valid", "test"] if self.regression else ["train", "test"]
-        names += ["transfer/train", "transfer/test"] if self.transfer else []
-        return {name: self._split(number, name) for number, name in enumerate(names)}
-
-    def _check(self) -> None:
-        least = {
-            "examples": (self.examples, 2),
-            "classes": (self.classes, 1),
-            "image_size": (self.image_size, 4),
-        }
-        for name, (value, bound) in least.items():
-            if value < bound:
+        for name, bound in (("examples", 2), ("classes", 1), ("image_size", 4)):
+            if (value := getattr(self, name)) < bound:
                 raise ValueError(f"data.{name} must be at least {bound}, got {value}")
         if self.channels not in (1, 3):
             raise ValueError(f"data.channels must be 1 or 3, got {self.channels}")
@@ -81,6 +94,11 @@ class Synthetic:
             raise ValueError(f"data.domains must be at least 3 names, of images, got {len(self.domains)}")
         if (self.padded or self.missing) and not self.view_shapes:
             raise ValueError("data.padded and data.missing need data.view_shapes, got none")
+        if self.domains:
+            return self._domains()
+        names = ["train", "valid", "test"] if self.regression else ["train", "test"]
+        names += ["transfer/train", "transfer/test"] if self.transfer else []
+        return {name: self._split(number, name) for number, name in enumerate(names)}
 
     def _split(self, number: int, name: str) -> Split:
         """One split; `number` seeds its noise, not the patterns."""
@@ -93,8 +111,7 @@ class Synthetic:
         if self.groups:
             groups = (number * self.groups + rng.integers(self.groups, size=n)).astype(np.int32)
         if not self.view_shapes:
-            images = self._images(rng, label, 0)
-            return dataclasses.replace(self._of_images(images, label, names), groups=groups)
+            return self._images(rng, label, names, 0, groups=groups)
         views = tuple(self._signal(rng, label, shape, v) for v, shape in enumerate(self.view_shapes))
         for view in views:
             if self.padded and view.ndim == 3:
@@ -117,8 +134,7 @@ class Synthetic:
             rng = np.random.default_rng([self.seed, 1, number])
             n = max(self.examples if part == "train" else self.examples // 2, 2 * self.classes)
             labels = np.arange(n, dtype=np.int32) % self.classes
-            images = self._images(rng, labels, self.domains.index(domain))
-            splits[f"{domain}/{part}"] = self._of_images(images, labels, names)
+            splits[f"{domain}/{part}"] = self._images(rng, labels, names, self.domains.index(domain))
         seen = [splits[f"{domain}/train"] for domain in self.domains[:-1]]
 
         def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
@@ -137,16 +153,14 @@ class Synthetic:
             seed=self.seed,
             read=read,
         )
-        whole = self._joined(seen, names)
-        return {"train": train, "seen": whole, "test": splits[f"{self.domains[-1]}/test"], **splits}
-
-    def _joined(self, parts: list[Split], names: tuple[str, ...]) -> Split:
-        """The examples of several splits."""
-        labels = np.concatenate([split.labels for split in parts])
-        size = len(parts[0])
-        return Split(
-            labels, names, parts[0].spec, lambda row, epoch: parts[row // size].read(row % size, epoch)
+        size = len(seen[0])
+        whole = Split(
+            np.concatenate([split.labels for split in seen]),
+            names,
+            seen[0].spec,
+            lambda row, epoch: seen[row // size].read(row % size, epoch),
         )
+        return {"train": train, "seen": whole, "test": splits[f"{self.domains[-1]}/test"], **splits}
 
     def _signal(
         self, rng: np.random.Generator, label: np.ndarray, shape: tuple[int, ...], view: int
@@ -160,7 +174,14 @@ class Synthetic:
         pattern = patterns.normal(size=(self.classes, *shape))
         return (noise + _SIGNAL * pattern[label]).astype(np.float32)
 
-    def _images(self, rng: np.random.Generator, label: np.ndarray, domain: int) -> list[np.ndarray]:
+    def _images(
+        self,
+        rng: np.random.Generator,
+        label: np.ndarray,
+        names: tuple[str, ...],
+        domain: int,
+        groups: np.ndarray | None = None,
+    ) -> Split:
         """N uint8 images whose 4x4 blocks show the label's pattern of the domain."""
         side = -(-(self.image_size + (8 if self.sizes == "different" else 0)) // 4)
         coarse = self._signal(rng, label, (4, 4, self.channels), domain)
@@ -169,10 +190,8 @@ class Synthetic:
         pixels = np.clip(128 + 48 * whole, 0, 255).astype(np.uint8)
         more = rng.integers(9 if self.sizes == "different" else 1, size=(len(label), 2))
         size = self.image_size
-        return [image[: size + high, : size + wide] for image, (high, wide) in zip(pixels, more)]
-
-    def _of_images(self, images: list[np.ndarray], labels: np.ndarray, names: tuple[str, ...]) -> Split:
+        images = [image[: size + high, : size + wide] for image, (high, wide) in zip(pixels, more)]
         if self.sizes == "one":
-            return in_memory((np.stack(images),), labels, names)
+            return in_memory((np.stack(images),), label, names, groups=groups)
         spec = ExampleSpec(((None, None, self.channels),))
-        return Split(labels, names, spec, lambda row, epoch: (images[row],))
+        return Split(label, names, spec, lambda row, epoch: (images[row],), groups=groups)

@@ -1,0 +1,329 @@
+"""Checks, choice and scaling of feature tables; and six tables of scikit-learn's digits, offline."""
+
+import dataclasses
+import json
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from mvcl import _buckets, _files
+from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
+
+Scaling = Literal["minmax", "standard", "none"]
+Raw = tuple[dict[str, np.ndarray], np.ndarray | None, list[str]]
+"""Tables as read: (N, d_v) of each view by name, a row of NaN where an example lacks it; (N,) labels; ids of the N."""
+_NOISE_COLUMNS, _NOISE_SEED = 64, 0
+_EXAMPLES = 1797
+# Columns of each view that are not zero in all digits.
+_WIDTHS = {"pixels": 61, "hog": 36, "lbp": 40, "fourier": 40, "profiles": 45, "moments": 15, "noise": 64}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DigitsViews:
+    """scikit-learn's 1,797 handwritten digits as six tables of features; offline.
+
+    Pixels, histograms of oriented gradients, histograms of local binary patterns, Fourier magnitudes, projection
+    profiles and moments. `train` and `test` are both the whole table, as usual in clustering.
+    """
+
+    views: tuple[str, ...] = ()
+    """Views to use, in this order: their names, or their numbers from 1. Empty: all."""
+    noise: bool = False
+    """A seventh view of 64 columns of Gaussian noise, without information."""
+    scaling: tuple[Scaling, ...] = ("minmax",)
+    """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one per view."""
+    held_out: bool = False
+    """Use every fifth digit as the split `test` and exclude it from training."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train` and `test`."""
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        images = digits.images / 16
+        views = {
+            "pixels": images.reshape(len(images), -1),
+            "hog": hog(images),
+            "lbp": lbp(images),
+            "fourier": fourier(images),
+            "profiles": profiles(images),
+            "moments": moments(images),
+        }
+        # Drop border pixels that are zero in all digits.
+        views = {name: view[:, np.ptp(view, axis=0) > 0] for name, view in views.items()}
+        if self.noise:
+            views["noise"] = np.random.default_rng(_NOISE_SEED).normal(size=(len(images), _NOISE_COLUMNS))
+        return splits_of((views, digits.target, [str(i) for i in range(len(images))]), self)
+
+    def expected(self) -> Outline:
+        """The outline of the training split, without computing it."""
+        names = chosen(self.views, [name for name in _WIDTHS if self.noise or name != "noise"])
+        examples = _EXAMPLES - _EXAMPLES // 5 if self.held_out else _EXAMPLES
+        return Outline(
+            examples, 10, ExampleSpec(tuple((_WIDTHS[name],) for name in names), tuple(names), True)
+        )
+
+
+# scikit-image has the first two and the moments, but needs eight more packages. These functions equal its
+# `hog`, `local_binary_pattern` and `moments_normalized` up to rounding errors.
+
+
+def hog(images: np.ndarray, bins: int = 9, cell: int = 4) -> np.ndarray:
+    """Histograms of oriented gradients: (N, H, W) to (N, H/cell * W/cell * bins), rows of unit length.
+
+    Central differences, 0 at the border; a pixel adds its gradient's length to the bin of its direction, modulo 180
+    degrees. Dalal & Triggs 2005, one block, no interpolation between bins.
+    """
+    dy, dx = np.zeros_like(images), np.zeros_like(images)
+    dy[:, 1:-1] = images[:, 2:] - images[:, :-2]
+    dx[:, :, 1:-1] = images[:, :, 2:] - images[:, :, :-2]
+    angle = np.rad2deg(np.arctan2(dy, dx)) % 180
+    number = (angle // (180 / bins)).astype(int) % bins
+    weight = np.hypot(dy, dx)[..., None] * (number[..., None] == np.arange(bins))
+    n, h, w = images.shape
+    cells = weight.reshape(n, h // cell, cell, w // cell, cell, bins).sum(axis=(2, 4)).reshape(n, -1)
+    cells = cells / cell**2
+    return cells / np.sqrt((cells**2).sum(axis=1, keepdims=True) + 1e-5**2)
+
+
+def lbp(images: np.ndarray, cell: int = 4) -> np.ndarray:
+    """Histograms of local binary patterns: (N, H, W) to (N, H/cell * W/cell * 10), shares of a cell's pixels.
+
+    Each pixel is compared with 8 points on the circle of radius 1, bilinear between pixels, 0 outside. Patterns with at
+    most two changes around the circle count by their number of ones, 0 to 8, all others are number 9. Ojala 2002.
+    """
+    n, h, w = images.shape
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))
+    signs = []
+    for p in range(8):
+        y, x = (np.round(f(2 * np.pi * p / 8), 5) for f in (lambda a: -np.sin(a), np.cos))
+        y0, x0 = int(np.floor(y)), int(np.floor(x))
+        fy, fx = y - y0, x - x0
+        point = sum(
+            wy * wx * padded[:, 2 + y0 + i : 2 + y0 + i + h, 2 + x0 + j : 2 + x0 + j + w]
+            for i, wy in ((0, 1 - fy), (1, fy))
+            for j, wx in ((0, 1 - fx), (1, fx))
+        )
+        signs.append(point >= images - 1e-12)  # tolerance for the rounding of the interpolation
+    ring = np.stack(signs, axis=-1)
+    changes = (ring != np.roll(ring, 1, axis=-1)).sum(axis=-1)
+    code = np.where(changes <= 2, ring.sum(axis=-1), 9)
+    counted = (code[..., None] == np.arange(10)).reshape(n, h // cell, cell, w // cell, cell, 10)
+    return counted.mean(axis=(2, 4)).reshape(n, -1)
+
+
+def fourier(images: np.ndarray) -> np.ndarray:
+    """log(1 + |F|) of the 2-D Fourier transform F: (N, H, W) to (N, H * (W/2 + 1)); invariant to shifts."""
+    return np.log1p(np.abs(np.fft.rfft2(images))).reshape(len(images), -1)
+
+
+def profiles(images: np.ndarray) -> np.ndarray:
+    """Sums along rows, columns and both diagonals: (N, H, W) to (N, 3 (H + W) - 2)."""
+    h, w = images.shape[1:]
+    diagonals = [
+        np.trace(turned, offset, axis1=1, axis2=2)
+        for turned in (images, images[:, :, ::-1])
+        for offset in range(1 - h, w)
+    ]
+    return np.concatenate([images.sum(2), images.sum(1), np.stack(diagonals, axis=1)], axis=1)
+
+
+def moments(images: np.ndarray, order: int = 4) -> np.ndarray:
+    """Mass, centre of mass, and scale-invariant central moments of order 2 to 4: (N, H, W) to (N, 15).
+
+    η_pq = μ_pq / μ_00^(1 + (p+q)/2),  μ_pq = Σ (y - ȳ)^p (x - x̄)^q image(y, x). Hu 1962.
+    """
+    h, w = images.shape[1:]
+    mass = images.sum(axis=(1, 2))
+    y, x = np.arange(h), np.arange(w)
+    cy, cx = np.einsum("nyx,y->n", images, y) / mass, np.einsum("nyx,x->n", images, x) / mass
+    dy, dx = y[None] - cy[:, None], x[None] - cx[:, None]
+    found = [mass, cy, cx]
+    for total in range(2, order + 1):
+        for p in range(total, -1, -1):
+            mu = np.einsum("nyx,ny,nx->n", images, dy**p, dx ** (total - p))
+            found.append(mu / mass ** (1 + total / 2))
+    return np.stack(found, axis=1)
+
+
+# Checks, choice and scaling
+
+
+def splits_of(raw: Raw, options: Any, scaling_file: str = "", skip_last: int = 0) -> dict[str, Split]:
+    """Check, choose and scale tables; the splits `train` and `test`.
+
+    Args:
+      raw: the tables.
+      options: `views`, `scaling` and `held_out`, as in `Tables`.
+      scaling_file, skip_last: as in `Tables`.
+
+    Raises:
+      ValueError: an option or a table is invalid.
+    """
+    tables, labels, ids = raw
+    views = {
+        name: tables[name][:, : tables[name].shape[1] - skip_last]
+        for name in chosen(options.views, list(tables))
+    }
+    present = _present(views, ids)
+    test = np.arange(len(ids)) % 5 == 4
+    parts = {"train": ~test, "test": test}
+    parts = parts if options.held_out else dict.fromkeys(parts, test | True)
+    file = _buckets.path(scaling_file)
+    if scaling_file and file.is_file():
+        fitted = _read_scaling(file, views)
+    else:
+        fitted = _fit(options.scaling, views, present & parts["train"][:, None])
+        if scaling_file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _files.write_whole(file, json.dumps(fitted) + "\n")
+    scaled = [
+        _scaled(name, view, fitted[name], present[:, i]) for i, (name, view) in enumerate(views.items())
+    ]
+    numbers, class_names = _classes(labels, len(ids))
+    return {
+        part: in_memory(
+            tuple(_rows(view, rows) for view in scaled),
+            numbers[rows],
+            class_names,
+            view_names=tuple(views),
+            given=True,
+            present=None if present[rows].all() else present[rows],
+            ids=tuple(name for name, row in zip(ids, rows) if row),
+            scaling=fitted,
+        )
+        for part, rows in parts.items()
+    }
+
+
+def chosen(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The wanted views, each by its name or else by its number from 1; all if none is wanted."""
+    there = ", ".join(f"{number} {name}" for number, name in enumerate(names, start=1))
+    found: list[str] = []
+    for view in wanted or names:
+        name = names[int(view) - 1] if view.isdecimal() and 1 <= int(view) <= len(names) else view
+        name = view if view in names else name
+        if name not in names:
+            raise ValueError(f"data.views: there is no view {view!r}; there are {there}")
+        if name in found:
+            raise ValueError(f"data.views: view {name} is chosen twice; there are {there}")
+        found.append(name)
+    if len(found) < 2:
+        raise ValueError(
+            f"data.views must choose at least 2 views, got {', '.join(found)}; there are {there}"
+        )
+    return found
+
+
+def _present(views: Mapping[str, np.ndarray], ids: Sequence[str]) -> np.ndarray:
+    """(N, k) bool, True where a view is present; raises `ValueError` for invalid tables."""
+    check_distinct(ids)
+    present = np.stack([~np.isnan(view).all(axis=1) for view in views.values()], axis=1)
+    for (name, view), here in zip(views.items(), present.T):
+        if view.shape[1] == 0 or not here.any():
+            missing = "example" if view.shape[1] else "columns of features"
+            raise ValueError(f"view {name} has no {missing}")
+        bad = ~np.isfinite(view) & here[:, None]
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise ValueError(
+                f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "
+                f"{column} of example {ids[row]}; fill them in, or make the whole row NaN if the example "
+                "lacks this view"
+            )
+    if not present.any(axis=1).all():
+        lost = int(np.argmin(present.any(axis=1)))
+        raise ValueError(f"example {ids[lost]} is in no view; remove it")
+    if not (present.sum(axis=1) > 1).any():
+        first = ", ".join(f"{ids[i]!r} in {n}" for n, i in zip(views, present.argmax(axis=0)))
+        raise ValueError(f"no example is in more than one view; the views must share ids, got {first}")
+    return present
+
+
+def _fit(
+    kinds: Sequence[Scaling], views: Mapping[str, np.ndarray], training: np.ndarray
+) -> dict[str, dict[str, Any]]:
+    """Shift and scale of each view's columns, fitted to the training examples that have the view."""
+    if len(kinds) not in (1, len(views)) or not set(kinds) <= {"minmax", "standard", "none"}:
+        raise ValueError(
+            "data.scaling must name one scaling, minmax, standard or none, or one for each of "
+            f"{len(views)} views, got {', '.join(kinds)}"
+        )
+    fitted = {}
+    for i, (name, view) in enumerate(views.items()):
+        kind, rows = kinds[i % len(kinds)], _rows(view, training[:, i])
+        if not len(rows):
+            raise ValueError(f"view {name} has no example in the training split")
+        shift, scale = np.zeros(view.shape[1]), np.ones(view.shape[1])
+        if kind == "minmax":
+            shift = rows.min(axis=0)
+            scale = rows.max(axis=0) - shift
+        elif kind == "standard":
+            shift, scale = rows.mean(axis=0), rows.std(axis=0)
+            scale[rows.min(axis=0) == rows.max(axis=0)] = 0  # constant up to rounding errors
+        scale = np.where(scale > 0, scale, 1)
+        fitted[name] = {"kind": kind, "shift": shift.tolist(), "scale": scale.tolist()}
+    return fitted
+
+
+def _read_scaling(path: Path, views: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    with _files.reading(path, "fitted scaling (data.scaling_file)"):
+        fitted = _files.read_json(path)
+        here = {name: view.shape[1] for name, view in views.items()}
+        shapes = {name: np.asarray([view["shift"], view["scale"]], float) for name, view in fitted.items()}
+        if {name: both.shape[1] for name, both in shapes.items()} != here:
+            raise ValueError(f"it was fitted on other views than these, {here}")
+        if not all(np.isfinite(both).all() and both[1].all() for both in shapes.values()):
+            raise ValueError("shift and scale must be finite numbers, and scale not 0")
+        return fitted
+
+
+def _scaled(name: str, view: np.ndarray, fitted: Mapping[str, Any], here: np.ndarray) -> np.ndarray:
+    """(N, d) float32: a view, scaled; warns of columns that are constant in the rows that are `here`."""
+    rows = _rows(view, here)
+    shift, scale = np.asarray(fitted["shift"]), np.asarray(fitted["scale"])
+    constant = np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))
+    if len(constant):
+        shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
+        warnings.warn(
+            f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown})", stacklevel=3
+        )
+    with np.errstate(all="ignore"):
+        scaled = ((view - shift) / scale).astype(np.float32)
+    if not np.isfinite(_rows(scaled, here)).all():
+        raise ValueError(f"view {name} has entries too large for float32 after scaling")
+    return scaled
+
+
+def check_distinct(ids: Sequence[str]) -> None:
+    """Raise ValueError if an id is repeated."""
+    if repeated := len(ids) - len(set(ids)):
+        raise ValueError(
+            f"ids must be distinct: {repeated} are repeated, such as {Counter(ids).most_common(1)[0][0]}"
+        )
+
+
+def _rows(view: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Some rows of an array; the array itself, not a copy, if these are all."""
+    return view if rows.all() else view[rows]
+
+
+def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(N,) int32 class numbers, and the class names in order."""
+    if labels is None:
+        return np.zeros(n, np.int32), ("unlabelled",)
+    if labels.dtype.kind in "OUS":
+        labels = np.asarray([str(label).strip() for label in labels])
+    elif labels.dtype.kind == "f":
+        wrong = labels[(np.abs(labels) >= 2**53) | (labels != np.round(labels))]
+        if len(wrong):
+            raise ValueError(f"labels must be whole numbers or strings, got {wrong[0]}")
+        labels = labels.astype(np.int64)
+    names, numbers = np.unique(labels, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(f"labels must name at least 2 classes, got {', '.join(map(str, names))}")
+    return numbers.reshape(-1).astype(np.int32), tuple(str(name) for name in names)
