@@ -1,20 +1,30 @@
-"""Tables of results: of one run, and of several, in which runs that differ in the seed alone are one row."""
+"""Tables of results: of one run, and of several, in which runs that differ in the seed alone are one row.
+
+A table is a dict for the page's template: `caption`, `headings` of the columns that name a row, `columns` of numbers,
+`rows` of names and cells, `kind` ("first" if the first row stands out, "several" if a reader may sort the rows), and
+maybe `baselines`, name and cells of rows below the others, `better` of each column ("higher", "lower" or ""),
+`sorted_by`, a column of numbers, and `notes` on its marks. A cell has its `text`, and maybe the `value` by which it is
+sorted, small type `beside` or `below` it, `best`, and the `shade` of its background in %.
+"""
 
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mvcl import metrics, training
-from mvcl.report import _curves
+from mvcl.report import _figures
 from mvcl.report._read import Run, flatten
 
-_T = TypeVar("_T", bound=Hashable)
+Table = dict[str, Any]
+Cell = dict[str, Any]
+# Name, places in the list of runs and seeds (None: the configuration does not tell) of runs of one configuration.
+Group = tuple[str, list[int], list[int | None]]
+NONE: Cell = {"text": "–"}
 _TRAINED = "trained encoder"
 # Entries of the log -> measure of geometry.json.
 _LOGGED = {
@@ -26,61 +36,69 @@ _LOGGED = {
 }
 
 
-class Cell(NamedTuple):
-    """A number of a table."""
-
-    text: str
-    value: float | None = None  # by which the table is sorted; None is last
-    beside: str = ""  # in small type: an interval, a deviation
-    below: str = ""  # in small type
-    best: bool = False
-    shade: float = 0.0  # of its background, in %
-
-
-NONE = Cell("–")
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of numbers.
-
-    Attributes:
-      caption: what it shows.
-      headings: of the columns that name a row.
-      columns: of the numbers.
-      rows: names and numbers.
-      baselines: name and numbers of the rows below the others, which are not sorted.
-      better: of each column which values are better: "higher", "lower" or "".
-      sorted_by: the column of numbers by which the rows are sorted; None: they are in the order given.
-      notes: what its marks and intervals are.
-      kind: "first" if the first row stands out, "several" if rows are of several runs, so that a reader may sort them;
-        else "plain".
-    """
-
-    caption: str
-    headings: Sequence[str]
-    columns: Sequence[str]
-    rows: Sequence[tuple[Sequence[str], Sequence[Cell]]]
-    baselines: Sequence[tuple[str, Sequence[Cell]]] = ()
-    better: Sequence[str] = ()
-    sorted_by: int | None = None
-    notes: str = ""
-    kind: str = "plain"
+def of_run(run: Run) -> Table:
+    """The evaluation table of one run."""
+    columns = list(dict.fromkeys(run.evaluation["column"]))
+    parts = run.evaluation.groupby("row", sort=False)
+    at = "" if run.step is None else f" at step {run.step}"
+    return {
+        "caption": f"Measured{at}",
+        "headings": [""],
+        "columns": columns,
+        "rows": [([row], _cells(results, columns)) for row, results in parts],
+        "kind": "first",
+    }
 
 
-class Group(NamedTuple):
-    """Runs of one configuration, of different seeds, by their place in the list of runs.
+def of_frame(caption: str, frame: pd.DataFrame, digits: str, shade: float = 0.0) -> Table:
+    """A table of plain numbers; the background of a positive one is shaded by `shade` times it, in %."""
+    rows = []
+    for name, values in zip(frame.index, frame.to_numpy(float).tolist()):
+        cells = [{"text": f"{x:{digits}}", "value": x, "shade": shade * max(x, 0.0)} for x in values]
+        rows.append(([name], [NONE if math.isnan(x) else cell for x, cell in zip(values, cells)]))
+    return {"caption": caption, "headings": [""], "columns": list(frame), "rows": rows, "kind": "plain"}
 
-    The name is that of the run, or what the runs have in common; a seed is None if the configuration does not tell.
-    """
 
-    name: str
-    places: list[int]
-    seeds: list[int | None]
+def of_values(values: Iterable[float], digits: str = ".3f", sign: str = "") -> Cell:
+    """The mean of the values of several seeds with its 95 % interval; of one value, or equal ones, the value."""
+    values = list(values)
+    if not values:
+        return NONE
+    mean, low, high, _ = metrics.interval(values)
+    beside = f"[{low:{sign}{digits}}, {high:{sign}{digits}}]" if len(set(values)) > 1 else ""
+    return {"text": f"{mean:{sign}{digits}}", "value": mean, "beside": beside}
+
+
+def _cells(results: pd.DataFrame, columns: Sequence[str]) -> list[Cell]:
+    """The cells of the seeds of one config; of one seed, or equal ones, with the deviation over its draws."""
+    cells = dict.fromkeys(columns, NONE)
+    for column, of in results.groupby("column", sort=False):
+        value, deviation = of[["value", "deviation"]].iloc[0]
+        if len(of.drop_duplicates(["value", "deviation", "protocol", "better"])) > 1:
+            cells[column] = of_values(of["value"])
+        elif not np.isnan(value):
+            beside = "" if np.isnan(deviation) else f"± {deviation:.3f}"
+            cells[column] = {"text": f"{value:.3f}", "value": float(value), "beside": beside}
+    return [cells[column] for column in columns]
+
+
+def protocols(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str]]:
+    """(columns, protocol); runs and rows are named where a column has several."""
+    several = len(runs) > 1
+    every = pd.concat([run.evaluation.assign(run=f"{n}, " if several else "") for run, n in zip(runs, names)])
+    columns_of: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
+    for column, of in every.groupby("column", sort=False):
+        for protocol, part in of.groupby("protocol", sort=False):
+            whose = f" ({'; '.join(part['run'] + part['row'])})" if of["protocol"].nunique() > 1 else ""
+            columns_of.setdefault((protocol, whose), []).append(column)
+    return [(", ".join(columns) + whose, protocol) for (protocol, whose), columns in columns_of.items()]
 
 
 def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
-    """The runs by configuration; two of the same seed are not one group."""
+    """The runs by configuration; two of the same seed are not one group.
+
+    A group has the name of its run, or of the folder of all its runs if no other group is in it, or their names.
+    """
     found: dict[tuple[str, int], list[int]] = {}
     seeds: list[int | None] = []
     times: Counter[tuple[str, int | None]] = Counter()
@@ -93,21 +111,20 @@ def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
         found.setdefault((key, times[key, seeds[-1]]), []).append(place)
         times[key, seeds[-1]] += 1
     folders = Counter(runs[places[0]].path.parent for places in found.values())
-
-    def name(places: Sequence[int]) -> str:
-        """The folder of all the runs, if no other group is in it; else their names."""
+    named: list[Group] = []
+    for places in found.values():
+        of = [names[place] for place in places]
+        name = ", ".join(of) if len(of) <= 3 else f"{of[0]} to {of[-1]} ({len(of)} runs)"
         above = {runs[place].path.resolve().parent for place in places}
         if len(places) > 1 and len(above) == 1 and folders[runs[places[0]].path.parent] == 1:
-            return above.pop().name
-        of = [names[place] for place in places]
-        return ", ".join(of) if len(of) <= 3 else f"{of[0]} to {of[-1]} ({len(of)} runs)"
-
-    return [Group(name(places), places, [seeds[place] for place in places]) for places in found.values()]
+            name = above.pop().name
+        named.append((name, places, [seeds[place] for place in places]))
+    return named
 
 
 def changed(runs: Sequence[Run], of: Sequence[Group]) -> dict[str, list[Any]]:
     """Field -> value of each group, of the fields in which the groups differ; `...` if a group has no such field."""
-    configs = [flatten(runs[group.places[0]].config or {}) for group in of]
+    configs = [flatten(runs[places[0]].config or {}) for _, places, _ in of]
     fields = {field: [config.get(field, ...) for config in configs] for all_of in configs for field in all_of}
     return {
         field: values
@@ -121,236 +138,192 @@ def _is_free(field: str) -> bool:
     return field.startswith(training.free("seeds"))
 
 
-def of_run(run: Run) -> Table:
-    """The evaluation table of one run."""
-    columns = list(dict.fromkeys(run.evaluation["column"]))
-    rows = [([row], _cells(results, columns)) for row, results in _by(run.evaluation, "row")]
-    at = "" if run.step is None else f" at step {run.step}"
-    return Table(f"Measured{at}", [""], columns, rows, kind="first")
+def several(
+    runs: Sequence[Run], names: Sequence[str], of: Sequence[Group], fields: Mapping[str, Sequence[str]]
+) -> dict[str, Table | None]:
+    """`results` of the groups, `singles`, a row for each run, and `gaps`, differences to the first group.
 
+    Of each group the results of its most frequent step count, and of each measure those by its most frequent protocol.
 
-def of_frame(caption: str, frame: pd.DataFrame, digits: str, shade: float = 0.0) -> Table:
-    """A table of plain numbers; the background of a positive one is shaded by `shade` times it, in %."""
-    rows = []
-    for name, values in zip(frame.index, frame.to_numpy(float).tolist()):
-        cells = [Cell(f"{x:{digits}}", x, shade=shade * max(x, 0.0)) for x in values]
-        rows.append(([name], [NONE if math.isnan(x) else cell for x, cell in zip(values, cells)]))
-    return Table(caption, [""], list(frame.columns), rows)
-
-
-class Results:
-    """The results of groups of runs: of each group those of one step, and of each measure those by one protocol."""
-
-    def __init__(self, runs: Sequence[Run], of: Sequence[Group]) -> None:
-        self.runs, self.groups = runs, of
-        members = [(g, *member) for g, group in enumerate(of) for member in zip(group.places, group.seeds)]
-        parts = [
-            runs[p].evaluation.assign(group=g, place=p, seed=s, step=runs[p].step) for g, p, s in members
-        ]
-        every = pd.concat([part.astype({"seed": object, "step": object}) for part in parts])
-        self.columns = list(dict.fromkeys(every["column"][every["row"] == _TRAINED]))
-        self.steps: dict[int, int | None] = dict.fromkeys(range(len(of)))
-        self.steps |= {g: _most(part.drop_duplicates("place")["step"]) for g, part in _by(every, "group")}
-        same = [step == self.steps[group] for step, group in zip(every["step"], every["group"])]
-        every = every[np.array(same, bool)]
-        self.evaluated = every.groupby("group")["place"].nunique().to_dict()
-        found = every.dropna(subset="value")
-        usual = found.groupby(["group", "row", "column"])["protocol"].transform(_most)
-        found = found[found["protocol"] == usual]
-        self.trained, self.baselines = found[found["row"] == _TRAINED], found[found["row"] != _TRAINED]
-
-    def table(self, fields: Mapping[str, Sequence[str]]) -> Table:
-        """The results of the trained encoder, the best first, and the baselines."""
-        counts = Counter(step for step in self.steps.values() if step is not None).most_common(2)
-        usual = counts[0][0] if len({count for _, count in counts}) == len(counts) > 0 else None
-        protocols = {column: _most(part["protocol"]) for column, part in _by(self.trained, "column")}
-        ways = {column: part["better"].iloc[0] for column, part in _by(self.trained, "column")}
-        better = [ways.get(column, "") for column in self.columns]
-        cells = [_cells(self._of(g), self.columns) for g in range(len(self.groups))]
-        for column, (name, way) in enumerate(zip(self.columns, better)):
-            may = []  # have a comparable number
-            for g, row in enumerate(cells):
-                of = self._of(g, name)
-                count, whole, cell = len(of), len(self.groups[g].places), row[column]
-                if count and of["protocol"].iloc[0] != protocols[name]:
-                    cell = cell._replace(text=f"{cell.text} ‡")
-                elif cell.value is not None and self.steps[g] == usual:
-                    may.append(g)
-                row[column] = cell._replace(below=f"{count} of {whole} seeds" if 0 < count < whole else "")
-            values = [cells[g][column].value or 0.0 for g in may]
-            best = (max if way == "higher" else min)(values) if way and len(values) > 1 else None
-            for g in may:
-                cells[g][column] = cells[g][column]._replace(best=cells[g][column].value == best)
-        rows = [(self._headings(g, fields, usual), row) for g, row in enumerate(cells)]
-        main = next((i for i, way in enumerate(better) if way), None)
-        caption = "Test results of the trained encoder"
-        if main is not None:
-            caption += f", the best by {self.columns[main]} first"
-            sign = -1.0 if better[main] == "higher" else 1.0
-            order = np.argsort(sign * np.array([of[main].value for _, of in rows], float), kind="stable")
-            rows = [rows[i] for i in order]  # NaN is last
-        headings = ["run", *fields]
-        headings += ["seeds"] if self._has_seeds else []
-        headings += ["step"] if self._has_steps else []
-        notes = _notes([cell for row in cells for cell in row], set(self.steps.values()) - {usual, None})
-        baselines = self._baselines()
-        return Table(caption, headings, self.columns, rows, baselines, better, main, notes, "several")
-
-    def _of(self, g: int, column: str | None = None) -> pd.DataFrame:
-        of = self.trained[self.trained["group"] == g]
-        return of if column is None else of[of["column"] == column]
-
-    @property
-    def _has_seeds(self) -> bool:
-        return any(len(group.places) > 1 for group in self.groups)
-
-    @property
-    def _has_steps(self) -> bool:
-        return len(set(self.steps.values())) > 1
-
-    def _headings(self, g: int, fields: Mapping[str, Sequence[str]], usual: int | None) -> list[str]:
-        """Name, fields, number of seeds and step of a row."""
-        names = [self.groups[g].name, *(values[g] for values in fields.values())]
-        if self._has_seeds:
-            whole, evaluated = len(self.groups[g].places), self.evaluated.get(g, 0)
-            names.append(str(whole) if evaluated == whole else f"{evaluated} of {whole}")
-        if self._has_steps:
-            step = self.steps[g]
-            names.append("–" if step is None else f"{step:,}{'' if step == usual else ' †'}")
-        return names
-
-    def _baselines(self) -> list[tuple[str, list[Cell]]]:
-        """A row for each baseline that all groups share, else one for each of its values."""
-        rows = []
-        for name, of in _by(self.baselines, "row"):
-            kinds: dict[tuple[Cell, ...], list[str]] = {}
-            for g, part in _by(of, "group"):
-                kinds.setdefault(tuple(_cells(part, self.columns)), []).append(self.groups[g].name)
-            for cells, whose in kinds.items():
-                rows.append((name if len(kinds) == 1 else f"{name} of {', '.join(whose)}", list(cells)))
-        return rows
-
-    def singles(self, names: Sequence[str]) -> Table | None:
-        """A row for each run, if there are seeds."""
-        if not self._has_seeds:
-            return None
-        rows = []
-        for place, seed in (member for group in self.groups for member in zip(group.places, group.seeds)):
-            of, step = self.runs[place].evaluation, self.runs[place].step
+    Args:
+      runs: the runs.
+      names: of the runs.
+      of: the groups.
+      fields: name -> value of each group, of fields to show beside its results.
+    """
+    members = [(g, *member) for g, (_, *both) in enumerate(of) for member in zip(*both)]
+    steps = [_most(runs[p].step for p in places if len(runs[p].evaluation)) for _, places, _ in of]
+    trained = [runs[p].evaluation[runs[p].evaluation["row"] == _TRAINED] for _, p, _ in members]
+    columns = list(dict.fromkeys(column for part in trained for column in part["column"]))
+    parts = [
+        runs[p].evaluation.assign(group=g, place=p, seed=s).astype({"seed": object})
+        for g, p, s in members
+        if runs[p].step == steps[g]
+    ]
+    every = pd.concat(parts)
+    evaluated = every.groupby("group")["place"].nunique().to_dict()
+    found = every.dropna(subset="value")
+    usual = found.groupby(["group", "row", "column"])["protocol"].transform(_most)
+    found = found[found["protocol"] == usual]
+    singles: Table | None = None
+    if len(members) > len(of):
+        singles = {"caption": "Each run", "headings": ["run", "seed", "step"], "columns": columns, "rows": []}
+        singles |= {"notes": "± is the standard deviation over the draws of a run.", "kind": "several"}
+        for (_, place, seed), part in zip(members, trained):
+            step = runs[place].step
             named = [names[place], "–" if seed is None else str(seed), "–" if step is None else f"{step:,}"]
-            rows.append((named, _cells(of[of["row"] == _TRAINED], self.columns)))
-        notes = "± is the standard deviation over the draws of a run."
-        return Table("Each run", ["run", "seed", "step"], self.columns, rows, notes=notes, kind="several")
+            singles["rows"].append((named, _cells(part, columns)))
+    return {
+        "results": _results(found, columns, of, steps, evaluated, fields) if columns else None,
+        "singles": singles,
+        "gaps": _gaps(found[found["row"] == _TRAINED], columns, of, steps),
+    }
 
-    def gaps(self) -> Table | None:
-        """Differences to the first group, paired by seed; None where no group shares two seeds with it."""
-        of, rows = self.trained.dropna(subset="seed"), []
-        for g, group in enumerate(self.groups[1:], 1):
-            pairs = of[of["group"] == g].merge(of[of["group"] == 0], on=["column", "seed"])
-            cells, shared = [], 0
-            for column in self.columns:
-                both = pairs[pairs["column"] == column]
-                same = self.steps[g] == self.steps[0] and both["protocol_x"].equals(both["protocol_y"])
-                gaps = both["value_x"] - both["value_y"] if same and len(both) > 1 else ()
-                shared = max(shared, len(gaps))
-                cells.append(of_values(gaps, ".3f", "+"))
-            if shared:
-                rows.append(([group.name, str(shared)], cells))
-        caption = f"Minus {self.groups[0].name}, the first run given"
-        notes = "Mean of the differences of runs with the same seed, with [95 % interval, Student's t]."
-        table = Table(caption, ["run", "seeds"], self.columns, rows, notes=notes, kind="several")
-        return table if rows else None
+
+def _results(
+    found: pd.DataFrame,
+    columns: Sequence[str],
+    of: Sequence[Group],
+    steps: Sequence[int | None],
+    evaluated: Mapping[int, int],
+    fields: Mapping[str, Sequence[str]],
+) -> Table:
+    """The results of the trained encoder, the best first, and the baselines."""
+    trained = found[found["row"] == _TRAINED]
+    counts = Counter(step for step in steps if step is not None).most_common(2)
+    usual = counts[0][0] if len({count for _, count in counts}) == len(counts) > 0 else None
+    cells = [_cells(trained[trained["group"] == g], columns) for g in range(len(of))]
+    better = [""] * len(columns)
+    for column, name in enumerate(columns):
+        here, may = trained[trained["column"] == name], []  # which have a comparable number
+        for g, part in here.groupby("group"):
+            cell, whole = cells[g][column], len(of[g][1])
+            if part["protocol"].iloc[0] != _most(here["protocol"]):
+                cell["text"] += " ‡"
+            elif steps[g] == usual:
+                may.append(cell)
+            if len(part) < whole:
+                cell["below"] = f"{len(part)} of {whole} seeds"
+        better[column] = here["better"].iloc[0] if len(here) else ""
+        if better[column] and len(may) > 1:
+            best = (max if better[column] == "higher" else min)(cell["value"] for cell in may)
+            for cell in may:
+                cell["best"] = cell["value"] == best
+    rows = [([name, *(values[g] for values in fields.values())], cells[g]) for g, (name, *_) in enumerate(of)]
+    headings = ["run", *fields]
+    if any(len(places) > 1 for _, places, _ in of):
+        headings.append("seeds")
+        for g, (names, _) in enumerate(rows):
+            whole, there = len(of[g][1]), evaluated.get(g, 0)
+            names.append(str(whole) if there == whole else f"{there} of {whole}")
+    if len(set(steps)) > 1:
+        headings.append("step")
+        for step, (names, _) in zip(steps, rows):
+            names.append("–" if step is None else f"{step:,}{'' if step == usual else ' †'}")
+    main = next((i for i, way in enumerate(better) if way), None)
+    caption = "Test results of the trained encoder"
+    if main is not None:
+        caption += f", the best by {columns[main]} first"
+        sign = -1.0 if better[main] == "higher" else 1.0
+        order = np.argsort(sign * np.array([row[main].get("value") for row in cells], float), kind="stable")
+        rows = [rows[i] for i in order]  # NaN is last
+    return {
+        "caption": caption,
+        "headings": headings,
+        "columns": columns,
+        "rows": rows,
+        "baselines": _baselines(found[found["row"] != _TRAINED], columns, of),
+        "better": better,
+        "sorted_by": main,
+        "notes": _notes([cell for row in cells for cell in row], bool({*steps} - {usual, None})),
+        "kind": "several",
+    }
+
+
+def _baselines(
+    found: pd.DataFrame, columns: Sequence[str], of: Sequence[Group]
+) -> list[tuple[str, list[Cell]]]:
+    """A row for each baseline that all groups share, else one for each of its values."""
+    rows = []
+    for name, results in found.groupby("row", sort=False):
+        kinds: dict[str, tuple[list[Cell], list[str]]] = {}
+        for g, part in results.groupby("group", sort=False):
+            cells = _cells(part, columns)
+            kinds.setdefault(str(cells), (cells, []))[1].append(of[g][0])
+        for cells, whose in kinds.values():
+            rows.append((name if len(kinds) == 1 else f"{name} of {', '.join(whose)}", cells))
+    return rows
+
+
+def _notes(cells: Sequence[Cell], other_steps: bool) -> str:
+    """What the intervals and marks are."""
+    beside = {cell.get("beside", "")[:1] for cell in cells}
+    notes = {
+        "[ ] 95 % interval of the mean over seeds (Student's t)": "[" in beside,
+        "± standard deviation of the draws of one run, which is no interval over seeds": "±" in beside,
+        "★ best of its column": True,
+        "† of another step than the others: not comparable": other_steps,
+        "‡ by another protocol: not comparable": any("‡" in cell["text"] for cell in cells),
+    }
+    return "; ".join(note for note, holds in notes.items() if holds) + "."
+
+
+def _gaps(
+    trained: pd.DataFrame, columns: Sequence[str], of: Sequence[Group], steps: Sequence[int | None]
+) -> Table | None:
+    """Differences to the first group, paired by seed; None where no group shares two seeds with it."""
+    known, rows = trained.dropna(subset="seed"), []
+    for g, (name, *_) in enumerate(of[1:], 1):
+        pairs = known[known["group"] == g].merge(known[known["group"] == 0], on=["column", "seed"])
+        cells, shared = [], 0
+        for column in columns:
+            both = pairs[pairs["column"] == column]
+            same = steps[g] == steps[0] and both["protocol_x"].equals(both["protocol_y"])
+            gaps = both["value_x"] - both["value_y"] if same and len(both) > 1 else ()
+            shared = max(shared, len(gaps))
+            cells.append(of_values(gaps, ".3f", "+"))
+        if shared:
+            rows.append(([name, str(shared)], cells))
+    caption = f"Minus {of[0][0]}, the first run given"
+    notes = "Mean of the differences of runs with the same seed, with [95 % interval, Student's t]."
+    table = {"caption": caption, "headings": ["run", "seeds"], "columns": columns, "rows": rows}
+    return table | {"notes": notes, "kind": "several"} if rows else None
 
 
 def geometries(runs: Sequence[Run], of: Sequence[Group]) -> list[Table]:
     """A table for each output of the network: the mean over views of each measure, by geometry.json or the log."""
-    found = [[_geometry(runs[place]) for place in group.places] for group in of]
+    found = [[_geometry(runs[place]) for place in places] for _, places, _ in of]
     tables = []
     for output in dict.fromkeys(output for group in found for run in group for output in run):
         there = [[run[output] for run in group if output in run] for group in found]
         measures = list(dict.fromkeys(m for group in there for _, _, values in group for m in values))
         rows = []
-        for group, results in zip(of, there):
+        for (name, *_), results in zip(of, there):
             if results:
                 steps = " to ".join(f"{step:,}" for step in sorted({step for step, _, _ in results}))
                 source = ", ".join(dict.fromkeys(source for _, source, _ in results))
                 values = [[values[m] for _, _, values in results if m in values] for m in measures]
-                rows.append(([group.name, steps, source], [of_values(v, ".4g") for v in values]))
-        caption = f"Geometry at the {output}, mean over views"
-        tables.append(Table(caption, ["run", "step", "by"], measures, rows, kind="several"))
+                rows.append(([name, steps, source], [of_values(v, ".4g") for v in values]))
+        table = {"caption": f"Geometry at the {output}, mean over views", "headings": ["run", "step", "by"]}
+        tables.append(table | {"columns": measures, "rows": rows, "kind": "several"})
     return tables
 
 
 def _geometry(run: Run) -> dict[str, tuple[int, str, dict[str, float]]]:
     """Output -> step, source and measures."""
     if run.geometry is not None:
-        return {
-            name: (run.geometry.step, "mvcl geometry", of.rows.get("mean", next(iter(of.rows.values()), {})))
-            for name, of in run.geometry.outputs.items()
-        }
+        found = {name: of["rows"] for name, of in run.geometry["outputs"].items()}
+        means = {name: rows.get("mean", next(iter(rows.values()), {})) for name, rows in found.items()}
+        return {name: (run.geometry["step"], "mvcl geometry", mean) for name, mean in means.items()}
     logged = {}
     for output in ("encoder", "head"):
-        of = {m: _curves.series(run.log, f"{output}_{key}").dropna() for key, m in _LOGGED.items()}
+        of = {m: _figures.series(run.log, f"{output}_{key}").dropna() for key, m in _LOGGED.items()}
         step = max((int(series.index[-1]) for series in of.values() if len(series)), default=None)
         if step is not None:
             logged[output] = (step, "log", {m: float(s[step]) for m, s in of.items() if step in s.index})
     return logged
 
 
-def of_values(values: Iterable[float], digits: str = ".3f", sign: str = "") -> Cell:
-    """The mean of the values of several seeds with its 95 % interval; of one value, or equal ones, the value."""
-    values = list(values)
-    if not values:
-        return NONE
-    mean, low, high, _ = metrics.interval(values)
-    beside = f"[{low:{sign}{digits}}, {high:{sign}{digits}}]" if len(set(values)) > 1 else ""
-    return Cell(f"{mean:{sign}{digits}}", mean, beside)
-
-
-def _cells(results: pd.DataFrame, columns: Sequence[str]) -> list[Cell]:
-    """The cells of the seeds of one config; of one seed, or equal ones, with the deviation over its draws."""
-    cells = dict.fromkeys(columns, NONE)
-    for column, of in _by(results, "column"):
-        value, deviation = of[["value", "deviation"]].iloc[0]
-        if len(of.drop_duplicates(["value", "deviation", "protocol", "better"])) > 1:
-            cells[column] = of_values(of["value"])
-        elif not np.isnan(value):
-            beside = "" if np.isnan(deviation) else f"± {deviation:.3f}"
-            cells[column] = Cell(f"{value:.3f}", float(value), beside)
-    return [cells[column] for column in columns]
-
-
-def _notes(cells: Sequence[Cell], other_steps: set[int | None]) -> str:
-    """What the intervals and marks are."""
-    notes = {
-        "[ ] 95 % interval of the mean over seeds (Student's t)": any(c.beside[:1] == "[" for c in cells),
-        "± standard deviation of the draws of one run, which is no interval over seeds": any(
-            c.beside[:1] == "±" for c in cells
-        ),
-        "★ best of its column": True,
-        "† of another step than the others: not comparable": bool(other_steps),
-        "‡ by another protocol: not comparable": any("‡" in c.text for c in cells),
-    }
-    return "; ".join(note for note, holds in notes.items() if holds) + "."
-
-
-def protocols(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str]]:
-    """(columns, protocol); runs and rows are named where a column has several."""
-    several = len(runs) > 1
-    every = pd.concat([run.evaluation.assign(run=f"{n}, " if several else "") for run, n in zip(runs, names)])
-    columns_of: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
-    for column, of in _by(every, "column"):
-        for protocol, part in _by(of, "protocol"):
-            whose = f" ({'; '.join(part['run'] + part['row'])})" if of["protocol"].nunique() > 1 else ""
-            columns_of.setdefault((protocol, whose), []).append(column)
-    return [(", ".join(columns) + whose, protocol) for (protocol, whose), columns in columns_of.items()]
-
-
-def _by(frame: pd.DataFrame, column: str) -> Iterable[tuple[Any, pd.DataFrame]]:
-    """The parts with equal values in this column, in the order of the frame."""
-    return frame.groupby(column, sort=False)
-
-
-def _most(values: Iterable[_T]) -> _T:
-    """The most frequent value, the first of several."""
-    return Counter(values).most_common(1)[0][0]
+def _most(values: Iterable[Any]) -> Any:
+    """The most frequent value, the first of several; None of nothing."""
+    return next((value for value, _ in Counter(values).most_common(1)), None)

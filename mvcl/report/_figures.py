@@ -1,9 +1,9 @@
-"""Figures as text for the page: plots, and small pictures."""
+"""Figures as text for the page: curves over training, plots of embeddings, and small pictures."""
 
 import base64
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogFormatter
 from PIL import Image
 
-from mvcl.report._read import Output
+from mvcl import metrics
 
 _FILE = resources.files("mvcl.report") / "templates" / "plot.mplstyle"
 _STYLE: Any = rc_params_from_file(str(_FILE), use_default_template=False)
@@ -34,22 +34,121 @@ _APART = 0.085  # of the height, between two names
 _DASHES = (0, (5, 3))
 
 
-def _svg(draw: Callable[[Figure], None], size: tuple[float, float], salt: str = "mvcl") -> str:
-    """What `draw` draws; the ids of its markers and clip paths are hashes with this salt."""
-    with rc_context(_STYLE | {"svg.hashsalt": salt}):
-        figure, stream = Figure(figsize=size), io.StringIO()
-        draw(figure)
+CURVES = (
+    ("loss", "Loss", "loss"),
+    ("knn", "k-NN accuracy", "accuracy"),
+    ("recall_at_1", "Recall at 1 of a view by another", "recall"),
+    ("acc_all", "Clustering accuracy, all views", "ACC"),
+    ("nmi_all", "Normalised mutual information, all views", "NMI"),
+    ("effective_rank", "Effective rank", "dimensions"),
+    ("learning_rate", "Learning rate", "learning rate"),
+    ("views_per_second", "Throughput", "views per second"),
+    ("gradient_norm", "Gradient norm", "norm"),
+    ("resultant", "Resultant length R of the groups of views", "R"),
+    ("concentration", "Concentration κ of the groups of views", "κ"),
+    ("positive_similarity", "Similarity of positives, s+", "similarity"),
+    ("negative_similarity", "Mean similarity of negatives, s-", "similarity"),
+    *(
+        (f"{output}_{key}", f"{title}, {output}", label)
+        for key, title, label in (
+            ("alignment", "Alignment of the views", "mean squared distance"),
+            ("uniformity", "Uniformity of each view", "log mean exp(-2 distance²)"),
+            ("effective_rank", "Effective rank of the views", "dimensions"),
+            ("positive_cosine", "Cosine of positives", "cosine"),
+            ("negative_cosine", "Cosine of negatives", "cosine"),
+        )
+        for output in ("encoder", "head")
+    ),
+)
+_POINTS = 120  # of a curve over seeds
+# Not of the result: of the machine, or of the optimiser.
+_NOT_OF_SEEDS = ("learning_rate", "views_per_second", "gradient_norm")
+
+Plot = tuple[Markup, str, str]  # with its title and note
+
+
+def _svg(figure: Figure, salt: str = "mvcl") -> str:
+    """The figure as text; the ids of its markers and clip paths are hashes with this salt."""
+    stream = io.StringIO()
+    with rc_context({"svg.hashsalt": salt}):
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         FigureCanvasSVG(figure).print_svg(stream, metadata=nothing)
     return stream.getvalue()
 
 
-def _plot(draw: Callable[[Figure], None], size: tuple[float, float], alt: str) -> Markup:
-    """A drawing as part of a page, without the ids that every drawing has: `figure_1`, `axes_1`, ..."""
-    text = re.sub(r' id="[A-Za-z.0-9]+_\d+"|\n *', "", _svg(draw, size, alt)).partition("<svg")[2]
+def _plot(figure: Figure, alt: str) -> Markup:
+    """A figure as part of a page, without the ids that every figure has: `figure_1`, `axes_1`, ..."""
+    text = re.sub(r' id="[A-Za-z.0-9]+_\d+"|\n *', "", _svg(figure, alt)).partition("<svg")[2]
     return Markup('<svg class="plot" role="img" aria-label="{}"{}').format(alt, Markup(text))
 
 
+def of_runs(logs: Sequence[pd.DataFrame], names: Sequence[str]) -> list[Plot]:
+    """A plot of each number in the logs of the runs, a line for each run."""
+    plots, several = [], len(logs) > 1
+    for key, title, label in CURVES:
+        lines = [series(log, key) for log in logs]
+        ends = [(name, value) for name, line in zip(names, lines) if (value := last(line)) is not None]
+        if not ends:
+            continue
+        chance = [series(log, "chance") for log in logs] if key == "loss" else []
+        levels = [value for line in chance if (value := last(line)) is not None]
+        note = "last value " + ", ".join(f"{name} {x:.4g}" if several else f"{x:.4g}" for name, x in ends)
+        if levels:
+            note += "; dashed: chance level" + ("" if several else f" {levels[0]:.4g}")
+        for name, line in zip(names, lines):
+            for step in line.index[line.isna()][:1]:
+                note += f"; not finite{f' in {name}' if several else ''} at step {step:.0f}"
+        alt = f"{title} over training steps; {note}"
+        frames = [line.to_frame("value") for line in lines]
+        plot = curves(frames, label, alt, names, dashed=chance if levels else ())
+        plots.append((plot, title, note))
+    return plots
+
+
+def of_seeds(logs: Sequence[Sequence[pd.DataFrame]], names: Sequence[str]) -> list[Plot]:
+    """A plot of each number in the logs of the seeds of several configurations, over epochs where all have them."""
+    rates = [[last(series(log, "epoch") / series(log, "epoch").index) or 0.0 for log in of] for of in logs]
+    horizontal = "epoch" if all(rate > 0 for of in rates for rate in of) else "step"
+    if horizontal == "epoch":
+        logs = [[log.set_axis(log.index * r) for log, r in zip(*pairs)] for pairs in zip(logs, rates)]
+    plots = []
+    for key, title, label in CURVES:
+        bands = [band([series(log, key) for log in of], horizontal) for of in logs]
+        ends = [float(of["value"].iloc[-1]) for of in bands if len(of)]
+        if not ends or key in _NOT_OF_SEEDS:
+            continue
+        note = (
+            f"{len(ends)} of {len(logs)} configurations; last values from {min(ends):.4g} to {max(ends):.4g}"
+        )
+        alt = f"{title} over the {horizontal}s of training, mean over seeds; {note}"
+        plots.append((curves(bands, label, alt, names), title, note))
+    return plots
+
+
+def series(log: pd.DataFrame, key: str) -> pd.Series:
+    """An entry of the log by step; NaN where it is not finite."""
+    found = log[key].dropna() if key in log else pd.Series(dtype=float, index=pd.Index([], dtype=float))
+    return found.where(np.isfinite(found))
+
+
+def last(of: pd.Series) -> float | None:
+    """The last finite value."""
+    finite = of.dropna()
+    return float(finite.iloc[-1]) if len(finite) else None
+
+
+def band(seeds: Sequence[pd.Series], horizontal: str) -> pd.DataFrame:
+    """Mean over the seeds that have a point, and the 95 % interval of the mean; NaN for one seed."""
+    table = pd.concat([of.set_axis(of.index.astype(float).round(9)) for of in seeds], axis=1)
+    table = table.sort_index().dropna(how="all")
+    if len(table) > _POINTS:
+        table = table.iloc[np.unique(np.linspace(0, len(table) - 1, _POINTS).astype(int))]
+    intervals = [metrics.interval(row.dropna())[:3] for _, row in table.iterrows()]
+    frame = pd.DataFrame(intervals, table.index, ["value", "low", "high"], float)
+    return frame.where(np.isfinite(frame)).rename_axis(horizontal)
+
+
+@rc_context(_STYLE)
 def curves(
     lines: Sequence[pd.DataFrame],
     label: str,
@@ -69,29 +168,27 @@ def curves(
       dashed: series to draw below the lines.
       limits: of the vertical axis.
     """
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for i, level in enumerate(dashed):
-            color = LINES[i % len(LINES)] if len(dashed) > 1 else INK
-            axes.plot(level.index, level, color=color, linestyle=_DASHES, linewidth=1.1, alpha=0.8)
-        for i, line in enumerate(lines):
-            color, few = LINES[i % len(LINES)], len(line) <= 30
-            if "low" in line and line["low"].notna().any():
-                axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
-            every = 1 if few else len(line) // 8
-            first = 0 if few else i * every // len(lines)  # equal curves show the markers of both runs
-            marker = MARKERS[i % len(MARKERS)] if few or len(lines) > 1 else None
-            axes.plot(line.index, line["value"], color=color, marker=marker, markevery=(first, every))
-        axes.set(xlabel=lines[0].index.name or "step", ylabel=label)
-        axes.locator_params(axis="x", nbins=6, integer=True)
-        if limits is not None and limits[0] < limits[1]:
-            space = 0.05 * (limits[1] - limits[0])
-            axes.set_ylim(limits[0] - space, limits[1] + space)
-        if 2 <= len(names) <= _NAMED:
-            _name_ends(axes, lines, names)
-
-    return _plot(draw, (4.6, 2.7), alt)
+    figure = Figure(figsize=(4.6, 2.7))
+    axes = figure.add_subplot()
+    for i, level in enumerate(dashed):
+        color = LINES[i % len(LINES)] if len(dashed) > 1 else INK
+        axes.plot(level.index, level, color=color, linestyle=_DASHES, linewidth=1.1, alpha=0.8)
+    for i, line in enumerate(lines):
+        color, few = LINES[i % len(LINES)], len(line) <= 30
+        if "low" in line and line["low"].notna().any():
+            axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
+        every = 1 if few else len(line) // 8
+        first = 0 if few else i * every // len(lines)  # equal curves show the markers of both runs
+        marker = MARKERS[i % len(MARKERS)] if few or len(lines) > 1 else None
+        axes.plot(line.index, line["value"], color=color, marker=marker, markevery=(first, every))
+    axes.set(xlabel=lines[0].index.name or "step", ylabel=label)
+    axes.locator_params(axis="x", nbins=6, integer=True)
+    if limits is not None and limits[0] < limits[1]:
+        space = 0.05 * (limits[1] - limits[0])
+        axes.set_ylim(limits[0] - space, limits[1] + space)
+    if 2 <= len(names) <= _NAMED:
+        _name_ends(axes, lines, names)
+    return _plot(figure, alt)
 
 
 def _name_ends(axes: Axes, lines: Sequence[pd.DataFrame], names: Sequence[str]) -> None:
@@ -111,51 +208,46 @@ def _name_ends(axes: Axes, lines: Sequence[pd.DataFrame], names: Sequence[str]) 
         axes.annotate(text, at, xycoords="axes fraction", va="center", fontsize=8, annotation_clip=False)
 
 
-def geometry(of: Output, where: str) -> list[tuple[Markup, str, str]]:
-    """(plot, title, note) of the spectrum, the cosines and the alignment at an output of the network."""
-    alts = (
-        f"Eigenvalues of the covariance at the {where}: {', '.join(of.views)}",
-        f"Cosines of positives and negatives at the {where}",
-        f"Alignment of pairs of views at the {where}: {', '.join(of.views)}",
-    )
-    shown = len(_GEOMETRY) if np.isfinite(of.alignment).any() else len(_GEOMETRY) - 1
-    return [
-        (_plot(lambda figure, draw=draw: draw(figure.add_subplot(), of), (4.6, 3.1), alt), title, note)  # type: ignore[misc]
-        for alt, (title, draw, note) in list(zip(alts, _GEOMETRY))[:shown]
-    ]
+@rc_context(_STYLE)
+def geometry(of: Mapping[str, Any], where: str) -> list[Plot]:
+    """Plots of the spectrum, the cosines and the alignment, where it is defined, at an output of the network."""
+    plots = []
+    for title, draw, alt, note in _GEOMETRY[: 3 if np.isfinite(of["alignment"]).any() else 2]:
+        figure = Figure(figsize=(4.6, 3.1))
+        draw(figure.add_subplot(), of)
+        plots.append((_plot(figure, alt.format(where=where, views=", ".join(of["views"]))), title, note))
+    return plots
 
 
-def geometry_file(outputs: Mapping[str, Output]) -> str:
+@rc_context(_STYLE)
+def geometry_file(outputs: Mapping[str, Mapping[str, Any]]) -> str:
     """A picture of its own, as SVG: a row of three plots for each output."""
-
-    def draw(figure: Figure) -> None:
-        figure.set_facecolor("white")
-        for row, (name, of) in zip(figure.subplots(len(outputs), 3, squeeze=False), outputs.items()):
-            for axes, (_, plot, _) in zip(row, _GEOMETRY):
-                plot(axes, of)
-            row[1].set_title(name)
-
-    return _svg(draw, (12.5, 3.6 * len(outputs)))
+    figure = Figure(figsize=(12.5, 3.6 * len(outputs)), facecolor="white")
+    for row, (name, of) in zip(figure.subplots(len(outputs), 3, squeeze=False), outputs.items()):
+        for axes, (_, draw, _, _) in zip(row, _GEOMETRY):
+            draw(axes, of)
+        row[1].set_title(name)
+    return _svg(figure)
 
 
-def _spectrum(axes: Axes, of: Output) -> None:
-    for i, (name, values) in enumerate(of.spectra.items()):
+def _spectrum(axes: Axes, of: Mapping[str, Any]) -> None:
+    for i, (name, values) in enumerate(of["spectra"].items()):
         shown = np.where(values > 1e-12, values, np.nan)  # nothing is exactly zero after rounding
         look: dict[str, Any] = {"color": INK, "linestyle": _DASHES}  # of all views
-        if name in of.views:
+        if name in of["views"]:
             look = {"marker": MARKERS[i % len(MARKERS)], "markevery": (i, max(1, len(values) // 8))}
         axes.plot(np.arange(1, len(values) + 1), shown, label=name, **look)
     axes.set(yscale="log", xlabel="eigenvalue of the covariance, in order", ylabel="variance")
     axes.yaxis.set_major_formatter("{x:.0e}")
     axes.yaxis.set_minor_formatter(LogFormatter())  # the default writes formulas
-    if len(of.spectra) <= len(LINES) + 1:
+    if len(of["spectra"]) <= len(LINES) + 1:
         axes.legend()
 
 
-def _cosines(axes: Axes, of: Output) -> None:
+def _cosines(axes: Axes, of: Mapping[str, Any]) -> None:
     for counts, name, color, style in (
-        (of.positives, "positives", LINES[2], "-"),
-        (of.negatives, "negatives", LINES[1], (0, (4, 2))),
+        (of["positives"], "positives", LINES[2], "-"),
+        (of["negatives"], "negatives", LINES[1], (0, (4, 2))),
     ):
         if counts.sum():
             edges = np.linspace(-1, 1, len(counts) + 1)
@@ -168,9 +260,9 @@ def _cosines(axes: Axes, of: Output) -> None:
     axes.legend()
 
 
-def _alignment(axes: Axes, of: Output) -> None:
-    k, most = len(of.views), float(np.nanmax(of.alignment, initial=0)) or 1.0
-    for (row, column), value in np.ndenumerate(of.alignment):
+def _alignment(axes: Axes, of: Mapping[str, Any]) -> None:
+    k, most = len(of["views"]), float(np.nanmax(of["alignment"], initial=0)) or 1.0
+    for (row, column), value in np.ndenumerate(of["alignment"]):
         if np.isfinite(value):
             # Opaque at 45 %, so that numbers in the colour of the text can be read on all.
             look: dict[str, Any] = {"facecolor": LINES[0], "alpha": 0.45 * value / most}
@@ -178,42 +270,48 @@ def _alignment(axes: Axes, of: Output) -> None:
             if k <= 10:
                 axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=min(9, 60 / k))
     axes.set(xlim=(-0.5, k - 0.5), ylim=(k - 0.5, -0.5), aspect="equal")
-    axes.set_xticks(range(k), of.views, rotation=0 if k <= 4 else 60, fontsize=7.5)
-    axes.set_yticks(range(k), of.views, fontsize=7.5)
+    axes.set_xticks(range(k), of["views"], rotation=0 if k <= 4 else 60, fontsize=7.5)
+    axes.set_yticks(range(k), of["views"], fontsize=7.5)
     axes.grid(False)
     axes.set_xlabel("alignment: mean squared distance of the views of an instance", fontsize=8)
 
 
-_GEOMETRY = (  # title, plot and note
+_GEOMETRY = (  # title, plot, text in place of it, and note
     (
         "Spectrum",
         _spectrum,
+        "Eigenvalues of the covariance at the {where}: {views}",
         "variance of the embeddings in each direction, dashed for all views; where a line falls early, "
         "the rest is idle.",
     ),
     (
         "Cosines",
         _cosines,
+        "Cosines of positives and negatives at the {where}",
         "of two views of an instance and of two instances; the less they overlap, the better views find their "
         "instance.",
     ),
-    ("Alignment", _alignment, "mean squared distance of two views of an instance, on the unit sphere."),
+    (
+        "Alignment",
+        _alignment,
+        "Alignment of pairs of views at the {where}: {views}",
+        "mean squared distance of two views of an instance, on the unit sphere.",
+    ),
 )
 
 
+@rc_context(_STYLE)
 def scatter(points: np.ndarray, labels: np.ndarray, alt: str) -> Markup:
     """Scatter plot of (n, 2) points, with a pair of colour and marker per class."""
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for c in np.unique(labels):
-            look: dict[str, Any] = {"color": LINES[c % len(LINES)], "marker": MARKERS[c % len(MARKERS)]}
-            x, y = points[labels == c].T
-            axes.scatter(x, y, s=11, alpha=0.75, linewidths=0, **look)
-        axes.set_aspect("equal", adjustable="datalim")
-        axes.set_axis_off()
-
-    return _plot(draw, (5.4, 4.6), alt)
+    figure = Figure(figsize=(5.4, 4.6))
+    axes = figure.add_subplot()
+    for c in np.unique(labels):
+        look: dict[str, Any] = {"color": LINES[c % len(LINES)], "marker": MARKERS[c % len(MARKERS)]}
+        x, y = points[labels == c].T
+        axes.scatter(x, y, s=11, alpha=0.75, linewidths=0, **look)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_axis_off()
+    return _plot(figure, alt)
 
 
 def project(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

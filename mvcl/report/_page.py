@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from mvcl import _buckets, _files, metrics
 from mvcl._progress import duration, track
-from mvcl.report import _compare, _curves, _figures
+from mvcl.report import _compare, _figures
 from mvcl.report._read import IMAGES, Run, kind, read_geometry, read_run
 
 _FIELDS = 4  # of the configurations, in the table of results
@@ -63,7 +63,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
         shown,
         several=several,
         protocols=_compare.protocols(runs, names),
-        pairs=_pairs(runs, names),
+        pairs=_pairs(runs, names) if any(run.refreshes for run in runs) else [],
         missing=missing,
         times=times,
         configs=configs,
@@ -91,7 +91,7 @@ def write_geometry(source: Path, out: Path) -> Path:
     Raises:
       ValueError: the file is damaged.
     """
-    picture = _figures.geometry_file(read_geometry(_buckets.path(source)).outputs)
+    picture = _figures.geometry_file(read_geometry(_buckets.path(source))["outputs"])
     _files.write_whole(_buckets.path(out), picture)
     return out
 
@@ -99,15 +99,12 @@ def write_geometry(source: Path, out: Path) -> Path:
 def _names(paths: Sequence[Path]) -> list[str]:
     """The last parts of each path, as many as tell it from the others; a path that is given twice is whole."""
     parts = [str(path if _buckets.is_remote(path) else path.resolve()).split("/") for path in paths]
-
-    def name(place: int) -> str:
-        for last in range(1, len(parts[place])):
-            tails = [of[-last:] for of in parts]
-            if tails.count(tails[place]) == 1:
-                return "/".join(tails[place])
-        return str(paths[place])
-
-    return [name(place) for place in range(len(paths))]
+    names = []
+    for path, own in zip(paths, parts):
+        unique = (last for last in range(1, len(own)) if [of[-last:] for of in parts].count(own[-last:]) == 1)
+        last = next(unique, None)
+        names.append(str(path) if last is None else "/".join(own[-last:]))
+    return names
 
 
 def _time(seconds: Mapping[str, float]) -> str:
@@ -119,52 +116,6 @@ def _time(seconds: Mapping[str, float]) -> str:
 
 
 def _one_run(run: Run, name: str) -> dict[str, object]:
-    return {
-        "title": name,
-        "subtitle": _subtitle(run),
-        "tiles": _tiles(run),
-        "warnings": run.warnings,
-        "results": _compare.of_run(run) if len(run.evaluation) else None,
-        "curves": _curves.of_runs([run.log], [name]),
-        "views": _views(run),
-        "weights": _weights(run),
-        "clusters": _clusters(run),
-        "geometry": _geometry(run),
-        "embeddings": _embeddings(run),
-    }
-
-
-def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object]:
-    groups = _compare.groups(runs, names)
-    group_names = [group.name for group in groups]
-    different = {
-        field: ["–" if value is ... else _short(value) for value in values]
-        for field, values in _compare.changed(runs, groups).items()
-    }
-    parts = [name for name in different if not any(name.startswith(f"{other}.") for other in different)]
-    results = _compare.Results(runs, groups)
-    if len(groups) < len(runs):
-        curves = _curves.of_seeds([[runs[p].log for p in group.places] for group in groups], group_names)
-    else:
-        curves = _curves.of_runs([run.log for run in runs], names)
-    return {
-        "title": f"{len(runs)} runs",
-        "subtitle": ", ".join(group_names),
-        "results": results.table({name: different[name] for name in parts[:_FIELDS]})
-        if results.columns
-        else None,
-        "singles": results.singles(names),
-        "gaps": results.gaps(),
-        "seeds": len(groups) < len(runs),
-        "key": _legend(group_names),
-        "curves": curves,
-        "geometry": {"parts": [("", table, []) for table in _compare.geometries(runs, groups)]},
-        "differences": different,
-        "group_names": group_names,
-    }
-
-
-def _subtitle(run: Run) -> str:
     config, parts = run.config or {}, []
     for key in ("data", "encoder", "objective", "method"):
         value = config.get(key)
@@ -177,13 +128,51 @@ def _subtitle(run: Run) -> str:
         parts.append(f"{views['k']} views")
     if len(run.log):
         parts.append(f"step {max(run.log.index):.0f}")
-    return " · ".join(parts) or str(run.path)
+    return {
+        "title": name,
+        "subtitle": " · ".join(parts) or str(run.path),
+        "tiles": _tiles(run),
+        "warnings": run.warnings,
+        "results": _compare.of_run(run) if len(run.evaluation) else None,
+        "curves": _figures.of_runs([run.log], [name]),
+        "views": _views(*run.views) if run.views else None,
+        "weights": _weights(run) if "weights" in run.refreshes else None,
+        "clusters": _clusters(run, run.embeddings[1]) if run.refreshes and run.embeddings else None,
+        "geometry": _geometry(run.geometry) if run.geometry else None,
+        "embeddings": _embeddings(*run.embeddings) if run.embeddings else None,
+    }
+
+
+def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object]:
+    groups = _compare.groups(runs, names)
+    group_names = [name for name, *_ in groups]
+    different = {
+        field: ["–" if value is ... else _short(value) for value in values]
+        for field, values in _compare.changed(runs, groups).items()
+    }
+    parts = [name for name in different if not any(name.startswith(f"{other}.") for other in different)]
+    fields = {name: different[name] for name in parts[:_FIELDS]}
+    if len(groups) < len(runs):
+        logs = [[runs[place].log for place in places] for _, places, _ in groups]
+        curves = _figures.of_seeds(logs, group_names)
+    else:
+        curves = _figures.of_runs([run.log for run in runs], names)
+    return _compare.several(runs, names, groups, fields) | {
+        "title": f"{len(runs)} runs",
+        "subtitle": ", ".join(group_names),
+        "seeds": len(groups) < len(runs),
+        "key": _legend(group_names),
+        "curves": curves,
+        "geometry": {"parts": [("", table, []) for table in _compare.geometries(runs, groups)]},
+        "differences": different,
+        "group_names": group_names,
+    }
 
 
 def _tiles(run: Run) -> list[tuple[str, str, str]]:
     """(name, value, comparison or note)."""
     tiles = []
-    loss, chance = (_curves.last(_curves.series(run.log, key)) for key in ("loss", "chance"))
+    loss, chance = (_figures.last(_figures.series(run.log, key)) for key in ("loss", "chance"))
     if loss is not None:
         tiles.append(("last loss", f"{loss:.4g}", "" if chance is None else f"chance {chance:.4g}"))
     values = run.evaluation.set_index(["row", "column"])["value"].dropna()
@@ -191,7 +180,7 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
         if row == "trained encoder":
             raw = values.get(("raw input", column))
             tiles.append((column, f"{value:.3f}", "" if raw is None else f"raw input {raw:.3f}"))
-    rates = _curves.series(run.log, "views_per_second")
+    rates = _figures.series(run.log, "views_per_second")
     if rates.notna().any():
         tiles.append(("views per second", f"{rates.median():,.0f}", "median"))
     return tiles
@@ -202,12 +191,11 @@ def _legend(names: Iterable[str]) -> Key:
     return list(zip(symbols, colors, names))
 
 
-def _views(run: Run) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:
+def _views(
+    images: np.ndarray, views: np.ndarray, classes: Sequence[str], sizes: np.ndarray, names: Sequence[str]
+) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:
     """Rows of a few examples: the class, and of the original and each view its name, a picture, whether its pixels are
     shown sharp, and its width; smaller views are smaller."""
-    if run.views is None:
-        return []
-    images, views, classes, sizes, names = run.views
     widths = [_WIDTH, *(max(_MIN_WIDTH, round(_WIDTH * size / sizes.max())) for size in sizes.tolist())]
     rows = []
     for name, image, of in list(zip(classes, images, views))[:_EXAMPLES]:
@@ -219,7 +207,7 @@ def _views(run: Run) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:
 
 def _weights(run: Run) -> dict[str, object]:
     """Tables of the weights of the pairs of views at some steps, and how many there are."""
-    taken = list(run.refreshes.get("weights", {}).items())
+    taken = list(run.refreshes["weights"].items())
     places = np.linspace(0, len(taken) - 1, min(len(taken), _MATRICES)).round().astype(int)
     largest = max([1e-9, *(float(taken[i][1].max()) for i in places)])
     tables = []
@@ -230,20 +218,16 @@ def _weights(run: Run) -> dict[str, object]:
     return {"tables": tables, "computed": len(taken)}
 
 
-def _clusters(run: Run) -> dict[str, object] | None:
+def _clusters(run: Run, labels: np.ndarray) -> dict[str, object] | None:
     """Clustering accuracy of each view over training."""
     taken = run.refreshes.get("clusters", {})
-    if run.embeddings is None or len(taken) < 2:
-        return None
-    labels = run.embeddings.labels
-    if labels.max() < 1 or next(iter(taken.values())).shape[1] != len(labels):
+    arrays: np.ndarray = np.array(list(taken.values()))
+    if len(taken) < 2 or labels.max() < 1 or arrays.shape[2] != len(labels):
         return None  # the embeddings are of other examples
-
-    def accuracy(view: np.ndarray) -> float:
-        here = view >= 0
-        return metrics.clustering_accuracy(labels[here], view[here]) if here.any() else math.nan
-
-    values = np.array([[accuracy(view) for view in clusters] for clusters in taken.values()])
+    values = np.full(arrays.shape[:2], math.nan)
+    for at in np.ndindex(values.shape):
+        if (here := arrays[at] >= 0).any():
+            values[at] = metrics.clustering_accuracy(labels[here], arrays[at][here])
     names = _view_names(run, values.shape[1])
     ends = ", ".join(f"{n} {first:.3f} to {last:.3f}" for n, first, last in zip(names, values[0], values[-1]))
     alt = f"Clustering accuracy of each view over training steps; {ends}"
@@ -266,12 +250,11 @@ def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup,
     for run, name in zip(runs, names):
         there = [what for what in wanted if len(run.refreshes.get(what, {})) > 1]
         for what in there[:1] if several else there:
-            taken = run.refreshes[what]
-            arrays = np.array(list(taken.values()), float)
+            arrays = np.array(list(run.refreshes[what].values()), float)
             first, second = np.triu_indices(arrays.shape[1], 1)
             views = _view_names(run, arrays.shape[1])
             pairs = [f"{views[m]}, {views[n]}" for m, n in zip(first, second)]
-            found.append((name, wanted[what], list(taken), pairs, arrays[:, first, second]))
+            found.append((name, wanted[what], list(run.refreshes[what]), pairs, arrays[:, first, second]))
     plots, shown = [], len(_figures.LINES)
     for name, label, steps, pairs, values in found:
         same = np.concatenate([of.ravel() for _, other, _, _, of in found if other == label])
@@ -287,25 +270,17 @@ def _view_names(run: Run, k: int) -> list[str]:
     return run.view_names if len(run.view_names) == k else [f"view {i + 1}" for i in range(k)]
 
 
-def _geometry(run: Run) -> dict[str, object]:
+def _geometry(geometry: Mapping[str, Any]) -> dict[str, object]:
     """Of the embeddings at each output: a heading, a table and plots."""
-    if run.geometry is None:
-        return {}
     parts = []
-    for name, of in run.geometry.outputs.items():
-        table = _compare.of_frame(name, pd.DataFrame(list(of.rows.values()), list(of.rows)), ".4g")
-        parts.append((f"At the {name}", table, _figures.geometry(of, name)))
-    step, split, examples, _ = run.geometry
-    return {
-        "about": f"Embeddings of each view of {examples} examples of {split} at step {step}. ",
-        "parts": parts,
-    }
+    for name, of in geometry["outputs"].items():
+        frame = pd.DataFrame(list(of["rows"].values()), list(of["rows"]))
+        parts.append((f"At the {name}", _compare.of_frame(name, frame, ".4g"), _figures.geometry(of, name)))
+    about = "Embeddings of each view of {examples} examples of {split} at step {step}. "
+    return {"about": about.format(**geometry), "parts": parts}
 
 
-def _embeddings(run: Run) -> dict[str, object] | None:
-    if run.embeddings is None:
-        return None
-    features, labels, names = run.embeddings
+def _embeddings(features: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> dict[str, object]:
     try:
         points, rows = _figures.project(features)
     except ValueError as error:

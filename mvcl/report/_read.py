@@ -2,57 +2,18 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mvcl import _files
 
-_T = TypeVar("_T")
 IMAGES = "The images of the views"
-_RESULT = ("row", "column", "value", "deviation", "protocol", "better")
-
-
-class Views(NamedTuple):
-    """Originals (m, H, W, C) and views (m, k, H, W, C), uint8; view v fills its first `sizes[v]` rows and columns."""
-
-    images: np.ndarray
-    views: np.ndarray
-    classes: list[str]
-    sizes: np.ndarray
-    names: list[str]
-
-
-class Embeddings(NamedTuple):
-    """Test features (n, d), their labels (n,) from 0 and class names."""
-
-    features: np.ndarray
-    labels: np.ndarray
-    class_names: list[str]
-
-
-class Output(NamedTuple):
-    """The geometry of the embeddings of the views at one output of the network."""
-
-    rows: dict[str, dict[str, float]]  # a view or a summary of views -> measure -> value
-    views: list[str]
-    spectra: dict[str, np.ndarray]  # a view, or all views -> eigenvalues of the covariance, largest first
-    alignment: np.ndarray  # (k, k) mean squared distance of two views; NaN where it is not defined
-    positives: np.ndarray  # counts of the cosines of positives, in equal bins from -1 to 1
-    negatives: np.ndarray
-
-
-class Geometry(NamedTuple):
-    """The content of geometry.json."""
-
-    step: int
-    split: str
-    examples: int
-    outputs: dict[str, Output]
+_RESULT = ["row", "column", "value", "deviation", "protocol", "better"]
 
 
 @dataclass
@@ -60,36 +21,23 @@ class Run:
     """Content of a run folder; `missing` has the reasons for what is None or empty."""
 
     path: Path
-    config: dict[str, Any] | None = None
-    log: pd.DataFrame = field(default_factory=pd.DataFrame)  # by step; infinite where a number was not finite
-    evaluation: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(_RESULT)))
-    step: int | None = None  # of the evaluation
-    warnings: list[str] = field(default_factory=list)  # of the evaluation
-    views: Views | None = None
-    embeddings: Embeddings | None = None
+    config: dict[str, Any] | None
+    log: pd.DataFrame  # by step; infinite where a number was not finite
+    step: int | None  # of the evaluation
+    evaluation: pd.DataFrame  # with the columns `_RESULT`
+    warnings: list[str]  # of the evaluation
+    # Originals (m, H, W, C) and views (m, k, H, W, C), uint8, classes (m), sizes and names (k): view v fills its first
+    # sizes[v] rows and columns.
+    views: tuple[np.ndarray, np.ndarray, list[str], np.ndarray, list[str]] | None
+    embeddings: (
+        tuple[np.ndarray, np.ndarray, list[str]] | None
+    )  # test features (n, d), labels (n,) from 0, classes
     # Name -> step -> array: weights, cosines and losses (k, k) of the pairs of views, clusters (k, n).
-    refreshes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
-    view_names: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)  # of each phase of the training
-    geometry: Geometry | None = None
-    missing: list[tuple[str, str, str]] = field(default_factory=list)  # what, why, and what to do
-
-    def attempt(
-        self, name: str, read: Callable[[Path], _T], what: str, remedy: str, *, always: bool = True
-    ) -> _T | None:
-        """What `read` makes of a file of the folder; None, and a line in `missing`, if that fails."""
-        file = self.path / name
-        if not file.is_file():
-            # Of a run in progress, whose process holds the lock, files are written later.
-            if always and not _files.is_locked(self.path / ".lock"):
-                self.missing.append((what, f"{name} is missing", remedy))
-            return None
-        try:
-            return read(file)
-        except Exception as error:  # a damaged file may raise anything; the page shows it
-            reason = " ".join(str(error).removeprefix(f"{file} ").split())
-            self.missing.append((what, f"{name} cannot be read ({type(error).__name__}: {reason})", remedy))
-            return None
+    refreshes: dict[str, dict[int, np.ndarray]]
+    view_names: list[str]
+    seconds: dict[str, float]  # of each phase of the training
+    geometry: dict[str, Any] | None  # as `read_geometry` returns it
+    missing: list[tuple[str, str, str]]  # what, why, and what to do
 
 
 def read_run(path: Path) -> Run:
@@ -100,26 +48,51 @@ def read_run(path: Path) -> Run:
     """
     if not path.is_dir():
         raise ValueError(f"run_dirs must be folders that `mvcl train` has written, got {str(path)!r}")
-    run = Run(path)
     train = "repeat mvcl train with the run's config and the same --workdir to write it"
-    evaluate, measure = f"run: mvcl evaluate {path}", f"run: mvcl geometry {path}"
     embed = f"run: mvcl embed {path} --split test --out {path / 'embeddings.npz'}"
-    run.config = run.attempt("config.json", _config, "The configuration", train)
-    log = run.attempt("metrics.jsonl", _log, "The curves", train)
-    run.log = run.log if log is None else log
-    evaluation = run.attempt("evaluation.json", _evaluation, "The evaluation table", evaluate)
-    run.step, run.evaluation, run.warnings = evaluation or (None, run.evaluation, [])
-    tables = (path / "scaling.json").is_file()  # which have no images
-    run.view_names = run.attempt("scaling.json", _texts, "The names of the views", train, always=False) or []
-    run.views = run.attempt("views.npz", _views, IMAGES, train, always=not tables)
-    run.embeddings = run.attempt("embeddings.npz", _embeddings, "The plot of the test embeddings", embed)
-    refreshes = run.attempt("refresh.jsonl", _refreshes, "The weights of the views", train, always=False)
-    run.refreshes = refreshes or {}
-    run.geometry = run.attempt(
-        "geometry.json", read_geometry, "The geometry of the embeddings", measure, always=False
+    measure = f"run: mvcl geometry {path}"
+    found: dict[str, Any] = {}
+    missing = []
+    expected = {"config.json", "metrics.jsonl", "evaluation.json", "embeddings.npz"}
+    if not (path / "scaling.json").is_file():  # which runs on tables have, and no images
+        expected.add("views.npz")
+    for name, read, what, remedy in (
+        ("config.json", _object, "The configuration", train),
+        ("metrics.jsonl", _log, "The curves", train),
+        ("evaluation.json", _evaluation, "The evaluation table", f"run: mvcl evaluate {path}"),
+        ("scaling.json", _object, "The names of the views", train),
+        ("views.npz", _views, IMAGES, train),
+        ("embeddings.npz", _embeddings, "The plot of the test embeddings", embed),
+        ("refresh.jsonl", _refreshes, "The weights of the views", train),
+        ("geometry.json", read_geometry, "The geometry of the embeddings", measure),
+        ("time.json", _seconds, "The wall time", train),
+    ):
+        file = path / name
+        try:
+            if file.is_file():
+                found[name] = read(file)
+            # Of a run in progress, whose process holds the lock, files are written later.
+            elif name in expected and not _files.is_locked(path / ".lock"):
+                missing.append((what, f"{name} is missing", remedy))
+        except Exception as error:  # a damaged file may raise anything; the page shows it
+            reason = " ".join(str(error).removeprefix(f"{file} ").split())
+            missing.append((what, f"{name} cannot be read ({type(error).__name__}: {reason})", remedy))
+    step, evaluation, warnings = found.get("evaluation.json", (None, pd.DataFrame(columns=_RESULT), []))
+    return Run(
+        path,
+        config=found.get("config.json"),
+        log=found.get("metrics.jsonl", pd.DataFrame()),
+        step=step,
+        evaluation=evaluation,
+        warnings=warnings,
+        views=found.get("views.npz"),
+        embeddings=found.get("embeddings.npz"),
+        refreshes=found.get("refresh.jsonl", {}),
+        view_names=list(found.get("scaling.json", ())),
+        seconds=found.get("time.json", {}),
+        geometry=found.get("geometry.json"),
+        missing=missing,
     )
-    run.seconds = run.attempt("time.json", _seconds, "The wall time", train, always=False) or {}
-    return run
 
 
 def kind(node: Mapping[str, Any]) -> str:
@@ -145,15 +118,10 @@ def _need(holds: bool | np.bool_, message: str) -> None:
         raise ValueError(message)
 
 
-def _number(value: Any) -> float:
-    """`value` if it is a finite number, else NaN."""
-    return float(value) if type(value) in (int, float) and math.isfinite(value) else math.nan
-
-
-def _config(file: Path) -> dict[str, Any]:
-    config = _files.read_json(file)
-    _need(isinstance(config, dict), f"it must be a JSON object, got {type(config).__name__}")
-    return config
+def _object(file: Path) -> dict[str, Any]:
+    content = _files.read_json(file)
+    _need(isinstance(content, dict), f"it must be a JSON object, got {type(content).__name__}")
+    return content
 
 
 def _lines(file: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -183,72 +151,56 @@ def _refreshes(file: Path) -> dict[str, dict[int, np.ndarray]]:
     for step, record in sorted(_lines(file), key=lambda line: line[0]):
         for name in {"weights", "clusters", "cosines", "losses"} & record.keys():
             of, array = found.setdefault(name, {}), np.asarray(record[name])
-            whole = array.ndim == 2 and array.size > 0 and array.dtype.kind in "if"
-            got = f"got {array.dtype}{array.shape}"
+            fit = array.ndim == 2 and array.size > 0 and array.dtype.kind in "if"
+            got, must = f"got {array.dtype}{array.shape}", "a square of numbers"
             if name == "clusters":
-                _need(
-                    whole and array.dtype.kind == "i", f"clusters must be (views, examples) integers, {got}"
-                )
+                fit, must = fit and array.dtype.kind == "i", "(views, examples) integers"
             else:
-                _need(
-                    whole and array.shape[0] == array.shape[1], f"{name} must be a square of numbers, {got}"
-                )
-            _need(
-                all(other.shape == array.shape for other in of.values()), f"{name} must have one shape, {got}"
-            )
+                fit = fit and array.shape[0] == array.shape[1]
+            _need(fit, f"{name} must be {must}, {got}")
+            _need(all(x.shape == array.shape for x in of.values()), f"{name} must have one shape, {got}")
             of[step] = array
     return found
 
 
 def _seconds(file: Path) -> dict[str, float]:
-    found = {str(phase): float(seconds) for phase, seconds in _files.read_json(file).items()}
+    found = {phase: float(seconds) for phase, seconds in _object(file).items()}
     fit = all(0 <= seconds < 1e12 for seconds in found.values())
     _need(fit, f"seconds must be finite and not negative, got {found}")
     return found
 
 
-def _texts(file: Path) -> list[str]:
-    return [str(name) for name in _files.read_json(file)]
-
-
 def _evaluation(file: Path) -> tuple[int | None, pd.DataFrame, list[str]]:
-    content = _files.read_json(file)
+    content = _object(file)
     results = [
-        (
-            str(row),
-            str(result["name"]),
-            _number(result.get("value")),
-            _number(result.get("deviation")),
-            str(result.get("protocol", "")),
-            str(result.get("better", "higher")),
-        )
-        for row, of in content["rows"].items()
-        for result in of
+        {"row": row, "column": of["name"], "protocol": "", "better": "higher"} | of
+        for row, measured in content["rows"].items()
+        for of in measured
     ]
-    table = pd.DataFrame(results, columns=list(_RESULT)).drop_duplicates(["row", "column"], keep="last")
+    types = dict.fromkeys(_RESULT, str) | {"value": float, "deviation": float}
+    table = pd.DataFrame(results, columns=_RESULT).astype(types)
+    table = table.replace([math.inf, -math.inf], math.nan).drop_duplicates(["row", "column"], keep="last")
     step = content.get("step")
     return (step if type(step) is int else None), table, [str(text) for text in content.get("warnings", [])]
 
 
-def _views(file: Path) -> Views:
+def _views(file: Path) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray, list[str]]:
     data = _files.read_npz(file)
     images, views, sizes, labels = (data[name] for name in ("images", "views", "sizes", "labels"))
     names = [str(name) for name in data["view_names"]]
     for name, array, axes in (("images", images, 4), ("views", views, 5)):
         fit = array.dtype == np.uint8 and array.ndim == axes and 0 not in array.shape
         _need(fit, f"{name} must be uint8 with {axes} axes, got {array.dtype}{array.shape}")
-    counts, wanted = (
-        (len(images), len(labels), len(sizes), len(names)),
-        2 * (len(views),) + 2 * views.shape[1:2],
-    )
-    message = f"images, labels, sizes and view_names must fit views of {views.shape}, got {counts}"
-    _need(counts == wanted, message)
+    counts = (len(images), len(labels), len(sizes), len(names))
+    fit = counts == 2 * views.shape[:1] + 2 * views.shape[1:2]
+    _need(fit, f"images, labels, sizes and view_names must fit views of {views.shape}, got {counts}")
     fit = sizes.dtype.kind in "iu" and 1 <= sizes.min() <= sizes.max() <= views.shape[2]
     _need(fit, f"sizes must be whole numbers from 1 to {views.shape[2]}, got {sizes.tolist()}")
-    return Views(images, views, [_class_name(data, label) for label in labels], sizes, names)
+    classes = dict(enumerate(data.get("class_names", ())))
+    return images, views, [str(classes.get(label, f"class {label}")) for label in labels], sizes, names
 
 
-def _embeddings(file: Path) -> Embeddings:
+def _embeddings(file: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
     data = _files.read_npz(file)
     features, labels = data["features"], data["labels"]
     fit = features.ndim == 2 and features.dtype.kind == "f" and 0 not in features.shape
@@ -257,32 +209,32 @@ def _embeddings(file: Path) -> Embeddings:
     _need(fit, f"labels must be {len(features)} integers, got {labels.dtype}{labels.shape}")
     finite = np.isfinite(features)
     _need(finite.all(), f"{np.sum(~finite)} of the features are not finite")
-    classes, places = np.unique(labels, return_inverse=True)
-    return Embeddings(features, places, [_class_name(data, c) for c in classes])
+    known, places = np.unique(labels, return_inverse=True)
+    classes = dict(enumerate(data.get("class_names", ())))
+    return features, places, [str(classes.get(label, f"class {label}")) for label in known]
 
 
-def _class_name(data: Mapping[str, np.ndarray], label: int) -> str:
-    names = data.get("class_names", np.array([]))
-    return str(names[label]) if 0 <= label < len(names) else f"class {label}"
+def read_geometry(file: Path) -> dict[str, Any]:
+    """The content of a geometry.json: step, split, examples, and of each of `outputs` of the network
 
-
-def read_geometry(file: Path) -> Geometry:
-    """The content of a geometry.json.
+    rows (a view, or a summary of views -> measure -> value), views, spectra (a view, or all views -> eigenvalues of the
+    covariance, largest first), alignment (k, k), NaN where it is not defined, and the counts of the cosines of
+    positives and negatives in equal bins from -1 to 1.
 
     Raises:
       ValueError: it is damaged, or of another kind.
     """
     content = _files.read_json(file)
     with _files.reading(file, "geometry of a run"):
-        outputs = {str(name): _output(str(name), plain) for name, plain in content["outputs"].items()}
+        outputs = {name: _output(name, plain) for name, plain in content["outputs"].items()}
         _need(bool(outputs), "it has no outputs")
-        return Geometry(int(content["step"]), str(content["split"]), int(content["examples"]), outputs)
+        return {name: content[name] for name in ("step", "split", "examples")} | {"outputs": outputs}
 
 
-def _output(name: str, plain: Mapping[str, Any]) -> Output:
-    rows = {str(row): {str(m): float(x) for m, x in of.items()} for row, of in plain["rows"].items()}
+def _output(name: str, plain: Mapping[str, Any]) -> dict[str, Any]:
+    rows = {row: {measure: float(x) for measure, x in of.items()} for row, of in plain["rows"].items()}
     views = [str(view) for view in plain["views"]]
-    spectra = {str(row): np.asarray(s["eigenvalues"], float) for row, s in plain["spreads"].items()}
+    spectra = {row: np.asarray(s["eigenvalues"], float) for row, s in plain["spreads"].items()}
     alignment = np.array(plain["alignment"], float)  # null becomes NaN
     positives, negatives = (np.asarray(plain[key], float) for key in ("positives", "negatives"))
     counts = (*spectra.values(), positives, negatives)
@@ -293,4 +245,11 @@ def _output(name: str, plain: Mapping[str, Any]) -> Output:
     numbers = np.array([x for of in rows.values() for x in of.values()])
     finite = all(np.isfinite(x).all() for x in (*counts, numbers))
     _need(finite, f"the numbers of {name} must be finite")
-    return Output(rows, views, spectra, alignment, positives, negatives)
+    return {
+        "rows": rows,
+        "views": views,
+        "spectra": spectra,
+        "alignment": alignment,
+        "positives": positives,
+        "negatives": negatives,
+    }

@@ -7,6 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from sklearn.datasets import load_digits
 
 from mvcl import evaluation, training
@@ -75,9 +76,11 @@ def page_of(*runs, out):
     def project(features):
         return features[:, :2], np.arange(len(features))
 
-    with (
-        mock.patch.object(_figures, "_svg", return_value="<svg></svg>"),
-        mock.patch.object(_figures, "project", project),
+    def plot(*arguments, **_):
+        return Markup('<svg aria-label="{}"></svg>').format(arguments[2])
+
+    with mock.patch.multiple(
+        _figures, curves=plot, scatter=plot, _svg=lambda *_: "<svg></svg>", project=project
     ):
         return drawn(*runs, out=out)
 

@@ -321,7 +321,7 @@ def test_objects_of_user_code_are_named_by_their_file(run, tmp_path):
 )
 def test_a_missing_embedding_plot_is_explained(run, features, message):
     np.savez(run / "embeddings.npz", features=features, labels=np.zeros(len(features), int))
-    assert message in _page._embeddings(_read.read_run(run))["error"]
+    assert message in _page._embeddings(*_read.read_run(run).embeddings)["error"]
 
 
 def test_many_classes_have_no_legend(run, tmp_path, rng):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from conftest import write_geometry
 
-from mvcl.report import _curves, _figures, _read
+from mvcl.report import _figures, _read
 from mvcl.report import write_geometry as draw
 
 
@@ -51,7 +51,7 @@ def test_limits_are_those_of_the_axis(limits, inside):
 
 def test_a_band_is_the_interval_of_the_mean():
     seeds = [pd.Series([1.0, 2.0, 4.0], [0, 1, 2]), pd.Series([3.0, 2.0], [0, 1])]
-    found = _curves.band(seeds, "epoch")
+    found = _figures.band(seeds, "epoch")
     assert found.index.name == "epoch"
     assert found["value"].tolist() == [2, 2, 4]
     half = 12.706204736
@@ -61,7 +61,7 @@ def test_a_band_is_the_interval_of_the_mean():
 
 
 def test_long_bands_are_thinned_to_120_points_with_both_ends():
-    found = _curves.band([pd.Series(np.arange(1000.0))], "step")
+    found = _figures.band([pd.Series(np.arange(1000.0))], "step")
     assert len(found) == 120
     assert found["value"].iloc[[0, -1]].tolist() == [0, 999]
 
@@ -72,14 +72,15 @@ def test_seeds_without_epochs_are_over_steps(monkeypatch):
     logs = [pd.DataFrame({"loss": [2.0, 1.0], "epoch": [0.0, 0.5]}, [0, 10]) for _ in range(2)]
     for given, name, places in ((logs, "epoch", [0, 0.5]), ([logs[0], logs[1][["loss"]]], "step", [0, 10])):
         shown.clear()
-        _curves.of_seeds([given], ["a"])
+        _figures.of_seeds([given], ["a"])
         assert (shown[0].index.name, shown[0].index.tolist()) == (name, places)
 
 
 def test_the_spectrum_and_the_heat_map_equal_the_numbers():
     alignment = np.array([[np.nan, 0.5], [0.5, np.nan]])
     spectra = {"a": np.array([1.0, 0.1, 0.01])}
-    of = _read.Output({}, ["a", "b"], spectra, alignment, np.array([1, 3]), np.array([4, 0]))
+    of = {"views": ["a", "b"], "spectra": spectra, "alignment": alignment}
+    of |= {"positives": np.array([1, 3]), "negatives": np.array([4, 0])}
     spectrum, cosines, heat = (plot for plot, _, _ in _figures.geometry(of, "head"))
     heights = points(spectrum, _figures.LINES[0], 3)[:, 1]
     np.testing.assert_allclose(np.diff(heights), np.ptp(heights) / 2, rtol=1e-4)  # a decade each
