@@ -228,7 +228,7 @@ def _clusters(run: Run, labels: np.ndarray) -> dict[str, object] | None:
     for at in np.ndindex(values.shape):
         if (here := arrays[at] >= 0).any():
             values[at] = metrics.clustering_accuracy(labels[here], arrays[at][here])
-    names = _view_names(run, values.shape[1])
+    names = _view_names(run, arrays.shape[1])
     ends = ", ".join(f"{n} {first:.3f} to {last:.3f}" for n, first, last in zip(names, values[0], values[-1]))
     alt = f"Clustering accuracy of each view over training steps; {ends}"
     return {"key": _legend(names), "plot": _over_steps(list(taken), values, "accuracy", alt), "ends": ends}
