@@ -78,11 +78,11 @@ class PrepareDomains:
                     raw = path.read_bytes()
                     decode(io.BytesIO(raw), f"image {path}")
                 except (OSError, CorruptExample) as error:
-                    lost.append((str(path), str(error)))
+                    lost.append(str(error))
                 else:
                     records.append(raw)
                     labels.append(int(lists[name].labels[row]))
-            return Item(records, {"list": name, "labels": labels}, lost)
+            return records, {"list": name, "labels": labels}, lost
 
         settings, limit = {"domains": self.domains, "class_names": names}, self.max_corrupt
         write_shards(

@@ -32,19 +32,9 @@ CHANNELS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Recording:
-    """A raw recording.
-
-    Attributes:
-      signals: (channels, samples) in microvolt, NaN where the recorder gave no value.
-      rate: samples per second.
-      stages: (start, end, name) of each scored interval, in seconds, in order.
-    """
-
-    signals: np.ndarray
-    rate: float
-    stages: Sequence[tuple[float, float, str]]
+Recording = tuple[np.ndarray, float, list[tuple[float, float, str]]]
+"""Signals (channels, samples) in microvolt, NaN where the recorder gave no value; samples per second; (start, end,
+name) of each scored interval, in seconds, in order."""
 
 
 class UnknownChannel(ValueError):
@@ -66,11 +56,12 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
     Raises:
       ValueError: a channel is constant or empty, or nothing is scored.
     """
-    whole = np.stack([_scaled(signal, recording.rate, rate) for signal in recording.signals])
+    signals, recorded, intervals = recording
+    whole = np.stack([_scaled(signal, recorded, rate) for signal in signals])
     seconds, length = whole.shape[1] / rate, SECONDS * rate
     scored: list[tuple[int, int]] = []  # first sample and stage
     dropped = 0
-    for first, last, name in recording.stages:
+    for first, last, name in intervals:
         if (stage := _STAGE_OF.get(name)) is not None:
             count = int((last - first) / SECONDS + 1e-6)
             # A damaged scoring may have any interval: only windows that start inside the recording.
@@ -80,7 +71,7 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
             dropped += max(count, 0) - len(inside)
     if not scored:
         raise ValueError(f"no window of {SECONDS} s is scored as one of {', '.join(STAGES)}")
-    if asleep := [start for start, stage in scored if stage != 0]:
+    if asleep := [start for start, stage in scored if stage]:
         margin = wake_minutes * 60 * rate
         scored = [one for one in scored if asleep[0] - margin <= one[0] <= asleep[-1] + margin]
     cut, stages = [], []
@@ -123,7 +114,7 @@ def read_physionet2018(path: Path, channels: Sequence[str]) -> Recording:
     # Arousals, '(…' and '…)', are annotated between stages and do not end one.
     stages = [(at, note) for at, note in marks if note in _STAGE_OF or note in ("U", "?")]
     ends = [at for at, _ in stages[1:]] + [signals.shape[1] / rate]
-    return Recording(signals, rate, [(at, end, note) for (at, note), end in zip(stages, ends)])
+    return signals, rate, [(at, end, note) for (at, note), end in zip(stages, ends)]
 
 
 def read_sleep_edfx(path: Path, channels: Sequence[str]) -> Recording:
@@ -143,7 +134,7 @@ def read_sleep_edfx(path: Path, channels: Sequence[str]) -> Recording:
     _edf_channels(hypnograms[0])
     found = mne.read_annotations(hypnograms[0])
     spans = zip(found.onset.tolist(), found.duration.tolist(), found.description.tolist())
-    return Recording(signals, float(raw.info["sfreq"]), [(at, at + long, text) for at, long, text in spans])
+    return signals, float(raw.info["sfreq"]), [(at, at + long, text) for at, long, text in spans]
 
 
 def _edf_channels(path: Path) -> list[str]:
@@ -216,11 +207,10 @@ class PrepareEeg:
             # SC4ssN… and ST7ssN… are night N of subject ss; in PhysioNet 2018 each record is a subject.
             facts = {"subject": path.name[:5] if edf else name, "labels": stages.tolist(), "dropped": dropped}
             # Half precision: its relative error of 2^-11 is below the recorder's resolution.
-            return Item([window.astype("<f2").tobytes() for window in cut], facts)
+            return [window.astype("<f2").tobytes() for window in cut], facts, []
 
         settings = {name: getattr(self, name) for name in ("format", "rate", "wake_minutes")}
-        settings["channels"] = channels
-        limit = self.max_corrupt
+        settings, limit = settings | {"channels": channels}, self.max_corrupt
         # 994 nights in 125 files, few enough to keep open.
         write_shards(
             directory, "eeg", settings, names, read, per_shard=8, unit="recording", max_corrupt=limit
@@ -287,7 +277,12 @@ class Eeg:
                         f"{len(there)} channels of {length} samples"
                     )
                 signals = np.frombuffer(raw, "<f2").reshape(len(there), length)[picked].astype(np.float32)
-                return tuple(_standardized(signals) if self.standardize == "window" else signals)
+                if self.standardize == "window":  # a constant channel becomes 0
+                    deviation = signals.std(1, ddof=1, keepdims=True)
+                    signals = (signals - signals.mean(1, keepdims=True)) / np.where(
+                        deviation > 0, deviation, 1
+                    )
+                return tuple(signals)
 
             spec = ExampleSpec(((length,),) * len(names), names, given=True)
             return Split(labels[rows], STAGES, spec, read, groups=groups[rows])
@@ -303,12 +298,6 @@ class Eeg:
 
 def _default(format: str) -> Path:
     return data_root(None) / f"mvcl_eeg_{format}"
-
-
-def _standardized(signals: np.ndarray) -> np.ndarray:
-    """Mean 0 and deviation 1 (divisor of one less than the samples) of each row; a constant one becomes 0."""
-    deviation = signals.std(1, ddof=1, keepdims=True)
-    return (signals - signals.mean(1, keepdims=True)) / np.where(deviation > 0, deviation, 1)
 
 
 def _number(channel: str, there: Sequence[str], origin: str) -> int:

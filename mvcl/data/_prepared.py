@@ -2,7 +2,7 @@
 
 A prepared folder has `manifest.json` and shards of a few items each (an item is the result of one raw file). Shards
 and the facts about their items are written under a temporary name and then renamed, so an interrupted folder has
-complete shards only; the manifest is written last.
+complete shards only. The manifest lists the shards when all are complete; before, it has the settings only.
 """
 
 import bisect
@@ -25,32 +25,15 @@ from mvcl import _buckets, _files, _progress
 from mvcl.data._splits import CorruptExample
 
 _FORMAT = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Item:
-    """The result of one raw file, or of a block of raw files.
-
-    Attributes:
-      records: its records.
-      facts: its entry in the manifest (JSON).
-      skipped: (name, reason) of each file of a block that could not be read.
-    """
-
-    records: Sequence[bytes]
-    facts: Mapping[str, Any]
-    skipped: Sequence[tuple[str, str]] = ()
+Item = tuple[Sequence[bytes], Mapping[str, Any], Sequence[str]]
+"""Records of one raw file or of a block of them, their entry in the manifest, and why raw files were skipped."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """An opened folder of shards.
+    """An opened folder: its settings, the facts of each item, and of each record the bytes and a name for messages.
 
-    Attributes:
-      settings: of its preparation.
-      items: facts of each item, with its `name` and `count` of records; record numbers run over all items.
-      read: record number -> its bytes. Thread-safe.
-      name: record number -> its name in messages.
+    Facts have the item's `name` and `count` of records; record numbers run over all items. `read` is thread-safe.
     """
 
     settings: Mapping[str, Any]
@@ -131,16 +114,16 @@ def write_shards(
     plan = json.loads(json.dumps(plan))  # as after reading: tuples become lists
     parts = [names[i : i + per_shard] for i in range(0, len(names), per_shard)]
     shards: list[dict[str, Any]] = []
-    skipped: list[list[str]] = []
+    skipped: list[str] = []
     with lock(directory, "prepare"):
-        _check_plan(directory / "plan.json", plan)
+        _check_plan(directory / "manifest.json", plan)
         what = f"preparing {kind}, shards of {per_shard} {unit}s"
         for number, part in enumerate(_progress.track(parts, what, len(parts), "shards")):
             path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
             shard = _finished(path) or _write_shard(path, part, read, max_corrupt - len(skipped))
             shards.append(shard)
             skipped += shard["skipped"]
-        for _, reason in skipped:
+        for reason in skipped:
             _progress.write_line(f"skipped: {reason}", sys.stderr)
         if not any(item["count"] for shard in shards for item in shard["items"]):
             raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
@@ -154,11 +137,7 @@ def _check_plan(path: Path, plan: dict[str, Any]) -> None:
     with _files.reading(path, "plan of a conversion"):
         before = _files.read_json(path)
         old, new = ({"kind": p["kind"], "format": p["format"], **p["settings"]} for p in (before, plan))
-        differ = [
-            f"{key} was {old.get(key)!r}, is {new.get(key)!r}"
-            for key in old | new
-            if old.get(key) != new.get(key)
-        ]
+        differ = [f"{k} was {old.get(k)!r}, is {new.get(k)!r}" for k in old | new if old.get(k) != new.get(k)]
         if changed := sorted(set(before["items"]) ^ set(plan["items"])):
             differ.append(f"{len(changed)} raw files were added or removed, such as {changed[0]}")
         if differ:
@@ -185,23 +164,22 @@ def _write_shard(
     for left in path.parent.glob(f".{path.name}.*"):  # left by a killed process
         left.unlink()
     items: list[dict[str, Any]] = []
-    skipped: list[tuple[str, str]] = []
+    skipped: list[str] = []
     with _files.replacing(path) as temporary:
         writer = ArrayRecordWriter(str(temporary), "group_size:1")  # one record per chunk, for random access
         with contextlib.closing(writer):
             for name in names:
                 try:
-                    item = read(name)
+                    records, facts, lost = read(name)
+                    items.append({"name": name, "count": len(records), **facts})
                 except CorruptExample as error:
-                    item = Item([], {}, [(name, str(error))])
-                else:
-                    items.append({"name": name, "count": len(item.records), **item.facts})
-                for record in item.records:
+                    records, lost = [], [str(error)]
+                for record in records:
                     writer.write(record)
-                skipped += item.skipped
+                skipped += lost
                 if len(skipped) > max_corrupt:
                     raise ValueError(
-                        f"more files than --max-corrupt cannot be read; the last: {skipped[-1][1]}. Repair or remove "
+                        f"more files than --max-corrupt cannot be read; the last: {skipped[-1]}. Repair or remove "
                         "them, or raise --max-corrupt; then repeat the command to resume"
                     )
         size, checksum = temporary.stat().st_size, _checksum(temporary)
@@ -231,11 +209,10 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
                     f"{path} has {size} bytes instead of {shard['bytes']} as in manifest.json; remove it and its "
                     ".json and prepare again"
                 )
-        counts = [sum(int(item["count"]) for item in shard["items"]) for shard in manifest["shards"]]
         items = [item for shard in manifest["shards"] for item in shard["items"]]
-        source = grain.sources.ArrayRecordDataSource(
-            [_File(str(file), 0, count, count) for file, count in zip(files, counts)]
-        )
+        counts = [sum(int(item["count"]) for item in shard["items"]) for shard in manifest["shards"]]
+        parts = [_File(str(file), 0, count, count) for file, count in zip(files, counts)]
+        source = grain.sources.ArrayRecordDataSource(parts)
     ends = list(itertools.accumulate(counts))
 
     def name(row: int) -> str:
@@ -252,20 +229,24 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
 
 def is_prepared(directory: Path) -> bool:
     """Whether a folder was prepared, at least in part."""
-    return any((directory / name).is_file() for name in ("plan.json", "manifest.json"))
+    return (directory / "manifest.json").is_file()
 
 
 def _manifest(directory: Path, kind: str) -> dict[str, Any]:
     path = directory / "manifest.json"
-    if not path.is_file():
-        state = "is not finished" if is_prepared(directory) else "is not a prepared folder"
+    manifest = None
+    if is_prepared(directory):
+        with _files.reading(path, "manifest"):
+            manifest = _files.read_json(path)
+            found = manifest["kind"], manifest["format"]
+            if found != (kind, _FORMAT):
+                raise ValueError(
+                    f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}"
+                )
+    if manifest is None or "shards" not in manifest:
+        state = "is not a prepared folder" if manifest is None else "is not finished"
         raise ValueError(f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help")
-    with _files.reading(path, "manifest"):
-        manifest = _files.read_json(path)
-        found = manifest["kind"], manifest["format"]
-        if found != (kind, _FORMAT):
-            raise ValueError(f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}")
-        return manifest
+    return manifest
 
 
 def _verify(directory: Path, kind: str) -> None:

@@ -1,7 +1,7 @@
 """Utterances as text, audio and vision feature sequences, with a sentiment score for regression."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from mvcl import _buckets, _files, _progress
 from mvcl.data._prepared import Item, blocks, data_root, is_prepared, open_prepared, prepare, write_shards
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, in_memory
-from mvcl.data._utterances import VIEWS, Utterances, read_files, read_raw
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
+from mvcl.data._utterances import VIEWS, Cuts, Utterances, read_files, read_raw
 
 Dataset = Literal["mosei", "chsims"]
 # Training utterances; then the longest sequences of the files that MMSA publishes, unaligned_50.pkl of CMU-MOSEI and
@@ -64,22 +64,10 @@ class PrepareSentiment:
 
         def read(name: str) -> Item:
             part, rows = parts[name]
-            split = splits[part]
-            cuts = [[shortened(cut, t) for cut, t in zip(split.cuts(row), most)] for row in rows]
-            sums, squares = _sums(cuts)
-            facts = {
-                "split": part,
-                "labels": split.labels[rows.start : rows.stop].tolist(),
-                "ids": None if split.ids is None else list(split.ids[rows.start : rows.stop]),
-                "lengths": [[len(cut) for cut in record] for record in cuts],
-                "sums": [one.tolist() for one in sums],
-                "squares": [one.tolist() for one in squares],
-            }
-            return Item([b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts)
+            cuts, facts = _converted(splits[part], part, rows, most)
+            return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts, []
 
-        longest = [min(max(split.longest[v] for split in splits.values()), t) for v, t in enumerate(most)]
-        shapes = [list(pair) for pair in zip(longest, splits["train"].widths)]
-        settings = {"dataset": self.dataset, "shapes": shapes}
+        settings = {"dataset": self.dataset, "shapes": _shapes(splits, most)}
         write_shards(directory, "sentiment", settings, list(parts), read, per_shard=4, unit="block")
 
     def _read(self) -> dict[str, Utterances]:
@@ -110,39 +98,46 @@ class Sentiment:
     def open(self) -> dict[str, Split]:
         """The splits `train`, `valid` (if there is one) and `test`."""
         path = _buckets.local_copy(self.path or _default(self.dataset))
-        prepared = not self.path or is_prepared(path)
-        if prepared:
-            shapes, parts = _prepared_parts(path, self.dataset)
+        whole = bool(self.path) and not is_prepared(path)
+        if whole:
+            items, shapes, cuts = _in_memory(read_raw(path, self.allow_pickle, self.dataset))
         else:
-            shapes, parts = _raw_parts(read_raw(path, self.allow_pickle, self.dataset))
-        train, groups = parts["train"], _groups([part.ids for part in parts.values()])
-        moments = [
-            _moments(int(train.lengths[:, v].sum()), train.sums[v], train.squares[v])
-            for v in range(len(VIEWS))
-        ]
+            items, shapes, cuts = _open_prepared(path, self.dataset)
+        of_record = np.repeat([item["split"] for item in items], [len(item["labels"]) for item in items])
+        names = [name for name in ("train", "valid", "test") if name in of_record]
+        parts = {name: [item for item in items if item["split"] == name] for name in names}
+        moments = _moments(parts["train"])
+        videos = {name: _videos(part) for name, part in parts.items()}
+        numbers = {
+            video: i for i, video in enumerate(sorted(set().union(*(v or () for v in videos.values()))))
+        }
 
-        def opened(part: _Part, groups: np.ndarray | None) -> Split:
+        def opened(name: str) -> Split:
+            rows = np.flatnonzero(of_record == name)
+
             def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-                cuts = part.read(row)
-                if self.standardize:
-                    cuts = [(cut - shift) / scale for cut, (shift, scale) in zip(cuts, moments)]
-                return tuple(_padded(cut, *shape) for cut, shape in zip(cuts, shapes))
+                found = []
+                for cut, shape, (shift, scale) in zip(cuts(int(rows[row])), shapes, moments):
+                    found.append(np.full(shape, np.nan, np.float32))
+                    found[-1][: len(cut)] = (cut - shift) / scale if self.standardize else cut
+                return tuple(found)
 
-            present = None if (part.lengths > 0).all() else part.lengths > 0
-            spec = ExampleSpec(shapes, VIEWS, given=True)
-            split = Split(part.labels, (), spec, read, present=present, groups=groups)
-            if prepared:
-                return split
-            arrays = split.take(np.arange(len(split)))
-            fields: dict[str, Any] = {
-                "view_names": VIEWS,
-                "given": True,
-                "present": present,
-                "groups": groups,
-            }
-            return in_memory(arrays, part.labels, (), **fields)
+            labels = np.asarray([one for item in parts[name] for one in item["labels"]], np.float32)
+            present = np.asarray([one for item in parts[name] for one in item["lengths"]]) > 0
+            groups = None
+            if (of_name := videos[name]) is not None:
+                groups = np.asarray([numbers[video] for video in of_name], np.int32)
+            split = Split(
+                labels,
+                (),
+                ExampleSpec(shapes, VIEWS, given=True),
+                read,
+                present=None if present.all() else present,
+                groups=groups,
+            )
+            return dataclasses.replace(split, arrays=split.take(np.arange(len(split)))) if whole else split
 
-        return {name: opened(part, group) for (name, part), group in zip(parts.items(), groups)}
+        return {name: opened(name) for name in names}
 
     def expected(self) -> Outline:
         """The published size of the training split, with the features of Koromilas 2025: BERT, HuBERT and CLIP."""
@@ -154,92 +149,72 @@ def _default(dataset: Dataset) -> Path:
     return data_root(None) / f"mvcl_sentiment_{dataset}"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part:
-    """A split, as it is read.
-
-    Attributes:
-      labels: (n,) scores.
-      lengths: (n, 3) rows of text, audio and vision.
-      sums, squares: of each view, over all rows of all its sequences.
-      ids: of its utterances, if the raw file had any.
-      read: row -> its sequences, (t, d) each.
-    """
-
-    labels: np.ndarray
-    lengths: np.ndarray
-    sums: Sequence[np.ndarray]
-    squares: Sequence[np.ndarray]
-    ids: Sequence[str] | None
-    read: Callable[[int], list[np.ndarray]]
-
-
-def _raw_parts(splits: dict[str, Utterances]) -> tuple[tuple[tuple[int, int], ...], dict[str, _Part]]:
-    """Shapes of the padded views, and the splits of a raw file."""
+def _shapes(splits: Mapping[str, Utterances], most: Sequence[int]) -> list[tuple[int, int]]:
+    """Of each view (time, d), padded."""
     longest = [max(split.longest[v] for split in splits.values()) for v in range(len(VIEWS))]
-    parts = {}
-    for name, split in splits.items():
-        rows = _progress.track(range(len(split.labels)), f"reading {name}", len(split.labels), "utterances")
-        cuts = [split.cuts(row) for row in rows]
-        lengths = np.asarray([[len(cut) for cut in record] for record in cuts])
-        parts[name] = _Part(split.labels, lengths, *_sums(cuts), split.ids, cuts.__getitem__)
-    return tuple(zip(longest, splits["train"].widths)), parts
+    return list(zip(map(min, longest, most), splits["train"].widths))
 
 
-def _prepared_parts(path: Path, dataset: str) -> tuple[tuple[tuple[int, int], ...], dict[str, _Part]]:
-    """Shapes of the padded views, and the splits of a prepared folder."""
+def _converted(
+    split: Utterances, name: str, rows: range, most: Sequence[int]
+) -> tuple[list[list[np.ndarray]], dict[str, Any]]:
+    """Sequences of some rows, and the facts about them; sums and squares are over all rows of all sequences."""
+    cuts = [[shortened(cut, t) for cut, t in zip(split.cuts(row), most)] for row in rows]
+    views = [np.concatenate(view) for view in zip(*cuts)]
+    return cuts, {
+        "split": name,
+        "labels": split.labels[rows.start : rows.stop].tolist(),
+        "ids": None if split.ids is None else list(split.ids[rows.start : rows.stop]),
+        "lengths": [[len(cut) for cut in record] for record in cuts],
+        "sums": [view.sum(0, dtype=np.float64).tolist() for view in views],
+        "squares": [np.square(view, dtype=np.float64).sum(0).tolist() for view in views],
+    }
+
+
+Opened = tuple[Sequence[Mapping[str, Any]], tuple[tuple[int, ...], ...], Cuts]
+"""Facts of blocks of utterances, padded shapes of the views, and the sequences of each utterance of all blocks."""
+
+
+def _in_memory(splits: dict[str, Utterances]) -> Opened:
+    shapes = _shapes(splits, (np.iinfo(int).max,) * len(VIEWS))
+    cuts, items = [], []
+    for name, split in _progress.track(splits.items(), "reading utterances", len(splits), "splits"):
+        found, facts = _converted(split, name, range(len(split.labels)), [time for time, _ in shapes])
+        cuts += found
+        items.append(facts)
+    return items, tuple(shapes), cuts.__getitem__
+
+
+def _open_prepared(path: Path, dataset: str) -> Opened:
     prepared = open_prepared(path, "sentiment")
     with _files.reading(path / "manifest.json", "manifest of sentiment data"):
         if (found := prepared.settings["dataset"]) != dataset:
             raise ValueError(f"it was prepared for {found}, but data.dataset is {dataset}")
-        (time, widths) = np.asarray(prepared.settings["shapes"], np.int64).reshape(len(VIEWS), 2).T
-        split_of = np.repeat([i["split"] for i in prepared.items], [i["count"] for i in prepared.items])
+        times, widths = np.asarray(prepared.settings["shapes"], np.int64).reshape(len(VIEWS), 2).T
+        for item in prepared.items:
+            counts = {item["count"], *(len(item[key]) for key in ("labels", "lengths"))}
+            if len(counts | {len(item["ids"] or item["labels"])}) > 1:
+                raise ValueError(
+                    f"{item['name']} needs a label, an id and lengths for {item['count']} records"
+                )
+            [np.reshape(item[of][v], d) for of in ("sums", "squares") for v, d in enumerate(widths)]
+        lengths = np.asarray([one for item in prepared.items for one in item["lengths"]], np.int64)
+        if lengths.shape[1:] != times.shape or (lengths < 0).any() or (lengths > times).any():
+            raise ValueError("its lengths are out of range")
+        if missing := {"train", "test"} - {item["split"] for item in prepared.items}:
+            raise ValueError(f"it has no split {min(missing)}")
 
-        def part(name: str) -> _Part:
-            items = [item for item in prepared.items if item["split"] == name]
-            rows = np.flatnonzero(split_of == name)
-            lengths = np.asarray([one for item in items for one in item["lengths"]], np.int64)
-            labels = np.asarray([one for item in items for one in item["labels"]], np.float32)
-            ids = None
-            if all(item["ids"] is not None for item in items):
-                ids = [str(one) for item in items for one in item["ids"]]
-            if {len(labels), len(lengths), len(labels if ids is None else ids)} != {len(rows)}:
-                raise ValueError(f"{name} needs a label, an id and lengths for {len(rows)} records")
-            if (
-                labels.ndim != 1
-                or lengths.shape[1:] != time.shape
-                or (lengths < 0).any()
-                or (lengths > time).any()
-            ):
-                raise ValueError(f"the labels or lengths of {name} are out of range")
-            sums, squares = (
-                [np.sum([item[of][v] for item in items], axis=0).reshape(d) for v, d in enumerate(widths)]
-                for of in ("sums", "squares")
+    def cuts(row: int) -> list[np.ndarray]:
+        raw, sizes = prepared.read(row), lengths[row] * widths
+        if len(raw) != 4 * sizes.sum():
+            raise CorruptExample(
+                f"{prepared.name(row)} has {len(raw)} bytes, but its manifest.json states sequences of "
+                f"{lengths[row].tolist()} rows of {widths.tolist()} numbers"
             )
+        flat = np.split(np.frombuffer(raw, "<f4"), np.cumsum(sizes)[:-1])
+        return [one.reshape(-1, width) for one, width in zip(flat, widths)]
 
-            def read(row: int) -> list[np.ndarray]:
-                raw, sizes = prepared.read(int(rows[row])), lengths[row] * widths
-                if len(raw) != 4 * sizes.sum():
-                    raise CorruptExample(
-                        f"{prepared.name(int(rows[row]))} has {len(raw)} bytes, but its manifest.json states sequences "
-                        f"of {lengths[row].tolist()} rows of {widths.tolist()} numbers"
-                    )
-                flat = np.split(np.frombuffer(raw, "<f4"), np.cumsum(sizes)[:-1])
-                return [one.reshape(-1, width) for one, width in zip(flat, widths)]
-
-            return _Part(labels, lengths, sums, squares, ids, read)
-
-        names = [name for name in ("train", "valid", "test") if (split_of == name).any() or name != "valid"]
-        return tuple(zip(time.tolist(), widths.tolist())), {name: part(name) for name in names}
-
-
-def _sums(cuts: Sequence[Sequence[np.ndarray]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Sums and sums of squares of each view over all rows of all utterances, in double precision."""
-    views = [np.concatenate(view) for view in zip(*cuts)]
-    return (
-        [view.sum(0, dtype=np.float64) for view in views],
-        [np.square(view, dtype=np.float64).sum(0) for view in views],
-    )
+    return prepared.items, tuple(zip(times.tolist(), widths.tolist())), cuts
 
 
 def shortened(sequence: np.ndarray, most: int) -> np.ndarray:
@@ -252,23 +227,22 @@ def shortened(sequence: np.ndarray, most: int) -> np.ndarray:
     return (sums / np.diff(starts, append=len(sequence))[:, None]).astype(sequence.dtype)
 
 
-def _moments(count: int, sums: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation, float32; the deviation of a constant feature is 1."""
-    mean = np.asarray(sums) / max(count, 1)
-    variance = np.asarray(squares) / max(count, 1) - mean**2
-    changes = variance > 1e-12 * (1 + mean**2)  # smaller variances are rounding errors
-    deviation = np.sqrt(np.where(changes, variance, 1))
-    return mean.astype(np.float32), deviation.astype(np.float32)
+def _moments(items: Sequence[Mapping[str, Any]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Mean and deviation of each view's features, float32; the deviation of a constant feature is 1."""
+    found = []
+    counts = np.sum([length for item in items for length in item["lengths"]], axis=0)
+    for v, count in enumerate(counts):
+        sums, squares = (np.sum([item[of][v] for item in items], axis=0) for of in ("sums", "squares"))
+        mean = sums / max(count, 1)
+        variance = squares / max(count, 1) - mean**2
+        changes = variance > 1e-12 * (1 + mean**2)  # smaller variances are rounding errors
+        deviation = np.sqrt(np.where(changes, variance, 1))
+        found.append((mean.astype(np.float32), deviation.astype(np.float32)))
+    return found
 
 
-def _padded(cut: np.ndarray, time: int, width: int) -> np.ndarray:
-    out = np.full((time, width), np.nan, np.float32)
-    out[: len(cut)] = cut
-    return out
-
-
-def _groups(ids: Sequence[Sequence[str] | None]) -> list[np.ndarray | None]:
-    """Video number of each utterance, over all splits; MMSA joins video and clip by `$_$`, CH-SIMS by `/`."""
-    videos = [None if part is None else [i.split("$_$")[0].split("/")[0] for i in part] for part in ids]
-    number = {v: i for i, v in enumerate(sorted({v for part in videos if part is not None for v in part}))}
-    return [None if part is None else np.asarray([number[v] for v in part], np.int32) for part in videos]
+def _videos(items: Sequence[Mapping[str, Any]]) -> list[str] | None:
+    """Video of each utterance, if all have ids; MMSA joins video and clip by `$_$`, CH-SIMS by `/`."""
+    if any(item["ids"] is None for item in items):
+        return None
+    return [str(one).split("$_$")[0].split("/")[0] for item in items for one in item["ids"]]

@@ -19,17 +19,19 @@ VIEWS = ("text", "audio", "vision")
 _SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
 _RANGE = {"mosei": 3.0, "chsims": 1.0}  # scores are in [-3, 3] and [-1, 1]
 _COLUMNS = ("name", "split", "label")
+Cuts = Callable[[int], list[np.ndarray]]
+"""Row -> its three (t, d) sequences without padding, t = 0 for a missing view."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Utterances:
-    """A split: `cuts(row)` are the three (t, d) arrays of an utterance without padding, t = 0 for a missing view."""
+    """A split of a raw file."""
 
     labels: np.ndarray
     ids: Sequence[str] | None
     longest: tuple[int, ...]
     widths: tuple[int, ...]
-    cuts: Callable[[int], list[np.ndarray]]
+    cuts: Cuts
 
 
 def _checked_scores(scores: Any, dataset: str, split: str) -> np.ndarray:

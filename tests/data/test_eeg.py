@@ -9,7 +9,7 @@ import scipy.io
 import wfdb
 
 from mvcl.data import _eeg, _prepared
-from mvcl.data._eeg import CHANNELS, STAGES, Eeg, PrepareEeg, Recording, windows
+from mvcl.data._eeg import CHANNELS, STAGES, Eeg, PrepareEeg, windows
 
 SIX = CHANNELS["physionet2018"]
 SINE = 1.349 / math.sqrt(
@@ -221,8 +221,8 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
     shard.with_suffix(".json").write_text("{")
     options.run()  # so is a shard without facts
     verify.run()
-    (tmp_path / "out" / "plan.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"plan\.json is not a readable plan"):
+    (tmp_path / "out" / "manifest.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"manifest\.json is not a readable plan"):
         options.run()
 
 
@@ -280,7 +280,7 @@ def test_error_names_corrupt_nights(tmp_path, capsys):
 
 def recording(values, stages, rate=100.0):
     stages = [(first, last, STAGES[stage]) for first, last, stage in stages]
-    return Recording(np.asarray(values, np.float64), rate, stages)
+    return np.asarray(values, np.float64), rate, stages
 
 
 def test_drops_windows_that_are_missing_constant_or_long_awake(rng):
