@@ -1,15 +1,205 @@
-"""The commands that need no config: their options as a dataclass, whose call runs the command.
+"""The commands: functions of their options, or of arguments whose options depend on the first.
 
-What takes long to import is imported when a command has checked what it can without it.
+Their packages import jax when one of their names is first used: a wrong path is found before.
 """
 
 import dataclasses
+import functools
 import gc
+import itertools
+import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from mvcl import _buckets, _configs, _progress
+import tyro
+
+from mvcl import _buckets, _configs, _progress, evaluation, models, studies, training
+
+
+def train(arguments: list[str]) -> None:
+    """Train a config or resume its run; then evaluate and report.
+
+    usage: mvcl train CONFIG [--workdir DIR] [--dry-run] [--profile N] [FIELD:CHOICE ...] [--FIELD VALUE ...]
+
+    CONFIG is a config of the project (`mvcl configs` lists them), a file FILE.py or FILE.py:VARIANT, a saved
+    config.json, or the folder of a run. `mvcl train CONFIG --help` describes every field of that config,
+    `mvcl train CONFIG --dry-run` estimates FLOPs and memory of a step.
+    """
+    if not arguments or arguments[0].startswith("-"):
+        raise ValueError(
+            "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
+        )
+    path, variant = _configs.find(arguments[0])
+    config = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
+    name = path.parent.name if path.name == "config.json" else path.stem
+    name = name if variant == "get_config" else f"{name}-{variant}"
+    command = functools.partial(_train, workdir=Path("runs") / name, distributed=training.Distributed())
+    with_config(command, config, f"train {arguments[0]}", arguments[1:], "Train this config.")
+
+
+def _train(
+    config: Annotated["training.Config", tyro.conf.arg(name="")],
+    *,
+    workdir: Path,
+    dry_run: bool = False,
+    profile: int = 0,
+    profiler_port: int | None = None,
+    seeds: int = 1,
+    distributed: "training.Distributed",
+) -> None:
+    """`train` of a config.
+
+    Args:
+      workdir: Folder of the run: config, checkpoints, logs, report. Repeating the command resumes the run.
+      dry_run: Compile the step at full size, print its FLOPs and memory, and exit.
+      profile: Number of steps to trace into WORKDIR/profile, for XProf and Perfetto.
+      profiler_port: Port of the first process through which TensorBoard and XProf capture traces while the run goes on.
+      seeds: Number of runs. More than one: WORKDIR/seed0 and so on, from train.seed, and WORKDIR/results.json with the
+        mean and standard deviation of each result.
+      distributed: Address of the other processes, where the environment does not give it.
+    """
+    start(distributed)
+    if dry_run:
+        print(training.dry_run(config))
+        return
+    if profile and seeds > 1:
+        raise ValueError(f"--profile traces one run, got --seeds {seeds}; use --seeds 1")
+    if profiler_port is not None:
+        training.profiler_server(profiler_port)
+    folder, first = _buckets.path(workdir), config.train.seed
+    runs = [folder / f"seed{seed}" for seed in range(first, first + seeds)] if seeds > 1 else [folder]
+
+    def page() -> Path:
+        from mvcl import report
+
+        begun = [run for run in runs if (run / "config.json").is_file()]
+        return report.write_report(begun, folder / "report.html")
+
+    if seeds == 1:
+        rows = training.train(config, folder, profile=profile, page=page)
+    else:
+        rows = training.train_seeds(config, folder, seeds, page=page)
+    import jax
+
+    if jax.process_index() == 0:
+        if seeds > 1:
+            _write_results(folder / "results.json", rows)
+        with _progress.during("writing the report"):
+            written = page()
+        print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {written}")
+
+
+def finetune(arguments: list[str]) -> None:
+    """Fine-tune the whole encoder of a run with a new linear layer on labelled images, and evaluate them.
+
+    usage: mvcl finetune RUN [--config FILE] [--seeds N] [data:transfer --data.name NAME] [--FIELD VALUE ...]
+
+    --config is the config file of a run that uses functions or classes of its own.
+    `mvcl finetune RUN --help` describes every field.
+    """
+    if not arguments or arguments[0].startswith("-"):
+        raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
+    run, *rest = arguments
+    folder, reference = _configs.run_folder(run), None
+    if "--config" in rest:  # read first: the defaults of all other options come from the run
+        place = rest.index("--config")
+        if place + 1 == len(rest):
+            raise ValueError("--config must be followed by a config file: --config FILE.py")
+        reference = training.load(rest[place + 1])
+        del rest[place : place + 2]
+    base = training.finetune_config(folder, reference=reference)
+
+    def finetuned(
+        config: Annotated[training.Config, tyro.conf.arg(name="")],
+        *,
+        workdir: Path | None = None,
+        seeds: int = 3,
+    ) -> None:
+        """`finetune` of a config.
+
+        Args:
+              workdir: Folder of results.json and of one run per seed. Repeating the command resumes the runs. None:
+            RUN/finetune for the run's own data, RUN/finetune_DATA for other data (RUN/finetune_transfer_food101).
+          seeds: Number of runs; their mean and standard deviation are reported.
+        """
+        from mvcl import data
+
+        start()
+        name = "finetune" if config.data == base.data else f"finetune_{data.folder_name(config.data)}"
+        out = folder / name if workdir is None else _buckets.path(workdir)
+        results = training.finetune(config, out, seeds, reference=reference)
+        _write_results(out / "results.json", results)
+        table = evaluation.evaluation_table({"fine-tuned": results})
+        print(f"\n{table}\n\nresults: {out / 'results.json'}")
+
+    with_config(
+        finetuned, base, f"finetune {run}", rest, "Fine-tune the encoder of a run on labelled images."
+    )
+
+
+def with_config(
+    command: Callable[..., Any], config: Any, name: str, arguments: list[str], summary: str = ""
+) -> Any:
+    """Call a function of a config and of options, with the values that the arguments give to both."""
+    config, rest = training.choose_all(config, arguments)
+    listing = "; ".join(f"{field}: {', '.join(table)}" for field, table in training.CHOICES.items())
+    with training.registry:
+        return tyro.cli(
+            functools.partial(command, config=config),
+            args=rest,
+            prog=f"mvcl {name}",
+            description=f"{summary} Fields with named choices (FIELD:CHOICE): {listing}.",
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+
+
+def study(arguments: list[str]) -> int:
+    """Run a study, a table or figure of a paper, and write its page.
+
+    usage: mvcl study NAME [--scale small] [--seeds N], or mvcl study --list
+
+    `mvcl study NAME --help` describes its options, `mvcl study --list` the studies with their costs at each scale.
+    `mvcl configs --copy studies/NAME` writes a copy to edit, which `mvcl study NAME.py` runs.
+    """
+    if arguments in ([], ["--list"]):
+        for file in studies.study_files():
+            print(f"{file.stem}\n  {_configs.summary(file)}")
+            for scale, cost in studies.costs(file).items():
+                print(f"    {scale:6} {cost}")
+        return 0
+    file = studies.find(arguments[0])
+    functions = studies.scales(file)
+    asked = [value for name, value in itertools.pairwise(arguments) if name == "--scale"]
+    scale = asked[-1] if asked else next(s for s in ("small", "smoke", "paper") if s in functions)
+    if scale not in functions:
+        raise ValueError(f"--scale of {file.stem} must be one of {', '.join(functions)}, got {scale!r}")
+    made = Annotated[studies.Study, tyro.conf.arg(name="", constructor=functions[scale])]
+    fields: list[Any] = [
+        ("scale", Literal[tuple(functions)], dataclasses.field(default=scale)),
+        ("study", made, dataclasses.field()),
+    ]
+    options: Any = tyro.cli(
+        dataclasses.make_dataclass("Options", fields, bases=(studies.Options,), frozen=True, kw_only=True),
+        args=arguments[1:],
+        prog=f"mvcl study {arguments[0]}",
+        description=_configs.summary(file),
+    )
+    for name in ("workdir", "write"):
+        if ":/" in str(getattr(options, name)):  # a bucket
+            raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")
+    opened = studies.Opened(file.stem, scale, options.study, tuple(arguments))
+    folder = options.workdir or Path("runs") / "studies" / f"{opened.name}_{scale}"
+    start()
+    if options.dry_run:
+        print(studies.overview(opened, folder))
+        return 0
+    if options.worker:
+        return int(studies.run(opened.study, folder, again=options.again) > 0)
+    page, unfinished = studies.run_study(opened, folder, options)
+    print(f"\n{page.read_text()}\npage: {page}")
+    return int(unfinished > 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,226 +215,184 @@ class _OfRun:
     config: str | None = None
     """Its config (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
 
-    @property
-    def as_trained(self) -> bool:
-        """Whether the network is the one that training evaluates."""
-        return self.checkpoint == "latest" and self.network == "config"
-
-    def open(self, **options: Any) -> tuple[Any, Any]:
-        """The run and its state."""
-        folder = run_folder(self.run)
-        start_jax()
-        from mvcl import training
-
-        reference = reference_of(self.config)
-        return training.open_run(folder, self.checkpoint, self.network, reference=reference, **options)
+    def open(self, **options: Any) -> tuple[Any, Any, Path | None]:
+        """The run, its state, and its folder if the network is the one that training evaluates."""
+        folder = _configs.run_folder(self.run)
+        start()
+        reference = None if self.config is None else training.load(self.config)
+        run, state = training.open_run(folder, self.checkpoint, self.network, reference=reference, **options)
+        as_trained = self.checkpoint == "latest" and self.network == "config"
+        return run, state, folder if as_trained else None
 
 
-class Evaluate(_OfRun):
+_Opened = Annotated[_OfRun, tyro.conf.arg(name="")]
+
+
+def evaluate(of: _Opened) -> None:
     """Evaluate a run's encoder, the untrained encoder and the raw input; print the table."""
-
-    def __call__(self) -> int:
-        run, state = self.open()
-        from mvcl import evaluation, training
-
-        rows = training.evaluate(run, state, _buckets.path(self.run) if self.as_trained else None)
-        print(f"step {int(state['step'])} of {self.run}\n\n{evaluation.evaluation_table(rows)}")
-        return 0
+    run, state, folder = of.open()
+    rows = training.evaluate(run, state, folder)
+    print(f"step {int(state['step'])} of {of.run}\n\n{evaluation.evaluation_table(rows)}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Embed(_OfRun):
+def embed(
+    of: _Opened,
+    *,
+    split: str = "test",
+    out: Path = Path("embeddings.npz"),
+    views: int = 0,
+    output: Literal["config", "encoder", "head", "views", "head_views"] = "config",
+) -> None:
     """Write the features of a split, and print their rank, uniformity and alignment.
 
     OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names; OUT with the
     ending .json has the measures.
+
+    Args:
+      split: `train` or `test`.
+      out: File to write.
+      views: Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated.
+      output: Output to write, the encoder's or the head's; `config` uses evaluation.features. Koromilas 2025 measures
+        the head's.
     """
-
-    split: str = "test"
-    """`train` or `test`."""
-    out: Path = Path("embeddings.npz")
-    """File to write."""
-    views: int = 0
-    """Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated."""
-    output: Literal["config", "encoder", "head", "views", "head_views"] = "config"
-    """Output to write, the encoder's or the head's; `config` uses evaluation.features. Koromilas 2025 measures the
-    head's."""
-
-    def __call__(self) -> int:
-        run, state = self.open(output=self.output)
-        from mvcl import evaluation, training
-
-        out = _buckets.path(self.out)
-        shape, measures = training.embed(run, state, self.split, out, views=self.views)
-        size = " x ".join(map(str, shape))
-        print(f"{out}: features {size} of split {self.split}, step {int(state['step'])}")
-        print(f"\n{evaluation.evaluation_table({run.config.evaluation.features: measures})}")
-        return 0
+    run, state, _ = of.open(output=output)
+    place = _buckets.path(out)
+    shape, measures = training.embed(run, state, split, place, views=views)
+    size = " x ".join(map(str, shape))
+    print(f"{place}: features {size} of split {split}, step {int(state['step'])}")
+    print(f"\n{evaluation.evaluation_table({run.config.evaluation.features: measures})}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Geometry(_OfRun):
+def geometry(
+    of: _Opened,
+    *,
+    split: str | None = None,
+    views: int | None = None,
+    examples: int = 10_000,
+    out: Path | None = None,
+) -> None:
     """Measure the embeddings of the views of a split: how they fill the sphere, and how far views are apart.
 
     At the encoder and the head, of each view, each pair of views and all together: rank, effective rank, LiDAR,
     uniformity, alignment, spectrum, and the cosines of positives and negatives. Written as .json and as pictures in an
     .svg file beside it; the report shows both.
+
+    Args:
+      split: `train` or `test`; None: the last split that the evaluation uses, usually `test`.
+      views: Random views of each image, drawn by the policies of training; None: as many as in training.
+      examples: Most examples to embed, a fixed random sample.
+      out: The .json file to write; None: RUN/geometry.json for the newest checkpoint, and no file for another.
     """
+    if out is not None and out.suffix != ".json":
+        raise ValueError(f"--out must be a .json file, got {out}")
+    run, state, folder = of.open()
+    from mvcl import report
 
-    split: str | None = None
-    """`train` or `test`; None: the last split that the evaluation uses, usually `test`."""
-    views: int | None = None
-    """Random views of each image, drawn by the policies of training; None: as many as in training."""
-    examples: int = 10_000
-    """Most examples to embed, a fixed random sample."""
-    out: Path | None = None
-    """The .json file to write; None: RUN/geometry.json for the newest checkpoint, and no file for another."""
-
-    def __call__(self) -> int:
-        if self.out is not None and self.out.suffix != ".json":
-            raise ValueError(f"--out must be a .json file, got {self.out}")
-        run, state = self.open()
-        from mvcl import evaluation, report, training
-
-        out = None if self.out is None else _buckets.path(self.out)
-        if out is None and self.as_trained:
-            out = _buckets.path(self.run) / "geometry.json"
-        found = training.geometry(run, state, out, split=self.split, views=self.views, examples=self.examples)
-        print(f"step {found.step} of {self.run}, {found.examples:,} examples of split {found.split}\n")
-        print(evaluation.evaluation_table(found.results()))
-        if out is not None:
-            with _progress.during("drawing the pictures"):
-                picture = report.write_geometry(out, out.with_suffix(".svg"))
-            print(f"\n{out}\n{picture}")
-        return 0
+    place = folder and folder / "geometry.json" if out is None else _buckets.path(out)
+    found = training.geometry(run, state, place, split=split, views=views, examples=examples)
+    print(f"step {found.step} of {of.run}, {found.examples:,} examples of split {found.split}\n")
+    print(evaluation.evaluation_table(found.results()))
+    if place is not None:
+        with _progress.during("drawing the pictures"):
+            picture = report.write_geometry(place, place.with_suffix(".svg"))
+        print(f"\n{place}\n{picture}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Report:
-    """Write a page for one run, or one that compares several."""
+def report(runs: tuple[Path, ...], *, out: Path | None = None) -> None:
+    """Write a page for one run, or one that compares several.
 
-    runs: tuple[Path, ...]
-    """Folders of the runs."""
-    out: Path | None = None
-    """File to write; None is RUN/report.html, or ./report.html for several runs."""
+    Args:
+      runs: Folders of the runs.
+      out: File to write; None is RUN/report.html, or ./report.html for several runs.
+    """
+    if not runs:
+        raise ValueError("mvcl report needs a folder: mvcl report RUN [RUN ...]")
+    folders = [_configs.run_folder(run) for run in runs]
+    place = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
+    from mvcl import report
 
-    def __call__(self) -> int:
-        if not self.runs:
-            raise ValueError("mvcl report needs a folder: mvcl report RUN [RUN ...]")
-        runs = [run_folder(run) for run in self.runs]
-        out = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
-        from mvcl import report
-
-        collect_garbage()
-        with _progress.during("writing the report"):
-            page = report.write_report(runs, out if self.out is None else _buckets.path(self.out))
-        print(page)
-        return 0
+    with _progress.during("writing the report"):
+        page = report.write_report(folders, place if out is None else _buckets.path(out))
+    print(page)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Export(_OfRun):
-    """Write the encoder's weights as safetensors, under torchvision's (ResNet) or timm's (ViT) names."""
+def export(of: _Opened, *, out: Path = Path("encoder.safetensors")) -> None:
+    """Write the encoder's weights as safetensors, under torchvision's (ResNet) or timm's (ViT) names.
 
-    out: Path = Path("encoder.safetensors")
-    """File to write."""
-
-    def __call__(self) -> int:
-        run, state = self.open()
-        from mvcl import models, training
-
-        encoder, out = training.one_encoder(run, state), _buckets.path(self.out)
-        with _progress.during(f"writing {out}"):
-            models.export(encoder, run.config.encoder, out)
-        print(f"{out}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
-        return 0
+    Args:
+      out: File to write.
+    """
+    run, state, _ = of.open()
+    encoder, place = training.one_encoder(run, state), _buckets.path(out)
+    with _progress.during(f"writing {place}"):
+        models.export(encoder, run.config.encoder, place)
+    print(f"{place}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Configs:
+def data(arguments: list[str]) -> None:
+    """Write a data set as ArrayRecord files.
+
+    usage: mvcl data prepare NAME [--OPTION VALUE ...]
+
+    NAME is a tfds data set such as cifar10 (these need the `tensorflow` extra), or domainnet, eeg, sentiment or
+    transfer, which have further options: `mvcl data prepare eeg --help`.
+    """
+    if arguments[:1] != ["prepare"]:
+        raise ValueError(f"unknown command data {' '.join(arguments[:1])!r}; use mvcl data prepare NAME")
+    from mvcl import data
+
+    gc.enable()
+    name, *rest = arguments[1:] or ["--help"]
+    if name in data.PREPARERS:
+        print(tyro.cli(data.PREPARERS[name](), args=rest, prog=f"mvcl data prepare {name}").run())
+        return
+    config = (tyro.conf.PositionalRequiredArgs,)
+    print(tyro.cli(data.prepare, args=[name, *rest], prog="mvcl data prepare", config=config))
+
+
+def configs(*, copy: str | None = None, out: Path | None = None) -> None:
     """List the configs of the project, as `mvcl train` takes them, or write a copy of one to edit.
 
     `mvcl configs --copy studies/NAME` copies a study.
+
+    Args:
+      copy: Name of a config; None: list them.
+      out: File to write, ending in .py; None: the last part of the name, in this folder. An existing file is kept.
     """
-
-    copy: str | None = None
-    """Name of a config; None: list them."""
-    out: Path | None = None
-    """File to write, ending in .py; None: the last part of the name, in this folder. An existing file is kept."""
-
-    def __call__(self) -> int:
-        if self.copy is not None:
-            out, command = _configs.copy(self.copy, self.out)
-            print(f"{out}\n\n  {shlex.join(command)}")
-            return 0
-        if self.out is not None:
-            raise ValueError("--out is the file of a copy: mvcl configs --copy CONFIG --out FILE.py")
-        for name, file in _configs.names().items():
-            print(f"{name}\n  {_configs.summary(file)}")
-            found = {f"{name}:{variant}": text for variant, text in _configs.variants(file).items()}
-            found.pop(f"{name}:get_config", None)  # the default, listed by the name alone
-            width = max(map(len, found), default=0)
-            for variant, text in found.items():
-                print(f"    {variant:<{width}}  {text}")
-        return 0
+    if copy is not None:
+        written, command = _configs.copy(copy, out)
+        print(f"{written}\n\n  {shlex.join(command)}")
+        return
+    if out is not None:
+        raise ValueError("--out is the file of a copy: mvcl configs --copy CONFIG --out FILE.py")
+    for name, file in _configs.names().items():
+        print(f"{name}\n  {_configs.summary(file)}")
+        found = {f"{name}:{variant}": text for variant, text in _configs.variants(file).items()}
+        found.pop(f"{name}:get_config", None)  # the default, listed by the name alone
+        width = max(map(len, found), default=0)
+        for variant, text in found.items():
+            print(f"    {variant:<{width}}  {text}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepare:
-    """Write a data set as ArrayRecord files."""
+def start(distributed: Any = None) -> None:
+    """Connect to the other processes, if any, and turn on the compilation cache and the garbage collector.
 
-    name: str
-    """A tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or
-    transfer, which have further options: `mvcl data prepare eeg --help`."""
-    directory: str | None = None
-    """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Finetune:
-    """The options of `mvcl finetune` besides the fields of its config."""
-
-    workdir: Path | None = None
-    """Folder of results.json and of one run per seed. Repeating the command resumes the runs. None: RUN/finetune
-    for the run's own data, RUN/finetune_DATA for other data, such as RUN/finetune_transfer_food101."""
-    seeds: int = 3
-    """Number of runs; their mean and standard deviation are reported."""
-
-
-def run_folder(run: str | Path) -> Path:
-    """The folder, maybe in a bucket; raises `ValueError` if it is not that of a run."""
-    folder = _buckets.path(run)
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"{run} is not a run folder: it has no config.json")
-    return folder
-
-
-def reference_of(config: str | None) -> Any:
-    """The config given by --config, which holds functions and classes from outside mvcl."""
-    from mvcl import training
-
-    return None if config is None else training.load(config)
-
-
-def start_jax(distributed: Any = None) -> None:
-    """Connect to the other processes, if any, and turn on the compilation cache."""
+    The collector is off until all is imported. It passes over what was imported, and runs after 10,000 new objects
+    instead of 700: tracing a program makes many, and keeps them.
+    """
     import absl.logging
-
-    from mvcl import training
 
     absl.logging.set_verbosity(absl.logging.FATAL)  # errors still raise exceptions
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()
-    collect_garbage()
-
-
-def collect_garbage() -> None:
-    """Turn on the garbage collector, which `mvcl.__main__` has turned off.
-
-    It passes over what was imported, and runs after 10,000 new objects instead of 700: tracing a program makes many,
-    and keeps them.
-    """
     if not gc.isenabled():
         gc.freeze()
         gc.set_threshold(10_000, 10, 10)
         gc.enable()
+
+
+def _write_results(file: Path, results: Any) -> None:
+    """Write results as JSON."""
+    from mvcl import _files
+
+    _files.write_whole(file, json.dumps(results, indent=1, default=dataclasses.asdict) + "\n")

@@ -1,12 +1,12 @@
 """Configs: names and variants of those of the project, and files, read without importing the file or jax."""
 
 import ast
+import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mvcl import _buckets
-from mvcl._spelling import hint
 
 _PACKAGE = Path(__file__).resolve().parent
 # A wheel has the configs in the package. A checkout has them beside it, and an editable install is the checkout.
@@ -14,9 +14,14 @@ CONFIGS = next(folder / "configs" for folder in (_PACKAGE, _PACKAGE.parent) if (
 STUDIES = CONFIGS / "studies"
 
 
-def names() -> dict[str, Path]:
-    """Name of each config of the project, such as `koromilas/cifar`, with its file; studies are not among them."""
-    return {name: file for name, file in _everything().items() if file.parent != STUDIES}
+def names(studies: bool = False) -> dict[str, Path]:
+    """Name -> file of each config of the project, such as `koromilas/cifar`; with `studies` also `studies/NAME`."""
+    files = sorted(file for file in CONFIGS.rglob("*.py") if not file.name.startswith("_"))
+    return {
+        file.relative_to(CONFIGS).with_suffix("").as_posix(): file
+        for file in files
+        if studies or file.parent != STUDIES
+    }
 
 
 def find(source: str | Path) -> tuple[Path, str]:
@@ -46,9 +51,18 @@ def find(source: str | Path) -> tuple[Path, str]:
         if (STUDIES / f"{name}.py").is_file():
             where = f"{name} is a study: mvcl study {name}"
         raise ValueError(f"{what}; {_nearest(name, known)}{where}")
-    if file.suffix != ".json":
-        _check_variant(file, name, variant)
+    # Loading the file finds the other errors.
+    if file.suffix != ".json" and not re.search(rf"\b{variant}\b", file.read_text(errors="replace")):
+        raise unknown_variant(name, variant, variants(file))
     return file, variant
+
+
+def run_folder(run: str | Path) -> Path:
+    """The folder, maybe in a bucket; raises `ValueError` if it is not that of a run."""
+    folder = _buckets.path(run)
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{run} is not a run folder: it has no config.json")
+    return folder
 
 
 def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
@@ -65,7 +79,7 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
       ValueError: there is no such config, or the file exists, is in a bucket or does not end in .py.
     """
     name, variant = _split(source)
-    known = _everything()
+    known = names(studies=True)
     if name not in known:
         raise ValueError(
             f"no config {source!r} of the project; {_nearest(name, known)}`mvcl configs` lists them"
@@ -73,7 +87,7 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
     file = known[name]
     study = file.parent == STUDIES
     if not study:
-        _check_variant(file, name, variant)
+        find(source)  # raises for an unknown variant
     out = Path(file.name) if out is None else out
     if ":/" in str(out):  # a bucket
         raise ValueError(f"--out must be a file on a disk, got {out}")
@@ -112,16 +126,11 @@ def unknown_variant(config: str, variant: str, known: Iterable[str]) -> ValueErr
     )
 
 
-def _check_variant(file: Path, config: str, variant: str) -> None:
-    """Raise `ValueError` if the file does not have the word; loading it finds the other errors."""
-    if not re.search(rf"\b{variant}\b", file.read_text(errors="replace")):
-        raise unknown_variant(config, variant, variants(file))
-
-
-def _everything() -> dict[str, Path]:
-    """Name -> file of each config and each study; the name of a study starts with `studies/`."""
-    files = sorted(file for file in CONFIGS.rglob("*.py") if not file.name.startswith("_"))
-    return {file.relative_to(CONFIGS).with_suffix("").as_posix(): file for file in files}
+def hint(word: str, known: Iterable[str]) -> str:
+    """`did you mean ...? ` with the nearest known word, or what a mapping has for it; empty if none is near."""
+    for near in difflib.get_close_matches(word, list(known), n=1):
+        return f"did you mean {known[near] if isinstance(known, Mapping) else near}? "
+    return ""
 
 
 def _split(source: str) -> tuple[str, str]:
@@ -132,7 +141,7 @@ def _split(source: str) -> tuple[str, str]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean ...? ` with the nearest config, by all of its name or by the last part, or nothing."""
+    """`hint` of the nearest config, by all of its name or by the last part."""
     spelt = {name.rpartition("/")[2]: name for name in known} | {name: name for name in known}
     return hint(name.removeprefix("configs/").removesuffix(".py"), spelt)
 

@@ -223,7 +223,6 @@ def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
         (["train", "digits", "objectiv:mv_dhel"], "did you mean objective:mv_dhel?"),
         (["train", "digits", "encoder:resnet19"], "did you mean encoder:resnet18?"),
         (["train", "digits", "views.policy:simclrs"], "did you mean views.policy:simclr?"),
-        (["train", "digits", "--train.batchsize", "3"], "--train.batch-size"),
         (["train", "digits", "--views.k", "1"], "at least 2"),
         (["train", "digits", "--train.batch-size", "33", "--mesh.data", "8"], "32 or 40"),
         (["train", "digits", "objective:nt_xent"], "exactly 2 views"),
@@ -251,6 +250,11 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_p
     assert len(err.splitlines()) == 1
     assert "Traceback" not in err
     assert not (tmp_path / "x" / "config.json").exists()
+
+
+def test_a_misspelt_option_is_told_the_nearest(capsys):
+    assert run("train", "digits", "--train.batchsize", "3") == 2
+    assert "--train.batch-size" in capsys.readouterr().err
 
 
 def test_debug_prints_a_traceback(capsys):

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from mvcl import _configs, training
-from mvcl._spelling import hint
+from mvcl._configs import hint
 from mvcl.training import Config
 
 Factors = Mapping[str, str | int | float]

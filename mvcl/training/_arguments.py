@@ -12,7 +12,7 @@ import docstring_parser
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from mvcl import augment, data, evaluation, losses, methods, models, transport
-from mvcl._spelling import hint
+from mvcl._configs import hint
 from mvcl.training import _optimizers
 from mvcl.training._config import Config
 from mvcl.training._parts import PLAIN, defaults, is_function, parts, rebuild, replace_at

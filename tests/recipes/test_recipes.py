@@ -3,14 +3,16 @@
 import ast
 import dataclasses
 import re
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import pytest
+import tyro
 from flax import nnx
 from parametrize import some
 
-from mvcl import _configs, cli, data, losses, methods, models, training
+from mvcl import _commands, _configs, data, losses, methods, models, training
 from mvcl.training import Mesh, _program
 
 FILES = _configs.names()
@@ -25,9 +27,9 @@ TRUE_SIZE = [source for source in CONFIGS if source not in SMOKE and not source.
 PUBLISHED = [source for source in TRUE_SIZE if not re.search("digits|xu", source)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Nothing:
-    """A command without options beside those of the config."""
+def parsed(config: Annotated[training.Config, tyro.conf.arg(name="")]) -> training.Config:
+    """The config of a command without other options."""
+    return config
 
 
 def load(source):
@@ -62,8 +64,7 @@ def test_options_in_headers_are_understood(name):
     header = ast.get_docstring(ast.parse(FILES[name].read_text())) or ""
     lines = re.findall(r"^ {4}((?:--|objective|method).*?)(?: {2,}.*)?$", header, re.MULTILINE)
     for line in lines:
-        parsed = cli._with_config(Nothing, training.load(name), "train", line.split(), "")
-        training.check(parsed.config)
+        training.check(_commands.with_config(parsed, training.load(name), "train", line.split()))
 
 
 def test_a_file_without_a_variant_gives_its_first():

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from mvcl import _configs, _spelling, augment, data, evaluation, losses, models, training
+from mvcl import augment, data, evaluation, losses, models, training
 from mvcl.training import Config, Train, Views, _config
 
 
@@ -29,14 +29,6 @@ def test_every_choice_round_trips_through_json(table):
         config = training.choose(base, table, name)
         text = training.to_json(config)
         assert training.to_json(training.from_json(text)) == text
-
-
-@pytest.mark.exhaustive
-def test_no_valid_choice_or_option_is_taken_for_misspelt():
-    choices = [f"{field}:{name}" for field, table in training.CHOICES.items() for name in table]
-    names = training.flatten(training.tree(Config()))
-    options = [f"--{name.replace('_', '-')}" for name in names if name and not re.search(r"\.\d", name)]
-    _spelling.check([*choices, *options], _configs.find("digits")[0], "digits")
 
 
 def test_tuples_of_policies_round_trip_through_json():
