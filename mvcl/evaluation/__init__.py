@@ -1,5 +1,4 @@
-"""Evaluation of features: neighbours, probes, domain transfer, regression, clustering, retrieval,
-predictions."""
+"""Evaluation of features: neighbours, probes, domain transfer, regression, clustering, retrieval, predictions."""
 
 from typing import TYPE_CHECKING
 
@@ -7,37 +6,15 @@ from mvcl import _lazy
 
 if TYPE_CHECKING:
     from mvcl.evaluation._channels import ChannelProbe, Channels, channel_probe
-    from mvcl.evaluation._classification import Classification, LinearProbe, Predictions, sgd_probe, shuffled
+    from mvcl.evaluation._classification import Classification, LinearProbe, sgd_probe, shuffled
     from mvcl.evaluation._clustering import Clustering, SingleViews, cluster_scores, svm_accuracy
     from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
-    from mvcl.evaluation._evaluation import (
-        Augmented,
-        Evaluation,
-        Result,
-        encode,
-        evaluation_table,
-        view_features,
-    )
-    from mvcl.evaluation._geometry import (
-        TOGETHER,
-        Geometry,
-        Spread,
-        embedding_measures,
-        geometry,
-        geometry_scores,
-    )
-    from mvcl.evaluation._probe import (
-        Probe,
-        draw_labels,
-        evaluate_features,
-        few_label_probe,
-        fit_logistic,
-        fit_probe,
-        linear_probe,
-    )
-    from mvcl.evaluation._registry import EVALUATIONS
+    from mvcl.evaluation._evaluation import EVALUATIONS, Evaluation, Result, encode, evaluation_table
+    from mvcl.evaluation._geometry import TOGETHER, Geometry, embedding_measures, geometry, geometry_scores
+    from mvcl.evaluation._probe import draw_labels, few_label_probe, fit_logistic, linear_probe
     from mvcl.evaluation._regression import (
         MaeProbe,
+        Predictions,
         Regression,
         mae_probe,
         regression_measures,

@@ -1,4 +1,4 @@
-"""Classification of frozen features, the linear probe of the papers, trained by SGD, and a network's predictions."""
+"""Classification of frozen features, and the linear probe of the papers, trained by SGD."""
 
 import dataclasses
 import math
@@ -11,19 +11,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mvcl._progress import track
+from mvcl._progress import during, track
 from mvcl.evaluation._evaluation import (
     Arrays,
     Augmented,
     Batches,
     Evaluation,
     Result,
+    Rows,
     Splits,
     at_least,
+    averaged,
     named_splits,
 )
-from mvcl.evaluation._probe import checked_rows, evaluate_features, knn_accuracy
-from mvcl.evaluation._regression import regression_measures, regression_results
+from mvcl.evaluation._probe import (
+    FEW_LABEL_PENALTY,
+    checked_rows,
+    few_label_probe,
+    knn_accuracy,
+    linear_probe,
+)
 
 # Numbers in the batches that one call of the compiled program takes.
 _NUMBERS = 1 << 22
@@ -282,26 +289,52 @@ class Classification(Evaluation):
         return named_splits(self.of, available)
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Test accuracies."""
-        names = self.splits(tuple(splits))
-        train, labels = names[0], splits[names[0]].labels
-        results = evaluate_features(
-            {part: features[name] for part, name in zip(("train", "test"), names)},
-            {part: splits[name].labels for part, name in zip(("train", "test"), names)},
-            num_classes=len(splits[train].class_names),
-            seed=self.seed,
-            k=self.knn_k,
-            temperature=self.knn_temperature,
-            labels_per_class=self.labels_per_class,
-            draws=self.draws,
+        """Test accuracies named "k-NN", "linear" and "<c> labels/class"."""
+        train, test, classes = self._rows(features, splits)
+        n, m = len(train[0]), len(test[0])
+        of_class = np.bincount(train[1], minlength=classes)
+        with during("k-NN"):
+            _, nearest = self.score(features, splits)
+        how = (
+            f"test accuracy of a vote of the {min(self.knn_k, n)} nearest of {n} training rows by cosine, "
+            f"weights exp(cos/{self.knn_temperature:g}), {m} test rows"
         )
+        results = [Result("k-NN", nearest, None, how)]
+        if of_class.max() < 5:
+            why = f"not measured: choosing the penalty needs 5 rows of a class, the largest has {of_class.max()}"
+            results.append(Result("linear", None, None, why))
+        else:
+            (accuracy,), _ = linear_probe(train, test, num_classes=classes, seed=self.seed)
+            how = (
+                f"logistic regression on {n} labels, features standardised by the training split, "
+                f"L2 penalty chosen on a held-out fifth of it, {m} test rows"
+            )
+            results.append(Result("linear", accuracy, None, how))
+        for count in self.labels_per_class:
+            name = f"{count} labels/class"
+            if of_class.min() < count:
+                why = f"not measured: class {of_class.argmin()} has {of_class.min()} of the {count} labels needed"
+                results.append(Result(name, None, None, why))
+                continue
+            options = {"labels_per_class": count, "draws": self.draws, "seed": self.seed}
+            scores = few_label_probe(train, test, num_classes=classes, **options)
+            how = (
+                f"logistic regression on {count} labels of each of {classes} classes, mean and standard deviation of "
+                f"{self.draws} draws (seed {self.seed}), features centred and divided by one scale, "
+                f"L2 penalty {FEW_LABEL_PENALTY:g}, {m} test rows"
+            )
+            results.append(averaged(name, scores, how))
         if self.linear is None or self.linear.augment:
             return results
-        size, _ = self.linear.steps(len(labels))
-        batches = shuffled(
-            features[train], labels, batch_size=size, epochs=self.linear.epochs, seed=self.seed
-        )
+        size, _ = self.linear.steps(n)
+        batches = shuffled(*train, batch_size=size, epochs=self.linear.epochs, seed=self.seed)
         return results + self._probed(self.linear, batches, features, splits)
+
+    def _rows(self, features: Arrays, splits: Splits) -> tuple[Rows, Rows, int]:
+        """The rows of both splits, and the number of classes."""
+        names = self.splits(tuple(splits))
+        train, test = ((features[name], splits[name].labels) for name in names)
+        return train, test, len(splits[names[0]].class_names)
 
     def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
         """Test accuracy of the SGD probe with augmentation."""
@@ -315,12 +348,10 @@ class Classification(Evaluation):
         self, options: LinearProbe, batches: Batches, features: Arrays, splits: Splits
     ) -> list[Result]:
         """The SGD probe's best test accuracy and, of several learning rates, each."""
-        names = self.splits(tuple(splits))
-        train, test = (splits[name] for name in names)
-        rows, classes = len(train.labels), len(train.class_names)
-        given = batches, features[names[1]], test.labels
-        accuracies = sgd_probe(*given, num_classes=classes, rows=rows, options=options)
-        how = f"{options.described(rows)}, {len(test.labels)} test rows"
+        (_, labels), test, classes = self._rows(features, splits)
+        rows = len(labels)
+        accuracies = sgd_probe(batches, *test, num_classes=classes, rows=rows, options=options)
+        how = f"{options.described(rows)}, {len(test[1])} test rows"
         each = [
             Result(f"linear, SGD {rate:g}", None, None, f"{how}; not measured: the weights became infinite")
             if np.isnan(accuracy)
@@ -335,54 +366,6 @@ class Classification(Evaluation):
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
         """Test accuracy of the weighted k-NN."""
-        names = self.splits(tuple(splits))
-        train, test = ((features[name], splits[name].labels) for name in names)
-        classes = len(splits[names[0]].class_names)
+        train, test, classes = self._rows(features, splits)
         found = knn_accuracy(train, test, num_classes=classes, k=self.knn_k, temperature=self.knn_temperature)
         return "knn", found
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Predictions(Evaluation):
-    """Test accuracy of the predictions of `method:supervised`, over all examples and averaged over classes; for scores,
-    such as sentiment, MAE, correlation, binary accuracy and F1."""
-
-    features: Literal["encoder", "head"] = "head"
-    """Output to evaluate: the predictions are the head's."""
-
-    @property
-    def compared(self) -> bool:
-        """False: untrained encoders and raw inputs have no predictions."""
-        return False
-
-    def check(self, splits: Splits) -> None:
-        """Raise `ValueError` if train and test have different classes."""
-        names = splits["train"].class_names
-        if names != splits["test"].class_names:
-            raise ValueError(
-                f"evaluation:predictions needs the same classes in train and test, got {len(names)} and "
-                f"{len(splits['test'].class_names)}"
-            )
-
-    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Accuracy of the class with the largest of the (N, classes) outputs; without classes, the measures of the
-        (N, 1) outputs as scores."""
-        labels = splits["test"].labels
-        if not splits["test"].class_names:
-            how = f"the network's output on {len(labels)} test rows"
-            measures = regression_measures(features["test"][:, 0], labels)
-            return regression_results(measures, how)
-        right = features["test"].argmax(1) == labels
-        by_class = [right[labels == label].mean() for label in np.unique(labels)]
-        how = f"share of {len(labels)} test rows whose class has the largest output"
-        per_class = f"{how}, the mean over classes"
-        return [
-            Result("accuracy", float(right.mean()), None, how),
-            Result("accuracy, mean per class", float(np.mean(by_class)), None, per_class),
-        ]
-
-    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
-        """Test accuracy; None without classes."""
-        if not splits["test"].class_names:
-            return None
-        return "accuracy", self.measure(features, splits)[0].value or 0.0

@@ -1,17 +1,18 @@
 """Protocols of clusters: agreement of K-means with the classes, of all views and of single views."""
 
-import csv
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
-from mvcl import _files
+from mvcl import _files, data
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, at_least, averaged, view_features
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Rows, Splits, at_least, averaged
 from mvcl.evaluation._probe import few_label_probe, knn_accuracy
 from mvcl.metrics import (
     adjusted_rand_index,
@@ -151,11 +152,13 @@ class Clustering(Evaluation):
             f"{kind}, {clusters} clusters, mean and deviation of {self.runs} runs (seed {self.seed}), each the "
             f"best of {self.starts} starts, {len(x)} rows"
         )
-        results = _results(self._scores(x, split.labels, clusters), "", f"{how}, all views concatenated")
+        options = {"runs": self.runs, **self._k_means()}
+        whole = cluster_scores(x, split.labels, clusters, **options)
+        results = _results(whole, "", f"{how}, all views concatenated")
         views = view_features(x, split)
         if len(views) > 1:
             single = {
-                name: self._scores(found, split.labels[rows], clusters)
+                name: cluster_scores(found, split.labels[rows], clusters, **options)
                 for name, (rows, found) in views.items()
                 if len(rows) >= clusters
             }
@@ -165,10 +168,6 @@ class Clustering(Evaluation):
                 shown = {measure: scores[measure] for measure in self.per_view}
                 results += _results(shown, f"{name} ", f"{how}, this view only")
         return results + ([self._svm(x, split.labels, classes)] if self.svm_share else [])
-
-    def _scores(self, features: np.ndarray, labels: np.ndarray, clusters: int) -> dict[str, np.ndarray]:
-        how = {"seed": self.seed, "starts": self.starts, "mini_batch_above": self.mini_batch_above}
-        return cluster_scores(features, labels, clusters, runs=self.runs, **how)
 
     def _svm(self, features: np.ndarray, labels: np.ndarray, classes: int) -> Result:
         """Accuracy of the SVM, mean and deviation over draws."""
@@ -187,7 +186,7 @@ class Clustering(Evaluation):
         split = splits["train"]
         if len(split.class_names) < 2:
             return None
-        found = self._labels(features["train"], self.clusters or len(split.class_names))
+        found, _ = k_means(features["train"], self.clusters or len(split.class_names), **self._k_means())
         return "acc", clustering_accuracy(split.labels, found)
 
     def warnings(self, rows: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
@@ -208,10 +207,8 @@ class Clustering(Evaluation):
             "rows smaller batches and networks",
         )
 
-    def _labels(self, features: np.ndarray, clusters: int) -> np.ndarray:
-        """Clusters of one K-means run."""
-        how = {"seed": self.seed, "starts": self.starts, "mini_batch_above": self.mini_batch_above}
-        return k_means(features, clusters, **how)[0]
+    def _k_means(self) -> dict[str, int]:
+        return {"seed": self.seed, "starts": self.starts, "mini_batch_above": self.mini_batch_above}
 
     def measure_and_save(self, features: Arrays, splits: Splits, workdir: Path) -> list[Result]:
         """`measure`; writes clusters.csv: id, label, cluster from all views, and cluster from each view of each
@@ -221,29 +218,39 @@ class Clustering(Evaluation):
         columns: dict[str, Sequence[Any]] = {"id": split.ids or range(len(x))}
         if len(split.class_names) > 1:
             columns["label"] = [split.class_names[label] for label in split.labels]
-        columns["cluster"] = self._labels(x, clusters).tolist()
-        for name, (rows, found) in view_features(x, split).items():
-            if len(rows) >= clusters:
-                column: list[Any] = [""] * len(x)
-                for row, cluster in zip(rows, self._labels(found, clusters)):
-                    column[row] = int(cluster)
-                columns[f"cluster of {name}"] = column
-        with (
-            _files.replacing(workdir / "clusters.csv") as temporary,
-            open(temporary, "w", newline="") as file,
-        ):
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values()))
+        whole = {"cluster": (np.arange(len(x)), x)}
+        single = {f"cluster of {name}": found for name, found in view_features(x, split).items()}
+        for name, (rows, found) in (whole | single).items():
+            if name == "cluster" or len(rows) >= clusters:
+                column: Any = np.full(len(x), "", object)
+                column[rows] = k_means(found, clusters, **self._k_means())[0]
+                columns[name] = column
+        with _files.replacing(workdir / "clusters.csv") as file:
+            pd.DataFrame(columns).to_csv(file, index=False, lineterminator="\r\n")
         return self.measure(features, splits)
+
+
+def view_features(features: np.ndarray, split: data.Split) -> dict[str, Rows]:
+    """The columns of each view: name -> (rows that have the view, (rows, d_v) features).
+
+    Concatenated features are either the views' own columns or k blocks of equal width; otherwise returns {}.
+    """
+    names, present = split.spec.view_names, split.present
+    if not names:
+        return {}
+    widths = [math.prod(size or 0 for size in shape) for shape in split.spec.shapes]
+    if sum(widths) != features.shape[1]:
+        if features.shape[1] % len(names):
+            return {}
+        widths = [features.shape[1] // len(names)] * len(names)
+    blocks = np.split(features, np.cumsum(widths)[:-1], axis=1)
+    there = np.ones((len(features), len(names)), bool) if present is None else present
+    rows = [np.flatnonzero(here) for here in there.T]
+    return {name: (here, block[here]) for name, here, block in zip(names, rows, blocks)}
 
 
 def _results(scores: Mapping[str, np.ndarray], prefix: str, how: str) -> list[Result]:
     return [averaged(prefix + name, values, how) for name, values in scores.items()]
-
-
-Rows = tuple[np.ndarray, np.ndarray]
-"""Numbers of rows in their split, and their features."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -295,19 +302,23 @@ class SingleViews(Evaluation):
             mean = float(np.mean([values[name] for values in found[1:]]))
             how = f"{how}, of one view, mean over {len(each)} views"
             results.append(Result(f"one view {name}", mean, None, how))
-        return [*results, self._across(each, splits, names["k-NN"])]
+        name, across = "across views k-NN", list(permutations(each, 2))
+        if len({x[1].shape[1] for x, _ in each}) > 1:
+            return [*results, Result(name, None, None, "not measured: the views have different widths")]
+        mean = float(np.mean([self._knn(x, y, splits) for (x, _), (_, y) in across]))
+        how = f"{names['k-NN']}, training rows of one view and test rows of another, mean over {len(across)} pairs"
+        return [*results, Result(name, mean, None, how)]
 
     def _of(self, x: Rows, y: Rows, splits: Splits) -> dict[str, float]:
         """Name -> value, of training and test rows, each their numbers in the split and their features."""
-        train, test = splits["train"], splits["test"]
-        labels, answers, classes = train.labels[x[0]], test.labels[y[0]], len(train.class_names)
+        train, test = (x[1], splits["train"].labels[x[0]]), (y[1], splits["test"].labels[y[0]])
         found = {"k-NN": self._knn(x, y, splits)}
-        given: dict[str, Any] = {"num_classes": classes, "draws": self.draws, "seed": self.seed}
+        given: dict[str, Any] = {"num_classes": len(splits["train"].class_names), "draws": self.draws}
         for count in self.labels_per_class:
-            accuracies = few_label_probe(x[1], labels, y[1], answers, labels_per_class=count, **given)
+            accuracies = few_label_probe(train, test, labels_per_class=count, seed=self.seed, **given)
             found[f"{count} labels/class"] = float(accuracies.mean())
-        clusters = len(test.class_names)
-        scores = cluster_scores(y[1], answers, clusters, runs=1, starts=self.starts, seed=self.seed)
+        clusters = len(splits["test"].class_names)
+        scores = cluster_scores(*test, clusters, runs=1, starts=self.starts, seed=self.seed)
         return found | {name: float(scores[name].mean()) for name in ("ACC", "NMI")}
 
     def _knn(self, x: Rows, y: Rows, splits: Splits) -> float:
@@ -318,11 +329,3 @@ class SingleViews(Evaluation):
             k=min(self.knn_k, len(x[0])),
             temperature=self.knn_temperature,
         )
-
-    def _across(self, each: list[tuple[Rows, Rows]], splits: Splits, how: str) -> Result:
-        name = "across views k-NN"
-        if len({x[1].shape[1] for x, _ in each}) > 1:
-            return Result(name, None, None, "not measured: the views have different widths")
-        found = [self._knn(x, y, splits) for (x, _), (_, y) in permutations(each, 2)]
-        how = f"{how}, training rows of one view and test rows of another, mean over {len(found)} pairs"
-        return Result(name, float(np.mean(found)), None, how)

@@ -9,8 +9,8 @@ import numpy as np
 from mvcl import _files
 from mvcl._progress import track
 from mvcl.evaluation._classification import LinearProbe, sgd_probe, shuffled
-from mvcl.evaluation._evaluation import Arrays, Augmented, Batches, Evaluation, Result, Splits
-from mvcl.evaluation._probe import fit_probe
+from mvcl.evaluation._evaluation import Arrays, Augmented, Batches, Evaluation, Result, Rows, Splits
+from mvcl.evaluation._probe import linear_probe
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,7 @@ class Transfer:
 
 
 def domain_transfer(
-    train: Mapping[str, tuple[np.ndarray, np.ndarray]],
-    test: Mapping[str, tuple[np.ndarray, np.ndarray]],
-    *,
-    num_classes: int,
-    seed: int = 0,
+    train: Mapping[str, Rows], test: Mapping[str, Rows], *, num_classes: int, seed: int = 0
 ) -> Transfer:
     """Linear probes from one domain to another, and from all others to one. Piran 2024, Section 4.2 and Appendix B.
 
@@ -87,14 +83,12 @@ def domain_transfer(
         )
     one, rest = np.zeros((len(train), len(test))), np.zeros(len(test))
     for i, name in enumerate(track(train, "probes of one domain", len(train), "domains")):
-        probe = fit_probe(*train[name], num_classes=num_classes, seed=seed)
-        one[i] = [probe.accuracy(*rows) for rows in test.values()]
+        one[i], _ = linear_probe(train[name], *test.values(), num_classes=num_classes, seed=seed)
     tests = track(test.items(), "probes of all other domains", len(test), "domains")
     for j, (name, rows) in enumerate(tests):
-        others = [train[other] for other in train if other != name]
-        features, labels = (np.concatenate(arrays) for arrays in zip(*others))
-        probe = fit_probe(features, labels, num_classes=num_classes, seed=seed)
-        rest[j] = probe.accuracy(*rows)
+        features, labels = zip(*(train[other] for other in train if other != name))
+        others = np.concatenate(features), np.concatenate(labels)
+        (rest[j],), _ = linear_probe(others, rows, num_classes=num_classes, seed=seed)
     return Transfer(tuple(train), tuple(test), one, rest)
 
 
@@ -187,17 +181,16 @@ class Domains(Evaluation):
         options = self.linear
         if options is None:
             return self._transfer(features, splits).results()
-        if options.augment:
-            return []
 
         def batches(name: str) -> Batches:
+            assert options is not None
             names = self._sources(splits) if name == "seen" else [name.removesuffix("/train")]
             x = np.concatenate([features[f"{source}/train"] for source in names])
             y = np.concatenate([splits[f"{source}/train"].labels for source in names])
             size, _ = options.steps(len(splits[name]))
             return shuffled(x, y, batch_size=size, epochs=options.epochs, seed=self.seed)
 
-        return self._probed(options, batches, features, splits)
+        return [] if options.augment else self._probed(options, batches, features, splits)
 
     def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
         """The accuracies of SGD with augmentation."""

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
@@ -12,9 +12,18 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.tree_util import Partial
 
+from mvcl import data, evaluation
+
 Arrays = Mapping[str, np.ndarray]
-Batches = Iterable[tuple[np.ndarray, np.ndarray]]
-"""(features (b, d), labels (b,)) of each step of a probe."""
+Splits = Mapping[str, data.Split]
+Rows = tuple[np.ndarray, np.ndarray]
+"""(n, d) features and their (n,) labels or scores."""
+Batches = Iterable[Rows]
+"""The rows of each step of a probe."""
+Augmented = Callable[..., Batches]
+"""(split, *, batch_size, steps, seed, crop_padding) -> the features and labels of `steps` shuffled batches of a split
+under fresh augmentations. Images are cropped as `LinearProbe.crop_padding` says; a row has another crop in every epoch.
+The last rows of an epoch that do not fill a batch are not used in it."""
 _COLUMNS = 12  # of a table as text, and names of a list
 
 
@@ -50,47 +59,6 @@ def averaged(name: str, values: Sequence[float] | np.ndarray, how: str, better: 
     return Result(name, float(np.mean(values)), deviation, how, better=better)
 
 
-class Spec(Protocol):
-    """Specification of an example: names and shapes of its arrays, and whether they are the views."""
-
-    @property
-    def view_names(self) -> tuple[str, ...]: ...
-    @property
-    def shapes(self) -> tuple[tuple[int | None, ...], ...]: ...
-    @property
-    def given(self) -> bool: ...
-
-
-class LabelledSplit(Protocol):
-    """The attributes of a split that protocols use; `mvcl.data.Split` has them.
-
-    Attributes:
-      labels: (N,) class numbers, or targets of a regression.
-      class_names: name of each class; () for a regression.
-      spec: specification of an example.
-      present: (N, k) bool, False for missing views; None: all are present.
-      groups: (N,) subject or speaker of each example, or None.
-      ids: identifier of each example, or ().
-    """
-
-    @property
-    def labels(self) -> np.ndarray: ...
-    @property
-    def class_names(self) -> tuple[str, ...]: ...
-    @property
-    def spec(self) -> Spec: ...
-    @property
-    def present(self) -> np.ndarray | None: ...
-    @property
-    def groups(self) -> np.ndarray | None: ...
-    @property
-    def ids(self) -> tuple[str, ...]: ...
-    def __len__(self) -> int: ...
-
-
-Splits = Mapping[str, LabelledSplit]
-
-
 def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:
     """The names of the splits of the data set `of`, empty for the run's own; `ValueError` if one is not available."""
     names = tuple(f"{of}/{part}" if of else part for part in ("train", "test"))
@@ -99,17 +67,6 @@ def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:
             f"evaluation.of = {of!r} needs the splits {' and '.join(names)}, got {', '.join(available)}"
         )
     return names
-
-
-class Augmented(Protocol):
-    """Encodes the training split under fresh augmentations, batch by batch."""
-
-    def __call__(self, split: str, *, batch_size: int, steps: int, seed: int, crop_padding: int) -> Batches:
-        """The features and labels of `steps` shuffled batches of `batch_size` rows of a split.
-
-        Images are cropped as `LinearProbe.crop_padding` says; a row has another crop in every epoch. The last rows of
-        an epoch that do not fill a batch are not used in it.
-        """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -280,20 +237,14 @@ def encode(
 _features = jax.jit(lambda function, inputs: function(inputs))
 
 
-def view_features(features: np.ndarray, split: LabelledSplit) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The columns of each view: name -> (rows that have the view, (rows, d_v) features).
-
-    Concatenated features are either the views' own columns or k blocks of equal width; otherwise returns {}.
-    """
-    names, present = split.spec.view_names, split.present
-    if not names:
-        return {}
-    widths = [math.prod(size or 0 for size in shape) for shape in split.spec.shapes]
-    if sum(widths) != features.shape[1]:
-        if features.shape[1] % len(names):
-            return {}
-        widths = [features.shape[1] // len(names)] * len(names)
-    blocks = np.split(features, np.cumsum(widths)[:-1], axis=1)
-    there = np.ones((len(features), len(names)), bool) if present is None else present
-    rows = [np.flatnonzero(here) for here in there.T]
-    return {name: (here, block[here]) for name, here, block in zip(names, rows, blocks)}
+EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
+    "channels": lambda: evaluation.Channels(),
+    "classification": lambda: evaluation.Classification(),
+    "clustering": lambda: evaluation.Clustering(),
+    "domains": lambda: evaluation.Domains(),
+    "predictions": lambda: evaluation.Predictions(),
+    "regression": lambda: evaluation.Regression(),
+    "retrieval": lambda: evaluation.Retrieval(),
+    "single_views": lambda: evaluation.SingleViews(),
+}
+"""Protocols by the names that `evaluation:NAME` chooses."""

@@ -1,7 +1,6 @@
 """Probes of frozen features: neighbours, and logistic regression with all labels or a few per class."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 
 import jax
@@ -9,49 +8,36 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from mvcl._progress import during, track
-from mvcl.evaluation._evaluation import Result, averaged
+from mvcl._progress import track
+from mvcl.evaluation._evaluation import Rows
 from mvcl.metrics import weighted_knn
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FEW_LABEL_PENALTY = 1e-4
 
 
-@dataclass(frozen=True)
-class Probe:
-    """A fitted linear classifier of features, from `fit_probe`."""
+def linear_probe(
+    train: Rows, *tests: Rows, num_classes: int, seed: int = 0, penalties: Sequence[float] = PENALTIES
+) -> tuple[list[float], float]:
+    """Test accuracies of multinomial logistic regression on all training labels.
 
-    mean: np.ndarray
-    """(d,) subtracted from the features."""
-    scale: np.ndarray
-    """(d,) divisor of the features."""
-    weights: np.ndarray
-    """(d + 1, num_classes), the intercepts last."""
-    penalty: float
-    """The chosen penalty."""
-
-    def accuracy(self, features: np.ndarray, labels: np.ndarray) -> float:
-        """Accuracy on (m, d) features with (m,) labels, in [0, 1]."""
-        x, y = checked_rows("test", features, labels, self.weights.shape[1], len(self.mean))
-        return _accuracy(self.weights, jnp.asarray((x - self.mean) / self.scale), y)
-
-
-def fit_probe(
-    features: np.ndarray,
-    labels: np.ndarray,
-    *,
-    num_classes: int,
-    seed: int = 0,
-    penalties: Sequence[float] = PENALTIES,
-) -> Probe:
-    """The classifier of `linear_probe`, for use on several test splits.
+    Minimises  mean_i CE(x_i W + b, y_i) + penalty/2 ||W||^2  by L-BFGS. Every feature is centred and divided
+    by its standard deviation over the training split. The penalty is the candidate with the highest accuracy on a
+    held-out fifth of every class (the largest, if equal); the classifier is then refitted on the whole training split.
+    The test splits are used once.
 
     Args:
-      features: (n, d) floating.
-      labels: (n,) integers in [0, num_classes).
-      num_classes, seed, penalties: as for `linear_probe`.
+      train: (n, d) floating features and (n,) integer labels in [0, num_classes).
+      tests: the same of each test split.
+      num_classes: number of classes.
+      seed: of the held-out rows; nothing else is random.
+      penalties: candidates, each >= 0.
+
+    Returns:
+      Accuracy on each test split in [0, 1], and the chosen penalty.
     """
-    x, y = checked_rows("train", features, labels, num_classes)
+    x, y = checked_rows("train", *train, num_classes)
+    checked = [checked_rows("test", *test, num_classes, x.shape[1]) for test in tests]  # before the long fit
     if len(penalties) == 0:
         raise ValueError("penalties must contain at least one candidate, got none")
     mean, scale = x.mean(0), deviations(x)
@@ -65,7 +51,8 @@ def fit_probe(
         score = _accuracy(weights, rows[held_out], y[held_out])
         if score > best_score:
             best, best_score = float(penalty), score
-    return Probe(mean, scale, fit_logistic(rows, y, best, num_classes=num_classes), best)
+    weights = fit_logistic(rows, y, best, num_classes=num_classes)
+    return [_accuracy(weights, jnp.asarray((x - mean) / scale), y) for x, y in checked], best
 
 
 def deviations(x: np.ndarray) -> np.ndarray:
@@ -77,44 +64,9 @@ def deviations(x: np.ndarray) -> np.ndarray:
     return np.where(scale > 1e-6 * np.maximum(np.abs(x.mean(0)), scale.max()), scale, 1)
 
 
-def linear_probe(
-    train_features: np.ndarray,
-    train_labels: np.ndarray,
-    test_features: np.ndarray,
-    test_labels: np.ndarray,
-    *,
-    num_classes: int,
-    seed: int = 0,
-    penalties: Sequence[float] = PENALTIES,
-) -> tuple[float, float]:
-    """Test accuracy of multinomial logistic regression on all training labels.
-
-    Minimises  mean_i CE(x_i W + b, y_i) + penalty/2 ||W||^2  by L-BFGS. Every feature is centred and divided
-    by its standard deviation over the training split. The penalty is the candidate with the highest accuracy on a
-    held-out fifth of every class (the largest, if equal); the classifier is then refitted on the whole training split.
-    The test split is used once.
-
-    Args:
-      train_features, test_features: (n, d) and (m, d) floating.
-      train_labels, test_labels: (n,) and (m,) integers in [0, num_classes).
-      num_classes: number of classes.
-      seed: of the held-out rows; nothing else is random.
-      penalties: candidates, each >= 0.
-
-    Returns:
-      Test accuracy in [0, 1] and the chosen penalty.
-    """
-    x, _ = checked_rows("train", train_features, train_labels, num_classes)
-    checked_rows("test", test_features, test_labels, num_classes, x.shape[1])  # before the long fit
-    probe = fit_probe(train_features, train_labels, num_classes=num_classes, seed=seed, penalties=penalties)
-    return probe.accuracy(test_features, test_labels), probe.penalty
-
-
 def few_label_probe(
-    train_features: np.ndarray,
-    train_labels: np.ndarray,
-    test_features: np.ndarray,
-    test_labels: np.ndarray,
+    train: Rows,
+    test: Rows,
     *,
     num_classes: int,
     labels_per_class: int,
@@ -130,22 +82,22 @@ def few_label_probe(
     1e-3 and 1e-5 the accuracy changes by less than its deviation over draws, for pixels and for encoders.
 
     Args:
-      train_features, train_labels, test_features, test_labels, num_classes: as for `linear_probe`.
+      train, test, num_classes: as for `linear_probe`.
       labels_per_class: training labels per class.
       draws: number of draws of labels.
-      seed: determines the draws, together with train_labels; see `draw_labels`.
+      seed: determines the draws, together with the labels of train; see `draw_labels`.
       penalty: weight of the L2 term.
 
     Returns:
       (draws,) accuracies in [0, 1].
     """
-    x, y = checked_rows("train", train_features, train_labels, num_classes)
-    test, answer = checked_rows("test", test_features, test_labels, num_classes, x.shape[1])
+    x, y = checked_rows("train", *train, num_classes)
+    features, answer = checked_rows("test", *test, num_classes, x.shape[1])
     rows = draw_labels(y, num_classes=num_classes, labels_per_class=labels_per_class, draws=draws, seed=seed)
     mean = x.mean(0)
     scale = float(np.sqrt(x.var(0, dtype=np.float64).sum()))
     scale = scale if scale > 0 else 1.0
-    test_rows = jnp.asarray((test - mean) / scale)
+    test_rows = jnp.asarray((features - mean) / scale)
     scores = []
     for drawn in track(rows, f"{labels_per_class} labels/class", draws, "draws"):
         weights = fit_logistic(
@@ -179,84 +131,10 @@ def draw_labels(
     )
 
 
-def knn_accuracy(
-    train: tuple[np.ndarray, np.ndarray],
-    test: tuple[np.ndarray, np.ndarray],
-    *,
-    num_classes: int,
-    k: int,
-    temperature: float,
-) -> float:
-    """Accuracy of `metrics.weighted_knn` on (features, labels) of both splits."""
+def knn_accuracy(train: Rows, test: Rows, *, num_classes: int, k: int, temperature: float) -> float:
+    """Accuracy of `metrics.weighted_knn`."""
     voted = weighted_knn(*train, test[0], num_classes=num_classes, k=k, temperature=temperature)
     return float(np.mean(np.asarray(voted) == np.asarray(test[1])))
-
-
-def evaluate_features(
-    features: Mapping[str, np.ndarray],
-    labels: Mapping[str, np.ndarray],
-    *,
-    num_classes: int,
-    seed: int = 0,
-    k: int = 200,
-    temperature: float = 0.07,
-    labels_per_class: Sequence[int] = (5, 10),
-    draws: int = 10,
-) -> list[Result]:
-    """Weighted k-NN, linear probe and few-label probes of one set of features, by one protocol.
-
-    Args:
-      features: "train" and "test" to (n, d) and (m, d) floating features.
-      labels: "train" and "test" to (n,) and (m,) integers in [0, num_classes).
-      num_classes: number of classes.
-      seed: of the held-out part and the drawn labels; the same for every row of a table.
-      k: voting neighbours, at most n.
-      temperature: of the neighbours' weights, no unit.
-      labels_per_class: one few-label probe for each entry.
-      draws: draws of labels in each.
-
-    Returns:
-      Test accuracies named "k-NN", "linear" and "<c> labels/class".
-    """
-    for name, given in (("features", features), ("labels", labels)):
-        if not {"train", "test"} <= set(given):
-            raise ValueError(f'{name} must have the splits "train" and "test", got {sorted(given)}')
-    train, test = ((features[name], labels[name]) for name in ("train", "test"))
-    n, m = len(train[0]), len(test[0])
-    of_class = np.bincount(train[1], minlength=num_classes)
-    with during("k-NN"):
-        nearest = knn_accuracy(train, test, num_classes=num_classes, k=k, temperature=temperature)
-    how = (
-        f"test accuracy of a vote of the {min(k, n)} nearest of {n} training rows by cosine, "
-        f"weights exp(cos/{temperature:g}), {m} test rows"
-    )
-    results = [Result("k-NN", nearest, None, how)]
-    if of_class.max() < 5:
-        why = f"not measured: choosing the penalty needs 5 rows of a class, the largest has {of_class.max()}"
-        results.append(Result("linear", None, None, why))
-    else:
-        accuracy, _ = linear_probe(*train, *test, num_classes=num_classes, seed=seed)
-        how = (
-            f"logistic regression on {n} labels, features standardised by the training split, "
-            f"L2 penalty chosen on a held-out fifth of it, {m} test rows"
-        )
-        results.append(Result("linear", accuracy, None, how))
-    for count in labels_per_class:
-        name = f"{count} labels/class"
-        if of_class.min() < count:
-            why = f"not measured: class {of_class.argmin()} has {of_class.min()} of the {count} labels needed"
-            results.append(Result(name, None, None, why))
-            continue
-        scores = few_label_probe(
-            *train, *test, num_classes=num_classes, labels_per_class=count, draws=draws, seed=seed
-        )
-        how = (
-            f"logistic regression on {count} labels of each of {num_classes} classes, "
-            f"mean and standard deviation of {draws} draws (seed {seed}), "
-            f"features centred and divided by one scale, L2 penalty {FEW_LABEL_PENALTY:g}, {m} test rows"
-        )
-        results.append(averaged(name, scores, how))
-    return results
 
 
 def fit_logistic(
@@ -311,9 +189,7 @@ def _logits(weights: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.matmul(x, weights[:-1], precision=jax.lax.Precision.HIGHEST) + weights[-1:]
 
 
-@jax.jit
-def _predict(weights: jax.Array, x: jax.Array) -> jax.Array:
-    return jnp.argmax(_logits(weights, x), axis=1)
+_predict = jax.jit(lambda weights, x: jnp.argmax(_logits(weights, x), axis=1))
 
 
 def _accuracy(weights: np.ndarray, x: jax.Array, y: np.ndarray) -> float:

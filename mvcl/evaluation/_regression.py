@@ -1,4 +1,4 @@
-"""Regression of a score from features, and the measures of multimodal sentiment analysis."""
+"""Regression of a score from features, the measures of multimodal sentiment analysis, and a network's predictions."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,11 @@ import numpy as np
 import optax
 
 from mvcl._progress import during
-from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, at_least, averaged
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Rows, Splits, at_least, averaged
 from mvcl.evaluation._probe import deviations
 
 _ERRORS = ("MAE", "validation MAE")  # less is better
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-Rows = tuple[np.ndarray, np.ndarray]
-"""(n, d) features and (n,) scores."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,8 +41,7 @@ class MaeProbe:
     decay: Literal["cosine", "constant"] = "cosine"
     """Learning rate over the steps: to zero by a cosine, or constant."""
 
-    def check(self) -> None:
-        """Raise `ValueError` for an invalid value."""
+    def __post_init__(self) -> None:
         if not self.learning_rates or not min(self.learning_rates) > 0:
             raise ValueError(
                 f"probe.learning_rates must be positive numbers, at least one, got {self.learning_rates}"
@@ -83,52 +80,44 @@ def mae_probe(
     Raises:
       ValueError: shapes do not fit, something is not finite, an option is invalid, or there is nothing to hold out.
     """
-    probe.check()
     (x, y), (features, answer), valid = _checked(train, test, valid)
-    rate, where = probe.learning_rates[0], "the only one"
-    if len(probe.learning_rates) > 1:
+    rates, where = np.asarray(probe.learning_rates, np.float32), "the only one"
+    if len(rates) > 1:
         fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
-        weights, biases = _layers(fitted, fitted_to, probe, probe.learning_rates, seed)
+        weights, biases = _layers(probe, fitted, fitted_to, rates, seed)
         errors = np.abs(weights @ held.T + biases[..., None] - held_answer).mean((1, 2))  # (rates,)
-        rate, where = probe.learning_rates[int(errors.argmin())], f"chosen by MAE on {where}"
-    weights, biases = _layers(x, y, probe, (rate,), seed)
-    layers = list(zip(weights[0].astype(np.float64), biases[0].astype(np.float64)))
-    found = [regression_measures(features @ w + b, answer) for w, b in layers]
+        rates, where = rates[[errors.argmin()]], f"chosen by MAE on {where}"
+    weights, biases = _layers(probe, x, y, rates, seed)
+    found = []
+    for w, b in zip(weights[0].astype(np.float64), biases[0].astype(np.float64)):
+        found.append(regression_measures(features @ w + b, answer))
+        if valid is not None:
+            found[-1]["validation MAE"] = float(np.abs(valid[0] @ w + b - valid[1]).mean())
     how = (
         f"mean of {probe.layers} linear layers on {len(x)} scores, AdamW on the mean absolute error, {probe.epochs} "
         f"epochs, learning rate {where}, {len(answer)} test rows"
     )
-    values = {name: np.asarray([measures[name] for measures in found]) for name in found[0]}
-    if valid is not None:
-        values["validation MAE"] = np.asarray([np.abs(valid[0] @ w + b - valid[1]).mean() for w, b in layers])
-    return [averaged(name, each, how, _better(name)) for name, each in values.items()]
+    return _results(found, how)
 
 
 def _layers(
-    x: np.ndarray, y: np.ndarray, probe: MaeProbe, rates: Sequence[float], seed: int
+    probe: MaeProbe, x: np.ndarray, y: np.ndarray, rates: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(rates, layers, d) weights and (rates, layers) biases."""
-    size = min(probe.batch_size, len(x))
-    shape = (probe.epochs, -(-len(x) // size), size, probe.weight_decay, probe.decay)
-    keys = jax.random.split(jax.random.key(seed), probe.layers)
     rows, targets = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
-    # A layer's order is the same for all rates, so that its batches are gathered once.
-    weights, biases = _trained(shape, rows, targets, keys, jnp.asarray(rates, jnp.float32))
-    return np.asarray(weights).swapaxes(0, 1), np.asarray(biases).swapaxes(0, 1)
+    keys = jax.random.split(jax.random.key(seed), probe.layers)
+    return jax.device_get(_trained(probe, rows, targets, keys, jnp.asarray(rates, jnp.float32)))
 
 
 @partial(jax.jit, static_argnums=0)
 def _trained(
-    shape: tuple[int, int, int, float, str], x: jax.Array, y: jax.Array, keys: jax.Array, rates: jax.Array
+    probe: MaeProbe, x: jax.Array, y: jax.Array, keys: jax.Array, rates: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """(layers, rates, d) weights and (layers, rates) biases."""
-    epochs, steps, size, weight_decay, decay = shape
-    total = epochs * steps
-    schedule = (
-        optax.constant_schedule(1.0) if decay == "constant" else optax.cosine_decay_schedule(1.0, total)
-    )
-    rule = optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(weight_decay))
-
+    size = min(probe.batch_size, len(x))
+    steps = -(-len(x) // size)
+    constant, total = probe.decay == "constant", probe.epochs * steps
+    factor = optax.constant_schedule(1.0) if constant else optax.cosine_decay_schedule(1.0, total)
+    rule = optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(probe.weight_decay))
     # The last batch of an epoch may be smaller; it is filled up with rows that do not count.
     counts = (jnp.arange(steps * size) < len(x)).reshape(steps, size)
 
@@ -140,38 +129,36 @@ def _trained(
         start, order = jax.random.split(key)
         bound = x.shape[1] ** -0.5
         drawn = jax.random.uniform(start, (x.shape[1] + 1,), minval=-bound, maxval=bound)
-        first = (drawn[:-1], drawn[-1])
 
         def step(state: tuple, place: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[tuple, None]:
-            layers, moments = state
             rows, count, number = place
 
             def update(layer: tuple, moment: tuple, rate: jax.Array) -> tuple:
                 change, moment = rule.update(jax.grad(loss)(layer, rows, count), moment, layer)
-                scaled = jax.tree.map(lambda u: -rate * schedule(number) * u, change)
+                scaled = jax.tree.map(lambda u: -rate * factor(number) * u, change)
                 return optax.apply_updates(layer, scaled), moment
 
+            layers, moments = state
             return jax.vmap(update)(layers, moments, rates), None
 
         def epoch(state: tuple, number: jax.Array) -> tuple[tuple, None]:
             drawn = jax.random.permutation(jax.random.fold_in(order, number), len(x))
-            rows = jnp.resize(drawn, (steps, size))
+            rows = jnp.resize(drawn, (steps, size))  # of all rates, so that their batches are gathered once
             return jax.lax.scan(step, state, (rows, counts, number * steps + jnp.arange(steps)))
 
-        layers = jax.tree.map(lambda a: jnp.broadcast_to(a[None], (len(rates), *a.shape)), first)
+        layers = jax.tree.map(lambda a: jnp.stack([a] * len(rates)), (drawn[:-1], drawn[-1]))
         state = (layers, jax.vmap(rule.init)(layers))
-        return jax.lax.scan(epoch, state, jnp.arange(epochs))[0][0]
+        return jax.lax.scan(epoch, state, jnp.arange(probe.epochs))[0][0]
 
-    return jax.vmap(of_key)(keys)
-
-
-def regression_results(measures: Mapping[str, float], how: str) -> list[Result]:
-    """The measures of `regression_measures` as results."""
-    return [Result(name, value, None, how, better=_better(name)) for name, value in measures.items()]
+    return jax.vmap(of_key, out_axes=1)(keys)
 
 
-def _better(measure: str) -> str:
-    return "lower" if measure in _ERRORS else "higher"
+def _results(found: Sequence[Mapping[str, float]], how: str) -> list[Result]:
+    """The mean of each of the `regression_measures` of several predictions, and its deviation."""
+    return [
+        averaged(name, [each[name] for each in found], how, "lower" if name in _ERRORS else "higher")
+        for name in found[0]
+    ]
 
 
 def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
@@ -252,7 +239,7 @@ def sentiment_regression(
         f"ridge regression on {len(x)} scores, features standardised by the training split, penalty chosen by MAE on "
         f"{where}, {len(answer)} test rows"
     )
-    return regression_results(measures, how)
+    return _results([measures], how)
 
 
 def _ridge(x: np.ndarray, y: np.ndarray, penalty: float) -> Any:
@@ -288,20 +275,15 @@ def _to_choose(
     """Rows to fit candidates to, rows that choose among them, and what the latter are."""
     if valid is not None:
         return x, y, valid, f"the {len(valid[0])} rows of the validation split"
-    out = _held_out(len(x), groups, seed)
-    where = "a held-out fifth of it" + ("" if groups is None else ", by whole groups")
-    return x[~out], y[~out], (x[out], y[out]), where
-
-
-def _held_out(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
-    """(rows,) bool: a fifth of the groups, or of the rows."""
-    of_row = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-    if of_row.shape != (rows,):
-        raise ValueError(f"groups must be ({rows},), one per training row, got {of_row.shape}")
+    of_row = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    if of_row.shape != (len(x),):
+        raise ValueError(f"groups must be ({len(x)},), one per training row, got {of_row.shape}")
     count = int(of_row.max()) + 1
     if count < 5:
         raise ValueError(f"5 groups or rows are needed to hold out a fifth, got {count}")
-    return np.isin(of_row, np.random.default_rng(seed).permutation(count)[: count // 5])
+    out = np.isin(of_row, np.random.default_rng(seed).permutation(count)[: count // 5])
+    where = "a held-out fifth of it" + ("" if groups is None else ", by whole groups")
+    return x[~out], y[~out], (x[out], y[out]), where
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -317,8 +299,7 @@ class Regression(Evaluation):
         return tuple(name for name in ("train", "valid", "test") if name in available)
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` for options that are invalid, or for splits without scores."""
-        self.probe.check()
+        """Raise `ValueError` for splits without scores."""
         if names := splits["train"].class_names:
             raise ValueError(
                 f"evaluation:regression needs scores, the data have {len(names)} classes; use "
@@ -339,3 +320,49 @@ class Regression(Evaluation):
         with during("ridge regression"):
             closed, *_ = sentiment_regression(*given, **held)
         return [*layers, dataclasses.replace(closed, name="MAE, ridge")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predictions(Evaluation):
+    """Test accuracy of the predictions of `method:supervised`, over all examples and averaged over classes; for scores,
+    such as sentiment, MAE, correlation, binary accuracy and F1."""
+
+    features: Literal["encoder", "head"] = "head"
+    """Output to evaluate: the predictions are the head's."""
+
+    @property
+    def compared(self) -> bool:
+        """False: untrained encoders and raw inputs have no predictions."""
+        return False
+
+    def check(self, splits: Splits) -> None:
+        """Raise `ValueError` if train and test have different classes."""
+        names = splits["train"].class_names
+        if names != splits["test"].class_names:
+            raise ValueError(
+                f"evaluation:predictions needs the same classes in train and test, got {len(names)} and "
+                f"{len(splits['test'].class_names)}"
+            )
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        """Accuracy of the class with the largest of the (N, classes) outputs; without classes, the measures of the
+        (N, 1) outputs as scores."""
+        labels = splits["test"].labels
+        if not splits["test"].class_names:
+            how = f"the network's output on {len(labels)} test rows"
+            measures = regression_measures(features["test"][:, 0], labels)
+            return _results([measures], how)
+        right = features["test"].argmax(1) == labels
+        by_class = [right[labels == label].mean() for label in np.unique(labels)]
+        how = f"share of {len(labels)} test rows whose class has the largest output"
+        per_class = f"{how}, the mean over classes"
+        return [
+            Result("accuracy", float(right.mean()), None, how),
+            Result("accuracy, mean per class", float(np.mean(by_class)), None, per_class),
+        ]
+
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
+        """Test accuracy; None without classes."""
+        if not splits["test"].class_names:
+            return None
+        return "accuracy", self.measure(features, splits)[0].value or 0.0

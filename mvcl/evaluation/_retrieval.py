@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from mvcl import _numerics
+from mvcl import _numerics, data
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import Arrays, Evaluation, LabelledSplit, Result, Splits
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits
 from mvcl.metrics import recall_at, volume_recall_at
 
 _ALONE = "cosine with the other view"
@@ -112,7 +112,7 @@ class Retrieval(Evaluation):
         measured = [recall for recall in found if recall is not None]
         return ("recall_at_1", float(np.mean(measured))) if measured else None
 
-    def _results(self, z: np.ndarray, split: LabelledSplit) -> list[Result]:
+    def _results(self, z: np.ndarray, split: data.Split) -> list[Result]:
         means, single = [], []
         for name, score, queries in self._groups(split):
             over = "ordered pairs of views" if score is None else "retrieved views"
@@ -129,7 +129,7 @@ class Retrieval(Evaluation):
             means += self._columns(name, np.mean(measured, axis=0) if measured else None, how, self.ks)
         return means + single
 
-    def _groups(self, split: LabelledSplit) -> list[tuple[str, str | None, list[tuple[str, list[int], int]]]]:
+    def _groups(self, split: data.Split) -> list[tuple[str, str | None, list[tuple[str, list[int], int]]]]:
         """Name of the mean, score, and queries: name, numbers of the other views, number of the retrieved view."""
         names = _names(split)
         every = range(len(names))
@@ -145,7 +145,7 @@ class Retrieval(Evaluation):
         others: list[int],
         target: int,
         z: np.ndarray,
-        split: LabelledSplit,
+        split: data.Split,
         ks: Sequence[int],
     ) -> tuple[np.ndarray | None, int]:
         """Recalls of a view by others among the rows that have all, None of fewer than two; and these rows' number."""
@@ -166,17 +166,17 @@ class Retrieval(Evaluation):
         ]
 
 
-def _pairs(split: LabelledSplit) -> list[tuple[str, list[int], int]]:
+def _pairs(split: data.Split) -> list[tuple[str, list[int], int]]:
     """The retrieval of each view by each other."""
     names = _names(split)
     return [(f"{names[l]} -> {names[m]}", [l], m) for l, m in itertools.permutations(range(len(names)), 2)]
 
 
-def _names(split: LabelledSplit) -> tuple[str, ...]:
+def _names(split: data.Split) -> tuple[str, ...]:
     return split.spec.view_names or tuple(f"view {v + 1}" for v in range(len(split.spec.shapes)))
 
 
-def _by_view(features: np.ndarray, split: LabelledSplit) -> np.ndarray:
+def _by_view(features: np.ndarray, split: data.Split) -> np.ndarray:
     """(n, k d) features, side by side, as (k, n, d) unit vectors."""
     k = len(split.spec.shapes)
     if features.shape[1] % k:

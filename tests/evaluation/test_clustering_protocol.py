@@ -8,6 +8,7 @@ import pytest
 from sklearn.cluster import MiniBatchKMeans
 
 from mvcl import data, evaluation, metrics
+from mvcl.evaluation._clustering import view_features
 
 NAMES = ("ox", "ass", "cow")
 
@@ -81,13 +82,13 @@ def test_svm(split):
 
 def test_columns_of_each_view(split):
     raw = np.concatenate(split.arrays, axis=1)
-    found = evaluation.view_features(raw, split)
+    found = view_features(raw, split)
     assert [features.shape for _, features in found.values()] == [(60, 3), (60, 4), (30, 2)]
     np.testing.assert_array_equal(found["c"][0], np.arange(0, 60, 2))
     np.testing.assert_array_equal(found["b"][1], split.arrays[1])
-    blocks = evaluation.view_features(np.arange(60.0 * 6).reshape(60, 6), split)
+    blocks = view_features(np.arange(60.0 * 6).reshape(60, 6), split)
     np.testing.assert_array_equal(blocks["b"][1][0], [2, 3])
-    assert evaluation.view_features(np.zeros((60, 7)), split) == {}
+    assert view_features(np.zeros((60, 7)), split) == {}
 
 
 def test_table_and_file(split, tmp_path):

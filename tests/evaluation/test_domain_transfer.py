@@ -82,18 +82,20 @@ def test_rest_is_the_probe_on_all_other_domains(rng):
     test = {name: domain(rng, 0.8 * i, 60, 0.7) for i, name in enumerate("abc")}
     found = evaluation.domain_transfer(train, test, num_classes=3)
     x, y = (np.concatenate([train[name][i] for name in "ac"]) for i in (0, 1))
-    expected, _ = evaluation.linear_probe(x, y, *test["b"], num_classes=3)
+    (expected,), _ = evaluation.linear_probe((x, y), test["b"], num_classes=3)
     assert found.rest[1] == expected
     assert 0 < expected < 1
 
 
 def test_fits_once_for_results_and_files(rng, tmp_path, monkeypatch):
     splits = data.Synthetic(domains=("a", "b", "c"), classes=3, examples=90).open()
-    protocol, fits, probe = evaluation.Domains(), [], _domains.fit_probe
+    protocol, fits, probe = evaluation.Domains(), [], _domains.linear_probe
     features = {
         n: rng.normal(size=(len(splits[n]), 2)).astype(np.float32) for n in protocol.splits(tuple(splits))
     }
-    monkeypatch.setattr(_domains, "fit_probe", lambda *given, **more: fits.append(1) or probe(*given, **more))
+    monkeypatch.setattr(
+        _domains, "linear_probe", lambda *given, **more: fits.append(1) or probe(*given, **more)
+    )
     results = protocol.measure_and_save(features, splits, tmp_path)
     assert len(fits) == 3  # each of the two domains of pre-training, and both together
     assert [result.name for result in results] == ["2 to 1", "1 to 1", "a to c", "b to c"]

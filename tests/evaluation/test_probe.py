@@ -13,11 +13,11 @@ from mvcl.evaluation import draw_labels, few_label_probe, fit_logistic, linear_p
 
 @pytest.fixture(scope="module")
 def digits():
-    """The 1437/360 split of scikit-learn's digits: train and test pixels in [0, 1], train and test labels."""
+    """The 1437/360 split of scikit-learn's digits: pixels in [0, 1] and labels of each part."""
     x, y = load_digits(return_X_y=True)
     x = (x / 16).astype(np.float32)
     a, b, c, d = train_test_split(x, y, test_size=360, stratify=y, random_state=0)
-    return a, c, b, d
+    return (a, c), (b, d)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def one_blas_thread():
     ],
 )
 def test_fit_equals_scikit_learn(digits, penalty, atol):
-    x, y = digits[0][:300], digits[1][:300]
+    x, y = (a[:300] for a in digits[0])
     reference = LogisticRegression(C=1 / (300 * penalty), tol=1e-8, max_iter=10000).fit(x.astype(float), y)
     found = fit_logistic(x, y, penalty, num_classes=10)
 
@@ -53,8 +53,8 @@ def test_fit_equals_scikit_learn(digits, penalty, atol):
 
 def test_linear_probe_on_digits_pixels(digits):
     """Equals scikit-learn at the chosen penalty, which is 1e-3."""
-    accuracy, penalty = linear_probe(*digits, num_classes=10)
-    x, y, test, answer = digits
+    (accuracy,), penalty = linear_probe(*digits, num_classes=10)
+    (x, y), (test, answer) = digits
     scale = StandardScaler().fit(x)
     reference = LogisticRegression(C=1 / (len(x) * penalty), max_iter=5000, tol=1e-6).fit(
         scale.transform(x), y
@@ -69,18 +69,20 @@ def test_linear_probe_chooses_the_penalty_on_the_training_split(rng):
     x = rng.normal(size=(60, 200)).astype(np.float32)
     x[:, :20] += 0.5 * y[:, None]
     test, answer = x[:10], 1 - y[:10]  # deliberately wrong
-    accuracy, penalty = linear_probe(x, y, test, answer, num_classes=2, penalties=(1.0, 1e-6))
-    _, again = linear_probe(x, y, test, 1 - answer, num_classes=2, penalties=(1.0, 1e-6))
+    tests = (test, answer), (test, 1 - answer)
+    (wrong, right), penalty = linear_probe((x, y), *tests, num_classes=2, penalties=(1.0, 1e-6))
+    _, again = linear_probe((x, y), tests[1], num_classes=2, penalties=(1.0, 1e-6))
     assert penalty == again
-    assert accuracy < 0.2
+    assert wrong < 0.2
+    assert wrong + right == 1
 
 
 def test_linear_probe_ignores_scale_and_constant_features(digits):
-    x, y, test, answer = (a[:300] for a in digits)
-    plain, _ = linear_probe(x, y, test, answer, num_classes=10)
+    (x, y), (test, answer) = ((a[:300], b[:300]) for a, b in digits)
+    (plain,), _ = linear_probe((x, y), (test, answer), num_classes=10)
     constant = np.full((300, 1), 1234.5678, np.float32)
     x, test = (np.hstack([1e3 * rows + 5, constant]) for rows in (x, test))
-    found, _ = linear_probe(x, y, test, answer, num_classes=10)
+    (found,), _ = linear_probe((x, y), (test, answer), num_classes=10)
     assert abs(plain - found) <= 2.01 / 300
 
 
@@ -99,7 +101,7 @@ def test_draws_are_class_balanced_and_depend_on_seed_and_labels_only(rng):
 
 
 def test_few_label_probe_on_digits_pixels_equals_scikit_learn(digits):
-    x, y, test, answer = digits
+    (x, y), (test, answer) = digits
     found = few_label_probe(*digits, num_classes=10, labels_per_class=10, draws=3)
     scale = np.sqrt(np.mean(np.sum((x - x.mean(0)) ** 2, 1)))
     expected = []
@@ -111,21 +113,21 @@ def test_few_label_probe_on_digits_pixels_equals_scikit_learn(digits):
 
 
 def test_bad_input(digits):
-    x, y, test, answer = (a[:100] for a in digits)
+    (x, y), (test, answer) = ((a[:100], b[:100]) for a, b in digits)
     with pytest.raises(ValueError, match=r"labels_per_class=50 rows of every class, got \d+ of class 0"):
-        few_label_probe(x, y, test, answer, num_classes=10, labels_per_class=50)
+        few_label_probe((x, y), (test, answer), num_classes=10, labels_per_class=50)
     with pytest.raises(ValueError, match=r"train_labels must be in \[0, 5\), got 0 to 9"):
-        linear_probe(x, y, test, answer, num_classes=5)
+        linear_probe((x, y), (test, answer), num_classes=5)
     with pytest.raises(
         ValueError, match="train_features and test_features must be equally wide, got 3 for test and 64"
     ):
-        linear_probe(x, y, test[:, :3], answer, num_classes=10)
+        linear_probe((x, y), (test[:, :3], answer), num_classes=10)
     with pytest.raises(ValueError, match="test_labels must be 100 integers"):
-        linear_probe(x, y, test, answer[:7], num_classes=10)
+        linear_probe((x, y), (test, answer[:7]), num_classes=10)
     gap = np.where(np.arange(64) + 64 * np.arange(100)[:, None] == 7, np.nan, x)
     with pytest.raises(ValueError, match="train_features must be finite, got 1 entries that are not"):
-        linear_probe(gap, y, test, answer, num_classes=10)
+        linear_probe((gap, y), (test, answer), num_classes=10)
     with pytest.raises(ValueError, match="train_features must be a non-empty floating"):
-        few_label_probe(x.astype(int), y, test, answer, num_classes=10, labels_per_class=2)
+        few_label_probe((x.astype(int), y), (test, answer), num_classes=10, labels_per_class=2)
     with pytest.raises(ValueError, match="must have 5 rows of some class"):
-        linear_probe(x[:4], np.arange(4), test, answer, num_classes=10)
+        linear_probe((x[:4], np.arange(4)), (test, answer), num_classes=10)

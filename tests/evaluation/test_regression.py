@@ -104,8 +104,8 @@ def test_layers_follow_adamw(rng, decay):
     x, y = rng.normal(size=(20, 3)), rng.normal(size=20)
     rates, steps, decay_of_weights = (0.01, 0.1), 4, 0.3
     probe = MaeProbe(layers=2, epochs=steps, batch_size=99, weight_decay=decay_of_weights, decay=decay)
-    first, bias = _layers(x, y, probe, (1e-30,), 7)
-    found, found_bias = _layers(x, y, probe, rates, 7)
+    first, bias = _layers(probe, x, y, (1e-30,), 7)
+    found, found_bias = _layers(probe, x, y, rates, 7)
     assert found.shape == (2, 2, 3)
     assert np.abs(first[0, 0] - first[0, 1]).max() > 0.01  # layers start apart
     assert np.abs(first).max() <= 3**-0.5
@@ -129,8 +129,8 @@ def test_the_last_rows_of_an_epoch_are_a_smaller_batch():
     # Every row has the same gradient, so each step moves every weight by the learning rate: 3 steps in 2 epochs each.
     x, y = np.ones((20, 3)), np.full(20, 100.0)
     probe = MaeProbe(layers=1, epochs=2, batch_size=8, weight_decay=0.0, decay="constant")
-    first, bias = _layers(x, y, probe, (1e-30,), 7)
-    found, found_bias = _layers(x, y, probe, (0.5,), 7)
+    first, bias = _layers(probe, x, y, (1e-30,), 7)
+    found, found_bias = _layers(probe, x, y, (0.5,), 7)
     np.testing.assert_allclose(found - first, 2 * 3 * 0.5, rtol=1e-5)
     np.testing.assert_allclose(found_bias - bias, 2 * 3 * 0.5, rtol=1e-5)
 

@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from mvcl import evaluation
-from mvcl.evaluation import Result, evaluate_features, evaluation_table, few_label_probe, linear_probe
+from mvcl.evaluation import Result, evaluation_table, few_label_probe, linear_probe
 from mvcl.metrics import weighted_knn
 
 
@@ -20,16 +20,25 @@ def blobs():
     return {"train": x[:160], "test": x[160:]}, {"train": y[:160], "test": y[160:]}
 
 
+def measured(features, labels, **options):
+    """The results of a classification by name."""
+    splits = {
+        name: types.SimpleNamespace(labels=rows, class_names=tuple("abcd")) for name, rows in labels.items()
+    }
+    results = evaluation.Classification(**options).measure(features, splits)
+    return {result.name: result for result in results}
+
+
 def test_results_equal_the_functions(blobs):
     features, labels = blobs
-    data = (features["train"], labels["train"], features["test"], labels["test"])
-    found = {r.name: r for r in evaluate_features(features, labels, num_classes=4, seed=5, draws=3)}
+    train, test = ((features[name], labels[name]) for name in ("train", "test"))
+    found = measured(features, labels, seed=5, draws=3)
     assert list(found) == ["k-NN", "linear", "5 labels/class", "10 labels/class"]
-    knn = np.asarray(weighted_knn(*data[:3], num_classes=4, k=160))
+    knn = np.asarray(weighted_knn(*train, test[0], num_classes=4, k=160))
     assert found["k-NN"].value == np.mean(knn == labels["test"])
-    assert found["linear"].value == linear_probe(*data, num_classes=4, seed=5)[0]
+    assert found["linear"].value == linear_probe(train, test, num_classes=4, seed=5)[0][0]
     for count in (5, 10):
-        scores = few_label_probe(*data, num_classes=4, labels_per_class=count, draws=3, seed=5)
+        scores = few_label_probe(train, test, num_classes=4, labels_per_class=count, draws=3, seed=5)
         result = found[f"{count} labels/class"]
         np.testing.assert_allclose(result.value, np.mean(scores))
         np.testing.assert_allclose(result.deviation, np.sqrt(np.sum((scores - np.mean(scores)) ** 2) / 2))
@@ -43,23 +52,15 @@ def test_results_equal_the_functions(blobs):
 def test_unmeasured_results_have_a_reason(blobs):
     features, labels = blobs
     names = labels | {"train": np.repeat([0, 1, 2, 3], [6, 60, 60, 34])}
-    found = {r.name: r for r in evaluate_features(features, names, num_classes=4, draws=2)}
+    found = measured(features, names, draws=2)
     assert found["5 labels/class"].value is not None
     why = "not measured: class 0 has 6 of the 10 labels needed"
     assert found["10 labels/class"] == Result("10 labels/class", None, None, why)
     four = {"train": features["train"][:4], "test": features["test"]}
     one_each = {"train": np.arange(4), "test": labels["test"]}
-    (_, linear) = evaluate_features(four, one_each, num_classes=4, labels_per_class=())
+    linear = measured(four, one_each, labels_per_class=())["linear"]
     assert linear.value is None
     assert "not measured" in linear.protocol
-
-
-def test_raises_on_a_missing_split(blobs):
-    features, labels = blobs
-    with pytest.raises(
-        ValueError, match=r'features must have the splits "train" and "test", got \[\'train\'\]'
-    ):
-        evaluate_features({"train": features["train"]}, labels, num_classes=4)
 
 
 def test_table_text():

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from mvcl import training
-from mvcl.evaluation import _probe
+from mvcl.evaluation import _classification
 from mvcl.training import _session
 
 
@@ -32,7 +32,7 @@ class Stopper:
 
     def __init__(self, monkeypatch):
         self.checks, self.at, self.probes = 0, None, 0
-        check, probe = _session.Session._check_stop, _probe.linear_probe
+        check, probe = _session.Session._check_stop, _classification.linear_probe
 
         def counted(session):
             self.checks += 1
@@ -46,7 +46,7 @@ class Stopper:
             return found
 
         monkeypatch.setattr(_session.Session, "_check_stop", counted)
-        monkeypatch.setattr(_probe, "linear_probe", probed)
+        monkeypatch.setattr(_classification, "linear_probe", probed)
 
 
 @pytest.fixture
