@@ -9,7 +9,14 @@ if TYPE_CHECKING:
     from mvcl.evaluation._classification import Classification, LinearProbe, sgd_probe, shuffled
     from mvcl.evaluation._clustering import Clustering, SingleViews, cluster_scores, svm_accuracy
     from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
-    from mvcl.evaluation._evaluation import EVALUATIONS, Evaluation, Result, encode, evaluation_table
+    from mvcl.evaluation._evaluation import (
+        EVALUATIONS,
+        Augmented,
+        Evaluation,
+        Result,
+        encode,
+        evaluation_table,
+    )
     from mvcl.evaluation._geometry import TOGETHER, Geometry, embedding_measures, geometry, geometry_scores
     from mvcl.evaluation._probe import draw_labels, few_label_probe, fit_logistic, linear_probe
     from mvcl.evaluation._regression import (
