@@ -22,8 +22,6 @@ if TYPE_CHECKING:
         changed,
         costs,
         find,
-        open_study,
-        parameters,
         partner,
         results,
         scales,
@@ -32,8 +30,7 @@ if TYPE_CHECKING:
         trained,
         without_data,
     )
-    from mvcl.studies._jobs import Options, Slurm, overview, run_study
-    from mvcl.studies._run import Look, Place, look, places, run
-    from mvcl.studies._table import page, rows
+    from mvcl.studies._run import Look, Options, Place, Slurm, look, overview, places, run
+    from mvcl.studies._table import page, rows, run_study
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

@@ -26,55 +26,42 @@ class Above(Claim):
     than: Sequence[Factors]
     """Each is put in place of a cell's own factors to find the cell that it is compared with."""
 
+    _compared = "paired differences by seed"
+
     @property
     def rule(self) -> str:
-        return (
-            "paired differences by seed: holds if all 95% intervals are above 0; does not hold if one is below 0, "
-            + _TOGETHER
-        )
+        return f"{self._compared}: holds if all 95% intervals are above 0; does not hold if one is below 0, {_TOGETHER}"
 
-    def about(self, study: Study) -> list[tuple[Cell, Cell]]:
+    def about(self, study: Study) -> list[tuple[Cell, ...]]:
         """The compared cells."""
         return _pairs(study, self.cells, self.than)
 
     def judge(self, found: Found) -> Verdict:
-        return _decided(_differences(found, self.about(found.study), self.measure), _above, _below)
+        return _decided(found, self, lambda of: of.low > 0, lambda of: of.high < 0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Gain(Claim):
-    """A measure gains more from the first to the last level of a factor of numbers in some cells than in others."""
+class Gain(Above):
+    """A measure gains more from the first to the last level of a factor of numbers in some cells than in others.
 
-    cells: Factors
-    """Cells with these levels; factors beside `along` that still vary give one gain each."""
-    than: Sequence[Factors]
-    """Each is put in place of the cells' own factors to find the cells whose gain is smaller."""
+    Factors beside `along` that still vary give one gain each.
+    """
+
     along: str
     """The factor."""
 
     @property
-    def rule(self) -> str:
-        return (
-            f"differences of the gains from the first to the last {self.along}, paired by seed: holds if all 95% "
-            f"intervals are above 0; does not hold if one is below 0, {_TOGETHER}"
-        )
+    def _compared(self) -> str:  # type: ignore[override]
+        return f"differences of the gains from the first to the last {self.along}, paired by seed"
 
-    def about(self, study: Study) -> list[tuple[Cell, Cell, Cell, Cell]]:
+    def about(self, study: Study) -> list[tuple[Cell, ...]]:
         """First and last cell of a line, and those of the line that it is compared with."""
-        found = []
+        found: list[tuple[Cell, ...]] = []
         for line, factors in itertools.product(_lines(study, self.cells, self.along), self.than):
             first, last = (partner(study, cell, factors) for cell in (line[0], line[-1]))
             if first is not None and last is not None and first is not line[0]:
                 found.append((line[0], line[-1], first, last))
         return found
-
-    def judge(self, found: Found) -> Verdict:
-        compared = []
-        for cells in self.about(found.study):
-            low, high, other_low, other_high = (found.of(cell, self.measure) for cell in cells)
-            values = _minus(_minus(high, low), _minus(other_high, other_low))
-            compared.append((f"gain of {cells[1].name} - that of {cells[3].name}", [*values.values()]))
-        return _decided(compared, _above, _below)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,18 +89,21 @@ class Trend(Claim):
         return _lines(study, self.cells, self.along)
 
     def judge(self, found: Found) -> Verdict:
-        right, wrong = (_above, _below) if self.rises else (_below, _above)
         lines, answers, reasons = self.about(found.study), [], []
         # The steps of each line, and from its first to its last cell, which of two cells is the step.
         level = 1 - 0.05 / sum(len(line) if len(line) > 2 else 1 for line in lines)
+
+        def ends(pair: tuple[Cell, Cell], level: float = 0.95) -> tuple[float, float]:
+            """The least and the largest rise, or fall."""
+            of = difference(found, *(pair if self.rises else pair[::-1]), self.measure, level)
+            return of.low, of.high
+
         for line in lines:
-            whole = difference(found, line[-1], line[0], self.measure)
-            steps = [(b, a) for a, b in itertools.pairwise(line)]
-            against = any(wrong(difference(found, *step, self.measure)) for step in steps)
-            every = [(line[-1], line[0]), *steps]
-            refuted = any(wrong(difference(found, *pair, self.measure, level)) for pair in every)
-            answers.append(_answer(right(whole) and not against, refuted))
-            reasons.append(f"{_named(line[-1], line[0])}: {_text(whole)}")
+            whole, steps = (line[-1], line[0]), [(b, a) for a, b in itertools.pairwise(line)]
+            holds = ends(whole)[0] > 0 and not any(ends(step)[1] < 0 for step in steps)
+            refuted = any(ends(pair, level)[1] < 0 for pair in (whole, *steps))
+            answers.append(_answer(holds, refuted))
+            reasons.append(f"{_named(*whole)}: {_text(difference(found, *whole, self.measure))}")
         return _verdict(answers, reasons)
 
 
@@ -137,25 +127,22 @@ class Within(Claim):
         inside = " and ".join(f"{end} {value:g}" for end, value in ends.items() if math.isfinite(value))
         return f"{what}: holds if all 95% intervals are {inside}; does not hold if one is wholly outside, {_TOGETHER}"
 
-    def about(self, study: Study) -> Sequence[tuple[Cell, ...]]:
+    def about(self, study: Study) -> list[tuple[Cell, ...]]:
         """The cells, or the compared cells."""
         if self.than:
             return _pairs(study, self.cells, self.than)
         return [(cell,) for cell in select(study, self.cells)]
 
     def judge(self, found: Found) -> Verdict:
-        cells = select(found.study, self.cells)
-        compared = [(cell.name, [*found.of(cell, self.measure).values()]) for cell in cells]
-        if self.than:
-            compared = _differences(found, _pairs(found.study, self.cells, self.than), self.measure)
         return _decided(
-            compared,
+            found,
+            self,
             lambda of: self.low <= of.low and of.high <= self.high,
             lambda of: of.high < self.low or of.low > self.high,
         )
 
 
-def _pairs(study: Study, cells: Factors, than: Sequence[Factors]) -> list[tuple[Cell, Cell]]:
+def _pairs(study: Study, cells: Factors, than: Sequence[Factors]) -> list[tuple[Cell, ...]]:
     """The cells with their partners; a cell is not compared with itself."""
     pairs = [(cell, partner(study, cell, factors)) for cell in select(study, cells) for factors in than]
     return [(cell, other) for cell, other in pairs if other is not None and other is not cell]
@@ -177,27 +164,27 @@ def _minus(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
     return {seed: a[seed] - b[seed] for seed in a if seed in b}
 
 
-def _differences(
-    found: Found, pairs: Sequence[tuple[Cell, Cell]], measure: str
-) -> list[tuple[str, list[float]]]:
-    """Name of each comparison, and its paired differences."""
-    return [(_named(a, b), [*_minus(found.of(a, measure), found.of(b, measure)).values()]) for a, b in pairs]
-
-
 def _decided(
-    compared: Sequence[tuple[str, Sequence[float]]],
-    holds: Callable[[Interval], bool],
-    refuted: Callable[[Interval], bool],
+    found: Found, claim: Claim, holds: Callable[[Interval], bool], refuted: Callable[[Interval], bool]
 ) -> Verdict:
-    """A claim of several comparisons, each with a value per seed: all have to hold, and one refutes it.
+    """A claim about the values of cells, their differences, or the differences of gains: all have to hold.
 
-    Refutation is corrected for the number of comparisons (Bonferroni); that all hold needs no correction.
+    One refutes it. Refutation is corrected for their number (Bonferroni); that all hold needs no correction.
     """
-    answers = [
-        _answer(holds(interval(values)), refuted(interval(values, 1 - 0.05 / len(compared))))
-        for _, values in compared
-    ]
-    return _verdict(answers, [f"{name}: {_text(interval(values))}" for name, values in compared])
+    answers, reasons = [], []
+    about = claim.about(found.study)
+    for cells in about:
+        of = [found.of(cell, claim.measure) for cell in cells]
+        values, name = of[0], cells[0].name
+        if len(cells) == 2:
+            values, name = _minus(*of), _named(*cells)
+        elif len(cells) == 4:
+            values = _minus(_minus(of[1], of[0]), _minus(of[3], of[2]))
+            name = f"gain of {cells[1].name} - that of {cells[3].name}"
+        whole = interval(values.values())
+        answers.append(_answer(holds(whole), refuted(interval(values.values(), 1 - 0.05 / len(about)))))
+        reasons.append(f"{name}: {_text(whole)}")
+    return _verdict(answers, reasons)
 
 
 def _answer(holds: bool, refuted: bool) -> str:
@@ -232,11 +219,3 @@ def _text(of: Interval) -> str:
     if of.seeds == 1:
         return f"{of.mean:+.2f}, 1 seed"
     return f"{of.mean:+.2f} [{of.low:.2f}, {of.high:.2f}], {of.seeds} seeds"
-
-
-def _above(of: Interval) -> bool:
-    return of.low > 0
-
-
-def _below(of: Interval) -> bool:
-    return of.high < 0

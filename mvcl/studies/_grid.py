@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import json
-import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -212,24 +211,21 @@ class Study:
         if self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
         names = [cell.name for cell in self.cells]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"the cells of a study must differ in their factors, got {twice!r} twice")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"the cells of a study must differ in their factors, got {twice[0]!r} twice")
         factors = list(self.cells[0].factors)
-        if other := next((list(cell.factors) for cell in self.cells if list(cell.factors) != factors), None):
-            raise ValueError(f"the cells must have the same factors, got {factors} and {other}")
+        if other := [list(cell.factors) for cell in self.cells if list(cell.factors) != factors]:
+            raise ValueError(f"the cells must have the same factors, got {factors} and {other[0]}")
         for field in ("columns", "along"):
             if getattr(self, field) not in (None, *factors):
                 raise ValueError(f"{field} must be one of {', '.join(factors)}, got {getattr(self, field)!r}")
         measures = [measure.name for measure in self.measures]
         if len(set(measures)) < len(measures):
             raise ValueError(f"the measures of a study must have different names, got {', '.join(measures)}")
-        for what, used in (
-            *((f"a printed value of {cell.name!r}", name) for cell in self.cells for name in cell.printed),
-            *((f"the claim {claim.text!r}", claim.measure) for claim in self.claims),
-        ):
-            if used not in measures:
-                raise ValueError(f"{what} must be of a measure of {', '.join(measures)}, got {used!r}")
+        used = [(f"a printed value of {cell.name!r}", name) for cell in self.cells for name in cell.printed]
+        for what, name in used + [(f"the claim {claim.text!r}", claim.measure) for claim in self.claims]:
+            if name not in measures:
+                raise ValueError(f"{what} must be of a measure of {', '.join(measures)}, got {name!r}")
         select(self, self.reference or {})
         for claim in self.claims:
             if not claim.about(self):
@@ -280,12 +276,10 @@ def partner(study: Study, cell: Cell, factors: Factors) -> Cell | None:
 class Opened:
     """A study at one scale, with where it came from."""
 
-    name: str
-    """Name of its file, without the ending."""
+    name: str  # of its file, without the ending
     scale: str
     study: Study
-    arguments: tuple[str, ...]
-    """Of `mvcl study`, which open it again."""
+    arguments: tuple[str, ...]  # of `mvcl study`, which open it again
 
 
 def study_files() -> list[Path]:
@@ -318,37 +312,17 @@ def scales(file: Path) -> dict[str, Callable[..., Study]]:
     Raises:
       ValueError: the file is none of a study.
     """
-    module: types.ModuleType = training.config_module(file)
-    functions = {scale: getattr(module, scale, None) for scale in SCALES}
-    found: dict[str, Callable[..., Study]] = {s: f for s, f in functions.items() if inspect.isfunction(f)}
+    module = vars(training.config_module(file))
+    found = {scale: module[scale] for scale in SCALES if inspect.isfunction(module.get(scale))}
     if not found:
         raise ValueError(f"{file} is no study: it has none of the functions {', '.join(SCALES)}")
     return found
 
 
-def parameters(function: Callable[..., Study]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a scale besides `seeds`; each is an option of the command."""
-    return {name: p for name, p in inspect.signature(function).parameters.items() if name != "seeds"}
-
-
-def open_study(file: Path, scale: str, seeds: int, given: Mapping[str, Any]) -> Opened:
-    """Open a study at one of its `scales`, with values of the scale's other `parameters`.
-
-    Raises:
-      ValueError: the study is invalid.
-    """
-    study = scales(file)[scale](seeds=seeds, **given)
-    name = file.stem if file.parent == _configs.STUDIES else str(file)
-    arguments = [name, "--scale", scale, "--seeds", str(seeds)]
-    for option, value in given.items():
-        flag = ("no-" if value is False else "") + option.replace("_", "-")
-        arguments += [f"--{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
-    return Opened(file.stem, scale, study, tuple(arguments))
-
-
 def without_data(function: Callable[..., Study], **given: Any) -> Study:
     """The study of a scale with placeholders for its files, which building does not open."""
-    needed = {name: p for name, p in parameters(function).items() if p.default is p.empty}
+    parameters = inspect.signature(function).parameters
+    needed = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
     return function(**{name: Path(name.upper()) for name in needed} | given)
 
 

@@ -1,5 +1,10 @@
-"""Run a study: each cell with each seed in a folder of its own; what is finished is not run again."""
+"""Run a study, each cell with each seed in a folder of its own; here, in several processes or on SLURM.
 
+Each of several processes is the same command with `--worker`: it takes cells that no other process holds. Nothing hands
+out work, so a process may die, and more may be started, at any time.
+"""
+
+import collections
 import contextlib
 import dataclasses
 import json
@@ -9,9 +14,10 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -20,29 +26,25 @@ from typing import Any, Literal
 
 import jax
 
-from mvcl import _files, _progress, training
-from mvcl.studies._grid import Cell, Study
+from mvcl import _extras, _files, _progress, training
+from mvcl.studies._grid import Cell, Opened, Study
 
 # Fields of a config that do not change what is measured.
 _FREE = tuple(f"config.{name}" for name in training.free("seeds"))
+_LOOK_SECONDS = 2.0
 _PACKAGES = ("mvcl", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Place:
-    """A cell with one seed.
-
-    Attributes:
-      cell: the cell.
-      seed: the seed.
-      folder: of the work.
-      task: that of the cell as a config is saved, with digests of the code in the study file that it uses.
-    """
+    """A cell with one seed, and the folder of its work."""
 
     cell: Cell
     seed: int
     folder: Path
-    task: Any
+    task: (
+        Any  # that of the cell as a config is saved, with digests of the code in the study file that it uses
+    )
 
     def file(self, ending: str) -> Path:
         """Beside the folder: "json" has the results, "begun.json" the task that was begun, "log" what was printed."""
@@ -50,9 +52,8 @@ class Place:
 
     def written(self) -> float:
         """When the record was written; 0 if it is missing."""
-        with contextlib.suppress(FileNotFoundError):
-            return self.file("json").stat().st_mtime
-        return 0.0
+        file = self.file("json")
+        return file.stat().st_mtime if file.is_file() else 0.0
 
     @property
     def name(self) -> str:
@@ -62,17 +63,11 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """The state of a place.
-
-    Attributes:
-      state: `stale` if its config, or code of the study file that it uses, has changed since.
-      record: content of its file; empty if it is missing.
-      reasons: why it is stale, or how it failed.
-    """
+    """The state of a place; `stale` if its config, or code of the study file that it uses, has changed since."""
 
     state: Literal["finished", "stale", "failed", "missing"]
-    record: dict[str, Any]
-    reasons: tuple[str, ...] = ()
+    record: dict[str, Any]  # content of its file; empty if it is missing
+    reasons: tuple[str, ...] = ()  # why it is stale, or how it failed
 
 
 def places(study: Study, folder: Path) -> list[Place]:
@@ -105,10 +100,10 @@ def look(place: Place) -> Look:
     return Look("stale" if reasons else "finished", record, tuple(reasons))
 
 
-def open_places(study: Study, folder: Path, again: bool) -> list[Place]:
-    """The places that `run` will run."""
+def _left(study: Study, folder: Path, again: bool) -> dict[Place, float]:
+    """The places that `run` will run, and when their records were written."""
     states = ("missing", "failed", "stale") if again else ("missing", "failed")
-    return [place for place in places(study, folder) if look(place).state in states]
+    return {place: place.written() for place in places(study, folder) if look(place).state in states}
 
 
 def _changes(old: Any, new: Any) -> list[str]:
@@ -138,18 +133,18 @@ def run(study: Study, folder: Path, *, again: bool = False) -> int:
       Interrupted: a signal stopped a run; its state is saved.
       KeyboardInterrupt: a signal came at another time.
     """
-    written = {place: place.written() for place in open_places(study, folder, again)}
+    left = _left(study, folder, again)
     failures = 0
-    with ending():
-        for place in _progress.track(_taken([*written]), "runs", len(written), "runs"):
-            if place.written() == written[place]:  # no other process has run it since then
+    with _ending():
+        for place in _progress.track(_taken([*left]), "runs", len(left), "runs"):
+            if place.written() == left[place]:  # no other process has run it since then
                 with _progress.during(place.name):
                     failures += not _done(place)
     return failures
 
 
 @contextlib.contextmanager
-def ending() -> Iterator[None]:
+def _ending() -> Iterator[None]:
     """Context in which SIGTERM and SIGINT raise `KeyboardInterrupt`; in it a run handles both itself."""
 
     def stop(number: int, frame: object) -> None:
@@ -246,3 +241,145 @@ def _commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return head + ("+" if changed else "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slurm:
+    """Resources of each SLURM job; there are `--jobs` of them."""
+
+    partition: str | None = None
+    """Partition; None: the cluster's default."""
+    minutes: int = 240
+    """Time limit. At its end a job saves the run of its cell; repeating the command goes on."""
+    cpus: int = 8
+    """Processor cores."""
+    gpus: int = 1
+    """GPUs."""
+    memory_gb: int | None = None
+    """Memory in GB; None: the cluster's default."""
+    account: str | None = None
+    """Account that is charged; None: the user's default."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a study is run."""
+
+    workdir: Path | None = None
+    """Folder of the runs and of the page; None: runs/studies/NAME_SCALE. Repeating the command goes on with what is
+    missing or has failed."""
+    again: bool = False
+    """Also run cells again whose config or study file has changed since, from nothing."""
+    jobs: int = 1
+    """Number of processes, each on its share of the cores; with --executor slurm, of SLURM jobs."""
+    executor: Literal["local", "slurm"] = "local"
+    """`slurm` submits the processes as jobs (needs mvcl[slurm]); --workdir must be on a disk that all machines see."""
+    slurm: Slurm = dataclasses.field(default_factory=Slurm)
+    write: Path | None = None
+    """Further folder to write the page and its files to, such as docs/studies."""
+    dry_run: bool = False
+    """List the runs with their state, and exit."""
+    worker: bool = False
+    """Run cells and write no page: what --jobs and --executor start."""
+
+
+def overview(opened: Opened, folder: Path) -> str:
+    """The runs of a study by state, one in a line, with the reasons of those that are stale or failed."""
+    looks = [(place, look(place)) for place in places(opened.study, folder)]
+    lines = [
+        f"{look.state:8}  {place.name}" + (f": {'; '.join(look.reasons[:3])}" if look.reasons else "")
+        for place, look in looks
+    ]
+    counts = collections.Counter(look.state for _, look in looks)
+    total = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return "\n".join([*lines, "", f"{len(looks)} runs: {total}", f"cost of all: {opened.study.cost}"])
+
+
+def on_this_machine(opened: Opened, folder: Path, options: Options) -> None:
+    """Several processes of this machine, each on its share of the cores; they end with this one."""
+    logs = folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    workers: list[subprocess.Popen[bytes]] = []
+    try:
+        with _ending(), contextlib.ExitStack() as files:
+            for number in range(options.jobs):
+                out = files.enter_context(open(logs / f"worker{number}.log", "a"))
+                command = _command(opened, folder, options)
+                workers.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT))
+                if cores:  # several that compete for all cores are slower
+                    os.sched_setaffinity(workers[-1].pid, cores[number % len(cores) :: options.jobs])
+            _watch(opened, folder, options, lambda: sum(worker.poll() is None for worker in workers))
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.terminate()  # a run saves its state
+        codes = [worker.wait() for worker in workers]
+    if lost := [number for number, code in enumerate(codes) if code not in (0, 1)]:
+        raise RuntimeError(
+            f"worker {lost[0]} ended with exit code {codes[lost[0]]} (see worker{lost[0]}.log in {logs}); repeat the "
+            "command to go on"
+        )
+
+
+def on_slurm(opened: Opened, folder: Path, options: Options) -> None:
+    """Submit an array of jobs, and wait for them; Ctrl-C leaves them running."""
+    with _extras.needed("slurm", by="mvcl study --executor slurm"):
+        import submitit
+
+    slurm = options.slurm
+    given = {"mem_gb": slurm.memory_gb, "slurm_partition": slurm.partition, "slurm_account": slurm.account}
+    executor = submitit.AutoExecutor(folder=folder / "logs" / "%j", cluster="slurm")
+    executor.update_parameters(
+        name=f"mvcl-{opened.name}",
+        timeout_min=slurm.minutes,
+        cpus_per_task=slurm.cpus,
+        gpus_per_node=slurm.gpus,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    command = _command(opened, folder, options)
+    with executor.batch():
+        submitted = [executor.submit(in_job, command) for _ in range(options.jobs)]
+    names = ", ".join(job.job_id for job in submitted)
+    _progress.line(f"submitted jobs {names}; Ctrl-C leaves them running")
+    _watch(opened, folder, options, lambda: sum(not job.done() for job in submitted))
+
+
+def in_job(command: list[str]) -> int:
+    """Run a worker inside a SLURM job, and return its exit code.
+
+    Before its time is over a job gets SIGUSR2, which submitit turns into an exception. The worker, which may get the
+    same signal, ignores it; it gets SIGTERM, so that it saves the state of its run.
+    """
+    handler = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a process inherits that a signal is ignored
+    try:
+        worker = subprocess.Popen(command)
+    finally:
+        signal.signal(signal.SIGUSR2, handler)
+    with worker:
+        try:
+            return worker.wait()
+        finally:
+            worker.terminate()
+
+
+def _command(opened: Opened, folder: Path, options: Options) -> list[str]:
+    arguments = [*opened.arguments, "--workdir", str(folder), "--worker", *["--again"] * options.again]
+    return [sys.executable, "-m", "mvcl", "study", *arguments]
+
+
+def _watch(opened: Opened, folder: Path, options: Options, running: Callable[[], int]) -> None:
+    """Report the runs that are done until no process is left."""
+    left = _left(opened.study, folder, options.again)
+
+    def finished() -> Iterator[None]:
+        done, alive = 0, True
+        while alive:
+            alive = running() > 0
+            now = sum(place.written() != before for place, before in left.items())
+            yield from [None] * (now - done)
+            done = max(now, done)
+            time.sleep(_LOOK_SECONDS if alive else 0)
+
+    for _ in _progress.track(finished(), f"{opened.name}, {running()} processes", len(left), "runs"):
+        pass

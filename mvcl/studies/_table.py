@@ -6,13 +6,12 @@ import io
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from mvcl import _files, metrics
-from mvcl._progress import duration
+from mvcl import _files, _progress, metrics
 from mvcl.studies import _run
 from mvcl.studies._claims import difference
 from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, Values, partner
@@ -26,18 +25,45 @@ _NOT_ABOVE = (
 )
 
 
+def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path, int]:
+    """Run what is missing or has failed, and write the page; after an interruption too, of what there is.
+
+    Returns:
+      The page, and the number of runs that failed or are missing.
+
+    Raises:
+      Interrupted: a signal stopped a run; its state is saved.
+      RuntimeError: another process ended by a signal of its own.
+    """
+    try:
+        if options.executor == "slurm":
+            _run.on_slurm(opened, folder, options)
+        elif options.jobs > 1:
+            _run.on_this_machine(opened, folder, options)
+        else:
+            _run.run(opened.study, folder, again=options.again)
+    finally:
+        with _progress.during("writing the page"):
+            content = numbers(opened, folder)
+            page = write(content, folder, opened.name)
+            if options.write is not None:
+                write(content, options.write, f"{opened.name}_{opened.scale}")
+    states = [state for cell in content["cells"] for state in cell["status"].values()]
+    return page, states.count("failed") + states.count("missing")
+
+
 def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
     """All that a page says, of plain types, from the cells in a folder.
 
     Values are in the unit of the table: per cent for measures in per cent. Ends of an interval of one seed are None.
     """
     study = opened.study
-    looks: dict[int, dict[_run.Place, _run.Look]] = {id(cell): {} for cell in study.cells}
-    for place in _run.places(study, folder):
-        looks[id(place.cell)][place] = _run.look(place)
-    found = Found(study, [_by_network(of_cell, study.seeds) for of_cell in looks.values()])
-    records = [look.record for of_cell in looks.values() for look in of_cell.values() if look.record]
+    every = [(place, _run.look(place)) for place in _run.places(study, folder)]
+    looks = [every[i : i + study.seeds] for i in range(0, len(every), study.seeds)]  # of each cell
+    found = Found(study, [_by_network(of_cell, study.seeds) for of_cell in looks])
+    records = [look.record for _, look in every if look.record]
     versions = records[-1]["versions"] if records else ()
+    baselines = {m.name: _baselines(found, m) for m in study.measures}
     return {
         "name": opened.name,
         "scale": opened.scale,
@@ -57,8 +83,15 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         "along": study.along,
         "reference": study.reference,
         "measures": [dataclasses.asdict(m) | {"label": m.label or m.name} for m in study.measures],
-        "cells": [_cell(found, cell, looks[id(cell)]) for cell in study.cells],
-        "baselines": _baselines(found),
+        "cells": [
+            _cell(found, cell, of_cell) | {"separates": {m: of[0][i] for m, of in baselines.items()}}
+            for i, (cell, of_cell) in enumerate(zip(study.cells, looks))
+        ],
+        "baselines": {
+            row: means
+            for row in _ROWS
+            if (means := {m: of[1][row] for m, of in baselines.items() if row in of[1]})
+        },
         "claims": [
             {"text": claim.text, "source": claim.source, "measure": claim.measure, "rule": claim.rule}
             | claim.judge(found)._asdict()
@@ -67,16 +100,16 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
     }
 
 
-def _by_network(looks: Mapping[_run.Place, _run.Look], seeds: int) -> dict[int, Values]:
+def _by_network(looks: Sequence[tuple[_run.Place, _run.Look]], seeds: int) -> dict[int, Values]:
     """Seed -> values; the networks of a seed that were trained side by side count as further seeds."""
     return {
         place.seed + seeds * network: {name: float(value) for name, value in row.items() if value is not None}
-        for place, look in looks.items()
+        for place, look in looks
         for network, row in enumerate(look.record.get("values", ()))
     }
 
 
-def _cell(found: Found, cell: Cell, looks: Mapping[_run.Place, _run.Look]) -> dict[str, Any]:
+def _cell(found: Found, cell: Cell, looks: Sequence[tuple[_run.Place, _run.Look]]) -> dict[str, Any]:
     study = found.study
     of = {m.name: found.of(cell, m.name) for m in study.measures}
     other = None if study.reference is None else partner(study, cell, study.reference)
@@ -85,74 +118,53 @@ def _cell(found: Found, cell: Cell, looks: Mapping[_run.Place, _run.Look]) -> di
     return {
         "name": cell.name,
         "factors": dict(cell.factors),
-        "folder": f"cells/{next(iter(looks)).folder.parent.name}",
+        "folder": f"cells/{looks[0][0].folder.parent.name}",
         "printed": dict(cell.printed),
         "seeds": {str(s): {m: _rounded(values[s]) for m, values in of.items() if s in values} for s in seeds},
-        "status": {str(place.seed): look.state for place, look in looks.items()},
-        "reasons": sorted({reason for look in looks.values() for reason in look.reasons}),
+        "status": {str(place.seed): look.state for place, look in looks},
+        "reasons": sorted({reason for _, look in looks for reason in look.reasons}),
         "intervals": {m: _plain(metrics.interval(values.values())) for m, values in of.items()},
         "differences": {m: {"to": other.name, **_plain(gap)} for m, gap in gaps.items() if other},
-        "separates": {m.name: _separates(found, cell, m) for m in study.measures},
     }
 
 
-def _separates(found: Found, cell: Cell, measure: Measure) -> bool | None:
-    """Whether training changed a measure: the paired interval to the best baseline is above 0; None without baselines.
+def _baselines(found: Found, measure: Measure) -> tuple[list[bool | None], dict[str, float]]:
+    """Of each cell whether training changed a measure, and row -> mean of the untrained encoder and the raw input.
 
-    Where less is better, it is below 0. A cell whose runs do not measure the baselines has those of other cells, if all
-    that measure them have the same raw input.
+    It has, if the paired interval to the better baseline is above 0 (below, where less is better); None without
+    baselines. A cell whose runs do not measure the baselines has those of other cells, if all that measure them have
+    the same raw input; else there are several data sets, and no one baseline.
     """
-    sign = {"higher": 1, "lower": -1}.get(measure.better)
-    if sign is None or isinstance(cell.task, Baseline):
-        return None
-    own = found.values[found.study.cells.index(cell)]
-    rows = (own, *_with_baselines(found)) if _one_baseline(found, measure) else (own,)
-    gaps = []
-    for seed, values in own.items():
-        of_seed = [[r[seed][name] for r in rows if name in r.get(seed, ())] for name in _names(measure)]
-        if measure.name in values and any(of_seed):
-            gaps.append(min(sign * (values[measure.name] - known[0]) for known in of_seed if known))
-    return metrics.interval(gaps).low > 0 if len(gaps) > 1 else None
-
-
-def _baselines(found: Found) -> dict[str, dict[str, float]]:
-    """Row -> measure -> mean over cells and seeds of the untrained encoder and the raw input.
-
-    Without the measures whose raw input differs between cells: they have several data sets, and no one baseline.
-    """
-    table: dict[str, dict[str, float]] = {}
-    for measure in found.study.measures:
-        for row, name in zip(_ROWS, _names(measure)):
-            values = _measured(found.values, name)
-            if values and _one_baseline(found, measure):
-                mean = _rounded((100.0 if measure.percent else 1.0) * statistics.fmean(values))
-                table.setdefault(row, {})[measure.name] = mean
-    return {row: table[row] for row in _ROWS if row in table}
-
-
-def _names(measure: Measure) -> list[str]:
-    """Of a measure's baselines, among the values of a run."""
-    return [f"{row}: {measure.name}" for row in _ROWS]
-
-
-def _one_baseline(found: Found, measure: Measure) -> bool:
-    """Whether the raw input has the same value in all runs that measure it."""
-    raw = _measured(_with_baselines(found), _names(measure)[1])
-    return not raw or max(raw) - min(raw) <= 1e-6 * max(map(abs, raw))
-
-
-def _with_baselines(found: Found) -> list[Mapping[int, Values]]:
-    """Of each cell, seed -> values; those of a cell that is a baseline under the name of the baseline."""
-    return [
+    names = {row: f"{row}: {measure.name}" for row in _ROWS}
+    rows = [  # of each cell, seed -> values; those of a cell that is a baseline under the name of the baseline
         {s: {f"{cell.task.row}: {name}": x for name, x in row.items()} for s, row in values.items()}
         if isinstance(cell.task, Baseline)
         else values
         for cell, values in zip(found.study.cells, found.values)
     ]
-
-
-def _measured(rows: Sequence[Mapping[int, Values]], name: str) -> list[float]:
-    return [row[name] for cell in rows for row in cell.values() if name in row]
+    raw = [row[names["raw input"]] for of in rows for row in of.values() if names["raw input"] in row]
+    one = not raw or max(raw) - min(raw) <= 1e-6 * max(map(abs, raw))
+    means = {}
+    for row, name in names.items():
+        known = [values[name] for of in found.values for values in of.values() if name in values]
+        if known and one:
+            means[row] = _rounded((100.0 if measure.percent else 1.0) * statistics.fmean(known))
+    sign = {"higher": 1, "lower": -1}.get(measure.better, 0)
+    separates: list[bool | None] = []
+    for cell, own in zip(found.study.cells, found.values):
+        gaps = []
+        for seed, values in own.items() if sign and not isinstance(cell.task, Baseline) else ():
+            # The first cell that has a baseline for this seed: its own, if they are measured.
+            of = [of[seed] for of in ((own, *rows) if one else (own,)) if seed in of]
+            known = [
+                next(row[name] for row in of if name in row)
+                for name in names.values()
+                if any(name in row for row in of)
+            ]
+            if measure.name in values and known:
+                gaps.append(min(sign * (values[measure.name] - x) for x in known))
+        separates.append(metrics.interval(gaps).low > 0 if len(gaps) > 1 else None)
+    return separates, means
 
 
 def _plain(of: metrics.Interval) -> dict[str, float | int | None]:
@@ -181,15 +193,15 @@ def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
 
 def rows(content: dict[str, Any]) -> str:
     """CSV of every seed: the factors, the seed, its state, the measures."""
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
     names = [measure["name"] for measure in content["measures"]]
-    table.writerow([*content["factors"], "seed", "state", *names])
+    lines = [[*content["factors"], "seed", "state", *names]]
     for cell in content["cells"]:
         for seed in sorted({*cell["status"], *cell["seeds"]}, key=int):
             state = cell["status"].get(seed, "finished")  # a further network of a run
             values = [cell["seeds"].get(seed, {}).get(name, "") for name in names]
-            table.writerow([*cell["factors"].values(), seed, state, *values])
+            lines.append([*cell["factors"].values(), seed, state, *values])
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
 
 
@@ -205,14 +217,8 @@ def page(content: dict[str, Any], figure: str) -> str:
         _state(content),
         f"![{content['measures'][0]['label']} of each cell, with 95% intervals]({figure})" if done else "",
         "Mean and 95% interval over seeds (Student's t).",
-        *(
-            [_table_of_measures(content)]
-            if content["columns"] is None
-            else [_table_of_levels(content, measure) for measure in content["measures"]]
-        ),
+        *_tables(content),
         *_notes(content),
-        *_differences(content),
-        *_claims(content),
     ]
     if content["commit"] or content["machine"]:
         versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
@@ -227,7 +233,7 @@ def _state(content: dict[str, Any]) -> str:
     text = f"Scale `{content['scale']}`: {len(content['cells'])} cells, seeds: {content['seeds']}."
     if states.count("missing") == len(states):
         return f"{text} **Not run.** Cost: {content['cost']}."
-    ran = duration(content["seconds"])
+    ran = _progress.duration(content["seconds"])
     text += f" Cost: {content['cost']}; {ran} of run time here, summed over all runs."
     lacking = {
         "missing": "not run",
@@ -238,38 +244,40 @@ def _state(content: dict[str, Any]) -> str:
     return f"{text} {'; '.join(named)}." if named else text
 
 
-def _table_of_measures(content: dict[str, Any]) -> str:
-    factors, measures = content["factors"], content["measures"]
-    printed = [m for m in measures if any(m["name"] in cell["printed"] for cell in content["cells"])]
-    head = [*factors, *map(_heading, measures), *(f"paper: {m['label']}" for m in printed)]
-    lines = []
-    for cell in content["cells"]:
-        values = [_value(cell, m) for m in measures]
-        lines.append(
-            [*cell["factors"].values(), *values, *(cell["printed"].get(m["name"], "") for m in printed)]
-        )
-    for row, known in content["baselines"].items():
-        values = [_fixed(known.get(m["name"]), m) for m in measures]
-        lines.append([row, *[""] * (len(factors) - 1), *values, *[""] * len(printed)])
-    return _markdown(head, lines, len(factors))
-
-
-def _table_of_levels(content: dict[str, Any], measure: dict[str, Any]) -> str:
-    """A table of one measure, its columns the levels of a factor."""
-    column, name = content["columns"], measure["name"]
-    levels = list(dict.fromkeys(cell["factors"][column] for cell in content["cells"]))
+def _tables(content: dict[str, Any]) -> list[str]:
+    """One table, its columns the measures; or one of each measure, its columns the levels of a factor."""
+    column, measures, cells = content["columns"], content["measures"], content["cells"]
     factors = [factor for factor in content["factors"] if factor != column]
-    lines: dict[tuple[Any, ...], dict[Any, str]] = {}
-    for cell in content["cells"]:
-        paper = f" (paper {cell['printed'][name]})" if name in cell["printed"] else ""
-        rest = tuple(cell["factors"][factor] for factor in factors)
-        lines.setdefault(rest, {})[cell["factors"][column]] = _value(cell, measure) + paper
-    cells = [[*rest, *(line.get(level, "") for level in levels)] for rest, line in lines.items()]
-    for row, known in content["baselines"].items():
-        if name in known:
-            cells.append([row, *[""] * (len(factors) - 1), *[_fixed(known[name], measure)] * len(levels)])
-    head = [*factors, *(f"{column} = {level}" for level in levels)]
-    return f"**{_heading(measure)}**\n\n{_markdown(head, cells, len(factors))}"
+    blank = [""] * (len(factors) - 1)
+    if column is None:
+        printed = [m for m in measures if any(m["name"] in cell["printed"] for cell in cells)]
+        head = [*factors, *map(_heading, measures), *(f"paper: {m['label']}" for m in printed)]
+        lines = [
+            [*cell["factors"].values(), *(_value(cell, m) for m in measures)]
+            + [cell["printed"].get(m["name"], "") for m in printed]
+            for cell in cells
+        ]
+        for row, known in content["baselines"].items():
+            lines.append(
+                [row, *blank, *(_fixed(known.get(m["name"]), m) for m in measures), *[""] * len(printed)]
+            )
+        return [_markdown(head, lines, len(factors))]
+    levels = list(dict.fromkeys(cell["factors"][column] for cell in cells))
+    tables = []
+    for measure in measures:
+        name = measure["name"]
+        by_rest: dict[tuple[Any, ...], dict[Any, str]] = {}
+        for cell in cells:
+            paper = f" (paper {cell['printed'][name]})" if name in cell["printed"] else ""
+            rest = tuple(cell["factors"][factor] for factor in factors)
+            by_rest.setdefault(rest, {})[cell["factors"][column]] = _value(cell, measure) + paper
+        lines = [[*rest, *(line.get(level, "") for level in levels)] for rest, line in by_rest.items()]
+        for row, known in content["baselines"].items():
+            if name in known:
+                lines.append([row, *blank, *[_fixed(known[name], measure)] * len(levels)])
+        head = [*factors, *(f"{column} = {level}" for level in levels)]
+        tables.append(f"**{_heading(measure)}**\n\n{_markdown(head, lines, len(factors))}")
+    return tables
 
 
 def _fixed(value: float | None, measure: dict[str, Any]) -> str:
@@ -290,41 +298,32 @@ def _heading(measure: dict[str, Any]) -> str:
 
 
 def _notes(content: dict[str, Any]) -> list[str]:
-    """What the marks mean, and what failed."""
+    """What the marks mean, what failed, the differences and the claims."""
     cells = content["cells"]
-    notes = [_NOT_ABOVE] if any(False in cell["separates"].values() for cell in cells) else []
+    parts = [_NOT_ABOVE] if any(False in cell["separates"].values() for cell in cells) else []
     for state, what in (("failed", "Failed"), ("stale", "† Stale")):
         named = [cell for cell in cells if state in cell["status"].values()]
-        notes += [f"{what}: {cell['name']}: {'; '.join(cell['reasons'][:3])}" for cell in named[:10]]
-    return notes
-
-
-def _differences(content: dict[str, Any]) -> list[str]:
+        parts += [f"{what}: {cell['name']}: {'; '.join(cell['reasons'][:3])}" for cell in named[:10]]
+    labels = {measure["name"]: measure["label"] for measure in content["measures"]}
     lines = []
-    for cell in content["cells"]:
-        for measure in content["measures"]:
-            gap = cell["differences"].get(measure["name"], {"mean": None})
+    for cell in cells:
+        for name, gap in cell["differences"].items():
             if gap["mean"] is not None:
                 ends = "" if gap["low"] is None else f" [{gap['low']:+.2f}, {gap['high']:+.2f}]"
                 value = f"{gap['mean']:+.2f}{ends}"
-                lines.append([cell["name"], measure["label"], gap["to"], value, gap["seeds"]])
-    if not lines:
-        return []
-    head = ["cell", "measure", "minus", "difference", "seeds"]
-    return ["## Paired differences", "By seed, with 95% intervals.", _markdown(head, lines, 3)]
-
-
-def _claims(content: dict[str, Any]) -> list[str]:
-    if not (claims := content["claims"]):
-        return []
-    labels = {m["name"]: m["label"] for m in content["measures"]}
-    lines = [
-        [of["text"], of["source"], labels[of["measure"]], f"**{of['answer']}**", of["reason"]]
-        for of in claims
-    ]
-    rules = "\n".join(f"- {rule}" for rule in dict.fromkeys(claim["rule"] for claim in claims))
-    head = ["claim", "source", "measure", "here", "decided by"]
-    return ["## Claims", _markdown(head, lines, 5), f"Rules:\n\n{rules}"]
+                lines.append([cell["name"], labels[name], gap["to"], value, gap["seeds"]])
+    if lines:
+        head = ["cell", "measure", "minus", "difference", "seeds"]
+        parts += ["## Paired differences", "By seed, with 95% intervals.", _markdown(head, lines, 3)]
+    if claims := content["claims"]:
+        lines = [
+            [of["text"], of["source"], labels[of["measure"]], f"**{of['answer']}**", of["reason"]]
+            for of in claims
+        ]
+        rules = "\n".join(f"- {rule}" for rule in dict.fromkeys(claim["rule"] for claim in claims))
+        head = ["claim", "source", "measure", "here", "decided by"]
+        parts += ["## Claims", _markdown(head, lines, 5), f"Rules:\n\n{rules}"]
+    return parts
 
 
 def _markdown(head: Sequence[str], lines: Sequence[Sequence[Any]], texts: int) -> str:
@@ -339,14 +338,14 @@ def plot(content: dict[str, Any], file: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    along, measure = content["along"], content["measures"][0]
-    size = (7, 4) if along else (7, 0.28 * len(content["cells"]) + 1.0)
-    known = [(row, of[measure["name"]]) for row, of in content["baselines"].items() if measure["name"] in of]
+    along, measure, cells = content["along"], content["measures"][0], content["cells"]
     with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=(7, 4 if along else 0.28 * len(cells) + 1.0), layout="constrained")
         axes = figure.subplots()
         (_plot_along if along else _plot_cells)(axes, content, measure["name"])
-        for (row, value), style in zip(known, (":", "--")):
+        known = [of for of in content["baselines"].items() if measure["name"] in of[1]]
+        for (row, of), style in zip(known, (":", "--")):
+            value = of[measure["name"]]
             (axes.axhline if along else axes.axvline)(value, color="#777777", ls=style, lw=1, label=row)
         (axes.set_ylabel if along else axes.set_xlabel)(_heading(measure))
         axes.grid(axis="both" if along else "x", alpha=0.3)
@@ -373,18 +372,16 @@ def _plot_cells(axes: Any, content: dict[str, Any], measure: str) -> None:
 
 def _plot_along(axes: Any, content: dict[str, Any], measure: str) -> None:
     along = content["along"]
-    lines: dict[str, list[tuple[Any, dict[str, Any]]]] = {}
+    lines: dict[str, dict[Any, dict[str, Any]]] = {}
     for cell in content["cells"]:
         rest = ", ".join(str(level) for name, level in cell["factors"].items() if name != along)
-        lines.setdefault(rest, []).append((cell["factors"][along], cell["intervals"][measure]))
+        lines.setdefault(rest, {})[cell["factors"][along]] = cell["intervals"][measure]
     for number, (name, points) in enumerate(lines.items()):
-        points = sorted(
-            (point for point in points if point[1]["mean"] is not None), key=lambda point: point[0]
-        )
-        x, of = [level for level, _ in points], [interval for _, interval in points]
+        shown = {level: points[level] for level in sorted(points) if points[level]["mean"] is not None}
         style = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
-        y = [interval["mean"] for interval in of]
-        axes.errorbar(x, y, yerr=_bars(of), ms=4, capsize=2, lw=1.3, label=name or None, **style)
+        y = [of["mean"] for of in shown.values()]
+        bars = _bars([*shown.values()])
+        axes.errorbar([*shown], y, yerr=bars, ms=4, capsize=2, lw=1.3, label=name or None, **style)
     levels = sorted({cell["factors"][along] for cell in content["cells"]})
     if len(levels) <= 10 and max(levels) <= 16 * min(levels):
         axes.set_xticks(levels, [f"{level:g}" for level in levels])
@@ -393,7 +390,5 @@ def _plot_along(axes: Any, content: dict[str, Any], measure: str) -> None:
 
 def _bars(intervals: Sequence[dict[str, Any]]) -> list[list[float]]:
     """Lengths below and above the means; none of one seed."""
-    known = [
-        (0, 0) if of["low"] is None else (of["mean"] - of["low"], of["high"] - of["mean"]) for of in intervals
-    ]
-    return [[bar[end] for bar in known] for end in (0, 1)]
+    known = [of if of["low"] is not None else dict.fromkeys(of, 0) for of in intervals]
+    return [[of["mean"] - of["low"] for of in known], [of["high"] - of["mean"] for of in known]]

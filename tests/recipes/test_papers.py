@@ -1,5 +1,6 @@
 """The pages of docs/papers: made from their data and the configs, whose settings have origins; commands parse."""
 
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -113,7 +114,7 @@ def test_other_commands_parse(command):
         scale = words[words.index("--scale") + 1] if "--scale" in words else "small"
         function = studies.scales(studies.find(words[2]))[scale]
         named = {option.removeprefix("--") for option in words[3::2]}
-        known = studies.parameters(function)
+        known = dict(inspect.signature(function).parameters)
         needed = {option for option, value in known.items() if value.default is value.empty}
         assert needed <= named <= {*known, "scale", "seeds", "workdir"}
     elif words[0] == "mvcl":

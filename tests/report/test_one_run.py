@@ -155,11 +155,6 @@ def test_colour_images_and_smaller_views(run, tmp_path, rng):
     np.testing.assert_array_equal(np.asarray(pictures[3]), views[0, 2, :16, :16])
 
 
-def test_the_same_folder_gives_the_same_page(whole, tmp_path):
-    pages = [page_of(whole[0], out=tmp_path / f"{name}.html").source for name in "ab"]
-    assert pages[0] == pages[1]
-
-
 @pytest.mark.parametrize(
     ("name", "remedy", "section"),
     [
@@ -347,20 +342,6 @@ def test_text_from_files_is_escaped(make_run, tmp_path):
         assert not any("onerror" in attributes for _, attributes in page.elements)
         assert all(image["src"].startswith("data:") for image in page.all("img"))
         assert evil in page.text
-
-
-def test_a_failed_write_keeps_the_old_page(run, tmp_path, monkeypatch):
-    out = tmp_path / "r.html"
-    out.write_text("old")
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        page_of(run, out=out)
-    assert out.read_text() == "old"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["first", "r.html"]
 
 
 def test_bad_arguments(tmp_path):

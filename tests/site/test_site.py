@@ -101,19 +101,6 @@ def test_docstrings_keep_formulas_as_code_and_text_without_markup():
     ]  # fmt: skip
 
 
-def test_the_page_of_the_site_names_every_picture():
-    docs = ROOT / "docs"
-    text = (docs / "how_to" / "site.md").read_text()
-    pictures = [
-        f for kind in ("png", "svg", "gif") for f in docs.rglob(f"*.{kind}") if "_static" not in f.parts
-    ]
-    assert pictures
-    for picture in pictures:
-        folder = f"{picture.parent.relative_to(docs).as_posix()}/*{picture.suffix}"
-        named = (f"`{picture.relative_to(docs).as_posix()}`", f"`{folder}`")
-        assert any(name in text for name in named), f"docs/how_to/site.md does not say what makes {picture}"
-
-
 @pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site):
     inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data

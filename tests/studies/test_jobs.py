@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mvcl import cli
-from mvcl.studies._jobs import in_job
+from mvcl.studies._run import in_job
 
 STUDY = '''"""Numbers that need no training."""
 
@@ -98,18 +98,6 @@ def test_two_processes_share_the_cells(study, tmp_path):
     assert len({seed["process"] for seed in values}) == 2
     assert "Failed: n 3: ValueError: no" in ended.stdout
     assert (tmp_path / "work" / "cells" / "n-3" / "0.log").read_text() == "tried\n"  # by one of them
-
-
-@pytest.mark.slow
-def test_processes_run_stale_cells_again(study, tmp_path):
-    work = tmp_path / "work"
-    assert cli.main(["study", str(study), "--workdir", str(work), "--seeds", "1"]) == 0
-    study.write_text(STUDY.replace("float(self.value + seed)", "100.0"))
-    ended = run(study, "--workdir", work, "--seeds", 1, "--jobs", 2, "--again")
-    assert ended.returncode == 0, ended.stderr
-    cells = content(work)["cells"]
-    assert {state for cell in cells for state in cell["status"].values()} == {"finished"}
-    assert {seed["value"] for cell in cells for seed in cell["seeds"].values()} == {100.0}
 
 
 @pytest.mark.slow

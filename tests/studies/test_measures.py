@@ -4,7 +4,6 @@ import json
 import math
 from functools import partial
 
-import _digits
 import _gaussian
 import _jeon
 import _koromilas
@@ -65,25 +64,6 @@ def test_similarities_are_of_the_first_and_last_tenth(tmp_path):
     assert found["margin, largest"] == pytest.approx(101)
     assert found["R, gain"] == pytest.approx(0.45)
     assert found["kappa, gain"] == 0
-
-
-def test_similarities_of_one_step(tmp_path):
-    row = {"step": 7, "epoch": 1.0, "loss": 1.0, "positive_similarity": 2.0, "negative_similarity": 0.5}
-    log = json.dumps(row | {"resultant": 0.5, "concentration": 2.0})
-    (tmp_path / "metrics.jsonl").write_text(log + "\n")
-    (tmp_path / "evaluation.json").write_text('{"rows": {}}')
-    [found] = _jeon.results_and_similarities(tmp_path)
-    assert (found["margin, start"], found["margin, end"], found["R, gain"]) == (1.5, 1.5, 0)
-
-
-@pytest.mark.slow
-def test_embeddings_are_measured_of_a_run(tmp_path):
-    study = opened("koromilas_figure3", "smoke")
-    task = study.cells[0].task
-    [values] = task.run(tmp_path, 0)
-    assert {measure.name for measure in study.measures} <= values.keys()
-    assert 1 <= values["rank"] <= 128
-    assert 0 <= values["alignment"] <= 4
 
 
 def test_a_tuned_rate_is_that_of_the_least_validation_error(tmp_path, monkeypatch):
@@ -164,31 +144,8 @@ def test_measures_over_time_by_hand(tmp_path):
     assert found["lag"] == pytest.approx(0.75 / 3)
 
 
-def test_only_sem_has_a_pre_training():
-    with pytest.raises(ValueError, match="must be of method sem, got MultiEncoder"):
-        _sem.of(training.load("field/modalities:symile_digits"))
-
-
-@pytest.mark.slow
-def test_a_baseline_is_a_row_of_the_evaluation(tmp_path):
-    config = _digits.vectors_of(2)
-    [raw] = studies.Baseline(config=config, row="raw input").run(tmp_path / "raw", 0)
-    assert set(raw) == {"k-NN", "linear", "5 labels/class", "10 labels/class"}
-    [trained] = studies.Training(config=config).run(tmp_path / "trained", 0)
-    assert not any(":" in name for name in trained)  # measured without baselines
-
-
 def views(rng, k=4, n=12, d=16):
     return jnp.asarray(rng.normal(size=(1, n, d)) + 0.7 * rng.normal(size=(k, n, d)), jnp.float32)
-
-
-@pytest.mark.parametrize("temperature", [0.1, 0.5])
-@pytest.mark.exhaustive
-def test_dsf_of_one_view_is_info_nce_at_the_effective_temperature(rng, temperature):
-    z = views(rng, 2)
-    found = control.dsf_at_effective_temperature(z[:1], z[1:], temperature=temperature)
-    expected = losses.info_nce(z[0], z[1], temperature=temperature)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_the_mean_pair_of_several_views_has_the_effective_temperature(rng):
@@ -214,28 +171,8 @@ def test_the_temperature_of_dsf_has_no_gradient(rng):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.exhaustive
-def test_pairwise_m3g_is_above_joint_at_the_smaller_epsilon_and_more_at_the_larger(rng):
-    found, epsilon = (
-        {tuple(c.factors.values()): c.task.config for c in opened("control_m3g", "small").cells},
-        0.05,
-    )
-    z = views(rng, n=6)
-    joint, equal, smaller = (
-        float(found[loss, epsilon].objective(z))
-        for loss in ("joint", "pairs, epsilon", "pairs, 2 epsilon / k")
-    )
-    assert joint < smaller < equal
-    excess = losses.m3g_pairwise_excess(z, epsilon)
-    assert smaller - joint == pytest.approx(float(excess), rel=0.05, abs=2e-3)
-
-
 def labels(classes=10, each=5_000):
     return np.repeat(np.arange(classes), each)
-
-
-def test_cifar10_is_accepted():
-    cifar.check_cifar10("train", (32, 32, 3), labels(), 5_000)
 
 
 @pytest.mark.parametrize(

@@ -72,13 +72,6 @@ def test_one_of_many_objectives_must_be_far_from_the_untrained():
     assert not any(which.learned({**numbers, "cells": numbers["cells"] + others}, "k = 2").values())
 
 
-def test_heat_map_has_all_lines_and_only_measured_columns(tmp_path):
-    which.heat_map(content(untrained=(0.5, 0.5), good=(0.9, 0.2)), tmp_path / "map.svg")
-    text = (tmp_path / "map.svg").read_text()
-    assert all(word in text for word in (">untrained<", ">good<", ">shared<", ">unique<", ">k = 2<", ">.91<"))
-    assert ">synergy<" not in text
-
-
 def test_the_page_is_made_from_the_published_numbers(tmp_path):
     numbers = json.loads(which.NUMBERS.read_text()) if which.NUMBERS.is_file() else None
     assert which.PAGE.read_text(encoding="utf-8") == which.page(numbers), "run: python -m docs.which"
