@@ -234,12 +234,7 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What was measured so far.
-
-    Attributes:
-      study: the study.
-      values: for each cell, seed -> measured values. Of tasks with several networks the seeds count all of them.
-    """
+    """What was measured so far: for each cell, seed -> values. Seeds count all networks of a task."""
 
     study: Study
     values: Sequence[Mapping[int, Values]]

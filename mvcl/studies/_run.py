@@ -206,41 +206,28 @@ def _done(place: Place) -> bool:
 
 @cache
 def _provenance() -> dict[str, Any]:
-    """Machine, versions, commit and date of the results of this process."""
-    device, count = jax.devices()[0], jax.device_count()
+    """Machine, versions, commit ("+" if files have changed since; "" outside a checkout) and date of this process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    processor = f"{_processor()}, {cores} {'core' if cores == 1 else 'cores'}"
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text()
+        processor = next(iter(re.findall(r"^model name\s*: (.+)$", text, re.MULTILINE)), processor)
+    machine = f"{processor}, {cores} {'core' if cores == 1 else 'cores'}"
+    if (device := jax.devices()[0]).platform != "cpu":
+        machine = f"{jax.device_count()} x {device.device_kind}; {machine}"
+    commit, git = "", ["git", "-C", str(Path(__file__).resolve().parents[2])]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        commit = subprocess.check_output(
+            [*git, "rev-parse", "--short=10", "HEAD"], stderr=subprocess.DEVNULL, text=True
+        ).strip()
+        commit += "+" * subprocess.call([*git, "diff", "--quiet", "HEAD", "--", "mvcl", "configs"])
     return {
-        "machine": processor if device.platform == "cpu" else f"{count} x {device.device_kind}; {processor}",
-        "versions": {
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in _PACKAGES},
-        },
-        "commit": _commit(),
+        "machine": machine,
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name) for name in _PACKAGES},
+        "commit": commit,
         "date": datetime.now(UTC).date().isoformat(),
     }
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        if found := re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
-            return found[1]
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    """The commit of the checkout, with "+" if files have changed since; "" outside a checkout."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(__file__).resolve().parents[2]), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        head = git("rev-parse", "--short=10", "HEAD")
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", "mvcl", "configs")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return head + ("+" if changed else "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -300,13 +287,13 @@ def on_this_machine(opened: Opened, folder: Path, options: Options) -> None:
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    command = _command(opened, folder, options)
     workers: list[subprocess.Popen[bytes]] = []
     try:
-        with _ending(), contextlib.ExitStack() as files:
+        with _ending():
             for number in range(options.jobs):
-                out = files.enter_context(open(logs / f"worker{number}.log", "a"))
-                command = _command(opened, folder, options)
-                workers.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT))
+                with open(logs / f"worker{number}.log", "a") as out:
+                    workers.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT))
                 if cores:  # several that compete for all cores are slower
                     os.sched_setaffinity(workers[-1].pid, cores[number % len(cores) :: options.jobs])
             _watch(opened, folder, options, lambda: sum(worker.poll() is None for worker in workers))
@@ -364,8 +351,18 @@ def in_job(command: list[str]) -> int:
 
 
 def _command(opened: Opened, folder: Path, options: Options) -> list[str]:
-    arguments = [*opened.arguments, "--workdir", str(folder), "--worker", *["--again"] * options.again]
-    return [sys.executable, "-m", "mvcl", "study", *arguments]
+    again = ["--again"] * options.again
+    return [
+        sys.executable,
+        "-m",
+        "mvcl",
+        "study",
+        *opened.arguments,
+        "--workdir",
+        str(folder),
+        "--worker",
+        *again,
+    ]
 
 
 def _watch(opened: Opened, folder: Path, options: Options, running: Callable[[], int]) -> None:
