@@ -19,7 +19,7 @@ from mvcl import losses
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "reference" / "objectives.md"
 NAMES = FOLDER / "reference" / "losses.md"
-# The arguments that the docstring of `mvcl.losses` explains.
+# The arguments that the docstring of `mvcl.losses` explains, beside `temperature`; the table has a column for each.
 COMMON = ("normalize", "mask", "extra_negatives", "axis_name", "block_size")
 Loss = Callable[..., jax.Array]
 

@@ -155,6 +155,11 @@ def mean_where(
     return total / jnp.maximum(count, 1)
 
 
+def device_sum(x: jax.Array, axis_name: str | None) -> jax.Array:
+    """The sum over the devices of `axis_name`."""
+    return x if axis_name is None else lax.psum(x, axis_name)
+
+
 def gather(x: jax.Array, axis_name: str | None, axis: int) -> jax.Array:
     """The rows of all devices, in order, along `axis`."""
     return x if axis_name is None else lax.all_gather(x, axis_name, axis=axis, tiled=True)

@@ -1,6 +1,5 @@
 """From a loss of two views to a loss of many: functions of functions."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, Literal
@@ -12,35 +11,16 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
-from mvcl.losses import _lse
-from mvcl.losses._declaration import Operands, QueueRows, Takes, declare, filled, makes, name, takes
+from mvcl.losses._declaration import Operands, QueueRows, declare, filled, name, takes
+from mvcl.losses._lse import Pairs, Vectors
 
 __all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
-
 
 PairLoss = Callable[..., jax.Array]
 ViewLoss = Callable[..., jax.Array]
 GroupLoss = Callable[..., jax.Array]
 
 
-def _of_a_pair(operands: Operands, **properties: Any) -> Callable[..., Takes]:
-    """What a higher-order function of a pair loss takes: what the pair loss takes, of other operands."""
-
-    def like(*, pair: PairLoss, **_: Any) -> Takes:
-        return dataclasses.replace(
-            takes(pair), operands=operands, terms=None, measured=None, successive=None, **properties
-        )
-
-    return like
-
-
-def _weighted(*, pair: PairLoss, **_: Any) -> Takes:
-    of_pairs = _of_a_pair(Operands.VIEWS, pair_weights=True)(pair=pair)
-    axes = {**of_pairs.instance_axis, "weights": 2}
-    return dataclasses.replace(of_pairs, instance_axis=axes, instance_weights=takes(pair).terms is not None)
-
-
-@declare(like=_weighted)
 def _all_pairs(
     z: ArrayLike,
     *,
@@ -77,7 +57,7 @@ def _pair_weights(weights: ArrayLike, z: jax.Array, pair: PairLoss) -> jax.Array
     return factors
 
 
-@makes(_all_pairs)
+@declare(made=_all_pairs, of_pair={"operands": Operands.VIEWS, "pair_weights": True})
 def all_pairs(
     pair: PairLoss,
     weights: ArrayLike | None = None,
@@ -107,16 +87,12 @@ def all_pairs(
       `f(z, *, weights=weights, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
       With a mask the pairs are those that some instance has. Inside `shard_map`, (k, k, n) weights are those of
       the device's instances.
-
-    Raises:
-      ValueError: for an unknown value of an option, or weights of another shape.
     """
     _checks.option("pairs", pairs, ("unordered", "ordered", "all"))
     _checks.option("reduction", reduction, ("mean", "sum"))
     return functools.partial(_all_pairs, pair=pair, weights=weights, pairs=pairs, reduction=reduction)
 
 
-@declare(like=_of_a_pair(Operands.VIEWS, normalize=True))
 def _one_vs_rest(
     z: ArrayLike,
     *,
@@ -126,18 +102,9 @@ def _one_vs_rest(
     mask: ArrayLike | None = None,
     **options: Any,
 ) -> jax.Array:
-    z = _checks.views(z, options.get("axis_name"))
-    k = z.shape[0]
-    there = _checks.mask(mask, z.shape[:2])
-    z = emb.embedded(z, normalize, there, options.get("axis_name")).z
-    columns = emb.instances_everywhere(z, options.get("axis_name"))
-    rows = _lse.block_rows(k, z.shape[1], columns, _checks.block_size(options.get("block_size")))
-    if rows is not None and takes(pair).block_size:
-        options = options | {"block_size": rows}
-        return _one_view_at_a_time(
-            pair, z, there, options, normalize_rest=normalize_rest, projected=normalize
-        )
-    rest, rest_there = emb.mean_of_others(z, there)
+    e = emb.embedded(z, normalize, mask, options.get("axis_name"))
+    z, there, k = e.z, e.keep, e.z.shape[0]
+    rest, rest_there = emb.mean_of_others(e)
     if normalize_rest:
         rest = _numerics.unit(rest)
     both = jnp.concatenate([z, rest])
@@ -146,7 +113,7 @@ def _one_vs_rest(
     return _over_pairs(pair, both, chosen, both_there, options, projected=normalize)
 
 
-@makes(_one_vs_rest)
+@declare(made=_one_vs_rest, of_pair={"operands": Operands.VIEWS, "normalize": True})
 def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
     """A pair loss of each view with the mean of the others.
 
@@ -169,38 +136,6 @@ def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
     return functools.partial(_one_vs_rest, pair=pair, normalize_rest=normalize_rest)
 
 
-def _one_view_at_a_time(
-    pair_loss: PairLoss,
-    z: jax.Array,
-    there: jax.Array | None,
-    options: dict[str, Any],
-    *,
-    normalize_rest: bool,
-    projected: bool,
-) -> jax.Array:
-    """`one_vs_rest` for batches that go in blocks: no two views share a similarity, so only one mean is held."""
-
-    pair: emb.Pairs = ((0, 1),)
-
-    def one(view: jax.Array, here: jax.Array | None, total: jax.Array, count: jax.Array | None) -> jax.Array:
-        rest, rest_there = emb.mean_of_some_others(view, here, total, count, z.shape[0])
-        if normalize_rest:
-            rest = _numerics.unit(rest)
-        both = None if here is None or rest_there is None else jnp.stack([here, rest_there])
-        return _values(pair_loss, jnp.stack([view, rest]), pair, both, options, projected=projected)[0]
-
-    total, count = z.sum(0), None if there is None else there.sum(0)
-    # What the pair loss closes over, a learned temperature for instance, becomes an argument: the loop takes every
-    # view's terms again in the backward pass and keeps nothing else.
-    first = None if there is None else there[0]
-    again, closed_over = jax.closure_convert(one, z[0], first, total, count)
-    values = lax.map(lambda v: emb.recomputed(again, *v, total, count, *closed_over), (z, there))
-    if there is None or count is None:
-        return values.mean()
-    return _mean_or_sum(values, there & (count[None] > there.astype(count.dtype)), "mean", options)
-
-
-@declare(like=_of_a_pair(Operands.GROUPS))
 def _cross_pairs(
     queries: ArrayLike, keys: ArrayLike, *, pair: PairLoss, mask: ArrayLike | None = None, **options: Any
 ) -> jax.Array:
@@ -209,7 +144,7 @@ def _cross_pairs(
     return _over_pairs(pair, jnp.concatenate([q, k]), chosen, mask, options)
 
 
-@makes(_cross_pairs)
+@declare(made=_cross_pairs, of_pair={"operands": Operands.GROUPS})
 def cross_pairs(pair: PairLoss) -> GroupLoss:
     """A pair loss averaged over all pairs of a query view and a key view.
 
@@ -229,7 +164,6 @@ def cross_pairs(pair: PairLoss) -> GroupLoss:
     return functools.partial(_cross_pairs, pair=pair)
 
 
-@declare(like=_of_a_pair(Operands.GROUPS, normalize=True, queue_rows=QueueRows.GROUP_MEAN))
 def _mean_pair(
     queries: ArrayLike,
     keys: ArrayLike,
@@ -251,7 +185,10 @@ def _mean_pair(
     return _over_pairs(pair, means, ((0, 1),), exist, options, projected=renormalize)
 
 
-@makes(_mean_pair)
+@declare(
+    made=_mean_pair,
+    of_pair={"operands": Operands.GROUPS, "normalize": True, "queue_rows": QueueRows.GROUP_MEAN},
+)
 def mean_pair(pair: PairLoss, renormalize: bool = True) -> GroupLoss:
     """A pair loss of the mean query and the mean key.
 
@@ -290,7 +227,7 @@ def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[
 def _over_pairs(
     pair_loss: PairLoss,
     z: jax.Array,
-    pairs: emb.Pairs,
+    pairs: Pairs,
     mask: ArrayLike | None,
     options: dict[str, Any],
     *,
@@ -307,15 +244,8 @@ def _over_pairs(
         values = values * factors.astype(values.dtype)
     if there is None:
         return values.mean() if reduction == "mean" else values.sum()
-    return _mean_or_sum(values, there[left] & there[right], reduction, options)
-
-
-def _mean_or_sum(values: jax.Array, both: jax.Array, reduction: str, options: dict[str, Any]) -> jax.Array:
-    """Over the pairs of views that some instance has; `both` is (pairs, n)."""
-    count = jnp.sum(both, axis=1)
-    if options.get("axis_name") is not None:
-        count = lax.psum(count, options["axis_name"])
-    exists = count > 0
+    # Over the pairs of views that some instance has.
+    exists = _numerics.device_sum(jnp.sum(there[left] & there[right], axis=1), options.get("axis_name")) > 0
     total = jnp.sum(jnp.where(exists, values, 0))
     return total / jnp.maximum(exists.sum(), 1).astype(total.dtype) if reduction == "mean" else total
 
@@ -323,7 +253,7 @@ def _mean_or_sum(values: jax.Array, both: jax.Array, reduction: str, options: di
 def _values(
     pair_loss: PairLoss,
     z: jax.Array,
-    pairs: emb.Pairs,
+    pairs: Pairs,
     mask: jax.Array | None,
     options: dict[str, Any],
     *,
@@ -344,11 +274,11 @@ def _values(
     if projected is None:
         e = emb.embedded(z, normalize, given.pop("mask"), axis_name, block_size)
     else:
-        e = emb.Embedded(z, given.pop("mask"), projected, axis_name, _checks.block_size(block_size))
+        e = Vectors(z, given.pop("mask"), axis_name, _checks.block_size(block_size), projected)
     return emb.mean_terms(declared.terms(e, pairs, **given), axis_name, weights)
 
 
-def _one_by_one(loss: PairLoss, z: jax.Array, pairs: emb.Pairs, mask: jax.Array | None) -> jax.Array:
+def _one_by_one(loss: PairLoss, z: jax.Array, pairs: Pairs, mask: jax.Array | None) -> jax.Array:
     left, right = emb.sides(pairs)
     if mask is None:
         return jax.vmap(loss)(z[left], z[right])

@@ -73,7 +73,7 @@ class Takes:
         log).
       successive: the same objective of a (p, k, n, d) stack of p similar problems, as a function that returns (sum of
         the p losses, dict of scalars for the log). It starts each problem from the solution of the one before.
-      like: of a higher-order function, its options to what the objective made with them takes.
+      of_pair: of a higher-order function, fields in which its objective differs from the pair loss.
       options: every parameter that has a default, with it.
     """
 
@@ -93,7 +93,7 @@ class Takes:
     terms: Callable[..., Any] | None = None
     measured: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
     successive: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
-    like: Callable[..., "Takes"] | None = None
+    of_pair: Mapping[str, Any] | None = dataclasses.field(default=None, hash=False)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def axis_of_instances(self, argument: str, value: jax.Array) -> int | None:
@@ -106,8 +106,11 @@ _SHARED = ("normalize", "mask", "axis_name", "block_size", "key", "global_views"
 _QUEUE = "extra_negatives"
 
 
-def declare(**properties: Any) -> Callable[[Function], Function]:
-    """Decorator that states what an objective takes: fields of `Takes`, beside those that its signature shows."""
+def declare(*, made: Callable[..., Any] | None = None, **properties: Any) -> Callable[[Function], Function]:
+    """Decorator that states what an objective takes: fields of `Takes`, beside those that its signature shows.
+
+    A higher-order function returns `functools.partial(made, **its own arguments)`. Configs and messages name it.
+    """
 
     def record(function: Function) -> Function:
         parameters = inspect.signature(function).parameters
@@ -119,20 +122,8 @@ def declare(**properties: Any) -> Callable[[Function], Function]:
             shown["instance_axis"] = {"mask": 1} | shown.get("instance_axis", {})
         options = {p.name: p.default for p in parameters.values() if p.default is not p.empty}
         function.__dict__["mvcl_takes"] = Takes(**shown, options=options)
-        return function
-
-    return record
-
-
-def makes(objective: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Decorator of a higher-order function that returns `functools.partial(objective, **its own arguments)`.
-
-    Configs and messages then name the higher-order function and not `objective`.
-    """
-
-    def record(function: Function) -> Function:
-        function.__dict__["mvcl_takes"] = objective.__dict__["mvcl_takes"]
-        objective.__dict__["mvcl_made_by"] = function
+        if made is not None:
+            made.__dict__.update(mvcl_takes=function.__dict__["mvcl_takes"], mvcl_made_by=function)
         return function
 
     return record
@@ -160,7 +151,14 @@ def takes(objective: Callable[..., Any]) -> Takes:
     function, options = unwrap(objective)
     # Any callable may come, so that the attribute may be absent.
     declared: Takes = getattr(function, "mvcl_takes", Takes())
-    return declared if declared.like is None else declared.like(**options)
+    if declared.of_pair is None:
+        return declared
+    pair = takes(options["pair"])
+    changed = {"terms": None, "measured": None, "successive": None, **declared.of_pair}
+    if declared.of_pair.get("pair_weights"):
+        changed["instance_axis"] = {**pair.instance_axis, "weights": 2}
+        changed["instance_weights"] = pair.terms is not None
+    return dataclasses.replace(pair, **changed)
 
 
 def name(objective: Callable[..., Any]) -> str:
@@ -179,7 +177,7 @@ def higher_order(function: Callable[..., Any]) -> Callable[..., Any] | None:
 
 def is_higher_order(function: Callable[..., Any]) -> bool:
     """Whether a function turns a pair loss into an objective, as `all_pairs` does."""
-    return getattr(function, "mvcl_takes", Takes()).like is not None
+    return getattr(function, "mvcl_takes", Takes()).of_pair is not None
 
 
 def filled(objective: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Divergence-based similarity of two groups of views."""
 
-from typing import Any, Literal, NamedTuple
+import dataclasses
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +14,18 @@ from mvcl.losses import _lse
 from mvcl.losses._bessel import bessel_ratio, log_series
 from mvcl.losses._combine import groups
 from mvcl.losses._declaration import Operands, QueueRows, declare, filled
+from mvcl.losses._lse import Vectors, lse_union
 
 __all__ = ["dsf"]
-
-One = tuple[jax.Array]
-Two = tuple[jax.Array, jax.Array]
 
 
 def _measured(
     queries: ArrayLike, keys: ArrayLike, queue: ArrayLike | None = None, **options: Any
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    s = _similarities(queries, keys, **filled(dsf, options | {"queue": queue}))
-    return _loss(s), lax.stop_gradient(_measures(s))
+    given = filled(dsf, options | {"queue": queue})
+    x, y, alone, resultant, kappa, exists = _similarities(queries, keys, **given)
+    own = given["in_batch_negatives"]
+    return _loss(x, y, own), lax.stop_gradient(_measures(x, y, own, alone, resultant, kappa, exists))
 
 
 @declare(measured=_measured, operands=Operands.GROUPS, queue="queue", queue_rows=QueueRows.GROUP_MEAN)
@@ -86,22 +87,8 @@ def dsf(
     Returns:
       Scalar, float32 or wider. Where all groups coincide it is log(n), the chance level.
     """
-    return _loss(_similarities(**locals()))  # every argument, by name
-
-
-class _Similarities(NamedTuple):
-    """Vectors with <x_i, y_j> + alone_i = -D(i || j) / temperature, and what they were made of."""
-
-    queries: _lse.Vectors  # (1, n, d + 1)
-    keys: _lse.Vectors
-    queue: _lse.Vectors | None  # (1, q, d + 1)
-    alone: jax.Array  # (n,), what depends on the query alone
-    resultant: jax.Array  # (2, n)
-    kappa: jax.Array  # (2, n)
-    exists: jax.Array | None  # (2, n) bool
-    in_batch_negatives: bool
-    axis_name: str | None
-    block_size: int | None
+    x, y, *_ = _similarities(**locals())  # every argument, by name
+    return _loss(x, y, in_batch_negatives)
 
 
 def _similarities(
@@ -119,7 +106,11 @@ def _similarities(
     mask: ArrayLike | None,
     axis_name: str | None,
     block_size: int | None,
-) -> _Similarities:
+) -> tuple[Vectors, Vectors, jax.Array, jax.Array, jax.Array, jax.Array | None]:
+    """(1, n, d + 1) vectors, x with a queue of its own, such that <x_i, y_j> + alone_i = -D(i || j) / temperature.
+
+    And what they were made of: alone, (n,); R and κ, (2, n); which groups exist, (2, n).
+    """
     q, k = groups(queries, keys, axis_name)
     d = q.shape[2]
     if d < 2:
@@ -138,58 +129,70 @@ def _similarities(
     mean_kappa = lax.stop_gradient(_numerics.mean_where(kappa, exists, axis_name))
     # A constant added to every similarity changes nothing; this one keeps them small.
     constant = log_series(order, mean_kappa)
-    flags = [None, None] if exists is None else [exists[0][None], exists[1][None]]
-    x = _vectors(own[:, None] * direction[0] / t, jnp.ones_like(own) / t, flags[0])
-    y = _vectors(kappa[1][:, None] * direction[1], constant - log_series(order, kappa[1]), flags[1])
-    extra = None
+
+    def vectors(z: jax.Array, last: jax.Array, group: int | None) -> Vectors:
+        z = jnp.concatenate([z, last[:, None]], axis=1)[None]
+        bound = jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1))
+        if group is None:  # the queue's, of which every device has all
+            return Vectors(z, None, bound=bound)
+        return dataclasses.replace(e, z=z, keep=None if exists is None else exists[group][None], bound=bound)
+
+    x = vectors(own[:, None] * direction[0] / t, jnp.ones_like(own) / t, 0)
+    y = vectors(kappa[1][:, None] * direction[1], constant - log_series(order, kappa[1]), 1)
     if queue is not None:
         along, _, far = _fit(_queue(queue, d, e.z.dtype), scale, normalize_concentration)
         if queue_concentration == "batch_mean":
             far = jnp.broadcast_to(mean_kappa, far.shape)
-        extra = _vectors(far[:, None] * along, constant - log_series(order, far), None)
+        extra = vectors(far[:, None] * along, constant - log_series(order, far), None)
+        x = dataclasses.replace(x, queue=extra)
     alone = (log_series(order, kappa[0]) - constant - own * kappa[0]) / t
-    return _Similarities(
-        *(x, y, extra, alone, resultant, kappa, exists), in_batch_negatives, axis_name, e.block_size
-    )
+    return x, y, alone, resultant, kappa, exists
 
 
-def _loss(s: _Similarities) -> jax.Array:
-    positive = jnp.sum(s.queries.z * s.keys.z, axis=-1)  # (1, n)
+def _loss(x: Vectors, y: Vectors, in_batch_negatives: bool) -> jax.Array:
+    positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
     # The positive, with terms of size κ, is summed once and not found again in a matrix product: its rounding
     # cancels.
-    energies = [positive]
-    if s.in_batch_negatives:
-        energies.append(_across(s, s.keys, gathered=True))
-    if s.queue is not None:
-        energies.append(_across(s, s.queue, gathered=False))
-    both = None if s.exists is None else s.exists.all(0)[None]
-    return _numerics.mean_where(emb.lse_union(*(energy - positive for energy in energies)), both, s.axis_name)
+    energies, pair = [positive], ((0, 0),)
+    if in_batch_negatives:
+        energies.append(_lse.across(x, y, pair, diagonal=False, columns=False)[0])
+    if x.queue is not None:
+        energies.append(_lse.across(x, x.queue, pair, columns=False)[0])
+    both = None if x.keep is None or y.keep is None else x.keep & y.keep
+    return _numerics.mean_where(lse_union(*(energy - positive for energy in energies)), both, x.axis_name)
 
 
-def _measures(s: _Similarities) -> dict[str, jax.Array]:
+def _measures(
+    x: Vectors,
+    y: Vectors,
+    in_batch_negatives: bool,
+    alone: jax.Array,
+    resultant: jax.Array,
+    kappa: jax.Array,
+    exists: jax.Array | None,
+) -> dict[str, jax.Array]:
     """Means over the batch: R, κ, and the similarities -D / temperature of positives and of negatives."""
-    x, y = s.queries.z[0], s.keys.z[0]
-    there = jnp.ones(y.shape[:1], bool) if s.exists is None else s.exists[1]
-    both = None if s.exists is None else s.exists.all(0)
-    positive = jnp.where(there, jnp.sum(x * y, axis=-1), 0)
+    left, right = x.z[0], y.z[0]
+    there = jnp.ones(len(right), bool) if exists is None else exists[1]
+    positive = jnp.where(there, jnp.sum(left * right, axis=-1), 0)
     total, count = jnp.zeros_like(positive), jnp.zeros_like(positive)
-    if s.in_batch_negatives:
+    if in_batch_negatives:
         # The sum of the similarities with all keys is that with the keys' sum.
-        keys, number = jnp.sum(jnp.where(there[:, None], y, 0), axis=0), there.sum().astype(y.dtype)
-        if s.axis_name is not None:
-            keys, number = lax.psum((keys, number), s.axis_name)
-        total = total + _numerics.inner("id,d->i", x, keys) - positive
-        count = count + number - there.astype(y.dtype)
-    if s.queue is not None:
-        total = total + _numerics.inner("id,d->i", x, s.queue.z[0].sum(0))
-        count = count + s.queue.z.shape[1]
-    mean = lambda a, where: _numerics.mean_where(a, where, s.axis_name)  # noqa: E731
-    return {
-        "resultant": mean(s.resultant, s.exists),
-        "concentration": mean(s.kappa, s.exists),
-        "positive_similarity": mean(positive + s.alone, both),
-        "negative_similarity": mean(total / jnp.maximum(count, 1) + s.alone, both),
+        keys = jnp.sum(jnp.where(there[:, None], right, 0), axis=0), there.sum().astype(right.dtype)
+        together, number = keys if x.axis_name is None else lax.psum(keys, x.axis_name)
+        total = total + _numerics.inner("id,d->i", left, together) - positive
+        count = count + number - there.astype(right.dtype)
+    if x.queue is not None:
+        total = total + _numerics.inner("id,d->i", left, x.queue.z[0].sum(0))
+        count = count + x.queue.z.shape[1]
+    both = None if exists is None else exists.all(0)
+    of = {
+        "resultant": (resultant, exists),
+        "concentration": (kappa, exists),
+        "positive_similarity": (positive + alone, both),
+        "negative_similarity": (total / jnp.maximum(count, 1) + alone, both),
     }
+    return {name: _numerics.mean_where(*of_group, x.axis_name) for name, of_group in of.items()}
 
 
 def _fit(
@@ -216,23 +219,3 @@ def _length(x: jax.Array) -> jax.Array:
     square = jnp.sum(x * x, axis=-1)
     some = square > 0
     return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
-
-
-def _vectors(z: jax.Array, last: jax.Array, keep: jax.Array | None) -> _lse.Vectors:
-    """`(1, n, d + 1)` vectors from (n, d) and one more feature, (n,)."""
-    z = jnp.concatenate([z, last[:, None]], axis=1)[None]
-    return _lse.Vectors(z, keep, jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1)))
-
-
-def _across(s: _Similarities, y: _lse.Vectors, *, gathered: bool) -> jax.Array:
-    """`(1, n)`: the log-sum-exp over the keys of other instances, or over the queue."""
-    return _lse.across(
-        s.queries,
-        y,
-        ((0, 0),),
-        diagonal=not gathered,
-        columns=False,
-        axis_name=s.axis_name,
-        gathered=gathered,
-        block_size=s.block_size,
-    )[0]

@@ -2,8 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from functools import partial, reduce
+from itertools import combinations
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,20 +14,9 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _lse
-from mvcl.losses._lse import Vectors
+from mvcl.losses._lse import Pairs, Vectors, lse_union
 
-Pairs = tuple[tuple[int, int], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Embedded:
-    """Embeddings that are ready for a formula, and how to compute with them."""
-
-    z: jax.Array  # (k, n, d) float32 or wider; zero where `keep` is False
-    keep: jax.Array | None  # (k, n) bool, None where all are there
-    projected: bool  # onto the unit sphere, or means of such vectors: none is longer than 1; a queue is projected too
-    axis_name: str | None
-    block_size: int | None
+Two = tuple[jax.Array, jax.Array]
 
 
 def embedded(
@@ -35,33 +25,28 @@ def embedded(
     mask: ArrayLike | None,
     axis_name: str | None = None,
     block_size: int | None = None,
-) -> Embedded:
-    """Checks and prepares (k, n, d) embeddings."""
+) -> Vectors:
+    """Checks (k, n, d) embeddings: float32 or wider, on the unit sphere if asked, zero and never read where hidden."""
     z = _checks.views(z, axis_name)
     keep = _checks.mask(mask, z.shape[:2])
-    block_size = _checks.block_size(block_size)
-    return Embedded(_prepared(z, normalize, keep), keep, normalize, axis_name, block_size)
-
-
-def _prepared(z: jax.Array, normalize: bool, keep: jax.Array | None) -> jax.Array:
-    """float32 or wider, on the unit sphere if asked; what the mask hides is zero and never read."""
     if keep is not None:
         z = jnp.where(keep[:, :, None], z, 0)
-    return _numerics.unit(z) if normalize else _numerics.widen(z)
+    z = _numerics.unit(z) if normalize else _numerics.widen(z)
+    return Vectors(z, keep, axis_name, _checks.block_size(block_size), normalize)
 
 
-def queue_embeddings(extra_negatives: ArrayLike | None, e: Embedded) -> Embedded | None:
+def queue_embeddings(extra_negatives: ArrayLike | None, e: Vectors) -> Vectors | None:
     """`(1, q, d)` extra negatives, prepared as the embeddings are."""
     if extra_negatives is None:
         return None
     q = _checks.array("extra_negatives", extra_negatives, "q d")
     if q.shape[1] != e.z.shape[2]:
         raise ValueError(f"extra_negatives must have shape (q, {e.z.shape[2]}), got {q.shape}")
-    z = _prepared(q.astype(e.z.dtype)[None], e.projected, None)
-    return dataclasses.replace(e, z=z, keep=None)
+    q = q.astype(e.z.dtype)[None]
+    return Vectors(_numerics.unit(q) if e.projected else q, None, projected=e.projected)
 
 
-def scaled(e: Embedded, temperature: ArrayLike) -> Vectors:
+def scaled(e: Vectors, temperature: ArrayLike) -> Vectors:
     """Vectors whose inner products are similarities <u, v> / temperature."""
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     z = e.z * lax.rsqrt(t)
@@ -72,83 +57,57 @@ def scaled(e: Embedded, temperature: ArrayLike) -> Vectors:
         bound = 1 / t
     else:
         bound = 1 / float(temperature)  # type: ignore[arg-type]
-    return Vectors(z, e.keep, bound)
+    return dataclasses.replace(e, z=z, bound=bound)
 
 
-@dataclasses.dataclass(frozen=True)
-class Similarities:
-    """Vectors whose inner products are similarities, further negatives, and how to compute with them."""
-
-    vectors: Vectors
-    queue: Vectors | None
-    axis_name: str | None
-    block_size: int | None
-
-
-def similarities(e: Embedded, temperature: ArrayLike, extra_negatives: ArrayLike | None) -> Similarities:
+def similarities(e: Vectors, temperature: ArrayLike, extra_negatives: ArrayLike | None) -> Vectors:
     """The embeddings and the queue at a temperature."""
-    q = queue_embeddings(extra_negatives, e)
-    queue = None if q is None else scaled(q, temperature)
-    return Similarities(scaled(e, temperature), queue, e.axis_name, e.block_size)
+    s = scaled(e, temperature)
+    if extra_negatives is None:
+        return s
+    queue = queue_embeddings(extra_negatives, e)
+    return dataclasses.replace(s, queue=queue and scaled(queue, temperature))
 
 
-def same_view_energy(s: Similarities) -> jax.Array:
-    """`(k, n)`: LSE_{j != i} s(z_li, z_lj)."""
-    return _lse.within(s.vectors, axis_name=s.axis_name, block_size=s.block_size)
+def pair_energies(s: Vectors, pairs: Pairs, *, diagonal: bool = True, backward: bool = True) -> Two:
+    """By pair (l, m), `(pairs, n)`: LSE_j s(z_li, z_mj), and LSE_j s(z_mi, z_lj).
 
-
-class PairEnergies(NamedTuple):
-    """By pair (l, m), `(pairs, n)` each."""
-
-    positive: jax.Array  # s(z_li, z_mi)
-    forward: jax.Array  # LSE_j s(z_li, z_mj)
-    backward: jax.Array  # LSE_j s(z_mi, z_lj)
-    exists: jax.Array | None  # does instance i have both views?
-
-
-def pair_energies(
-    s: Similarities, pairs: Pairs, *, diagonal: bool = True, backward: bool = True
-) -> PairEnergies:
-    """Each unordered block is computed once, whichever way round and however often its views are asked for."""
-    v = s.vectors
+    Each unordered block is computed once, whichever way round and however often its views are asked for.
+    """
     oriented = backward or len({frozenset(p) for p in pairs}) < len(pairs)
     unique = tuple(sorted({(min(p), max(p)) for p in pairs})) if oriented else pairs
-    rows, columns = _lse.across(
-        v, v, unique, diagonal=diagonal, columns=oriented, axis_name=s.axis_name, block_size=s.block_size
-    )
+    rows, columns = _lse.across(s, s, unique, diagonal=diagonal, columns=oriented)
+    if unique == pairs:
+        return rows, columns
     place = {p: i for i, p in enumerate(unique)}
-    if unique != pairs:
-        both = jnp.concatenate([rows, columns])
-        forth = [place[p] if p in place else place[p[::-1]] + len(unique) for p in pairs]
-        back = [place[p[::-1]] if p[::-1] in place else place[p] + len(unique) for p in pairs]
-        rows, columns = both[np.asarray(forth)], both[np.asarray(back)]
-    return PairEnergies(positives(v.z, pairs), rows, columns, both_there(v.keep, pairs))
+    both = jnp.concatenate([rows, columns])
+    forth, back = (
+        np.asarray([place[p] if p in place else place[p[::-1]] + len(unique) for p in some])
+        for some in (pairs, [p[::-1] for p in pairs])
+    )
+    return both[forth], both[back]
 
 
-def positives(z: jax.Array, pairs: Pairs) -> jax.Array:
-    """`(pairs, n)`: <z_li, z_mi>."""
-    k = len(pairs)
+def positives(v: Vectors, pairs: Pairs) -> tuple[jax.Array, jax.Array | None]:
+    """`(pairs, n)`: <z_li, z_mi>, and whether instance i has both views; None: all have."""
+    k, z, exists = len(pairs), v.z, None
+    if v.keep is not None:
+        left, right = sides(pairs)
+        exists = v.keep[left] & v.keep[right]
     if pairs == tuple((l, k + l) for l in range(k)):
-        return jnp.sum(z[:k] * z[k : 2 * k], axis=-1)
+        return jnp.sum(z[:k] * z[k : 2 * k], axis=-1), exists
     # View by view: gathering both sides of all pairs would copy (pairs, n, d) twice, and scatter it back.
     views = list(z)
-    return jnp.stack([jnp.sum(views[l] * views[m], axis=-1) for l, m in pairs])
+    return jnp.stack([jnp.sum(views[l] * views[m], axis=-1) for l, m in pairs]), exists
 
 
-def same_instance(z: jax.Array) -> jax.Array:
+def same_instance(v: Vectors) -> jax.Array:
     """`(k, k, n)`: <z_li, z_mi>."""
-    k = z.shape[0]
+    k = v.z.shape[0]
     pairs = tuple((l, m) for l in range(k) for m in range(l, k))
     place = {p: i for i, p in enumerate(pairs)}
     index = [[place[min(l, m), max(l, m)] for m in range(k)] for l in range(k)]
-    return positives(z, pairs)[np.asarray(index)]
-
-
-def both_there(keep: jax.Array | None, pairs: Pairs) -> jax.Array | None:
-    if keep is None:
-        return None
-    left, right = sides(pairs)
-    return keep[left] & keep[right]
+    return positives(v, pairs)[0][np.asarray(index)]
 
 
 def sides(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
@@ -157,43 +116,28 @@ def sides(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     return both[:, 0], both[:, 1]
 
 
-def queue_energy(s: Similarities) -> jax.Array | None:
+def queue_energy(s: Vectors) -> jax.Array | None:
     """`(k, n)`: the log-sum-exp of each vector's similarities with the queue; None without one."""
     if s.queue is None:
         return None
-    return _lse.across(
-        s.vectors,
-        s.queue,
-        tuple((l, 0) for l in range(s.vectors.z.shape[0])),
-        columns=False,
-        axis_name=s.axis_name,
-        gathered=False,
-        block_size=s.block_size,
-    )[0]
+    return _lse.across(s, s.queue, tuple((l, 0) for l in range(s.z.shape[0])), columns=False)[0]
 
 
-def with_queue(s: Similarities, *energies: jax.Array) -> jax.Array:
+def with_queue(s: Vectors, *energies: jax.Array) -> jax.Array:
     """`(k, n)` log-sum-exps over disjoint sets, joined with that over the queue where there is one."""
-    extra = queue_energy(s)
+    extra = None if s.queue is None else queue_energy(s)
     return lse_union(*energies) if extra is None else lse_union(*energies, extra)
 
 
-def other_views_energy(s: Similarities, *, diagonal: bool = True) -> jax.Array:
+def other_views_energy(s: Vectors, *, diagonal: bool = True) -> jax.Array:
     """`(k, n)`: LSE_{m != l, j} s(z_li, z_mj). Each of the k(k-1)/2 blocks of two views serves both of them."""
-    v, pairs = s.vectors, unordered(s.vectors.z.shape[0])
-    rows, columns = _lse.across(
-        v, v, pairs, diagonal=diagonal, axis_name=s.axis_name, block_size=s.block_size
-    )
-    return _over_other_views(rows, columns, v.z.shape[0])
-
-
-def unordered(k: int) -> Pairs:
-    return tuple((l, m) for l in range(k) for m in range(l + 1, k))
+    k = s.z.shape[0]
+    return _over_other_views(*_lse.across(s, s, tuple(combinations(range(k), 2)), diagonal=diagonal), k)
 
 
 def _over_other_views(rows: jax.Array, columns: jax.Array, k: int) -> jax.Array:
-    """`(k, n)`: by view l, the log-sum-exp over all other views, from the blocks of `unordered(k)`."""
-    place = {pair: i for i, pair in enumerate(unordered(k))}
+    """`(k, n)`: by view l, the log-sum-exp over all other views, from blocks (l, m), l < m."""
+    place = {pair: i for i, pair in enumerate(combinations(range(k), 2))}
     index = [
         [place[l, m] if l < m else place[m, l] + len(place) for m in range(k) if m != l] for l in range(k)
     ]
@@ -203,27 +147,20 @@ def _over_other_views(rows: jax.Array, columns: jax.Array, k: int) -> jax.Array:
 def alignment(v: Vectors) -> jax.Array:
     """`(k, n)`: LSE_{m != l} s(z_li, z_mi) over the views that are there."""
     k = v.z.shape[0]
-    pairs = unordered(k)
-    same = positives(v.z, pairs)
-    exists = both_there(v.keep, pairs)
+    same, exists = positives(v, tuple(combinations(range(k), 2)))
     if exists is not None:
         same = jnp.where(exists, same, -jnp.inf)
     return _over_other_views(same, same, k)
 
 
-def lse_union(*energies: jax.Array) -> jax.Array:
-    """log Σ exp of log-sum-exps over disjoint sets; an empty set's is -inf."""
-    return energies[0] if len(energies) == 1 else _numerics.logsumexp(jnp.stack(energies), axis=0)
-
-
-def mean_existing(energy: jax.Array, e: Embedded, there: jax.Array | None = None) -> jax.Array:
+def mean_existing(energy: jax.Array, e: Vectors, there: jax.Array | None = None) -> jax.Array:
     """Mean over the log-sum-exps of sets that are not empty, and of vectors that are `there`."""
     if there is not None:
         energy = jnp.where(there, energy, -jnp.inf)
     return _numerics.mean_where(energy, None if e.keep is None else energy != -jnp.inf, e.axis_name)
 
 
-def mean_of_sums(energy: jax.Array, e: Embedded) -> jax.Array:
+def mean_of_sums(energy: jax.Array, e: Vectors) -> jax.Array:
     """mean_i Σ_l energy_li, over the views that i has and the instances that have one."""
     if e.keep is None:
         return _numerics.mean_where(energy.sum(0), None, e.axis_name)
@@ -231,43 +168,28 @@ def mean_of_sums(energy: jax.Array, e: Embedded) -> jax.Array:
     return _numerics.mean_where(jnp.where(there, energy, 0).sum(0), there.any(0), e.axis_name)
 
 
-def group_means(e: Embedded, queries: int) -> tuple[jax.Array, jax.Array | None]:
+def group_means(e: Vectors, queries: int) -> tuple[jax.Array, jax.Array | None]:
     """`(2, n, d)`: the means of the first so many views and of the others, and which exist.
 
     Means are over the views that are there, and zero where none is.
     """
-    means, exist = [], []
-    for side in (slice(None, queries), slice(queries, None)):
-        if e.keep is None:
-            means.append(e.z[side].mean(0))
-            continue
-        count = jnp.maximum(e.keep[side].sum(0), 1).astype(e.z.dtype)
-        means.append(e.z[side].sum(0) / count[:, None])
-        exist.append(e.keep[side].any(0))
-    return jnp.stack(means), jnp.stack(exist) if exist else None
+    groups = slice(None, queries), slice(queries, None)
+    if e.keep is None:
+        return jnp.stack([e.z[side].mean(0) for side in groups]), None
+    counts = [jnp.maximum(e.keep[side].sum(0), 1).astype(e.z.dtype) for side in groups]
+    means = [e.z[side].sum(0) / count[:, None] for side, count in zip(groups, counts)]
+    return jnp.stack(means), jnp.stack([e.keep[side].any(0) for side in groups])
 
 
-def mean_of_others(e: jax.Array, there: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+def mean_of_others(e: Vectors) -> tuple[jax.Array, jax.Array | None]:
     """`(k, n, d)` means of the other views that are there, and whether there are any."""
-    count = None if there is None else there.sum(0)[None]
-    return mean_of_some_others(e, there, e.sum(0)[None], count, e.shape[0])
-
-
-def mean_of_some_others(
-    e: jax.Array, there: jax.Array | None, total: jax.Array, count: jax.Array | None, k: int
-) -> tuple[jax.Array, jax.Array | None]:
-    """The same for some of the k views, given the sum over all and how many views each instance has."""
-    if there is None or count is None:
-        return (total - e) / (k - 1), None
-    others = count - there.astype(count.dtype)
+    z, total = e.z, e.z.sum(0)[None]
+    if e.keep is None:
+        return (total - z) / (z.shape[0] - 1), None
+    others = e.keep.sum(0)[None] - e.keep.astype(jnp.int32)
     # Where no other view is there, the difference of sums leaves rounding errors.
-    other = jnp.where(others[..., None] > 0, total - e, 0)
-    return other / jnp.maximum(others, 1).astype(e.dtype)[..., None], others > 0
-
-
-def instances_everywhere(z: jax.Array, axis_name: str | None) -> int:
-    """Instances on all devices."""
-    return z.shape[1] * (1 if axis_name is None else lax.axis_size(axis_name))
+    other = jnp.where(others[..., None] > 0, total - z, 0)
+    return other / jnp.maximum(others, 1).astype(z.dtype)[..., None], others > 0
 
 
 def in_blocks(a: jax.Array, block: int) -> jax.Array:
@@ -310,32 +232,25 @@ def _recomputed_backward(function: Callable[..., jax.Array], residual: Any, cota
 _recomputed.defvjp(_recomputed_forward, _recomputed_backward)
 
 
-# `terms(embedded, pairs, **options)` of a pair loss, its `Takes.terms`: a loss is the sum over its `Terms` of the mean
-# over what exists. The options are all that the pair loss has but normalize, mask, axis_name and block_size, which
-# `Embedded` holds.
-TermsOf = Callable[..., "tuple[Terms, ...]"]
+# A pair loss is the sum over its terms of the mean over what exists. Each has numbers, (pairs, ..., n), and, of their
+# shape, True where the number exists or of how many numbers it is the sum; None: all exist.
+Terms = tuple[tuple[jax.Array, jax.Array | None], ...]
+# `terms(embedded, pairs, **options)` of a pair loss, its `Takes.terms`. The options are all that the pair loss has but
+# normalize, mask, axis_name and block_size, which `Vectors` holds.
+TermsOf = Callable[..., Terms]
 
 
-class Terms(NamedTuple):
-    """Numbers of which a loss takes the mean, for each pair of views by instance."""
-
-    values: jax.Array  # (pairs, ..., n)
-    # Of the same shape: True where the number exists, or of how many numbers it is the sum; None: all exist.
-    counts: jax.Array | None = None
-
-
-def mean_terms(
-    terms: tuple[Terms, ...], axis_name: str | None, weights: jax.Array | None = None
-) -> jax.Array:
+def mean_terms(terms: Terms, axis_name: str | None, weights: jax.Array | None = None) -> jax.Array:
     """`(pairs,)`: the sum of the means, over the instances of all devices; (pairs, n) weights multiply the values.
 
     Weights do not change the number that a mean divides by, which is at least 1.
     """
-    return sum((_mean(term, axis_name, weights) for term in terms[1:]), _mean(terms[0], axis_name, weights))
+    return reduce(jnp.add, [_mean(*term, axis_name, weights) for term in terms])
 
 
-def _mean(term: Terms, axis_name: str | None, weights: jax.Array | None) -> jax.Array:
-    values, counts = term
+def _mean(
+    values: jax.Array, counts: jax.Array | None, axis_name: str | None, weights: jax.Array | None
+) -> jax.Array:
     axes = tuple(range(1, values.ndim))
     if weights is not None:
         shape = (len(values), *(1 for _ in axes[:-1]), values.shape[-1])

@@ -15,6 +15,7 @@ from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import Operands, declare
 from mvcl.losses._joint import mean_log_likelihood
+from mvcl.losses._lse import Pairs, Vectors
 
 __all__ = ["byol", "poly_siglip", "siglip", "spectral"]
 
@@ -22,8 +23,9 @@ __all__ = ["byol", "poly_siglip", "siglip", "spectral"]
 Entry = Callable[..., jax.Array]
 
 
-def _byol_terms(e: emb.Embedded, pairs: emb.Pairs) -> tuple[emb.Terms, ...]:
-    return (emb.Terms(2 - 2 * emb.positives(e.z, pairs), emb.both_there(e.keep, pairs)),)
+def _byol_terms(e: Vectors, pairs: Pairs) -> emb.Terms:
+    positive, exists = emb.positives(e, pairs)
+    return ((2 - 2 * positive, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_byol_terms)
@@ -55,7 +57,7 @@ def byol(
 
 
 def _sigmoid_energy(
-    e: emb.Embedded, pairs: emb.Pairs, slope: jax.Array, shift: jax.Array, queue: emb.Embedded | None = None
+    e: Vectors, pairs: Pairs, slope: jax.Array, shift: jax.Array, queue: Vectors | None = None
 ) -> jax.Array:
     """`(pairs, n)`: -Σ log σ(-(scale <z_li, v> + bias)) over the other v of view m, and of the queue."""
 
@@ -66,13 +68,13 @@ def _sigmoid_energy(
 
 
 def _siglip_terms(
-    e: emb.Embedded, pairs: emb.Pairs, *, scale: ArrayLike, bias: ArrayLike, extra_negatives: ArrayLike | None
-) -> tuple[emb.Terms, ...]:
+    e: Vectors, pairs: Pairs, *, scale: ArrayLike, bias: ArrayLike, extra_negatives: ArrayLike | None
+) -> emb.Terms:
     slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
     negative = _sigmoid_energy(e, pairs, slope, shift, emb.queue_embeddings(extra_negatives, e))
-    positive = jax.nn.softplus(-slope * emb.positives(e.z, pairs) - shift)
+    positive, exists = emb.positives(e, pairs)
     anchors = None if e.keep is None else e.keep[emb.sides(pairs)[0]]
-    return emb.Terms(positive, emb.both_there(e.keep, pairs)), emb.Terms(negative, anchors)
+    return (jax.nn.softplus(-slope * positive - shift), exists), (negative, anchors)
 
 
 @declare(operands=Operands.PAIR, terms=_siglip_terms)
@@ -103,8 +105,6 @@ def siglip(
       scale: factor of the inner products, the inverse of a temperature.
       bias: added to them; the default makes the many negatives likely at the start.
       mask: positives are averaged over the instances with both views, the sums of negatives over the x that are there.
-      extra_negatives: (q, d) vectors that are negatives of every x_i, for instance a queue. Inside
-        `shard_map` every device holds all of them.
 
     Returns:
       Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
@@ -158,20 +158,20 @@ def poly_siglip(
     # Row α, column β: the negatives of anchor β in view α.
     pairs = tuple((b, a) for a in range(k) for b in range(k))
     negative = _sigmoid_energy(e, pairs, slope, shift).reshape(k, k, n)
-    positive = jax.nn.softplus(-slope * emb.same_instance(e.z) - shift)
+    positive = jax.nn.softplus(-slope * emb.same_instance(e) - shift)
     return mean_log_likelihood(-positive - negative, e.keep, rho, axis_name)
 
 
 def _spectral_terms(
-    e: emb.Embedded, pairs: emb.Pairs, *, radius: ArrayLike | None, extra_negatives: ArrayLike | None
-) -> tuple[emb.Terms, ...]:
+    e: Vectors, pairs: Pairs, *, radius: ArrayLike | None, extra_negatives: ArrayLike | None
+) -> emb.Terms:
     e = _clipped(e, radius)
     (left, right), keep, queue = emb.sides(pairs), e.keep, emb.queue_embeddings(extra_negatives, e)
     queue = None if queue is None else _clipped(queue, radius)
     squares = _sum_over(lambda inner, same: jnp.where(same, 0, inner * inner), e, pairs, queue)
     # By anchor: how many other instances the second view has.
     if keep is None:
-        count = jnp.full(squares.shape, emb.instances_everywhere(e.z, e.axis_name) - 1, e.z.dtype)
+        count = jnp.full(squares.shape, _lse.everywhere(e.z.shape[1], e.axis_name) - 1, e.z.dtype)
     else:
         total = jnp.sum(keep, axis=1, dtype=e.z.dtype)
         total = total if e.axis_name is None else lax.psum(total, e.axis_name)
@@ -179,10 +179,11 @@ def _spectral_terms(
     if queue is not None:
         anchors = jnp.ones_like(count) if keep is None else keep[left].astype(e.z.dtype)
         count = count + anchors * queue.z.shape[1]
-    return emb.Terms(squares, count), emb.Terms(-2 * emb.positives(e.z, pairs), emb.both_there(keep, pairs))
+    positive, exists = emb.positives(e, pairs)
+    return (squares, count), (-2 * positive, exists)
 
 
-def _clipped(e: emb.Embedded, radius: ArrayLike | None) -> emb.Embedded:
+def _clipped(e: Vectors, radius: ArrayLike | None) -> Vectors:
     if radius is None:
         return e
     longest = _checks.scalar("radius", radius, e.z.dtype, positive=True)
@@ -219,8 +220,7 @@ def spectral(
         leaves them. The released code uses 3 with `normalize=False`.
       mask: the first mean is over the instances with both, the second over all pairs of different instances that are
         there.
-      extra_negatives: (q, d) vectors whose squared products with every x_i join the second mean. Inside
-        `shard_map` every device holds all of them.
+      extra_negatives: their squared products with every x_i join the second mean.
 
     Returns:
       Scalar, float32 or wider: -1 for coinciding unit vectors, -2 where instances are orthogonal.
@@ -229,39 +229,22 @@ def spectral(
 
 
 def _sum_over(
-    entry: Entry, e: emb.Embedded, pairs: emb.Pairs, queue: emb.Embedded | None, *parameters: jax.Array
+    entry: Entry, e: Vectors, pairs: Pairs, queue: Vectors | None, *parameters: jax.Array
 ) -> jax.Array:
     """`(pairs, n)`: Σ entry(<z_li, v>, is v z_mi?, *parameters) over the v of view m that are there, and of the queue.
 
-    Zero where z_li is not there.
+    Zero where z_li is not there. Blocks are computed again in the backward pass; `entry` must not close over what is
+    differentiated.
     """
-    first: jax.Array | int = 0
-    y, keep = e.z, e.keep
-    if e.axis_name is not None:
-        first = lax.axis_index(e.axis_name) * e.z.shape[1]
-        y = _numerics.gather(y, e.axis_name, 1)
-        keep = None if keep is None else _numerics.gather(keep, e.axis_name, 1)
-    sums = _sums(entry, e, y, keep, pairs, first, parameters)
-    if queue is not None:
-        rows = queue.z.shape[1]
-        of_queue = tuple((l, 0) for l, _ in pairs)
-        # No row of the queue is at the place of an anchor.
-        sums = sums + _sums(entry, e, queue.z, None, of_queue, jnp.asarray(first) + rows, parameters)
-    return sums if e.keep is None else jnp.where(e.keep[emb.sides(pairs)[0]], sums, 0)
-
-
-def _sums(
-    entry: Entry,
-    e: emb.Embedded,
-    y: jax.Array,
-    keep: jax.Array | None,
-    pairs: emb.Pairs,
-    first: jax.Array | int,
-    parameters: tuple[jax.Array, ...],
-) -> jax.Array:
-    """In blocks each is recomputed in the backward pass; `entry` must not close over what is differentiated."""
-    (_, n, d), m = e.z.shape, y.shape[1]
-    y = _numerics.vary_as(y, e.z)
+    k, n, _ = e.z.shape
+    first = jnp.zeros((), jnp.int32) if e.axis_name is None else lax.axis_index(e.axis_name) * n
+    y = _numerics.gather(e.z, e.axis_name, 1)
+    keep = None if e.keep is None else _numerics.gather(e.keep, e.axis_name, 1)
+    if queue is not None:  # further columns, none at the place of an anchor
+        more = jnp.broadcast_to(_numerics.vary_as(queue.z, e.z), (k, *queue.z.shape[1:]))
+        y = jnp.concatenate([_numerics.vary_as(y, e.z), more], axis=1)
+        keep = None if keep is None else jnp.concatenate([keep, jnp.ones(more.shape[:2], bool)], axis=1)
+    y, m = _numerics.vary_as(y, e.z), y.shape[1]
     given = tuple(_numerics.vary_as(p, e.z) for p in parameters)
     block = _lse.block_rows(len(pairs), n, m, e.block_size) or n
     left, right = emb.sides(pairs)
@@ -271,27 +254,26 @@ def _sums(
         y: jax.Array,
         keep: jax.Array | None,
         r: jax.Array,
-        positions: jax.Array,
+        places: jax.Array,
         *given: jax.Array,
     ) -> jax.Array:
         inner = _numerics.inner("id,jd->ij", vectors, y[r])
-        values = entry(inner, positions[:, None] == jnp.arange(m)[None, :], *given)
-        if keep is not None:
-            values = jnp.where(keep[r][None, :], values, 0)
-        return values.sum(1)
+        values = entry(inner, places[:, None] == jnp.arange(m)[None, :], *given)
+        return (values if keep is None else jnp.where(keep[r][None, :], values, 0)).sum(1)
 
     if block >= n:
-        place = first + jnp.arange(n)
-        of_pair = jax.vmap(lambda l, r: rows(e.z[l], y, keep, r, place, *given))
-        return of_pair(jnp.asarray(left), jnp.asarray(right))
-    pad = -n % block
-    places = (first + jnp.arange(n + pad)).reshape(-1, block)
-    vectors = jnp.pad(e.z, ((0, 0), (0, pad), (0, 0))).reshape(len(e.z), -1, block, d)
+        places = first + jnp.arange(n)
+        of_pair = jax.vmap(lambda l, r: rows(e.z[l], y, keep, r, places, *given))
+        sums = of_pair(jnp.asarray(left), jnp.asarray(right))
+    else:
+        places = emb.in_blocks(first + jnp.arange(n), block)
+        vectors = jax.vmap(lambda z: emb.in_blocks(z, block))(e.z)
 
-    def step(at: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        l, r, b = at
-        return emb.recomputed(rows, vectors[l, b], y, keep, r, places[b], *given)
+        def step(at: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            l, r, b = at
+            return emb.recomputed(rows, vectors[l, b], y, keep, r, places[b], *given)
 
-    blocks = np.arange(places.shape[0])
-    steps = [np.repeat(left, len(blocks)), np.repeat(right, len(blocks)), np.tile(blocks, len(pairs))]
-    return lax.map(step, tuple(map(jnp.asarray, steps))).reshape(len(pairs), -1)[:, :n]
+        blocks = np.arange(len(places))
+        steps = [np.repeat(left, len(blocks)), np.repeat(right, len(blocks)), np.tile(blocks, len(pairs))]
+        sums = lax.map(step, tuple(map(jnp.asarray, steps))).reshape(len(pairs), -1)[:, :n]
+    return sums if e.keep is None else jnp.where(e.keep[left], sums, 0)

@@ -11,6 +11,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
+from mvcl.losses._lse import lse_union
 
 __all__ = ["mv_cl1", "mv_cl2", "mv_dhel", "mv_infonce", "poly_view", "sufficient_statistics"]
 
@@ -40,7 +41,6 @@ def mv_infonce(
 
     Args:
       z: (k, n, d) views.
-      temperature: positive divisor of the inner products, no unit.
       negatives: "cross_view", the printed formula, or "all", the released code.
       mask: alignment is averaged over the instances with two views or more, the energy over those with one or more.
 
@@ -50,12 +50,12 @@ def mv_infonce(
     _checks.option("negatives", negatives, ("cross_view", "all"))
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
     s = emb.similarities(e, temperature, extra_negatives)
-    energies = [emb.other_views_energy(s)] + ([emb.same_view_energy(s)] if negatives == "all" else [])
+    energies = [emb.other_views_energy(s)] + ([_lse.within(s)] if negatives == "all" else [])
     per_anchor = emb.with_queue(s, *energies)  # (k, n)
     if e.keep is not None:
         per_anchor = jnp.where(e.keep, per_anchor, -jnp.inf)
     energy = _numerics.logsumexp(per_anchor, axis=0)  # (n,)
-    aligned = _numerics.logsumexp(emb.alignment(s.vectors), axis=0)  # (n,)
+    aligned = _numerics.logsumexp(emb.alignment(s), axis=0)  # (n,)
     return emb.mean_existing(energy, e) - emb.mean_existing(aligned, e)
 
 
@@ -86,7 +86,6 @@ def mv_dhel(
 
     Args:
       z: (k, n, d) views.
-      temperature: positive divisor of the inner products, no unit.
       energy_weight: positive w, the weight of the second sum.
       mask: alignment is averaged over the instances with two views or more; the energy, a sum over the views that the
         instance has, over those with one or more.
@@ -105,8 +104,8 @@ def mv_dhel(
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
     s = emb.similarities(e, temperature, extra_negatives)
     weight = _checks.scalar("energy_weight", energy_weight, e.z.dtype, positive=True)
-    energy = emb.with_queue(s, emb.same_view_energy(s))  # (k, n)
-    aligned = _numerics.logsumexp(emb.alignment(s.vectors), axis=0)  # (n,)
+    energy = emb.with_queue(s, _lse.within(s))  # (k, n)
+    aligned = _numerics.logsumexp(emb.alignment(s), axis=0)  # (n,)
     return weight * emb.mean_of_sums(energy, e) - emb.mean_existing(aligned, e)
 
 
@@ -133,7 +132,6 @@ def mv_cl1(
 
     Args:
       z: (k, n, d) views.
-      temperature: positive divisor of the inner products, no unit.
       mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there.
 
     Returns:
@@ -142,7 +140,7 @@ def mv_cl1(
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
     s = emb.similarities(e, temperature, extra_negatives)
     energy = emb.with_queue(s, emb.other_views_energy(s))
-    return emb.mean_existing(energy, e, e.keep) - emb.mean_existing(emb.alignment(s.vectors), e)
+    return emb.mean_existing(energy, e, e.keep) - emb.mean_existing(emb.alignment(s), e)
 
 
 @declare()
@@ -170,7 +168,6 @@ def mv_cl2(
 
     Args:
       z: (k, n, d) views.
-      temperature: positive divisor of the inner products, no unit.
       energy: "mean" or "sum" of the energies over the views.
       mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there
         ("sum": over the instances).
@@ -181,9 +178,9 @@ def mv_cl2(
     _checks.option("energy", energy, ("mean", "sum"))
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
     s = emb.similarities(e, temperature, extra_negatives)
-    spread = emb.with_queue(s, emb.same_view_energy(s))
+    spread = emb.with_queue(s, _lse.within(s))
     spread_out = emb.mean_of_sums(spread, e) if energy == "sum" else emb.mean_existing(spread, e, e.keep)
-    return spread_out - emb.mean_existing(emb.alignment(s.vectors), e)
+    return spread_out - emb.mean_existing(emb.alignment(s), e)
 
 
 @declare()
@@ -214,7 +211,6 @@ def poly_view(
 
     Args:
       z: (k, n, d) views.
-      temperature: positive divisor of the inner products, no unit.
       aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ.
       negatives_of: whose negatives join ℓ_iαβ: of the "other" view β, as in Eq. 14, or of the "anchor" α, as in
         Algorithm 1: { s(z_αi, z_γj) : j != i, every γ }.
@@ -228,10 +224,10 @@ def poly_view(
     _checks.option("negatives_of", negatives_of, ("other", "anchor"))
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
     s = emb.similarities(e, temperature, extra_negatives)
-    negative = emb.with_queue(s, emb.same_view_energy(s), emb.other_views_energy(s, diagonal=False))  # (k, n)
-    same = emb.same_instance(s.vectors.z)
+    negative = emb.with_queue(s, _lse.within(s), emb.other_views_energy(s, diagonal=False))  # (k, n)
+    same = emb.same_instance(s)
     negative = negative[None] if negatives_of == "other" else negative[:, None]
-    log_likelihood = same - emb.lse_union(same, jnp.broadcast_to(negative, same.shape))
+    log_likelihood = same - lse_union(same, jnp.broadcast_to(negative, same.shape))
     return mean_log_likelihood(log_likelihood, e.keep, rho, axis_name)
 
 
@@ -272,7 +268,6 @@ def sufficient_statistics(
 
     Args:
       z: (k, n, d) views.
-      temperature: positive divisor of the inner products, no unit.
       normalize_rest: renormalise the mean of the other views; False is Eq. 24 to the letter.
       mask: q_αi exists where view α and another view of i do; only those are positives and negatives.
 
@@ -281,12 +276,12 @@ def sufficient_statistics(
     """
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
     s = emb.similarities(e, temperature, extra_negatives)
-    rest, rest_there = emb.mean_of_others(e.z, e.keep)
+    rest, rest_there = emb.mean_of_others(e)
     exists = None if e.keep is None or rest_there is None else e.keep & rest_there
     if normalize_rest:
         rest = _numerics.unit(rest)
     # The mean of projected vectors is no longer than they are.
     q = emb.scaled(dataclasses.replace(e, z=rest, keep=exists), temperature)
-    positive = jnp.sum(s.vectors.z * q.z, axis=-1)  # (k, n)
-    others = _lse.against_all(s.vectors, q, axis_name=axis_name, block_size=e.block_size)
+    positive = jnp.sum(s.z * q.z, axis=-1)  # (k, n)
+    others = _lse.against_all(s, q)
     return _numerics.mean_where(emb.with_queue(s, positive, others) - positive, exists, axis_name)

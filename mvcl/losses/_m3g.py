@@ -117,9 +117,6 @@ def m3g(
 
     Returns:
       Scalar, float32 or wider. For coinciding vectors, which make every matching as good, (k-1) ε log n.
-
-    Raises:
-      ValueError: for shapes, dtypes or values other than these, and for a problem that is too large.
     """
     return _gap(**locals())[0]  # every argument, by name
 
@@ -138,10 +135,6 @@ def m3g_with_status(
     Returns:
       The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`,
       `potentials`. For gradients use the loss.
-
-    Raises:
-      TypeError: an option that `m3g` does not have.
-      ValueError: as `m3g`.
     """
     return _gap(z, **filled(m3g, options), init=init)[:2]
 

@@ -10,7 +10,9 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
+from mvcl.losses import _lse
 from mvcl.losses._declaration import Operands, declare
+from mvcl.losses._lse import Vectors
 
 __all__ = ["barlow_twins", "emp_ssl", "frossl", "vicreg"]
 
@@ -116,9 +118,9 @@ def barlow_twins(
     e = dataclasses.replace(e, keep=both)
     vectors, _ = centred(e)
     count = jnp.maximum(counts(e), 1)
-    variance = device_sum(jnp.sum(vectors**2, axis=1), axis_name) / count[:, None]
+    variance = _numerics.device_sum(jnp.sum(vectors**2, axis=1), axis_name) / count[:, None]
     features = vectors * lax.rsqrt(variance + small)[:, None]
-    products = device_sum(_numerics.inner("ia,ib->ab", *features), axis_name)
+    products = _numerics.device_sum(_numerics.inner("ia,ib->ab", *features), axis_name)
     correlation = products / count[0]
     identity = jnp.eye(e.z.shape[2], dtype=bool)
     return jnp.sum(jnp.where(identity, (1 - correlation) ** 2, weight * correlation**2))
@@ -172,7 +174,7 @@ def _unit_columns(z: jax.Array, axis_name: str | None) -> jax.Array:
     largest = lax.stop_gradient(jnp.max(jnp.abs(z), axis=1, keepdims=True))
     largest = largest if axis_name is None else lax.pmax(largest, axis_name)
     z = z / jnp.where(largest > 0, largest, 1)  # a constant factor, so that no square overflows or underflows
-    square = device_sum(jnp.sum(z * z, axis=1, keepdims=True), axis_name)
+    square = _numerics.device_sum(jnp.sum(z * z, axis=1, keepdims=True), axis_name)
     nonzero = square > 0
     return z * jnp.where(nonzero, lax.rsqrt(jnp.where(nonzero, square, 1)), 0)
 
@@ -222,35 +224,30 @@ def emp_ssl(
     return -rate - factor * _numerics.mean_where(cosines, e.keep, axis_name)
 
 
-def device_sum(x: jax.Array, axis_name: str | None) -> jax.Array:
-    """The sum over the devices of `axis_name`."""
-    return x if axis_name is None else lax.psum(x, axis_name)
-
-
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def moments(z: jax.Array, axis_name: str | None) -> jax.Array:
     """`(k, d, d)`: z_l^T z_l of (k, n, d) vectors, over all devices.
 
     Its derivative is one product in either mode: those by the two factors are transposes of each other.
     """
-    return device_sum(_numerics.inner("lia,lib->lab", z, z), axis_name)
+    return _numerics.device_sum(_numerics.inner("lia,lib->lab", z, z), axis_name)
 
 
 @moments.defjvp
 def _(axis_name: str | None, primals: One, tangents: One) -> Two:
     (z,), (dz,) = primals, tangents
     half = _numerics.inner("lia,lib->lab", z, dz)
-    return moments(z, axis_name), device_sum(half + jnp.swapaxes(half, 1, 2), axis_name)
+    return moments(z, axis_name), _numerics.device_sum(half + jnp.swapaxes(half, 1, 2), axis_name)
 
 
-def counts(e: emb.Embedded) -> jax.Array:
+def counts(e: Vectors) -> jax.Array:
     """`(k,)`: how many instances have each view."""
     if e.keep is None:
-        return jnp.full(e.z.shape[0], emb.instances_everywhere(e.z, e.axis_name), e.z.dtype)
-    return device_sum(jnp.sum(e.keep, axis=1, dtype=e.z.dtype), e.axis_name)
+        return jnp.full(e.z.shape[0], _lse.everywhere(e.z.shape[1], e.axis_name), e.z.dtype)
+    return _numerics.device_sum(jnp.sum(e.keep, axis=1, dtype=e.z.dtype), e.axis_name)
 
 
-def centred(e: emb.Embedded) -> Two:
+def centred(e: Vectors) -> Two:
     """`(k, n, d)` vectors less the mean of their view, zero where there is none; the means, `(k, 1, d)`."""
     there = None if e.keep is None else e.keep[:, :, None]
     mean = _numerics.mean_where(e.z, there, e.axis_name, axis=1)[:, None]
@@ -277,7 +274,7 @@ def mean_of_views(values: jax.Array, count: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(some, values, 0)) / jnp.maximum(jnp.sum(some), 1).astype(values.dtype)
 
 
-def distance_from_centre(e: emb.Embedded, global_views: int | None) -> jax.Array:
+def distance_from_centre(e: Vectors, global_views: int | None) -> jax.Array:
     """mean_{l,i,d} (z_li - c_i)², c_i the mean of the first `global_views` views of instance i, None: of all.
 
     Instances that lack all of these views have no c_i and do not count.

@@ -7,34 +7,35 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks
 from mvcl.losses import _embeddings as emb
+from mvcl.losses import _lse
 from mvcl.losses._declaration import Operands, declare
+from mvcl.losses._lse import Pairs, Vectors, lse_union
 
 __all__ = ["dcl", "dhel", "info_nce", "info_nce_minimum", "nt_xent", "rince"]
 
 
 def _info_nce_terms(
-    e: emb.Embedded,
-    pairs: emb.Pairs,
+    e: Vectors,
+    pairs: Pairs,
     *,
     temperature: ArrayLike,
     symmetric: bool,
     in_batch_negatives: bool,
     extra_negatives: ArrayLike | None,
-) -> tuple[emb.Terms, ...]:
+) -> emb.Terms:
     s = emb.similarities(e, temperature, extra_negatives)
-    left, right = emb.sides(pairs)
-    extra = emb.queue_energy(s)
+    (left, right), extra = emb.sides(pairs), emb.queue_energy(s)
+    positive, exists = emb.positives(s, pairs)
     if not in_batch_negatives:
         if extra is None:
             raise ValueError("extra_negatives must be given with in_batch_negatives=False, got None")
-        positive, exists = emb.positives(s.vectors.z, pairs), emb.both_there(e.keep, pairs)
-        forward, backward = emb.lse_union(positive, extra[left]), emb.lse_union(positive, extra[right])
+        forward, backward = lse_union(positive, extra[left]), lse_union(positive, extra[right])
     else:
-        positive, forward, backward, exists = emb.pair_energies(s, pairs, backward=symmetric)
+        forward, backward = emb.pair_energies(s, pairs, backward=symmetric)
         if extra is not None:
-            forward, backward = emb.lse_union(forward, extra[left]), emb.lse_union(backward, extra[right])
+            forward, backward = lse_union(forward, extra[left]), lse_union(backward, extra[right])
     negative = (forward + backward) / 2 if symmetric else forward
-    return (emb.Terms(negative - positive, exists),)
+    return ((negative - positive, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_info_nce_terms)
@@ -62,7 +63,6 @@ def info_nce(
     Args:
       x: (n, d): the anchors.
       y: (n, d), of the same dtype: instance i of y is the positive of instance i of x.
-      temperature: positive divisor of the inner products, no unit.
       symmetric: average with the loss whose anchors are y.
       in_batch_negatives: False leaves each instance's own y and the `extra_negatives`, as MoCo v2 does.
       mask: the mean runs over the instances that have both; the others stay negatives.
@@ -93,9 +93,6 @@ def info_nce_minimum(negatives: ArrayLike, temperature: ArrayLike) -> jax.Array:
 
     Returns:
       The loss, of the common shape, float32 or wider.
-
-    Raises:
-      ValueError: for numbers that are not positive.
     """
     for name, value in (("negatives", negatives), ("temperature", temperature)):
         if not np.all(np.asarray(value) > 0):
@@ -106,8 +103,8 @@ def info_nce_minimum(negatives: ArrayLike, temperature: ArrayLike) -> jax.Array:
 
 
 def _anchors(
-    e: emb.Embedded,
-    pairs: emb.Pairs,
+    e: Vectors,
+    pairs: Pairs,
     temperature: ArrayLike,
     extra_negatives: ArrayLike | None,
     *,
@@ -115,19 +112,19 @@ def _anchors(
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Positives (pairs, 1, n), the anchors' log-sum-exps (pairs, 2, n), and whether both views are there."""
     s = emb.similarities(e, temperature, extra_negatives)
-    same_view = emb.with_queue(s, emb.same_view_energy(s))
-    b = emb.pair_energies(s, pairs, diagonal=diagonal)
-    left, right = emb.sides(pairs)
-    energies = [emb.lse_union(same_view[left], b.forward), emb.lse_union(same_view[right], b.backward)]
-    exists = None if b.exists is None else jnp.broadcast_to(b.exists[:, None], (len(pairs), 2, e.z.shape[1]))
-    return b.positive[:, None], jnp.stack(energies, axis=1), exists
+    same_view = emb.with_queue(s, _lse.within(s))
+    forward, backward = emb.pair_energies(s, pairs, diagonal=diagonal)
+    (left, right), (positive, exists) = emb.sides(pairs), emb.positives(s, pairs)
+    energies = jnp.stack([lse_union(same_view[left], forward), lse_union(same_view[right], backward)], axis=1)
+    exists = None if exists is None else jnp.broadcast_to(exists[:, None], energies.shape)
+    return positive[:, None], energies, exists
 
 
 def _nt_xent_terms(
-    e: emb.Embedded, pairs: emb.Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
-) -> tuple[emb.Terms, ...]:
+    e: Vectors, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
+) -> emb.Terms:
     positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
-    return (emb.Terms(energy - positive, exists),)
+    return ((energy - positive, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_nt_xent_terms)
@@ -154,7 +151,6 @@ def nt_xent(
     Args:
       x: (n, d): one view.
       y: (n, d), of the same dtype: the other view of the same instances.
-      temperature: positive divisor of the inner products, no unit.
       mask: the mean runs over the anchors whose partner is there; the others stay negatives.
 
     Returns:
@@ -164,12 +160,12 @@ def nt_xent(
 
 
 def _dcl_terms(
-    e: emb.Embedded, pairs: emb.Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
-) -> tuple[emb.Terms, ...]:
+    e: Vectors, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
+) -> emb.Terms:
     positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=False)
     if exists is not None:
         exists &= energy != -jnp.inf
-    return (emb.Terms(energy - positive, exists),)
+    return ((energy - positive, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_dcl_terms)
@@ -196,7 +192,6 @@ def dcl(
     Args:
       x: (n, d): one view.
       y: (n, d), of the same dtype: the other view of the same instances.
-      temperature: positive divisor of the inner products, no unit.
       mask: the mean runs over the anchors whose partner is there; the others stay negatives.
 
     Returns:
@@ -206,19 +201,19 @@ def dcl(
 
 
 def _rince_terms(
-    e: emb.Embedded,
-    pairs: emb.Pairs,
+    e: Vectors,
+    pairs: Pairs,
     *,
     temperature: ArrayLike,
     q: ArrayLike,
     lam: ArrayLike,
     extra_negatives: ArrayLike | None,
-) -> tuple[emb.Terms, ...]:
+) -> emb.Terms:
     positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
     power = _checks.scalar("q", q, energy.dtype, positive=True)
     weight = _checks.scalar("lam", lam, energy.dtype, positive=True)
     values = (jnp.exp(power * (jnp.log(weight) + energy)) - jnp.exp(power * positive)) / power
-    return (emb.Terms(values, exists),)
+    return ((values, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_rince_terms)
@@ -248,7 +243,6 @@ def rince(
     Args:
       x: (n, d): one view.
       y: (n, d), of the same dtype: the other view of the same instances.
-      temperature: positive divisor of the inner products, no unit.
       q: positive exponent.
       lam: positive weight of the denominator.
       mask: the mean runs over the anchors whose partner is there; the others stay negatives.
@@ -261,23 +255,22 @@ def rince(
 
 
 def _dhel_terms(
-    e: emb.Embedded,
-    pairs: emb.Pairs,
+    e: Vectors,
+    pairs: Pairs,
     *,
     temperature: ArrayLike,
     symmetric: bool,
     extra_negatives: ArrayLike | None,
-) -> tuple[emb.Terms, ...]:
+) -> emb.Terms:
     s = emb.similarities(e, temperature, extra_negatives)
-    energy = emb.with_queue(s, emb.same_view_energy(s))  # (k, n)
-    positive = emb.positives(s.vectors.z, pairs)
-    alignment = emb.Terms(-positive, emb.both_there(e.keep, pairs))
+    energy = emb.with_queue(s, _lse.within(s))  # (k, n)
+    positive, exists = emb.positives(s, pairs)
     views = np.stack(emb.sides(pairs)[: 2 if symmetric else 1])
     if e.keep is None:
-        return emb.Terms(energy[views].sum(0)), alignment
+        return (energy[views].sum(0), None), (-positive, exists)
     there = e.keep & (energy != -jnp.inf)
     energy = jnp.where(there, energy, 0)
-    return emb.Terms(energy[views].sum(0), there[views].any(0)), alignment
+    return (energy[views].sum(0), there[views].any(0)), (-positive, exists)
 
 
 @declare(operands=Operands.PAIR, terms=_dhel_terms)
@@ -305,7 +298,6 @@ def dhel(
     Args:
       x: (n, d): one view.
       y: (n, d), of the same dtype: the other view of the same instances.
-      temperature: positive divisor of the inner products, no unit.
       symmetric: False drops the last term, the energy of y.
       mask: alignment is averaged over the instances with both; the energy, a sum over the views that the instance has,
         over those with one or more.

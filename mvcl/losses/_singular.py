@@ -11,8 +11,9 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
+from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
-from mvcl.losses._moments import device_sum, sum_of_views
+from mvcl.losses._moments import sum_of_views
 
 __all__ = ["mmcr", "pmrl"]
 
@@ -77,9 +78,9 @@ def pmrl(
     e = dataclasses.replace(e, z=_leading(views, right[:, :, 0])[None], keep=there, projected=True)
     _checks.scalar("instance_temperature", instance_temperature, e.z.dtype, positive=True)
     s = emb.similarities(e, instance_temperature, None)
-    own = jnp.sum(s.vectors.z[0] ** 2, axis=1)
+    own = jnp.sum(s.z[0] ** 2, axis=1)
     # LSE_j - own, whose digits would be lost where no other instance is near.
-    spread = jax.nn.softplus(emb.same_view_energy(s)[0] - own)
+    spread = jax.nn.softplus(_lse.within(s)[0] - own)
     mean = _numerics.mean_where(alignment, several, axis_name)
     return mean + factor * _numerics.mean_where(spread, some, axis_name)
 
@@ -193,14 +194,14 @@ def _of_rows(c: jax.Array, axis_name: str | None) -> jax.Array:
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _nuclear_norm(c: jax.Array, axis_name: str | None) -> jax.Array:
     """The sum of the singular values of (n, d) rows, d <= n; the rows of all devices."""
-    return device_sum(jnp.sum(_polar(c, axis_name) * c), axis_name)
+    return _numerics.device_sum(jnp.sum(_polar(c, axis_name) * c), axis_name)
 
 
 @_nuclear_norm.defjvp
 def _(axis_name: str | None, primals: One, tangents: One) -> Two:
     (c,), (dc,) = primals, tangents
     p = _polar(c, axis_name)
-    return device_sum(jnp.sum(p * c), axis_name), device_sum(jnp.sum(p * dc), axis_name)
+    return _numerics.device_sum(jnp.sum(p * c), axis_name), _numerics.device_sum(jnp.sum(p * dc), axis_name)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -215,7 +216,7 @@ def _(axis_name: str | None, primals: One, tangents: One) -> Two:
     (c,), (dc,) = primals, tangents
     u, sigma, v = _singular(c, axis_name)
     turned = _numerics.inner("ia,ab->ib", dc, v)
-    inside = device_sum(_numerics.inner("ia,ib->ab", u, turned), axis_name)
+    inside = _numerics.device_sum(_numerics.inner("ia,ib->ab", u, turned), axis_name)
     pairs = sigma[:, None] + sigma[None, :]
     rotation = jnp.where(pairs > 0, (inside - inside.T) / jnp.where(pairs > 0, pairs, 1), 0)
     outside = (turned - _numerics.inner("ia,ab->ib", u, inside)) * _inverse(sigma)[None]
@@ -227,7 +228,7 @@ def _singular(c: jax.Array, axis_name: str | None) -> tuple[jax.Array, jax.Array
     """U, (n, d), zero in the columns of the singular values that are zero; these, (d,); V, (d, d)."""
 
     def gram(w: jax.Array) -> jax.Array:
-        return device_sum(_numerics.inner("ia,ib->ab", w, w), axis_name)
+        return _numerics.device_sum(_numerics.inner("ia,ib->ab", w, w), axis_name)
 
     squares, v = jnp.linalg.eigh(gram(c))
     # An eigenvalue has the rounding error of the largest. Those far below it, the first, are computed again among
@@ -238,7 +239,7 @@ def _singular(c: jax.Array, axis_name: str | None) -> tuple[jax.Array, jax.Array
     _, again = jnp.linalg.eigh(gram(_numerics.inner("ia,ab->ib", c, some)) + apart)
     v = jnp.where(small[None], _numerics.inner("ab,bc->ac", some, again), v)
     w = _numerics.inner("ia,ab->ib", c, v)
-    sigma = jnp.sqrt(device_sum(jnp.sum(w * w, axis=0), axis_name))
+    sigma = jnp.sqrt(_numerics.device_sum(jnp.sum(w * w, axis=0), axis_name))
     zero = sigma <= c.shape[1] * jnp.finfo(c.dtype).eps * jnp.max(sigma)  # False for NaN, which propagates
     sigma = jnp.where(zero, 0, sigma)
     return w * _inverse(sigma)[None], sigma, v

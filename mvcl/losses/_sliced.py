@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import declare
-from mvcl.losses._moments import centred, counts, device_sum, distance_from_centre, mean_of_views
+from mvcl.losses._moments import centred, counts, distance_from_centre, mean_of_views
 
 __all__ = ["lejepa", "visreg"]
 
@@ -102,7 +102,7 @@ def _epps_pulley(
 
     _, sums = lax.scan(turn, first, None, length=knots - 1)
     number = jnp.maximum(count, 1)[None, :, None]
-    means = device_sum(sums, axis_name) / number[None]
+    means = _numerics.device_sum(sums, axis_name) / number[None]
     of_cos, of_sin = means[:, 0], means[:, 1]  # (knots - 1, k, slices)
     apart = of_cos - jnp.asarray(normal[1:], p.dtype)[:, None, None]
     scale = jnp.asarray(factors[1:], p.dtype)[:, None, None]
@@ -144,12 +144,11 @@ def visreg(
     in W and has no eps; `eps=1e-6` gives its numbers to 1e-6. Its trainer draws other directions on each process and
     says that c_i is held constant, which it is not, nor here. Vectors are compared as they are, not projected.
 
-    The directions are drawn from `key` alone: one key gives one loss on any number of devices, in float32 and
-    float64. They are taken in blocks, so that no (k, n, slices) array is held. Ranks are of the global batch: every
-    device gathers the k n d centred numbers, 4 k n d bytes, and as many are scattered back in the backward pass, fewer
-    than the k n slices projections where d < slices; it takes an equal part of the directions. Where two projections
-    differ by a rounding error their order depends on that of the sums: over devices the float32 gradient differs by
-    some 1e-4 of its largest entry.
+    The directions are those of `lejepa`, in blocks too. Ranks are of the global batch: every device gathers the k n d
+    centred numbers, 4 k n d bytes, and as many are scattered back in the backward pass, fewer than the k n slices
+    projections where d < slices; it takes an equal part of the directions. Where two projections differ by a rounding
+    error their order depends on that of the sums: over devices the float32 gradient differs by some 1e-4 of its
+    largest entry.
 
     Cost: k n d slices multiply-adds and k slices sorts of n numbers in the forward pass.
 
@@ -180,7 +179,7 @@ def visreg(
     count = counts(e)
     vectors, mean = centred(e)
     number = jnp.maximum(count, 1)[:, None]
-    variance = device_sum(jnp.sum(vectors**2, axis=1), axis_name) / number
+    variance = _numerics.device_sum(jnp.sum(vectors**2, axis=1), axis_name) / number
     some = variance > 0
     deviation = jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1)), variance)
     features = vectors / (lax.stop_gradient(deviation) + small)[:, None]
@@ -207,7 +206,7 @@ def _shapes(
     sums = over_directions(
         _to_quantiles, None, rows, drawn, (there, among[:, :, None], quantiles[:, :, None])
     )
-    return device_sum(sums, axis_name)
+    return _numerics.device_sum(sums, axis_name)
 
 
 def _to_quantiles(p: jax.Array, there: jax.Array | None, among: jax.Array, quantiles: jax.Array) -> Two:
@@ -255,7 +254,7 @@ def _(
     tangents: tuple[jax.Array, jax.Array, tuple[Any, ...]],
 ) -> Two:
     values, slope = _streamed(statistic, *primals, True)
-    return values, device_sum(jnp.sum(slope * tangents[0], axis=(1, 2)), axis_name)
+    return values, _numerics.device_sum(jnp.sum(slope * tangents[0], axis=(1, 2)), axis_name)
 
 
 def _streamed(

@@ -1,8 +1,9 @@
 """Symile: the multilinear inner product of all views of an instance."""
 
+import dataclasses
 import math
 from functools import partial, reduce
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +14,13 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
-from mvcl.losses._lse.whole import either, finite_level, fixed_shift, log_sum, per_sum
+from mvcl.losses._lse import Vectors, lse_union
+from mvcl.losses._lse.whole import by_similarity, either, log_sum, shift
 
 __all__ = ["symile"]
 
 Two = tuple[jax.Array, jax.Array]
-
+Arrays = tuple[jax.Array, ...]
 
 # Products kept for the backward pass: 2^22 float32 are 16 MB. Above, blocks of so many.
 _WHOLE = 2**22
@@ -74,12 +76,12 @@ def symile(
         raise ValueError('key must be a jax.random key for negatives="shuffled", got None')
     else:
         others = _shuffled(e, _checks.key("key", key), t, bound)
-        energy = emb.lse_union(others, jnp.broadcast_to(positive[None], others.shape))
+        energy = lse_union(others, jnp.broadcast_to(positive[None], others.shape))
     anchors = None if e.keep is None else e.keep.all(0)
     return _numerics.mean_where(energy.mean(0) - positive, anchors, axis_name)
 
 
-def _shuffled(e: emb.Embedded, key: jax.Array, t: jax.Array, bound: float | None) -> jax.Array:
+def _shuffled(e: Vectors, key: jax.Array, t: jax.Array, bound: float | None) -> jax.Array:
     """`(k, n)`: by anchor, the log-sum-exp over the shuffled tuples of the other rows."""
     k, n, d = e.z.shape
     every = _numerics.gather(e.z, e.axis_name, 1)
@@ -98,15 +100,9 @@ def _shuffled(e: emb.Embedded, key: jax.Array, t: jax.Array, bound: float | None
     anchors = None if e.keep is None else jnp.broadcast_to(e.keep.all(0)[None], (k, n))
     x, y = e.z / t, jnp.stack(products)
     largest = bound if bound is not None else _largest(x, e.axis_name) * _largest(y, e.axis_name)
-    return _lse.across(
-        _lse.Vectors(x, anchors, largest),
-        _lse.Vectors(y, None if keep is None else jnp.stack(exist), largest),
-        tuple((l, l) for l in range(k)),
-        diagonal=False,
-        columns=False,
-        axis_name=e.axis_name,
-        block_size=e.block_size,
-    )[0]
+    queries = Vectors(x, anchors, e.axis_name, e.block_size, bound=largest)
+    keys = dataclasses.replace(queries, z=y, keep=None if keep is None else jnp.stack(exist))
+    return _lse.across(queries, keys, tuple((l, l) for l in range(k)), diagonal=False, columns=False)[0]
 
 
 def _largest(x: jax.Array, axis_name: str | None) -> jax.Array:
@@ -115,74 +111,53 @@ def _largest(x: jax.Array, axis_name: str | None) -> jax.Array:
     return jnp.sqrt(square if axis_name is None else lax.pmax(square, axis_name))
 
 
-class _Tuples(NamedTuple):
-    """All views: the last two are x and y, and the products of the tuples of the others are u, never all at once."""
-
-    first: tuple[jax.Array, ...]  # (n_l, d) each; none for two views
-    x: jax.Array  # (r, d)
-    y: jax.Array  # (c, d)
-    keep_first: tuple[jax.Array, ...]  # (n_l,) bool each
-    keep_x: jax.Array | None  # None where all vectors of all views are there
-    keep_y: jax.Array | None
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """How many vectors each of the first views has."""
-        return tuple(len(view) for view in self.first)
+# The last two of all views, (n_l, d) each, are x and y; the products of the tuples of the others are u, never all held.
+# `keeps` are (n_l,) bool by view, none where all vectors are there. The sums are log-sum-exps over all products with a
+# vector of u, (h,), of x, (r,), and of y, (c,).
 
 
-class _TupleSums(NamedTuple):
-    """Log-sum-exps over all products of a vector of u, of x, of y."""
-
-    u: jax.Array  # (h,)
-    x: jax.Array  # (r,)
-    y: jax.Array  # (c,)
-
-
-def _all_tuples(e: emb.Embedded, t: jax.Array, bound: float | None) -> jax.Array:
+def _all_tuples(e: Vectors, t: jax.Array, bound: float | None) -> jax.Array:
     """`(k, n)`: by anchor, the log-sum-exp over all tuples of the other views."""
     k, n, _ = e.z.shape
-    views = [e.z[0] / t, *_numerics.gather(e.z[1:], e.axis_name, 1)]
-    *first, x, y = (_numerics.vary_as(view, e.z) for view in views)
-    o = _Tuples(tuple(first), x, y, (), None, None)
-    if e.keep is not None:
-        *keep_first, keep_x, keep_y = [e.keep[0], *_numerics.gather(e.keep[1:], e.axis_name, 1)]
-        o = o._replace(keep_first=tuple(keep_first), keep_x=keep_x, keep_y=keep_y)
-    largest = bound if bound is not None else math.prod([_largest(view, None) for view in (*first, x, y)])
-    found = _sums(o, largest, e.block_size)
-    of_views = found.u.reshape(o.sizes)
-    axes = range(k - 2)
-    levels = [_numerics.logsumexp(of_views, axis=tuple(m for m in axes if m != l)) for l in axes]
-    levels += [found.x, found.y]
+    all_views = [e.z[0] / t, *_numerics.gather(e.z[1:], e.axis_name, 1)]
+    views = tuple(_numerics.vary_as(view, e.z) for view in all_views)
+    keeps = () if e.keep is None else (e.keep[0], *_numerics.gather(e.keep[1:], e.axis_name, 1))
+    largest = bound if bound is not None else math.prod([_largest(view, None) for view in views])
+    u, *levels = _sums(views, keeps, largest, e.block_size)
+    of_views, axes = u.reshape(_sizes(views)), range(k - 2)
+    of_first = [_numerics.logsumexp(of_views, axis=tuple(m for m in axes if m != l)) for l in axes]
+    levels = of_first + levels
     if e.axis_name is not None:
         # Of a view but the first, a device has the tuples with its own rows of the first view.
         levels = [levels[0], *(_lse.over_devices(part, e.axis_name, n) for part in levels[1:])]
     return jnp.stack(levels)
 
 
-def _sums(o: _Tuples, bound: float | jax.Array, block_size: int | None) -> _TupleSums:
-    h, r, c = math.prod(o.sizes), len(o.x), len(o.y)
+def _sizes(views: Arrays) -> tuple[int, ...]:
+    """How many vectors each of the first views has."""
+    return tuple(len(view) for view in views[:-2])
+
+
+def _sums(views: Arrays, keeps: Arrays, bound: float | jax.Array, block_size: int | None) -> Arrays:
+    h, x, y = math.prod(_sizes(views)), views[-2], views[-1]
+    r = len(x)
     if block_size is None:
-        longest = max(c, o.x.shape[1])  # a row is a product of two vectors, and its products with all of y
+        longest = max(len(y), x.shape[1])  # a row is a product of two vectors, and its products with all of y
         block_size = h * r if h * r * longest <= _WHOLE else max(1, _BLOCK // longest)
-    fixed = fixed_shift(bound, o.x.dtype)
-    shift = _numerics.vary_as(_numerics.constant(jnp.asarray(bound, o.x.dtype)), o.x)
+    fixed, largest = shift(bound, x)
     if block_size >= h * r:
-        return either(fixed, shift, _dense, o, shift)
-    reverse = jax.tree.map(emb.reverse_only, o)
-    return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, shift)
+        return either(fixed, largest, _dense, views, keeps, largest)
+    reverse = tuple(map(emb.reverse_only, views))
+    return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, keeps, largest)
 
 
-def _heads(o: _Tuples, at: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+def _heads(views: Arrays, keeps: Arrays, at: jax.Array) -> tuple[jax.Array, jax.Array | None]:
     """Products of these tuples of the first views, (h, d), and which are there; None: all. Beyond the last: none."""
-    if not o.first:
-        return jnp.ones((len(at), o.x.shape[1]), o.x.dtype), None
-    places = jnp.unravel_index(at, o.sizes)
-    u = reduce(jnp.multiply, [view[place] for view, place in zip(o.first, places)])
-    if o.keep_x is None:
-        return u, None
-    there = [keep[place] for keep, place in zip(o.keep_first, places)]
-    return u, jnp.stack(there).all(0)
+    if len(views) == 2:
+        return jnp.ones((len(at), views[0].shape[1]), views[0].dtype), None
+    places = jnp.unravel_index(at, _sizes(views))
+    u = reduce(jnp.multiply, [view[place] for view, place in zip(views, places)])
+    return u, jnp.stack([keep[place] for keep, place in zip(keeps, places)]).all(0) if keeps else None
 
 
 def _products(u: jax.Array, x: jax.Array, y: jax.Array, *keeps: jax.Array | None) -> Two:
@@ -195,69 +170,70 @@ def _products(u: jax.Array, x: jax.Array, y: jax.Array, *keeps: jax.Array | None
 def _masked(similarity: jax.Array, *keeps: jax.Array | None) -> jax.Array:
     for axis, keep in enumerate(keeps):
         if keep is not None:
-            similarity = jnp.where(
-                jnp.expand_dims(keep, [a for a in range(3) if a != axis]), similarity, -jnp.inf
-            )
+            there = jnp.expand_dims(keep, [a for a in range(3) if a != axis])
+            similarity = jnp.where(there, similarity, -jnp.inf)
     return similarity
 
 
-def _dense(fixed: bool, o: _Tuples, bound: jax.Array) -> _TupleSums:
+def _dense(fixed: bool, views: Arrays, keeps: Arrays, bound: jax.Array) -> Arrays:
     """All similarities at once, by one vector of u at a time; in either mode of differentiation."""
 
     @jax.checkpoint
     def of_one(at: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-        u, there = _heads(o, at[None])
-        return _numerics.inner("rd,cd->rc", u * o.x, o.y), there
+        u, there = _heads(views, keeps, at[None])
+        return _numerics.inner("rd,cd->rc", u * views[-2], views[-1]), there
 
-    similarity, there = lax.map(of_one, jnp.arange(math.prod(o.sizes)))
-    keep_u = None if there is None else there[:, 0]
-    return _sums_of(fixed, _masked(similarity, keep_u, o.keep_x, o.keep_y), bound)
+    similarity, there = lax.map(of_one, jnp.arange(math.prod(_sizes(views))))
+    return _sums_of(fixed, _masked(similarity, None if there is None else there[:, 0], *keeps[-2:]), bound)
 
 
-def _sums_of(fixed: bool, similarity: jax.Array, bound: jax.Array) -> _TupleSums:
+def _sums_of(fixed: bool, similarity: jax.Array, bound: jax.Array) -> Arrays:
     if not fixed:
         rows = _numerics.logsumexp(similarity, axis=2)
         columns = _numerics.logsumexp(similarity, axis=(0, 1))
-        return _TupleSums(_numerics.logsumexp(rows, axis=1), _numerics.logsumexp(rows, axis=0), columns)
+        return _numerics.logsumexp(rows, axis=1), _numerics.logsumexp(rows, axis=0), columns
     entries = jnp.exp(similarity - bound)
     rows = entries.sum(2)
-    return _TupleSums(*(log_sum(total, bound) for total in (rows.sum(1), rows.sum(0), entries.sum((0, 1)))))
+    return tuple(log_sum(total, bound) for total in (rows.sum(1), rows.sum(0), entries.sum((0, 1))))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _streamed(fixed: bool | None, heads: int, rows: int, o: _Tuples, bound: jax.Array) -> _TupleSums:
+def _streamed(
+    fixed: bool | None, heads: int, rows: int, views: Arrays, keeps: Arrays, bound: jax.Array
+) -> Arrays:
     """So many vectors of u and of x at a time; their products are computed again in the backward pass."""
-    return either(fixed, bound, partial(_forward, heads=heads, rows=rows), o, bound)
+    return either(fixed, bound, partial(_forward, heads=heads, rows=rows), views, keeps, bound)
 
 
-def _forward(fixed: bool, o: _Tuples, bound: jax.Array, *, heads: int, rows: int) -> _TupleSums:
+def _forward(fixed: bool, views: Arrays, keeps: Arrays, bound: jax.Array, *, heads: int, rows: int) -> Arrays:
+    (*_, x, y), keep_y = views, keeps[-1] if keeps else None
+
     def empty(*shape: int) -> jax.Array:
-        return _numerics.vary_as(jnp.full(shape, -jnp.inf, o.x.dtype), o.x)
+        return _numerics.vary_as(jnp.full(shape, -jnp.inf, x.dtype), x)
 
     def of_heads(carry: Two, at: jax.Array) -> tuple[Two, jax.Array]:
-        u, keep_u = _some_heads(o, at)
+        u, keep_u = _some_heads(views, keeps, at)
 
         def of_rows(carry: Two, block: Any) -> tuple[Two, jax.Array]:
             x, keep_x, level = block
-            _, similarity = _products(u, x, o.y, keep_u, keep_x, o.keep_y)
-            found = _sums_of(fixed, similarity, bound)
-            sums = emb.lse_union(carry[0], found.u), emb.lse_union(carry[1], found.y)
-            return sums, emb.lse_union(level, found.x)
+            _, similarity = _products(u, x, y, keep_u, keep_x, keep_y)
+            of_u, of_x, of_y = _sums_of(fixed, similarity, bound)
+            return (lse_union(carry[0], of_u), lse_union(carry[1], of_y)), lse_union(level, of_x)
 
         level, columns = carry
         (own, columns), level = lax.scan(of_rows, (empty(heads), columns), (*blocks_x, level))
         return (level, columns), own
 
-    h, blocks_x = math.prod(o.sizes), _cut(o.x, o.keep_x, rows)
-    start = empty(len(blocks_x[0]), rows), empty(len(o.y))
+    h, blocks_x = math.prod(_sizes(views)), _blocks_of_rows(views, keeps, rows)
+    start = empty(len(blocks_x[0]), rows), empty(len(y))
     (of_x, of_y), of_u = lax.scan(of_heads, start, _blocks_of(h, heads))
-    return _TupleSums(of_u.reshape(-1)[:h], of_x.reshape(-1)[: len(o.x)], of_y)
+    return of_u.reshape(-1)[:h], of_x.reshape(-1)[: len(x)], of_y
 
 
-def _some_heads(o: _Tuples, at: jax.Array) -> Two:
+def _some_heads(views: Arrays, keeps: Arrays, at: jax.Array) -> Two:
     """`_heads` of a block, of which those beyond the last tuple are not there."""
-    u, there = _heads(o, at)
-    inside = at < math.prod(o.sizes)
+    u, there = _heads(views, keeps, at)
+    inside = at < math.prod(_sizes(views))
     return u, inside if there is None else there & inside
 
 
@@ -266,69 +242,67 @@ def _blocks_of(h: int, heads: int) -> jax.Array:
     return jnp.arange(-(-h // heads) * heads).reshape(-1, heads)
 
 
-def _cut(x: jax.Array, keep: jax.Array | None, block: int) -> Two:
-    """(blocks, block, d) vectors and which are there; vectors that are not are added at the end."""
-    there = _numerics.vary_as(jnp.ones(len(x), bool), x) if keep is None else keep
-    return emb.in_blocks(x, block), emb.in_blocks(there, block)
+def _blocks_of_rows(views: Arrays, keeps: Arrays, rows: int) -> Two:
+    """(blocks, rows, d) vectors of x and which are there; vectors that are not are added at the end."""
+    x = views[-2]
+    there = keeps[-2] if keeps else _numerics.vary_as(jnp.ones(len(x), bool), x)
+    return emb.in_blocks(x, rows), emb.in_blocks(there, rows)
 
 
-def _streamed_forward(
-    fixed: bool | None, heads: int, rows: int, o: _Tuples, bound: jax.Array
-) -> tuple[_TupleSums, tuple[_Tuples, jax.Array, _TupleSums]]:
-    found = _streamed(fixed, heads, rows, o, bound)
-    return found, (o, bound, found)
+def _streamed_forward(fixed: bool | None, heads: int, rows: int, *operands: Any) -> tuple[Arrays, Any]:
+    found = _streamed(fixed, heads, rows, *operands)
+    return found, (*operands, found)
 
 
-def _streamed_backward(fixed: bool | None, heads: int, rows: int, residual: Any, by: _TupleSums) -> Any:
-    o, bound, found = residual
+def _streamed_backward(fixed: bool | None, heads: int, rows: int, residual: Any, by: Arrays) -> Any:
+    views, keeps, bound, found = residual
     backward = partial(_backward, heads=heads, rows=rows)
-    first, x, y = either(fixed, bound, backward, o, bound, found, by)
-    none = tuple(None for _ in o.keep_first)
-    return _Tuples(first, x, y, none, None, None), None  # type: ignore[arg-type]
+    return either(fixed, bound, backward, views, keeps, bound, found, by), tuple(None for _ in keeps), None
 
 
 _streamed.defvjp(_streamed_forward, _streamed_backward)
 
 
 def _backward(
-    fixed: bool, o: _Tuples, bound: jax.Array, found: _TupleSums, by: _TupleSums, *, heads: int, rows: int
-) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
-    """The cotangents of the first views, of x and of y."""
-    level = _TupleSums(*map(finite_level, found))
-    slope = _TupleSums(*(per_sum(g, a, bound) for g, a in zip(by, found))) if fixed else by
+    fixed: bool,
+    views: Arrays,
+    keeps: Arrays,
+    bound: jax.Array,
+    found: Arrays,
+    by: Arrays,
+    *,
+    heads: int,
+    rows: int,
+) -> Arrays:
+    """The cotangents of the views."""
+    (*first, x, y), keep_y = views, keeps[-1] if keeps else None
+    of_y = found[2][None, None], by[2][None, None]
 
-    def of_heads(carry: Any, head: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
-        at, level_u, slope_u = head
-        u, pull, keep_u = jax.vjp(
-            lambda first: _some_heads(o._replace(first=first), at), o.first, has_aux=True
-        )
+    def of_heads(carry: Any, head: Arrays) -> tuple[Any, None]:
+        at, *of_u = head
+        u, pull, keep_u = jax.vjp(lambda first: _some_heads((*first, x, y), keeps, at), first, has_aux=True)
 
         def of_rows(carry: Two, block: Any) -> tuple[Two, jax.Array]:
-            x, keep_x, level_x, slope_x, dx = block
+            x, keep_x, dx, *of_x = block
             du, dy = carry
-            slopes = slope_u[:, None, None], slope_x[None, :, None], slope.y[None, None]
-            pairs, similarity = _products(u, x, o.y, keep_u, keep_x, o.keep_y)
-            if fixed:
-                weight = jnp.exp(similarity - bound) * sum(slopes[1:], slopes[0])
-            else:
-                levels = level_u[:, None, None], level_x[None, :, None], level.y[None, None]
-                terms = [jnp.exp(similarity - a) * g for a, g in zip(levels, slopes)]
-                weight = sum(terms[1:], terms[0])
-            weight = weight.reshape(len(pairs), -1)
-            change = _numerics.inner("ij,jd->id", weight, o.y).reshape(len(u), len(x), -1)
+            sums = tuple(a[:, None, None] for a in of_u), tuple(a[None, :, None] for a in of_x), of_y
+            pairs, similarity = _products(u, x, y, keep_u, keep_x, keep_y)
+            entries = jnp.exp(similarity - bound) if fixed else similarity
+            weight = by_similarity(fixed, entries, bound, *sums).reshape(len(pairs), -1)
+            change = _numerics.inner("ij,jd->id", weight, y).reshape(len(u), len(x), -1)
             du, dx = du + (change * x[None]).sum(1), dx + (change * u[:, None]).sum(0)
             return (du, dy + _numerics.transposed_product(weight, pairs)), dx
 
-        first, dx, dy = carry
-        (du, dy), dx = lax.scan(of_rows, (_numerics.vary_as(jnp.zeros_like(u), o.x), dy), (*blocks_x, dx))
-        return (jax.tree.map(jnp.add, first, pull(du)[0]), dx, dy), None
+        dfirst, dx, dy = carry
+        blocks = *blocks_x, dx, *of_blocks_x
+        (du, dy), dx = lax.scan(of_rows, (_numerics.vary_as(jnp.zeros_like(u), x), dy), blocks)
+        return (jax.tree.map(jnp.add, dfirst, pull(du)[0]), dx, dy), None
 
-    blocks_u = (
-        _blocks_of(math.prod(o.sizes), heads),
-        emb.in_blocks(level.u, heads),
-        emb.in_blocks(slope.u, heads),
+    blocks_x = _blocks_of_rows(views, keeps, rows)
+    of_blocks_u, of_blocks_x = (
+        [emb.in_blocks(a[side], block) for a in (found, by)] for side, block in ((0, heads), (1, rows))
     )
-    blocks_x = *_cut(o.x, o.keep_x, rows), emb.in_blocks(level.x, rows), emb.in_blocks(slope.x, rows)
-    start = jax.tree.map(jnp.zeros_like, (o.first, blocks_x[0], o.y))
-    (first, dx, dy), _ = lax.scan(of_heads, start, blocks_u)
-    return first, dx.reshape(-1, dx.shape[-1])[: len(o.x)], dy
+    start = jax.tree.map(jnp.zeros_like, (first, blocks_x[0], y))
+    blocks_u = _blocks_of(math.prod(_sizes(views)), heads), *of_blocks_u
+    (dfirst, dx, dy), _ = lax.scan(of_heads, start, blocks_u)
+    return *dfirst, dx.reshape(-1, dx.shape[-1])[: len(x)], dy

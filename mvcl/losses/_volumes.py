@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from functools import partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,27 +14,15 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
-from mvcl.losses._lse.whole import either, finite_level, fixed_shift, log_sum
+from mvcl.losses._lse import Vectors, lse_union
+from mvcl.losses._lse.whole import by_similarity, either, kept, log_sums, shift
 
 __all__ = ["gram", "triangle"]
 
 Arrays = tuple[jax.Array, ...]
-# entry(rows, columns, shared) -> (r, m) logits, from arrays whose first axis is r, arrays whose first axis is m, and
-# scalars. It must not close over what is differentiated, and must be finite where all its arrays are zero.
-Entry = Callable[[Arrays, Arrays, Arrays], jax.Array]
-
-
-class _Logits(NamedTuple):
-    """The matrix of logits, row by row and column by column of the instances of this device."""
-
-    entry: Entry
-    rows: Arrays  # (n, ...) each
-    columns: Arrays  # (n, ...) each
-    shared: Arrays  # scalars
-    own: jax.Array  # (n,): the diagonal, which `entry` need not give
-    keep_rows: jax.Array | None  # (n,) bool, None where all are there
-    keep_columns: jax.Array | None
-    bound: float | None  # no logit is above 0 or below -bound; None where that is not known before tracing
+# determinants(rows, columns) -> (r, m), from arrays whose first axis is r and arrays whose first axis is m; and
+# logit(determinants, *shared). Neither closes over what is differentiated; both are finite where all arrays are zero.
+Entry = tuple[Callable[[Arrays, Arrays], jax.Array], Callable[..., jax.Array]]
 
 
 @declare()
@@ -78,9 +66,6 @@ def gram(
       Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
     """
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
-    t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
-    small = _checks.scalar("eps", eps, e.z.dtype, positive=True)
-    share = _smoothing(label_smoothing)
     k = e.z.shape[0]
     of_anchor = _checks.whole("anchor", anchor, 0)
     if of_anchor >= k:
@@ -89,31 +74,31 @@ def gram(
     a = e.z[of_anchor]
     basis, volume = _basis(e, others)
     left = _numerics.orthogonal_part(a, basis)
-    logits = _Logits(
-        entry=_entry,
-        rows=(a, jnp.sum(a * a, axis=1)),
-        columns=(*basis, volume),
-        shared=(t, small),
-        own=_logit(volume * jnp.sum(left * left, axis=1), t, small),
-        keep_rows=None if e.keep is None else e.keep[of_anchor],
-        keep_columns=None if e.keep is None else jnp.stack([e.keep[l] for l in others]).any(0),
-        bound=_bound(1.0, temperature, eps) if normalize else None,
+    return _cross_entropy(
+        (_determinants_by_basis, _minus_root),
+        e,
+        (a, jnp.sum(a * a, axis=1)),
+        (*basis, volume),
+        own=volume * jnp.sum(left * left, axis=1),
+        keeps=(None, None) if e.keep is None else (e.keep[of_anchor], e.keep[jnp.asarray(others)].any(0)),
+        largest=1.0,
+        temperature=temperature,
+        eps=eps,
+        label_smoothing=label_smoothing,
     )
-    return _cross_entropy(logits, share, axis_name, block_size)
 
 
-def _entry(rows: Arrays, columns: Arrays, shared: Arrays) -> jax.Array:
+def _determinants_by_basis(rows: Arrays, columns: Arrays) -> jax.Array:
     (a, square), (*basis, volume) = rows, columns
-    inside = [_numerics.products(a[None], q[None])[0] ** 2 for q in basis]
-    outside = square[:, None] - sum(inside[1:], inside[0])
-    return _logit(volume[None, :] * outside, *shared)
+    inside = reduce(jnp.add, [_numerics.products(a[None], q[None])[0] ** 2 for q in basis])
+    return volume[None, :] * (square[:, None] - inside)
 
 
-def _logit(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
+def _minus_root(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
     return -jnp.sqrt(jnp.maximum(determinant, 0) + eps) / temperature
 
 
-def _basis(e: emb.Embedded, views: list[int]) -> tuple[list[jax.Array], jax.Array]:
+def _basis(e: Vectors, views: list[int]) -> tuple[list[jax.Array], jax.Array]:
     """(n, d) orthonormal vectors that span the views of each instance, and the square of the volume of these.
 
     A view that lies in the span of those before it adds a vector of zeros, and so does one that is not there.
@@ -171,226 +156,185 @@ def triangle(
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
     if e.z.shape[0] != 3:
         raise ValueError(f"z must have shape (3, n, d), got {e.z.shape}")
-    t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
-    small = _checks.scalar("eps", eps, e.z.dtype, positive=True)
-    share = _smoothing(label_smoothing)
     a, b, c = e.z
     side = c - b
     direction = _numerics.unit(side)
     foot = _numerics.orthogonal_part(b, [direction])
     height = _numerics.orthogonal_part(a - b, [direction])
     base = jnp.sum(side * side, axis=1)
-    logit = _half_square if squared else _area
-    logits = _Logits(
-        entry=_half_squares if squared else _areas,
-        rows=(a, jnp.sum(a * a, axis=1)),
-        columns=(direction, foot, jnp.sum(foot * foot, axis=1), base),
-        shared=(t, small),
-        own=logit(base * jnp.sum(height * height, axis=1), t, small),
-        keep_rows=None if e.keep is None else e.keep[0],
-        keep_columns=None if e.keep is None else e.keep[1] & e.keep[2],
-        bound=_bound(3.375 if squared else 1.3, temperature, eps) if normalize else None,
+    return _cross_entropy(
+        (_determinants_by_distance, _minus_half if squared else _minus_half_root),
+        e,
+        (a, jnp.sum(a * a, axis=1)),
+        (direction, foot, jnp.sum(foot * foot, axis=1), base),
+        own=base * jnp.sum(height * height, axis=1),
+        keeps=(None, None) if e.keep is None else (e.keep[0], e.keep[1] & e.keep[2]),
+        largest=3.375 if squared else 1.3,
+        temperature=temperature,
+        eps=eps,
+        label_smoothing=label_smoothing,
     )
-    return _cross_entropy(logits, share, axis_name, block_size)
 
 
-def _area(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
-    return -0.5 * jnp.sqrt(jnp.maximum(determinant, 0) + eps) / temperature
-
-
-def _half_square(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
-    return -0.5 * determinant / temperature
-
-
-def _determinants(rows: Arrays, columns: Arrays) -> jax.Array:
+def _determinants_by_distance(rows: Arrays, columns: Arrays) -> jax.Array:
     (a, square), (direction, foot, foot_square, base) = rows, columns
     along = _numerics.products(a[None], direction[None])[0]
     to_foot = _numerics.products(a[None], foot[None])[0]
-    distance = square[:, None] - along * along - 2 * to_foot + foot_square[None, :]
-    return base[None, :] * distance
+    return base[None, :] * (square[:, None] - along * along - 2 * to_foot + foot_square[None, :])
 
 
-def _areas(rows: Arrays, columns: Arrays, shared: Arrays) -> jax.Array:
-    return _area(_determinants(rows, columns), *shared)
+def _minus_half_root(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
+    return -0.5 * jnp.sqrt(jnp.maximum(determinant, 0) + eps) / temperature
 
 
-def _half_squares(rows: Arrays, columns: Arrays, shared: Arrays) -> jax.Array:
-    return _half_square(_determinants(rows, columns), *shared)
-
-
-class _LineSums(NamedTuple):
-    """Log-sum-exps and sums of the lines of the matrix, its rows and columns, without its diagonal."""
-
-    rows: jax.Array  # (n,)
-    columns: jax.Array  # (m,)
-    row_sums: jax.Array
-    column_sums: jax.Array
-
-
-def _smoothing(value: float) -> float:
-    """A checked `label_smoothing`."""
-    share = _checks.real("label_smoothing", value)
-    if not 0 <= share <= 1:
-        raise ValueError(f"label_smoothing must be in [0, 1], got {value!r}")
-    return share
+def _minus_half(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
+    return -0.5 * determinant / temperature
 
 
 def _cross_entropy(
-    logits: _Logits, label_smoothing: float, axis_name: str | None, block_size: int | None
+    entry: Entry,
+    e: Vectors,
+    rows: Arrays,
+    columns: Arrays,
+    *,
+    own: jax.Array,
+    keeps: tuple[jax.Array | None, jax.Array | None],
+    largest: float,
+    temperature: ArrayLike,
+    eps: ArrayLike,
+    label_smoothing: float,
 ) -> jax.Array:
     """½ [mean over rows + mean over columns] of the cross-entropy whose label is the own instance.
 
     With `label_smoothing` s the label is 1 - s on the own instance plus s / m on each of the m that are there. The
     means are over the instances that have a row and a column.
+
+    Args:
+      rows: arrays of the instances of this device, (n, ...) each, of which `entry` makes the rows of logits.
+      columns: the same for the columns.
+      own: (n,) determinants of the diagonal, where those of `entry` need not be right.
+      keeps: (n,), which rows and which columns are there.
+      largest: of unit vectors, no -logit without eps is larger at temperature 1.
     """
-    o, both = logits, None
-    found = _line_sums(o, axis_name, block_size)
-    if o.keep_rows is not None and o.keep_columns is not None:
-        both = o.keep_rows & o.keep_columns
-    total = 0.5 * (emb.lse_union(found.rows, o.own) + emb.lse_union(found.columns, o.own)) - o.own
-    if label_smoothing:
-        of_row = (found.row_sums + o.own) / _count(o.keep_columns, o.own, axis_name)
-        of_column = (found.column_sums + o.own) / _count(o.keep_rows, o.own, axis_name)
-        total = total + label_smoothing * (o.own - 0.5 * (of_row + of_column))
-    return _numerics.mean_where(total, both, axis_name)
+    share = _checks.real("label_smoothing", label_smoothing)
+    if not 0 <= share <= 1:
+        raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing!r}")
+    dtype, axis = e.z.dtype, e.axis_name
+    t = _checks.scalar("temperature", temperature, dtype, positive=True)
+    shared = t, _checks.scalar("eps", eps, dtype, positive=True)
+    known = e.projected and not isinstance(temperature, jax.Array) and not isinstance(eps, jax.Array)
+    bound = math.hypot(largest, math.sqrt(float(eps))) / float(temperature) if known else None  # type: ignore[arg-type]
+    diagonal = entry[1](own, *shared)
+    of_rows, of_columns, row_sums, column_sums = _line_sums(entry, e, rows, columns, shared, keeps, bound)
+    both = None if keeps[0] is None or keeps[1] is None else keeps[0] & keeps[1]
+    total = 0.5 * (lse_union(of_rows, diagonal) + lse_union(of_columns, diagonal)) - diagonal
+    if share:
+        count = [
+            jnp.asarray(_lse.everywhere(len(own), axis), dtype)
+            if keep is None
+            else jnp.maximum(_numerics.device_sum(jnp.sum(keep, dtype=dtype), axis), 1)
+            for keep in keeps
+        ]
+        means = (row_sums + diagonal) / count[1] + (column_sums + diagonal) / count[0]
+        total = total + share * (diagonal - 0.5 * means)
+    return _numerics.mean_where(total, both, axis)
 
 
-def _count(keep: jax.Array | None, own: jax.Array, axis_name: str | None) -> jax.Array:
-    if keep is None:
-        return jnp.asarray(emb.instances_everywhere(own[None], axis_name), own.dtype)
-    count = jnp.sum(keep, dtype=own.dtype)
-    return jnp.maximum(count if axis_name is None else lax.psum(count, axis_name), 1)
-
-
-class _Rows(NamedTuple):
-    """Some rows of the matrix and all its columns."""
-
-    rows: Arrays  # (r, ...) each
-    columns: Arrays  # (m, ...) each
-    shared: Arrays
-    first: jax.Array  # position of the first row among the rows of all devices
-    keep_rows: jax.Array | None
-    keep_columns: jax.Array | None
-
-
-def _line_sums(o: _Logits, axis_name: str | None, block_size: int | None) -> _LineSums:
-    n = o.own.shape[0]
-    first = jnp.zeros((), jnp.int32) if axis_name is None else lax.axis_index(axis_name) * n
-    columns = tuple(_numerics.gather(c, axis_name, 0) for c in o.columns)
-    keep_columns = None if o.keep_columns is None else _numerics.gather(o.keep_columns, axis_name, 0)
-    whole = _Rows(o.rows, columns, o.shared, first, o.keep_rows, keep_columns)
+def _line_sums(
+    entry: Entry,
+    e: Vectors,
+    rows: Arrays,
+    columns: Arrays,
+    shared: Arrays,
+    keeps: tuple[jax.Array | None, jax.Array | None],
+    bound: float | None,
+) -> Arrays:
+    """Log-sum-exps of the rows, (n,), and of the columns, and their sums, all without the diagonal."""
+    axis, like = e.axis_name, rows[1]
+    n, first = len(like), jnp.zeros((), jnp.int32) if axis is None else lax.axis_index(axis) * len(like)
+    columns = tuple(_numerics.gather(c, axis, 0) for c in columns)
+    m = len(columns[0])
+    there = [_numerics.vary_as(jnp.ones(n, bool), like) if keep is None else keep for keep in keeps]
+    of_rows = first + jnp.arange(n), there[0]
+    of_columns = jnp.arange(m), _numerics.gather(there[1], axis, 0)
     # About as many (n, m) arrays are kept as there are columns.
-    block = _lse.block_rows(len(columns), n, columns[0].shape[0], block_size)
+    block = _lse.block_rows(len(columns), n, m, e.block_size)
     if block is None:
-        matrix, here = o.entry(*whole[:3]), _here(whole)
-        half = 0.5 * (o.bound or -jnp.min(jnp.where(here, _numerics.constant(matrix), 0)))
-        found = either(fixed_shift(half, o.own.dtype), jnp.asarray(half), _of_matrix, matrix, here)
+        matrix, here = _logits(entry, rows, columns, shared), _here(of_rows, of_columns)
+        half = 0.5 * (bound or -jnp.min(jnp.where(here, _numerics.constant(matrix), 0)))
+        found = either(*shift(half, like), _of_matrix, matrix, here)
     else:
-        rows, columns, shared = jax.tree.map(
-            lambda a: _numerics.vary_as(emb.reverse_only(a), o.own), whole[:3]
-        )
-        fixed = o.bound is not None and bool(fixed_shift(0.5 * o.bound, o.own.dtype))
-        found = _streamed(o.entry, fixed, block, whole._replace(rows=rows, columns=columns, shared=shared))
-    if axis_name is None:
+        arrays = jax.tree.map(lambda a: _numerics.vary_as(emb.reverse_only(a), like), (rows, columns, shared))
+        fixed = bound is not None and bool(shift(0.5 * bound, like)[0])
+        found = _streamed(entry, fixed, block, arrays, (of_rows, of_columns))
+    if axis is None:
         return found
-    sums = lax.psum(found.column_sums, axis_name)
-    mine = lax.dynamic_slice_in_dim(_numerics.vary_as(sums, o.own), first, n)
-    return found._replace(columns=_lse.over_devices(found.columns, axis_name, n), column_sums=mine)
+    sums = lax.dynamic_slice_in_dim(_numerics.vary_as(lax.psum(found[3], axis), like), first, n)
+    return found[0], _lse.over_devices(found[1], axis, n), found[2], sums
 
 
-def _here(o: _Rows) -> jax.Array:
-    """(r, m): which entries count, none of the diagonal."""
-    r, m = o.rows[0].shape[0], o.columns[0].shape[0]
-    here = o.first + jnp.arange(r)[:, None] != jnp.arange(m)[None, :]
-    here = here if o.keep_rows is None else here & o.keep_rows[:, None]
-    return here if o.keep_columns is None else here & o.keep_columns[None, :]
+def _logits(entry: Entry, rows: Arrays, columns: Arrays, shared: Arrays) -> jax.Array:
+    return entry[1](entry[0](rows, columns), *shared)
 
 
-def _bound(largest: float, temperature: ArrayLike, eps: ArrayLike) -> float | None:
-    """sqrt(largest² + eps) / temperature, None where these are arrays."""
-    if isinstance(temperature, jax.Array) or isinstance(eps, jax.Array):
-        return None
-    return math.hypot(largest, math.sqrt(float(eps))) / float(temperature)  # type: ignore[arg-type]
+def _here(of_rows: Arrays, of_columns: Arrays) -> jax.Array:
+    """(r, m): which entries count, none of the diagonal; of positions and which are there."""
+    (i, row), (j, column) = of_rows, of_columns
+    return (i[:, None] != j[None, :]) & row[:, None] & column[None, :]
 
 
-def _of_matrix(fixed: bool, logits: jax.Array, here: jax.Array) -> _LineSums:
-    """`here`: which count. `fixed`: no exponential needs the maximum of its row or column."""
-    masked, there = jnp.where(here, logits, -jnp.inf), jnp.where(here, logits, 0)
-    if not fixed:
-        rows, columns = (_numerics.logsumexp(masked, axis=axis) for axis in (1, 0))
-    else:  # the gradient is then one product of these exponentials with u_i + v_j
-        entries = jnp.exp(masked)
-        rows, columns = (log_sum(entries.sum(a), jnp.zeros((), entries.dtype)) for a in (1, 0))
-    return _LineSums(rows, columns, there.sum(1), there.sum(0))
+def _of_matrix(fixed: bool, logits: jax.Array, here: jax.Array) -> Arrays:
+    """`fixed`: no exponential needs the maximum of its row or column."""
+    inside, zero = jnp.where(here, logits, 0), jnp.zeros((), logits.dtype)
+    levels = log_sums(fixed, kept(fixed, logits, here, zero), zero, 1, 0)
+    return *levels, inside.sum(1), inside.sum(0)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _streamed(entry: Entry, fixed: bool, block: int, o: _Rows) -> _LineSums:
+def _streamed(
+    entry: Entry, fixed: bool, block: int, arrays: tuple[Arrays, Arrays, Arrays], where: tuple[Arrays, Arrays]
+) -> Arrays:
     """So many rows of the matrix at a time; each is computed again in the backward pass."""
-    n, m = o.rows[0].shape[0], o.columns[0].shape[0]
+    (rows, columns, shared), (of_rows, of_columns) = arrays, where
 
     def step(carry: Arrays, at: Any) -> tuple[Arrays, Arrays]:
-        part = _part(o, at)
-        found = _of_matrix(fixed, entry(*part[:3]), _here(part))
-        levels, sums = carry
-        return (emb.lse_union(levels, found.columns), sums + found.column_sums), (found.rows, found.row_sums)
+        some, of_some = at
+        matrix = _logits(entry, some, columns, shared)
+        levels, column_levels, sums, column_sums = _of_matrix(fixed, matrix, _here(of_some, of_columns))
+        return (lse_union(carry[0], column_levels), carry[1] + column_sums), (levels, sums)
 
-    start = tuple(_numerics.vary_as(jnp.full(m, a, o.rows[0].dtype), o.rows[0]) for a in (-jnp.inf, 0))
-    carry, of_rows = lax.scan(step, start, _cut(o, block))
-    levels, sums = (a.reshape(-1)[:n] for a in of_rows)
-    return _LineSums(levels, carry[0], sums, carry[1])
-
-
-def _streamed_forward(
-    entry: Entry, fixed: bool, block: int, o: _Rows
-) -> tuple[_LineSums, tuple[_Rows, _LineSums]]:
-    found = _streamed(entry, fixed, block, o)
-    return found, (o, found)
+    like = rows[1]
+    start = tuple(_numerics.vary_as(jnp.full(len(columns[0]), a, like.dtype), like) for a in (-jnp.inf, 0))
+    blocks = jax.tree.map(partial(emb.in_blocks, block=block), (rows, of_rows))
+    (column_levels, column_sums), found = lax.scan(step, start, blocks)
+    levels, sums = (a.reshape(-1)[: len(like)] for a in found)
+    return levels, column_levels, sums, column_sums
 
 
-def _streamed_backward(
-    entry: Entry, fixed: bool, block: int, residual: tuple[_Rows, _LineSums], by: _LineSums
-) -> tuple[_Rows]:
-    o, found = residual
-    n = o.rows[0].shape[0]
-    level = finite_level(found.columns)
+def _streamed_forward(entry: Entry, fixed: bool, block: int, *operands: Any) -> tuple[Arrays, Any]:
+    found = _streamed(entry, fixed, block, *operands)
+    return found, (*operands, found)
 
-    def step(carry: tuple[Arrays, Arrays], at: Any) -> tuple[tuple[Arrays, Arrays], Arrays]:
-        block_at, (row_level, row_slope, sum_slope) = at
-        part = _part(o, block_at)
-        logits, pull = jax.vjp(entry, *part[:3])
-        here = _here(part)
-        masked = jnp.where(here, logits, -jnp.inf)
-        if fixed:
-            u, v = row_slope * jnp.exp(-row_level), by.columns * jnp.exp(-level)
-            weight = jnp.exp(masked) * (u[:, None] + v[None, :])
-        else:
-            weight = jnp.exp(masked - row_level[:, None]) * row_slope[:, None]
-            weight += jnp.exp(masked - level[None, :]) * by.columns[None, :]
-        weight += jnp.where(here, sum_slope[:, None] + by.column_sums[None, :], 0)
-        by_rows, by_columns, by_shared = pull(weight)
-        return jax.tree.map(jnp.add, carry, (by_columns, by_shared)), by_rows
 
-    zeros = jax.tree.map(lambda a: _numerics.vary_as(jnp.zeros_like(a), o.rows[0]), (o.columns, o.shared))
-    slopes = tuple(emb.in_blocks(a, block) for a in (finite_level(found.rows), by.rows, by.row_sums))
-    (by_columns, by_shared), by_rows = lax.scan(step, zeros, (_cut(o, block), slopes))
-    by_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], by_rows)
-    return (_Rows(by_rows, by_columns, by_shared, None, None, None),)  # type: ignore[arg-type]
+def _streamed_backward(entry: Entry, fixed: bool, block: int, residual: Any, by: Arrays) -> Any:
+    (rows, columns, shared), (of_rows, of_columns), found = residual
+    zero, by_columns = jnp.zeros((), found[0].dtype), (found[1][None, :], by[1][None, :])
+
+    def step(carry: Any, at: Any) -> tuple[Any, Arrays]:
+        some, of_some, level, slope, sum_slope = at
+        logits, pull = jax.vjp(partial(_logits, entry), some, columns, shared)
+        here = _here(of_some, of_columns)
+        entries = kept(fixed, logits, here, zero)
+        weight = by_similarity(fixed, entries, zero, (level[:, None], slope[:, None]), by_columns)
+        weight += jnp.where(here, sum_slope[:, None] + by[3][None, :], 0)
+        by_some, *others = pull(weight)
+        return jax.tree.map(jnp.add, carry, tuple(others)), by_some
+
+    zeros = jax.tree.map(lambda a: _numerics.vary_as(jnp.zeros_like(a), rows[0]), (columns, shared))
+    blocks = jax.tree.map(partial(emb.in_blocks, block=block), (rows, of_rows, found[0], by[0], by[2]))
+    others, by_rows = lax.scan(step, zeros, blocks)
+    by_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[: len(rows[0])], by_rows)
+    return (by_rows, *others), None
 
 
 _streamed.defvjp(_streamed_forward, _streamed_backward)
-
-_Block = tuple[Arrays, jax.Array, jax.Array]  # rows, the position of the first, which are there
-
-
-def _cut(o: _Rows, block: int) -> _Block:
-    """The rows in blocks, for a loop over them."""
-    n = o.rows[0].shape[0]
-    there = _numerics.vary_as(jnp.ones(n, bool), o.rows[0]) if o.keep_rows is None else o.keep_rows
-    starts = o.first + jnp.arange(0, n, block, dtype=o.first.dtype)
-    return tuple(emb.in_blocks(a, block) for a in o.rows), starts, emb.in_blocks(there, block)
-
-
-def _part(o: _Rows, at: _Block) -> _Rows:
-    rows, first, there = at
-    return o._replace(rows=rows, first=first, keep_rows=there)

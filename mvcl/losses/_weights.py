@@ -30,9 +30,6 @@ def cmi_weights(labels: ArrayLike) -> jax.Array:
 
     Returns:
       (k, k) float32, e - 1 on the diagonal, 0 for independent labels.
-
-    Raises:
-      ValueError: for other shapes or dtypes.
     """
     from mvcl.metrics import normalized_mutual_information
 
@@ -55,9 +52,6 @@ def jsd_weights(features: ArrayLike) -> jax.Array:
 
     Returns:
       (k, k), float32 or wider, without gradient: e - 1 on the diagonal, e / 2 - 1 at the least.
-
-    Raises:
-      ValueError: for other shapes or dtypes.
     """
     z = lax.stop_gradient(_numerics.widen(_checks.views(features, name="features")))
     log_p = jax.nn.log_softmax(z, axis=-1)
@@ -82,9 +76,6 @@ def mmd_weights(features: ArrayLike, samples: int = 2000) -> jax.Array:
 
     Returns:
       (k, k), float32 or wider, without gradient: 1 on the diagonal.
-
-    Raises:
-      ValueError: for other shapes or dtypes.
     """
     z = lax.stop_gradient(_numerics.widen(_checks.views(features, name="features")))
     z = z[:, : _checks.whole("samples", samples)]
@@ -119,9 +110,6 @@ def corrupted(
 
     Returns:
       An array like `inputs`.
-
-    Raises:
-      ValueError: for another kind or an integer dtype.
     """
     _checks.option("kind", kind, ("none", "noise", "masked"))
     x = _checks.floating("inputs", inputs)
@@ -145,9 +133,6 @@ def reconstruction_error(inputs: ArrayLike, restored: ArrayLike) -> jax.Array:
 
     Returns:
       Scalar, float32 or wider.
-
-    Raises:
-      ValueError: for other shapes or dtypes.
     """
     x, y = _checks.floating("inputs", inputs), _checks.floating("restored", restored)
     _checks.same_shape("inputs", x, "restored", y)

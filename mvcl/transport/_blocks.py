@@ -121,10 +121,8 @@ def cost_block(costs: TupleCosts, tiles: Tiles) -> jax.Array:
     if costs.path == "dense":
         first, extent = zip(*(tiles[view] for view in range(len(tiles))))
         return lax.dynamic_slice(costs.arrays[0], first, extent).transpose(tuple(tiles))
-    total = tile_sum(costs, None, tiles)
-    if costs.of_sum is None:
-        return total
-    return costs.of_sum(total, len(tiles) if costs.counts is None else tile_sum(None, costs.counts, tiles))
+    counts = None if costs.counts is None else [tile_sum(None, costs.counts, tiles)]
+    return costs.of([tile_sum(costs, None, tiles)], counts)
 
 
 def tile_sum(matrices: TupleCosts | None, vectors: Vectors | None, tiles: Tiles) -> jax.Array:

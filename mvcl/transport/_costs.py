@@ -9,7 +9,9 @@ import abc
 import dataclasses
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Literal
 
 import jax
@@ -104,14 +106,8 @@ class TupleCosts:
         at = jnp.asarray(indices)
         if self.path == "dense":
             return self.arrays[0][tuple(at.T)]
-        total = sum(
-            (matrix[at[:, l], at[:, m]] for matrix, (l, m) in zip(self.arrays, pairs(at.shape[1]))),
-            start=jnp.zeros(at.shape[0], self.dtype),
-        )
-        if self.of_sum is None:
-            return total
-        of_views = [c[at[:, l]] for l, c in enumerate(self.counts or ())]
-        return self.of_sum(total, jnp.sum(jnp.stack(of_views), axis=0) if of_views else at.shape[1])
+        terms = [matrix[at[:, l], at[:, m]] for matrix, (l, m) in zip(self.arrays, pairs(at.shape[1]))]
+        return self.of(terms, [c[at[:, l]] for l, c in enumerate(self.counts or ())])
 
     def diagonal(self) -> jax.Array:
         """Costs (n,) of the tuples (i, ..., i); ValueError for views of different sizes."""
@@ -124,22 +120,22 @@ class TupleCosts:
             return self.arrays[0].reshape(-1)[:: max((n**k - 1) // max(n - 1, 1), 1)]
         # Masked, not gathered: the transpose of a gather is a scatter, which took longer than a pass at n = 64.
         total = jnp.sum(jnp.where(jnp.eye(n, dtype=bool)[None], jnp.stack(self.arrays), 0), axis=(0, 2))
-        if self.of_sum is None:
-            return total
-        return self.of_sum(total, k if self.counts is None else jnp.sum(jnp.stack(self.counts), axis=0))
+        return self.of([total], self.counts)
 
     def tensor(self) -> jax.Array:
         """All costs, (n_1, ..., n_k)."""
         if self.path == "dense":
             return self.arrays[0]
         k = len(self.shape)
-        zero = jnp.zeros(self.shape, self.dtype)
-        total = sum((place(matrix, pair, k) for matrix, pair in zip(self.arrays, pairs(k))), start=zero)
+        terms = [place(matrix, pair, k) for matrix, pair in zip(self.arrays, pairs(k))]
+        return self.of(terms, [place(c, (l,), k) for l, c in enumerate(self.counts or ())])
+
+    def of(self, terms: Sequence[jax.Array], counts: Sequence[jax.Array] | None) -> jax.Array:
+        """Costs from terms of the sum over pairs and, if points may be missing, of their number."""
+        total = reduce(operator.add, terms)
         if self.of_sum is None:
             return total
-        if self.counts is None:
-            return self.of_sum(total, k)
-        return self.of_sum(total, sum((place(c, (l,), k) for l, c in enumerate(self.counts)), start=zero))
+        return self.of_sum(total, reduce(operator.add, counts) if counts else len(self.shape))
 
 
 class PairForm(abc.ABC):

@@ -121,8 +121,6 @@ def costs_of(
     cost: "CostName | CostFn | Sequence[CostFn] | TupleCost",
     pair_costs: ArrayLike | Sequence[ArrayLike] | None,
     cost_tensor: ArrayLike | None,
-    *,
-    scale: float,
     path: AutoPath,
     max_operations: float,
 ) -> TupleCosts:
@@ -131,23 +129,21 @@ def costs_of(
     given = [name for name, x in forms.items() if x is not None]
     if len(given) != 1:
         raise ValueError(f"exactly one of z, pair_costs and cost_tensor must be given, got {given or 'none'}")
-    scale = _checks.real("cost_scale", scale, positive=True)
     if isinstance(z, TupleCosts):
-        if scale != 1 or path not in ("auto", z.path):
+        if path not in ("auto", z.path):
             raise ValueError(
-                f"cost_scale must be 1 and path 'auto' or {z.path!r} for TupleCosts, which have them from tuple_costs, "
-                f"got cost_scale={scale} and path={path!r}"
+                f"path must be 'auto' or {z.path!r} for TupleCosts, which have theirs, got {path!r}"
             )
         costs = z
     elif pair_costs is not None:
-        costs = jax.tree.map(lambda x: scale * x, _costs_of_pairs(pair_costs, path))
+        costs = _costs_of_pairs(pair_costs, path)
     elif cost_tensor is not None:
-        costs = jax.tree.map(lambda x: scale * x, _costs_of_tensor(cost_tensor, path))
+        costs = _costs_of_tensor(cost_tensor, path)
     else:
         assert z is not None
         points = checked_points(z)
         _check_operations([len(x) for x in points], max_operations)  # before a tensor is made
-        return tuple_costs(points, cost, scale=scale, path=path)
+        return tuple_costs(points, cost, path=path)
     _check_operations(costs.shape, max_operations)
     return costs
 

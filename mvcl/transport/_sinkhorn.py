@@ -41,7 +41,6 @@ def multimarginal_sinkhorn(
     a_s: Sequence[ArrayLike | None] | None = None,
     pair_costs: ArrayLike | Sequence[ArrayLike] | None = None,
     cost_tensor: ArrayLike | None = None,
-    cost_scale: float = 1.0,
     epsilon: "ArrayLike | Epsilon" = 0.2,
     threshold: float = 1e-3,
     max_iterations: int = 100,
@@ -84,7 +83,6 @@ def multimarginal_sinkhorn(
         are traced, bad ones have the status `INFEASIBLE`.
       pair_costs: (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), whose sum is the cost, in that order.
       cost_tensor: (n_1, ..., n_k).
-      cost_scale: positive factor of the cost; 1 for `TupleCosts`, which have their own.
       epsilon: positive regularisation in the unit of the costs, or an ott `Epsilon`, which starts larger and
         decays by the sweep; the result is always that of its target.
       threshold: the iteration stops when `sum_l ||marginal_l - a_l||_1`, measured on its current potentials,
@@ -124,9 +122,7 @@ def multimarginal_sinkhorn(
         raise ValueError(f"threshold must be >= 0, got {threshold}")
     max_operations = _checks.real("max_operations", max_operations, positive=True)
     block_size = _checks.block_size(block_size)
-    costs = _problem.costs_of(
-        z, cost, pair_costs, cost_tensor, scale=cost_scale, path=path, max_operations=max_operations
-    )
+    costs = _problem.costs_of(z, cost, pair_costs, cost_tensor, path, max_operations)
     weights = _problem.checked_weights(a_s, costs)
     schedule = epsilon if isinstance(epsilon, _problem.ott("Epsilon")) else _problem.ott("Epsilon")(epsilon)
     target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)

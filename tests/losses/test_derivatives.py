@@ -23,16 +23,18 @@ def check(loss, *arguments, order=1):
     chex.assert_numerical_grads(jax.jit(loss), arguments, order=order, atol=1e-5, rtol=1e-4, eps=1e-5)
 
 
-@every(SMOOTH)
-def test_gradient_in_both_modes(x64, rng, case):
-    """Along a direction, and from values at both sides."""
-    z, direction = case.draw(rng, 3, 2), case.draw(rng, 3, 2)
-    run, sides = case.run, lambda z, d: jnp.stack([z + 1e-5 * d, z - 1e-5 * d])
+def first_along(run, z, direction):
+    """Both modes along a direction, against values at both sides."""
     reverse = lambda z, d: jnp.sum(jax.grad(run)(z) * d)  # noqa: E731
     forward = lambda z, d: jax.jvp(run, (z,), (d,))[1]  # noqa: E731
-    values = lambda z, d: jax.lax.map(run, sides(z, d))  # noqa: E731
+    values = lambda z, d: jax.lax.map(run, jnp.stack([z + 1e-5 * d, z - 1e-5 * d]))  # noqa: E731
     *slopes, (after, before) = cases.together(reverse, forward, values)(z, direction)
     np.testing.assert_allclose(slopes, (after - before) / 2e-5, atol=1e-5, rtol=1e-4)
+
+
+@every(SMOOTH)
+def test_gradient_in_both_modes(x64, rng, case):
+    first_along(case.run, case.draw(rng, 3, 2), case.draw(rng, 3, 2))
 
 
 @pytest.mark.exhaustive
@@ -67,11 +69,11 @@ def test_second_derivative_along_a_direction(x64, rng, name):
 def test_one_shift_and_row_maxima_by_embeddings_and_temperature(x64, rng, temperature):
     """The smaller temperature needs row maxima; the vectors are so close that it leaves several terms."""
 
-    def loss(z, factor):
-        scaled = 1 + np.sqrt(temperature) * z
+    def loss(x):
+        scaled, factor = 1 + np.sqrt(temperature) * x[1:], 1 + x[0, 0, 0] / 10
         return losses.mv_infonce(scaled, negatives="all", temperature=temperature * factor)
 
-    check(loss, jnp.asarray(rng.normal(size=(3, 3, 2))), jnp.ones(()))
+    first_along(loss, *rng.normal(size=(2, 4, 3, 2)))
 
 
 @every(
@@ -84,7 +86,7 @@ def test_forward_mode_in_blocks_raises_and_reverse_mode_does_not(rng, case):
     if case.name.startswith("m3g"):  # its blocks have both modes
         return
     with pytest.raises(TypeError, match=r"forward-mode derivatives .* whole blocks .* block_size"):
-        jax.jvp(loss, (z,), (z,))
+        jax.jit(lambda z: jax.jvp(loss, (z,), (z,))).lower(z)
 
 
 @pytest.mark.parametrize("loss", [losses.mv_dhel, losses.mv_cl1])
@@ -93,7 +95,7 @@ def test_forward_mode_over_devices_raises(rng, loss):
     split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=jax.P(None, "data"), out_specs=jax.P())
     z = jnp.asarray(rng.normal(size=(2, 4, 2)), jnp.float32)
     with pytest.raises(TypeError, match=r"forward-mode derivatives .* 'data'.* without axis_name"):
-        jax.jit(lambda z: jax.jvp(split, (z,), (z,)))(z)
+        jax.jit(lambda z: jax.jvp(split, (z,), (z,))).lower(z)
 
 
 SOLVER = {"tolerance": 1e-13, "max_iterations": 2000}

@@ -19,36 +19,7 @@ def unit(rng, k, n, d=3):
     return brute_force.unit(rng.normal(size=(k, n, d)))
 
 
-@pytest.mark.parametrize("cost", COSTS)
-@pytest.mark.parametrize(
-    "size",
-    some([(2, 7, 0.1), (3, 5, 0.2), (4, 4, 0.5), (5, 3, 0.2), (6, 2, 1.0)], fast=[(2, 7, 0.1), (4, 4, 0.5)]),
-)
-def test_equals_eq_8_summed_over_the_tensor(x64, rng, size, cost):
-    k, n, epsilon = size
-    z = unit(rng, k, n)
-    expected, _ = matching_gap(z, epsilon, COSTS[cost])
-    np.testing.assert_allclose(
-        m3g(3 * z, epsilon, cost, **SOLVER), expected, rtol=1e-9
-    )  # 3 z: normalised by the loss
-    assert expected > 0
-
-
-def test_cost_scale_of_algorithm_2(x64, rng):
-    """It sums the squared distances of all pairs and multiplies them by (2/(k-1))²."""
-    k, n = 4, 3
-    z = unit(rng, k, n)
-
-    def printed(points):
-        return (2 / (k - 1)) ** 2 * sum(np.sum((a - b) ** 2) for a, b in itertools.combinations(points, 2))
-
-    value, out = m3g_with_status(z, epsilon=2.0, cost_scale=(2 * k / (k - 1)) ** 2, **SOLVER)
-    np.testing.assert_allclose(value, matching_gap(z, 2.0, printed)[0], rtol=1e-9)
-    np.testing.assert_allclose(out.epsilon, 2.0)
-    np.testing.assert_allclose(np.mean(out.costs.diagonal()), np.mean([printed(z[:, i]) for i in range(n)]))
-
-
-@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("cost", some(COSTS, fast=["circular_variance"]))
 def test_gradient_in_embeddings_and_epsilon_is_that_of_finite_differences(x64, rng, cost):
     z, direction = rng.normal(size=(2, 3, 3, 3))
     loss = jax.jit(jax.value_and_grad(lambda t, e: m3g(z + t * direction, e, cost, **SOLVER), (0, 1)))
@@ -75,12 +46,11 @@ def test_is_not_negative_before_it_has_converged(rng, k, epsilon):
 
 def test_status_comes_with_the_loss(rng):
     z = np.float32(unit(rng, 3, 8))
-    loss, out = m3g_with_status(z, epsilon=0.01, max_iterations=2)
+    loss, out = jax.jit(partial(m3g_with_status, epsilon=0.01, max_iterations=2))(z)
+    assert loss > 0
     assert not out.converged
     assert out.error > 1e-3
     assert out.n_iters == 2
-    np.testing.assert_array_equal(loss, m3g(z, 0.01, max_iterations=2))
-    assert m3g_with_status(z, epsilon=0.5)[1].converged
 
 
 def test_epsilon_scaling_ends_at_epsilon(rng):
@@ -90,7 +60,7 @@ def test_epsilon_scaling_ends_at_epsilon(rng):
     np.testing.assert_allclose(scaled, m3g(z, **options), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("k", "n"), [(2, 9), (4, 5)])
+@pytest.mark.parametrize(("k", "n"), some([(2, 9), (4, 5)], fast=[(2, 9)]))
 def test_a_full_mask_changes_nothing(rng, k, n):
     """Not a bit of the loss; gradients to the last rounding."""
     z = np.float32(unit(rng, k, n))
@@ -122,8 +92,8 @@ def test_missing_views_are_one_point_and_empty_instances_do_not_count(x64, rng):
 excess = jax.jit(partial(m3g_pairwise_excess, tolerance=1e-11, max_iterations=20000))
 
 
-@pytest.mark.parametrize("k", some([3, 4], fast=[3]))
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("k", [3, 4])
 def test_pairs_by_themselves_never_have_a_smaller_gap(x64, rng, k):
     """Random views, aligned ones, and views of which each is turned by another step."""
     instances, noise = rng.normal(size=(1, 4, 3)), rng.normal(size=(k, 4, 3))
@@ -149,6 +119,7 @@ def test_excess_equals_the_gaps_summed_over_the_tensors(x64, rng):
     np.testing.assert_allclose(excess(3 * z, epsilon), np.sum(pairs) - joint, atol=1e-10)
 
 
+@pytest.mark.exhaustive
 def test_excess_of_pairs_that_agree_and_pairs_that_do_not(x64, rng):
     # Two opposite points in each of three views, 60 degrees further from view to view: views 0 and 1 match as they are,
     # 1 and 2 too, but 0 and 2 the other way round. As epsilon goes to 0 a pair at 60 degrees costs 1/9 and one at 120

@@ -18,7 +18,7 @@ KEY = jax.random.key(1)
 ROWS = jax.P(None, "data")
 
 
-@pytest.mark.parametrize("name", some(NAMES, fast=["visreg", "mmcr"]))
+@pytest.mark.parametrize("name", some(NAMES, fast=["visreg"]))
 def test_one_instance_a_device_in_both_modes(x64, rng, name):
     """Directions are not a multiple of the devices."""
     case = cases.case(name)
@@ -90,7 +90,7 @@ def test_mmcr_of_few_instances_over_devices(x64, rng):
     close(both(split)(z), (expected, both(losses.mmcr, compression=0.5)(z)[1]), 1e-11)
 
 
-@pytest.mark.parametrize("name", ["lejepa", "visreg"])
+@pytest.mark.parametrize("name", some(["lejepa", "visreg"], fast=["lejepa"]))
 def test_memory_does_not_grow_with_directions(name):
     """Nor is an array of all projections held, forward and backward."""
     k, n = 2, 512
@@ -105,10 +105,9 @@ def test_memory_does_not_grow_with_directions(name):
     assert many < 4 * k * n * 16384
 
 
-@pytest.mark.parametrize("name", ["lejepa", "visreg"])
-def test_directions_are_those_of_the_key_in_every_precision(x64, rng, name):
+def test_directions_are_those_of_the_key_in_every_precision(x64, rng):
     z = rng.normal(size=(3, 6, 3))
-    loss = jax.jit(functools.partial(losses.objectives()[name], slices=6))
+    loss = jax.jit(functools.partial(losses.lejepa, slices=6))
     np.testing.assert_allclose(loss(z.astype(np.float32), key=KEY), loss(z, key=KEY), rtol=1e-5)
     assert abs(loss(z, key=KEY) - loss(z, key=jax.random.key(2))) > 1e-4
     np.testing.assert_array_equal(loss(z, key=jax.random.PRNGKey(1)), loss(z, key=KEY))
@@ -121,14 +120,3 @@ def test_frossl_of_centred_features_is_the_older_function_of_two_views(x64, rng)
     norms = [np.linalg.norm(v.T @ v / np.trace(v.T @ v)) for v in x]
     released = 0.7 * np.mean((x[0] - x[1]) ** 2) + 2 * np.log(norms).sum()
     np.testing.assert_allclose(losses.frossl(z - z.mean(1, keepdims=True), 0.7), released, rtol=1e-12)
-
-
-def test_vicreg_in_the_units_of_the_paper(x64, rng):
-    """Weights λ, μ and ν of sums over features, and no ½."""
-    x, y = rng.normal(size=(2, 7, 3))
-    d, cov = 3, [np.cov(v, rowvar=False) for v in (x, y)]
-    s = np.mean(np.sum((x - y) ** 2, axis=1))
-    v = [np.mean(np.maximum(0, 1 - np.sqrt(np.diag(c) + 1e-4))) for c in cov]
-    c = [(np.sum(m**2) - np.sum(np.diag(m) ** 2)) / d for m in cov]
-    found = losses.vicreg(x, y, invariance=2.0 * d, variance=2 * 3.0, covariance=0.5)
-    np.testing.assert_allclose(found, 2.0 * s + 3.0 * sum(v) + 0.5 * sum(c), rtol=1e-12)

@@ -15,7 +15,7 @@ PAIRS = {k: list(itertools.combinations(range(k), 2)) for k in range(2, 9)}
 
 
 # Compiled as a whole for each shape, which takes less than its operations one by one.
-costs_of = jax.jit(tuple_costs, static_argnames=("cost", "path"))
+costs_of = jax.jit(tuple_costs, static_argnames=("cost", "path", "scale"))
 
 
 def unit(rng, sizes, d=3):

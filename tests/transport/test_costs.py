@@ -135,10 +135,10 @@ def test_value_plan_and_gradient_are_those_of_the_tensor(x64, rng, case):
     ends = [tensor_of([x + s * step * d for x, d in zip(points, direction)], plainly) for s in (1, -1)]
 
     def dual(points):
-        out = multimarginal_sinkhorn(points, cost, a_s=a_s, cost_scale=2.0, epsilon=0.8, **SETTLED)
+        out = multimarginal_sinkhorn(tuple_costs(points, cost, scale=2.0), a_s=a_s, epsilon=0.8, **SETTLED)
         return out.dual, out
 
-    (_, out), gradient = jax.value_and_grad(dual, has_aux=True)(points)
+    (_, out), gradient = jax.jit(jax.value_and_grad(dual, has_aux=True))(points)
     assert out.converged
     np.testing.assert_allclose(out.dual, value, rtol=1e-9)
     everywhere = np.array(list(np.ndindex(*plan.shape)))
@@ -174,19 +174,23 @@ def test_barycenter_on_the_line_averages_quantiles(x64, rng):
 def test_conditional_means_are_sums_over_the_plan(x64, rng):
     points = points_of(rng, 3)
     a_s = [None, np.array([0.0, 0.3, 0.3, 0.4]), None]
-    out = multimarginal_sinkhorn(points, Barycenter(), a_s=a_s, epsilon=0.3, **TIGHT)
-    plan = np.asarray(out.plan())[:, 1:]  # without the point of weight 0
-    got = conditional_means(out, points, 1)
+
+    @jax.jit
+    def of(points):
+        out = multimarginal_sinkhorn(points, Barycenter(), a_s=a_s, epsilon=0.3, **SETTLED)
+        means, one = conditional_means(out, points, 1), barycenter(out, points, Barycenter(), [[2, 3, 1]])
+        return out.plan(), means, barycenter(out, points, Barycenter()), one
+
+    whole, got, (support, masses), (some_points, some_masses) = of(points)
+    plan = np.asarray(whole)[:, 1:]  # without the point of weight 0
     mass = plan.sum((0, 2))[:, None]
     np.testing.assert_array_equal(got[:, 0], 0)
     np.testing.assert_allclose(got[0][1:], np.einsum("ijk,id->jd", plan, points[0]) / mass, rtol=1e-9)
     np.testing.assert_array_equal(got[1][1:], points[1][1:])
     np.testing.assert_allclose(got[2][1:], np.einsum("ijk,kd->jd", plan, points[2]) / mass, rtol=1e-9)
-    support, masses = barycenter(out, points, Barycenter())
     of_tuples = [(points[0][i] + points[1][j] + points[2][k]) / 3 for i, j, k in np.ndindex(3, 4, 2)]
     np.testing.assert_allclose(support, of_tuples, rtol=1e-12)
-    np.testing.assert_allclose(masses, np.reshape(out.plan(), -1), rtol=1e-12)
-    some_points, some_masses = barycenter(out, points, Barycenter(), [[2, 3, 1]])
+    np.testing.assert_allclose(masses, np.reshape(whole, -1), rtol=1e-12)
     np.testing.assert_allclose(some_points, support[-1:], rtol=1e-12)
     np.testing.assert_allclose(some_masses, masses[-1:], rtol=1e-12)
 

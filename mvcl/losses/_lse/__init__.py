@@ -29,10 +29,10 @@ from mvcl.losses._lse import tiled
 from mvcl.losses._lse.whole import (
     LogSums,
     Operand,
-    Vectors,
-    bound_of,
-    fixed_shift,
+    either,
     log_sum,
+    lse_union,
+    shift,
     whole_sums,
     whole_within,
 )
@@ -41,6 +41,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 # Similarities kept for the backward pass: 2^26 float32 are 256 MB. Above, blocks.
 _DENSE_ENTRIES = 2**26
+# Large blocks are taken one by one: each stays in the cache and frees its memory. Small ones all at once.
 _LARGE_BLOCK = 2**17  # entries
 _MOST_CHUNKS = 64  # each is compiled on its own
 _REVERSE_ONLY = (
@@ -55,77 +56,74 @@ _SHARDED = _REVERSE_ONLY.format(
 )
 
 
-def within(v: Vectors, *, axis_name: str | None = None, block_size: int | None = None) -> jax.Array:
+@dataclasses.dataclass(frozen=True)
+class Vectors:
+    """Embeddings that are ready for a formula, and how to compute with them."""
+
+    z: jax.Array  # (k, n, d) float32 or wider; zero where `keep` is False
+    keep: jax.Array | None  # (k, n) bool, None where all are there
+    axis_name: str | None = None  # None for a queue, of which every device holds all
+    block_size: int | None = None
+    projected: bool = False  # onto the unit sphere, or means of such vectors: none is longer than 1
+    # Of vectors whose inner products are similarities, which the functions here take: no product is larger than the
+    # bound, a Python number where it is known before tracing; and further negatives, (1, q, d).
+    bound: float | jax.Array = 1.0
+    queue: "Vectors | None" = None
+
+
+def within(v: Vectors) -> jax.Array:
     """`(k, n)`: the log-sum-exp over j != i of <z_li, z_lj>; -inf where nothing is there."""
-    k, n, _ = v.z.shape
-    if axis_name is not None:
-        if block_rows(k, n, n * lax.axis_size(axis_name), block_size) is None:
-            z = _numerics.reverse_only(v.z, _SHARDED.format(axis=axis_name))
-            return tiled.sharded_within(
-                fixed_shift(v.bound, v.z.dtype), axis_name, z, v.keep, bound_of(v, v.z)
-            )
-        pairs = tuple((l, l) for l in range(k))
-        return across(v, v, pairs, diagonal=False, columns=False, axis_name=axis_name, block_size=block_size)[
-            0
-        ]
-    fixed, bound = fixed_shift(v.bound, v.z.dtype), bound_of(v, v.z)
-    block = block_rows(k, n, n, block_size)
-    views = _one_by_one(v.z, v.keep) if block is not None or _large(k, n * n) else [(v.z, v.keep)]
+    (k, n, _), (fixed, bound) = v.z.shape, shift(v.bound, v.z)
+    block = block_rows(k, n, n if v.axis_name is None else everywhere(n, v.axis_name), v.block_size)
+    if v.axis_name is not None:
+        if block is None:
+            z = _numerics.reverse_only(v.z, _SHARDED.format(axis=v.axis_name))
+            return tiled.sharded_within(fixed, v.axis_name, z, v.keep, bound)
+        return across(v, v, tuple((l, l) for l in range(k)), diagonal=False, columns=False)[0]
+    large = n * n >= _LARGE_BLOCK and k <= _MOST_CHUNKS
+    views = _one_by_one(v.z, v.keep) if block is not None or large else [(v.z, v.keep)]
     if block is None:
-        rows = [whole_within(fixed, z, keep, bound) for z, keep in views]
+        rows = [either(fixed, bound, whole_within, z, keep, bound) for z, keep in views]
         return rows[0] if len(rows) == 1 else jnp.concatenate(rows)
     # Half of each symmetric block, then both its rows' and its columns' share of every sum. View by view, so
     # that the backward pass holds the gradient of one at a time.
     halves = []
     for z, keep in views:
-        half = Operand(x=z, y=z, keep_x=keep, keep_y=keep, bound=bound, pairs=((0, 0),), fixed=fixed)
+        half = Operand(x=z, y=z, keep_x=keep, keep_y=keep, bound=bound, fixed=fixed)
         halves.append(_log_sums(dataclasses.replace(half, block=block, diagonal=False, upper=True)))
-    both = (
-        jnp.concatenate([half.columns for half in halves]),
-        jnp.concatenate([half.rows for half in halves]),
-    )
-    return _numerics.logsumexp(jnp.stack(both), axis=0)
+    return lse_union(*(jnp.concatenate(side) for side in list(zip(*halves))[::-1]))
 
 
 def across(
-    x: Vectors,
-    y: Vectors,
-    pairs: Pairs,
-    *,
-    diagonal: bool = True,
-    columns: bool = True,
-    axis_name: str | None = None,
-    gathered: bool = True,
-    block_size: int | None = None,
+    x: Vectors, y: Vectors, pairs: Pairs, *, diagonal: bool = True, columns: bool = True
 ) -> tuple[jax.Array, jax.Array]:
     """For each pair (l, m) of a view of x and one of y, `(len(pairs), n)` each: rows, and columns.
 
     Rows: log-sum-exp over j of <x_li, y_mj>, by i. Columns: over i, by j. `diagonal=False` leaves out j = i, and
     j = i + n, i + 2n, ... where the views of y are several sets of the n instances side by side.
-    `gathered=False` leaves y as it is on each device: a queue that all of them hold, without columns.
     """
-    bound, n = _joint_bound(x, y), x.z.shape[1]
-    split = axis_name is not None and gathered
-    m = n * lax.axis_size(axis_name) if split else y.z.shape[1]
+    largest, n = x.bound, x.z.shape[1]
+    if y.bound is not x.bound:  # |<u, v>| <= |u| |v| <= max(|u|^2, |v|^2)
+        numbers = isinstance(x.bound, float) and isinstance(y.bound, float)
+        largest = max(x.bound, y.bound) if numbers else jnp.maximum(x.bound, y.bound)
+    fixed, bound = shift(largest, x.z)
     o = Operand(
         x=x.z,
-        y=y.z if axis_name is None else _numerics.vary_as(y.z, x.z),
+        y=_numerics.vary_as(y.z, x.z),
         keep_x=x.keep,
         keep_y=y.keep,
-        bound=bound_of(bound, x.z),
+        bound=bound,
         pairs=pairs,
         diagonal=diagonal,
         columns=columns,
-        block=block_rows(len(pairs), n, m, block_size),
-        fixed=fixed_shift(bound.bound, x.z.dtype),
-        axis=axis_name if split else None,
+        block=block_rows(len(pairs), n, everywhere(y.z.shape[1], y.axis_name), x.block_size),
+        fixed=fixed,
+        axis=y.axis_name,
     )
-    if not split:
+    if o.axis is None:
         return _unsplit(o)
     rows, part = _split(o)
-    if not columns or axis_name is None:
-        return rows, part
-    return rows, over_devices(part, axis_name, n)
+    return rows, over_devices(part, o.axis, n) if columns else part
 
 
 def over_devices(part: jax.Array, axis_name: str, n: int) -> jax.Array:
@@ -138,20 +136,16 @@ def over_devices(part: jax.Array, axis_name: str, n: int) -> jax.Array:
     return lax.dynamic_slice_in_dim(whole, lax.axis_index(axis_name) * n, n, axis=-1)
 
 
-def against_all(
-    x: Vectors, y: Vectors, *, axis_name: str | None = None, block_size: int | None = None
-) -> jax.Array:
+def against_all(x: Vectors, y: Vectors) -> jax.Array:
     """`(k, n)`: the log-sum-exp over every view m of y and all j != i of <x_li, y_mj>."""
-    k, n, _ = x.z.shape
-    if axis_name is None and n * n < _LARGE_BLOCK:
+    k, n, d = x.z.shape
+    if x.axis_name is None and n * n < _LARGE_BLOCK:
         # All views of y side by side: one product for each view of x, not one for each pair of views.
-        flat = Vectors(
-            y.z.reshape(1, -1, y.z.shape[2]), None if y.keep is None else y.keep.reshape(1, -1), y.bound
-        )
-        pairs = tuple((l, 0) for l in range(k))
-        return across(x, flat, pairs, diagonal=False, columns=False, block_size=block_size)[0]
+        keep = None if y.keep is None else y.keep.reshape(1, -1)
+        flat = dataclasses.replace(y, z=y.z.reshape(1, -1, d), keep=keep)
+        return across(x, flat, tuple((l, 0) for l in range(k)), diagonal=False, columns=False)[0]
     pairs = tuple((l, m) for l in range(k) for m in range(y.z.shape[0]))
-    rows, _ = across(x, y, pairs, diagonal=False, columns=False, axis_name=axis_name, block_size=block_size)
+    rows, _ = across(x, y, pairs, diagonal=False, columns=False)
     return _numerics.logsumexp(rows.reshape(k, -1, n), axis=1)
 
 
@@ -162,9 +156,15 @@ def block_rows(pairs: int, n: int, m: int, block_size: int | None) -> int | None
     return None if block_size >= n else block_size
 
 
+def everywhere(n: int, axis_name: str | None) -> int:
+    """The instances of all devices, n of each."""
+    return n * (1 if axis_name is None else lax.axis_size(axis_name))
+
+
 def _unsplit(o: Operand) -> LogSums:
     """Rows and columns of blocks that are whole on this device."""
-    if o.block is None and _large(len(o.pairs), o.x.shape[1] * o.y.shape[1]):
+    large = o.x.shape[1] * o.y.shape[1] >= _LARGE_BLOCK and len(o.pairs) <= _MOST_CHUNKS
+    if o.block is None and large:
         xs = _one_by_one(o.x, o.keep_x)
         ys = xs if o.y is o.x else _one_by_one(o.y, o.keep_y)
         found = [_log_sums(_of_views(o, xs[l], ys[r], ((0, 0),))) for l, r in o.pairs]
@@ -222,15 +222,3 @@ def _some(z: jax.Array, keep: jax.Array | None, views: list[int]) -> Kept:
     together = views[-1] - views[0] == len(views) - 1
     some = slice(views[0], views[-1] + 1) if together else np.asarray(views)
     return z[some], None if keep is None else keep[some]
-
-
-def _large(count: int, entries: int) -> bool:
-    """Large blocks one by one: each stays in the cache and frees its memory. Small ones all at once."""
-    return entries >= _LARGE_BLOCK and count <= _MOST_CHUNKS
-
-
-def _joint_bound(x: Vectors, y: Vectors) -> Vectors:
-    # |<u, v>| <= |u| |v| <= max(|u|^2, |v|^2)
-    if isinstance(x.bound, float) and isinstance(y.bound, float):
-        return x._replace(bound=max(x.bound, y.bound))
-    return x if x.bound is y.bound else x._replace(bound=jnp.maximum(x.bound, y.bound))

@@ -7,7 +7,7 @@ is one product with `E * (u_i + v_j)` for each set of vectors. Higher orders dif
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -25,14 +25,6 @@ _FIXED_SHIFT_LIMIT = {np.dtype("float32"): 33.0, np.dtype("float64"): 300.0}
 Result = TypeVar("Result")
 
 
-class Vectors(NamedTuple):
-    """Views scaled so that an inner product is a similarity: what every function here works on."""
-
-    z: jax.Array  # (k, n, d), already divided by sqrt(temperature)
-    keep: jax.Array | None  # (k, n) bool, None where all are there
-    bound: float | jax.Array  # no inner product is larger; a Python number where it is known before tracing
-
-
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("x", "y", "keep_x", "keep_y", "bound", "first"),
@@ -48,7 +40,7 @@ class Operand:
     keep_y: jax.Array | None
     bound: jax.Array  # scalar that no inner product exceeds; the results do not depend on it
     first: jax.Array | None = None  # position of x's first row among the rows of all devices, None for 0
-    pairs: tuple[tuple[int, int], ...]  # blocks (view of x, view of y)
+    pairs: tuple[tuple[int, int], ...] = ((0, 0),)  # blocks (view of x, view of y)
     diagonal: bool = True  # does j = i count?
     upper: bool = False  # only j > i: half of a symmetric block
     columns: bool = True  # are the columns' log-sum-exps asked for?
@@ -64,14 +56,13 @@ class LogSums(NamedTuple):
     columns: jax.Array  # (pairs, m); of the shape of `rows`, and zero, where they are not asked for
 
 
-def fixed_shift(bound: float | jax.Array, dtype: jnp.dtype) -> bool | None:
-    """Whether one shift serves for all exponentials; None where that is known only when the program runs."""
-    return bound <= _FIXED_SHIFT_LIMIT[dtype] if isinstance(bound, float) else None
+def shift(bound: float | jax.Array, reference: jax.Array) -> tuple[bool | None, jax.Array]:
+    """Whether one shift serves for all exponentials, None where only the running program knows; the shift.
 
-
-def bound_of(v: Vectors, reference: jax.Array) -> jax.Array:
-    """The bound as an array; a constant to the derivative, on which the value does not depend."""
-    return _numerics.vary_as(_numerics.constant(jnp.asarray(v.bound, reference.dtype)), reference)
+    That is the bound as an array: a constant to the derivative, on which the value does not depend.
+    """
+    fixed = bound <= _FIXED_SHIFT_LIMIT[reference.dtype] if isinstance(bound, float) else None
+    return fixed, _numerics.vary_as(_numerics.constant(jnp.asarray(bound, reference.dtype)), reference)
 
 
 def either(
@@ -84,106 +75,88 @@ def either(
     return function(fixed, *operands)
 
 
-def masked(similarity: jax.Array, here: jax.Array | None) -> jax.Array:
-    """-inf where nothing is there."""
-    return similarity if here is None else jnp.where(here, similarity, -jnp.inf)
-
-
-def exponential(similarity: jax.Array, here: jax.Array | None, bound: jax.Array) -> jax.Array:
-    """exp(similarity - bound), zero where nothing is there."""
+def kept(fixed: bool, similarity: jax.Array, here: jax.Array | None, bound: jax.Array) -> jax.Array:
+    """exp(similarity - bound), the similarity itself where not `fixed`; zero and -inf where nothing is there."""
     # Masked before, not after: the exponentials are then the one large array that is kept.
-    return jnp.exp(masked(similarity, here) - bound)
+    similarity = similarity if here is None else jnp.where(here, similarity, -jnp.inf)
+    return jnp.exp(similarity - bound) if fixed else similarity
 
 
-def log_sum(total: jax.Array, shift: jax.Array) -> jax.Array:
-    """log(total) + shift; -inf for an empty sum."""
+def log_sum(total: jax.Array, bound: jax.Array) -> jax.Array:
+    """log(total) + bound; -inf for an empty sum."""
     some = total != 0
-    return jnp.where(some, jnp.log(jnp.where(some, total, 1)) + shift, -jnp.inf)
+    return jnp.where(some, jnp.log(jnp.where(some, total, 1)) + bound, -jnp.inf)
 
 
-def finite_level(rows: jax.Array) -> jax.Array:
+def log_sums(fixed: bool, kept: jax.Array, bound: jax.Array, *axes: int) -> list[jax.Array]:
+    """The log-sum-exps over each of these axes."""
+    return [log_sum(kept.sum(a), bound) if fixed else _numerics.logsumexp(kept, axis=a) for a in axes]
+
+
+def lse_union(*energies: jax.Array) -> jax.Array:
+    """log Σ exp of log-sum-exps over disjoint sets; an empty set's is -inf."""
+    return energies[0] if len(energies) == 1 else _numerics.logsumexp(jnp.stack(energies), axis=0)
+
+
+def finite_level(sums: jax.Array) -> jax.Array:
     """A finite number to subtract where the sum is empty: exp(-inf - 0) = 0 there."""
-    return jnp.where(rows == -jnp.inf, 0, rows)
+    return jnp.where(sums == -jnp.inf, 0, sums)
 
 
-def per_sum(cotangent: jax.Array, rows: jax.Array, bound: jax.Array) -> jax.Array:
-    """cotangent / (sum of shifted exponentials); zero for an empty sum."""
-    some = rows != -jnp.inf
-    return jnp.where(some, cotangent * jnp.exp(bound - jnp.where(some, rows, bound)), 0)
+def by_similarity(fixed: bool, kept: jax.Array, bound: jax.Array, *sums: tuple[jax.Array, ...]) -> jax.Array:
+    """The derivative by the similarities of log-sum-exps with their cotangents, each of a shape that broadcasts."""
+    if not fixed:
+        return reduce(jnp.add, [jnp.exp(kept - finite_level(found)) * by for found, by in sums])
+    # cotangent / (sum of shifted exponentials); zero for an empty sum.
+    some = [(found != -jnp.inf, found, by) for found, by in sums]
+    slopes = [jnp.where(s, by * jnp.exp(bound - jnp.where(s, found, bound)), 0) for s, found, by in some]
+    return kept * reduce(jnp.add, slopes)
 
 
 def counted(
-    o: Operand, i: jax.Array, j: jax.Array, keep_x: jax.Array | None, keep_y: jax.Array | None
+    o: Operand, i: jax.Array, j: jax.Array, n: int, keep_x: jax.Array | None, keep_y: jax.Array | None
 ) -> jax.Array | None:
-    """Which entries count, broadcastable to (..., rows, columns); None: all. i, j: global positions."""
-    here = None
-    if o.upper:
-        here = j[None, :] > i[:, None]
-    elif not o.diagonal:
-        here = j[None, :] != i[:, None]
-    for keep in (
-        None if keep_x is None else keep_x[..., :, None],
-        None if keep_y is None else keep_y[..., None, :],
-    ):
-        if keep is None:
-            continue
-        if here is None:
-            here = keep
-        else:
-            shape = jnp.broadcast_shapes(here.shape, keep.shape)
-            here = jnp.broadcast_to(of_rank(here, len(shape)), shape) & of_rank(keep, len(shape))
-    return here
+    """Which entries of rows i and columns j count, broadcastable to (..., rows, columns); None: all.
 
-
-def positions(o: Operand, rows: jax.Array) -> jax.Array:
-    """Of these rows of x, among the rows of all devices."""
-    return rows if o.first is None else rows + o.first
-
-
-def instance(o: Operand, columns: jax.Array, n: int) -> jax.Array:
-    """Whose vectors these rows of y are, n instances to a set."""
-    return columns if o.axis is not None else columns % n
-
-
-def of_rank(a: jax.Array, rank: int) -> jax.Array:
-    """Ones in front of the shape."""
-    return a.reshape((1,) * (rank - a.ndim) + a.shape)
-
-
-def whole_within(fixed: bool | None, z: jax.Array, keep: jax.Array | None, bound: jax.Array) -> jax.Array:
-    """`(k, n)`: the log-sum-exp over j != i of <z_li, z_lj>."""
-    return either(fixed, bound, _whole_within, z, keep, bound)
+    A row is a vector of this device; columns are of all devices, or of several sets of n instances side by side.
+    """
+    i = i if o.first is None else i + o.first
+    j = j if o.axis is not None else j % n
+    terms = [j[None, :] > i[:, None]] if o.upper else [] if o.diagonal else [j[None, :] != i[:, None]]
+    terms += [] if keep_x is None else [keep_x[..., :, None]]
+    terms += [] if keep_y is None else [keep_y[..., None, :]]
+    rank = max([term.ndim for term in terms], default=0)
+    same = [term.reshape((1,) * (rank - term.ndim) + term.shape) for term in terms]
+    return reduce(jnp.logical_and, same) if same else None
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _whole_within(fixed: bool, z: jax.Array, keep: jax.Array | None, bound: jax.Array) -> jax.Array:
-    kept = _within_kept(fixed, z, keep, bound)
-    return log_sum(kept.sum(2), bound) if fixed else _numerics.logsumexp(kept, axis=2)
+def whole_within(fixed: bool, z: jax.Array, keep: jax.Array | None, bound: jax.Array) -> jax.Array:
+    """`(k, n)`: the log-sum-exp over j != i of <z_li, z_lj>."""
+    return log_sums(fixed, _kept_within(fixed, z, keep, bound), bound, 2)[0]
 
 
-@_whole_within.defjvp
+@whole_within.defjvp
 def _(
     fixed: bool, primals: tuple[jax.Array, jax.Array | None, jax.Array], tangents: tuple[jax.Array, ...]
 ) -> Two:
-    z, keep, bound = primals
-    kept = _within_kept(fixed, z, keep, bound)
+    z, _, bound = primals
+    entries = _kept_within(fixed, *primals)
     slope = _numerics.inner("lid,ljd->lij", tangents[0], z)
+    (rows,) = log_sums(fixed, entries, bound, 2)
     if fixed:
-        total = kept.sum(2)
-        weighted = kept * slope
+        weighted = entries * slope
         # The block is symmetric: what row i gains by the change of z_j is entry (j, i) of the same matrix.
-        return log_sum(total, bound), _per(total) * (weighted.sum(2) + weighted.sum(1))
-    rows = _numerics.logsumexp(kept, axis=2)
-    by_row, by_column = _share(kept, rows, rows, slope)
+        return rows, _per(entries.sum(2)) * (weighted.sum(2) + weighted.sum(1))
+    by_row, by_column = _share(entries, slope, rows, rows)
     return rows, by_row + by_column
 
 
-def _within_kept(fixed: bool, z: jax.Array, keep: jax.Array | None, bound: jax.Array) -> jax.Array:
-    similarity = _numerics.inner("lid,ljd->lij", z, z)
+def _kept_within(fixed: bool, z: jax.Array, keep: jax.Array | None, bound: jax.Array) -> jax.Array:
     here = ~jnp.eye(z.shape[1], dtype=bool)[None]
     if keep is not None:
         here = here & keep[:, :, None] & keep[:, None, :]
-    return exponential(similarity, here, bound) if fixed else masked(similarity, here)
+    return kept(fixed, _numerics.inner("lid,ljd->lij", z, z), here, bound)
 
 
 def whole_sums(o: Operand) -> LogSums:
@@ -193,54 +166,49 @@ def whole_sums(o: Operand) -> LogSums:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _whole_sums(fixed: bool, o: Operand) -> LogSums:
-    kept = _kept(fixed, o)
-    if fixed:
-        rows = log_sum(kept.sum(2), o.bound)
-        return LogSums(rows, log_sum(kept.sum(1), o.bound) if o.columns else jnp.zeros_like(rows))
-    rows = _numerics.logsumexp(kept, axis=2)
-    return LogSums(rows, _numerics.logsumexp(kept, axis=1) if o.columns else jnp.zeros_like(rows))
+    return _rows_and_columns(log_sums(fixed, _kept(fixed, o), o.bound, *_sides(o)))
 
 
 def _sums_rule(fixed: bool, primals: tuple[Operand], tangents: tuple[Operand]) -> tuple[LogSums, LogSums]:
     (o,), (change,) = primals, tangents
-    kept = _kept(fixed, o)
-    slope = _slope(o, change)
+    entries, slope = _kept(fixed, o), _slope(o, change)
+    found = log_sums(fixed, entries, o.bound, *_sides(o))
     if fixed:
-        row_total, weighted = kept.sum(2), kept * slope
-        rows, by_row = log_sum(row_total, o.bound), _per(row_total) * weighted.sum(2)
-        if not o.columns:
-            return LogSums(rows, jnp.zeros_like(rows)), LogSums(by_row, jnp.zeros_like(rows))
-        column_total = kept.sum(1)
-        columns, by_column = log_sum(column_total, o.bound), _per(column_total) * weighted.sum(1)
-        return LogSums(rows, columns), LogSums(by_row, by_column)
-    rows = _numerics.logsumexp(kept, axis=2)
-    levels = _numerics.logsumexp(kept, axis=1) if o.columns else None
-    by_row, by_column = _share(kept, rows, levels, slope)
-    return LogSums(rows, jnp.zeros_like(rows) if levels is None else levels), LogSums(by_row, by_column)
+        weighted = entries * slope
+        by = [_per(entries.sum(side)) * weighted.sum(side) for side in _sides(o)]
+    else:
+        by = _share(entries, slope, *found)
+    return _rows_and_columns(found), _rows_and_columns(by)
 
 
 _whole_sums.defjvp(_sums_rule, symbolic_zeros=True)
+
+
+def _sides(o: Operand) -> tuple[int, ...]:
+    """The axes of (pairs, n, m) that are summed over: for the rows, for the columns."""
+    return (2, 1) if o.columns else (2,)
+
+
+def _rows_and_columns(sums: list[jax.Array]) -> LogSums:
+    return LogSums(*sums) if len(sums) == 2 else LogSums(sums[0], jnp.zeros_like(sums[0]))
 
 
 def _kept(fixed: bool, o: Operand) -> jax.Array:
     """`(pairs, n, m)`: what the backward pass needs of the blocks, exponentials or similarities."""
     left, right = _indices(o)
     similarity = _numerics.inner("pid,pjd->pij", _take(o.x, left), _take(o.y, right))
-    here = entries(o)
-    return exponential(similarity, here, o.bound) if fixed else masked(similarity, here)
+    return kept(fixed, similarity, entries_of(o), o.bound)
 
 
-def entries(o: Operand) -> jax.Array | None:
+def entries_of(o: Operand) -> jax.Array | None:
     """Which entries of whole blocks count, broadcastable to (pairs, n, m); None: all."""
-    left, right = _indices(o)
-    here = counted(
-        o,
-        positions(o, jnp.arange(o.x.shape[1])),
-        instance(o, jnp.arange(o.y.shape[1]), o.x.shape[1]),
+    (left, right), n = _indices(o), o.x.shape[1]
+    keep_x, keep_y = (
         None if o.keep_x is None else o.keep_x[left],
         None if o.keep_y is None else o.keep_y[right],
     )
-    return None if here is None else of_rank(here, 3)
+    here = counted(o, jnp.arange(n), jnp.arange(o.y.shape[1]), n, keep_x, keep_y)
+    return None if here is None else here.reshape(-1, *here.shape[-2:])
 
 
 def _slope(o: Operand, change: Operand) -> jax.Array:
@@ -251,7 +219,7 @@ def _slope(o: Operand, change: Operand) -> jax.Array:
         products.append(_numerics.products(_spread(change.x, left), _take(o.y, right)))
     if not isinstance(change.y, SymbolicZero):
         products.append(_numerics.products(_take(o.x, left), _spread(change.y, right)))
-    return sum(products[1:], products[0])
+    return reduce(jnp.add, products)
 
 
 def _per(total: jax.Array) -> jax.Array:
@@ -262,11 +230,12 @@ def _per(total: jax.Array) -> jax.Array:
 
 # Computed again in the backward pass, where the similarities are then the one large array that is kept.
 @jax.checkpoint
-def _share(kept: jax.Array, rows: jax.Array, columns: jax.Array | None, slope: jax.Array) -> Two:
-    by_row = (jnp.exp(kept - finite_level(rows)[:, :, None]) * slope).sum(2)
-    if columns is None:
-        return by_row, jnp.zeros_like(by_row)
-    return by_row, (jnp.exp(kept - finite_level(columns)[:, None, :]) * slope).sum(1)
+def _share(similarity: jax.Array, slope: jax.Array, *levels: jax.Array) -> list[jax.Array]:
+    """The changes of the log-sum-exps over the last axis, and over the one before it."""
+    return [
+        (jnp.exp(similarity - jnp.expand_dims(finite_level(level), axis)) * slope).sum(axis)
+        for axis, level in zip((2, 1), levels)
+    ]
 
 
 def _indices(o: Operand) -> tuple[np.ndarray, np.ndarray]:
