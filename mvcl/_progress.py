@@ -9,26 +9,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TextIO, TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 _Item = TypeVar("_Item")
 # Seconds before the first line in a file, and between lines.
 _FIRST, _EVERY = 10.0, 30.0
-_CLEAR = "\r\033[K"
-
-
-class _State:
-    """What is shown; one for the process."""
-
-    silent = False
-    bars: Any = None  # rich's Progress, while work goes on at a terminal
-    names: list[str]  # of the work that goes on, the outermost first
-    due = 0.0  # time of the next line in a file
-    check: Callable[[], None] | None = None  # called before each item
-
-
-_state = _State()
-_state.names = []
+# What is shown: rich's Progress while work goes on at a terminal, the names of the work that goes on (the outermost
+# first), the time of the next line in a file, and a function to call before each item.
+_state: Any = SimpleNamespace(silent=False, bars=None, names=[], due=0.0, check=None)
 
 
 def track(
@@ -48,29 +37,33 @@ def track(
             if _state.check is not None:
                 _state.check()
             yield item
+            passed = time.monotonic() - started
+            rate = done / max(passed, 1e-9)
+            speed = f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
+            speed = f" {unit}, {1 / rate:.3g} s each" if rate < 1 else f" {unit}, {speed}"
             if task is not None:
-                _state.bars.update(task, completed=done, rate=_rate(done, started, unit))
-            elif time.monotonic() >= _state.due and not _state.silent:
-                _write(f"{': '.join(_state.names)}: {_counted(done, total, unit, started)}")
+                _state.bars.update(task, completed=done, rate=speed)
+            elif time.monotonic() >= _state.due:
+                of = "" if total is None else f" of {total:,}"
+                left = "" if total is None else f", {duration(max(total - done, 0) * passed / done)} left"
+                line(f"{': '.join(_state.names)}: {done:,}{of}{speed}{left}")
 
 
 @contextmanager
 def during(what: str) -> Iterator[None]:
-    """Context of work without items, such as compiling; in a file, work of many seconds has a line at its end."""
+    """Context of work without items, such as compiling, or of work that reports itself with `show`.
+
+    In a file, work of many seconds that wrote nothing has a line at its end.
+    """
     if _state.check is not None:
         _state.check()
     started = time.monotonic()
     with _shown(what, None, "") as task:
+        due = _state.due
         yield
-        if task is None and not _state.silent and time.monotonic() - started > _FIRST:
-            _write(f"{': '.join(_state.names)}: {duration(time.monotonic() - started)}")
-
-
-@contextmanager
-def showing(what: str) -> Iterator[None]:
-    """Context of work that reports itself with `show`, such as the steps of training."""
-    with _shown(what, None, ""):
-        yield
+        passed = time.monotonic() - started
+        if task is None and passed > _FIRST and _state.due == due:
+            line(f"{': '.join(_state.names)}: {duration(passed)}")
 
 
 def show(text: str) -> None:
@@ -84,7 +77,8 @@ def show(text: str) -> None:
 def line(text: str) -> None:
     """Print a line, on a terminal above the work that is shown; nothing where `silence` was called."""
     if not _state.silent:
-        _write(text)
+        print(text, flush=True)
+        _state.due = time.monotonic() + _EVERY
 
 
 def silence() -> None:
@@ -103,13 +97,6 @@ def checked(check: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _state.check = before
-
-
-def write_line(text: str, out: TextIO | None = None) -> None:
-    """Print a line to `out`, by default the standard output; on a terminal in place of what is shown there."""
-    out = sys.stdout if out is None else out
-    out.write((_CLEAR if out.isatty() else "") + f"{text}\n")
-    out.flush()
 
 
 def duration(seconds: float) -> str:
@@ -150,37 +137,13 @@ def _shown(what: str, total: int | None, unit: str) -> Iterator[int | None]:
 def _terminal() -> Any:
     from rich import console, progress  # a tenth of a second: only at a terminal
 
-    count = progress.TextColumn("{task.completed:,.0f} of {task.total}{task.fields[rate]}")
-    columns: list[progress.ProgressColumn] = [
+    return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(bar_width=20),
-        count,
-    ]
-    columns += [progress.TimeElapsedColumn(), progress.TimeRemainingColumn()]
-    # The terminal of now: where a study redirects what a run prints, the bars stay there.
-    return progress.Progress(*columns, transient=True, console=console.Console(file=sys.stdout))
-
-
-def _write(text: str) -> None:
-    if _state.bars is not None and sys.stdout.isatty():
-        _state.bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
-    else:
-        write_line(text)
-    _state.due = time.monotonic() + _EVERY
-
-
-def _counted(done: int, total: int | None, unit: str, started: float) -> str:
-    """`40 of 100 batches, 12 batches/s, 5 s left`."""
-    of = "" if total is None else f" of {total:,}"
-    text = f"{done:,}{of}{_rate(done, started, unit)}"
-    if total is None:
-        return text
-    return f"{text}, {duration(max(total - done, 0) * (time.monotonic() - started) / done)} left"
-
-
-def _rate(done: int, started: float, unit: str) -> str:
-    """` batches, 12 batches/s`; of slow work the seconds of an item."""
-    rate = done / max(time.monotonic() - started, 1e-9)
-    if rate < 1:
-        return f" {unit}, {1 / rate:.3g} s each"
-    return f" {unit}, {rate:,.0f}/s" if rate >= 100 else f" {unit}, {rate:.3g}/s"
+        progress.TextColumn("{task.completed:,.0f} of {task.total}{task.fields[rate]}"),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        # The terminal of now: where a study redirects what a run prints, the bars stay there.
+        transient=True,
+        console=console.Console(file=sys.stdout),
+    )

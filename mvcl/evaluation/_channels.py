@@ -12,7 +12,16 @@ import numpy as np
 import optax
 
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits, at_least, averaged, named_splits
+from mvcl.evaluation._evaluation import (
+    Arrays,
+    Evaluation,
+    Result,
+    Rows,
+    Splits,
+    at_least,
+    averaged,
+    named_splits,
+)
 from mvcl.evaluation._probe import checked_rows, draw_labels
 
 
@@ -32,8 +41,7 @@ class ChannelProbe:
     """Epochs without a lower validation loss after which training stops and takes the best weights; without a stop it
     takes the last."""
 
-    def check(self) -> None:
-        """Raise `ValueError` for an invalid value."""
+    def __post_init__(self) -> None:
         if not self.learning_rate > 0 or not self.weight_decay >= 0:
             raise ValueError(
                 "probe.learning_rate must be positive and probe.weight_decay at least 0, got "
@@ -43,9 +51,9 @@ class ChannelProbe:
 
 
 def channel_probe(
-    train: tuple[np.ndarray, np.ndarray],
-    valid: tuple[np.ndarray, np.ndarray],
-    test: tuple[np.ndarray, np.ndarray],
+    train: Rows,
+    valid: Rows,
+    test: Rows,
     *,
     num_classes: int,
     options: ChannelProbe = ChannelProbe(),
@@ -73,7 +81,6 @@ def channel_probe(
     Raises:
       ValueError: an array or an option is invalid.
     """
-    options.check()
     arrays = []
     for name, (features, labels) in (("train", train), ("valid", valid), ("test", test)):
         shape = np.shape(features)
@@ -86,11 +93,15 @@ def channel_probe(
         arrays.append((jnp.asarray(flat.reshape(shape)), jnp.asarray(answers)))
     rng = np.random.default_rng(seed)
     _, channels, d = np.shape(train[0])
+
+    def uniform(shape: tuple[int, ...], inputs: int) -> jax.Array:
+        return jnp.asarray(rng.uniform(-1, 1, shape) / math.sqrt(inputs), jnp.float32)
+
     weights = {
-        "combination": _uniform(rng, (channels,), channels),
-        "shift": _uniform(rng, (), channels),
-        "kernel": _uniform(rng, (d, num_classes), d),
-        "bias": _uniform(rng, (num_classes,), d),
+        "combination": uniform((channels,), channels),
+        "shift": uniform((), channels),
+        "kernel": uniform((d, num_classes), d),
+        "bias": uniform((num_classes,), d),
     }
     n = len(arrays[0][1])
     size = min(options.batch_size, n)
@@ -102,10 +113,6 @@ def channel_probe(
     found = np.argmax(np.asarray(_logits(trained, arrays[2][0])), axis=1)
     right, answers = found == test[1], np.asarray(test[1])
     return float(np.mean([right[answers == c].mean() for c in np.unique(answers)]))
-
-
-def _uniform(rng: np.random.Generator, shape: tuple[int, ...], inputs: int) -> jax.Array:
-    return jnp.asarray(rng.uniform(-1, 1, shape) / math.sqrt(inputs), jnp.float32)
 
 
 def _logits(weights: dict[str, jax.Array], x: jax.Array) -> jax.Array:
@@ -177,7 +184,6 @@ class Channels(Evaluation):
 
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` unless the examples are given views, and their features side by side."""
-        self.probe.check()
         train, _ = self.splits(tuple(splits))
         if len(splits[train].spec.shapes) < 2 or self.features != "views":
             raise ValueError(
@@ -224,9 +230,11 @@ class Channels(Evaluation):
                 labels[pool], num_classes=classes, labels_per_class=count, draws=self.draws, seed=self.seed
             )
             for draw, chosen in enumerate(track(rows, name, self.draws, "draws")):
-                mine, seen = pool[chosen], others[self._some(labels[others], count, draw)]
+                rng = np.random.default_rng((self.seed, draw, 2))
+                of_class = [others[labels[others] == c] for c in np.unique(labels[others])]
+                seen = np.concatenate([rng.permutation(rows)[:count] for rows in of_class])
+                mine, seed = pool[chosen], (self.seed, draw)
                 given = (x[mine], labels[mine]), (x[seen], labels[seen]), (z, answers)
-                seed = (self.seed, draw)
                 scores.append(channel_probe(*given, num_classes=classes, options=self.probe, seed=seed))
             results.append(averaged(name, scores, how))
         return results
@@ -238,10 +246,3 @@ class Channels(Evaluation):
         count = max(1, round(self.valid_fraction * len(names)))
         chosen = np.random.default_rng((self.seed, 0, 1)).permutation(names)[:count]
         return np.isin(of_row, chosen)
-
-    def _some(self, labels: np.ndarray, count: int, draw: int) -> np.ndarray:
-        """At most `count` rows of each class."""
-        rng = np.random.default_rng((self.seed, draw, 2))
-        return np.concatenate(
-            [rng.permutation(np.flatnonzero(labels == c))[:count] for c in np.unique(labels)]
-        )

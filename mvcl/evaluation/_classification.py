@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import ClassVar, Literal
 
@@ -173,24 +173,21 @@ def sgd_probe(
     _, per_epoch = options.steps(rows)
     step, total = 0, options.epochs * per_epoch
     rates = jnp.asarray(options.learning_rates, jnp.float32)
-    zero = {
-        "w": jnp.zeros((len(rates), test.shape[1], num_classes)),
-        "b": jnp.zeros((len(rates), num_classes)),
-    }
-    state = (zero, jax.tree.map(jnp.copy, zero))
-    train = _program(options.momentum, options.weight_decay)
+    shapes = (len(rates), test.shape[1], num_classes), (len(rates), num_classes)
+    state = tuple(tuple(map(jnp.zeros, shapes)) for _ in ("weights and biases", "moments"))
     taken = track(
         islice(iter(batches), total), "linear probe by SGD", total, f"batches of {options.steps(rows)[0]}"
     )
     for x, y in _stacked(taken, test.shape[1], num_classes):
         factors = options.factors(step, len(x), rows)
-        state, step = train(state, x, y, factors, rates), step + len(x)
+        state, step = _trained(options, state, x, y, factors, rates), step + len(x)
     if step < total:
         raise ValueError(f"batches must have {total} batches, got {step}")
-    weights = jax.device_get(state[0])
-    found = [np.argmax(test @ w + b, axis=1) for w, b in zip(weights["w"], weights["b"])]
-    finite = [np.isfinite(w).all() and np.isfinite(b).all() for w, b in zip(weights["w"], weights["b"])]
-    return np.asarray([np.mean(f == answer) if ok else math.nan for f, ok in zip(found, finite)])
+    layers = list(zip(*jax.device_get(state[0])))
+    right = [np.mean(np.argmax(test @ w + b, axis=1) == answer) for w, b in layers]
+    return np.asarray(
+        [r if np.isfinite(w).all() and np.isfinite(b).all() else math.nan for r, (w, b) in zip(right, layers)]
+    )
 
 
 def shuffled(
@@ -213,8 +210,7 @@ def _stacked(batches: Batches, width: int, num_classes: int) -> Iterator[tuple[n
     ys: list[np.ndarray] = []
     for batch in batches:
         x, y = checked_rows("train", *batch, num_classes, width)
-        xs.append(x)
-        ys.append(y)
+        xs, ys = [*xs, x], [*ys, y]
         if len(xs) * x.size >= _NUMBERS:
             yield np.stack(xs), np.stack(ys)
             xs, ys = [], []
@@ -222,33 +218,30 @@ def _stacked(batches: Batches, width: int, num_classes: int) -> Iterator[tuple[n
         yield np.stack(xs), np.stack(ys)
 
 
-@cache
-def _program(momentum: float, weight_decay: float) -> Callable[..., tuple]:
-    """(state, features (s, b, d), labels (s, b), factors (s,), rates (l,)) -> state after s steps of every rate."""
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _trained(
+    options: LinearProbe, state: tuple, x: jax.Array, y: jax.Array, factors: jax.Array, rates: jax.Array
+) -> tuple:
+    """The state of every rate after s steps, of features (s, b, d), labels (s, b) and factors (s,) of the rates."""
 
-    def loss(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
-        logits = jnp.matmul(x, weights["w"], precision=jax.lax.Precision.HIGHEST) + weights["b"][None]
+    def loss(weights: tuple[jax.Array, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
+        logits = jnp.matmul(x, weights[0], precision=jax.lax.Precision.HIGHEST) + weights[1][None]
         log_p = jax.nn.log_softmax(logits)
         return -jnp.mean(jnp.take_along_axis(log_p, y[:, None], axis=1))
 
     def update(state: tuple, rate: jax.Array, x: jax.Array, y: jax.Array) -> tuple:
         weights, moments = state
-        gradient = jax.grad(loss)(weights, x, y)
         moments = jax.tree.map(
-            lambda v, g, w: momentum * v + g + weight_decay * w, moments, gradient, weights
+            lambda v, g, w: options.momentum * v + g + options.weight_decay * w,
+            *(moments, jax.grad(loss)(weights, x, y), weights),
         )
         return jax.tree.map(lambda w, v: w - rate * v, weights, moments), moments
 
-    @partial(jax.jit, donate_argnums=0)
-    def steps(state: tuple, x: jax.Array, y: jax.Array, factors: jax.Array, rates: jax.Array) -> tuple:
-        def step(state: tuple, batch: tuple) -> tuple[tuple, None]:
-            features, labels, factor = batch
-            update_all = jax.vmap(update, in_axes=(0, 0, None, None))
-            return update_all(state, factor * rates, features, labels), None
+    def step(state: tuple, batch: tuple) -> tuple[tuple, None]:
+        features, labels, factor = batch
+        return jax.vmap(update, (0, 0, None, None))(state, factor * rates, features, labels), None
 
-        return jax.lax.scan(step, state, (x, y, factors))[0]
-
-    return steps
+    return jax.lax.scan(step, state, (x, y, factors))[0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

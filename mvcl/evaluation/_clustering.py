@@ -61,35 +61,6 @@ def cluster_scores(
     return {name: np.asarray([f(labels, c) for c in found]) for name, f in MEASURES.items()}
 
 
-def svm_accuracy(
-    features: np.ndarray, labels: np.ndarray, *, share: float = 0.3, draws: int = 10, seed: int = 0
-) -> np.ndarray:
-    """Accuracy of a linear support vector machine that is trained on a share of the examples and tested on the rest.
-
-    Args:
-      features: (n, d) floating.
-      labels: (n,) integers, at least two per class.
-      share: of the examples of each class for training, in (0, 1).
-      draws: number of random training sets.
-      seed: of the draws.
-
-    Returns:
-      (draws,) accuracies.
-    """
-    from sklearn.model_selection import StratifiedShuffleSplit
-    from sklearn.svm import SVC
-
-    if not 0 < share < 1:
-        raise ValueError(f"share must be in (0, 1), got {share}")
-    splits = StratifiedShuffleSplit(draws, train_size=share, random_state=seed).split(features, labels)
-    return np.asarray(
-        [
-            SVC(kernel="linear").fit(features[train], labels[train]).score(features[test], labels[test])
-            for train, test in track(splits, "support vector machines", draws, "draws")
-        ]
-    )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clustering(Evaluation):
     """K-means on the concatenated features of all views, and of each view; a linear SVM on few labels.
@@ -114,13 +85,20 @@ class Clustering(Evaluation):
     draws: int = 10
     """Number of draws of that share."""
 
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.per_view) - set(MEASURES)):
+            raise ValueError(f"evaluation.per_view must be among {', '.join(MEASURES)}, got {unknown[0]!r}")
+        at_least("evaluation", self, 1, "runs", "starts", "draws")
+        at_least("evaluation", self, 0, "mini_batch_above")
+        if not 0 <= self.svm_share < 1:
+            raise ValueError(f"evaluation.svm_share must be in [0, 1), got {self.svm_share}")
+
     def of_clusters(self, clusters: int) -> "Clustering":
         """Use the method's number of clusters, unless `clusters` is set."""
         return dataclasses.replace(self, clusters=self.clusters or clusters)
 
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` for options that are invalid for these splits."""
-        self._check_options()
         split = splits["train"]
         clusters = self.clusters or len(split.class_names)
         if clusters < 2:
@@ -130,17 +108,8 @@ class Clustering(Evaluation):
         if clusters > len(split):
             raise ValueError(f"evaluation.clusters must be at most the {len(split)} examples, got {clusters}")
 
-    def _check_options(self) -> None:
-        if unknown := sorted(set(self.per_view) - set(MEASURES)):
-            raise ValueError(f"evaluation.per_view must be among {', '.join(MEASURES)}, got {unknown[0]!r}")
-        at_least("evaluation", self, 1, "runs", "starts", "draws")
-        at_least("evaluation", self, 0, "mini_batch_above")
-        if not 0 <= self.svm_share < 1:
-            raise ValueError(f"evaluation.svm_share must be in [0, 1), got {self.svm_share}")
-
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
-        self._check_options()
         split, x = splits["train"], features["train"]
         classes = len(split.class_names)
         if classes < 2:
@@ -170,11 +139,19 @@ class Clustering(Evaluation):
         return results + ([self._svm(x, split.labels, classes)] if self.svm_share else [])
 
     def _svm(self, features: np.ndarray, labels: np.ndarray, classes: int) -> Result:
-        """Accuracy of the SVM, mean and deviation over draws."""
+        """Accuracy of a linear support vector machine, mean and deviation over draws."""
+        from sklearn.model_selection import StratifiedShuffleSplit
+        from sklearn.svm import SVC
+
         name, smallest = f"SVM {self.svm_share:.0%}", np.bincount(labels, minlength=classes).min()
         if smallest < 4:
             return Result(name, None, None, f"not measured: a class has {smallest} rows")
-        accuracies = svm_accuracy(features, labels, share=self.svm_share, draws=self.draws, seed=self.seed)
+        rule = StratifiedShuffleSplit(self.draws, train_size=self.svm_share, random_state=self.seed)
+        splits = track(rule.split(features, labels), "support vector machines", self.draws, "draws")
+        accuracies = [
+            SVC(kernel="linear").fit(features[train], labels[train]).score(features[test], labels[test])
+            for train, test in splits
+        ]
         how = (
             f"accuracy of a linear SVM trained on {self.svm_share:.0%} of {len(features)} labels, tested on the rest, "
             f"mean and standard deviation of {self.draws} draws (seed {self.seed})"

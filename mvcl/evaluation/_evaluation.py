@@ -139,11 +139,10 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     Returns:
       Lines of text without a final newline. "-" means not measured.
     """
-    columns = list(dict.fromkeys(result.name for results in rows.values() for result in results))
+    found = {row: {result.name: result for result in results} for row, results in rows.items()}
+    columns = list(dict.fromkeys(name for results in found.values() for name in results))
     cells = [["", *columns]]
-    for row, results in rows.items():
-        by_name = {result.name: result for result in results}
-        cells.append([row, *(_cell(by_name.get(column)) for column in columns)])
+    cells += [[row, *(_cell(results.get(name)) for name in columns)] for row, results in found.items()]
     if len(columns) > _COLUMNS:
         cells = [list(line) for line in zip(*cells)]
     widths = [max(map(len, column)) for column in zip(*cells)]
@@ -153,13 +152,11 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     ] + [""]
     by_protocol: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
     for column in columns:
-        protocols: dict[str, list[str]] = {}
-        for row, results in rows.items():
-            for result in results:
-                if result.name == column:
-                    protocols.setdefault(result.protocol, []).append(row)
-        for protocol, where in protocols.items():
-            only = "" if len(protocols) == 1 else f" ({', '.join(where)})"
+        protocols = {row: results[column].protocol for row, results in found.items() if column in results}
+        different = list(dict.fromkeys(protocols.values()))
+        for protocol in different:
+            where = ", ".join(row for row, other in protocols.items() if other == protocol)
+            only = "" if len(different) == 1 else f" ({where})"
             by_protocol.setdefault((protocol, only), []).append(column)
     for (protocol, only), names in by_protocol.items():
         many = f"{names[0]} to {names[-1]} ({len(names)} measures)"

@@ -57,16 +57,6 @@ class Spread:
     gaussian: float
     wasserstein: float | None
 
-    @property
-    def rank(self) -> int:
-        """`metrics.matrix_rank`."""
-        return int(np.sum(self.eigenvalues > _FLAT))
-
-    @property
-    def effective_rank(self) -> float:
-        """`metrics.effective_rank`, RankMe."""
-        return _effective_rank(self.singular_values)
-
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
@@ -154,16 +144,18 @@ def geometry(
     spreads = tuple(
         _spread([moment], x[rows]) for moment, x, rows in zip(moments, unit, _samples(here, order, ROWS))
     )
-    pairs = _pairs(unit, here)
     together, lidar = None, None
     if len({x.shape[1] for x in unit}) == 1:
-        one = _one_view_each(here, rng)
+        drawn = np.where(
+            here, rng.random(here.shape), -1
+        )  # a view of each instance, among those that are there
+        one = np.where(here.any(axis=1), drawn.argmax(axis=1), -1)
         some = order[one[order] >= 0][:ROWS]
         together = _spread(moments, np.stack(unit)[one[some], some])
         complete = np.sort(order[here[order].all(axis=1)][:ROWS])
         if k > 1 and len(complete) > 1:
             lidar = float(jax.jit(metrics.lidar)(np.stack([x[complete] for x in unit])))
-    return Geometry(names, spreads, together, lidar, *pairs, *_histograms(unit, here, order))
+    return Geometry(names, spreads, together, lidar, *_pairs(unit, here, order))
 
 
 def geometry_scores(
@@ -184,7 +176,7 @@ def geometry_scores(
     moments = [_moments(x[rows]) for x, rows in zip(unit, _samples(here, order, MOST))]
     ranks = [_effective_rank(_singular_values(found)) for found in moments]
     names = ("alignment", "positive_cosine", "negative_cosine", "uniformity", "effective_rank")
-    means = [*map(_mean, _pairs(unit, here)), _mean(spread), _mean(ranks)]
+    means = [*map(_mean, _pairs(unit, here, order)[:3]), _mean(spread), _mean(ranks)]
     return {name: mean for name, mean in zip(names, means) if math.isfinite(mean)}
 
 
@@ -290,11 +282,15 @@ def _effective_rank(singular_values: np.ndarray) -> float:
     return float(metrics.effective_rank(np.diag(singular_values).astype(np.float32)))
 
 
-def _pairs(unit: Sequence[np.ndarray], here: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(k, k) alignment and mean cosines of positives and negatives, as `Geometry` has them."""
+def _pairs(unit: Sequence[np.ndarray], here: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(k, k) alignment and mean cosines of positives and negatives, and (BINS,) counts of the cosines of all positives
+    and of the negatives of about 1,000 vectors, as `Geometry` has them."""
     k = len(unit)
     alignment, positive, negative = np.full((3, k, k), np.nan)
+    positives, negatives = np.zeros((2, BINS), np.int64)
     sums = [x.sum(axis=0, dtype=np.float64) for x in unit]
+    some = order[: max(ROWS // k, 2)]
+    others = ~np.eye(len(some), dtype=bool)
     for l, m in itertools.combinations_with_replacement(range(k), 2):
         if unit[l].shape != unit[m].shape:
             continue
@@ -305,48 +301,25 @@ def _pairs(unit: Sequence[np.ndarray], here: np.ndarray) -> tuple[np.ndarray, np
         # Σ_ij <x_i, y_j> = <Σ_i x_i, Σ_j y_j>: needs no matrix.
         negative[l, m] = negative[m, l] = (sums[l] @ sums[m] - same) / pairs
         if l != m and both:
+            x, y = unit[l][there], unit[m][there]
             positive[l, m] = positive[m, l] = same / both
             # Not 2 - 2 cosine: that of views that nearly coincide is lost in the rounding of the cosine.
-            apart = unit[l][there] - unit[m][there]
-            alignment[l, m] = alignment[m, l] = np.einsum("nd,nd->", apart, apart, dtype=np.float64) / both
-    return alignment, positive, negative
-
-
-def _one_view_each(here: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(n,) a random view of each instance, among those that are there; -1 without any."""
-    drawn = np.where(here, rng.random(here.shape), -1)
-    return np.where(here.any(axis=1), drawn.argmax(axis=1), -1)
-
-
-def _histograms(
-    unit: Sequence[np.ndarray], here: np.ndarray, order: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(BINS,) counts of the cosines of all positives, and of the negatives of about 1,000 vectors."""
-    k = len(unit)
-    edges = np.linspace(-1, 1, BINS + 1)
-    some = order[: max(ROWS // k, 2)]
-    others = ~np.eye(len(some), dtype=bool)
-    positives, negatives = np.zeros((2, BINS), np.int64)
-    for l, m in itertools.combinations_with_replacement(range(k), 2):
-        if unit[l].shape != unit[m].shape:
-            continue
-        if l != m:
-            both = here[:, l] & here[:, m]
-            positives += _counts(np.einsum("nd,nd->n", unit[l][both], unit[m][both]), edges)
+            alignment[l, m] = alignment[m, l] = np.einsum("nd,nd->", x - y, x - y, dtype=np.float64) / both
+            positives += _counts(np.einsum("nd,nd->n", x, y))
         # Within a view each pair of instances once, between two views each of its two pairs of vectors.
-        there = (others if l != m else np.triu(others)) & np.outer(here[some, l], here[some, m])
-        negatives += _counts((unit[l][some] @ unit[m][some].T)[there], edges)
-    return positives, negatives
+        apart = (others if l != m else np.triu(others)) & np.outer(here[some, l], here[some, m])
+        negatives += _counts((unit[l][some] @ unit[m][some].T)[apart])
+    return alignment, positive, negative, positives, negatives
 
 
-def _counts(cosines: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    return np.histogram(np.clip(cosines, -1, 1), edges)[0]  # rounding goes beyond 1
+def _counts(cosines: np.ndarray) -> np.ndarray:
+    return np.histogram(np.clip(cosines, -1, 1), np.linspace(-1, 1, BINS + 1))[0]  # rounding goes beyond 1
 
 
 def _values(spread: Spread) -> dict[str, float]:
     return {
-        "rank": float(spread.rank),
-        "effective rank": spread.effective_rank,
+        "rank": float(np.sum(spread.eigenvalues > _FLAT)),
+        "effective rank": _effective_rank(spread.singular_values),
         "uniformity, Wasserstein": math.nan if spread.wasserstein is None else spread.wasserstein,
         "uniformity, Gaussian": spread.gaussian,
     }

@@ -99,10 +99,11 @@ class Retrieval(Evaluation):
             return self.measure(features, splits)
         shapes = ", ".join(map(str, split.spec.shapes))
         why = f"not measured: raw views of the shapes {shapes} have no common space"
-        names = [name for name, _, _ in self._groups(split)]
-        queries = [query for _, _, queries in self._groups(split) for query, _, _ in queries]
-        means = [result for name in names for result in self._columns(name, None, why, self.ks)]
-        return means + [result for name in queries for result in self._columns(name, None, why, self.single)]
+        one = np.zeros((len(split.spec.shapes), 1, 1), np.float32)  # of one row no recall is measured
+        return [
+            dataclasses.replace(result, protocol=why)
+            for result in self._results(one, split.only(np.arange(1)))
+        ]
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Mean recall at 1 over the ordered pairs of views."""

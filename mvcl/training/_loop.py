@@ -95,7 +95,7 @@ def loop(session: Session, hooks: list[Hook]) -> None:
     doing = "compiling"
     for hook in hooks:
         hook(session.step, session.state, {})
-    with clock.phase("training"), _progress.showing("training"):
+    with clock.phase("training"), _progress.during("training"):
         while session.step < program.steps:
             _refresh.before_step(session)
             with clock.phase("data"):
