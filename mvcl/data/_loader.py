@@ -19,7 +19,6 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mvcl import _progress
 from mvcl.data._splits import CorruptExample, ExampleSpec, Split
 
 # n examples: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or a tuple of k arrays (n, size, size, C)
@@ -74,7 +73,7 @@ class Reading:
             limit = f"this is corrupt example {count}, and --train.corrupt-limit is {self._limit}"
             raise CorruptExample(f"{error}; {limit}") from error
         if new:
-            _progress.write_line(f"mvcl: skipped a corrupt example: {error}", sys.stderr)
+            print(f"mvcl: skipped a corrupt example: {error}", file=sys.stderr)
 
     def longest(self) -> str:
         """The longest current read, in words."""

@@ -124,7 +124,7 @@ def write_shards(
             shards.append(shard)
             skipped += shard["skipped"]
         for reason in skipped:
-            _progress.write_line(f"skipped: {reason}", sys.stderr)
+            print(f"skipped: {reason}", file=sys.stderr)
         if not any(item["count"] for shard in shards for item in shard["items"]):
             raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
         _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))

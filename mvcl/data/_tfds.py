@@ -291,7 +291,7 @@ class PrepareTransfer:
             folder = (
                 prepare(tfds, self.directory) if tfds else _unpack_aircraft(self.aircraft, self.directory)
             )
-            _progress.write_line(str(folder))
+            _progress.line(str(folder))
         return folder
 
 
