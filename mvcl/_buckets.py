@@ -16,8 +16,6 @@ from typing import Any, cast
 
 from mvcl import _extras, _progress
 
-_AT_ONCE = 64  # files that are copied at the same time
-
 
 def path(given: str | os.PathLike[str]) -> Path:
     """The path that a user gave: local, or with `gs://` in a bucket, as an `epath.Path`.
@@ -167,14 +165,12 @@ def _listing(place: Path) -> dict[str, tuple[str, int, str]]:
 
 
 def _copy(listing: dict[str, tuple[str, int, str]], target: Path) -> None:
-    """Copy listed objects, many at once, and check their sizes."""
+    """Copy listed objects, and check their sizes."""
     files = [target / name if name else target for name in listing]
     for folder in {file.parent for file in files}:
         folder.mkdir(parents=True, exist_ok=True)
-    remotes = [remote for remote, *_ in listing.values()]
-    blocks = range(0, len(files), _AT_ONCE)
-    for i in _progress.track(blocks, "copying from the bucket", len(blocks), f"blocks of {_AT_ONCE} files"):
-        _client().get(remotes[i : i + _AT_ONCE], [str(file) for file in files[i : i + _AT_ONCE]])
+    with _progress.during("copying from the bucket"):
+        _client().get([remote for remote, *_ in listing.values()], list(map(str, files)))
     for file, (remote, size, _) in zip(files, listing.values(), strict=True):
         if not file.is_file() or file.stat().st_size != size:
             raise OSError(f"the copy of {remote} has not its {size} bytes")

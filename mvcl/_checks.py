@@ -1,8 +1,9 @@
 """Argument checks. Each raises a `ValueError` with the argument's name, its requirement and the value given."""
 
+import math
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,7 @@ T = TypeVar("T")
 
 
 def array(name: str, value: ArrayLike, axes: str, minimum: Sequence[int] | None = None) -> jax.Array:
-    """Converts to a floating array of the named axes, for instance `axes="k n d"`, each at least
-    `minimum`.
-    """
+    """A floating array of the named axes, for instance `axes="k n d"`, each at least `minimum`."""
     names = axes.split()
     least = [1] * len(names) if minimum is None else list(minimum)
     wanted = f"({', '.join(names)})" if len(names) != 1 else f"({names[0]},)"
@@ -80,23 +79,15 @@ def scalar(name: str, value: ArrayLike, dtype: jnp.dtype, *, positive: bool = Fa
             )
         if positive and rounded < float(jnp.finfo(dtype).tiny):
             raise ValueError(f"{name} must be positive, got {value}, which is zero in {dtype}")
-    out = _array_like(name, value)
+    out = numbers(name, value, dtype)
     if out.shape != ():
         raise ValueError(f"{name} must be a scalar, got shape {out.shape}")
-    if not (jnp.issubdtype(out.dtype, jnp.floating) or jnp.issubdtype(out.dtype, jnp.integer)):
-        raise ValueError(f"{name} must be a real number, got {out.dtype}")
-    return out.astype(dtype)
+    return out
 
 
 def whole(name: str, value: int, least: int = 1) -> int:
     """A whole number that is at least `least`; 3.0 is accepted."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Real)
-        or not np.isfinite(value)
-        or int(value) != value
-        or value < least
-    ):
+    if not _is_number(value) or int(value) != value or value < least:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
     return int(value)
 
@@ -104,10 +95,8 @@ def whole(name: str, value: int, least: int = 1) -> int:
 def real(name: str, value: float, *, positive: bool = False) -> float:
     """A finite Python number."""
     kind = "positive" if positive else "a finite number"
-    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value):
+    if not _is_number(value) or (positive and not value > 0):
         raise ValueError(f"{name} must be {kind}, got {value!r}")
-    if positive and not value > 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")
     return float(value)
 
 
@@ -122,9 +111,8 @@ def several(name: str, value: Iterable[T]) -> list[T]:
 def key(name: str, value: jax.Array) -> jax.Array:
     """One key of `jax.random`, of either kind."""
     kind, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
-    if kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key) and shape == ():
-        return value
-    if kind == jnp.uint32 and shape == (2,):
+    typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key) and shape == ()
+    if typed or (kind == jnp.uint32 and shape == (2,)):
         return value
     got = type(value).__name__ if kind is None else f"{kind} of shape {shape}"
     raise ValueError(f"{name} must be one key, as jax.random.key(0) makes it, got {got}")
@@ -155,6 +143,11 @@ def finite(name: str, value: jax.Array) -> jax.Array:
     return value
 
 
+def _is_number(value: Any) -> bool:
+    """Whether a value is a finite Python number, and no truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _array_like(name: str, value: ArrayLike) -> jax.Array:
     try:
         return jnp.asarray(value)
@@ -177,7 +170,7 @@ def aggregation(name: str, value: str | float) -> float:
     """The exponent rho of a mean that is given by name or as a finite number."""
     if isinstance(value, str) and value in AGGREGATIONS:
         return AGGREGATIONS[value]
-    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value):
+    if not _is_number(value):
         raise ValueError(
             f"{name} must be one of {', '.join(map(repr, AGGREGATIONS))} or a number, got {value!r}"
         )

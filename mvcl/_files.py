@@ -1,7 +1,6 @@
 """Files: written atomically, read with errors that name them."""
 
 import fcntl
-import io
 import json
 import os
 import tempfile
@@ -77,9 +76,8 @@ def append(path: Path, text: str) -> None:
 
 def save_arrays(path: Path, **arrays: Any) -> None:
     """Write arrays as a compressed .npz file atomically."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    write_whole(path, buffer.getvalue())
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, **arrays)
 
 
 @contextmanager

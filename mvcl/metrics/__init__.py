@@ -1,31 +1,40 @@
 """Metrics of embeddings, and bounds on their mutual information."""
 
-from mvcl.metrics._clustering import adjusted_rand_index as adjusted_rand_index
-from mvcl.metrics._clustering import clustering_accuracy as clustering_accuracy
-from mvcl.metrics._clustering import k_means as k_means
-from mvcl.metrics._clustering import normalized_mutual_information as normalized_mutual_information
-from mvcl.metrics._clustering import purity as purity
-from mvcl.metrics._geometry import alignment as alignment
-from mvcl.metrics._geometry import effective_rank as effective_rank
-from mvcl.metrics._geometry import lidar as lidar
-from mvcl.metrics._geometry import matrix_rank as matrix_rank
-from mvcl.metrics._geometry import mean_cosines as mean_cosines
-from mvcl.metrics._geometry import uniformity as uniformity
-from mvcl.metrics._geometry import wasserstein_uniformity as wasserstein_uniformity
-from mvcl.metrics._information import best_gaussian_multiplicity as best_gaussian_multiplicity
-from mvcl.metrics._information import expected_info_nce as expected_info_nce
-from mvcl.metrics._information import gaussian_information as gaussian_information
-from mvcl.metrics._information import generalized_nwj_bound as generalized_nwj_bound
-from mvcl.metrics._information import group_scores as group_scores
-from mvcl.metrics._information import info_nce_bound as info_nce_bound
-from mvcl.metrics._information import information_gap as information_gap
-from mvcl.metrics._information import multi_crop_bound as multi_crop_bound
-from mvcl.metrics._information import nwj_bound as nwj_bound
-from mvcl.metrics._information import optimal_multiplicity as optimal_multiplicity
-from mvcl.metrics._information import printed_poly_view_bound as printed_poly_view_bound
-from mvcl.metrics._information import relative_compute as relative_compute
-from mvcl.metrics._interval import Interval as Interval
-from mvcl.metrics._interval import interval as interval
-from mvcl.metrics._retrieval import recall_at as recall_at
-from mvcl.metrics._retrieval import volume_recall_at as volume_recall_at
-from mvcl.metrics._retrieval import weighted_knn as weighted_knn
+from typing import TYPE_CHECKING
+
+from mvcl import _lazy
+
+if TYPE_CHECKING:
+    from mvcl.metrics._clustering import (
+        adjusted_rand_index,
+        clustering_accuracy,
+        k_means,
+        normalized_mutual_information,
+        purity,
+    )
+    from mvcl.metrics._geometry import (
+        alignment,
+        effective_rank,
+        lidar,
+        matrix_rank,
+        uniformity,
+        wasserstein_uniformity,
+    )
+    from mvcl.metrics._information import (
+        best_gaussian_multiplicity,
+        expected_info_nce,
+        gaussian_information,
+        generalized_nwj_bound,
+        group_scores,
+        info_nce_bound,
+        information_gap,
+        multi_crop_bound,
+        nwj_bound,
+        optimal_multiplicity,
+        printed_poly_view_bound,
+        relative_compute,
+    )
+    from mvcl.metrics._interval import Interval, interval
+    from mvcl.metrics._retrieval import recall_at, volume_recall_at, weighted_knn
+
+__getattr__, __dir__, __all__ = _lazy.exports(__name__)

@@ -63,24 +63,6 @@ def uniformity(x: ArrayLike, t: float = 2.0, *, normalize: bool = True) -> jax.A
     return _numerics.logsumexp(rows, axis=0) - math.log(n * (n - 1))
 
 
-def mean_cosines(x: ArrayLike, y: ArrayLike) -> tuple[jax.Array, jax.Array]:
-    """Mean cosine of the positives (x_i, y_i), and of the negatives (x_i, y_j), j != i.
-
-    Args:
-      x: (n, d) floating, n >= 2: one view.
-      y: (n, d), of the same dtype: the other view.
-
-    Returns:
-      Two scalars in [-1, 1], float32 or wider.
-    """
-    z = _numerics.unit(_checks.pair(x, y))
-    n = z.shape[1]
-    same = jnp.sum(z[0] * z[1])
-    # Σ_ij <x_i, y_j> = <Σ_i x_i, Σ_j y_j>: needs no matrix.
-    every = jnp.sum(z[0].sum(0) * z[1].sum(0))
-    return same / n, (every - same) / (n * (n - 1))
-
-
 def wasserstein_uniformity(x: ArrayLike) -> float:
     """1-D Wasserstein distance between the pairwise cosines and those of uniform points.
 
