@@ -194,8 +194,7 @@ def encode(
     Returns:
       (n, d) float32 features and the (n,) index of each row, ascending; every process gets all of them.
     """
-    names = () if sharding is None or not len(sharding.spec) else sharding.spec[0] or ()
-    names = (names,) if isinstance(names, str) else names
+    names = [] if sharding is None else jax.tree.leaves(tuple(sharding.spec)[:1])
     shards = 1 if sharding is None else math.prod(sharding.mesh.shape[name] for name in names)
     if batch_size < 1 or batch_size % shards:
         raise ValueError(f"batch_size must be a positive multiple of {shards} devices, got {batch_size}")

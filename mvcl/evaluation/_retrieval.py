@@ -30,6 +30,8 @@ _RANKINGS: dict[str, tuple[str, Callable[[np.ndarray, np.ndarray, Sequence[int]]
     ),
 }
 """Score -> the order of the candidates, and the recalls (len(ks),) of keys (n, d) by m other views (m, n, d)."""
+_Query = tuple[str, str | None, list[int], int]
+"""Name, score (None: by one other view), numbers of the other views, and number of the retrieved view."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,47 +111,45 @@ class Retrieval(Evaluation):
         """Mean recall at 1 over the ordered pairs of views."""
         split = splits[self.split]
         z = _by_view(features[self.split], split)
-        found = [self._recall(None, others, target, z, split, (1,))[0] for _, others, target in _pairs(split)]
+        pairs = [query for query in self._queries(split) if query[1] is None]
+        found = [self._recall(query, z, split, (1,))[0] for query in pairs]
         measured = [recall for recall in found if recall is not None]
         return ("recall_at_1", float(np.mean(measured))) if measured else None
 
     def _results(self, z: np.ndarray, split: data.Split) -> list[Result]:
+        queries = self._queries(split)
+        tracked = track(queries, "retrieval", len(queries), "queries")
+        found = [(query, *self._recall(query, z, split, self.ks)) for query in tracked]
         means, single = [], []
-        for name, score, queries in self._groups(split):
-            over = "ordered pairs of views" if score is None else "retrieved views"
-            found = [
-                self._recall(score, others, target, z, split, self.ks)
-                for _, others, target in track(queries, over, len(queries), "queries")
-            ]
-            for (query, _, _), (recall, rows) in zip(queries, found):
-                single += self._columns(query, recall, _how(score, [rows], len(split)), self.single)
-            measured = [recall for recall, _ in found if recall is not None]
-            how = _how(score, [rows for recall, rows in found if recall is not None] or [0], len(split))
+        for score in dict.fromkeys(score for _, score, _, _ in queries):
+            group = [(recall, rows) for query, recall, rows in found if query[1] == score]
+            measured = [(recall, rows) for recall, rows in group if recall is not None]
+            how = _how(score, [rows for _, rows in measured] or [0], len(split))
             if measured:
+                over = "ordered pairs of views" if score is None else "retrieved views"
                 how = f"mean over {len(measured)} {over} of the {how}"
-            means += self._columns(name, np.mean(measured, axis=0) if measured else None, how, self.ks)
+            mean = np.mean([recall for recall, _ in measured], axis=0) if measured else None
+            means += self._columns(score or "pairs", mean, how, self.ks)
+        for (name, score, _, _), recall, rows in found:
+            single += self._columns(name, recall, _how(score, [rows], len(split)), self.single)
         return means + single
 
-    def _groups(self, split: data.Split) -> list[tuple[str, str | None, list[tuple[str, list[int], int]]]]:
-        """Name of the mean, score, and queries: name, numbers of the other views, number of the retrieved view."""
-        names = _names(split)
-        every = range(len(names))
-        rest = [(m, [l for l in every if l != m]) for m in every]
-        return [("pairs", None, _pairs(split))] + [
-            (score, score, [(f"others -> {names[m]}, {score}", others, m) for m, others in rest])
+    def _queries(self, split: data.Split) -> list[_Query]:
+        """The retrieval of each view by each other, then of each view by all others, for each of `scores`."""
+        k = range(len(split.spec.shapes))
+        names = split.spec.view_names or tuple(f"view {v + 1}" for v in k)
+        pairs = [(f"{names[l]} -> {names[m]}", None, [l], m) for l, m in itertools.permutations(k, 2)]
+        return pairs + [
+            (f"others -> {names[m]}, {score}", score, [l for l in k if l != m], m)
             for score in self.scores
+            for m in k
         ]
 
     def _recall(
-        self,
-        score: str | None,
-        others: list[int],
-        target: int,
-        z: np.ndarray,
-        split: data.Split,
-        ks: Sequence[int],
+        self, query: _Query, z: np.ndarray, split: data.Split, ks: Sequence[int]
     ) -> tuple[np.ndarray | None, int]:
         """Recalls of a view by others among the rows that have all, None of fewer than two; and these rows' number."""
+        _, score, others, target = query
         if split.present is not None:
             z = z[:, split.present[:, [*others, target]].all(axis=1)]
         rows = z.shape[1]
@@ -165,16 +165,6 @@ class Retrieval(Evaluation):
             for i, k in enumerate(self.ks)
             if k in shown
         ]
-
-
-def _pairs(split: data.Split) -> list[tuple[str, list[int], int]]:
-    """The retrieval of each view by each other."""
-    names = _names(split)
-    return [(f"{names[l]} -> {names[m]}", [l], m) for l, m in itertools.permutations(range(len(names)), 2)]
-
-
-def _names(split: data.Split) -> tuple[str, ...]:
-    return split.spec.view_names or tuple(f"view {v + 1}" for v in range(len(split.spec.shapes)))
 
 
 def _by_view(features: np.ndarray, split: data.Split) -> np.ndarray:
