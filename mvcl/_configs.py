@@ -34,7 +34,9 @@ def find(source: str | Path) -> tuple[Path, str]:
     Raises:
       ValueError: there is no such config, its file is in a bucket, or nothing in it has the variant's name.
     """
-    name, variant = _split(str(source))
+    name, colon, variant = str(source).rpartition(":")
+    if not colon or not re.fullmatch(r"\w+", variant):
+        name, variant = str(source), "get_config"
     known = names()
     if isinstance(source, str) and name in known:
         file = known[name]
@@ -78,7 +80,7 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
     Raises:
       ValueError: there is no such config, or the file exists, is in a bucket or does not end in .py.
     """
-    name, variant = _split(source)
+    name, _, variant = source.partition(":")
     known = names(studies=True)
     if name not in known:
         raise ValueError(
@@ -99,7 +101,7 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
     out.write_bytes(file.read_bytes())
     if study:
         return out, ["mvcl", "study", str(out)]
-    return out, ["mvcl", "train", str(out) if variant == "get_config" else f"{out}:{variant}"]
+    return out, ["mvcl", "train", f"{out}:{variant}" if variant else str(out)]
 
 
 def variants(file: Path) -> dict[str, str]:
@@ -131,13 +133,6 @@ def hint(word: str, known: Iterable[str]) -> str:
     for near in difflib.get_close_matches(word, list(known), n=1):
         return f"did you mean {known[near] if isinstance(known, Mapping) else near}? "
     return ""
-
-
-def _split(source: str) -> tuple[str, str]:
-    """Name or path, and variant."""
-    match = re.fullmatch(r"(.*?)(?::(\w+))?", source, re.DOTALL)
-    assert match is not None
-    return match[1], match[2] or "get_config"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -11,15 +11,14 @@ from mvcl import _configs, cli, studies, training
 
 ROOT = Path(__file__).parents[1]
 SMALL = [
-    "--train.steps", "4", "--train.batch-size", "32", "--train.log_every", "2", "--views.k", "2", "--mesh.data", "1",
+    "--train.steps", "2", "--train.batch-size", "16", "--views.k", "2", "--mesh.data", "1",
     "--encoder.widths", "4", "8", "--head.out", "8", "--evaluation.draws", "2",
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
-def tfds(tmp_path_factory):
+def cache():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFDS_DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
         patch.setenv("MVCL_CACHE", str(ROOT / ".cache" / "jax"))
         yield
 
@@ -35,7 +34,7 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "a"
-    assert run("train", "digits", "--workdir", workdir, *SMALL) == 0
+    assert run("train", "digits:smoke", "--workdir", workdir, *SMALL) == 0
     return workdir
 
 
@@ -46,7 +45,7 @@ def test_a_trace_is_of_one_run(tmp_path, capsys):
 
 
 def test_train_prints_the_table_and_writes_the_report(trained, capsys):
-    assert run("train", "digits", "--workdir", trained, *SMALL) == 0
+    assert run("train", "digits:smoke", "--workdir", trained, *SMALL) == 0
     out = capsys.readouterr().out
     for words in ("trained encoder", "untrained encoder", "raw input", "10 labels/class", "report.html"):
         assert words in out
@@ -72,32 +71,38 @@ def test_chooses_objectives_by_name(tmp_path):
     assert "b1" not in saved["optimizer"]
 
 
-def test_evaluate_embed_export_report(trained, tmp_path, capsys):
+def test_evaluate_prints_the_table_and_export_writes_the_encoder(trained, tmp_path, capsys):
     assert run("evaluate", trained) == 0
+    assert "trained encoder" in capsys.readouterr().out
+    assert run("export", trained, "--out", tmp_path / "encoder.safetensors") == 0
+    assert sum(x.size for x in load_file(tmp_path / "encoder.safetensors").values()) > 300
+
+
+def test_embed_writes_features_and_measures(trained, tmp_path, capsys):
     assert run("embed", trained, "--split", "test", "--out", tmp_path / "z.npz") == 0
     with np.load(tmp_path / "z.npz", allow_pickle=False) as z:
-        assert z["features"].shape == (360, 8)
+        assert z["features"].shape == (32, 8)
     capsys.readouterr()
     options = ("--views", 3, "--output", "head", "--out", tmp_path / "views.npz")
     assert run("embed", trained, *options) == 0
     said = capsys.readouterr().out
-    assert "features 360 x 3 x" in said
+    assert "features 32 x 3 x" in said
     assert "alignment" in said
     measures = {m["name"]: m["value"] for m in json.loads((tmp_path / "views.json").read_text())}
     with np.load(tmp_path / "views.npz", allow_pickle=False) as z:
         assert 1 <= measures["rank"] <= z["features"].shape[2]
         assert not np.allclose(z["features"][:, 0], z["features"][:, 1])
     assert run("embed", trained, "--views", -1) == 2
-    capsys.readouterr()
-    assert run("geometry", trained, "--examples", 100) == 0
+
+
+def test_geometry_and_report_write_their_files(trained, tmp_path, capsys):
+    assert run("geometry", trained, "--examples", 20) == 0
     said = capsys.readouterr().out
-    assert "100 examples of split test" in said
+    assert "20 examples of split test" in said
     assert "head, all views" in said
-    assert json.loads((trained / "geometry.json").read_text())["examples"] == 100
+    assert json.loads((trained / "geometry.json").read_text())["examples"] == 20
     assert "<svg " in (trained / "geometry.svg").read_text()
     assert run("geometry", trained, "--out", tmp_path / "g.txt") == 2
-    assert run("export", trained, "--out", tmp_path / "encoder.safetensors") == 0
-    assert sum(x.size for x in load_file(tmp_path / "encoder.safetensors").values()) > 300
     assert run("report", trained, trained, "--out", tmp_path / "two.html") == 0
     assert (tmp_path / "two.html").is_file()
 
@@ -120,8 +125,8 @@ def test_finetune_trains_the_whole_encoder(trained, capsys):
 def test_dry_run_prints_the_cost(capsys):
     assert run("train", "digits", "--dry-run", *SMALL) == 0
     out = capsys.readouterr().out
-    assert "32 examples x 2 views = 64 views" in out
-    for words in ("parameters", "GFLOP", "memory", "4 (0.1 epochs of 1,437 examples)"):
+    assert "16 examples x 2 views = 32 views" in out
+    for words in ("parameters", "GFLOP", "memory", "2 (0.0 epochs of 1,437 examples)"):
         assert words in out
 
 

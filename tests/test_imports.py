@@ -1,7 +1,6 @@
 """Imports point one way, and private modules are imported only in their package."""
 
 import ast
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,22 +62,16 @@ def test_imports_point_one_way(path):
         assert not private or target == home, f"{path.name} imports the private {name}"
 
 
+def printed(code, *arguments):
+    """What a new process prints."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT.parent).stdout
+
+
 def test_losses_import_no_data_packages():
     code = "import sys, mvcl.losses; print(*sorted(m.split('.')[0] for m in sys.modules))"
-    loaded = set(
-        subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True
-        ).stdout.split()
-    )
-    assert not loaded & {
-        "tensorflow",
-        "tensorflow_datasets",
-        "grain",
-        "orbax",
-        "flax",
-        "sklearn",
-        "matplotlib",
-    }
+    heavy = {"tensorflow", "tensorflow_datasets", "grain", "orbax", "flax", "sklearn", "matplotlib"}
+    assert not set(printed(code).split()) & heavy
 
 
 def loaded_by(*arguments):
@@ -92,10 +85,7 @@ except SystemExit as stop:
     code = stop.code
 print(code, *{name.split(".")[0] for name in sys.modules})
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True, cwd=ROOT.parent
-    )
-    code, *modules = done.stdout.splitlines()[-1].split()
+    code, *modules = printed(code, *arguments).splitlines()[-1].split()
     return int(code), set(modules)
 
 
@@ -129,23 +119,14 @@ def test_wrong_run_folders_are_found_before_jax_is_imported(command):
     assert not modules & {"jax", "numpy", "matplotlib", "sklearn"}
 
 
-def test_a_run_imports_little_before_its_first_step(tmp_path):
+def test_a_run_imports_little_before_its_first_step():
     """Not what reads records, evaluates, draws or writes TensorBoard's files: each takes tenths of a second."""
     code = """
 import sys
-from mvcl import cli, training
-training.prepare(training.load("digits"))
+from mvcl import training
+training.prepare(training.load("digits:smoke"))
 print(*{name.split(".")[0] for name in sys.modules}, *(name for name in sys.modules if name.startswith("mvcl")))
 """
-    for _ in range(2):  # the first prepares the digits
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            check=True,
-            capture_output=True,
-            text=True,
-            cwd=ROOT.parent,
-            env=os.environ | {"TFDS_DATA_DIR": str(tmp_path)},
-        )
     late = {
         "matplotlib",
         "tensorboardX",
@@ -154,4 +135,4 @@ print(*{name.split(".")[0] for name in sys.modules}, *(name for name in sys.modu
         "mvcl.studies",
         "mvcl.transport._costs",
     }
-    assert not set(done.stdout.split()) & late
+    assert not set(printed(code).split()) & late
