@@ -78,16 +78,12 @@ class Clustering(Evaluation):
     """k-means++ starts per run; the one with the least inertia is used."""
     mini_batch_above: int = 10_000
     """K-means takes mini-batches of 5,000 rows for more rows than this, as the released code of Xu 2023; 0: never."""
-    per_view: tuple[str, ...] = ("ACC",)
-    """Measures shown for each single view: ACC, NMI, ARI, purity."""
     svm_share: float = 0.3
     """Share of the labels for training the SVM; 0: no SVM."""
     draws: int = 10
     """Number of draws of that share."""
 
     def __post_init__(self) -> None:
-        if unknown := sorted(set(self.per_view) - set(MEASURES)):
-            raise ValueError(f"evaluation.per_view must be among {', '.join(MEASURES)}, got {unknown[0]!r}")
         at_least("evaluation", self, 1, "runs", "starts", "draws")
         at_least("evaluation", self, 0, "mini_batch_above")
         if not 0 <= self.svm_share < 1:
@@ -134,8 +130,7 @@ class Clustering(Evaluation):
             best = max(single.values(), key=lambda scores: scores["ACC"].mean(), default={})
             results += _results(best, "best view ", f"{how}, the view with the highest ACC")
             for name, scores in single.items():
-                shown = {measure: scores[measure] for measure in self.per_view}
-                results += _results(shown, f"{name} ", f"{how}, this view only")
+                results.append(averaged(f"{name} ACC", scores["ACC"], f"{how}, this view only"))
         return results + ([self._svm(x, split.labels, classes)] if self.svm_share else [])
 
     def _svm(self, features: np.ndarray, labels: np.ndarray, classes: int) -> Result:

@@ -51,22 +51,14 @@ class Retrieval(Evaluation):
     """A query is a hit at k if its own example is among the first k; one result for each k."""
     single: tuple[int, ...] = (1,)
     """Those of `ks` that are shown for each pair of views and each retrieved view, too; the others as means only."""
-    scores: tuple[Literal["sum", "product", "volume"], ...] = ("sum", "product", "volume")
-    """How all other views together rank their candidates: by the cosine with their sum, by Symile's product of all
-    views, by GRAM's volume of all views. Of two views, the first two are the retrieval by the one other view."""
-    split: str = "test"
-    """Split whose examples are queries and candidates."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """The split; `ValueError` if it is not available."""
-        if self.split not in available:
-            raise ValueError(f"evaluation.split must be one of {', '.join(available)}, got {self.split!r}")
-        return (self.split,)
+        """The test split, whose examples are queries and candidates."""
+        return ("test",)
 
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` for options that are invalid, or for examples without given views."""
-        (name,) = self.splits(tuple(splits))
-        spec = splits[name].spec
+        spec = splits["test"].spec
         if not spec.given or len(spec.shapes) < 2:
             raise ValueError(
                 "evaluation:retrieval needs given views, such as those of tables: it retrieves a view of an example by "
@@ -81,22 +73,20 @@ class Retrieval(Evaluation):
             raise ValueError(f"evaluation.ks must be different numbers >= 1, at least one, got {self.ks}")
         if not set(self.single) <= set(self.ks):
             raise ValueError(f"evaluation.single must be among evaluation.ks = {self.ks}, got {self.single}")
-        if unknown := sorted(set(self.scores) - set(_RANKINGS)):
-            raise ValueError(f"evaluation.scores must be among {', '.join(_RANKINGS)}, got {unknown[0]!r}")
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Recalls: the means "pairs R@k" over ordered pairs of views, and for each of `scores`, such as "sum R@k", over
+        """Recalls: the means "pairs R@k" over ordered pairs of views, and for each score, such as "sum R@k", over
         retrieved views; then those of each pair, "a -> b R@k", and each view, "others -> b, sum R@k", for `single`.
 
         Raises:
           ValueError: the features of the views do not have one length.
         """
-        split = splits[self.split]
-        return self._results(_by_view(features[self.split], split), split)
+        split = splits["test"]
+        return self._results(_by_view(features["test"], split), split)
 
     def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
         """The same of the raw views, if they have one shape."""
-        split = splits[self.split]
+        split = splits["test"]
         if len(set(split.spec.shapes)) == 1:
             return self.measure(features, splits)
         shapes = ", ".join(map(str, split.spec.shapes))
@@ -109,8 +99,8 @@ class Retrieval(Evaluation):
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Mean recall at 1 over the ordered pairs of views."""
-        split = splits[self.split]
-        z = _by_view(features[self.split], split)
+        split = splits["test"]
+        z = _by_view(features["test"], split)
         pairs = [query for query in self._queries(split) if query[1] is None]
         found = [self._recall(query, z, split, (1,))[0] for query in pairs]
         measured = [recall for recall in found if recall is not None]
@@ -135,13 +125,13 @@ class Retrieval(Evaluation):
         return means + single
 
     def _queries(self, split: data.Split) -> list[_Query]:
-        """The retrieval of each view by each other, then of each view by all others, for each of `scores`."""
+        """The retrieval of each view by each other, then of each view by all others, for each score."""
         k = range(len(split.spec.shapes))
         names = split.spec.view_names or tuple(f"view {v + 1}" for v in k)
         pairs = [(f"{names[l]} -> {names[m]}", None, [l], m) for l, m in itertools.permutations(k, 2)]
         return pairs + [
             (f"others -> {names[m]}, {score}", score, [l for l in k if l != m], m)
-            for score in self.scores
+            for score in _RANKINGS
             for m in k
         ]
 
