@@ -5,7 +5,6 @@
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -61,46 +60,37 @@ def serve(port):
 
 
 @contextlib.contextmanager
-def running():
-    """Start a server with an empty bucket; the environment for its clients."""
+def connected():
+    """Start a server with an empty bucket and set the environment for its clients, without credentials.
+
+    gcsfs, google-cloud-storage and tensorstore go to it; clients that know an earlier server are dropped.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen(
-        [sys.executable, __file__, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        _wait(server, url)
-        yield environment(url)
-    finally:
-        server.send_signal(signal.SIGKILL)
-        server.wait()
-
-
-@contextlib.contextmanager
-def connected():
-    """`running`, with the environment of this process set; clients that know an earlier server are dropped."""
-    with running() as variables, pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        try:
-            yield variables
-        finally:
-            _buckets._reach.cache_clear()
-            _buckets._client().clear_instance_cache()
-            fsspec_backend._get_filesystem.cache_clear()
-
-
-def environment(url):
-    """Variables that send gcsfs, google-cloud-storage and tensorstore to a server, without credentials."""
-    return {
+    variables = {
         "STORAGE_EMULATOR_HOST": url,
         "TENSORSTORE_GCS_HTTP_URL": url,
         "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none",
         "GOOGLE_CLOUD_PROJECT": "test",
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     }
+    server = subprocess.Popen(
+        [sys.executable, __file__, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        try:
+            _wait(server, url)
+            yield variables
+        finally:
+            server.kill()
+            server.wait()
+            _buckets._reach.cache_clear()
+            _buckets._client().clear_instance_cache()
+            fsspec_backend._get_filesystem.cache_clear()
 
 
 def _wait(server, url):

@@ -1,6 +1,5 @@
 """Headless Chromium over the DevTools protocol: what a page shows, requests and complains about."""
 
-import base64
 import json
 import os
 import select
@@ -105,8 +104,8 @@ class Browser:
     def evaluate(self, script):
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"]["value"]
 
-    def open(self, url, shots=None, act=None, measure=LOOK):
-        """What a page shows; pictures are written to the folder `shots`, and `act` is called at the end."""
+    def open(self, url, act=None, measure=LOOK):
+        """What a page shows; `act` is called at the end."""
         self.session = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)
@@ -118,28 +117,19 @@ class Browser:
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self.receive(30))
         seen, size = Seen(), {"height": 900, "deviceScaleFactor": 1}
-        for name, width, scheme in (
-            ("light", 1100, "light"),
-            ("phone", 360, "light"),
-            ("dark", 1100, "dark"),
-        ):
+        looks = ("light", 1100, "light"), ("phone", 360, "light"), ("dark", 1100, "dark")
+        for name, width, scheme in looks:
             self.call("Emulation.setDeviceMetricsOverride", width=width, mobile=width < 500, **size)
             features = [{"name": "prefers-color-scheme", "value": scheme}]
             self.call("Emulation.setEmulatedMedia", features=features)
             setattr(seen, name, self.evaluate(measure))
-            if shots:
-                picture = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-                (shots / f"{name}.png").write_bytes(base64.b64decode(picture))
         if act is not None:
             act(self.call)
         self.drain(0.5)
         for event in self.events:
             method, params = event.get("method"), event.get("params", {})
-            console = method == "Runtime.consoleAPICalled" and params["type"] in (
-                "error",
-                "warning",
-                "assert",
-            )
+            kinds = ("error", "warning", "assert")
+            console = method == "Runtime.consoleAPICalled" and params["type"] in kinds
             if console or method in ("Log.entryAdded", "Runtime.exceptionThrown"):
                 seen.errors.append(str(params))
             elif method == "Network.requestWillBeSent":
