@@ -11,8 +11,8 @@ from mvcl import _configs, cli, studies, training
 
 ROOT = Path(__file__).parents[1]
 SMALL = [
-    "--train.steps", "2", "--train.batch-size", "16", "--views.k", "2", "--mesh.data", "1",
-    "--encoder.widths", "4", "8", "--head.out", "8", "--evaluation.draws", "2",
+    "--train.steps", "2", "--train.batch-size", "16", "--train.evaluate-every", "0", "--mesh.data", "1",
+    "--views.k", "2", "--encoder.widths", "4", "8", "--head.out", "8", "--evaluation.draws", "2",
 ]  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Transfer between domains: classifiers trained on one domain, or on all others, and tested on another."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -178,30 +179,23 @@ class Domains(Evaluation):
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies of all-to-one and one-to-one, and each."""
-        options = self.linear
-        if options is None:
+        if self.linear is None:
             return self._transfer(features, splits).results()
 
-        def batches(name: str) -> Batches:
-            assert options is not None
-            names = self._sources(splits) if name == "seen" else [name.removesuffix("/train")]
-            x = np.concatenate([features[f"{source}/train"] for source in names])
-            y = np.concatenate([splits[f"{source}/train"].labels for source in names])
-            size, _ = options.steps(len(splits[name]))
-            return shuffled(x, y, batch_size=size, epochs=options.epochs, seed=self.seed)
+        def frozen(split: str, *, batch_size: int, seed: int, epochs: int, **_: int) -> Batches:
+            sources = self._sources(splits) if split == "seen" else [split.removesuffix("/train")]
+            x = np.concatenate([features[f"{source}/train"] for source in sources])
+            y = np.concatenate([splits[f"{source}/train"].labels for source in sources])
+            return shuffled(x, y, batch_size=batch_size, epochs=epochs, seed=seed)
 
-        return [] if options.augment else self._probed(options, batches, features, splits)
+        encode = partial(frozen, epochs=self.linear.epochs)
+        return [] if self._augments else self._probed(self.linear, encode, features, splits)
 
     def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
         """The accuracies of SGD with augmentation."""
-        options = self.linear
-        if options is None or not options.augment:
+        if self.linear is None or not self._augments:
             return []
-
-        def batches(name: str) -> Batches:
-            return options.augmented(augmented, name, len(splits[name]), self.seed)
-
-        return self._probed(options, batches, features, splits)
+        return self._probed(self.linear, augmented, features, splits)
 
     def measure_and_save(self, features: Arrays, splits: Splits, workdir: Path) -> list[Result]:
         """`measure`; writes the accuracies of logistic regression as domains.md and domains.svg."""
@@ -230,7 +224,7 @@ class Domains(Evaluation):
         return domain_transfer(train, test, num_classes=len(splits["test"].class_names), seed=self.seed)
 
     def _probed(
-        self, options: LinearProbe, batches: Callable[[str], Batches], features: Arrays, splits: Splits
+        self, options: LinearProbe, encode: Augmented, features: Arrays, splits: Splits
     ) -> list[Result]:
         """The probes by SGD, one after the other, on the batches of a split."""
         sources, (target,) = self._sources(splits), self._targets(splits)
@@ -238,7 +232,8 @@ class Domains(Evaluation):
         classes, best = len(splits["test"].class_names), {}
         for name in (*(f"{source}/train" for source in sources), "seen"):
             rows = len(splits[name])
-            found = sgd_probe(batches(name), *test, num_classes=classes, rows=rows, options=options)
+            batches = options.augmented(encode, name, rows, self.seed)
+            found = sgd_probe(batches, *test, num_classes=classes, rows=rows, options=options)
             best[name] = float(np.max(np.nan_to_num(found)))
         one = np.asarray([[best[f"{source}/train"]] for source in sources])
         transfer = Transfer(tuple(sources), (target,), one, np.asarray([best["seen"]]))
