@@ -345,12 +345,12 @@ class Classification(Evaluation):
         rows = len(labels)
         accuracies = sgd_probe(batches, *test, num_classes=classes, rows=rows, options=options)
         how = f"{options.described(rows)}, {len(test[1])} test rows"
-        each = [
-            Result(f"linear, SGD {rate:g}", None, None, f"{how}; not measured: the weights became infinite")
-            if np.isnan(accuracy)
-            else Result(f"linear, SGD {rate:g}", float(accuracy), None, how)
-            for rate, accuracy in zip(options.learning_rates, accuracies)
-        ]
+        each = []
+        for rate, accuracy in zip(options.learning_rates, accuracies):
+            wrong = "; not measured: the weights became infinite" if np.isnan(accuracy) else ""
+            each.append(
+                Result(f"linear, SGD {rate:g}", None if wrong else float(accuracy), None, how + wrong)
+            )
         if len(each) == 1:
             return [dataclasses.replace(each[0], name="linear, SGD")]
         known = [result.value for result in each if result.value is not None]

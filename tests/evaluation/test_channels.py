@@ -114,16 +114,3 @@ def test_raises_without_channels(rng):
     features = {name: np.zeros((len(split), 7), np.float32) for name, split in tables.items()}
     with pytest.raises(ValueError, match="one length for each of 2 views, got 7"):
         evaluation.Channels().measure(features, tables)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"learning_rate": 0.0}, r"probe\.learning_rate must be positive .* got 0\.0 and 0\.0005"),
-        ({"patience": 0}, r"probe\.patience must be at least 1, got 0"),
-    ],
-)
-def test_options_of_the_probe_are_checked_before_training(options, message):
-    tables = data.Synthetic(view_shapes=((6,), (6,))).open()
-    with pytest.raises(ValueError, match=message):
-        evaluation.Channels(probe=evaluation.ChannelProbe(**options)).check(tables)

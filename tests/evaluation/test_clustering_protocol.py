@@ -122,19 +122,9 @@ def test_omits_views_with_fewer_rows_than_clusters(split, tmp_path):
     assert (tmp_path / "clusters.csv").read_text().splitlines()[0] == "id,label,cluster"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"clusters": 61}, "clusters must be at most the 60 examples, got 61"),
-        ({"starts": 0}, "starts must be at least 1, got 0"),
-        ({"runs": 0}, "runs must be at least 1, got 0"),
-        ({"draws": 0}, "draws must be at least 1, got 0"),
-        ({"svm_share": 1.0}, r"svm_share must be in \[0, 1\), got 1.0"),
-    ],
-)
-def test_raises_on_invalid_options(split, options, message):
-    with pytest.raises(ValueError, match=f"evaluation.{message}"):
-        evaluation.Clustering(**options).check({"train": split})
+def test_more_clusters_than_examples_are_refused(split):
+    with pytest.raises(ValueError, match=r"evaluation\.clusters must be at most the 60 examples, got 61"):
+        evaluation.Clustering(clusters=61).check({"train": split})
 
 
 def test_without_labels(split, tmp_path):

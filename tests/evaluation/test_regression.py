@@ -158,21 +158,6 @@ def test_rate_has_the_least_error_on_the_validation_split(rng):
     assert "a held-out fifth" in held_out[0].protocol
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"learning_rates": ()}, r"probe\.learning_rates must be positive numbers, at least one, got \(\)"),
-        ({"learning_rates": (0.1, -1.0)}, r"probe\.learning_rates must be positive"),
-        ({"layers": 0}, r"probe\.layers must be at least 1, got 0"),
-        ({"weight_decay": -1.0}, r"probe\.weight_decay must be at least 0"),
-    ],
-)
-def test_raises_on_bad_options_before_training(options, message):
-    scores = types.SimpleNamespace(class_names=())
-    with pytest.raises(ValueError, match=message):
-        evaluation.Regression(probe=MaeProbe(**options)).check({"train": scores, "test": scores})
-
-
 def test_classes_have_no_regression():
     split = types.SimpleNamespace(class_names=("a", "b"))
     with pytest.raises(

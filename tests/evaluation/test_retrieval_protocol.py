@@ -124,11 +124,6 @@ def test_views_without_common_rows_are_not_measured(features):
     )
 
 
-def test_coinciding_embeddings_retrieve_nothing():
-    found = measured(evaluation.Retrieval(), np.ones((29, 18), np.float32), split_of(29, [(2,)] * 3))
-    assert {r.value for r in found.values()} == {0.0}
-
-
 def test_raw_views_are_compared_if_their_shapes_agree(features):
     protocol = evaluation.Retrieval()
     same, other = split_of(29, [(2, 3)] * 3), split_of(29, [(5,), (6,), (7,)])

@@ -122,24 +122,6 @@ def test_too_few_batches_are_an_error(rng):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"learning_rates": ()}, "learning_rates must be one or more positive numbers"),
-        ({"learning_rates": (0.1, -1.0)}, "learning_rates must be one or more positive numbers"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
-        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
-        ({"crop_padding": -1}, "crop_padding must be at least 0"),
-        ({"decay": "steps"}, "milestones must be given for linear.decay=steps"),
-        ({"milestones": (3,)}, "milestones must be given for linear.decay=steps"),
-    ],
-)
-def test_raises_on_invalid_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        LinearProbe(**options)
-
-
-@pytest.mark.parametrize(
     ("source", "message"),
     [
         (data.Synthetic(view_shapes=((5,), (6,))), "one image each, got given views"),
