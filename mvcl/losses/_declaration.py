@@ -22,7 +22,6 @@ __all__ = [
     "name",
     "objectives",
     "on_views",
-    "successive",
     "takes",
     "unwrap",
 ]
@@ -214,16 +213,6 @@ def measured_on_views(
     if declared.measured is None:
         return None
     return _of_one_array(functools.partial(declared.measured, **unwrap(objective)[1]), declared, global_views)
-
-
-def successive(
-    objective: Callable[..., jax.Array],
-) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None:
-    """The function of a stack of problems that the objective declares, with its options; None if it declares none."""
-    declared = takes(objective)
-    if declared.successive is None:
-        return None
-    return functools.partial(declared.successive, **unwrap(objective)[1])
 
 
 def _of_one_array(

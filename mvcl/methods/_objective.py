@@ -33,7 +33,7 @@ def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews
     argument name.
     """
     takes, loss = losses.takes(objective), losses.on_views(objective, global_views)
-    measured, successive = losses.measured_on_views(objective, global_views), losses.successive(objective)
+    measured = losses.measured_on_views(objective, global_views)
 
     def value(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]:
         if "mask" in extra and not takes.mask:
@@ -44,12 +44,12 @@ def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews
         if takes.queue is not None and "queue" in extra:
             extra = {takes.queue if name == "queue" else name: x for name, x in extra.items()}
         if z.ndim == 4:
-            if successive is None:
+            if takes.successive is None:
                 raise ValueError(
                     f"objective {losses.name(objective)} declares no `successive` and compares (k, n, d) views, got "
                     f"shape {z.shape}"
                 )
-            return successive(z, **extra)
+            return takes.successive(z, **{**losses.unwrap(objective)[1], **extra})
         return (loss(z, **extra), {}) if measured is None else measured(z, **extra)
 
     return value

@@ -111,9 +111,8 @@ def tuple_costs(
             "present, the mask of m3g, must be None for a cost that is a function of a (k, d) stack, which has no "
             "value for fewer views; a sum over pairs has one"
         )
-    chosen = _choose_path(path, ("dense",), "a function of a (k, d) stack")
-    _check_dense(shape)
-    return TupleCosts((scale * _cost_tensor(points, cost),), path=chosen)  # type: ignore[arg-type]
+    _choose_path(path, ("dense",), "a function of a (k, d) stack", shape)
+    return TupleCosts((scale * _cost_tensor(points, cost),), path="dense")  # type: ignore[arg-type]
 
 
 def costs_of(
@@ -170,17 +169,17 @@ def _of_form(
     k, matrices = len(points), form.matrices(points)
     of_sum = form.of_sum(k)
     if of_sum is None:
-        chosen = _choose_path(path, _SUM_OF_PAIRS, "a cost that is a sum over pairs")
         if there is not None:
             both = [there[l][:, None] & there[m][None, :] for l, m in pairs(k)]
             matrices = tuple(jnp.where(pair, matrix, 0) for pair, matrix in zip(both, matrices))
-        return _held(TupleCosts(tuple(scale * m for m in matrices)), chosen)
-    chosen = _choose_path(path, ("resultant", "dense"), "a function of a sum over pairs")
+        costs = TupleCosts(tuple(scale * m for m in matrices))
+        return _held(costs, path, _SUM_OF_PAIRS, "a cost that is a sum over pairs")
     counts = None
     if there is not None:
         counts = tuple(c * p for c, p in zip(form.counts(k), there.astype(points[0].dtype)))
     scaled = dataclasses.replace(of_sum, scale=scale * of_sum.scale)
-    return _held(TupleCosts(matrices, counts, "resultant", scaled), chosen)
+    costs = TupleCosts(matrices, counts, "resultant", scaled)
+    return _held(costs, path, ("resultant", "dense"), "a function of a sum over pairs")
 
 
 def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike], path: AutoPath) -> TupleCosts:
@@ -200,8 +199,7 @@ def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike], path: AutoPath) -
             f"pair_costs must have the shapes (n_l, n_m) of the pairs l < m, {wanted} for views of "
             f"{sizes} points, got {shapes}"
         )
-    chosen = _choose_path(path, _SUM_OF_PAIRS, "pair_costs")
-    return _held(TupleCosts(tuple(_numerics.widen(a) for a in arrays)), chosen)
+    return _held(TupleCosts(tuple(_numerics.widen(a) for a in arrays)), path, _SUM_OF_PAIRS, "pair_costs")
 
 
 def _costs_of_tensor(tensor: ArrayLike, path: AutoPath) -> TupleCosts:
@@ -211,9 +209,8 @@ def _costs_of_tensor(tensor: ArrayLike, path: AutoPath) -> TupleCosts:
         raise ValueError(
             f"cost_tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got {array.shape}"
         )
-    chosen = _choose_path(path, ("dense",), "a cost tensor")
-    _check_dense(array.shape)
-    return TupleCosts((_numerics.widen(array),), path=chosen)
+    _choose_path(path, ("dense",), "a cost tensor", array.shape)
+    return TupleCosts((_numerics.widen(array),), path="dense")
 
 
 def checked_points(z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
@@ -232,23 +229,29 @@ def checked_points(z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
     return tuple(_numerics.widen(x) for x in points)
 
 
-def _held(costs: TupleCosts, path: Path) -> TupleCosts:
-    """The costs as their path holds them."""
-    if path != "dense":
-        return dataclasses.replace(costs, path=path)
-    _check_dense(costs.shape)
-    return TupleCosts((costs.tensor(),), path=path)
+def _held(costs: TupleCosts, path: str, possible: tuple[Path, ...], what: str) -> TupleCosts:
+    """The costs as the chosen path holds them."""
+    chosen = _choose_path(path, possible, what, costs.shape)
+    if chosen == "dense":
+        return TupleCosts((costs.tensor(),), path=chosen)
+    return dataclasses.replace(costs, path=chosen)
 
 
-def _choose_path(path: str, possible: tuple[Path, ...], what: str) -> Path:
-    """The path asked for, the first possible for `"auto"`."""
+def _choose_path(path: str, possible: tuple[Path, ...], what: str, shape: tuple[int, ...]) -> Path:
+    """The path asked for, the first possible for `"auto"`; refuses a tensor that no memory holds."""
     _checks.option("path", path, ("auto", *_PATHS))
-    for other in possible:
-        if path in ("auto", other):
-            return other
-    raise ValueError(
-        f"path must be one of {', '.join(map(repr, ('auto', *possible)))} for {what}, got {path!r}"
-    )
+    if path not in ("auto", *possible):
+        options = ", ".join(map(repr, ("auto", *possible)))
+        raise ValueError(f"path must be one of {options} for {what}, got {path!r}")
+    chosen = possible[0] if path == "auto" else path
+    tuples, k = math.prod(shape), len(shape)
+    if chosen == "dense" and tuples > _DENSE_LIMIT:
+        raise ValueError(
+            f"a tensor of {_sizes(shape)} has {tuples:.3g} entries (a pass takes {2 * tuples:.3g} "
+            f"operations), above {_DENSE_LIMIT}; what fits: n <= {_root(_DENSE_LIMIT, k)} with {k} views, "
+            "or a cost that is a sum over pairs of views, which needs no tensor"
+        )
+    return chosen  # type: ignore[return-value]
 
 
 def _check_operations(shape: Sequence[int], max_operations: float) -> None:
@@ -265,17 +268,6 @@ def _check_operations(shape: Sequence[int], max_operations: float) -> None:
     )
 
 
-def _check_dense(shape: Sequence[int]) -> None:
-    """Refuses a tensor that no memory holds."""
-    tuples, k = math.prod(shape), len(shape)
-    if tuples > _DENSE_LIMIT:
-        raise ValueError(
-            f"a tensor of {_sizes(shape)} has {tuples:.3g} entries (a pass takes {2 * tuples:.3g} "
-            f"operations), above {_DENSE_LIMIT}; what fits: n <= {_root(_DENSE_LIMIT, k)} with {k} views, "
-            "or a cost that is a sum over pairs of views, which needs no tensor"
-        )
-
-
 def _sizes(shape: Sequence[int]) -> str:
     same = len(set(shape)) == 1
     return f"{shape[0] if same else ', '.join(map(str, shape))} points in {len(shape)} views"
@@ -283,10 +275,7 @@ def _sizes(shape: Sequence[int]) -> str:
 
 def _root(most: float, k: int) -> int:
     """Largest n with n^k <= most."""
-    n = int(most ** (1 / k)) + 1
-    while n**k > most:
-        n -= 1
-    return n
+    return next(n for n in range(int(most ** (1 / k)) + 1, -1, -1) if n**k <= most)
 
 
 def _cost_tensor(points: Sequence[jax.Array], cost: TupleCost) -> jax.Array:

@@ -12,12 +12,12 @@ from mvcl import losses
 def test_two_views(x64, rng):
     """Losses of many views of two are those of a pair."""
     z, t = rng.normal(size=(2, 6, 3)), 0.3
-    x, y = z
-    nt_xent, both_ways = losses.nt_xent(x, y, t), losses.info_nce(x, y, t, symmetric=True)
-    dhel, siglip = losses.dhel(x, y, t), losses.siglip(x, y, 3.0, -1.0)
 
     @jax.jit
     def claims(z):
+        x, y = z
+        nt_xent, both_ways = losses.nt_xent(x, y, t), losses.info_nce(x, y, t, symmetric=True)
+        dhel, siglip = losses.dhel(x, y, t), losses.siglip(x, y, 3.0, -1.0)
         return [
             *((loss(z, temperature=t), nt_xent) for loss in (losses.poly_view, losses.sufficient_statistics)),
             (losses.poly_view(z, t, "arithmetic"), nt_xent),
@@ -95,7 +95,10 @@ def test_table_2_of_jeon(x64):
         for value, text in zip(values, texts, strict=True):
             assert 0 <= value - float(text) < 10.0 ** -len(text.split(".")[1])
     ends, queue = np.asarray([[1.0, 0.0], [1.0, 0.0]]), np.tile([-1.0, 0.0], (256, 1))
-    loss = losses.info_nce(ends, ends, 0.5, in_batch_negatives=False, extra_negatives=queue)
+    run = jax.jit(
+        lambda x, queue: losses.info_nce(x, x, 0.5, in_batch_negatives=False, extra_negatives=queue)
+    )
+    loss = run(ends, queue)
     np.testing.assert_allclose(loss, losses.info_nce_minimum(256, 0.5), rtol=1e-12)
     with pytest.raises(ValueError, match="negatives must be positive, got 0"):
         losses.info_nce_minimum(0, 0.5)

@@ -82,7 +82,7 @@ def test_range_of_the_similarity(options, lowest):
 
 @pytest.mark.parametrize("in_batch_negatives", some([True, False], fast=[True]))
 def test_measures(x64, rng, in_batch_negatives):
-    """R, κ, s+ and s- by loops; on two devices as on one."""
+    """R, κ, s+ and s- by loops, on two devices."""
     n, d = 6, 4
     z, mask = rng.normal(size=(4, n, d)), np.ones((4, n), bool)
     mask[:2, 1] = mask[2:, 2] = mask[0, 3] = False
@@ -111,14 +111,13 @@ def test_measures(x64, rng, in_batch_negatives):
         "positive_similarity": np.mean(positives),
         "negative_similarity": np.mean(negatives),
     }
-    loss, found = jax.jit(run)(z, queue=queue, mask=mask)
     options = {"in_batch_negatives": in_batch_negatives, "temperature": 2.0}
-    np.testing.assert_allclose(loss, brute_force.dsf(units, mask, extra=queue, **options), rtol=1e-10)
     local = lambda z, m, queue: run(z, queue=queue, mask=m, axis_name="data")  # noqa: E731
     rows = jax.P(None, "data")
     split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=(rows, rows, jax.P()), out_specs=jax.P())
-    for measures in (found, jax.jit(split)(z, mask, queue)[1]):
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), measures, expected)
+    loss, found = jax.jit(split)(z, mask, queue)
+    np.testing.assert_allclose(loss, brute_force.dsf(units, mask, extra=queue, **options), rtol=1e-10)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), found, expected)
 
 
 def test_large_dimension_in_float32(rng):
@@ -128,17 +127,16 @@ def test_large_dimension_in_float32(rng):
     shared[0] = q[0]  # a positive of 1,700 whose last place is 1.2e-4: it must cancel, the loss is zero
     swapped = shared[:, ::-1]  # and one whose negatives have that size
     for keys in (k, shared, swapped):
-        value = dsf(q, keys, normalize_concentration=False)
-        with jax.enable_x64(True):
-            exact = dsf(q.astype(np.float64), keys.astype(np.float64), normalize_concentration=False)
-        np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5)
+        units = brute_force.unit(np.concatenate([q, keys]).astype(np.float64))
+        exact = brute_force.dsf(units, np.ones((4, 6), bool), normalize_concentration=False)
+        np.testing.assert_allclose(dsf(q, keys, normalize_concentration=False), exact, rtol=1e-5, atol=1e-5)
 
 
 # Below, at and above the order from which the series does not serve.
 ORDERS = [0, 0.5, 1, 3.5, 15, 29.5, 30, 63, 255.5, 1023, 2048]
 
 
-@pytest.mark.parametrize("order", some(ORDERS, fast=[0, 3.5, 29.5, 63, 2048]))
+@pytest.mark.parametrize("order", some(ORDERS, fast=[0, 29.5, 2048]))
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_log_bessel_and_its_derivative(order, kind):
     near_the_root = [0.6627 * order, 0.66275 * order + 1.3, order]
@@ -159,13 +157,16 @@ def test_log_bessel_and_its_derivative(order, kind):
 
 
 def test_bessel_functions_at_zero():
-    assert losses.log_bessel_i(0, jnp.zeros(())) == 0
-    assert losses.log_bessel_i(2.0, jnp.zeros(())) == -jnp.inf
-    for order in (0.0, 63.0):
-        for function in (log_series, bessel_ratio):
-            value, slope = jax.jit(jax.value_and_grad(functools.partial(function, order)))(0.0)
-            assert value == 0
-            np.testing.assert_allclose(slope, 0 if function is log_series else 1 / (2 * order + 2), rtol=1e-5)
+    @jax.jit
+    def at_zero(x):
+        series = [jax.value_and_grad(functools.partial(log_series, order))(x) for order in (0.0, 63.0)]
+        ratios = [jax.value_and_grad(functools.partial(bessel_ratio, order))(x) for order in (0.0, 63.0)]
+        return series, ratios, [losses.log_bessel_i(order, x) for order in (0, 2.0)]
+
+    series, ratios, logarithms = at_zero(jnp.zeros(()))
+    np.testing.assert_array_equal(series, np.zeros((2, 2)))
+    np.testing.assert_allclose(ratios, [(0, 1 / 2), (0, 1 / 128)], rtol=1e-5)
+    np.testing.assert_array_equal(logarithms, [0, -np.inf])
 
 
 @pytest.mark.parametrize("order", [0.0, 63.0])
