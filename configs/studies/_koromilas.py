@@ -48,23 +48,15 @@ def best_claims(
     """MV-DHEL is the best of the objectives; MV-InfoNCE is above the aggregations of pairs."""
     others = [name for name in names if name != DHEL]
     pairs = [name for name in ("pwe", "avg", "PVC") if name in names]
-    rows: list[_rows.Row] = [
-        (
-            f"MV-DHEL is above all others at every k{_on(where)}",
-            {**where, "objective": DHEL},
-            _rows.levels("objective", others),
-        )
-    ]
+    best = f"MV-DHEL is above all others at every k{_on(where)}"
+    rows: list[_rows.Row] = [(best, {**where, "objective": DHEL}, _rows.levels("objective", others))]
     # With two views MV-InfoNCE is NT-Xent but for the place of one sum, and the paper prints the same accuracy.
-    rows += [
-        (
-            f"MV-InfoNCE is above {', '.join(pairs)} at k = {k}{_on(where)}",
-            {**where, "objective": INFO_NCE, "k": k},
-            _rows.levels("objective", pairs),
+    if pairs and INFO_NCE in names:
+        text, more = (
+            f"MV-InfoNCE is above {', '.join(pairs)} at k = {{k}}{_on(where)}",
+            [k for k in ks if k > 2],
         )
-        for k in ks
-        if k > 2 and pairs and INFO_NCE in names
-    ]
+        rows += _rows.each(text, {**where, "objective": INFO_NCE}, _rows.levels("objective", pairs), k=more)
     return _rows.above(source, measure, rows)
 
 
@@ -134,15 +126,11 @@ def by_k(
     measure: Callable[[Path], Sequence[Values]] = results,
 ) -> list[Cell]:
     """A cell for each data set, objective and k."""
-    return [
-        trained(
-            factors,
-            bases[factors["data"]](factors["k"]),
-            {"objective": objectives()[factors["objective"]]},
-            measure=measure,
-        )
-        for factors in _rows.grid(data=bases, objective=names, k=ks)
-    ]
+    found = []
+    for factors in _rows.grid(data=bases, objective=names, k=ks):
+        on, name, k = factors.values()
+        found.append(trained(factors, bases[on](k), {"objective": objectives()[name]}, measure=measure))
+    return found
 
 
 def table(

@@ -48,16 +48,9 @@ def cells(base: Config, rows: list[tuple[dict[str, Any], losses.Loss, dict[str, 
 
     The first measures the untrained encoder and the raw input for all, where the recipe does so in none.
     """
-    return [
-        trained(
-            factors,
-            base,
-            {
-                "objective": objective,
-                "views.k": factors["k"],
-                "evaluation.baselines": base.evaluation.baselines or number == 0,
-            },
-            printed,
-        )
-        for number, (factors, objective, printed) in enumerate(rows)
-    ]
+    found = []
+    for number, (factors, objective, printed) in enumerate(rows):
+        changes = {"objective": objective, "views.k": factors["k"]}
+        changes["evaluation.baselines"] = base.evaluation.baselines or number == 0
+        found.append(trained(factors, base, changes, printed))
+    return found

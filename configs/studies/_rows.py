@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
-from mvcl.studies import Above, Claim, Factors, Within
+from mvcl.studies import Above, Baseline, Cell, Claim, Factors, Within
+from mvcl.training import Config
 
 Row = tuple[str, Factors, Sequence[Factors]]
 
@@ -19,6 +20,16 @@ def levels(factor: str, names: Iterable[str | int | float]) -> tuple[Factors, ..
     return tuple({factor: name} for name in names)
 
 
+def each(text: str, cells: Factors, than: Sequence[Factors], **levels: Iterable[Any]) -> list[Row]:
+    """A row for each combination of levels, which the text names and the cells have beside their own."""
+    return [(text.format(**of), {**cells, **of}, than) for of in grid(**levels)]
+
+
+def against(text: str, cells: Factors, factor: str, others: Iterable[str | int | float]) -> list[Row]:
+    """A row for each of the other levels of a factor, which the text names."""
+    return [(text.format(other), cells, [{factor: other}]) for other in others]
+
+
 def above(source: str, measure: str, rows: Iterable[Row]) -> list[Claim]:
     """In each row the cells are above all of the others."""
     return [Above(text, source, measure, cells, tuple(than)) for text, cells, than in rows]
@@ -27,3 +38,12 @@ def above(source: str, measure: str, rows: Iterable[Row]) -> list[Claim]:
 def within(source: str, measure: str, bounds: tuple[float, float], rows: Iterable[Row]) -> list[Claim]:
     """In each row the difference to the others lies within bounds; without others the value."""
     return [Within(text, source, measure, cells, tuple(than), *bounds) for text, cells, than in rows]
+
+
+def untrained(base: Config, factors: Factors, named: str = "objective") -> list[Cell]:
+    """The cells of the raw input and of the untrained encoder, whose name is in one of the factors."""
+    raw = Cell({**factors, named: "raw input"}, Baseline(config=base, row="raw input"))
+    return [
+        raw,
+        Cell({**factors, named: "untrained encoder"}, Baseline(config=base, row="untrained encoder")),
+    ]

@@ -11,7 +11,7 @@ from typing import Any
 import _rows
 import numpy as np
 
-from mvcl import _files, data, evaluation, losses, methods, metrics, training
+from mvcl import _files, data, evaluation, losses, metrics, training
 from mvcl.studies import Baseline, Measure, Study, Values, changed, trained
 from mvcl.training import AdamW, Config
 
@@ -84,13 +84,6 @@ def smoke() -> Config:
             ),
         },
     )
-
-
-def of(config: Config) -> methods.Sem:
-    """The method of a config of SEM."""
-    if not isinstance(config.method, methods.Sem):
-        raise ValueError(f"the config must be of method sem, got {type(config.method).__name__}")
-    return config.method
 
 
 WITHOUT_SEM = {"method.weights": "none", "method.lam": 0.0}
@@ -223,21 +216,15 @@ def classification(base: Config, figure: int, data: str, *names: str, about: str
     """Figures 3 and 4: accuracy of a linear SVM by method; without names of all."""
     measure, every = "SVM 30%", methods_of(base)
     chosen = names or tuple(every)
+    rows = []
+    for row in (row for row in chosen if row.startswith("SEM+")):
+        others = [other for other in (row.removeprefix("SEM+"), "CMC") if other in chosen]
+        rows += _rows.against(f"{row} classifies better than {{}}", {"method": row}, "method", others)
     return Study(
         title=f"Xu 2023, Figure {figure}: classification on {data}",
         about=CLASSIFICATION + about,
         cells=[trained({"method": row}, every[row]) for row in chosen],
         measures=(Measure(measure, label="accuracy", percent=True),),
-        claims=_rows.above(
-            f"Section 4.1, Figure {figure}",
-            measure,
-            [
-                (f"{row} classifies better than {other}", {"method": row}, [{"method": other}])
-                for row in chosen
-                if row.startswith("SEM+")
-                for other in (row.removeprefix("SEM+"), "CMC")
-                if other in chosen
-            ],
-        ),
+        claims=_rows.above(f"Section 4.1, Figure {figure}", measure, rows),
         **scale,
     )

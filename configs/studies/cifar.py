@@ -10,13 +10,13 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
 
+import _rows
 import numpy as np
 
 from mvcl import _files, augment, evaluation, losses, methods, models, studies
 from mvcl import data as sources
-from mvcl.studies import Above, Baseline, Cell, Measure, Study, Values, trained
+from mvcl.studies import Cell, Claim, Factors, Measure, Study, Values, trained
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
 _TRAIN, _TEST, _SIDE, _EPOCHS = 4_000, 2_000, 16, 10
@@ -131,76 +131,56 @@ def _cells(base: Config) -> list[Cell]:
     used: dict[str, methods.Method] = {"moco_v2": moco, "simclr": methods.Simclr()}
     rows = [("simclr", name, *row) for name, row in _SIMCLR.items()]
     rows += [("moco_v2", name, *row) for name, row in _MOCO.items()]
-    return [
-        trained(
-            {"method": method, "objective": name, "k": k},
-            base,
-            {
-                "method": used[method],
-                "objective": objective,
-                "views.k": k,
-                "train.group": 64 if name == "m3g" else None,
-            },
-            printed={} if linear is None else {"linear": linear},
-            measure=_measured,
-        )
-        for method, name, k, objective, linear in rows
-    ]
-
-
-_UNTRAINED: tuple[Literal["raw input", "untrained encoder"], ...] = ("raw input", "untrained encoder")
-
-
-def _baselines(base: Config) -> list[Cell]:
-    return [
-        Cell({"method": "none", "objective": row, "k": 0}, Baseline(config=base, row=row))
-        for row in _UNTRAINED
-    ]
+    cells = []
+    for method, name, k, objective, linear in rows:
+        changes = {"method": used[method], "objective": objective, "views.k": k}
+        changes["train.group"] = 64 if name == "m3g" else None
+        printed = {} if linear is None else {"linear": linear}
+        factors: Factors = {"method": method, "objective": name, "k": k}
+        cells.append(trained(factors, base, changes, printed, _measured))
+    return cells
 
 
 _OF_FOUR = ("mv_infonce", "all_pairs(nt_xent)", "one_vs_rest(nt_xent)", "poly_view")
-_KOROMILAS = "Koromilas 2025, Table II"
-# What is better, and than what.
-_ROWS: list[Any] = [
-    *(
-        (f"{name} is better than {other}", _KOROMILAS, {"objective": row}, {"objective": other})
-        for name, row, others in (
-            ("MV-DHEL", "mv_dhel", _OF_FOUR),
-            ("MV-InfoNCE", "mv_infonce", _OF_FOUR[1:]),
-        )
-        for other in others
-    ),
-    *(
-        (
-            f"{row} of 4 views is better than NT-Xent of 2, at equal epochs",
-            _KOROMILAS,
-            {"objective": row},
-            two,
-        )
-        for row in ("mv_dhel", *_OF_FOUR)
-        for two in [{"objective": "nt_xent", "k": 2}]
-    ),
-    (
-        "M3G is better than the pairwise contrast",
-        "Piran 2024, Table 1, with a teacher",
-        *({"objective": row} for row in ("m3g", "all_pairs(nt_xent)")),
-    ),
-    (
-        "DSF is better than InfoNCE averaged over pairs (loss_avg)",
-        "Jeon 2025, Table 1",
-        *({"objective": row} for row in ("dsf", "cross_pairs(info_nce)")),
-    ),
-    *(
-        (f"every row of {method} is better than the {row}", "ours", {"method": method}, untrained)
-        for method in ("simclr", "moco_v2")
-        for row in _UNTRAINED
-        for untrained in [{"method": "none", "objective": row, "k": 0}]
-    ),
-]
-_CLAIMS = [Above(text, source, "linear", cells, (than,)) for text, source, cells, than in _ROWS]
 
 
-def _study(cells: Sequence[Cell], claims: Sequence[Above], seeds: int, cost: str) -> Study:
+def _claims(untrained: Sequence[Cell]) -> list[Claim]:
+    """In the order of their sources: an objective is better than others."""
+    better = {"mv_dhel": "MV-DHEL is better than {}", "mv_infonce": "MV-InfoNCE is better than {}"}
+    two, more = (
+        {"objective": "nt_xent", "k": 2},
+        "{objective} of 4 views is better than NT-Xent of 2, at equal epochs",
+    )
+    every = "every row of {} is better than the {}"
+    rows: dict[str, list[_rows.Row]] = {
+        "Koromilas 2025, Table II": [
+            *(
+                row
+                for name, others in (("mv_dhel", _OF_FOUR), ("mv_infonce", _OF_FOUR[1:]))
+                for row in _rows.against(better[name], {"objective": name}, "objective", others)
+            ),
+            *_rows.each(more, {}, [two], objective=("mv_dhel", *_OF_FOUR)),
+        ],
+        "Piran 2024, Table 1, with a teacher": [
+            ("M3G is better than the pairwise contrast", {"objective": "m3g"}, [{"objective": _OF_FOUR[1]}])
+        ],
+        "Jeon 2025, Table 1": [
+            (
+                "DSF is better than InfoNCE averaged over pairs (loss_avg)",
+                {"objective": "dsf"},
+                [{"objective": "cross_pairs(info_nce)"}],
+            )
+        ],
+        "ours": [
+            (every.format(method, cell.factors["objective"]), {"method": method}, [cell.factors])
+            for method in ("simclr", "moco_v2")
+            for cell in untrained
+        ],
+    }
+    return [claim for source, of in rows.items() for claim in _rows.above(source, "linear", of)]
+
+
+def _study(cells: Sequence[Cell], claims: Sequence[Claim], seeds: int, cost: str) -> Study:
     return Study(
         title="CIFAR-10 at 16 pixels",
         about=_ABOUT,
@@ -220,9 +200,10 @@ def small(seeds: int = 5, *, data: Path) -> Study:
       data: the file of CIFAR-10, .npz.
     """
     base = _base(Cifar10Part(path=str(data), train=_TRAIN, test=_TEST))
+    untrained = _rows.untrained(base, {"method": "none", "objective": "", "k": 0})
     return _study(
-        [*_baselines(base), *_cells(base)],
-        _CLAIMS,
+        [*untrained, *_cells(base)],
+        _claims(untrained),
         seeds,
         "about 20 minutes on 2 cores with --jobs 2, estimated from single runs",
     )

@@ -9,13 +9,12 @@ from functools import partial
 from typing import Any
 
 import _digits
-import _rows
 import jax
 from jax.typing import ArrayLike
 
 from mvcl import losses
 from mvcl.losses import Operands
-from mvcl.studies import Study, trained
+from mvcl.studies import Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -38,7 +37,6 @@ negatives, gradient through both. Images, epochs, batch and learning rate are th
 # The effective temperature at T = 1, d = 128 and a mean of length 0.9: R = 0.855.
 _R2 = (0.95 * 0.9) ** 2
 _EXAMPLE = f"{(1 - _R2) / (_R2 * (1 - _R2 / 128)):.3f}"
-_SIMILARITIES = ("DSF", "InfoNCE of means", "InfoNCE of pairs")
 
 
 def _measured(
@@ -72,40 +70,23 @@ def dsf_at_effective_temperature(
     return _measured(queries, keys, temperature=temperature, **options)[0]
 
 
-def _objective(similarity: str, temperature: float) -> losses.Loss:
+def _objectives(temperature: float) -> dict[str, losses.Loss]:
     pair = partial(losses.info_nce, temperature=temperature)
-    found: dict[str, losses.Loss] = {
+    return {
         "DSF": partial(dsf_at_effective_temperature, temperature=temperature),
         "InfoNCE of means": losses.mean_pair(pair, renormalize=True),
         "InfoNCE of pairs": losses.cross_pairs(pair),
     }
-    return found[similarity]
 
 
 def _study(base: Config, temperatures: tuple[float, ...], **scale: Any) -> Study:
-    grid = [(name, t) for name in _SIMILARITIES for t in temperatures]
-    return Study(
+    return _digits.first_of(
+        {(name, t): _objectives(t)[name] for name in _objectives(1) for t in temperatures},
+        base,
+        ("similarity", "t"),
+        "DSF is better than {} at effective temperature {}",
         title="Control: DSF against InfoNCE at equal effective temperature",
         about=_ABOUT.format(example=_EXAMPLE),
-        cells=[
-            trained({"similarity": name, "t": t}, base, {"objective": _objective(name, t)})
-            for name, t in grid
-        ],
-        measures=_digits.ACCURACIES,
-        claims=_rows.above(
-            "ours",
-            _digits.FEW,
-            [
-                (
-                    f"DSF is better than {other} at effective temperature {t}",
-                    {"similarity": "DSF", "t": t},
-                    [{"similarity": other}],
-                )
-                for other, t in grid
-                if other != "DSF"
-            ],
-        ),
-        columns="t",
         reference={"similarity": "InfoNCE of means"},
         along="t",
         **scale,

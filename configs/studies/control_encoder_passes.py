@@ -33,33 +33,22 @@ _OBJECTIVES: dict[str, losses.Loss] = {
 def _study(base: Callable[[int], Config], names: tuple[str, ...], steps: int, **scale: Any) -> Study:
     """2 and 4 views with the encoder passes of 2 and of 4."""
     few, more = 2, 4
-    return Study(
+    better = f"{{}}: {more} views are better than {few} at equal {{}}"
+    equal = (("passes (2)", {"k": few}), ("epochs", {"k": few, "passes": 1}))
+    cells = []
+    for factors in _rows.grid(objective=names, k=(few, more), passes=(1, 2)):
+        name, k, passes = factors.values()
+        changes = {"objective": _OBJECTIVES[name], "train.steps": steps * few * passes // k}
+        cells.append(trained(factors, base(k), changes))
+    return _digits.control(
+        [
+            (better.format(name, what), {"objective": name, "k": more, "passes": 2}, [than])
+            for name in names
+            for what, than in equal
+        ],
         title="Control: k views at equal encoder passes",
         about=_ABOUT.format(few=few, diagonal=f"k {few} with 1, k {more} with 2"),
-        cells=[
-            trained(
-                {"objective": name, "k": k, "passes": passes},
-                base(k),
-                {"objective": _OBJECTIVES[name], "train.steps": steps * few * passes // k},
-            )
-            for name in names
-            for k in (few, more)
-            for passes in (1, 2)
-        ],
-        measures=_digits.ACCURACIES,
-        claims=_rows.above(
-            "ours",
-            _digits.FEW,
-            [
-                (
-                    f"{name}: {more} views are better than {few} at equal {what}",
-                    {"objective": name, "k": more, "passes": 2},
-                    [than],
-                )
-                for name in names
-                for what, than in (("passes (2)", {"k": few}), ("epochs", {"k": few, "passes": 1}))
-            ],
-        ),
+        cells=cells,
         columns="passes",
         reference={"k": few},
         along="k",

@@ -30,37 +30,27 @@ within a row."""
 
 
 def _study(base: Callable[[int], Config], ks: tuple[int, ...], **scale: Any) -> Study:
-    few = ks[0]
+    few, loss = ks[0], partial(losses.mv_dhel, temperature=0.5)
     grid = [(few, energy) for energy in (1, *ks)] + [(k, energy) for k in ks[1:] for energy in (1, k)]
     trend = partial(Trend, source="ours", measure=_digits.FEW)
     above = partial(_rows.above, "ours", _digits.FEW)
-    return Study(
+    views = "{0} views are better than {1} at energy {0}"
+    weight = "with {0} views weight 1, the paper's, is better than 1/{0}"
+    return _digits.control(
+        (),
+        [
+            trend(text="more views are better at energy 1 (weight 1/k)", cells={"energy": 1}, along="k"),
+            *above((views.format(k, few), {"k": k, "energy": k}, [{"k": few}]) for k in ks[1:]),
+            trend(text=f"more energy is better with {few} views", cells={"k": few}, along="energy"),
+            *above((weight.format(k), {"k": k, "energy": k}, [{"energy": 1}]) for k in ks),
+        ],
         title="Control: MV-DHEL, more views or more energy?",
         about=_ABOUT,
         cells=[
             trained(
-                {"k": k, "energy": energy},
-                base(k),
-                {"objective": partial(losses.mv_dhel, temperature=0.5, energy_weight=energy / k)},
+                {"k": k, "energy": energy}, base(k), {"objective": partial(loss, energy_weight=energy / k)}
             )
             for k, energy in grid
-        ],
-        measures=_digits.ACCURACIES,
-        claims=[
-            trend(text="more views are better at energy 1 (weight 1/k)", cells={"energy": 1}, along="k"),
-            *above(
-                (f"{k} views are better than {few} at energy {k}", {"k": k, "energy": k}, [{"k": few}])
-                for k in ks[1:]
-            ),
-            trend(text=f"more energy is better with {few} views", cells={"k": few}, along="energy"),
-            *above(
-                (
-                    f"with {k} views weight 1, the paper's, is better than 1/{k}",
-                    {"k": k, "energy": k},
-                    [{"energy": 1}],
-                )
-                for k in ks
-            ),
         ],
         columns="energy",
         reference={"energy": 1},

@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any
 
 import _digits
-import _rows
 
 from mvcl import losses, studies
-from mvcl.studies import Study, trained
+from mvcl.studies import Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -37,30 +36,18 @@ def _objectives(k: int, epsilon: float) -> dict[str, losses.Loss]:
 
 
 def _study(base: Config, epsilons: tuple[float, ...], **scale: Any) -> Study:
-    objectives = {epsilon: _objectives(base.views.k, epsilon) for epsilon in epsilons}
-    grid = [(name, epsilon) for name in objectives[epsilons[0]] for epsilon in epsilons]
-    return Study(
+    k = base.views.k
+    return _digits.first_of(
+        {
+            (name, epsilon): _objectives(k, epsilon)[name]
+            for name in _objectives(k, 1)
+            for epsilon in epsilons
+        },
+        base,
+        ("loss", "epsilon"),
+        "joint matching is better than {}, at epsilon {}",
         title="Control: M3G of every pair of views against joint M3G",
         about=_ABOUT,
-        cells=[
-            trained({"loss": name, "epsilon": epsilon}, base, {"objective": objectives[epsilon][name]})
-            for name, epsilon in grid
-        ],
-        measures=_digits.ACCURACIES,
-        claims=_rows.above(
-            "ours",
-            _digits.FEW,
-            [
-                (
-                    f"joint matching is better than {name}, at epsilon {epsilon}",
-                    {"loss": "joint", "epsilon": epsilon},
-                    [{"loss": name}],
-                )
-                for name, epsilon in grid
-                if name != "joint"
-            ],
-        ),
-        columns="epsilon",
         reference={"loss": "joint"},
         **scale,
     )

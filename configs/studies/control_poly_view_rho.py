@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import _digits
-import _rows
 
 from mvcl import losses
 from mvcl.studies import Study, Trend, trained
@@ -29,29 +28,14 @@ are also effects of noise in the gradient."""
 def _study(base: Config, rhos: tuple[float, ...], temperature: float, **scale: Any) -> Study:
     loss = partial(losses.poly_view, temperature=temperature)
     falls = "accuracy falls as rho rises, from every partner to some partner"
-    return Study(
+    means = (("geometric", 0.0, "arithmetic (rho 1)"), ("harmonic", -1.0, "geometric (rho 0)"))
+    better = "the {} mean (rho {:g}) is better than the {}"
+    return _digits.control(
+        [(better.format(name, rho, other), {"rho": rho}, [{"rho": rho + 1}]) for name, rho, other in means],
+        [Trend(falls, "ours", _digits.FEW, {}, "rho", rises=False)],
         title="Control: poly-view contrast over rho",
         about=_ABOUT.format(temperature=temperature),
         cells=[trained({"rho": rho}, base, {"objective": partial(loss, aggregation=rho)}) for rho in rhos],
-        measures=_digits.ACCURACIES,
-        claims=[
-            *_rows.above(
-                "ours",
-                _digits.FEW,
-                [
-                    (
-                        f"the {name} mean (rho {rho:g}) is better than the {other}",
-                        {"rho": rho},
-                        [{"rho": rho + 1}],
-                    )
-                    for name, rho, other in (
-                        ("geometric", 0.0, "arithmetic (rho 1)"),
-                        ("harmonic", -1.0, "geometric (rho 0)"),
-                    )
-                ],
-            ),
-            Trend(falls, "ours", _digits.FEW, {}, "rho", rises=False),
-        ],
         reference={"rho": 0.0},
         along="rho",
         **scale,

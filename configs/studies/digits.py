@@ -5,13 +5,13 @@ Source: ours.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import _digits
 import _rows
 
 from mvcl import losses, methods, models, studies
-from mvcl.studies import Baseline, Cell, Study, trained
+from mvcl.studies import Cell, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -104,28 +104,29 @@ def _cells(base: Config) -> list[Cell]:
     ]
 
 
+_PAIRS = ("all_pairs(nt_xent)", "one_vs_rest(nt_xent)")
+# Claim, source, method, objective and those that it is compared with.
 _OF_PAPERS = (
     (
         "MV-DHEL is better than MV-InfoNCE and the baselines of pairs, averages and poly-view",
-        "Koromilas 2025, Table II",
-    )
-    + ("simclr", "mv_dhel", ("mv_infonce", "all_pairs(nt_xent)", "one_vs_rest(nt_xent)", "poly_view")),
-    ("M3G with a teacher is better than InfoNCE and BYOL of pairs", "Piran 2024, Table 1")
-    + ("student_teacher", "m3g", ("all_pairs(info_nce)", "all_pairs(byol)")),
-    ("DSF in MoCo v2 is better than InfoNCE of pairs and of means", "Jeon 2025, Table 1")
-    + ("moco_v2", "dsf", ("cross_pairs(info_nce)", "mean_pair(info_nce)")),
+        *("Koromilas 2025, Table II", "simclr", "mv_dhel", ("mv_infonce", *_PAIRS, "poly_view")),
+    ),
+    (
+        "M3G with a teacher is better than InfoNCE and BYOL of pairs",
+        *("Piran 2024, Table 1", "student_teacher", "m3g", ("all_pairs(info_nce)", "all_pairs(byol)")),
+    ),
+    (
+        "DSF in MoCo v2 is better than InfoNCE of pairs and of means",
+        *("Jeon 2025, Table 1", "moco_v2", "dsf", ("cross_pairs(info_nce)", "mean_pair(info_nce)")),
+    ),
 )
 
 
 def _study(base: Config, cells: Sequence[Cell], of_papers: Sequence[Any], **scale: Any) -> Study:
-    rows: tuple[Literal["raw input", "untrained encoder"], ...] = ("raw input", "untrained encoder")
-    untrained = [Cell({"method": "none", "objective": row}, Baseline(config=base, row=row)) for row in rows]
+    untrained = _rows.untrained(base, {"method": "none", "objective": ""})
+    every = "every row of {} is better than the {}"
     above: list[_rows.Row] = [
-        (
-            f"every row of {method} is better than the {cell.factors['objective']}",
-            {"method": method},
-            [cell.factors],
-        )
+        (every.format(method, cell.factors["objective"]), {"method": method}, [cell.factors])
         for method in dict.fromkeys(cell.factors["method"] for cell in cells)
         for cell in untrained
     ]

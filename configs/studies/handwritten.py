@@ -87,7 +87,15 @@ def small(seeds: int = 10, *, data: Path) -> Study:
       data: handwritten.mat.
     """
     base = _config(sources.Tables(path=str(data), scaling=("standard",), held_out=True))
-    return _study(base, _objectives(), seeds, "12 minutes on 2 CPU cores")
+    objectives = {
+        **_JOINT,
+        **{f"{name}, all pairs": losses.all_pairs(pair) for name, pair in _PAIRS.items()},
+        **{f"{name}, one against the rest": losses.one_vs_rest(pair) for name, pair in _PAIRS.items()},
+    }
+    pair = partial(losses.nt_xent, temperature=1.0)
+    weighted = losses.all_pairs(pair, pairs="all", reduction="sum")
+    sem = trained({"objective": "SEM"}, base, {"method": _SEM, "objective": weighted})
+    return _study(base, objectives, sem, seeds=seeds, cost="12 minutes on 2 CPU cores")
 
 
 def smoke(seeds: int = 2) -> Study:
@@ -103,15 +111,7 @@ def smoke(seeds: int = 2) -> Study:
             "evaluation.draws": 1,
         },
     )
-    return _study(base, {"MV-InfoNCE": losses.mv_infonce}, seeds, "seconds", method=None)
-
-
-def _objectives() -> dict[str, losses.Loss]:
-    return {
-        **_JOINT,
-        **{f"{name}, all pairs": losses.all_pairs(pair) for name, pair in _PAIRS.items()},
-        **{f"{name}, one against the rest": losses.one_vs_rest(pair) for name, pair in _PAIRS.items()},
-    }
+    return _study(base, {"MV-InfoNCE": losses.mv_infonce}, seeds=seeds, cost="seconds")
 
 
 def _config(source: sources.Source) -> Config:
@@ -132,36 +132,26 @@ _SEM = methods.Sem(
 )
 
 
-def _study(
-    base: Config,
-    objectives: Mapping[str, losses.Loss],
-    seeds: int,
-    cost: str,
-    method: methods.Sem | None = _SEM,
-) -> Study:
-    cells = [
-        Cell({"objective": _RAW}, Baseline(config=base, row="raw input")),
-        Cell({"objective": _UNTRAINED}, Baseline(config=base, row="untrained encoder")),
-    ]
-    for name, objective in objectives.items():
-        changes = {"objective": objective, **_GROUPS.get(name, {})}
-        cells.append(trained({"objective": name}, base, changes))
-    if method is not None:
-        pair = partial(losses.nt_xent, temperature=1.0)
-        weighted = losses.all_pairs(pair, pairs="all", reduction="sum")
-        config = studies.changed(base, {"method": method, "objective": weighted})
-        cells.append(trained({"objective": "SEM"}, config))
+def _study(base: Config, objectives: Mapping[str, losses.Loss], *others: Cell, **scale: Any) -> Study:
     one = ("k-NN", "1 labels/class", "5 labels/class", "10 labels/class", "ACC", "NMI")
+    names = (
+        *(f"one view {name}" for name in one),
+        "across views k-NN",
+        *(f"all views {name}" for name in one),
+    )
     return Study(
         title="Every objective on six real views of handwritten digits",
         about=_ABOUT,
-        cells=cells,
-        measures=(
-            *(Measure(f"one view {name}", percent=True) for name in one),
-            Measure("across views k-NN", percent=True),
-            *(Measure(f"all views {name}", percent=True) for name in one),
-        ),
+        cells=[
+            Cell({"objective": _RAW}, Baseline(config=base, row="raw input")),
+            Cell({"objective": _UNTRAINED}, Baseline(config=base, row="untrained encoder")),
+            *(
+                trained({"objective": name}, base, {"objective": objective, **_GROUPS.get(name, {})})
+                for name, objective in objectives.items()
+            ),
+            *others,
+        ],
+        measures=[Measure(name, percent=True) for name in names],
         reference={"objective": _UNTRAINED},
-        seeds=seeds,
-        cost=cost,
+        **scale,
     )

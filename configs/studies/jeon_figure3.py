@@ -12,7 +12,7 @@ import _jeon
 import _rows
 
 from mvcl import studies
-from mvcl.studies import Claim, Measure, Study, trained
+from mvcl.studies import Claim, Factors, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -63,19 +63,15 @@ def _study(
     measures: tuple[Measure, ...],
     **scale: Any,
 ) -> Study:
-    averages = [name for name in _AVERAGES if name in bases]
+    averages, cells = [name for name in _AVERAGES if name in bases], []
+    for method, base in bases.items():
+        for number in of_moco if method == "MoCo" else epochs:
+            changes = {"train.epochs": float(number)}
+            factors: Factors = {"method": method, "epochs": number}
+            cells.append(trained(factors, base, changes, measure=_jeon.results_and_time))
     return Study(
         title="Jeon 2025, Figure 3: accuracy by training time at fixed memory",
-        cells=[
-            trained(
-                {"method": method, "epochs": number},
-                base,
-                {"train.epochs": float(number)},
-                measure=_jeon.results_and_time,
-            )
-            for method, base in bases.items()
-            for number in (of_moco if method == "MoCo" else epochs)
-        ],
+        cells=cells,
         measures=measures,
         claims=[claim for m in measures[:2] for claim in _claims(averages, epochs, of_moco, m.name)],
         reference={"method": "DSF"},

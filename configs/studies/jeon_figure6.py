@@ -60,20 +60,15 @@ def smoke(seeds: int = 2) -> Study:
 
 def _study(base: Config, forms: list[str], accuracies: tuple[Measure, ...], **scale: Any) -> Study:
     source, cells = "Section 4.3", {"form": _PAPERS}
-    larger = "has a larger concentration than the paper's form"
+    larger = "{form} has a larger concentration than the paper's form"
     claims: list[Claim] = [
         Within("the resultant length rises in training", source, "R, gain", cells, low=0),
         Within("the concentration rises in training", source, "kappa, gain", cells, low=0),
-        *_rows.above(
-            source, "kappa, end", [(f"{form} {larger}", {"form": form}, [cells]) for form in forms[1:]]
-        ),
+        *_rows.above(source, "kappa, end", _rows.each(larger, {}, [cells], form=forms[1:])),
         *_rows.above(
             f"{source}: the scalings stabilise training",
             accuracies[0].name,
-            [
-                (f"the paper's form is more accurate than {form}", cells, [{"form": form}])
-                for form in forms[1:]
-            ],
+            _rows.against("the paper's form is more accurate than {}", cells, "form", forms[1:]),
         ),
         *_jeon.margin_claims(cells),
     ]

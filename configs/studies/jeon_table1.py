@@ -59,17 +59,14 @@ def _study(configs: Mapping[tuple[str, str], Config], measures: tuple[Measure, .
         for measure in measures:
             row = (text, cells, _rows.levels("method", others))
             claims += _rows.above("Table 1, Sections 5.2 and 5.3", measure.name, [row])
+    grid, names = [], [measure.name for measure in measures]
+    for (on, name), config in configs.items():
+        printed = dict(zip(names, _PRINTED.get((on, name), ())))
+        grid.append(trained({"data": on, "method": name}, config, printed=printed))
     return Study(
         title="Jeon 2025, Table 1: methods at equal memory and time",
         about=_ABOUT,
-        cells=[
-            trained(
-                {"data": on, "method": name},
-                config,
-                printed=dict(zip((m.name for m in measures), _PRINTED.get((on, name), ()))),
-            )
-            for (on, name), config in configs.items()
-        ],
+        cells=grid,
         measures=measures,
         claims=claims,
         reference={"method": "DSF"},

@@ -53,11 +53,8 @@ def _study(base: Config, temperatures: Sequence[float], measures: tuple[Measure,
     names = [measure.name for measure in measures]
     claims: list[Claim] = []
     for measure in names[:2]:
-        rows: list[_rows.Row] = [
-            (f"temperature 1 is above {t:g}", {"temperature": 1.0}, [{"temperature": t}])
-            for t in temperatures
-            if t != 1
-        ]
+        others = [t for t in temperatures if t != 1]
+        rows = _rows.against("temperature 1 is above {:g}", {"temperature": 1.0}, "temperature", others)
         claims += _rows.above("Table 3, Section 5.5", measure, rows)
     return Study(
         title="Jeon 2025, Table 3: DSF by temperature",

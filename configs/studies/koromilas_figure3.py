@@ -107,19 +107,10 @@ def _claims(names: Sequence[str], ks: Sequence[int], accuracy: str, where: Facto
     for k in [k for k in ks if k >= 5] or [max(ks)]:
         text = f"MV-DHEL uses all {full} dimensions at k = {k}{on}"
         found.append(Within(text, b, _RANK, {**where, "objective": DHEL, "k": k}, low=full))
-    found += _rows.above(
-        c,
-        _UNIFORMITY,
-        [
-            (
-                f"{other} is less uniform than {name} at k = {max(ks)}{on}",
-                {**where, "objective": other, "k": max(ks)},
-                [{"objective": name}],
-            )
-            for name in ours
-            for other in others
-        ],
-    )
+    for name in ours:
+        less = f"{{objective}} is less uniform than {name} at k = {{k}}{on}"
+        rows = _rows.each(less, where, [{"objective": name}], objective=others, k=[max(ks)])
+        found += _rows.above(c, _UNIFORMITY, rows)
     if len(ks) > 1:
         found += _koromilas.rise_claims(names, accuracy, a, where)
         for measure, of in ((_RANK, b), (_EFFECTIVE, f"{b}, of RankMe")):

@@ -67,16 +67,14 @@ def _study(
         row = (text, {"data": data, "objective": "MV-DHEL"}, _rows.levels("batch", batches))
         source = "Section V-C4 and Table V, Section V-C6"
         claims += _rows.within(source, accuracy, (-stable, stable), [row])
+    grid = []
+    for factors in _rows.grid(data=bases, objective=names, batch=batches):
+        data, name, batch = factors.values()
+        changes = {"objective": objectives[name], "train.batch_size": batch}
+        grid.append(trained(factors, bases[data](4), changes))
     return Study(
         title="Koromilas 2025, Fig. 4 (top): accuracy at 4 views by batch size",
-        cells=[
-            trained(
-                factors,
-                bases[factors["data"]](4),
-                {"objective": objectives[factors["objective"]], "train.batch_size": factors["batch"]},
-            )
-            for factors in _rows.grid(data=bases, objective=names, batch=batches)
-        ],
+        cells=grid,
         measures=measures,
         claims=claims,
         columns="batch",

@@ -112,16 +112,11 @@ def _claims(data: str, names: Sequence[str], accuracy: str) -> list[Claim]:
             continue
         row = (f"{text}, {data}", {"data": data, "method": first}, _rows.levels("method", others))
         found += _rows.above("Table IV, Section V-B", accuracy, [row])
-        found += _rows.above(
-            "Table IV, Section V-B",
-            "MAE",
-            [
-                (
-                    f"{text}, {data}: {name} has a larger error",
-                    {"data": data, "method": name},
-                    [{"method": first}],
-                )
-                for name in others
-            ],
+        error = _rows.each(
+            f"{text}, {data}: {{method}} has a larger error",
+            {"data": data},
+            [{"method": first}],
+            method=others,
         )
+        found += _rows.above("Table IV, Section V-B", "MAE", error)
     return found

@@ -42,19 +42,16 @@ def _study(bases: _koromilas.Bases, batches: tuple[int, ...], measure: str, **sc
     objective = _koromilas.objectives()["MV-DHEL"]
     than = _rows.levels("batch", batches)
     rows = [(f"batches differ by at most 0.35 points, {data}", {"data": data}, than) for data in bases]
+    cells = []
+    for data, base in bases.items():
+        for row, batch in enumerate(batches):
+            printed = {measure: _PRINTED[data][row]} if data in _PRINTED else {}
+            changes = {"objective": objective, "train.batch_size": batch}
+            cells.append(trained({"data": data, "batch": batch}, base(4), changes, printed))
     return Study(
         title="Koromilas 2025, Table V: MV-DHEL with 4 views by images in a batch",
         about=_ABOUT,
-        cells=[
-            trained(
-                {"data": data, "batch": batch},
-                base(4),
-                {"objective": objective, "train.batch_size": batch},
-                {measure: _PRINTED[data][row]} if data in _PRINTED else {},
-            )
-            for data, base in bases.items()
-            for row, batch in enumerate(batches)
-        ],
+        cells=cells,
         measures=(Measure(measure, label="linear accuracy", percent=True, digits=2),),
         claims=_rows.within("Table V, Section V-C6", measure, (-0.35, 0.35), rows),
         columns="batch",

@@ -50,11 +50,8 @@ def _study(
             ("Robust to epsilon (here: within 1 point of 0.2)", -1.0),
             ("0.2 is good (here: at most 1 point below)", -math.inf),
         ):
-            rows: list[_rows.Row] = [
-                (f"{text}: epsilon = {epsilon:g}, k = {k}", {"epsilon": epsilon, "k": k}, [{"epsilon": 0.2}])
-                for epsilon in epsilons
-                if epsilon != 0.2
-            ]
+            others, text = [e for e in epsilons if e != 0.2], f"{text}: epsilon = {{epsilon:g}}, k = {{k}}"
+            rows = _rows.each(text, {}, [{"epsilon": 0.2}], k=[k], epsilon=others)
             claims += _rows.within("Section 5, Figure 3", accuracy.name, (low, 1), rows)
     return Study(
         title="Piran 2024, Figure 3: M3G by epsilon",

@@ -45,28 +45,17 @@ def smoke(seeds: int = 2) -> Study:
 
 def _study(base: Config, views: tuple[int, ...], accuracy: Measure, **scale: Any) -> Study:
     (first, second), known = _COSTS, accuracy is _piran.SGD
-    rows: list[_rows.Row] = [
-        (
-            f"Both costs are similar at k = {k} (here: by at most 1 point)",
-            {"cost": second, "k": k},
-            [{"cost": first}],
-        )
-        for k in views
-    ]
+    similar = "Both costs are similar at k = {k} (here: by at most 1 point)"
+    rows = _rows.each(similar, {"cost": second}, [{"cost": first}], k=views)
+    cells = []
+    for column, (name, of) in enumerate(_COSTS.items()):
+        objective = partial(losses.m3g, epsilon=0.2, cost=of)
+        for k in views:
+            printed = {accuracy.name: _PRINTED[k][column]} if known else {}
+            cells.append(({"cost": name, "k": k}, objective, printed))
     return Study(
         title="Piran 2024, Table 4: cost functions of M3G",
-        cells=_piran.cells(
-            base,
-            [
-                (
-                    {"cost": name, "k": k},
-                    partial(losses.m3g, epsilon=0.2, cost=of),
-                    {accuracy.name: _PRINTED[k][column]} if known else {},
-                )
-                for column, (name, of) in enumerate(_COSTS.items())
-                for k in views
-            ],
-        ),
+        cells=_piran.cells(base, cells),
         measures=(accuracy,),
         claims=_rows.within("Section 5, Table 4", accuracy.name, (-1, 1), rows),
         columns="cost",

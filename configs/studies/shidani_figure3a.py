@@ -73,29 +73,19 @@ def _study(
 ) -> Study:
     grid = _rows.grid(objective=[SIMCLR], batch=["growing"], epochs=epochs)
     for batch in bases:
-        headline = batch == "256"
-        grid += _rows.grid(
-            objective=[GEOMETRIC] if headline else names,
-            batch=[batch],
-            epochs=epochs[:1] if headline else epochs,
-        )
+        all_of = ([GEOMETRIC], epochs[:1]) if batch == "256" else (names, epochs)
+        grid += _rows.grid(objective=all_of[0], batch=[batch], epochs=all_of[1])
     two = {"views.k": 2, "views.strategy": "growing"}
+    cells = []
+    for factors in grid:
+        name, batch, length = factors.values()
+        changes = {"objective": _shidani.OBJECTIVES[name], "train.epochs": float(length)}
+        changes |= two if name == SIMCLR else {}
+        cells.append(trained(factors, bases[batch], changes, measure=with_compute))
     return Study(
         title="Shidani 2024, Figures 3a, 6 and 7: ImageNet-1K at M = 8 by epochs",
         about=_ABOUT,
-        cells=[
-            trained(
-                factors,
-                bases[factors["batch"]],
-                {
-                    "objective": _shidani.OBJECTIVES[factors["objective"]],
-                    "train.epochs": float(factors["epochs"]),
-                    **(two if factors["objective"] == SIMCLR else {}),
-                },
-                measure=with_compute,
-            )
-            for factors in grid
-        ],
+        cells=cells,
         measures=(
             accuracy,
             Measure("updates", digits=0, better=""),
@@ -126,9 +116,7 @@ def _claims(
         equal = f"At equal relative compute M = 8 is above SimCLR, {batch} batch"
         crops = f"Multi-Crop is not better than SimCLR at equal compute, {batch} batch"
         ours = [name for name in (GEOMETRIC, SUFFICIENT) if name in names]
-        rows: list[_rows.Row] = [
-            (f"{every}: {name}", {"objective": name, "batch": batch}, [simclr]) for name in ours
-        ]
+        rows = _rows.each(f"{every}: {{objective}}", {"batch": batch}, [simclr], objective=ours)
         rows += [
             (
                 f"{equal}, {e} and {more} epochs: {name}",

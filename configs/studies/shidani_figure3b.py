@@ -58,13 +58,9 @@ def _study(
         title="Shidani 2024, Figure 3b: ImageNet-1K after 128 epochs by number of views",
         about=_ABOUT,
         cells=[
-            trained(
-                {"objective": name, "batch": batch, "M": m},
-                base,
-                {"objective": _shidani.OBJECTIVES[name], "views.k": m},
-            )
+            trained({"objective": name, "batch": batch, "M": m}, base, {"objective": loss, "views.k": m})
             for batch, base in bases.items()
-            for name in names
+            for name, loss in ((name, _shidani.OBJECTIVES[name]) for name in names)
             for m in views
         ],
         measures=(accuracy,),

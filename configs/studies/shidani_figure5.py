@@ -11,7 +11,7 @@ import _shidani
 from _shidani import ARITHMETIC, GEOMETRIC, SIMCLR
 
 from mvcl import augment
-from mvcl.studies import Measure, Study, trained
+from mvcl.studies import Factors, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -49,31 +49,19 @@ def _policies(size: int, strengths: tuple[float, ...], areas: tuple[float, ...])
 def _study(
     base: Config, policies: Policies, accuracy: Measure, names: tuple[str, ...], **scale: Any
 ) -> Study:
-    rows: list[_rows.Row] = [
-        (
-            f"As SimCLR behaves (here: above SimCLR at every strength of {kind}): {name}",
-            {"objective": name, "augmentation": kind},
-            [{"objective": SIMCLR}],
-        )
-        for name in names[1:]
-        for kind in ("colour", "crop")
-    ]
+    text = "As SimCLR behaves (here: above SimCLR at every strength of {augmentation}): {objective}"
+    simclr, kinds = [{"objective": SIMCLR}], ("colour", "crop")
+    rows = _rows.each(text, {}, simclr, objective=names[1:], augmentation=kinds)
+    cells = []
+    for name in names:
+        changes = {"views.k": 2 if name == SIMCLR else 4, "objective": _shidani.OBJECTIVES[name]}
+        for kind, strength, policy in policies:
+            factors: Factors = {"objective": name, "augmentation": kind, "strength": strength}
+            cells.append(trained(factors, base, changes | {"views.policy": policy}))
     return Study(
         title="Shidani 2024, Figure 5: augmentation strength on ImageNet-1K at M = 4",
         about=_ABOUT,
-        cells=[
-            trained(
-                {"objective": name, "augmentation": kind, "strength": strength},
-                base,
-                {
-                    "views.k": 2 if name == SIMCLR else 4,
-                    "objective": _shidani.OBJECTIVES[name],
-                    "views.policy": policy,
-                },
-            )
-            for name in names
-            for kind, strength, policy in policies
-        ],
+        cells=cells,
         measures=(accuracy,),
         claims=_rows.above("Appendix F.3, Figure 5", accuracy.name, rows),
         along="strength",

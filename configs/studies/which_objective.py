@@ -8,12 +8,13 @@ import dataclasses
 from functools import cache, partial
 from typing import Any
 
+import _rows
 from _factors import FACTORS, FactorViews
 from _factors_task import Factored, to_bits, to_inputs
 
 from mvcl import losses
 from mvcl.losses import Operands
-from mvcl.studies import Above, Cell, Measure, Study
+from mvcl.studies import Cell, Measure, Study
 
 _ABOUT = """\
 The views are synthetic and their information is known (`FactorViews`). Factors are bits: `shared` bits are
@@ -111,8 +112,9 @@ def _tasks(base: Factored) -> dict[str, Factored | None]:
     return tasks
 
 
-def _study(seeds: int, views: dict[str, FactorViews], cost: str, claims: Any = (), **sizes: Any) -> Study:
+def _study(seeds: int, views: dict[str, FactorViews], sizes: dict[str, int], **scale: Any) -> Study:
     grid = {name: _tasks(Factored(data=data, networks=seeds, **sizes)) for name, data in views.items()}
+    names = (*FACTORS, "shared, one view", "pair, one view", "shared, last view")
     return Study(
         title="Which objective sees what",
         about=_ABOUT,
@@ -122,56 +124,31 @@ def _study(seeds: int, views: dict[str, FactorViews], cost: str, claims: Any = (
             for name, tasks in grid.items()
             if (task := tasks[label]) is not None
         ),
-        measures=tuple(
-            Measure(name, digits=2)
-            for name in (*FACTORS, "shared, one view", "pair, one view", "shared, last view")
-        ),
-        claims=claims,
+        measures=tuple(Measure(name, digits=2) for name in names),
         columns="views",
         seeds=1,
-        cost=cost,
-    )
-
-
-def _claims() -> tuple[Above, ...]:
-    """What Saporta 2024 says of objectives of pairs, and what is known of invariance."""
-    pairs = {"objective": "all_pairs(info_nce)"}
-    return (
-        Above(
-            "Symile keeps what three views relate, more than untrained encoders and InfoNCE of pairs",
-            "Saporta 2024, Section 5.1",
-            "part",
-            {"objective": "symile, shuffled", "views": "k = 3, no pair bits"},
-            (pairs, {"objective": "untrained"}),
-        ),
-        Above(
-            "InfoNCE of pairs drops what one view alone has",
-            "ours",
-            "unique",
-            {"objective": "untrained", "views": "k = 3"},
-            (pairs,),
-        ),
+        **scale,
     )
 
 
 def small(seeds: int = 10) -> Study:
     """Every objective, eight kinds of views."""
-    return _study(seeds, _views(), "25 minutes on 2 cores with --jobs 2", _claims())
+    keeps = "Symile keeps what three views relate, more than untrained encoders and InfoNCE of pairs"
+    symile = {"objective": "symile, shuffled", "views": "k = 3, no pair bits"}
+    drops, untrained = "InfoNCE of pairs drops what one view alone has", {"objective": "untrained"}
+    pairs = {"objective": "all_pairs(info_nce)"}
+    claims = [
+        *_rows.above("Saporta 2024, Section 5.1", "part", [(keeps, symile, [pairs, untrained])]),
+        *_rows.above("ours", "unique", [(drops, {**untrained, "views": "k = 3"}, [pairs])]),
+    ]
+    return _study(seeds, _views(), {}, claims=claims, cost="25 minutes on 2 cores with --jobs 2")
 
 
 def smoke(seeds: int = 2) -> Study:
     """Some steps of the baselines and of one objective of each kind, three views, complete and with missing ones."""
-    kinds = {name: views for name, views in _views().items() if name in ("k = 3", "k = 3, missing")}
-    whole = _study(seeds, kinds, "a minute on 2 cores, most of it compilation", steps=4, batch_size=32)
-    objectives = (
-        "raw inputs",
-        "untrained",
-        "autoencoder",
-        "supervised",
-        "all_pairs(info_nce)",
-        "symile, shuffled",
-        "dsf",
-    )
-    return dataclasses.replace(
-        whole, cells=tuple(cell for cell in whole.cells if cell.factors["objective"] in objectives)
-    )
+    kinds = {name: _views()[name] for name in ("k = 3", "k = 3, missing")}
+    sizes, cost = {"steps": 4, "batch_size": 32}, "a minute on 2 cores, most of it compilation"
+    whole = _study(seeds, kinds, sizes, cost=cost)
+    shown = ["raw inputs", "untrained", "autoencoder", "supervised"]
+    shown += ["all_pairs(info_nce)", "symile, shuffled", "dsf"]
+    return dataclasses.replace(whole, cells=[c for c in whole.cells if c.factors["objective"] in shown])

@@ -9,7 +9,7 @@ from typing import Any
 
 import _sem
 
-from mvcl import studies
+from mvcl import methods, studies
 from mvcl.studies import Claim, Measure, Study, Within, trained
 from mvcl.training import Config
 
@@ -58,7 +58,8 @@ def _study(
 ) -> Study:
     low, high = compared
     pair, every = f"{low}-{high}", tuple(range(1, views + 1))
-    alone = studies.changed(base, {"train.epochs": float(_sem.of(base).pretrain_epochs)})
+    assert isinstance(base.method, methods.Sem)
+    alone = studies.changed(base, {"train.epochs": float(base.method.pretrain_epochs)})
     without, numbers = studies.changed(base, _sem.WITHOUT_SEM), every
     if views > 4:  # the random tables of the scale smoke cannot be chosen
         without, numbers = studies.changed(without, {"data.views": (str(low), str(high))}), compared

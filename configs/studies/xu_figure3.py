@@ -26,11 +26,8 @@ def small(seeds: int = 5, *, data: Path) -> Study:
     Args:
       data: handwritten.mat.
     """
-    base, about, cost = (
-        _sem.svm(_sem.tables(data), 3),
-        f"{_sem.SMALL}, and 3 draws of labels.",
-        "2 CPU cores, 2 minutes",
-    )
+    base, cost = _sem.svm(_sem.tables(data), 3), "2 CPU cores, 2 minutes"
+    about = f"{_sem.SMALL}, and 3 draws of labels."
     return _sem.classification(base, 3, "DHA", about=about, seeds=seeds, cost=cost)
 
 

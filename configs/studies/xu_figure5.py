@@ -61,11 +61,8 @@ def _study(base: Config, views: int, low: int, good: tuple[int, int], **scale: A
     strong, weak = (min(good), max(good)), (min(low, first), max(low, first))
     measure = partial(_sem.over_time, numbers=tuple(range(1, views + 1)), compared=(strong, weak))
     shown, pairs = (low, first, second), [f"{a}-{b}" for a, b in (strong, weak)]
-    measures = [
-        Measure(f"view {view} {when}", percent=True)
-        for view in shown
-        for when in ("before", "after", "change")
-    ]
+    when = ("before", "after", "change")
+    measures = [Measure(f"view {view} {at}", percent=True) for view in shown for at in when]
     measures += [Measure(f"{pair} weight", digits=3, better="") for pair in pairs]
     measures += [Measure("weight gap", digits=3, better="")]
     measures += [Measure(f"{pair} loss left", digits=3, better="lower") for pair in pairs]
@@ -77,10 +74,7 @@ def _study(base: Config, views: int, low: int, good: tuple[int, int], **scale: A
     rises += [(f"{source}(c)", f"view {view} gets better", f"view {view} change") for view in shown]
     return Study(
         title="Xu 2023, Figure 5: SEM during training",
-        cells=(
-            trained(sem, base, measure=measure),
-            trained(plain, base, _sem.WITHOUT_SEM, measure=measure),
-        ),
+        cells=[trained(of, base, c, measure=measure) for of, c in ((sem, {}), (plain, _sem.WITHOUT_SEM))],
         measures=(*measures, Measure("lag", digits=3, better="")),
         claims=(
             *(Within(text, source, name, sem, low=0.0) for source, text, name in rises),

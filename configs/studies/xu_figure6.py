@@ -55,24 +55,14 @@ def _study(
 ) -> Study:
     changes = [(_LAMBDA, value, {"method.lam": value}) for value in lambdas]
     changes += [(_CLUSTERS, value, {"method.clusters": int(value * classes)}) for value in factors]
+    text, one = "SEM is not sensitive: {varied} of {value:g} against 1", [{"value": 1.0}]
+    rows = _rows.each(text, {}, one, varied=[_LAMBDA], value=[x for x in lambdas if x in (0.1, 10.0)])
+    rows += _rows.each(text, {}, one, varied=[_CLUSTERS], value=[x for x in factors if x != 1])
     return Study(
         title="Xu 2023, Figure 6: λ and the number of clusters",
         cells=[trained({"varied": name, "value": value}, base, of) for name, value, of in changes],
         measures=_sem.CLUSTERS,
-        claims=_rows.within(
-            "Section 4.3, Figure 6",
-            "ACC",
-            (-_MARGIN, _MARGIN),
-            [
-                (
-                    f"SEM is not sensitive: {name} of {value:g} against 1",
-                    {"varied": name, "value": value},
-                    [{"value": 1.0}],
-                )
-                for name, value, _ in changes
-                if value in ((0.1, 10.0) if name == _LAMBDA else (0.5, 2.0, 4.0))
-            ],
-        ),
+        claims=_rows.within("Section 4.3, Figure 6", "ACC", (-_MARGIN, _MARGIN), rows),
         reference={"value": 1.0},
         along="value",
         **scale,

@@ -58,10 +58,7 @@ def smoke(seeds: int = 2) -> Study:
 
 def _study(bases: Mapping[str, Config], rows: Mapping[str, Mapping[str, str]], **scale: Any) -> Study:
     title, than = "Xu 2023, Table 3: weighting strategies", [{"weights": _WITHOUT}]
-    texts = (
-        (f"weights by {row} improve on equal weights", {"weights": row}, than)
-        for row in rows
-        if row != _WITHOUT
-    )
-    claims = _rows.above("Section 4.2, Table 3", "ACC", texts)
+    others = [row for row in rows if row != _WITHOUT]
+    better = _rows.each("weights by {weights} improve on equal weights", {}, than, weights=others)
+    claims = _rows.above("Section 4.2, Table 3", "ACC", better)
     return _sem.ablation(rows, bases, _PRINTED, factor="weights", title=title, claims=claims, **scale)

@@ -161,7 +161,6 @@ def several(
         if runs[p].step == steps[g]
     ]
     every = pd.concat(parts)
-    evaluated = every.groupby("group")["place"].nunique().to_dict()
     found = every.dropna(subset="value")
     usual = found.groupby(["group", "row", "column"])["protocol"].transform(_most)
     found = found[found["protocol"] == usual]
@@ -174,7 +173,7 @@ def several(
             named = [names[place], "–" if seed is None else str(seed), "–" if step is None else f"{step:,}"]
             singles["rows"].append((named, _cells(part, columns)))
     return {
-        "results": _results(found, columns, of, steps, evaluated, fields) if columns else None,
+        "results": _results(found, columns, of, steps, fields, every) if columns else None,
         "singles": singles,
         "gaps": _gaps(found[found["row"] == _TRAINED], columns, of, steps),
     }
@@ -185,8 +184,8 @@ def _results(
     columns: Sequence[str],
     of: Sequence[Group],
     steps: Sequence[int | None],
-    evaluated: Mapping[int, int],
     fields: Mapping[str, Sequence[str]],
+    every: pd.DataFrame,
 ) -> Table:
     """The results of the trained encoder, the best first, and the baselines."""
     trained = found[found["row"] == _TRAINED]
@@ -214,7 +213,7 @@ def _results(
     if any(len(places) > 1 for _, places, _ in of):
         headings.append("seeds")
         for g, (names, _) in enumerate(rows):
-            whole, there = len(of[g][1]), evaluated.get(g, 0)
+            whole, there = len(of[g][1]), every["place"][every["group"] == g].nunique()
             names.append(str(whole) if there == whole else f"{there} of {whole}")
     if len(set(steps)) > 1:
         headings.append("step")

@@ -267,7 +267,7 @@ def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup,
 
 
 def _view_names(run: Run, k: int) -> list[str]:
-    return run.view_names if len(run.view_names) == k else [f"view {i + 1}" for i in range(k)]
+    return list(run.view_names) if len(run.view_names) == k else [f"view {i + 1}" for i in range(k)]
 
 
 def _geometry(geometry: Mapping[str, Any]) -> dict[str, object]:

@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,22 @@ class Run:
     """Content of a run folder; `missing` has the reasons for what is None or empty."""
 
     path: Path
-    config: dict[str, Any] | None
-    log: pd.DataFrame  # by step; infinite where a number was not finite
-    step: int | None  # of the evaluation
-    evaluation: pd.DataFrame  # with the columns `_RESULT`
-    warnings: list[str]  # of the evaluation
+    missing: list[tuple[str, str, str]]  # what, why, and what to do
+    config: dict[str, Any] | None = None
+    log: pd.DataFrame = field(default_factory=pd.DataFrame)  # by step; infinite where a number was not finite
+    step: int | None = None  # of the evaluation
+    evaluation: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=_RESULT))
+    warnings: Sequence[str] = ()  # of the evaluation
     # Originals (m, H, W, C) and views (m, k, H, W, C), uint8, classes (m), sizes and names (k): view v fills its first
     # sizes[v] rows and columns.
-    views: tuple[np.ndarray, np.ndarray, list[str], np.ndarray, list[str]] | None
-    embeddings: (
-        tuple[np.ndarray, np.ndarray, list[str]] | None
-    )  # test features (n, d), labels (n,) from 0, classes
+    views: tuple[np.ndarray, np.ndarray, list[str], np.ndarray, list[str]] | None = None
+    # Test features (n, d), labels (n,) from 0, classes.
+    embeddings: tuple[np.ndarray, np.ndarray, list[str]] | None = None
     # Name -> step -> array: weights, cosines and losses (k, k) of the pairs of views, clusters (k, n).
-    refreshes: dict[str, dict[int, np.ndarray]]
-    view_names: list[str]
-    seconds: dict[str, float]  # of each phase of the training
-    geometry: dict[str, Any] | None  # as `read_geometry` returns it
-    missing: list[tuple[str, str, str]]  # what, why, and what to do
+    refreshes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    view_names: Sequence[str] = ()
+    seconds: dict[str, float] = field(default_factory=dict)  # of each phase of the training
+    geometry: dict[str, Any] | None = None  # as `read_geometry` returns it
 
 
 def read_run(path: Path) -> Run:
@@ -56,43 +56,29 @@ def read_run(path: Path) -> Run:
     expected = {"config.json", "metrics.jsonl", "evaluation.json", "embeddings.npz"}
     if not (path / "scaling.json").is_file():  # which runs on tables have, and no images
         expected.add("views.npz")
-    for name, read, what, remedy in (
-        ("config.json", _object, "The configuration", train),
-        ("metrics.jsonl", _log, "The curves", train),
-        ("evaluation.json", _evaluation, "The evaluation table", f"run: mvcl evaluate {path}"),
-        ("scaling.json", _object, "The names of the views", train),
-        ("views.npz", _views, IMAGES, train),
-        ("embeddings.npz", _embeddings, "The plot of the test embeddings", embed),
-        ("refresh.jsonl", _refreshes, "The weights of the views", train),
-        ("geometry.json", read_geometry, "The geometry of the embeddings", measure),
-        ("time.json", _seconds, "The wall time", train),
+    for of, name, read, what, remedy in (
+        ("config", "config.json", _object, "The configuration", train),
+        ("log", "metrics.jsonl", _log, "The curves", train),
+        ("", "evaluation.json", _evaluation, "The evaluation table", f"run: mvcl evaluate {path}"),
+        ("view_names", "scaling.json", _object, "The names of the views", train),
+        ("views", "views.npz", _views, IMAGES, train),
+        ("embeddings", "embeddings.npz", _embeddings, "The plot of the test embeddings", embed),
+        ("refreshes", "refresh.jsonl", _refreshes, "The weights of the views", train),
+        ("geometry", "geometry.json", read_geometry, "The geometry of the embeddings", measure),
+        ("seconds", "time.json", _seconds, "The wall time", train),
     ):
         file = path / name
         try:
             if file.is_file():
-                found[name] = read(file)
+                value: Any = read(file)
+                found |= {of: value} if of else value
             # Of a run in progress, whose process holds the lock, files are written later.
             elif name in expected and not _files.is_locked(path / ".lock"):
                 missing.append((what, f"{name} is missing", remedy))
         except Exception as error:  # a damaged file may raise anything; the page shows it
             reason = " ".join(str(error).removeprefix(f"{file} ").split())
             missing.append((what, f"{name} cannot be read ({type(error).__name__}: {reason})", remedy))
-    step, evaluation, warnings = found.get("evaluation.json", (None, pd.DataFrame(columns=_RESULT), []))
-    return Run(
-        path,
-        config=found.get("config.json"),
-        log=found.get("metrics.jsonl", pd.DataFrame()),
-        step=step,
-        evaluation=evaluation,
-        warnings=warnings,
-        views=found.get("views.npz"),
-        embeddings=found.get("embeddings.npz"),
-        refreshes=found.get("refresh.jsonl", {}),
-        view_names=list(found.get("scaling.json", ())),
-        seconds=found.get("time.json", {}),
-        geometry=found.get("geometry.json"),
-        missing=missing,
-    )
+    return Run(path, missing, **found)
 
 
 def kind(node: Mapping[str, Any]) -> str:
@@ -170,18 +156,18 @@ def _seconds(file: Path) -> dict[str, float]:
     return found
 
 
-def _evaluation(file: Path) -> tuple[int | None, pd.DataFrame, list[str]]:
+def _evaluation(file: Path) -> dict[str, Any]:
     content = _object(file)
     results = [
-        {"row": row, "column": of["name"], "protocol": "", "better": "higher"} | of
+        {"protocol": "", "better": "higher"} | of | {"row": row, "column": of["name"]}
         for row, measured in content["rows"].items()
         for of in measured
     ]
     types = dict.fromkeys(_RESULT, str) | {"value": float, "deviation": float}
     table = pd.DataFrame(results, columns=_RESULT).astype(types)
     table = table.replace([math.inf, -math.inf], math.nan).drop_duplicates(["row", "column"], keep="last")
-    step = content.get("step")
-    return (step if type(step) is int else None), table, [str(text) for text in content.get("warnings", [])]
+    step, warnings = content.get("step"), [str(text) for text in content.get("warnings", [])]
+    return {"step": step if type(step) is int else None, "evaluation": table, "warnings": warnings}
 
 
 def _views(file: Path) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray, list[str]]:
@@ -215,11 +201,11 @@ def _embeddings(file: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
 
 
 def read_geometry(file: Path) -> dict[str, Any]:
-    """The content of a geometry.json: step, split, examples, and of each of `outputs` of the network
+    """The content of a geometry.json: `step`, `split`, `examples`, and of each output of the network in `outputs`:
 
-    rows (a view, or a summary of views -> measure -> value), views, spectra (a view, or all views -> eigenvalues of the
-    covariance, largest first), alignment (k, k), NaN where it is not defined, and the counts of the cosines of
-    positives and negatives in equal bins from -1 to 1.
+    `rows`, a view or a summary of views -> measure -> value; `views`; `spectra`, a view or all views -> eigenvalues of
+    the covariance, largest first; `alignment` (k, k), NaN where it is not defined; `positives` and `negatives`, counts
+    of their cosines in equal bins from -1 to 1.
 
     Raises:
       ValueError: it is damaged, or of another kind.
@@ -228,7 +214,8 @@ def read_geometry(file: Path) -> dict[str, Any]:
     with _files.reading(file, "geometry of a run"):
         outputs = {name: _output(name, plain) for name, plain in content["outputs"].items()}
         _need(bool(outputs), "it has no outputs")
-        return {name: content[name] for name in ("step", "split", "examples")} | {"outputs": outputs}
+        step, examples = int(content["step"]), int(content["examples"])
+        return {"step": step, "split": str(content["split"]), "examples": examples, "outputs": outputs}
 
 
 def _output(name: str, plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -136,58 +136,11 @@ def test_the_config_of_a_cell_is_that_of_its_factors(name, scale):
         assert SETTINGS[name, scale](cell.factors, cell.task.config), cell.name
 
 
-def test_figure_3a_of_shidani_compares_at_equal_compute():
-    claims = [claim for claim in opened(S + "figure3a").claims if "equal relative compute" in claim.text]
-    assert {(c.cells["epochs"], c.than[0]["epochs"]) for c in claims} == {(128, 512), (256, 1024)}
-
-
 def test_the_best_m_of_a_fixed_batch_is_8():
     """p = e^-loss of the loss at M = 2, between 0 and log(63): the claim's M is the nearest that is trained."""
     for loss, equation in ((1.2, 154), (3.8, 154), (1.2, 155), (3.8, 155)):
         best = metrics.optimal_multiplicity(64, loss, equation)
         assert min((2, 4, 8, 16, 32), key=lambda m: abs(m - best)) == 8
-
-
-def test_table_3_of_shidani_fine_tunes_on_nine_sets():
-    study = opened(S + "table3")
-    (simclr,) = select(study, {"model": "SimCLR", "epochs": 1024})
-    assert (simclr.printed["Caltech-101"], simclr.task.config.views.k) == (89.66, 2)
-    (shrinking,) = select(study, {"model": "Geometric PVC (shrinking)", "epochs": 256})
-    assert (shrinking.printed["Food"], shrinking.printed["Aircraft"]) == (90.08, 81.61)
-    assert shrinking.task.config.examples == 1024
-    assert len(shrinking.task.sets) == 9
-    assert {one.name: dict(one.changes) for one in shrinking.task.sets if one.changes} == {
-        "Aircraft": {"train.epochs": 4000.0},
-        "Caltech-101": {"optimizer.learning_rate": 1e-4},
-    }
-
-
-def test_rows_of_table_2_of_xu_change_the_loss():
-    found = {
-        m: losses.unwrap(c.objective)[1] for (m, d), c in configs(X + "table2").items() if d == "Caltech"
-    }
-    for name, pair in (("InfoNCE", losses.nt_xent), ("PSCL", losses.spectral), ("RINCE", losses.rince)):
-        for row in (name, f"SEM+{name}"):
-            assert (losses.unwrap(found[row]["pair"])[0], found[row]["pairs"]) == (pair, "all")
-    assert found["CMC"]["pairs"] == "unordered"
-
-
-def test_figures_2_5_and_6_of_xu():
-    alone, contrast = (cell.task.config for cell in opened(X + "figure2").cells)
-    assert contrast.data.views == ("1", "4")
-    assert (contrast.method.weights, contrast.method.lam) == ("none", 0.0)
-    assert opened(X + "figure2").cells[1].printed == {"1-4 cosine after": 1.0}
-    assert alone.train.epochs == alone.method.pretrain_epochs == 100
-    assert opened(X + "figure5").cells[0].task.config.train.epochs == 100 + 4 * 100
-    study = opened(X + "figure6")
-    lambdas = [cell.task.config.method.lam for cell in select(study, {"varied": "λ"})]
-    assert lambdas == [1e-3, 1e-2, 1e-1, 1, 10, 100, 1000]
-    assert [c.task.config.method.clusters for c in select(study, {"varied": "clusters / K"})] == [
-        3,
-        7,
-        14,
-        28,
-    ]
 
 
 def test_encoder_passes_are_equal_within_a_column():
