@@ -194,11 +194,7 @@ def _study(cells: Sequence[Cell], claims: Sequence[Claim], seeds: int, cost: str
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
-    """Part of CIFAR-10, nine objectives and two baselines.
-
-    Args:
-      data: the file of CIFAR-10, .npz.
-    """
+    """Part of CIFAR-10, nine objectives and two baselines. `data` is the file of CIFAR-10, .npz."""
     base = _base(Cifar10Part(path=str(data), train=_TRAIN, test=_TEST))
     untrained = _rows.untrained(base, {"method": "none", "objective": "", "k": 0})
     return _study(

@@ -81,11 +81,7 @@ length of training may order the rows in another way."""
 
 
 def small(seeds: int = 10, *, data: Path) -> Study:
-    """All objectives, with two baselines and SEM.
-
-    Args:
-      data: handwritten.mat.
-    """
+    """All objectives, with two baselines and SEM. `data` is handwritten.mat."""
     base = _config(sources.Tables(path=str(data), scaling=("standard",), held_out=True))
     objectives = {
         **_JOINT,

@@ -27,22 +27,14 @@ with view 6, whose are the best."""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
-    """Caltech, views 1 and 4.
-
-    Args:
-      data: folder with Caltech.mat.
-    """
+    """Caltech, views 1 and 4. `data` is the folder with Caltech.mat."""
     cost = "1 hour on 2 CPU cores, of the estimate in `xu/sem`"
     base, printed = _sem.clustered("Caltech", data), {"1-4 cosine after": 1.0}
     return _study(base, 6, (1, 4), printed, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
-    """Handwritten numerals, views 5 and 6.
-
-    Args:
-      data: handwritten.mat.
-    """
+    """Handwritten numerals, views 5 and 6. `data` is handwritten.mat."""
     base = studies.changed(_sem.tables(data), {"method.watch_epochs": 5})
     about, cost = _ABOUT + _SMALL, "2 CPU cores, half a minute"
     return _study(base, 6, (5, 6), {}, about=about, seeds=seeds, cost=cost)

@@ -11,21 +11,13 @@ from mvcl.studies import Study
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
-    """DHA.
-
-    Args:
-      data: folder with DHA.mat.
-    """
+    """DHA. `data` is the folder with DHA.mat."""
     cost = "5 hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _sem.classification(_sem.paper("DHA", data), 3, "DHA", seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
-    """Handwritten numerals, small networks.
-
-    Args:
-      data: handwritten.mat.
-    """
+    """Handwritten numerals, small networks. `data` is handwritten.mat."""
     base, cost = _sem.svm(_sem.tables(data), 3), "2 CPU cores, 2 minutes"
     about = f"{_sem.SMALL}, and 3 draws of labels."
     return _sem.classification(base, 3, "DHA", about=about, seeds=seeds, cost=cost)

@@ -17,11 +17,7 @@ units, 15 epochs of reconstruction and 2 rounds of 10 epochs, and 3 draws of lab
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
-    """CCV.
-
-    Args:
-      data: folder with the folder CCV.
-    """
+    """CCV. `data` is the folder with the folder CCV."""
     cost = "27 hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _sem.classification(_sem.paper("CCV", data), 4, "CCV", seeds=seeds, cost=cost)
 

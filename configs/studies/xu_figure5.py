@@ -30,22 +30,14 @@ views 6 and 1, whose are the best, those of 4 and 5."""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
-    """Caltech, four rounds.
-
-    Args:
-      data: folder with Caltech.mat.
-    """
+    """Caltech, four rounds. `data` is the folder with Caltech.mat."""
     base = studies.changed(_sem.clustered("Caltech", data), {"train.epochs": 500.0})
     cost = "4 hours on 2 CPU cores, of the estimate in `xu/sem`"
     return _study(base, 6, 1, (4, 5), about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
-    """Handwritten numerals, two rounds.
-
-    Args:
-      data: handwritten.mat.
-    """
+    """Handwritten numerals, two rounds. `data` is handwritten.mat."""
     base = studies.changed(_sem.tables(data), {"method.watch_epochs": 2})
     about, cost = _ABOUT + _SMALL, "2 CPU cores, 1 minute"
     return _study(base, 6, 5, (6, 1), about=about, seeds=seeds, cost=cost)

@@ -37,22 +37,14 @@ different views with InfoNCE, not CMC's own code. DCP, MFLVC and DSIMVC are not 
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
-    """The five sets of the paper.
-
-    Args:
-      data: folder with DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat.
-    """
+    """The five sets of the paper. `data` is the folder with DHA.mat, CCV, NUSWIDE.mat, Caltech.mat and Video-3V.mat."""
     bases = {name: _sem.clustered(name, data) for name in _SETS}
     cost = "160 hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _study(bases, tuple(_PRINTED), about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
-    """Handwritten numerals, small networks.
-
-    Args:
-      data: handwritten.mat.
-    """
+    """Handwritten numerals, small networks. `data` is handwritten.mat."""
     bases, cost = {"handwritten": _sem.tables(data)}, "2 CPU cores, 2 minutes"
     about = f"{_ABOUT}{_sem.SMALL}; a value is the mean of 3 runs of K-means of 3 starts."
     return _study(bases, tuple(_PRINTED), about=about, seeds=seeds, cost=cost)

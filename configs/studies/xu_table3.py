@@ -31,21 +31,13 @@ The paper's times for the weights are in Appendix C too.
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
-    """DHA and CCV.
-
-    Args:
-      data: folder with DHA.mat and CCV.
-    """
+    """DHA and CCV. `data` is the folder with DHA.mat and CCV."""
     cost = "17 hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _study(_sem.dha_ccv(data), _WEIGHTS, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
-    """Handwritten numerals, small networks.
-
-    Args:
-      data: handwritten.mat.
-    """
+    """Handwritten numerals, small networks. `data` is handwritten.mat."""
     bases, about = {"handwritten": _sem.tables(data)}, f"{_ABOUT}{_sem.SMALL}."
     return _study(bases, _WEIGHTS, about=about, seeds=seeds, cost="2 CPU cores, 1 minute")
 

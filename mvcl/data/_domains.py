@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -11,7 +12,7 @@ import numpy as np
 from mvcl import _buckets, _files, _progress
 from mvcl.data._images import decode
 from mvcl.data._prepared import Item, blocks, data_root, is_prepared, open_prepared, prepare, write_shards
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, class_draws, keep, select
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, class_draws, decoding, keep, select
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 """The domains of DomainNet."""
@@ -29,20 +30,10 @@ _BLOCK = 1024
 _IMAGE = (None, None, 3)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Images:
-    """Images of one list: class numbers, and row -> the encoded image and its name."""
-
-    labels: np.ndarray
-    encoded: Callable[[int], tuple[Path | io.BytesIO, str]]
-
-    def read(self, row: int) -> np.ndarray:
-        return decode(*self.encoded(row))
-
-    def kept(self, names: tuple[str, ...], classes: tuple[str, ...]) -> "_Images":
-        """The images of these classes."""
-        rows, labels = select(self.labels, names, classes)
-        return _Images(labels, lambda row: self.encoded(int(rows[row])))
+Encoded = Callable[[int], tuple[Path | io.BytesIO, str]]
+"""Row -> an encoded image and its name."""
+Images = tuple[np.ndarray, Encoded]
+"""The images of a list: (n,) class numbers, and the files."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,22 +58,24 @@ class PrepareDomains:
 
     def _write(self, directory: Path) -> None:
         names, lists = _read_lists(Path(self.source), "--source", self.domains)
-        parts = blocks({name: len(part.labels) for name, part in lists.items()}, _BLOCK)
+        parts = blocks({name: len(labels) for name, (labels, _) in lists.items()}, _BLOCK)
 
         def read(block: str) -> Item:
             name, rows = parts[block]
-            records, labels, lost = [], [], []
+            labels, encoded = lists[name]
+            records, kept, lost = [], [], []
             for row in rows:
-                path = Path(lists[name].encoded(row)[0])  # type: ignore[arg-type]
+                path, image = encoded(row)
                 try:
-                    raw = path.read_bytes()
-                    decode(io.BytesIO(raw), f"image {path}")
-                except (OSError, CorruptExample) as error:
+                    with decoding(image):
+                        raw = Path(path).read_bytes()  # type: ignore[arg-type]
+                        decode(io.BytesIO(raw))
+                except CorruptExample as error:
                     lost.append(str(error))
                 else:
                     records.append(raw)
-                    labels.append(int(lists[name].labels[row]))
-            return records, {"list": name, "labels": labels}, lost
+                    kept.append(int(labels[row]))
+            return records, {"list": name, "labels": kept}, lost
 
         settings, limit = {"domains": self.domains, "class_names": names}, self.max_corrupt
         write_shards(
@@ -131,14 +124,48 @@ class DomainNet:
         else:
             names, lists = _read_lists(path, "data.path", self.domains)
         kept = keep(names, self.classes)
-        parts = {name: part.kept(names, kept) for name, part in lists.items()}
-        splits = {name: _plain([part], kept) for name, part in parts.items()}
-        held = [self.held_out] if self.held_out else seen
-        splits["test"] = _plain([parts[f"{domain}/test"] for domain in held], kept)
-        training = [parts[f"{domain}/train"] for domain in seen]
+        chosen = {name: select(labels, names, kept) for name, (labels, _) in lists.items()}
+
+        def plain(parts: Sequence[str]) -> Split:
+            rows, labels = (np.concatenate(both) for both in zip(*(chosen[part] for part in parts)))
+            which = np.repeat(np.arange(len(parts)), [len(chosen[part][0]) for part in parts])
+            spec = ExampleSpec((_IMAGE,))
+            return Split(labels, kept, spec, lambda row, epoch: (read(parts[which[row]], int(rows[row])),))
+
+        def read(part: str, row: int) -> np.ndarray:
+            file, name = lists[part][1](row)
+            with decoding(name):
+                return decode(file)
+
+        splits = {part: plain([part]) for part in lists}
+        splits["test"] = plain([f"{domain}/test" for domain in ([self.held_out] if self.held_out else seen)])
         if self.held_out:
-            splits["seen"] = _plain(training, kept)
-        splits["train"] = _drawn(training, kept, seen, self.classes_per_draw, self.draw_seed)
+            splits["seen"] = plain([f"{domain}/train" for domain in seen])
+        members = [
+            [rows[labels == number] for number in range(len(kept))]
+            for rows, labels in (chosen[f"{domain}/train"] for domain in seen)
+        ]
+        shared = [number for number in range(len(kept)) if all(len(of[number]) for of in members)]
+        if not shared:
+            raise ValueError(f"no class has training images in each of the domains {', '.join(seen)}")
+
+        def drawn(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
+            images = []
+            for view, (domain, of) in enumerate(zip(seen, members)):
+                # A hash of these four, so that the draw does not depend on process, time or order.
+                order = np.random.default_rng([self.draw_seed, epoch, row, view]).permutation(of[number])
+                images.append(read(f"{domain}/train", int(order[attempt % len(order)])))
+            return tuple(images)
+
+        splits["train"] = class_draws(
+            shared,
+            kept,
+            ExampleSpec((_IMAGE,) * len(seen), seen),
+            images=sum(len(of[number]) for of in members for number in shared),
+            size=self.classes_per_draw,
+            seed=self.draw_seed,
+            read=drawn,
+        )
         return splits
 
     def expected(self) -> Outline | None:
@@ -155,41 +182,7 @@ def _default() -> Path:
     return data_root(None) / "mvcl_domainnet"
 
 
-def _plain(parts: Sequence[_Images], names: tuple[str, ...]) -> Split:
-    """A split of all images of several lists."""
-    ends = np.cumsum([len(part.labels) for part in parts])
-
-    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-        which = int(np.searchsorted(ends, row, side="right"))
-        return (parts[which].read(row - (int(ends[which - 1]) if which else 0)),)
-
-    labels = np.concatenate([part.labels for part in parts])
-    return Split(labels, names, ExampleSpec((_IMAGE,)), read)
-
-
-def _drawn(
-    parts: Sequence[_Images], names: tuple[str, ...], domains: tuple[str, ...], size: int, seed: int
-) -> Split:
-    """Draws of the classes that every part has."""
-    members = [[np.flatnonzero(part.labels == number) for number in range(len(names))] for part in parts]
-    shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
-    if not shared:
-        raise ValueError(f"no class has training images in each of the domains {', '.join(domains)}")
-
-    def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
-        images = []
-        for view, (part, of) in enumerate(zip(parts, members)):
-            # A hash of these four, so that the draw does not depend on process, time or order.
-            order = np.random.default_rng([seed, epoch, row, view]).permutation(of[number])
-            images.append(part.read(int(order[attempt % len(order)])))
-        return tuple(images)
-
-    spec = ExampleSpec((_IMAGE,) * len(domains), domains)
-    images = sum(len(of[number]) for of in members for number in shared)
-    return class_draws(shared, names, spec, images=images, size=size, seed=seed, read=read)
-
-
-def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _Images]]:
+def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
     """Class names and the lists of a folder.
 
     Raises:
@@ -201,57 +194,50 @@ def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[s
     if len(set(domains)) != len(domains) or not domains:
         raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
     numbers: dict[str, int] = {}
-    lists = {
-        f"{domain}/{part}": _read_list(root, f"{domain}_{part}.txt", numbers)
-        for domain in domains
-        for part in _LISTS
-    }
+    lists = {f"{d}/{part}": _read_list(root, f"{d}_{part}.txt", numbers) for d in domains for part in _LISTS}
     names = tuple(sorted(numbers, key=numbers.__getitem__))
     if absent := set(range(len(names))) - set(numbers.values()):
         raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")
     return names, lists
 
 
-def _read_list(root: Path, name: str, numbers: dict[str, int]) -> _Images:
+def _read_list(root: Path, name: str, numbers: dict[str, int]) -> Images:
     """The images of a list; adds its classes to `numbers`."""
     if not (root / name).is_file():
         lists = ", ".join(sorted(path.name for path in root.glob("*_*.txt"))) or "no lists"
         raise ValueError(f"{root} lacks {name}; it has {lists}")
     paths, labels = [], []
-    there: dict[str, set[str]] = {}  # one listing per folder: checking each of 600,000 files takes minutes
+    there: dict[Path, set[str]] = {}  # one listing per folder: checking each of 600,000 files takes minutes
     names = {number: class_name for class_name, number in numbers.items()}
     with _files.reading(root / name, "list of images, lines DOMAIN/CLASS/FILE NUMBER"):
         lines = (root / name).read_text(encoding="utf-8").splitlines()
         for line, text in enumerate(_progress.track(lines, f"reading {name}", len(lines), "lines"), start=1):
-            path, _, digits = text.strip().rpartition(" ")
-            parts = PurePosixPath(path).parts
-            if not path and not digits:
+            if not text.strip():
                 continue
-            if not digits.isdecimal() or len(digits) > 9:
+            if (found := re.fullmatch(r"(.*) (\d{1,9})", text.strip(), re.ASCII)) is None:
                 raise ValueError(f"line {line} must be PATH NUMBER, got {text[:80]!r}")
-            if "\\" in path or "\0" in path or path.startswith("/") or ".." in parts or len(parts) < 2:
-                raise ValueError(f"line {line} must name a file in the folder, got {path[:80]!r}")
-            path, folder, number = str(PurePosixPath(path)), str(PurePosixPath(*parts[:-1])), int(digits)
-            known = numbers.setdefault(parts[-2], number), names.setdefault(number, parts[-2])
-            if known != (number, parts[-2]):
+            path, number = PurePosixPath(found[1]), int(found[2])
+            if "\\" in found[1] or path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
+                raise ValueError(f"line {line} must name a file in the folder, got {found[1][:80]!r}")
+            folder, name_of_class = root / path.parent, path.parts[-2]
+            known = numbers.setdefault(name_of_class, number), names.setdefault(number, name_of_class)
+            if known != (number, name_of_class):
                 raise ValueError(
-                    f"line {line}: class {number} is {parts[-2]}, elsewhere {parts[-2]} is class {known[0]} and class "
-                    f"{number} is {known[1]}"
+                    f"line {line}: class {number} is {name_of_class}, elsewhere {name_of_class} is class {known[0]} "
+                    f"and class {number} is {known[1]}"
                 )
             if folder not in there:
-                there[folder] = set(os.listdir(root / folder)) if (root / folder).is_dir() else set()
-            if parts[-1] not in there[folder]:
+                there[folder] = set(os.listdir(folder)) if folder.is_dir() else set()
+            if path.name not in there[folder]:
                 raise ValueError(f"line {line}: there is no image {path}; use the cleaned lists")
-            paths.append(path)
+            paths.append(root / path)
             labels.append(number)
         if not paths:
             raise ValueError("it names no image")
-    return _Images(
-        np.asarray(labels, np.int32), lambda row: (root / paths[row], f"image {root / paths[row]}")
-    )
+    return np.asarray(labels, np.int32), lambda row: (paths[row], f"image {paths[row]}")
 
 
-def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, _Images]]:
+def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
     prepared = open_prepared(directory, "domainnet")
     with _files.reading(directory / "manifest.json", "manifest of DomainNet"):
         class_names = tuple(prepared.settings["class_names"])
@@ -260,7 +246,7 @@ def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, 
         if len(labels) != len(of_record) or not np.isin(labels, np.arange(len(class_names))).all():
             raise ValueError(f"each image must have one of {len(class_names)} classes")
 
-        def images(name: str) -> _Images:
+        def images(name: str) -> Images:
             records = np.flatnonzero(of_record == name)
             if not len(records):
                 raise ValueError(f"it lacks the list {name}; it has {', '.join(np.unique(of_record))}")
@@ -269,6 +255,6 @@ def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, 
                 record = int(records[row])
                 return io.BytesIO(prepared.read(record)), f"image {row} of {name}, {prepared.name(record)},"
 
-            return _Images(labels[records], encoded)
+            return labels[records], encoded
 
         return class_names, {f"{d}/{part}": images(f"{d}/{part}") for d in domains for part in _LISTS}

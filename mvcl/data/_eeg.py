@@ -13,7 +13,7 @@ import numpy as np
 
 from mvcl import _buckets, _extras, _files
 from mvcl.data._prepared import Item, data_root, open_prepared, prepare, write_shards
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, decoding
 
 STAGES = ("W", "N1", "N2", "N3", "R")
 """The sleep stages, by their label."""
@@ -194,16 +194,11 @@ class PrepareEeg:
         def read(name: str) -> Item:
             path = source / name
             path = path / name if not edf and path.is_dir() else path
-            try:
+            with decoding(f"recording {path}", passing=UnknownChannel):
                 recording = (read_sleep_edfx if edf else read_physionet2018)(path, channels)
                 cut, stages, dropped = windows(recording, self.rate, self.wake_minutes)
                 if not len(cut):
                     raise ValueError(f"none of its {dropped} windows is complete")
-            except UnknownChannel:
-                raise
-            except Exception as error:  # wfdb and mne may raise any exception for a damaged file
-                words = " ".join(str(error).split()) or type(error).__name__
-                raise CorruptExample(f"recording {path} cannot be read: {words}") from error
             # SC4ssN… and ST7ssN… are night N of subject ss; in PhysioNet 2018 each record is a subject.
             facts = {"subject": path.name[:5] if edf else name, "labels": stages.tolist(), "dropped": dropped}
             # Half precision: its relative error of 2^-11 is below the recorder's resolution.

@@ -11,15 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _buckets, _files
-from mvcl.data._splits import ExampleSpec, Outline, Split, in_memory
+from mvcl.data._splits import Split, in_memory
 
 Scaling = Literal["minmax", "standard", "none"]
 Raw = tuple[dict[str, np.ndarray], np.ndarray | None, list[str]]
 """Tables as read: (N, d_v) of each view by name, a row of NaN where an example lacks it; (N,) labels; ids of the N."""
 _NOISE_COLUMNS, _NOISE_SEED = 64, 0
-_EXAMPLES = 1797
-# Columns of each view that are not zero in all digits.
-_WIDTHS = {"pixels": 61, "hog": 36, "lbp": 40, "fourier": 40, "profiles": 45, "moments": 15, "noise": 64}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,14 +55,6 @@ class DigitsViews:
         if self.noise:
             views["noise"] = np.random.default_rng(_NOISE_SEED).normal(size=(len(images), _NOISE_COLUMNS))
         return splits_of((views, digits.target, [str(i) for i in range(len(images))]), self)
-
-    def expected(self) -> Outline:
-        """The outline of the training split, without computing it."""
-        names = chosen(self.views, [name for name in _WIDTHS if self.noise or name != "noise"])
-        examples = _EXAMPLES - _EXAMPLES // 5 if self.held_out else _EXAMPLES
-        return Outline(
-            examples, 10, ExampleSpec(tuple((_WIDTHS[name],) for name in names), tuple(names), True)
-        )
 
 
 # scikit-image has the first two and the moments, but needs eight more packages. These functions equal its

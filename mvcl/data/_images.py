@@ -5,15 +5,16 @@ import io
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from mvcl import _buckets, _files, _progress
-from mvcl.data._splits import CorruptExample, ExampleSpec, Split, in_memory, keep, select
+from mvcl.data._splits import CorruptExample, ExampleSpec, Split, decoding, in_memory, keep, select
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
 # Splits of equally sized images of at most this many decoded bytes are kept in memory, if an image has at most as many.
@@ -60,7 +61,16 @@ class Folder:
         names = keep(tuple(sorted(parts["train"])), self.classes)
         if extra := sorted(set(parts["test"]) - set(parts["train"])):
             raise ValueError(f"{test} has classes that {root / 'train'} lacks: {', '.join(extra[:5])}")
-        return {part: _of_files(files, names, f"{root} ({part})") for part, files in parts.items()}
+
+        def split(part: str) -> Split:
+            paths = [(path, label) for label, name in enumerate(names) for path in parts[part].get(name, [])]
+            labels = np.asarray([label for _, label in paths], np.int32)
+            origin = f"{root} ({part})"
+            return encoded_split(
+                labels, names, lambda row: paths[row][0], lambda row: f"image {paths[row][0]}", origin
+            )
+
+        return {part: split(part) for part in parts}
 
 
 def _image_files(folder: Path) -> dict[str, list[Path]]:
@@ -73,14 +83,6 @@ def _image_files(folder: Path) -> dict[str, list[Path]]:
     if not files:
         raise ValueError(f"{folder} holds no class folders with images ({', '.join(IMAGE_SUFFIXES)})")
     return files
-
-
-def _of_files(files: dict[str, list[Path]], names: tuple[str, ...], origin: str) -> Split:
-    paths = [(path, label) for label, name in enumerate(names) for path in files.get(name, [])]
-    labels = np.asarray([label for _, label in paths], np.int32)
-    return encoded_split(
-        labels, names, lambda row: paths[row][0], lambda row: f"image {paths[row][0]}", origin
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,11 +116,20 @@ class Arrays:
                 test = np.arange(len(images)) % 5 == 4
                 for part, rows in (("train", ~test), ("test", test)):
                     arrays |= {f"{part}_images": images[rows], f"{part}_labels": labels[rows]}
-            names, numbers = _labels_of(arrays)
             limits = (None, None) if self.first is None else self.first
+            labels = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
+            every = np.concatenate(list(labels.values()))
+            if every.dtype.kind not in "iu" or not ((every >= 0) & (every < _MOST_CLASSES)).all():
+                raise ValueError(
+                    f"labels must be integers from 0, less than {_MOST_CLASSES}, got {every.dtype}"
+                )
+            count = int(every.max(initial=-1)) + 1
+            names = tuple(str(name) for name in arrays.get("class_names", np.arange(count)).reshape(-1))
+            if len(names) < count:
+                raise ValueError(f"class_names has {len(names)} names for labels up to {count - 1}")
             return {
-                part: self._split(arrays, part, numbers[part], names, limit)
-                for part, limit in zip(("train", "test"), limits, strict=True)
+                part: self._split(arrays, part, numbers.astype(np.int64), names, limit)
+                for (part, numbers), limit in zip(labels.items(), limits, strict=True)
             }
 
     def _split(
@@ -162,19 +173,6 @@ def _array(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
     return arrays[name]
 
 
-def _labels_of(arrays: dict[str, np.ndarray]) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-    """Class names, and the class numbers of each split."""
-    labels = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
-    every = np.concatenate(list(labels.values()))
-    if every.dtype.kind not in "iu" or not ((every >= 0) & (every < _MOST_CLASSES)).all():
-        raise ValueError(f"labels must be integers from 0, less than {_MOST_CLASSES}, got {every.dtype}")
-    count = int(every.max(initial=-1)) + 1
-    names = tuple(str(name) for name in arrays.get("class_names", np.arange(count)).reshape(-1))
-    if len(names) < count:
-        raise ValueError(f"class_names has {len(names)} names for labels up to {count - 1}")
-    return names, {part: numbers.astype(np.int64) for part, numbers in labels.items()}
-
-
 # Encoded images of any origin
 
 
@@ -185,48 +183,61 @@ def encoded_split(
     name: Callable[[int], str],
     origin: str,
 ) -> Split:
-    """A split of encoded images: grey if all are, else RGB; decoded in memory if they have one size and fit.
-
-    Args:
-      labels: (N,) class numbers.
-      class_names: name of each class.
-      encoded: row -> the file, or its bytes.
-      name: row -> name of the image in messages.
-      origin: name of the split in messages.
+    """`image_split` of images that are grey, if all are, else RGB; the files are opened for their shapes.
 
     Raises:
       ValueError: there is no image, or none can be opened.
     """
     if not len(labels):
         raise ValueError(f"{origin} has no images")
+
+    def header(row: int) -> tuple[int, int, str] | None:
+        with suppress(Exception), Image.open(encoded(row), formats=_FORMATS) as image:
+            return (*image.size, image.mode)
+        return None  # not an image; reading it raises
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        opened = pool.map(lambda row: _header(encoded(row)), range(len(labels)), chunksize=64)
+        opened = pool.map(header, range(len(labels)), chunksize=64)
         found = list(_progress.track(opened, f"opening {origin}", len(labels), "images"))
     headers = [one for one in found if one is not None]
     if not headers:
         raise ValueError(f"{origin}: none of the images can be opened; the first is {name(0)}")
-    mode, channels = ("L", 1) if all(one[2] in ("1", "L") for one in headers) else ("RGB", 3)
+    channels = 1 if all(one[2] in ("1", "L") for one in headers) else 3
     sizes = {one[:2] for one in headers}
     width, height = next(iter(sizes)) if len(sizes) == 1 else (None, None)
-    shape = (height, width, channels)
+    return image_split(labels, class_names, (height, width, channels), encoded, name, origin)
+
+
+def image_split(
+    labels: np.ndarray,
+    class_names: tuple[str, ...],
+    shape: tuple[int | None, int | None, int],
+    encoded: Callable[[int], Path | io.BytesIO],
+    name: Callable[[int], str],
+    origin: str,
+) -> Split:
+    """A split of encoded images of a shape, None for sizes that differ; decoded in memory if they have one and fit.
+
+    `encoded` gives the file of a row, or its bytes; `name` names it, and `origin` the split, in messages.
+    """
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-        return (of_shape(decode(encoded(row), name(row), mode), shape, name(row)),)
+        with decoding(name(row)):
+            image = decode(encoded(row), "L" if shape[2] == 1 else "RGB")
+            if any(wanted not in (None, size) for wanted, size in zip(shape, image.shape)):
+                raise ValueError(f"it has shape {image.shape}, expected {shape}")
+            return (image,)
 
-    return maybe_in_memory(Split(labels, class_names, ExampleSpec((shape,)), read, name=name), origin)
-
-
-def maybe_in_memory(split: Split, origin: str) -> Split:
-    """The split with its images decoded in memory, if they have one size and fit."""
-    shape = split.spec.image_shape
-    if shape is None or len(split) * math.prod(shape) > _IN_MEMORY_BYTES or math.prod(shape) > _SMALL:
+    split = Split(labels, class_names, ExampleSpec((shape,)), read, name=name)
+    size = None if split.spec.image_shape is None else math.prod(split.spec.image_shape)
+    if size is None or len(split) * size > _IN_MEMORY_BYTES or size > _SMALL:
         return split
+    images = np.empty((len(split), *shape), np.uint8)
 
     def fill(row: int) -> None:
-        images[row] = split.read(row, 0)[0]
+        images[row] = read(row, 0)[0]
 
     try:
-        images = np.empty((len(split), *shape), split.read(0, 0)[0].dtype if len(split) else np.uint8)
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding releases the GIL
             filled = pool.map(fill, range(len(split)), chunksize=256)
             deque(_progress.track(filled, f"decoding {origin}", len(split), "images"), maxlen=0)
@@ -235,28 +246,8 @@ def maybe_in_memory(split: Split, origin: str) -> Split:
     return dataclasses.replace(split, arrays=(images,))
 
 
-def of_shape(image: np.ndarray, shape: Sequence[int | None], name: str) -> np.ndarray:
-    """The image; raises CorruptExample if it does not have this shape, where None is any size."""
-    if len(image.shape) != len(shape) or any(b not in (None, a) for a, b in zip(image.shape, shape)):
-        raise CorruptExample(f"{name} has shape {image.shape}, expected {tuple(shape)}; repair or remove it")
-    return image
-
-
-def decode(data: Path | io.BytesIO, name: str, mode: str = "RGB") -> np.ndarray:
-    """(H, W, C) uint8 of an encoded image; raises CorruptExample with the name."""
-    try:
-        with Image.open(data, formats=_FORMATS) as image:
-            pixels = np.asarray(image if image.mode == mode else image.convert(mode))
-    except Exception as error:  # Pillow may raise any for a damaged file
-        words = " ".join(str(error).split()) or type(error).__name__
-        raise CorruptExample(f"{name} cannot be decoded ({words}); repair or remove it") from error
+def decode(data: Path | io.BytesIO, mode: str = "RGB") -> np.ndarray:
+    """(H, W, C) uint8 of an encoded image; Pillow may raise anything for a damaged one, see `decoding`."""
+    with Image.open(data, formats=_FORMATS) as image:
+        pixels = np.asarray(image if image.mode == mode else image.convert(mode))
     return pixels[..., None] if pixels.ndim == 2 else pixels
-
-
-def _header(data: Path | io.BytesIO) -> tuple[int, int, str] | None:
-    """Width, height and mode; None if the file is not an image that can be decoded, which `read` raises for."""
-    try:
-        with Image.open(data, formats=_FORMATS) as image:
-            return (*image.size, image.mode)
-    except Exception:  # Pillow may raise any for a damaged file
-        return None

@@ -156,7 +156,6 @@ def batches(
     place (in a small split maybe twice the same); where the split draws its examples, by another of its label.
 
     Args:
-      split: the examples.
       batch_size: rows of the global batch, a multiple of process_count.
       seed: of the order.
       first_step: step of the first batch.
@@ -231,11 +230,9 @@ def in_order(
     """Every readable example once; each process reads its share, in the same number of batches as the others.
 
     Args:
-      split: the examples.
-      part: name of the split in messages.
+      split: the examples; `part` is its name in messages.
       batch_size: rows of a global batch, a multiple of process_count; the last may have fewer.
-      process_index, process_count, crop, reading: as in `batches`.
-      rows: only these rows of the split; None: all.
+      rows: only these rows of the split; None: all. The others as in `batches`.
 
     Yields:
       `index` (b,), the rows, and `inputs`: images (b, H, W, C), a tuple of such arrays for several crops, or a mapping

@@ -22,7 +22,7 @@ from typing import Any
 import grain
 
 from mvcl import _buckets, _files, _progress
-from mvcl.data._splits import CorruptExample
+from mvcl.data._splits import CorruptExample, decoding
 
 _FORMAT = 1
 Item = tuple[Sequence[bytes], Mapping[str, Any], Sequence[str]]
@@ -96,13 +96,11 @@ def write_shards(
     """Convert raw files into a folder of shards, or go on with an interrupted conversion.
 
     Args:
-      directory: the folder.
-      kind: of its content, such as `eeg`; checked when it is opened.
+      directory, kind: the folder, and its content, such as `eeg`; checked when it is opened.
       settings: everything that determines the records (JSON). A folder is resumed only with the same settings.
-      names: the items, in order.
+      names, unit: the items, in order, and what messages call one.
       read: name -> item; raises CorruptExample for a raw file to skip.
       per_shard: items per shard.
-      unit: name of an item.
       max_corrupt: stop when more raw files than this cannot be read.
 
     Raises:
@@ -219,10 +217,8 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
         return f"record {row} in {files[bisect.bisect_right(ends, row)]}"
 
     def read(row: int) -> bytes:
-        try:
+        with decoding(name(row), "remove the shard and its .json and prepare again"):
             return source[row]
-        except Exception as error:  # a wrong checksum is a RuntimeError, other damage may raise any
-            raise CorruptExample(f"{name(row)} cannot be read: {error}") from error
 
     return Prepared(manifest["settings"], items, read, name)
 

@@ -107,10 +107,13 @@ class Sentiment:
         names = [name for name in ("train", "valid", "test") if name in of_record]
         parts = {name: [item for item in items if item["split"] == name] for name in names}
         moments = _moments(parts["train"])
-        videos = {name: _videos(part) for name, part in parts.items()}
-        numbers = {
-            video: i for i, video in enumerate(sorted(set().union(*(v or () for v in videos.values()))))
+        # MMSA joins video and clip by `$_$`, CH-SIMS by `/`.
+        videos = {
+            name: [str(one).split("$_$")[0].split("/")[0] for item in part for one in item["ids"]]
+            for name, part in parts.items()
+            if all(item["ids"] is not None for item in part)
         }
+        every = np.unique([video for of_part in videos.values() for video in of_part])
 
         def opened(name: str) -> Split:
             rows = np.flatnonzero(of_record == name)
@@ -124,9 +127,7 @@ class Sentiment:
 
             labels = np.asarray([one for item in parts[name] for one in item["labels"]], np.float32)
             present = np.asarray([one for item in parts[name] for one in item["lengths"]]) > 0
-            groups = None
-            if (of_name := videos[name]) is not None:
-                groups = np.asarray([numbers[video] for video in of_name], np.int32)
+            groups = np.searchsorted(every, videos[name]).astype(np.int32) if name in videos else None
             split = Split(
                 labels,
                 (),
@@ -191,17 +192,20 @@ def _open_prepared(path: Path, dataset: str) -> Opened:
         if (found := prepared.settings["dataset"]) != dataset:
             raise ValueError(f"it was prepared for {found}, but data.dataset is {dataset}")
         times, widths = np.asarray(prepared.settings["shapes"], np.int64).reshape(len(VIEWS), 2).T
+        items = []
         for item in prepared.items:
-            counts = {item["count"], *(len(item[key]) for key in ("labels", "lengths"))}
-            if len(counts | {len(item["ids"] or item["labels"])}) > 1:
-                raise ValueError(
-                    f"{item['name']} needs a label, an id and lengths for {item['count']} records"
-                )
-            [np.reshape(item[of][v], d) for of in ("sums", "squares") for v, d in enumerate(widths)]
-        lengths = np.asarray([one for item in prepared.items for one in item["lengths"]], np.int64)
-        if lengths.shape[1:] != times.shape or (lengths < 0).any() or (lengths > times).any():
+            labels, ids = np.asarray(item["labels"], np.float32).reshape(-1), item["ids"]
+            if {len(labels), len(labels if ids is None else ids)} != {item["count"]}:
+                raise ValueError(f"{item['name']} needs a label and an id for {item['count']} records")
+            facts: dict[str, Any] = {"split": item["split"], "labels": labels, "ids": ids}
+            facts["lengths"] = np.asarray(item["lengths"], np.int64).reshape(len(labels), len(VIEWS))
+            for of in ("sums", "squares"):
+                facts[of] = [np.asarray(item[of][v], np.float64).reshape(d) for v, d in enumerate(widths)]
+            items.append(facts)
+        lengths = np.concatenate([item["lengths"] for item in items])
+        if (lengths < 0).any() or (lengths > times).any():
             raise ValueError("its lengths are out of range")
-        if missing := {"train", "test"} - {item["split"] for item in prepared.items}:
+        if missing := {"train", "test"} - {item["split"] for item in items}:
             raise ValueError(f"it has no split {min(missing)}")
 
     def cuts(row: int) -> list[np.ndarray]:
@@ -214,7 +218,7 @@ def _open_prepared(path: Path, dataset: str) -> Opened:
         flat = np.split(np.frombuffer(raw, "<f4"), np.cumsum(sizes)[:-1])
         return [one.reshape(-1, width) for one, width in zip(flat, widths)]
 
-    return prepared.items, tuple(zip(times.tolist(), widths.tolist())), cuts
+    return items, tuple(zip(times.tolist(), widths.tolist())), cuts
 
 
 def shortened(sequence: np.ndarray, most: int) -> np.ndarray:
@@ -239,10 +243,3 @@ def _moments(items: Sequence[Mapping[str, Any]]) -> list[tuple[np.ndarray, np.nd
         deviation = np.sqrt(np.where(changes, variance, 1))
         found.append((mean.astype(np.float32), deviation.astype(np.float32)))
     return found
-
-
-def _videos(items: Sequence[Mapping[str, Any]]) -> list[str] | None:
-    """Video of each utterance, if all have ids; MMSA joins video and clip by `$_$`, CH-SIMS by `/`."""
-    if any(item["ids"] is None for item in items):
-        return None
-    return [str(one).split("$_$")[0].split("/")[0] for item in items for one in item["ids"]]

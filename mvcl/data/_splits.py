@@ -2,7 +2,8 @@
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +14,22 @@ from mvcl import data
 
 
 class CorruptExample(ValueError):
-    """An example that cannot be decoded; the message names it."""
+    """An example that cannot be read; the message names it."""
+
+
+@contextmanager
+def decoding(
+    name: str, remedy: str = "repair or remove it", passing: type[Exception] = CorruptExample
+) -> Iterator[None]:
+    """Context of decoding an example: any error but `passing` becomes a `CorruptExample` of one line with name and
+    remedy."""
+    try:
+        yield
+    except (CorruptExample, passing):
+        raise
+    except Exception as error:  # libraries raise any for damaged files
+        words = " ".join(str(error).split())[:500] or type(error).__name__
+        raise CorruptExample(f"{name} cannot be read ({words}); {remedy}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,11 +214,9 @@ def in_memory(
     """A split whose examples are rows of arrays in memory.
 
     Args:
-      arrays: (N, ...) each: one array of images (N, H, W, C), or one array per view.
-      labels: (N,) class numbers, or targets of a regression.
-      class_names: name of each class; () for a regression.
-      view_names: name of each array.
-      given: the arrays are the views.
+      arrays: one array of images (N, H, W, C), or (N, ...) of each view.
+      labels, class_names: as in `Split`.
+      view_names, given: as in `ExampleSpec`.
       **fields: further fields of `Split`.
 
     Raises:
@@ -275,8 +289,7 @@ def class_draws(
 
     Args:
       classes: numbers of the classes that are drawn.
-      names: name of each class.
-      spec: specification of an example with k images.
+      names, spec: as in `Split`, of examples with k images.
       images: number of images of these classes in all domains together.
       size: classes of a draw; None: all.
       seed: of the draws.

@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mvcl import _buckets, _extras, _files, _progress
-from mvcl.data._images import decode, maybe_in_memory, of_shape
+from mvcl.data._images import decode, image_split
 from mvcl.data._prepared import data_root, lock
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, keep, select
+from mvcl.data._splits import ExampleSpec, Outline, Split, decoding, keep, select
 
 _BLOCK = 1024  # records whose labels are read together
 _PUBLISHED = {
@@ -131,19 +131,18 @@ def open_tfds(
         image_key, label_key = builder.info.supervised_keys or ("image", "label")
         image, label = builder.info.features[image_key], builder.info.features[label_key]
         names = tuple(map(str, label.names))
+        if not isinstance(image, tfds.features.Image):
+            raise ValueError(f"its {image_key!r} must be an image, got {type(image).__name__}")
         raw = tfds.decode.DeserializeMethod.RAW_BYTES
         sources = {
             part: builder.as_data_source(split, deserialize_method=raw) for part, split in splits.items()
         }
         # Without the other features of a record, such as masks, which tfds would decode.
         features = tfds.features.FeaturesDict({image_key: image, label_key: label})
-        encoded = isinstance(image, tfds.features.Image)
-        skip = {image_key: tfds.decode.SkipDecoding()} if encoded else None
+        skip = {image_key: tfds.decode.SkipDecoding()}
 
     kept = keep(names, classes)
-    # Without a number of channels images are decoded as RGB.
-    height, width, channels = (*image.shape, 1)[:3]
-    spec = ExampleSpec(((height, width, 3 if channels is None else channels),))
+    height, width, channels = image.shape
 
     def parse(record: bytes) -> tuple[Any, int]:
         example = features.deserialize_example_np(record, decoders=skip)
@@ -151,21 +150,14 @@ def open_tfds(
 
     def opened(source: Any, origin: str) -> Split:
         rows, labels = select(_labels(source, parse, len(names), origin), names, kept)
-
-        def name(row: int) -> str:
-            return f"record {int(rows[row])} of {origin}"
-
-        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-            try:
-                found, _ = parse(source[int(rows[row])])
-            except Exception as error:  # as above
-                raise CorruptExample(f"{name(row)} cannot be read: {error}") from error
-            if encoded:
-                found = decode(io.BytesIO(found), name(row), "L" if channels == 1 else "RGB")
-            found = np.asarray(found)
-            return (of_shape(found[..., None] if found.ndim == 2 else found, spec.shapes[0], name(row)),)
-
-        return maybe_in_memory(Split(labels, kept, spec, read, name=name), origin)
+        return image_split(
+            labels,
+            kept,
+            (height, width, channels or 3),  # without a number of channels images are decoded as RGB
+            lambda row: io.BytesIO(parse(source[int(rows[row])])[0]),
+            lambda row: f"record {int(rows[row])} of {origin}",
+            origin,
+        )
 
     return {part: opened(source, f"{folder} ({part})") for part, source in sources.items()}
 
@@ -190,17 +182,16 @@ def _labels(source: Any, parse: Callable[[bytes], tuple[Any, int]], classes: int
 
 def _check_features(path: Path) -> None:
     """Allow only tfds' own classes: tfds imports every module that features.json names."""
-    found: list[str] = []
 
     def look(node: dict[str, Any]) -> None:
-        found.append(str(node.get("pythonClassName", "tensorflow_datasets.")))
+        name = str(node.get("pythonClassName", "tensorflow_datasets."))
+        if not name.startswith("tensorflow_datasets."):
+            raise ValueError(
+                f"{path} names the class {name!r}, which is not part of tfds; it is not imported. Prepare the data set "
+                "with a tfds builder, or use data:folder or data:arrays"
+            )
 
     json.loads(path.read_text(encoding="utf-8"), object_hook=look)
-    if foreign := [name for name in found if not name.startswith("tensorflow_datasets.")]:
-        raise ValueError(
-            f"{path} names the class {foreign[0]!r}, which is not part of tfds; it is not imported. Prepare the data "
-            "set with a tfds builder, or use data:folder or data:arrays"
-        )
 
 
 # Data sets for transfer
@@ -254,21 +245,18 @@ class TransferImages:
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        chosen = self._chosen()
+        if self.name not in TRANSFER:
+            raise ValueError(f"data.name must be one of {', '.join(TRANSFER)}; got {self.name!r}")
+        chosen = TRANSFER[self.name]
         if not chosen.tfds:
             return _open_aircraft(self.directory)
         return open_tfds(chosen.tfds, self.directory, {"train": chosen.train, "test": chosen.test})
 
-    def expected(self) -> Outline:
-        """The published size of the training split."""
-        chosen = self._chosen()
-        side = chosen.side
-        return Outline(chosen.train_size, chosen.classes, ExampleSpec(((side, side, 3),)))
-
-    def _chosen(self) -> TransferSet:
-        if self.name not in TRANSFER:
-            raise ValueError(f"data.name must be one of {', '.join(TRANSFER)}; got {self.name!r}")
-        return TRANSFER[self.name]
+    def expected(self) -> Outline | None:
+        """The published size of the training split; None for an unknown name."""
+        if (known := TRANSFER.get(self.name)) is None:
+            return None
+        return Outline(known.train_size, known.classes, ExampleSpec(((known.side, known.side, 3),)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -303,25 +291,50 @@ def _open_aircraft(directory: str | None) -> dict[str, Split]:
     folder = _buckets.local_copy(data_root(directory) / _AIRCRAFT) / "data"
     if not (folder / "variants.txt").is_file():
         raise ValueError(f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND}")
-    names = tuple(_lines(folder / "variants.txt"))
+    names = _lines(folder / "variants.txt")
     if len(set(names)) < len(names):
         raise ValueError(f"{folder / 'variants.txt'} must have one variant in each line, all different")
-    return {part: _aircraft(folder, folder / file, names) for part, file in _LISTS.items()}
+
+    def split(file: Path) -> Split:
+        files, labels = [], []
+        for line in _lines(file):
+            image, _, variant = line.partition(" ")
+            files.append(folder / "images" / f"{image}.jpg")
+            if variant not in names or Path(image).name != image or not files[-1].is_file():
+                raise ValueError(
+                    f"{file}: {line[:80]!r} must be the name of an image that is there and a variant; unpack {_WHERE} "
+                    "again"
+                )
+            labels.append(names.index(variant))
+
+        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+            with decoding(f"image {files[row]}"):
+                image = decode(files[row])
+                if len(image) <= _BANNER:
+                    raise ValueError(f"it must be higher than its banner of {_BANNER} rows")
+                return (image[:-_BANNER],)
+
+        spec = ExampleSpec(((None, None, 3),))
+        return Split(
+            np.asarray(labels, np.int32), tuple(names), spec, read, name=lambda row: f"image {files[row]}"
+        )
+
+    return {part: split(folder / file) for part, file in _LISTS.items()}
 
 
 def _unpack_aircraft(archive: str, directory: str | None) -> Path:
     """Unpack the official archive, unless it is there already, and check its lists; return the folder."""
     root = data_root(directory)
     place = root / _AIRCRAFT
-    there = (place / "data" / "variants.txt").is_file
-    if not archive and not there():
+    there = (place / "data" / "variants.txt").is_file()
+    if not archive and not there:
         raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
     if _buckets.is_remote(root):
-        if not there():
+        if not there:
             _buckets.uploaded(root, lambda folder: _unpack_aircraft(archive, folder))
         return place
     with lock(root, _AIRCRAFT), _files.reading(archive or place, f"copy of {_WHERE}"):
-        if not there():
+        if not place.is_dir():  # another process may have been faster
             unfinished = root / f"{_AIRCRAFT}.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
             with tarfile.open(archive) as file:
@@ -332,28 +345,6 @@ def _unpack_aircraft(archive: str, directory: str | None) -> Path:
             unfinished.rmdir()
         _open_aircraft(directory)
     return place
-
-
-def _aircraft(folder: Path, file: Path, names: tuple[str, ...]) -> Split:
-    files, labels = [], []
-    for line in _lines(file):
-        image, _, variant = line.partition(" ")
-        path = folder / "images" / f"{image}.jpg"
-        if variant not in names or Path(image).name != image or not path.is_file():
-            raise ValueError(
-                f"{file}: {line[:80]!r} must be the name of an image that is there and a variant; unpack {_WHERE} again"
-            )
-        files.append(path)
-        labels.append(names.index(variant))
-
-    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-        image = decode(files[row], f"image {files[row]}")
-        if len(image) <= _BANNER:
-            raise CorruptExample(f"image {files[row]} must be higher than its banner of {_BANNER} rows")
-        return (image[:-_BANNER],)
-
-    spec = ExampleSpec(((None, None, 3),))
-    return Split(np.asarray(labels, np.int32), names, spec, read, name=lambda row: f"image {files[row]}")
 
 
 def _lines(path: Path) -> list[str]:

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import math
 import pickle
+import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,7 +153,7 @@ def read_files(
     """
     table: dict[str, dict[str, float]] = {}
     with _files.reading(labels, "table of utterances (--labels, a .csv or MERBench's label.npz)"):
-        for name, split, score in (_csv_rows if labels.suffix == ".csv" else _npz_rows)(labels, allow_pickle):
+        for name, split, score in _rows_of(labels, allow_pickle):
             if split not in _SPLITS:
                 raise ValueError(f"the split of {name!r} must be one of {', '.join(_SPLITS)}, got {split!r}")
             if not name or Path(name).name != name or any(name in part for part in table.values()):
@@ -165,26 +166,24 @@ def read_files(
 
     def opened(names: list[str], scores: np.ndarray) -> Utterances:
         longest = tuple(max(1, *(of_view[name] for name in names)) for of_view in lengths)
-        ids = []
-        for name in names:  # VIDEO_CLIP as MMSA writes it, VIDEO$_$CLIP
-            video, _, clip = name.rpartition("_")
-            ids.append(f"{video}$_${clip}" if video and clip.isdigit() else name)
+        # VIDEO_CLIP as MMSA writes it, VIDEO$_$CLIP
+        ids = [re.sub(r"(?<=.)_(?=\d+$)", "$_$", name) for name in names]
         return Utterances(scores, ids, longest, widths, lambda row: [read(names[row]) for read in readers])
 
     return {split: opened(list(part), scores[split]) for split, part in table.items()}
 
 
-def _csv_rows(path: Path, allow_pickle: bool) -> Iterator[tuple[str, str, Any]]:
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        there = reader.fieldnames or ()
-        if lacking := [name for name in _COLUMNS if name not in there]:
-            raise ValueError(f"it lacks the column {lacking[0]}; it has {', '.join(there) or 'nothing'}")
-        yield from ((row["name"] or "", row["split"] or "", row["label"]) for row in reader)
-
-
-def _npz_rows(path: Path, allow_pickle: bool) -> Iterator[tuple[str, str, Any]]:
-    """MERBench's label.npz: SPLIT_corpus is a pickled dict of NAME to a dict with the score `val`."""
+def _rows_of(path: Path, allow_pickle: bool) -> Iterator[tuple[str, str, Any]]:
+    """Name, split and score of each utterance of a .csv, or of MERBench's label.npz, in which SPLIT_corpus is a pickled
+    dict of NAME to a dict with the score `val`."""
+    if path.suffix == ".csv":
+        with open(path, newline="", encoding="utf-8-sig") as text:
+            reader = csv.DictReader(text)
+            there = reader.fieldnames or ()
+            if lacking := [name for name in _COLUMNS if name not in there]:
+                raise ValueError(f"it lacks the column {lacking[0]}; it has {', '.join(there) or 'nothing'}")
+            yield from ((row["name"] or "", row["split"] or "", row["label"]) for row in reader)
+        return
     with zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
             file = io.BytesIO(archive.read(member))
@@ -199,12 +198,20 @@ def _features(
     view: str, given: str, names: Sequence[str]
 ) -> tuple[int, dict[str, int], Callable[[str], np.ndarray]]:
     """Of one view: width, length by name, and a reader of (t, d), t = 0 where the utterance lacks the view."""
-    path = Path(given)
-    if given and path.is_dir():
-        load = _from_folder(path)
-    else:
+    path, archive = Path(given), None
+    if not given or not path.is_dir():
         with _files.reading(given, f"--{view}, a folder with NAME.npy for each utterance, or an .npz"):
-            load = np.load(path, allow_pickle=False).__getitem__
+            archive = np.load(path, allow_pickle=False)
+
+    def load(name: str) -> np.ndarray:
+        if archive is not None:
+            return archive[name]
+        if (file := path / f"{name}.npy").is_file():
+            return np.load(file, mmap_mode="r", allow_pickle=False)
+        if not (path / name).is_dir():
+            raise ValueError("it is missing; for an utterance without this view write zeros (1, d)")
+        frames = [np.load(frame, allow_pickle=False) for frame in sorted((path / name).glob("*.npy"))]
+        return np.stack([frame.reshape(-1) for frame in frames]) if frames else np.zeros((0, 0), np.float32)
 
     def rows(name: str) -> np.ndarray:
         with _files.reading(path / name, f"--{view} of an utterance, numbers (time, d) or (d,)"):
@@ -214,14 +221,15 @@ def _features(
                 raise ValueError(f"got {array.shape} {array.dtype}")
             return np.atleast_2d(array) if array.size else np.zeros((0, 0), np.float32)
 
-    width, lengths = 0, {}
+    shapes = {}
     for name in _progress.track(names, f"reading the sizes of {view}", len(names), "utterances"):
-        lengths[name], columns = rows(name).shape
-        width = width or columns
-        if columns not in (0, width):
-            raise ValueError(f"--{view}: {path / name} has {columns} columns, the ones before {width}")
+        shapes[name] = rows(name).shape
+    width = next((columns for _, columns in shapes.values() if columns), 0)
     if not width:
         raise ValueError(f"--{view}: no utterance has features in {path}")
+    for name, (_, columns) in shapes.items():
+        if columns not in (0, width):
+            raise ValueError(f"--{view}: {path / name} has {columns} columns, the ones before {width}")
 
     def read(name: str) -> np.ndarray:
         found = rows(name).astype(np.float32)
@@ -229,19 +237,7 @@ def _features(
             raise ValueError(f"--{view}: {path / name} must be finite, got NaN or infinity")
         return found if found.any() else np.zeros((0, width), np.float32)
 
-    return width, lengths, read
-
-
-def _from_folder(path: Path) -> Callable[[str], np.ndarray]:
-    def load(name: str) -> np.ndarray:
-        if (file := path / f"{name}.npy").is_file():
-            return np.load(file, mmap_mode="r", allow_pickle=False)
-        if not (path / name).is_dir():
-            raise ValueError("it is missing; for an utterance without this view write zeros (1, d)")
-        frames = [np.load(frame, allow_pickle=False) for frame in sorted((path / name).glob("*.npy"))]
-        return np.stack([frame.reshape(-1) for frame in frames]) if frames else np.zeros((0, 0), np.float32)
-
-    return load
+    return width, {name: shape[0] for name, shape in shapes.items()}, read
 
 
 # Pickles

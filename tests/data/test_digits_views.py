@@ -33,12 +33,6 @@ def test_chosen_views():
         data.DigitsViews(views=("pixels", "noise")).open()
 
 
-@pytest.mark.parametrize("options", [{"noise": True}, {"views": ("moments", "pixels"), "held_out": True}])
-def test_the_expected_outline_is_that_of_the_split(options):
-    source = data.DigitsViews(**options)
-    assert source.expected() == source.open()["train"].outline
-
-
 def test_hog_of_a_ramp():
     ramp = np.tile(np.arange(8.0), (1, 8, 1))  # rises to the right: every gradient points at 0 degrees
     found = described.hog(ramp).reshape(4, 9)

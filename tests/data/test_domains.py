@@ -59,11 +59,8 @@ def test_every_list_is_a_split(tmp_path, rng, prepared):
         assert split.class_names == CLASSES
         assert split.spec.image_shape is None
         found = {path_of(pixels, split.read(row, 0)[0]): int(split.labels[row]) for row in range(len(split))}
-        assert found == {
-            path: CLASSES.index(path.split("/")[1])
-            for path in pixels
-            if path.startswith(domain) and part in path
-        }
+        paths = [path for path in pixels if path.startswith(domain) and part in path]
+        assert found == {path: CLASSES.index(path.split("/")[1]) for path in paths}
     test = splits["test"]
     assert {path_of(pixels, test.read(row, 0)[0]) for row in range(len(test))} == {
         path for path in pixels if path.startswith("real") and "test" in path
@@ -78,12 +75,8 @@ def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, rng):
     pixels = write(tmp_path, rng)
     train = opened(tmp_path, draw_seed=3)["train"]
     # 24 training images in two domains: 12 examples of two images, 4 draws of 3 classes
-    assert (len(train), train.draws.size, train.spec.view_names, train.class_names) == (
-        12,
-        3,
-        ("clipart", "quickdraw"),
-        CLASSES,
-    )
+    assert (len(train), train.draws.size) == (12, 3)
+    assert (train.spec.view_names, train.class_names) == (("clipart", "quickdraw"), CLASSES)
     seen, rows = set(), np.arange(12)
     for epoch in range(10):
         labels = train.draws.labels(rows, epoch)
@@ -114,13 +107,10 @@ def test_batches_larger_than_the_classes_are_draws_of_different_classes(tmp_path
         np.testing.assert_array_equal(batch["labels"], train.draws.labels(batch["index"], batch["epoch"][0]))
     assert len({batch["labels"].tobytes() for batch in whole}) > 1
     for process in range(2):  # each reads its rows of the same batches
-        stream = data.batches(
-            train, batch_size=8, seed=0, crop=corner, process_index=process, process_count=2
-        )
-        for batch, mine in zip(whole, stream):
-            for found, expected in zip(
-                (mine["labels"], *mine["images"]), (batch["labels"], *batch["images"])
-            ):
+        share = {"process_index": process, "process_count": 2}
+        for batch, mine in zip(whole, data.batches(train, batch_size=8, seed=0, crop=corner, **share)):
+            both = zip((mine["labels"], *mine["images"]), (batch["labels"], *batch["images"]))
+            for found, expected in both:
                 np.testing.assert_array_equal(found, expected[4 * process : 4 * process + 4])
 
 
@@ -139,10 +129,9 @@ def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, rng, caps
             if (old[0] == pixels[damaged][:4, :4]).all():
                 replaced += 1
                 for domain, view in zip(train.spec.view_names, new, strict=True):
-                    known = [p for p, x in pixels.items() if (x[:4, :4] == view).all()]
-                    assert [(p.split("/")[:2], p == damaged) for p in known] == [
-                        ([domain, CLASSES[label]], False)
-                    ]
+                    (known,) = (p for p, x in pixels.items() if (x[:4, :4] == view).all())
+                    assert known.startswith(f"{domain}/{CLASSES[label]}/")
+                    assert known != damaged
             else:
                 np.testing.assert_array_equal(new, old)
     assert replaced
@@ -150,14 +139,11 @@ def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, rng, caps
     for path in pixels:
         if path.startswith("clipart/ant/"):
             (tmp_path / path).write_bytes(b"no image")
+    stream = data.batches(train, batch_size=6, seed=0, crop=corner, reading=data.Reading(limit=12))
     with pytest.raises(
         data.CorruptExample, match=r"none of the 16 draws for training example \d+ can be read"
     ):
-        list(
-            itertools.islice(
-                data.batches(train, batch_size=6, seed=0, crop=corner, reading=data.Reading(limit=12)), 8
-            )
-        )
+        list(itertools.islice(stream, 8))
 
 
 def test_raises_when_a_class_may_be_its_own_negative(tmp_path, rng):
@@ -189,7 +175,7 @@ def test_omits_classes_missing_in_a_training_domain(tmp_path, rng):
     assert two["train"].class_names == ("aircraft carrier", "ant")
     assert set(two["train"].labels) == {0, 1}
     with pytest.raises(
-        ValueError, match="no class has training images in each of the domains clipart, quickdraw"
+        ValueError, match="no class has training images in each of the domains clipart, quick"
     ):
         opened(tmp_path, classes=("alarm_clock", "alarm_clock"))
 
@@ -256,7 +242,7 @@ def test_prepare_skips_and_logs_damaged_images(tmp_path, rng, capsys, monkeypatc
     truncated = tmp_path / "raw" / "clipart" / "ant" / "clipart_002_train000001.png"
     truncated.write_bytes(truncated.read_bytes()[:60])
     splits = opened(tmp_path / "raw")
-    with pytest.raises(data.CorruptExample, match=r"clipart_002_train000001\.png cannot be decoded"):
+    with pytest.raises(data.CorruptExample, match=r"clipart_002_train000001\.png cannot be read"):
         [splits["clipart/train"].read(row, 0)[0] for row in range(12)]
     options = {"source": str(tmp_path / "raw"), "domains": DOMAINS}
     with pytest.raises(ValueError, match=r"more files than --max-corrupt .*clipart_002_train000001"):
@@ -272,7 +258,7 @@ def test_prepare_skips_and_logs_damaged_images(tmp_path, rng, capsys, monkeypatc
 def write_tfds(root, name, splits, classes, shape):
     """A tfds data set of this name; the same images for the same row, from encoded files, so without TensorFlow."""
 
-    class Tiny(tfds.core.GeneratorBasedBuilder):
+    class Tiny(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         VERSION = tfds.core.Version("1.0.0")
         pkg_dir_path = root  # where tfds would look for a description
 
@@ -300,6 +286,8 @@ def write_tfds(root, name, splits, classes, shape):
     Tiny.name = name
     tfds.disable_progress_bar()
     Tiny(data_dir=str(root), file_format="array_record").download_and_prepare()
+    for image in root.glob("*.png"):
+        image.unlink()
 
 
 def test_a_transfer_set_has_its_official_splits(tmp_path):

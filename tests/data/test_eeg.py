@@ -8,13 +8,13 @@ import pytest
 import scipy.io
 import wfdb
 
-from mvcl.data import _eeg, _prepared
+from mvcl import data
+from mvcl.data import _eeg
 from mvcl.data._eeg import CHANNELS, STAGES, Eeg, PrepareEeg, windows
 
 SIX = CHANNELS["physionet2018"]
-SINE = 1.349 / math.sqrt(
-    2
-)  # quartiles of A sin are ±A/sqrt(2), so this is its peak after scaling by IQR/1.349
+# The peak of A sin after scaling by IQR/1.349; its quartiles are ±A/sqrt(2).
+SINE = 1.349 / math.sqrt(2)
 
 
 def sine(frequency, seconds, rate, amplitude=40.0, offset=7.0):
@@ -123,22 +123,13 @@ def test_physionet_windows_are_the_signal_resampled_and_scaled(tmp_path):
 
 def test_sleep_edfx_windows_follow_the_hypnogram(tmp_path):
     write_sleep_edfx(tmp_path / "raw", "SC4001E", HYPNOGRAM)
-    write_sleep_edfx(
-        tmp_path / "raw" / "deeper", "SC4002E", HYPNOGRAM, scale=2.0
-    )  # second night of subject 00
+    # The second night of subject 00.
+    write_sleep_edfx(tmp_path / "raw" / "deeper", "SC4002E", HYPNOGRAM, scale=2.0)
     write_sleep_edfx(tmp_path / "raw", "ST7011J", HYPNOGRAM[:2])
     PrepareEeg(source=str(tmp_path / "raw"), format="sleep_edfx", directory=str(tmp_path / "out")).run()
     splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.5).open()
-    whole = [
-        0,
-        0,
-        3,
-        3,
-        3,
-        3,
-        3,
-        2,
-    ]  # 3 and 4 are one; of stage 2's 45 s one window; unscored ones are dropped
+    # Stages 3 and 4 are one; of stage 2's 45 s one window; unscored ones are dropped.
+    whole = [0, 0, 3, 3, 3, 3, 3, 2]
     sizes = {len(split): split.labels.tolist() for split in splits.values()}
     assert sizes == {16: whole * 2, 5: [0, 0, 3, 3, 3]}  # both nights of a subject in one split
     split = next(split for split in splits.values() if len(split) == 16)
@@ -147,9 +138,8 @@ def test_sleep_edfx_windows_follow_the_hypnogram(tmp_path):
     for row, start in ((0, 0), (7, 240), (9, 30)):
         time = start + np.arange(3000) / 100
         for view, found in enumerate(split.read(row, 0)):
-            np.testing.assert_allclose(
-                found, SINE * np.sin(2 * np.pi * (0.513 + 0.247 * view) * time), atol=0.01
-            )
+            expected = SINE * np.sin(2 * np.pi * (0.513 + 0.247 * view) * time)
+            np.testing.assert_allclose(found, expected, atol=0.01)
 
 
 def test_channels_are_chosen_in_order_and_listed_when_unknown(tmp_path):
@@ -209,9 +199,7 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
     with pytest.raises(ValueError, match=r"1 of 1 shards are missing or damaged: eeg-00000-of-00001"):
         verify.run()
     splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.5).open().values()
-    with pytest.raises(
-        _prepared.CorruptExample, match=r"record .* in .*eeg-00000-of-00001.array_record cannot"
-    ):
+    with pytest.raises(data.CorruptExample, match=r"record .* in .*eeg-00000-of-00001.array_record cannot"):
         [split.take(np.arange(len(split))) for split in splits]
     shard.write_bytes(whole[:-1])
     with pytest.raises(ValueError, match=rf"has {len(whole) - 1} bytes instead of {len(whole)}"):
@@ -237,9 +225,7 @@ def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys):
     write_physionet(tmp_path / "raw", "tr07-0001", seconds=60, stages=((0, "U"),))
     write_physionet(tmp_path / "raw", "tr08-0001", seconds=60, stages=((0, "N2"),), scale=0.0)
     raw, out = str(tmp_path / "raw"), str(tmp_path / "out")
-    with pytest.raises(
-        ValueError, match=r"more files than --max-corrupt cannot be read; the last: recording .*tr03"
-    ):
+    with pytest.raises(ValueError, match=r"more files than --max-corrupt cannot be read; .*recording .*tr03"):
         PrepareEeg(source=raw, directory=out, max_corrupt=3).run()
     assert not list((tmp_path / "out").glob("*.array_record"))
     PrepareEeg(source=raw, directory=out, max_corrupt=6).run()
@@ -265,17 +251,9 @@ def test_error_names_corrupt_nights(tmp_path, capsys):
     (root / "SC4031E0-PSG.edf").write_bytes(b"hello" * 400)
     PrepareEeg(source=str(root), format="sleep_edfx", directory=str(tmp_path / "out"), max_corrupt=4).run()
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("skipped: ")]
-    for line, words in zip(
-        lines,
-        (
-            "SC4001E0-PSG.edf is truncated: it has",
-            "SC4011EC-Hypnogram.edf is truncated: it has",
-            "has 0 hypnograms SC4021E*-Hypnogram.edf in its folder",
-            "SC4031E0-PSG.edf cannot be read",
-        ),
-        strict=True,
-    ):
-        assert words in line
+    expected = ["SC4001E0-PSG.edf is truncated: it has", "SC4011EC-Hypnogram.edf is truncated: it has"]
+    expected += ["has 0 hypnograms SC4021E*-Hypnogram.edf in its folder", "SC4031E0-PSG.edf cannot be read"]
+    assert all(words in line for words, line in zip(expected, lines, strict=True)), lines
 
 
 def recording(values, stages, rate=100.0):
@@ -289,10 +267,7 @@ def test_drops_windows_that_are_missing_constant_or_long_awake(rng):
     x[1, 6000:9000] = 5.0  # the third is constant
     x[1, 9500] = 1e6  # an artefact, clipped
     cut, labels, dropped = windows(recording(x, [(0.0, 150.0, 2), (150.0, 400.0, 1)]), 100, 30)
-    assert (labels.tolist(), dropped) == (
-        [2, 2, 2] + [1] * 5,
-        2 + 3,
-    )  # three more exceed the end at 300 s
+    assert (labels.tolist(), dropped) == ([2, 2, 2] + [1] * 5, 2 + 3)  # three exceed the end at 300 s
     assert cut.max() == 20
     quartiles = np.percentile(x[1], (25, 50, 75))
     expected = (x[1, 12_000:15_000] - quartiles[1]) / ((quartiles[2] - quartiles[0]) / 1.349)
@@ -301,7 +276,6 @@ def test_drops_windows_that_are_missing_constant_or_long_awake(rng):
     clean = rng.normal(size=(1, 120 * 100))
     assert windows(recording(clean, endless), 100, 30)[1].tolist() == [1, 1, 2, 2]
     awake = [(0.0, 120.0, 0), (120.0, 180.0, 3), (180.0, 300.0, 0)]
-    assert windows(recording(x[:, ::-1], awake), 100, 1.0)[1].tolist().count(0) <= 4
     clean = rng.normal(size=(1, 300 * 100))
     assert windows(recording(clean, awake), 100, 1.0)[1].tolist() == [0, 0, 3, 3, 0, 0]
     assert windows(recording(clean, awake), 100, 0.0)[1].tolist() == [3, 3]

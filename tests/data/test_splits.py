@@ -66,12 +66,9 @@ def test_in_order_gives_every_readable_example_once(world, capfd):
 
     spec = data.ExampleSpec(((3,),), given=True)
     split = data.Split(np.arange(10, dtype=np.int32), (), spec, read)
+    options = {"batch_size": 4, "process_count": world}
     shares = [
-        list(
-            data.in_order(
-                split, "test", batch_size=4, process_index=rank, process_count=world, reading=data.Reading(2)
-            )
-        )
+        list(data.in_order(split, "test", process_index=rank, reading=data.Reading(2), **options))
         for rank in range(world)
     ]
     assert {len(share) for share in shares} == {3}

@@ -39,10 +39,8 @@ def write_table(path, scores):
 
 def write_corpus(path, scores):
     """label.npz: a pickled dict for each split."""
-    np.savez_compressed(
-        path,
-        **{f"{s}_corpus": {n: {"emo": 0, "val": scores[n]} for n in names} for s, names in NAMES.items()},
-    )
+    corpora = {s: {name: {"emo": 0, "val": scores[name]} for name in names} for s, names in NAMES.items()}
+    np.savez_compressed(path, **{f"{split}_corpus": corpus for split, corpus in corpora.items()})
     return str(path)
 
 
@@ -138,10 +136,7 @@ def table(text):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (
-            lambda f: (f / "text" / "c_0001.npy").unlink(),
-            "text/c_0001 .* it is missing; for an utterance without",
-        ),
+        (lambda f: (f / "text" / "c_0001.npy").unlink(), "text/c_0001 .* it is missing; for an utterance"),
         (lambda f: (f / "text" / "c_0001.npy").write_bytes(b"x"), "text/c_0001 is not a readable --text"),
         (saved("text", "c_0001.npy", np.ones((2, 5))), "c_0001 has 5 columns, the ones before 4"),
         (saved("text", "c_0001.npy", np.ones((2, 2, 4))), r"c_0001 .* \(time, d\) .* got \(2, 2, 4\)"),

@@ -8,7 +8,6 @@ import pickle
 import random
 import shutil
 import sys
-import tarfile
 import warnings
 from pathlib import Path
 
@@ -17,13 +16,17 @@ import numpy as np
 import pytest
 import scipy.io
 from flax import nnx
-from PIL import Image
 
 from mvcl import data, models, training
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
+import test_aircraft
 import test_domains
 import test_eeg
+import test_sentiment
+import test_sources
+import test_tables
+import test_utterances
 
 MUTATIONS = 300
 PACKAGE = Path(training.__file__).parents[1]
@@ -54,146 +57,83 @@ def mutated(content, draw):
 # Sources: (writer of a valid folder, source of that folder)
 
 
-def images(folder):
-    rng = np.random.default_rng(0)
-    for part in ("train", "test"):
-        for name in ("ant", "bee"):
-            (folder / part / name).mkdir(parents=True)
-            for i, kind in enumerate(("png", "jpg")):
-                pixels = rng.integers(0, 256, (6, 5, 3), np.uint8)
-                Image.fromarray(pixels).save(folder / part / name / f"{i}.{kind}")
-
-
-def lists(folder):
-    images(folder)
-    for domain in ("train", "test"):
-        paths = sorted(folder.glob(f"{domain}/*/*"))
-        lines = [f"{path.relative_to(folder)} {int(path.parent.name == 'bee')}\n" for path in paths]
-        for part in ("train", "test"):
-            (folder / f"{domain}_{part}.txt").write_text("".join(lines))
-
-
-def aircraft(folder):
-    images(folder / "raw")
-    inside = folder / "fgvc-aircraft-2013b" / "data"
-    (inside / "images").mkdir(parents=True)
-    shutil.copy(folder / "raw" / "train" / "ant" / "0.png", inside / "images" / "1.jpg")
-    (inside / "variants.txt").write_text("707\n")
-    for part in ("trainval", "test"):
-        (inside / f"images_variant_{part}.txt").write_text("1 707\n")
-    with tarfile.open(folder / "a.tar.gz", "w:gz") as file:
-        file.add(inside.parent, inside.parent.name)
-    shutil.rmtree(inside.parent)
-    shutil.rmtree(folder / "raw")
+def rng():
+    return np.random.default_rng(0)
 
 
 def open_aircraft(folder):
-    root = folder / "root"
-    data.PrepareTransfer(names=("aircraft",), aircraft=str(folder / "a.tar.gz"), directory=str(root)).run()
-    return data.TransferImages(name="aircraft", directory=str(root)).open()
+    root = str(folder / "root")
+    data.PrepareTransfer(names=("aircraft",), aircraft=str(folder / "a.tar.gz"), directory=root).run()
+    return data.TransferImages(name="aircraft", directory=root).open()
 
 
-def matlab_7_3(folder):
-    import h5py
-
-    with h5py.File(folder / "a.mat", "w", userblock_size=512) as file:
-        for name, value in (("X1", VIEW.T), ("X2", VIEW[:, ::-1].T), ("Y", CLASSES[None].astype(float))):
-            file[name] = value
-            file[name].attrs["MATLAB_class"] = np.bytes_("double")
-    with open(folder / "a.mat", "r+b") as file:
-        file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
-
-
-def csv(folder):
+def write_csv(folder):
     for name, view in (("one", VIEW), ("two", VIEW[:, :2])):
-        rows = [",".join(map(str, (f"s{i}", *row, CLASSES[i]))) for i, row in enumerate(view)]
+        rows = [(f"s{i}", *row, CLASSES[i]) for i, row in enumerate(view)]
         header = ",".join(["id", *(f"f{i}" for i in range(view.shape[1])), "label"])
-        (folder / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+        test_tables.write_csv(folder / f"{name}.csv", header, rows)
 
 
-def parquet(folder):
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    for name, view in (("one", VIEW), ("two", VIEW[:, :2])):
-        columns = {"id": np.arange(8), "y": CLASSES} | {f"f{i}": x for i, x in enumerate(view.T)}
-        parquet.write_table(pa.table(columns), folder / f"{name}.parquet", write_statistics=False)
+def write_utterances(folder, suffix):
+    """A raw file of all utterances."""
+    test_sentiment.write(test_sentiment.utterances(rng())[0], folder / "all")
+    (folder / "all" / f"unaligned{suffix}").rename(folder / f"a{suffix}")
+    shutil.rmtree(folder / "all")
 
 
-def utterances():
-    rng = np.random.default_rng(0)
-    part = {name: rng.normal(size=(5, 4, 2)).astype(np.float32) for name in ("text", "audio", "vision")}
-    part |= {"regression_labels": rng.uniform(-3, 3, 5), "id": [f"v$_${i}" for i in range(5)]}
-    return {"train": part, "test": part}
+def write_prepared(folder):
+    write_utterances(folder, ".npz")
+    data.PrepareSentiment(source=str(folder / "a.npz"), directory=str(folder / "out")).run()
+    (folder / "a.npz").unlink()
 
 
-def utterance_files(folder):
-    names = {"train": ["a_1", "a_2"], "test": ["b_1"]}
-    for view in ("text", "audio", "vision"):
-        (folder / view).mkdir()
-        for name in (*names["train"], *names["test"]):
-            np.save(folder / view / f"{name}.npy", np.ones((3, 2), np.float32))
-    np.savez(
-        folder / "label.npz",
-        **{f"{split}_corpus": {n: {"val": 0.5} for n in found} for split, found in names.items()},
-    )
+def write_utterance_files(folder):
+    names = test_utterances.ALL
+    rows = {view: {name: np.ones((3, 2), np.float32) for name in names} for view in test_utterances.VIEWS}
+    test_utterances.write_features(folder, rows)
+    test_utterances.write_corpus(folder / "label.npz", dict.fromkeys(names, 0.5))
 
 
 def open_utterance_files(folder):
-    views = {view: str(folder / view) for view in ("text", "audio", "vision")}
-    out = str(folder / "out")
-    options = {"labels": str(folder / "label.npz"), "allow_pickle": True, "dataset": "chsims"}
-    data.PrepareSentiment(**views, **options, directory=out).run()
-    return data.Sentiment(path=out, dataset="chsims").open()
+    views = {view: str(folder / view) for view in test_utterances.VIEWS}
+    return test_utterances.opened(folder, labels=str(folder / "label.npz"), allow_pickle=True, **views)
 
 
-def prepared(folder):
-    np.savez(
-        folder / "all.npz",
-        **{f"{s}_{k}": np.asarray(v) for s, p in utterances().items() for k, v in p.items()},
-    )
-    data.PrepareSentiment(source=str(folder / "all.npz"), directory=str(folder / "out")).run()
-    (folder / "all.npz").unlink()
+def write_recordings(folder):
+    for name in ("tr01", "tr02"):
+        test_eeg.write_physionet(folder, name, seconds=60, stages=((1, "W"), (31, "N1")))
 
 
-def recording(folder):
-    test_eeg.write_physionet(folder, "tr01", seconds=60, stages=((1, "W"), (31, "N1")))
-    test_eeg.write_physionet(folder, "tr02", seconds=60, stages=((1, "W"), (31, "N1")))
-
-
-def open_recording(folder):
-    out = str(folder / "out")
-    data.PrepareEeg(source=str(folder), directory=out).run()
-    return data.Eeg(path=out, test_fraction=0.5).open()
-
-
-def night(folder):
+def write_nights(folder):
     for name in ("SC4001E", "SC4011E"):
         test_eeg.write_sleep_edfx(folder, name, [(0, 30, "Sleep stage W"), (30, 30, "Sleep stage 2")], 60)
 
 
-def open_night(folder):
+def open_eeg(folder, **options):
     out = str(folder / "out")
-    data.PrepareEeg(source=str(folder), format="sleep_edfx", directory=out).run()
+    data.PrepareEeg(source=str(folder), directory=out, **options).run()
     return data.Eeg(path=out, test_fraction=0.5).open()
-
-
-def tfds(folder):
-    test_domains.write_tfds(folder, "dtd", {"train": 5, "validation": 4, "test": 3}, 3, (4, 3, 3))
-    for image in folder.glob("*.png"):
-        image.unlink()
 
 
 def tables(folder):
     return data.Tables(path=str(folder)).open()
 
 
-def in_file(name):
-    return lambda folder: data.Tables(path=str(folder / name)).open()
+def open_table(folder):
+    return data.Tables(path=str(next(folder.iterdir()))).open()
+
+
+def open_domains(folder):
+    return data.DomainNet(
+        path=str(folder), domains=test_domains.DOMAINS, held_out="", classes_per_draw=2
+    ).open()
 
 
 FORMATS = {
-    "images": (images, lambda folder: data.Folder(path=str(folder)).open()),
+    "images": (
+        lambda folder: test_sources.write_folder(folder, rng(), count=2),
+        lambda folder: data.Folder(path=str(folder)).open(),
+    ),
     "npz of images": (
         lambda folder: np.savez(
             folder / "a.npz",
@@ -202,36 +142,36 @@ FORMATS = {
         ),
         lambda folder: data.Arrays(path=str(folder / "a.npz")).open(),
     ),
-    "lists": (
-        lists,
-        lambda folder: data.DomainNet(
-            path=str(folder), domains=("train", "test"), held_out="", classes_per_draw=2
-        ).open(),
-    ),
-    "archive": (aircraft, open_aircraft),
+    "lists": (lambda folder: test_domains.write(folder, rng()), open_domains),
+    "archive": (lambda folder: test_aircraft.archive(folder / "a.tar.gz"), open_aircraft),
     "npz of tables": (
         lambda folder: np.savez(folder / "a.npz", X1=VIEW, X2=VIEW[:, ::-1], labels=CLASSES),
-        in_file("a.npz"),
+        open_table,
     ),
     "mat 5": (
         lambda folder: scipy.io.savemat(
             folder / "a.mat", {"X1": VIEW, "X2": VIEW[:, ::-1], "Y": CLASSES}, do_compression=True
         ),
-        in_file("a.mat"),
+        open_table,
     ),
-    "mat 7.3": (matlab_7_3, in_file("a.mat")),
-    "csv": (csv, tables),
-    "parquet": (parquet, tables),
+    "mat 7.3": (lambda folder: test_tables.write_matlab_7_3(folder / "a.mat"), open_table),
+    "csv": (write_csv, tables),
+    "parquet": (test_tables.write_parquet, tables),
     "npy": (lambda folder: [np.save(folder / f"{n}.npy", VIEW) for n in ("one", "two")], tables),
     "pickle": (
-        lambda folder: (folder / "a.pkl").write_bytes(pickle.dumps(utterances())),
+        lambda folder: write_utterances(folder, ".pkl"),
         lambda folder: data.Sentiment(path=str(folder / "a.pkl"), allow_pickle=True).open(),
     ),
-    "label.npz": (utterance_files, open_utterance_files),
-    "prepared folder": (prepared, lambda folder: data.Sentiment(path=str(folder / "out")).open()),
-    "tfds": (tfds, lambda folder: data.TransferImages(name="dtd", directory=str(folder)).open()),
-    "WFDB": (recording, open_recording),
-    "EDF": (night, open_night),
+    "label.npz": (write_utterance_files, open_utterance_files),
+    "prepared folder": (write_prepared, lambda folder: data.Sentiment(path=str(folder / "out")).open()),
+    "tfds": (
+        lambda folder: test_domains.write_tfds(
+            folder, "dtd", {"train": 5, "validation": 4, "test": 3}, 3, (4, 3, 3)
+        ),
+        lambda folder: data.TransferImages(name="dtd", directory=str(folder)).open(),
+    ),
+    "WFDB": (write_recordings, open_eeg),
+    "EDF": (write_nights, lambda folder: open_eeg(folder, format="sleep_edfx")),
 }
 # A conversion in each case, into these folders.
 SLOW, MADE = ("tfds", "archive", "label.npz", "WFDB", "EDF"), ("out", "root")
@@ -331,6 +271,8 @@ def test_a_pickle_runs_no_code(name, tmp_path):
     if name == "all.pkl":
         file.write_bytes(pickle.dumps({"train": Bomb(mark)}))
         source = data.Sentiment(path=str(file), allow_pickle=True).open
+        with pytest.raises(ValueError, match="only with --allow-pickle"):
+            data.Sentiment(path=str(file)).open()
     elif name == "images.npz":
         np.savez(file, train_images=np.asarray([Bomb(mark)], object), train_labels=np.zeros(1, int))
         source = data.Arrays(path=str(file)).open
@@ -340,12 +282,6 @@ def test_a_pickle_runs_no_code(name, tmp_path):
     with pytest.raises(ValueError, match=r"pickle|uses posix\.mkdir"):
         source()
     assert not mark.exists()
-
-
-def test_a_pickle_is_read_only_if_allowed(tmp_path):
-    (tmp_path / "a.pkl").write_bytes(pickle.dumps(utterances()))
-    with pytest.raises(ValueError, match="only with --allow-pickle"):
-        data.Sentiment(path=str(tmp_path / "a.pkl")).open()
 
 
 def test_a_prepared_data_set_imports_no_module(tmp_path, monkeypatch):

@@ -1,11 +1,14 @@
-"""Skipping corrupt examples with any number of processes and threads; stalled readers."""
+"""Order of batches; skipping corrupt examples with any number of processes and threads; stalled readers."""
 
+import dataclasses
 import itertools
 import threading
 import time
 
+import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mvcl import data
 
@@ -80,10 +83,8 @@ def test_limit_counts_each_example_once_and_names_the_last(capfd):
     reading = data.Reading(2)
     take(12, (5, 11), reading=reading)  # three epochs
     assert capfd.readouterr().err.count("skipped a corrupt example") == 2
-    with pytest.raises(
-        data.CorruptExample,
-        match=r"cannot be decoded; this is corrupt example 3, and --train.corrupt-limit is 2",
-    ):
+    message = r"cannot be decoded; this is corrupt example 3, and --train.corrupt-limit is 2"
+    with pytest.raises(data.CorruptExample, match=message):
         take(12, (5, 11, 13), limit=2)
     with pytest.raises(data.CorruptExample, match=r"corrupt example 1, and --train\.corrupt-limit is 0"):
         take(12, (5,), limit=0)
@@ -98,13 +99,7 @@ def test_resumed_run_keeps_counting():
 
 def test_does_not_read_data_in_memory_again():
     calls = []
-    kept = data.Split(
-        np.arange(N, dtype=np.int32),
-        ("a",),
-        IMAGE,
-        split(calls=calls).read,
-        (np.zeros((N, 2, 2, 1), np.uint8),),
-    )
+    kept = dataclasses.replace(split(calls=calls), arrays=(np.zeros((N, 2, 2, 1), np.uint8),))
     next(data.batches(kept, batch_size=B, seed=0))
     assert calls == []
 
@@ -121,10 +116,8 @@ def test_a_stalled_reader_raises_naming_the_example():
     reading = data.Reading()
     stream = data.watched(data.batches(stuck, batch_size=B, seed=0, threads=1, reading=reading), 0.3, reading)
     begun = time.monotonic()
-    with pytest.raises(
-        data.StalledReader,
-        match=r"no batch for 0.3 s \(--train.stall-seconds\): image 4.png has been read for 0 s",
-    ):
+    message = r"no batch for 0.3 s \(--train.stall-seconds\): image 4.png has been read for 0 s"
+    with pytest.raises(data.StalledReader, match=message):
         list(itertools.islice(stream, N // B + 1))
     assert time.monotonic() - begun < 10
     gate.set()
@@ -153,3 +146,72 @@ def test_watched_stream_can_be_closed():
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not set(threading.enumerate()) - before
+
+
+# Batches of a split in memory
+
+
+def first(stream, count):
+    return list(itertools.islice(stream, count))
+
+
+@pytest.fixture
+def whole():
+    images = np.arange(103, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 1), np.uint8)
+    return data.in_memory((images,), np.zeros(103, np.int32), ("a",))
+
+
+def test_an_epoch_is_a_new_permutation(whole):
+    steps = first(data.batches(whole, batch_size=20, seed=3), 10)
+    for epoch in (0, 1):
+        index = np.concatenate([b["index"] for b in steps[5 * epoch : 5 * epoch + 5]])
+        assert len(set(index.tolist())) == 100
+        assert {int(e) for b in steps[5 * epoch : 5 * epoch + 5] for e in b["epoch"]} == {epoch}
+    assert not np.array_equal(steps[0]["index"], steps[5]["index"])
+    for batch in steps:
+        np.testing.assert_array_equal(batch["images"][:, 0, 0, 0], batch["index"])
+
+
+def test_the_last_batch_has_the_examples_that_are_left(whole):
+    steps = first(data.batches(whole, batch_size=20, seed=3, last_batch=True), 12)
+    assert [len(batch["index"]) for batch in steps] == [20, 20, 20, 20, 20, 3] * 2
+    for epoch in (0, 1):
+        part = steps[6 * epoch : 6 * epoch + 6]
+        assert set(np.concatenate([b["index"] for b in part]).tolist()) == set(range(103))
+        assert {int(e) for b in part for e in b["epoch"]} == {epoch}
+    assert not np.array_equal(steps[0]["index"], steps[6]["index"])
+    later = first(data.batches(whole, batch_size=20, seed=3, last_batch=True, first_step=5), 2)
+    for a, b in zip(steps[5:7], later):
+        np.testing.assert_array_equal(a["index"], b["index"])
+    assert data.epoch_steps(103, 20, last_batch=True) == 6
+    assert data.epoch_steps(103, 20, last_batch=False) == data.epoch_steps(100, 20, last_batch=True) == 5
+
+
+def test_crops_images_of_different_sizes_on_the_host(whole):
+    calls = []
+
+    def crop(arrays, epoch, index):
+        calls.append((epoch, index))
+        (image,) = arrays
+        return image, 255 - image[:1, :1]
+
+    (batch,) = first(data.batches(whole, batch_size=20, seed=0, threads=1, crop=crop), 1)
+    assert [view.shape for view in batch["images"]] == [(20, 2, 2, 1), (20, 1, 1, 1)]
+    np.testing.assert_array_equal(batch["images"][1], 255 - batch["images"][0][:, :1, :1])
+    assert calls[:20] == [(0, int(i)) for i in batch["index"]]  # each example decoded once for its two views
+
+
+def test_raises_on_invalid_batches(whole):
+    with pytest.raises(ValueError, match="multiple of 3 processes, got 20"):
+        next(data.batches(whole, batch_size=20, seed=0, process_count=3))
+    with pytest.raises(ValueError, match="at most the 103 training examples, got 104"):
+        next(data.batches(whole, batch_size=104, seed=0))
+
+
+def test_batches_reach_all_devices_in_order(whole):
+    sharding = NamedSharding(Mesh(np.asarray(jax.devices()[:4]), ("data",)), PartitionSpec("data"))
+    host = first(data.batches(whole, batch_size=20, seed=0), 5)
+    device = first(data.to_devices(iter(host), sharding), 5)
+    for a, b in zip(host, device):
+        np.testing.assert_array_equal(a["images"], b["images"])
+        assert {s.data.shape for s in b["images"].addressable_shards} == {(5, 2, 2, 1)}
