@@ -117,8 +117,8 @@ class Arrays:
                 for part, rows in (("train", ~test), ("test", test)):
                     arrays |= {f"{part}_images": images[rows], f"{part}_labels": labels[rows]}
             limits = (None, None) if self.first is None else self.first
-            labels = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
-            every = np.concatenate(list(labels.values()))
+            numbers_of = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
+            every = np.concatenate(list(numbers_of.values()))
             if every.dtype.kind not in "iu" or not ((every >= 0) & (every < _MOST_CLASSES)).all():
                 raise ValueError(
                     f"labels must be integers from 0, less than {_MOST_CLASSES}, got {every.dtype}"
@@ -129,7 +129,7 @@ class Arrays:
                 raise ValueError(f"class_names has {len(names)} names for labels up to {count - 1}")
             return {
                 part: self._split(arrays, part, numbers.astype(np.int64), names, limit)
-                for (part, numbers), limit in zip(labels.items(), limits, strict=True)
+                for (part, numbers), limit in zip(numbers_of.items(), limits, strict=True)
             }
 
     def _split(
@@ -229,10 +229,10 @@ def image_split(
             return (image,)
 
     split = Split(labels, class_names, ExampleSpec((shape,)), read, name=name)
-    size = None if split.spec.image_shape is None else math.prod(split.spec.image_shape)
-    if size is None or len(split) * size > _IN_MEMORY_BYTES or size > _SMALL:
+    one = split.spec.image_shape
+    if one is None or len(split) * math.prod(one) > _IN_MEMORY_BYTES or math.prod(one) > _SMALL:
         return split
-    images = np.empty((len(split), *shape), np.uint8)
+    images = np.empty((len(split), *one), np.uint8)
 
     def fill(row: int) -> None:
         images[row] = read(row, 0)[0]
