@@ -103,7 +103,7 @@ class SideBySideLearner(methods.Learner):
     def loss(
         self, params: Any, statistics: Any, batch: methods.Batch, objective: methods.OfViews
     ) -> tuple[jax.Array, tuple[Any, jax.Array, methods.Measures]]:
-        x, each = jnp.stack(batch.views()), self._unpacked(params)  # (M, n, networks)
+        x, each = jnp.stack(batch.draw(batch.inputs)), self._unpacked(params)  # (M, n, networks)
 
         def of_network(one: Any, x: jax.Array) -> jax.Array:
             return objective(x, embed=partial(self._embed, one))[0]

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         equalize,
         grayscale,
         hue,
-        invert,
         normalise,
         posterize,
         rand_augment_op,
@@ -22,17 +21,8 @@ if TYPE_CHECKING:
         sharpness,
         solarise,
     )
-    from mvcl.augment._geometry import (
-        affine,
-        crop_and_resize,
-        gaussian_blur,
-        horizontal_flip,
-        rotate,
-        shear_x,
-        shear_y,
-        translate_x,
-        translate_y,
-    )
+    from mvcl.augment._geometry import crop_and_resize, gaussian_blur
+    from mvcl.augment._mixing import cutmix, mixup, random_erasing, random_mix, smooth_targets
     from mvcl.augment._policy import (
         CIFAR_MEAN,
         CIFAR_STD,
@@ -46,24 +36,7 @@ if TYPE_CHECKING:
         dsf,
         evaluation,
         moco_v2,
-        policy,
         simclr,
-    )
-    from mvcl.augment._random import (
-        cutmix,
-        erase,
-        mixup,
-        rand_augment,
-        random_blur,
-        random_box,
-        random_color_jitter,
-        random_erasing,
-        random_flip,
-        random_grayscale,
-        random_mix,
-        random_resized_crop,
-        random_solarise,
-        smooth_targets,
     )
     from mvcl.augment._views import (
         DrawnViews,
@@ -71,7 +44,6 @@ if TYPE_CHECKING:
         by_shape,
         draw_views,
         host_crop,
-        in_order_of_views,
         view_key,
     )
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from mvcl.augment._geometry import halving_sum, inner, moved, outer, over, rotation, to_bytes, unit
+from mvcl.augment._geometry import halving_sum, inner, outer, over, to_bytes, unit
 
 # ITU-R 601-2 rounded as in Pillow's integer arithmetic.
 _LUMA = tuple(weight / 65536 for weight in (19595, 38470, 7471))
@@ -165,12 +165,6 @@ def solarise(image: ArrayLike, threshold: ArrayLike = 0.5) -> jax.Array:
     return outer(jnp.where(x < threshold, x, 1 - x))
 
 
-@jax.jit
-def invert(image: ArrayLike) -> jax.Array:
-    """1 - image: `ImageOps.invert`."""
-    return outer(1 - inner(image))
-
-
 def _posterize(x: jax.Array, bits: ArrayLike) -> jax.Array:
     step = jnp.exp2(8 - jnp.asarray(bits, jnp.float32))
     return jnp.floor(to_bytes(x) / step) * step / 255
@@ -228,6 +222,25 @@ def sharpness(image: ArrayLike, factor: ArrayLike) -> jax.Array:
     return outer(_blend(_smooth(x), x, factor))
 
 
+def _moved(x: jax.Array, matrix: tuple[ArrayLike, ...]) -> jax.Array:
+    """Pillow's `transform(size, AFFINE, matrix)`, nearest pixel, black beyond, in its 16-bit fixed point.
+
+    Result pixel (x, y) is the image at (a x + b y + c, d x + e y + f), pixel centres at halves. In single precision a
+    pixel within 1e-4 of a boundary may take its neighbour's value.
+    """
+    a, b, c, d, e, f = (jnp.asarray(entry, jnp.float32) for entry in matrix)
+
+    def fixed(value: jax.Array) -> jax.Array:
+        return jnp.floor(value * 65536 + 0.5).astype(jnp.int32)
+
+    column, row = jnp.arange(x.shape[0])[:, None, None], jnp.arange(x.shape[2])[None, None, :]
+    source_column = (fixed(a) * column + fixed(b) * row + fixed(c + a * 0.5 + b * 0.5)) >> 16
+    source_row = (fixed(d) * column + fixed(e) * row + fixed(f + d * 0.5 + e * 0.5)) >> 16
+    inside = (source_column >= 0) & (source_column < x.shape[0])
+    inside &= (source_row >= 0) & (source_row < x.shape[2])
+    return jnp.where(inside, x[source_column, jnp.arange(x.shape[1])[None, :, None], source_row], 0.0)
+
+
 # fmt: off
 RAND_AUGMENT = (
     "identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate", "brightness", "saturation", "contrast",
@@ -267,17 +280,18 @@ def rand_augment_op(image: ArrayLike, op: ArrayLike, magnitude: ArrayLike, sign:
         return jnp.where(op == RAND_AUGMENT.index(name), value, otherwise)
 
     width, _, height = x.shape
-    turn = rotation(only("rotate", 30 * signed), width, height)
+    turn = jnp.deg2rad(only("rotate", 30 * signed))
+    cos, sin, middle, centre = jnp.cos(turn), jnp.sin(turn), width / 2, height / 2
     moves = (
-        turn[0],
-        turn[1] + only("shear_x", 0.3 * signed),
-        turn[2] - only("translate_x", jnp.trunc(150 / 331 * width * signed)),
-        turn[3] + only("shear_y", 0.3 * signed),
-        turn[4],
-        turn[5] - only("translate_y", jnp.trunc(150 / 331 * height * signed)),
+        cos,
+        -sin + only("shear_x", 0.3 * signed),
+        middle - cos * middle + sin * centre - only("translate_x", jnp.trunc(150 / 331 * width * signed)),
+        sin + only("shear_y", 0.3 * signed),
+        cos,
+        centre - sin * middle - cos * centre - only("translate_y", jnp.trunc(150 / 331 * height * signed)),
     )
     first, last = RAND_AUGMENT.index("shear_x"), RAND_AUGMENT.index("rotate")
-    x = jnp.where((op >= first) & (op <= last), moved(x, moves), x)
+    x = jnp.where((op >= first) & (op <= last), _moved(x, moves), x)
 
     first, last = RAND_AUGMENT.index("brightness"), RAND_AUGMENT.index("sharpness")
     blends = (op >= first) & (op <= last)

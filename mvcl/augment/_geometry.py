@@ -1,4 +1,4 @@
-"""Crops, blurs and moves of images with explicit parameters, each equal to Pillow's; colours are in `_colour`.
+"""Crops and blurs of images with explicit parameters, each equal to Pillow's; colours are in `_colour`.
 
 An image is (height, width, channels) with one or three channels, uint8 or floating in [0, 1], and a result is
 float32 in [0, 1]. Pillow rounds to 8 bits after every operation and these do not, so they agree within 2/255
@@ -10,11 +10,9 @@ convert; XLA cancels the conversions between consecutive operations.
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
 
@@ -35,12 +33,8 @@ def inner(image: ArrayLike) -> jax.Array:
     return image.astype(jnp.float32).transpose(1, 2, 0)
 
 
-def outer(x: jax.Array) -> jax.Array:
-    return x.transpose(2, 0, 1)
-
-
-def unit(x: ArrayLike) -> jax.Array:
-    return jnp.clip(x, 0.0, 1.0)
+outer = partial(jnp.transpose, axes=(2, 0, 1))
+unit = partial(jnp.clip, min=0.0, max=1.0)
 
 
 def to_bytes(x: jax.Array) -> jax.Array:
@@ -68,20 +62,6 @@ def choose(condition: ArrayLike, image: ArrayLike, other: ArrayLike) -> jax.Arra
     return outer(jnp.where(condition, inner(image), inner(other)))
 
 
-@jax.jit
-def horizontal_flip(image: ArrayLike) -> jax.Array:
-    """Flip horizontally: `ImageOps.mirror`."""
-    return outer(inner(image)[::-1])
-
-
-def _cubic(t: jax.Array) -> jax.Array:
-    """Keys' kernel with a = -1/2, Pillow's BICUBIC."""
-    t = jnp.abs(t)
-    near = (1.5 * t - 2.5) * t * t + 1
-    far = ((2.5 - 0.5 * t) * t - 4) * t + 2
-    return jnp.where(t < 1, near, jnp.where(t < 2, far, 0.0))
-
-
 def _resampling(start: jax.Array, stop: jax.Array, length: int, size: int, reverse: ArrayLike) -> jax.Array:
     """(size, length) weights that resample [start, stop) of `length` pixels to `size`; each row sums to 1."""
     scale = (stop - start) / size
@@ -91,16 +71,16 @@ def _resampling(start: jax.Array, stop: jax.Array, length: int, size: int, rever
     target = jnp.where(reverse, size - 1 - target, target)
     center = start + (target + 0.5) * scale
     source = jnp.arange(length, dtype=jnp.float32) + 0.5
-    weights = _cubic((source[None, :] - center[:, None]) / width)
+    t = jnp.abs((source[None, :] - center[:, None]) / width)
+    # Keys' kernel with a = -1/2, Pillow's BICUBIC.
+    near = (1.5 * t - 2.5) * t * t + 1
+    far = ((2.5 - 0.5 * t) * t - 4) * t + 2
+    weights = jnp.where(t < 1, near, jnp.where(t < 2, far, 0.0))
     return weights / halving_sum(weights, 1)
 
 
-def _along_width(weights: jax.Array, x: jax.Array) -> jax.Array:
-    return jnp.einsum("xw,wch->xch", weights, x, precision="highest")
-
-
-def _along_height(weights: jax.Array, x: jax.Array) -> jax.Array:
-    return jnp.einsum("xch,yh->xcy", x, weights, precision="highest")
+_along_width = partial(jnp.einsum, "xw,wch->xch", precision="highest")
+_along_height = partial(jnp.einsum, "xch,yh->xcy", precision="highest")
 
 
 @partial(jax.jit, static_argnames="size")
@@ -133,8 +113,8 @@ def crop_and_resize(
     down = _resampling(box[1], box[3], x.shape[2], height, False)
     lost_rows, lost_columns = x.shape[2] - height, x.shape[0] - width
     if lost_rows > 0 and lost_rows > 2 * lost_columns:
-        return outer(unit(_along_width(across, unit(_along_height(down, x)))))
-    return outer(unit(_along_height(down, unit(_along_width(across, x)))))
+        return outer(unit(_along_width(across, unit(_along_height(x, down)))))
+    return outer(unit(_along_height(unit(_along_width(across, x)), down)))
 
 
 def _gaussian(length: int, sigma: jax.Array, reach: int) -> jax.Array:
@@ -197,7 +177,7 @@ def _pillow_blur(x: jax.Array, sigma: jax.Array) -> jax.Array:
     for _ in range(3):
         x = weigh(_along_width(across, x))
     for _ in range(3):
-        x = weigh(_along_height(down, x))
+        x = weigh(_along_height(x, down))
     return x / 255
 
 
@@ -227,70 +207,4 @@ def gaussian_blur(image: ArrayLike, sigma: ArrayLike, kernel_size: int | None = 
         raise ValueError(f"kernel_size must be odd and positive, or None, got {kernel_size}")
     reach = kernel_size // 2
     x = _along_width(_gaussian(x.shape[0], sigma, reach), x)
-    return outer(unit(_along_height(_gaussian(x.shape[2], sigma, reach), x)))
-
-
-def moved(x: jax.Array, matrix: tuple[ArrayLike, ...]) -> jax.Array:
-    xp = jnp if any(isinstance(entry, jax.Array) for entry in matrix) else np
-    a, b, c, d, e, f = (xp.asarray(entry, None if xp is np else jnp.float32) for entry in matrix)
-
-    def fixed(value: Any) -> jax.Array:
-        return jnp.asarray(xp.floor(value * 65536 + 0.5).astype(np.int32))
-
-    column, row = jnp.arange(x.shape[0])[:, None, None], jnp.arange(x.shape[2])[None, None, :]
-    source_column = (fixed(a) * column + fixed(b) * row + fixed(c + a * 0.5 + b * 0.5)) >> 16
-    source_row = (fixed(d) * column + fixed(e) * row + fixed(f + d * 0.5 + e * 0.5)) >> 16
-    inside = (source_column >= 0) & (source_column < x.shape[0])
-    inside &= (source_row >= 0) & (source_row < x.shape[2])
-    found = x[source_column, jnp.arange(x.shape[1])[None, :, None], source_row]
-    return jnp.where(inside, found, 0.0)
-
-
-def affine(image: ArrayLike, matrix: tuple[ArrayLike, ...]) -> jax.Array:
-    """Move pixels by an affine map: Pillow's `transform(size, AFFINE, matrix)`, nearest pixel, black beyond.
-
-    Result pixel (x, y) is the image at (a x + b y + c, d x + e y + f), pixel centres at halves, in Pillow's 16-bit
-    fixed point. Python numbers are computed in double precision, as in Pillow; traced ones in single precision, so that
-    a pixel within 1e-4 of a boundary may take its neighbour's value.
-
-    Args:
-      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
-      matrix: a, b, c, d, e, f; numbers or scalars.
-
-    Returns:
-      (height, width, channels) float32 in [0, 1].
-    """
-    return outer(moved(inner(image), matrix))
-
-
-def shear_x(image: ArrayLike, factor: ArrayLike) -> jax.Array:
-    """Row y moves left by factor * y pixels, black beyond: AFFINE (1, factor, 0, 0, 1, 0)."""
-    return affine(image, (1.0, factor, 0.0, 0.0, 1.0, 0.0))
-
-
-def shear_y(image: ArrayLike, factor: ArrayLike) -> jax.Array:
-    """Column x moves up by factor * x pixels, black beyond: AFFINE (1, 0, 0, factor, 1, 0)."""
-    return affine(image, (1.0, 0.0, 0.0, factor, 1.0, 0.0))
-
-
-def translate_x(image: ArrayLike, pixels: ArrayLike) -> jax.Array:
-    """Shift to the right by `pixels`, black on the left: AFFINE (1, 0, -pixels, 0, 1, 0)."""
-    return affine(image, (1.0, 0.0, -1.0 * pixels, 0.0, 1.0, 0.0))
-
-
-def translate_y(image: ArrayLike, pixels: ArrayLike) -> jax.Array:
-    """Shift down by `pixels`, black above: AFFINE (1, 0, 0, 0, 1, -pixels)."""
-    return affine(image, (1.0, 0.0, 0.0, 0.0, 1.0, -1.0 * pixels))
-
-
-def rotation(degrees: ArrayLike, width: int, height: int) -> tuple[Any, ...]:
-    xp = jnp if isinstance(degrees, jax.Array) else np
-    cos, sin = xp.cos(xp.deg2rad(degrees)), xp.sin(xp.deg2rad(degrees))
-    x, y = width / 2, height / 2
-    return cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y
-
-
-def rotate(image: ArrayLike, degrees: ArrayLike) -> jax.Array:
-    """Rotate counter-clockwise about the centre, black beyond: `Image.rotate(degrees)`, nearest pixel."""
-    height, width = jnp.shape(image)[:2]
-    return affine(image, rotation(degrees, width, height))
+    return outer(unit(_along_height(x, _gaussian(x.shape[2], sigma, reach))))

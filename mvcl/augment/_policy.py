@@ -6,7 +6,6 @@ The published policies of colour images end with ImageNet's mean and deviation, 
 """
 
 import dataclasses
-import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -113,18 +112,7 @@ class Policy:
                 raise ValueError(f"{name} must be {what}, or one for each of 1 or 3 channels, got {numbers}")
 
 
-def _tenth(image_size: int) -> int:
-    """SimCLR's and BYOL's kernel: a tenth of the image size, made odd; 23 for 224, 3 for 32."""
-    return 2 * (image_size // 10 // 2) + 1
-
-
-_IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
-
-
-def _build(overrides: dict[str, Any], jitter: tuple[float, float, float, float], **published: Any) -> Policy:
-    """A published policy with the strengths of brightness, contrast, saturation and hue."""
-    strengths = dict(zip(("brightness", "contrast", "saturation", "hue"), jitter))
-    return Policy(**{**strengths, **published, **overrides})
+_IMAGENET: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 
 def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Policy:
@@ -134,16 +122,18 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
     (Pseudocode 1) do. SimCLR's own code leaves images in [0, 1]: mean=(0.0,), std=(1.0,). For CIFAR-10 SimCLR has
     strength 0.5 and no blur (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
     """
-    return _build(
-        overrides,
-        (0.8 * strength, 0.8 * strength, 0.8 * strength, min(0.2 * strength, 0.5)),
-        image_size=image_size,
-        grayscale_probability=0.2,
-        blur_probability=0.5,
-        blur_sigma=(0.1, 2.0),
-        blur_kernel=_tenth(image_size),
+    published = {
+        "image_size": image_size,
+        "brightness": 0.8 * strength,
+        "contrast": 0.8 * strength,
+        "saturation": 0.8 * strength,
+        "hue": min(0.2 * strength, 0.5),
+        "grayscale_probability": 0.2,
+        "blur_probability": 0.5,
+        "blur_kernel": 2 * (image_size // 20) + 1,  # a tenth of the image, made odd: 23 for 224, 3 for 32
         **_IMAGENET,
-    )
+    }
+    return Policy(**{**published, **overrides})
 
 
 def byol_global1(image_size: int = 224, **overrides: Any) -> Policy:
@@ -151,15 +141,7 @@ def byol_global1(image_size: int = 224, **overrides: Any) -> Policy:
 
     The authors add an offset for brightness; here it is a factor, as in the other policies.
     """
-    return _build(
-        overrides,
-        (0.4, 0.4, 0.2, 0.1),
-        image_size=image_size,
-        grayscale_probability=0.2,
-        blur_probability=1.0,
-        blur_kernel=_tenth(image_size),
-        **_IMAGENET,
-    )
+    return simclr(0.5, image_size, **{"saturation": 0.2, "blur_probability": 1.0, **overrides})
 
 
 def byol_global2(image_size: int = 224, **overrides: Any) -> Policy:
@@ -169,15 +151,7 @@ def byol_global2(image_size: int = 224, **overrides: Any) -> Policy:
 
 def moco_v2(image_size: int = 224, **overrides: Any) -> Policy:
     """MoCo v2 (Chen 2020b, arXiv 2003.04297, and the authors' code, which blurs with Pillow)."""
-    return _build(
-        overrides,
-        (0.4, 0.4, 0.4, 0.1),
-        image_size=image_size,
-        crop_scale=(0.2, 1.0),
-        grayscale_probability=0.2,
-        blur_probability=0.5,
-        **_IMAGENET,
-    )
+    return simclr(0.5, image_size, **{"crop_scale": (0.2, 1.0), "blur_kernel": 0, **overrides})
 
 
 def dsf(image_size: int = 32, **overrides: Any) -> Policy:
@@ -197,7 +171,7 @@ def evaluation(image_size: int = 224, **overrides: Any) -> Policy:
     `image_size`, such as CIFAR's, center_fraction=1.0 keeps the whole image.
     """
     off = {"random_crop": False, "flip_probability": 0.0, "jitter_probability": 0.0}
-    return _build(overrides, (0.0, 0.0, 0.0, 0.0), image_size=image_size, **off, **_IMAGENET)
+    return Policy(**{"image_size": image_size, **off, **_IMAGENET, **overrides})
 
 
 def digits(image_size: int = 8, **overrides: Any) -> Policy:
@@ -205,8 +179,8 @@ def digits(image_size: int = 8, **overrides: Any) -> Policy:
 
     Views stay in [0, 1]; images have one channel.
     """
-    jitter = (0.4, 0.4, 0.0, 0.0)
-    return _build(overrides, jitter, image_size=image_size, crop_scale=(0.5, 1.0), flip_probability=0.0)
+    published = {"brightness": 0.4, "contrast": 0.4, "crop_scale": (0.5, 1.0), "flip_probability": 0.0}
+    return Policy(**{"image_size": image_size, **published, **overrides})
 
 
 POLICIES: dict[str, Callable[..., Policy]] = {
@@ -219,21 +193,3 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "digits": digits,
 }
 """Policies by the names that `views.policy:NAME` chooses."""
-
-
-def policy(name: str, **overrides: Any) -> Policy:
-    """The policy of that name, with fields (and simclr's `strength`) overridden by keyword.
-
-    policy("simclr", strength=0.5, image_size=32, blur_probability=0.0)
-    """
-    if name not in POLICIES:
-        near = difflib.get_close_matches(name, POLICIES, n=1, cutoff=0.0)[0]
-        raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {name!r} (nearest: {near})")
-    known = {field.name for field in dataclasses.fields(Policy)} | (
-        {"strength"} if name == "simclr" else set()
-    )
-    for key in overrides:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-            raise ValueError(f"policy {name!r} has no parameter {key!r} (nearest: {near})")
-    return POLICIES[name](**overrides)

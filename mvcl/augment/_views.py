@@ -1,7 +1,10 @@
 """k views of every image of a batch, each a function of (seed, epoch, example index, view) only."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import ModuleType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +12,15 @@ import numpy as np
 from jax.typing import ArrayLike
 from PIL import Image
 
-from mvcl.augment import _colour, _geometry, _random
+from mvcl.augment import _colour, _geometry, _mixing
 from mvcl.augment._policy import Policy
 
 DrawnViews = jax.Array | tuple[jax.Array, ...]
 """(n, k, height, width, channels), or where sizes differ a tuple of k arrays (n, height, width, channels)."""
 _CACHE_BYTES = 1 << 19  # of float32 views, so that a piece with its temporaries fits in a core's L2 cache
+_TRIES = 10
+# Number of uniform random numbers per step of a view, in the order of use.
+_DRAWS = {"crop": 4 * _TRIES, "flip": 1, "jitter": 9, "grayscale": 1, "blur": 2, "solarise": 1}
 
 
 def view_key(seed: ArrayLike, epoch: ArrayLike, index: ArrayLike, view: ArrayLike) -> jax.Array:
@@ -27,6 +33,42 @@ def view_key(seed: ArrayLike, epoch: ArrayLike, index: ArrayLike, view: ArrayLik
     for part in (epoch, index, view):
         key = jax.random.fold_in(key, part)
     return key
+
+
+def crop_box(xp: ModuleType, policy: Policy, draws: Any, height: int, width: int) -> Any:
+    """Left, upper, right, lower of a policy's crop, in numpy (host) or jax.numpy (device), from uniform numbers.
+
+    With `random_crop` as in torchvision's RandomResizedCrop: up to ten times, an area is drawn uniformly from
+    `crop_scale` times the image's and a ratio width / height log-uniformly from `crop_ratio`; the first box whose
+    rounded sides fit in the image is placed uniformly. If none fits, it is the largest central box with a ratio in
+    `crop_ratio`. With `crop_padding` it is a box of the image's own size in the padded image.
+    """
+    if not policy.random_crop:
+        side = policy.center_fraction * min(height, width)
+        left, upper = (width - side) / 2, (height - side) / 2
+        return left, upper, left + side, upper + side
+    if policy.crop_padding:
+        left, upper = (xp.floor(draws[i] * (2 * policy.crop_padding + 1)) for i in (0, 1))
+        return xp.stack([left, upper, left + width, upper + height]).astype("float32")
+    (least, most), ratio = policy.crop_scale, policy.crop_ratio
+    draws = draws.reshape(4, _TRIES)
+    area = height * width * (least + (most - least) * draws[0])
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    aspect = xp.exp(low + (high - low) * draws[1])
+    wide, tall = xp.round(xp.sqrt(area * aspect)), xp.round(xp.sqrt(area / aspect))
+    fits = (wide > 0) & (wide <= width) & (tall > 0) & (tall <= height)
+    first = xp.argmax(fits)
+    found = fits[first]
+    if width / height < ratio[0]:
+        whole = (width, round(width / ratio[0]))
+    elif width / height > ratio[1]:
+        whole = (round(height * ratio[1]), height)
+    else:
+        whole = (width, height)
+    wide, tall = xp.where(found, wide[first], whole[0]), xp.where(found, tall[first], whole[1])
+    left = xp.where(found, xp.floor(draws[2, first] * (width - wide + 1)), (width - whole[0]) // 2)
+    upper = xp.where(found, xp.floor(draws[3, first] * (height - tall + 1)), (height - whole[1]) // 2)
+    return xp.stack([left, upper, left + wide, upper + tall]).astype("float32")
 
 
 def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: bool = False) -> jax.Array:
@@ -42,56 +84,61 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
       (image_size, image_size, channels) float32, (x - mean) / std of an image in [0, 1].
     """
     # One call for all numbers, since threefry calls take longest to compile.
-    sizes = {
-        **_random.DRAWS,
-        "rand_augment": policy.rand_augment_ops * _random.DRAWS_PER_RAND_AUGMENT,
-        "rand_augmented": int(policy.rand_augment_ops > 0 and policy.rand_augment_probability < 1),
-    }
+    ops, share = policy.rand_augment_ops, policy.rand_augment_probability
+    sizes = {**_DRAWS, "rand_augment": 3 * ops, "rand_augmented": int(ops > 0 and share < 1)}
     stops = np.cumsum(list(sizes.values()))
     drawn = dict(zip(sizes, jnp.split(jax.random.uniform(key, (int(stops[-1]),)), stops[:-1])))
-    height, width = jnp.shape(image)[:2]
+    (height, width), side, around = jnp.shape(image)[:2], policy.image_size, policy.crop_padding
     mirror = drawn["flip"][0] < policy.flip_probability
     if cropped:
-        if (height, width) != (policy.image_size, policy.image_size):
-            side = policy.image_size
+        if (height, width) != (side, side):
             raise ValueError(f"images must be crops of {side} x {side} pixels, got {height} x {width}")
-        x = _geometry.choose(mirror, _geometry.horizontal_flip(image), image)
+        x = _geometry.choose(mirror, jnp.asarray(image)[:, ::-1], image)
     else:
-        if policy.random_crop and policy.crop_padding:
-            around = policy.crop_padding
+        box = crop_box(jnp, policy, drawn["crop"], height, width)
+        if policy.random_crop and around:
             image = jnp.pad(jnp.asarray(image), ((around, around), (around, around), (0, 0)), mode="reflect")
-            box = _random.padded_box(jnp, drawn["crop"], height, width, around)
-        elif policy.random_crop:
-            box = _random.box(jnp, drawn["crop"], height, width, policy.crop_scale, policy.crop_ratio)
-        else:
-            box = jnp.asarray(_random.center_box(height, width, policy.center_fraction), jnp.float32)
-        x = _geometry.crop_and_resize(image, box, policy.image_size, mirror)
-    if policy.rand_augment_ops and policy.rand_augment_probability:
-        magnitude = policy.rand_augment_magnitude, policy.rand_augment_deviation
-        changed = _random.rand_augment_layers(drawn["rand_augment"], x, policy.rand_augment_ops, *magnitude)
-        if policy.rand_augment_probability < 1:
-            changed = _geometry.choose(
-                drawn["rand_augmented"][0] < policy.rand_augment_probability, changed, x
-            )
-        x = changed
-    strengths = (policy.brightness, policy.contrast, policy.saturation, policy.hue)
-    if policy.jitter_probability and any(strengths):
-        x = _random.jitter(drawn["jitter"], x, policy.jitter_probability, *strengths)
+        x = _geometry.crop_and_resize(image, box, side, mirror)
+    if ops and share:
+        changed = _rand_augment(policy, drawn["rand_augment"].reshape(ops, 3), x)
+        x = changed if share == 1 else _geometry.choose(drawn["rand_augmented"][0] < share, changed, x)
+    strengths = (policy.brightness, policy.contrast, policy.saturation)
+    if policy.jitter_probability and (any(strengths) or policy.hue):
+        draws = drawn["jitter"]
+        # Uniform in [max(0, 1 - strength), 1 + strength], as in torchvision's ColorJitter.
+        low = [max(0.0, 1 - strength) for strength in strengths]
+        factors = [l + (1 + s - l) * d if s else None for s, l, d in zip(strengths, low, draws[5:8])]
+        hue = policy.hue * (2 * draws[8] - 1) if policy.hue else None
+        changed = _colour.color_jitter(x, jnp.argsort(draws[1:5]), *factors, hue)
+        x = _geometry.choose(draws[0] < policy.jitter_probability, changed, x)
     if policy.grayscale_probability:
-        gray = drawn["grayscale"][0] < policy.grayscale_probability
-        x = _geometry.choose(gray, _colour.grayscale(x), x)
+        x = _geometry.choose(drawn["grayscale"][0] < policy.grayscale_probability, _colour.grayscale(x), x)
     if policy.blur_probability:
-        kernel = policy.blur_kernel or None
-        x = _random.blur(drawn["blur"], x, policy.blur_probability, policy.blur_sigma, kernel)
+        low, high = map(jnp.float32, policy.blur_sigma)
+        sigma = low + (high - low) * drawn["blur"][1]
+        changed = _geometry.gaussian_blur(x, sigma, policy.blur_kernel or None)
+        x = _geometry.choose(drawn["blur"][0] < policy.blur_probability, changed, x)
     if policy.solarise_probability:
-        solarised = _colour.solarise(x, policy.solarise_threshold)
-        x = _geometry.choose(drawn["solarise"][0] < policy.solarise_probability, solarised, x)
+        changed = _colour.solarise(x, policy.solarise_threshold)
+        x = _geometry.choose(drawn["solarise"][0] < policy.solarise_probability, changed, x)
     x = _colour.normalise(x, np.asarray(policy.mean), np.asarray(policy.std))
     if policy.erase_probability:
         # A separate key, so that the other numbers of a view do not depend on it.
         erasing = jax.random.fold_in(key, 1)
-        x = _random.random_erasing(erasing, x, policy.erase_probability, policy.erase_scale)
+        x = _mixing.random_erasing(erasing, x, policy.erase_probability, policy.erase_scale)
     return x
+
+
+def _rand_augment(policy: Policy, draws: jax.Array, image: jax.Array) -> jax.Array:
+    """RandAugment's operations one after the other, from three uniform numbers each: operation, sign, magnitude."""
+
+    def layer(i: jax.Array, x: jax.Array) -> jax.Array:
+        op = jnp.floor(draws[i, 0] * len(_colour.RAND_AUGMENT))
+        normal = jax.scipy.special.ndtri(jnp.clip(draws[i, 2], 1e-6, 1 - 1e-6))
+        magnitude = jnp.clip(policy.rand_augment_magnitude + policy.rand_augment_deviation * normal, 0, 30)
+        return _colour.rand_augment_op(x, op, magnitude, jnp.where(draws[i, 1] < 0.5, -1.0, 1.0))
+
+    return jax.lax.fori_loop(0, len(draws), layer, image)
 
 
 def _pieces(n: int, example_bytes: int) -> tuple[int, int]:
@@ -196,25 +243,22 @@ def _of_one_example(
     return tuple(every[at] for at in place)
 
 
-def by_shape(views: DrawnViews) -> list[tuple[tuple[int, ...], jax.Array]]:
-    """Views of one shape together: their places among the k, and them as one array (n, m, ...).
+def by_shape(function: Callable[[jax.Array], jax.Array], views: DrawnViews) -> jax.Array:
+    """(n, k, f): a function of rows (m, ...) -> (m, f), called once for all views of one shape, by example, then view.
 
-    Groups are in the order of their first views.
+    Shapes are in the order of their first views.
     """
-    if not isinstance(views, tuple):
-        return [(tuple(range(views.shape[1])), views)]
     groups: dict[tuple[int, ...], list[int]] = {}
-    for place, view in enumerate(views):
-        groups.setdefault(view.shape, []).append(place)
-    return [(tuple(places), jnp.stack([views[l] for l in places], axis=1)) for places in groups.values()]
-
-
-def in_order_of_views(groups: Sequence[tuple[Sequence[int], jax.Array]]) -> jax.Array:
-    """(n, k, f): what was computed of the groups of `by_shape`, (n, m, f) each."""
-    if len(groups) == 1:
-        return groups[0][1]
-    places = [place for group, _ in groups for place in group]
-    return jnp.concatenate([found for _, found in groups], axis=1)[:, np.argsort(places)]
+    if isinstance(views, tuple):
+        for place, view in enumerate(views):
+            groups.setdefault(view.shape, []).append(place)
+        stacks = [jnp.stack([views[l] for l in places], axis=1) for places in groups.values()]
+    else:
+        stacks = [views]
+    found = [function(x.reshape((-1, *x.shape[2:]))).reshape((*x.shape[:2], -1)) for x in stacks]
+    if len(found) == 1:
+        return found[0]
+    return jnp.concatenate(found, axis=1)[:, np.argsort([l for places in groups.values() for l in places])]
 
 
 # Crops on the host, for images of different sizes; the rest of a policy runs on the device
@@ -249,18 +293,12 @@ def host_crop(
     crops = []
     for view, (policy, picture) in enumerate(zip(policies, opened, strict=True)):
         width, height = picture.size
-        if policy.random_crop:
-            generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view]))
-            draws = generator.random(_random.DRAWS["crop"])
-            if policy.crop_padding:
-                around = [(policy.crop_padding, policy.crop_padding)] * 2 + [(0, 0)] * (picture.mode == "RGB")
-                picture = Image.fromarray(np.pad(np.asarray(picture), around, mode="reflect"))
-                box = _random.padded_box(np, draws, height, width, policy.crop_padding)
-            else:
-                box = _random.box(np, draws, height, width, policy.crop_scale, policy.crop_ratio)
-            left, upper, right, lower = box.tolist()
-        else:
-            left, upper, right, lower = _random.center_box(height, width, policy.center_fraction)
+        generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view]))
+        box = crop_box(np, policy, generator.random(_DRAWS["crop"]), height, width)
+        if policy.random_crop and policy.crop_padding:
+            around = [(policy.crop_padding, policy.crop_padding)] * 2 + [(0, 0)] * (picture.mode == "RGB")
+            picture = Image.fromarray(np.pad(np.asarray(picture), around, mode="reflect"))
+        left, upper, right, lower = map(float, box)
         size = (policy.image_size, policy.image_size)
         crop = np.asarray(picture.resize(size, Image.Resampling.BICUBIC, box=(left, upper, right, lower)))
         crops.append(crop.reshape(*size, -1))

@@ -5,13 +5,21 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.methods._method import Batch, Inputs, Learner, Method, Microbatches, Network, Specification
+    from mvcl.methods._method import (
+        METHODS,
+        Batch,
+        Inputs,
+        Learner,
+        Method,
+        Microbatches,
+        Network,
+        Simclr,
+        Specification,
+    )
     from mvcl.methods._momentum import Following, MocoV2, MocoV3, StudentTeacher
     from mvcl.methods._multi_encoder import MultiEncoder
     from mvcl.methods._objective import Measures, OfViews, chance_level, check, of_views
-    from mvcl.methods._registry import METHODS
     from mvcl.methods._sem import Sem
-    from mvcl.methods._simclr import Simclr
     from mvcl.methods._supervised import Supervised
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

@@ -1,6 +1,7 @@
 """Methods with a momentum encoder, a moving average of the trained one: MoCo v2 and v3, student and teacher."""
 
 import dataclasses
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -11,22 +12,8 @@ from flax import nnx
 
 from mvcl import losses, models
 from mvcl.losses import QueueRows
-from mvcl.methods._method import (
-    Batch,
-    Learner,
-    LossAndMore,
-    Module,
-    Network,
-    Params,
-    Specification,
-    Statistics,
-    by_view,
-    embed,
-    one_network,
-    part_of,
-    stacked,
-)
-from mvcl.methods._objective import Measures, OfViews
+from mvcl.methods._method import Batch, Learner, LossAndMore, Module, Specification, by_view, embed, stacked
+from mvcl.methods._objective import OfViews
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,24 +43,21 @@ class FollowedLearner(Learner):
             raise ValueError(
                 f"method.momentum and method.end_momentum must be in [0, 1], got {start} and {end}"
             )
-        self.following, self.spec = options, spec
-        self.module = one_network(spec, method)
-        self.dimension: int = self.module.abstract.head.features
-        self.predictor = None if predictor is None else self._predictor(predictor)
-
-    def _predictor(self, config: models.HeadConfig) -> Module:
-        width = self.dimension
-        module = Module(lambda key: config.build(width, dtype=self.spec.dtype, rngs=nnx.Rngs(key)))
-        if module.abstract.features != width:
-            raise ValueError(
-                f"method.predictor must end in the head's {width} features, got {module.abstract.features}; "
-                f"set --method.predictor.out {width}"
-            )
-        return module
+        super().__init__(spec, method)
+        self.following, self.spec, width = options, spec, self.dimension
+        self.predictor: Any = None
+        if predictor is not None:
+            build = partial(predictor.build, width, dtype=spec.dtype)
+            self.predictor = Module(lambda key: build(rngs=nnx.Rngs(key)))
+            if (found := self.predictor.abstract.features) != width:
+                raise ValueError(
+                    f"method.predictor must end in the head's {width} features, got {found}; "
+                    f"set --method.predictor.out {width}"
+                )
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
         """Initial parameters and statistics; the copy equals the network."""
-        weights, rest = self.module.init(key)
+        weights, rest = super().init(key)
         copy = jax.tree.map(jnp.copy, (weights, rest))
         params = {"network": weights}
         statistics = {"network": rest, "momentum": copy[0], "momentum_network": copy[1]}
@@ -81,31 +65,29 @@ class FollowedLearner(Learner):
             params["predictor"], statistics["predictor"] = self.predictor.init(jax.random.fold_in(key, 2))
         return params, statistics
 
-    def online(self, params: Params, statistics: Statistics) -> Network:
+    def online(self, params: Any, statistics: Any) -> Any:
         """The trained network."""
-        return self.module.merge(params["network"], statistics["network"])
+        return self.merge(params["network"], statistics["network"])
 
-    def momentum(self, statistics: Statistics) -> Network:
+    def momentum(self, statistics: Any) -> Any:
         """The momentum copy, without gradient."""
         weights = jax.lax.stop_gradient(statistics["momentum"])
-        return self.module.merge(weights, statistics["momentum_network"])
+        return self.merge(weights, statistics["momentum_network"])
 
-    def moved(
-        self, statistics: Statistics, online: Network, momentum: Network, predict: Any = None
-    ) -> dict[str, Any]:
+    def moved(self, statistics: Any, online: Any, momentum: Any, predict: Any = None) -> dict[str, Any]:
         """The statistics updated by the calls of the networks."""
         new = statistics | {
-            "network": self.module.statistics(online),
-            "momentum_network": self.module.statistics(momentum),
+            "network": self.statistics(online),
+            "momentum_network": self.statistics(momentum),
         }
         return new if self.predictor is None else new | {"predictor": self.predictor.statistics(predict)}
 
-    def network(self, params: Params, statistics: Statistics) -> Network:
+    def network(self, params: Any, statistics: Any) -> Any:
         if self.following.evaluate == "online":
             return self.online(params, statistics)
         return self.momentum(statistics)
 
-    def after(self, params: Params, statistics: Statistics, progress: jax.Array) -> Statistics:
+    def after(self, params: Any, statistics: Any, progress: jax.Array) -> Any:
         start, end = self.following.momentum, self.following.end_momentum
         m = end - (end - start) * (jnp.cos(jnp.pi * progress) + 1) / 2
         moved = optax.incremental_update(params["network"], statistics["momentum"], 1 - m)
@@ -161,19 +143,18 @@ class MocoV2Learner(FollowedLearner):
         self.options = options
         self.queued = losses.takes(spec.objective).queue_rows
 
-    def init(self, key: jax.Array) -> tuple[Params, Statistics]:
+    def init(self, key: jax.Array) -> tuple[Any, Any]:
         params, statistics = super().init(key)
         if self.options.queue:
             vectors = jax.random.normal(jax.random.fold_in(key, 1), (self.options.queue, self.dimension))
             statistics["queue"] = _unit(vectors)
         return params, statistics
 
-    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
-        online, momentum, n = self.online(params, statistics), self.momentum(statistics), batch.size
-        m = len(self.spec.shapes) // 2
-        queries = by_view(online.head(embed(online.encoder, batch, slice(0, m))), n)
+    def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
+        online, momentum, m = self.online(params, statistics), self.momentum(statistics), self.k // 2
+        queries = by_view(online.head(embed(online.encoder, batch, slice(0, m))), m)
         encode = _embed_shuffled if self.options.shuffle_keys else embed
-        keys = by_view(momentum.head(encode(momentum.encoder, batch, slice(m, None))), n)
+        keys = by_view(momentum.head(encode(momentum.encoder, batch, slice(m, None))), m)
         keys = jax.lax.stop_gradient(keys)
         queue = {"queue": statistics["queue"]} if self.options.queue else {}
         value, measures = objective(jnp.concatenate([queries, keys]), **queue, **batch.mask)
@@ -219,20 +200,18 @@ class MocoV3(Following):
 
 
 class MocoV3Learner(FollowedLearner):
-    predictor: Module
-
-    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
-        online, momentum, n = self.online(params, statistics), self.momentum(statistics), batch.size
+    def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
+        online, momentum = self.online(params, statistics), self.momentum(statistics)
         predict = self.predictor.merge(params["predictor"], statistics["predictor"])
         z = online.head(embed(online.encoder, batch))
-        queries = by_view(predict(z), n)
-        keys = by_view(momentum.head(embed(momentum.encoder, batch)), n)
+        queries = by_view(predict(z), self.k)
+        keys = by_view(momentum.head(embed(momentum.encoder, batch)), self.k)
         keys = jax.lax.stop_gradient(keys)
         m = len(keys) // 2
         forth, measures = objective(jnp.concatenate([queries[:m], keys[m:]]), **batch.mask)
         swapped = {name: jnp.roll(there, m, axis=0) for name, there in batch.mask.items()}
         back, _ = objective(jnp.concatenate([queries[m:], keys[:m]]), **swapped)
-        return forth + back, (self.moved(statistics, online, momentum, predict), by_view(z, n), measures)
+        return forth + back, (self.moved(statistics, online, momentum, predict), by_view(z, self.k), measures)
 
     def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
         m = len(z) // 2
@@ -262,42 +241,34 @@ class StudentTeacher(Following):
 
     def build(self, spec: Specification) -> Learner:
         """The learner; given views have one shape."""
-        return StudentTeacherLearner(spec, self, "student_teacher", self.predictor)
+        return StudentTeacherLearner(spec, self)
 
 
 class StudentTeacherLearner(FollowedLearner):
-    predictor: Module
+    def __init__(self, spec: Specification, options: StudentTeacher) -> None:
+        super().__init__(spec, options, "student_teacher", options.predictor)
+        self.targeted = (
+            self.k if spec.global_views is None else spec.global_views
+        )  # views that the teacher embeds
 
-    @property
-    def targeted(self) -> int:
-        """The number of views that the teacher embeds."""
-        return len(self.spec.shapes) if self.spec.global_views is None else self.spec.global_views
-
-    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
-        student, teacher, n = self.online(params, statistics), self.momentum(statistics), batch.size
+    def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
+        student, teacher = self.online(params, statistics), self.momentum(statistics)
         predict = self.predictor.merge(params["predictor"], statistics["predictor"])
-        z = by_view(predict(student.head(embed(student.encoder, batch))), n)
-        targets = by_view(teacher.head(embed(teacher.encoder, batch, slice(0, self.targeted))), n)
+        z = by_view(predict(student.head(embed(student.encoder, batch))), self.k)
+        targets = by_view(teacher.head(embed(teacher.encoder, batch, slice(0, self.targeted))), self.targeted)
         targets = jax.lax.stop_gradient(targets)
         problems = [z.at[i].set(targets[i].astype(z.dtype)) for i in range(self.targeted)]
         if losses.takes(self.spec.objective).successive is not None:
             # Each is solved from the solution of the one before.
             total, measures = objective(jnp.stack(problems), **batch.mask)
-        else:
-            total, measures = _one_by_one(objective, problems, **batch.mask)
+        else:  # the largest of the measures, so that any unconverged solver is logged
+            values, found = zip(*(objective(problem, **batch.mask) for problem in problems))
+            total = sum(values, jnp.zeros((), jnp.float32))
+            measures = jax.tree.map(lambda *each: jnp.max(jnp.stack(each)), *found)
         return total, (self.moved(statistics, student, teacher, predict), z, measures)
 
     def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
         return self.targeted * objective(z)[0]
-
-
-def _one_by_one(
-    objective: OfViews, problems: list[jax.Array], **extra: jax.Array
-) -> tuple[jax.Array, Measures]:
-    """The sum of the losses, and the largest of the measures, so that any unconverged solver is logged."""
-    values, found = zip(*(objective(z, **extra) for z in problems))
-    measures = jax.tree.map(lambda *each: jnp.max(jnp.stack(each)), *found)
-    return sum(values, jnp.zeros((), jnp.float32)), measures
 
 
 def _in_halves(spec: Specification, method: str, why: str) -> None:
@@ -311,7 +282,7 @@ def _in_halves(spec: Specification, method: str, why: str) -> None:
 
 def _embed_shuffled(encoder: nnx.Module, batch: Batch, part: slice) -> jax.Array:
     """`embed`, encoding the n * m views in a fixed random order."""
-    views = stacked(part_of(batch.views(), part))
+    views = stacked(batch.draw(batch.inputs))[:, part]
     order = np.random.default_rng(0).permutation(views.shape[0] * views.shape[1])
     return encoder(views.reshape((-1, *views.shape[2:]))[order])[np.argsort(order)]
 

@@ -11,17 +11,7 @@ import numpy as np
 from flax import nnx
 
 from mvcl import losses, models
-from mvcl.methods._method import (
-    Batch,
-    Inputs,
-    Learner,
-    LossAndMore,
-    Module,
-    Params,
-    Specification,
-    Statistics,
-    check_encoder,
-)
+from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification, check_encoder
 from mvcl.methods._objective import Measures, OfViews
 
 
@@ -91,11 +81,6 @@ def side_by_side(encoder: Any, inputs: Inputs) -> jax.Array:
     return jnp.concatenate(found, axis=-1)
 
 
-def fused_mask(mask: jax.Array) -> jax.Array:
-    """(k', n): a (k, n) mask, then that of the fused pairs of views: an instance has one if it has both views."""
-    return jnp.concatenate([mask, jnp.stack([x & y for x, y in combinations(mask, 2)])])
-
-
 def fused_weights(k: int, weight: float) -> np.ndarray:
     """(k', k') float32 weights of the pairs of views for `all_pairs`, where fused pairs follow the k views.
 
@@ -106,10 +91,9 @@ def fused_weights(k: int, weight: float) -> np.ndarray:
     views = 1 - np.eye(k)
     thirds = np.array([[view not in pair for pair in pairs] for view in range(k)], float)  # (k, fused pairs)
     none = np.zeros((len(pairs),) * 2)
-    counted = np.block([[views, thirds], [thirds.T, none]])
-    every = counted.size - len(counted)
     factors = np.block([[(1 - weight) * views, weight * thirds], [weight * thirds.T, none]])
-    return (factors * every / counted.sum()).astype(np.float32)
+    counted = views.sum() + 2 * thirds.sum()
+    return (factors * (factors.size - len(factors)) / counted).astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,6 +125,19 @@ class MultiEncoder:
     def build(self, spec: Specification) -> Learner:
         """The learner."""
         spec.whole_batch("multi_encoder")
+        if self.fusion is not None:
+            if len(spec.shapes) < 3:
+                raise ValueError(
+                    "method.fusion compares two fused views with a third; it needs at least 3 views, got "
+                    f"{len(spec.shapes)}"
+                )
+            if not losses.takes(spec.objective).pair_weights:
+                raise ValueError(
+                    f"method.fusion needs objective all_pairs, got {losses.name(spec.objective)}; use "
+                    "objective:all_pairs objective.pair:info_nce"
+                )
+            if not 0 <= self.fusion_weight <= 1:
+                raise ValueError(f"method.fusion_weight must be in [0, 1], got {self.fusion_weight}")
         return MultiEncoderLearner(spec, self)
 
 
@@ -150,23 +147,27 @@ class MultiEncoderLearner(Learner):
     def __init__(self, spec: Specification, options: MultiEncoder) -> None:
         encoders = of_each_view(options.encoders, spec)
         self.options, self.k = options, len(encoders)
-        self.module = Module(lambda key: Networks(spec, encoders, options.fusion, nnx.Rngs(key)))
-        networks = self.module.abstract
+        Module.__init__(self, lambda key: Networks(spec, encoders, options.fusion, nnx.Rngs(key)))
+        networks = self.abstract
         if not spec.given:  # they are evaluated on images of the first view's size
             for shape, encoder in zip(spec.shapes, networks.encoder, strict=True):
                 check_encoder(dataclasses.replace(spec, shapes=(shape, spec.shapes[0])), encoder)
-        if options.fusion is not None:
-            self._check_fusion(spec, networks)
         self.dimension = networks.head[0].features
+        for network in networks.fusion:
+            if network.features != self.dimension:
+                raise ValueError(
+                    f"method.fusion must end in the head's {self.dimension} features, got {network.features}; "
+                    f"set --method.fusion.out {self.dimension}"
+                )
         self.outputs = (*outputs(e.features for e in networks.encoder), "head_views")
 
-    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
-        nets = self.module.merge(params, statistics)
-        z = nets.embed(separate(batch.views()))
+    def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
+        nets = self.merge(params, statistics)
+        z = nets.embed(separate(batch.draw(batch.inputs)))
         value, measures = self._compared(objective, z, **batch.mask)
-        return value, (self.module.statistics(nets), z[: self.k], measures)
+        return value, (self.statistics(nets), z[: self.k], measures)
 
-    def features(self, params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
+    def features(self, params: Any, statistics: Any, inputs: Inputs, output: str) -> jax.Array:
         nets = models.eval_view(self.network(params, statistics))
         if output in ("encoder", "views"):
             return side_by_side(nets.encoder, inputs)
@@ -184,26 +185,9 @@ class MultiEncoderLearner(Learner):
         """The objective of the views, and of the fused ones if there are any."""
         if self.options.fusion is None:
             return objective(z, **mask)
-        there = {name: fused_mask(x) for name, x in mask.items()}
+        pairs = list(combinations(range(self.k), 2))  # an instance has a fused view if it has both views
+        there = {
+            name: jnp.concatenate([x, jnp.stack([x[l] & x[m] for l, m in pairs])]) for name, x in mask.items()
+        }
         weights = fused_weights(self.k, self.options.fusion_weight)
         return objective(z, weights=jnp.asarray(weights), **there)
-
-    def _check_fusion(self, spec: Specification, networks: Networks) -> None:
-        k, length = self.k, networks.head[0].features
-        if k < 3:
-            raise ValueError(
-                f"method.fusion compares two fused views with a third; it needs at least 3 views, got {k}"
-            )
-        if not losses.takes(spec.objective).pair_weights:
-            raise ValueError(
-                f"method.fusion needs objective all_pairs, got {losses.name(spec.objective)}; use objective:all_pairs "
-                "objective.pair:info_nce"
-            )
-        if not 0 <= self.options.fusion_weight <= 1:
-            raise ValueError(f"method.fusion_weight must be in [0, 1], got {self.options.fusion_weight}")
-        for network in networks.fusion:
-            if network.features != length:
-                raise ValueError(
-                    f"method.fusion must end in the head's {length} features, got {network.features}; "
-                    f"set --method.fusion.out {length}"
-                )

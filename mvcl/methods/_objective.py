@@ -1,7 +1,7 @@
 """Objectives as methods call them: functions of (k, n, d) views, for all kinds of operands."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +14,12 @@ Measures = dict[str, jax.Array]
 """Scalars that a step logs, by name."""
 
 
-class OfViews(Protocol):
-    """(k, n, d) views -> (loss, dict of scalars for the log).
+OfViews = Callable[..., tuple[jax.Array, Measures]]
+"""(k, n, d) views -> (loss, dict of scalars for the log).
 
-    Of an objective that declares `successive`: also (p, k, n, d), p problems -> (sum of their losses, dict).
-
-    Keywords, if the objective takes them: queue (q, d), mask (k, n), weights (k, k) or (k, k, n), key, axis_name.
-    """
-
-    def __call__(self, z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]: ...
+Of an objective that declares `successive`: also (p, k, n, d), p problems -> (sum of their losses, dict).
+Keywords, if the objective takes them: queue (q, d), mask (k, n), weights (k, k) or (k, k, n), key, axis_name.
+"""
 
 
 def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews:

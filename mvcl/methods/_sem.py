@@ -1,8 +1,9 @@
 """SEM: one autoencoder per view, and pairs of views with computed weights."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import combinations_with_replacement
 from typing import Any, Literal
 
 import jax
@@ -13,12 +14,12 @@ from jax import lax
 
 from mvcl import _numerics, losses, metrics, models
 from mvcl._progress import track
-from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Params, Specification, Statistics
+from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification
 from mvcl.methods._objective import Measures, OfViews
-from mvcl.methods._sem_weights import cluster_agreement, pair_measures, view_clusters, view_weights
 
 _KINDS: dict[str, Literal["none", "noise", "masked"]] = {"ae": "none", "dae": "noise", "mae": "masked"}
 _ENCODE_ROWS = 1024  # rows encoded at once over the whole split
+_PAIR_ROWS = 256  # rows of the batches over which a refresh measures the pairs' losses
 _WATCH_STARTS = 10  # K-means starts of a record of the clusters without new weights, at most
 
 
@@ -78,21 +79,6 @@ class Sem:
 
     def build(self, spec: Specification) -> Learner:
         """Build the pure functions."""
-        self._check(spec)
-        clusters = self.clusters or spec.classes
-        if clusters < 2:
-            raise ValueError(f"method.clusters must be at least 2 for data without classes, got {clusters}")
-        return SemLearner(spec, self._resolved(), clusters)
-
-    def _resolved(self) -> "Sem":
-        """The options, with those that `as_released` sets."""
-        if not self.as_released:
-            return self
-        return dataclasses.replace(
-            self, restart_optimizer=True, last_batch=True, uniform_biases=True, k_means_starts=100
-        )
-
-    def _check(self, spec: Specification) -> None:
         spec.whole_batch("sem")
         takes, name = losses.takes(spec.objective), losses.name(spec.objective)
         if (self.weights != "none" or self.sample_weights) and not takes.pair_weights:
@@ -110,6 +96,13 @@ class Sem:
                 raise ValueError(f"method.{option} must be at least {least}, got {getattr(self, option)}")
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError(f"method.hidden must have at least one positive width, got {self.hidden}")
+        clusters = self.clusters or spec.classes
+        if clusters < 2:
+            raise ValueError(f"method.clusters must be at least 2 for data without classes, got {clusters}")
+        released = dataclasses.replace(
+            self, restart_optimizer=True, last_batch=True, uniform_biases=True, k_means_starts=100
+        )
+        return SemLearner(spec, released if self.as_released else self, clusters)
 
 
 class SemLearner(Learner):
@@ -126,19 +119,12 @@ class SemLearner(Learner):
         self.pair = jax.jit(losses.unwrap(spec.objective)[1]["pair"]) if self.weighs else None
         self.corruption = _KINDS[options.reconstruction]
         widths = tuple(int(np.prod(shape)) for shape in spec.shapes)
-        self.fresh = lambda key: models.Autoencoders(
-            widths,
-            options.hidden,
-            options.features,
-            options.embedding,
-            uniform_biases=options.uniform_biases,
-            dtype=spec.dtype,
-            rngs=nnx.Rngs(key),
-        )
-        self.graph = nnx.graphdef(nnx.eval_shape(lambda: self.fresh(jax.random.key(0))))
+        network = partial(models.Autoencoders, widths, options.hidden, options.features, options.embedding)
+        network = partial(network, uniform_biases=options.uniform_biases, dtype=spec.dtype)
+        Module.__init__(self, lambda key: network(rngs=nnx.Rngs(key)))
         self.encode_and_embed = jax.jit(self._encode_and_embed)
 
-    def init(self, key: jax.Array) -> tuple[Params, Statistics]:
+    def init(self, key: jax.Array) -> tuple[Any, Any]:
         k, clusters = self.k, self.clusters
         statistics = {"weights": jnp.ones((k, k)), "key": jax.random.key_data(jax.random.fold_in(key, 1))}
         if self.options.sample_weights:
@@ -146,12 +132,12 @@ class SemLearner(Learner):
             statistics["agreement"] = jnp.ones((k, k, clusters, clusters))
         return nnx.state(self.fresh(key), nnx.Param), statistics
 
-    def network(self, params: Params, statistics: Statistics) -> models.Autoencoders:
-        return nnx.merge(self.graph, params, copy=True)
+    def network(self, params: Any, statistics: Any) -> models.Autoencoders:
+        return self.merge(params)
 
-    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+    def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         net, lam, inputs = self.network(params, statistics), self.options.lam, batch.inputs
-        x, there = _tables(batch.views(), inputs.get("present"))
+        x, there = _tables(batch.draw(batch.inputs), inputs.get("present"))
         corrupted = self._corrupted(statistics, inputs, x)
         extra = batch.mask | self._weights(statistics, inputs)
 
@@ -185,7 +171,7 @@ class SemLearner(Learner):
         total, error, value, measures, z = chosen
         return total, (statistics, z, {"reconstruction": error, "contrast": value, **measures})
 
-    def features(self, params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
+    def features(self, params: Any, statistics: Any, inputs: Inputs, output: str) -> jax.Array:
         net = self.network(params, statistics)
         x, there = _tables(inputs["views"], inputs.get("present"))
         h = net.encode(x)
@@ -209,13 +195,13 @@ class SemLearner(Learner):
 
     def refresh(
         self,
-        params: Params,
-        statistics: Statistics,
+        params: Any,
+        statistics: Any,
         views: tuple[np.ndarray, ...],
         present: np.ndarray | None,
         step: int,
         steps_per_epoch: int,
-    ) -> tuple[Statistics, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         there = np.ones((len(views[0]), self.k), bool) if present is None else np.asarray(present)
         blocks = range(0, len(there), _ENCODE_ROWS)
         parts = []
@@ -246,19 +232,20 @@ class SemLearner(Learner):
             new["agreement"] = jnp.asarray(cluster_agreement(labels, self.clusters))
         return new, {"weights": weights, **record}
 
-    def _weights(self, statistics: Statistics, inputs: Inputs) -> dict[str, jax.Array]:
-        """W, multiplied by the instance weights if used."""
+    def _weights(self, statistics: Any, inputs: Inputs) -> dict[str, jax.Array]:
+        """W; with `sample_weights` (k, k, n), times the agreement of an instance's clusters, 1 if it lacks a view."""
         if not self.weighs:
             return {}
         weights = statistics["weights"]
         if not self.options.sample_weights:
             return {"weights": weights}
         labels = statistics["labels"][:, inputs["index"]]
-        return {"weights": weights[..., None] * _instance_weights(statistics["agreement"], labels)}
+        m, n = jnp.arange(self.k)[:, None, None], jnp.arange(self.k)[None, :, None]
+        safe, known = jnp.maximum(labels, 0), labels >= 0
+        found = statistics["agreement"][m, n, safe[:, None], safe[None, :]]
+        return {"weights": weights[..., None] * jnp.where(known[:, None] & known[None, :], found, 1)}
 
-    def _corrupted(
-        self, statistics: Statistics, inputs: Inputs, x: Sequence[jax.Array]
-    ) -> Sequence[jax.Array]:
+    def _corrupted(self, statistics: Any, inputs: Inputs, x: Sequence[jax.Array]) -> Sequence[jax.Array]:
         """Input of the autoencoders: x, or x corrupted with new noise at every step."""
         if self.corruption == "none":
             return x
@@ -269,7 +256,7 @@ class SemLearner(Learner):
         ]
 
     def _encode_and_embed(
-        self, params: Params, views: tuple[jax.Array, ...], present: jax.Array
+        self, params: Any, views: tuple[jax.Array, ...], present: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         net = self.network(params, {})
         h = net.encode(_tables(views, present)[0])
@@ -281,13 +268,88 @@ class SemLearner(Learner):
         return since >= 0 and since % (self.options.update_epochs * steps_per_epoch) == 0
 
 
-def _instance_weights(agreement: jax.Array, labels: jax.Array) -> jax.Array:
-    """(k, k, n) instance weights from the agreement of its (k, n) labels; 1 if a view is missing."""
+def view_clusters(
+    features: np.ndarray,
+    clusters: int,
+    present: np.ndarray,
+    k_means: Callable[..., tuple[np.ndarray, float]] = metrics.k_means,
+) -> np.ndarray:
+    """(k, n) K-means labels of (k, n, d) features, per view; -1 for missing views (k, n)."""
+    labels = np.full(present.shape, -1, np.int32)
+    views = zip(features, present, labels)
+    for view, here, into in track(views, "K-means", len(features), "views"):
+        into[here] = k_means(view[here], min(clusters, int(here.sum())))[0]
+    return labels
+
+
+def pair_measures(
+    z: np.ndarray, present: np.ndarray, pair: Callable[..., Any] | None
+) -> dict[str, np.ndarray]:
+    """The loss and the similarity of each pair of views, as Figs. 2b and 5b of Xu 2023 have them.
+
+    Of (k, n, d) unit vectors `z`: "cosines" (k, k), means over the instances that have both views; "losses" (k, k), the
+    mean of the pair loss, if given, of batches of 256 instances in order. NaN for pairs that fewer than two share.
+    """
+    k = len(z)
+    cosines, values = np.full((k, k), np.nan), np.full((k, k), np.nan)
+    for m, n in combinations_with_replacement(range(k), 2):
+        both = np.flatnonzero(present[m] & present[n])
+        if len(both) < 2:
+            continue
+        u, v = z[m, both], z[n, both]
+        cosines[m, n] = cosines[n, m] = np.mean(np.sum(u * v, axis=1))
+        if pair is not None:
+            starts = range(0, len(both) - len(both) % _PAIR_ROWS or len(both), _PAIR_ROWS)
+            batches = [pair(u[i : i + _PAIR_ROWS], v[i : i + _PAIR_ROWS]) for i in starts]
+            values[m, n] = values[n, m] = np.mean(jax.device_get(batches))
+    return {"cosines": cosines} if pair is None else {"cosines": cosines, "losses": values}
+
+
+def view_weights(features: np.ndarray, labels: np.ndarray, kind: str, present: np.ndarray) -> np.ndarray:
+    """W (k, k) float32 of (k, n, d) features or, for kind "cmi", of (k, n) cluster labels.
+
+    A pair of views counts the instances that have both, (k, n) bool `present`; it has 0 if they are fewer than two.
+    """
+    k = len(features)
+    if kind == "none":
+        return np.ones((k, k), np.float32)
+    of = {"jsd": losses.jsd_weights, "mmd": losses.mmd_weights}
+
+    def weigh(rows: Any, here: np.ndarray) -> np.ndarray:
+        if kind == "cmi":
+            return np.asarray(losses.cmi_weights(labels[rows][:, here]))
+        return np.asarray(jax.jit(of[kind])(features[rows][:, here]), np.float32)
+
+    if present.all():
+        return weigh(slice(None), np.ones(present.shape[1], bool))
+    weights = np.zeros((k, k), np.float32)
+    for m, n in combinations_with_replacement(range(k), 2):
+        here = present[m] & present[n]
+        if here.sum() >= 2:
+            weights[m, n] = weights[n, m] = weigh([m, n], here)[0, 1]
+    return weights
+
+
+def cluster_agreement(labels: np.ndarray, clusters: int) -> np.ndarray:
+    """Agreement of the clusters of one view with those of another, (k, k, clusters, clusters) float32.
+
+        A_mn[a, b] = sqrt( P(c_n = b | c_m = a) P(c_m = a | c_n = b) ),   divided by its mean over instances
+
+    1 everywhere if the clusters of two views are the same sets; below 1 for an instance whose two clusters rarely
+    coincide. Not from the paper, whose W is one number per pair of views. Labels (k, n) are -1 for missing views.
+    """
     k = len(labels)
-    m, n = jnp.arange(k)[:, None, None], jnp.arange(k)[None, :, None]
-    safe, known = jnp.maximum(labels, 0), labels >= 0
-    found = agreement[m, n, safe[:, None], safe[None, :]]
-    return jnp.where(known[:, None] & known[None, :], found, 1)
+    agreement = np.ones((k, k, clusters, clusters), np.float32)
+    for m, n in np.ndindex(k, k):
+        both = (labels[m] >= 0) & (labels[n] >= 0)
+        table = np.zeros((clusters, clusters))
+        np.add.at(table, (labels[m][both], labels[n][both]), 1.0)
+        size = np.sqrt(table.sum(1)[:, None] * table.sum(0)[None, :])
+        share = np.divide(table, size, out=np.zeros_like(table), where=size > 0)
+        mean = (share * table).sum() / max(table.sum(), 1)
+        if mean > 0:
+            agreement[m, n] = share / mean
+    return agreement
 
 
 def _tables(views: Any, present: jax.Array | None) -> tuple[list[jax.Array], jax.Array]:

@@ -10,19 +10,9 @@ import optax
 from flax import nnx
 
 from mvcl import augment, models
-from mvcl.methods._method import (
-    Batch,
-    Inputs,
-    Learner,
-    LossAndMore,
-    Module,
-    Params,
-    Specification,
-    Statistics,
-    stacked,
-)
+from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification, stacked
 from mvcl.methods._multi_encoder import of_each_view, outputs, side_by_side
-from mvcl.methods._objective import Measures, OfViews
+from mvcl.methods._objective import OfViews
 
 
 class Labelled(nnx.Module):
@@ -69,15 +59,6 @@ class Supervised:
 
     def build(self, spec: Specification) -> Learner:
         """The learner."""
-        self._check(spec)
-        return SupervisedLearner(spec, self)
-
-    @property
-    def mixes(self) -> bool:
-        """Whether images and labels are mixed."""
-        return self.mixup > 0 or self.cutmix > 0
-
-    def _check(self, spec: Specification) -> None:
         spec.whole_batch("supervised")
         spec.one_size("supervised", "each view is an example of one batch")
         for name in ("mixup", "cutmix"):
@@ -85,8 +66,9 @@ class Supervised:
                 raise ValueError(f"method.{name} must be at least 0, got {getattr(self, name)}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"method.label_smoothing must be in [0, 1), got {self.label_smoothing}")
-        if self.mixes and (spec.given or not spec.classes):
+        if (self.mixup or self.cutmix) and (spec.given or not spec.classes):
             raise ValueError("method.mixup and method.cutmix need labelled images")
+        return SupervisedLearner(spec, self)
 
 
 class SupervisedLearner(Learner):
@@ -95,55 +77,51 @@ class SupervisedLearner(Learner):
     def __init__(self, spec: Specification, options: Supervised) -> None:
         self.spec, self.options = spec, options
         encoders = of_each_view(options.encoders, spec)
-        self.module = Module(lambda key: Labelled(spec, encoders, options.zero_head, nnx.Rngs(key)))
-        networks = self.module.abstract
+        Module.__init__(self, lambda key: Labelled(spec, encoders, options.zero_head, nnx.Rngs(key)))
+        networks = self.abstract
         self.dimension = networks.head.in_features
         self.one_encoder = not spec.given
         self.outputs = outputs(e.features for e in networks.encoder) if spec.given else ("encoder", "head")
 
-    def init(self, key: jax.Array) -> tuple[Params, Statistics]:
-        params, network = self.module.init(key)
+    def init(self, key: jax.Array) -> tuple[Any, Any]:
+        params, network = super().init(key)
         return params, {"network": network, "key": jax.random.key_data(jax.random.fold_in(key, 1))}
 
-    def network(self, params: Params, statistics: Statistics) -> Labelled:
-        return self.module.merge(params, statistics["network"])
+    def network(self, params: Any, statistics: Any) -> Labelled:
+        return self.merge(params, statistics["network"])
 
-    def loss(self, params: Params, statistics: Statistics, batch: Batch, objective: OfViews) -> LossAndMore:
+    def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         net, options, inputs = self.network(params, statistics), self.options, batch.inputs
-        views, labels, targets = batch.views(), inputs["labels"], None
+        views, labels, targets = batch.draw(batch.inputs), inputs["labels"], None
         if not self.spec.given:
             views = stacked(views)
             labels = jnp.repeat(labels, views.shape[1])
             views = views.reshape((-1, *views.shape[2:]))
         if self.spec.classes:
             targets = augment.smooth_targets(labels, self.spec.classes, options.label_smoothing)
-        if options.mixes:
+        if options.mixup or options.cutmix:
             key = jax.random.wrap_key_data(statistics["key"])
             key = jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
             views, targets = augment.random_mix(key, views, targets, options.mixup, options.cutmix)
         z = self._encoded(net, {**inputs, "views": views} if self.spec.given else {"images": views})
-        value, measures = _error(net.head(z.astype(jnp.float32)), labels, targets, options.regression)
-        shown = z.reshape((batch.size, -1, z.shape[-1])).swapaxes(0, 1)
-        return value, ({**statistics, "network": self.module.statistics(net)}, shown, measures)
+        predicted, measures = net.head(z.astype(jnp.float32)), {}
+        if targets is not None:
+            value = optax.softmax_cross_entropy(predicted, targets).mean()
+            measures["train_accuracy"] = jnp.mean(predicted.argmax(-1) == labels, dtype=jnp.float32)
+        else:
+            error = predicted[:, 0] - labels
+            value = jnp.mean(jnp.abs(error) if options.regression == "absolute" else error**2)
+        shown = z.reshape((len(inputs["labels"]), -1, z.shape[-1])).swapaxes(0, 1)
+        return value, ({**statistics, "network": self.statistics(net)}, shown, measures)
 
-    def features(self, params: Params, statistics: Statistics, inputs: Inputs, output: str) -> jax.Array:
+    def features(self, params: Any, statistics: Any, inputs: Inputs, output: str) -> jax.Array:
         net = models.eval_view(self.network(params, statistics))
         z = self._encoded(net, inputs)
         return net.head(z.astype(jnp.float32)) if output == "head" else z
 
-    def start_from(self, params: Params, statistics: Statistics, encoder: Any) -> tuple[Params, Statistics]:
-        params, network = self.module.start_from(params, statistics["network"], encoder)
+    def start_from(self, params: Any, statistics: Any, encoder: Any) -> tuple[Any, Any]:
+        params, network = super().start_from(params, statistics["network"], encoder)
         return params, {**statistics, "network": network}
 
     def _encoded(self, net: Labelled, inputs: Inputs) -> jax.Array:
         return side_by_side(net.encoder, inputs) if self.spec.given else net.encoder(inputs["images"])
-
-
-def _error(
-    predicted: jax.Array, labels: jax.Array, targets: jax.Array | None, regression: str
-) -> tuple[jax.Array, Measures]:
-    if targets is not None:
-        value = optax.softmax_cross_entropy(predicted, targets).mean()
-        return value, {"train_accuracy": jnp.mean(predicted.argmax(-1) == labels, dtype=jnp.float32)}
-    error = predicted[:, 0] - labels
-    return jnp.mean(jnp.abs(error) if regression == "absolute" else error**2), {}

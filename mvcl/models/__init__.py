@@ -13,30 +13,37 @@ from mvcl import _lazy
 
 if TYPE_CHECKING:
     from mvcl.models._autoencoders import Autoencoders
-    from mvcl.models._convolutional import (
-        ConvNet,
-        ConvNetEncoder,
+    from mvcl.models._export import export, load_exported
+    from mvcl.models._layers import (
+        ENCODERS,
+        HEADS,
+        EncoderConfig,
+        HeadConfig,
+        eval_view,
+        parameter_count,
+        train_view,
+    )
+    from mvcl.models._resnet import ResNet, ResNetEncoder
+    from mvcl.models._sequences import (
         EegConv,
         EegConvEncoder,
-        ResNet,
-        ResNetEncoder,
+        Transformer,
+        TransformerEncoder,
+        advance_dropout,
     )
-    from mvcl.models._export import export, load_exported
-    from mvcl.models._layers import advance_dropout, eval_view, parameter_count, train_view
-    from mvcl.models._mlp import (
+    from mvcl.models._small import (
         MLP,
+        ConvNet,
+        ConvNetEncoder,
         IdentityHead,
-        IdentityHeadModule,
-        MLPEncoder,
         MLPHead,
-        MLPHeadModule,
+        Perceptron,
         byol_head,
         koromilas_head,
         moco_v2_head,
         moco_v3_head,
         piran_head,
     )
-    from mvcl.models._registry import ENCODERS, HEADS, EncoderConfig, HeadConfig
-    from mvcl.models._transformers import Transformer, TransformerEncoder, ViT, ViTEncoder
+    from mvcl.models._vit import ViT, ViTEncoder
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

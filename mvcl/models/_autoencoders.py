@@ -1,7 +1,7 @@
 """One autoencoder for each of several tables, as SEM trains them (Xu 2023)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -44,7 +44,12 @@ class Autoencoders(nnx.Module):
         dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
-        linear = partial(_linear, uniform_biases=uniform_biases, dtype=dtype, rngs=rngs)
+        def linear(i: int, o: int) -> nnx.Linear:
+            bias, exact = _bias(i, uniform_biases), lax.Precision.HIGHEST
+            return nnx.Linear(
+                i, o, kernel_init=_KERNEL, bias_init=bias, dtype=dtype, precision=exact, rngs=rngs
+            )
+
         stack = partial(Stack, len(widths), uniform_biases=uniform_biases, dtype=dtype, rngs=rngs)
         self.encoder = Encoders(widths, [*hidden, features], linear, stack)
         self.head = stack(features, embedding)
@@ -66,7 +71,13 @@ class Autoencoders(nnx.Module):
 class Encoders(nnx.Module):
     """k tables (n, d_v) to (k, n, layers[-1]) float32."""
 
-    def __init__(self, widths: Sequence[int], layers: Sequence[int], linear: partial, stack: partial) -> None:
+    def __init__(
+        self,
+        widths: Sequence[int],
+        layers: Sequence[int],
+        linear: Callable[[int, int], nnx.Linear],
+        stack: partial,
+    ) -> None:
         self.first = nnx.List([linear(width, layers[0]) for width in widths])
         self.rest = nnx.List([stack(i, o) for i, o in pairwise(layers)])
 
@@ -80,7 +91,13 @@ class Encoders(nnx.Module):
 class Decoders(nnx.Module):
     """(k, n, layers[0]) to k tables (n, d_v) float32."""
 
-    def __init__(self, widths: Sequence[int], layers: Sequence[int], linear: partial, stack: partial) -> None:
+    def __init__(
+        self,
+        widths: Sequence[int],
+        layers: Sequence[int],
+        linear: Callable[[int, int], nnx.Linear],
+        stack: partial,
+    ) -> None:
         self.rest = nnx.List([stack(i, o) for i, o in pairwise(layers)])
         self.last = nnx.List([linear(layers[-1], width) for width in widths])
 
@@ -105,18 +122,6 @@ class Stack(nnx.Module):
         kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
         product = jnp.einsum("kni,kio->kno", x.astype(self.dtype), kernel, precision=lax.Precision.HIGHEST)
         return product + bias[:, None]
-
-
-def _linear(i: int, o: int, *, uniform_biases: bool, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Linear:
-    return nnx.Linear(
-        i,
-        o,
-        kernel_init=_KERNEL,
-        bias_init=_bias(i, uniform_biases),
-        dtype=dtype,
-        precision=lax.Precision.HIGHEST,
-        rngs=rngs,
-    )
 
 
 def _bias(inputs: int, uniform: bool) -> nnx.Initializer:

@@ -9,34 +9,30 @@ import numpy as np
 from flax import nnx
 
 from mvcl import _buckets, _extras, _files
-from mvcl.models._convolutional import ResNet
-from mvcl.models._registry import EncoderConfig
-from mvcl.models._transformers import Frozen, ViT
+from mvcl.models._layers import EncoderConfig
+from mvcl.models._resnet import ResNet
+from mvcl.models._vit import Frozen, ViT
 
 _LEAVES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
 
 
-def _name(path: tuple[object, ...]) -> str:
-    *modules, leaf = map(str, path)
-    return ".".join([*modules, _LEAVES.get(leaf, leaf)])
+_TO_TORCH, _FROM_TORCH = (3, 2, 0, 1), (2, 3, 1, 0)  # kernels HWIO -> OIHW, and back
 
 
-def _to_torch(path: tuple[object, ...], value: np.ndarray) -> np.ndarray:
-    """The value in PyTorch's layout: kernels HWIO -> OIHW and IO -> OI, all else unchanged."""
-    if path[-1] != "kernel":
+def _variables(encoder: nnx.Module) -> dict[str, nnx.Variable]:
+    """Parameters, running statistics and fixed values by their names in PyTorch."""
+    kinds = nnx.Any(nnx.Param, nnx.BatchStat, Frozen)
+    return {
+        ".".join(_LEAVES.get(part, part) for part in map(str, path)): variable
+        for path, variable in nnx.to_flat_state(nnx.state(encoder, kinds))
+    }
+
+
+def _laid_out(name: str, value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """The value in the other layout: kernels IO <-> OI and of images by `axes`, all else unchanged."""
+    if not name.endswith("weight"):
         return value
-    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
-
-
-def _from_torch(path: tuple[object, ...], value: np.ndarray) -> np.ndarray:
-    """The inverse of `_to_torch`."""
-    if path[-1] != "kernel":
-        return value
-    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
-
-
-def _variables(encoder: nnx.Module) -> list[tuple[tuple[object, ...], nnx.Variable]]:
-    return list(nnx.to_flat_state(nnx.state(encoder, nnx.Any(nnx.Param, nnx.BatchStat, Frozen))))
+    return value.transpose(axes) if value.ndim == 4 else value.T
 
 
 def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[str]) -> None:
@@ -58,10 +54,9 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
         from safetensors.numpy import save_file
 
     tensors: dict[str, np.ndarray] = {}
-    for keys, variable in _variables(encoder):
-        name = _name(keys)
-        tensors[name] = np.ascontiguousarray(_to_torch(keys, np.asarray(variable[...])))
-        if keys[-1] == "mean":
+    for name, variable in _variables(encoder).items():
+        tensors[name] = np.ascontiguousarray(_laid_out(name, np.asarray(variable[...]), _TO_TORCH))
+        if name.endswith("running_mean"):
             tensors[name.removesuffix("running_mean") + "num_batches_tracked"] = np.zeros((), np.int64)
     assert is_dataclass(config)
     names = "torchvision" if isinstance(config, ResNet) else "timm" if isinstance(config, ViT) else "mvcl"
@@ -94,24 +89,23 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
     with _files.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads
         tensors = load_file(path)
     variables = _variables(encoder)
-    wanted = {_name(keys) for keys, _ in variables}
     given = {
         name
         for name in tensors
         if not name.endswith("num_batches_tracked") and name.split(".")[0] not in ("fc", "head")
     }
-    if wanted != given:
+    if (wanted := set(variables)) != given:
         raise ValueError(
             f"path must have this encoder's weights; {path} lacks {sorted(wanted - given)[:5]} "
             f"and has {sorted(given - wanted)[:5]} too"
         )
     loaded = []
-    for keys, variable in variables:
-        value = _from_torch(keys, tensors[_name(keys)])
+    for name, variable in variables.items():
+        value = _laid_out(name, tensors[name], _FROM_TORCH)
         if value.shape != variable.shape:
             raise ValueError(
-                f"{_name(keys)} in {path} must have the encoder's shape {variable.shape}; got {value.shape} "
-                f"(in flax's layout)"
+                f"{name} in {path} must have the encoder's shape {variable.shape}; got {value.shape} "
+                "(in flax's layout)"
             )
         loaded.append((variable, jnp.asarray(value, variable.dtype)))
     for variable, array in loaded:  # only after all checks

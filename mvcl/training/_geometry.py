@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -258,13 +259,11 @@ def of_views(
         if not learner.one_encoder:
             given = {"views": drawn}
             return [learner.features(params, statistics, given, _beside(run, output)) for output in outputs]
-        found: list[list[Any]] = [[] for _ in outputs]
-        for places, group in augment.by_shape(drawn):
-            flat = group.reshape((-1, *group.shape[2:]))
-            for output, parts in zip(outputs, found):  # XLA merges the calls of the encoder
-                encoded = learner.features(params, statistics, {"images": flat}, output)
-                parts.append((places, encoded.reshape((*group.shape[:2], -1))))
-        return [augment.in_order_of_views(parts).reshape((len(index), -1)) for parts in found]
+
+        def of(output: str, x: jax.Array) -> jax.Array:  # XLA merges the calls of the encoder
+            return learner.features(params, statistics, {"images": x}, output)
+
+        return [augment.by_shape(partial(of, output), drawn).reshape((len(index), -1)) for output in outputs]
 
     def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
         return augment.host_crop(arrays[0], policies, seed, 0, row)

@@ -25,7 +25,7 @@ def before_step(session: Session) -> None:
         place = program.abstract_state["statistics"]
         statistics = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), statistics, place)
         session.state = {**session.state, "statistics": statistics}
-    if parts := learner.restarts(step, program.steps_per_epoch):
+    if learner.restarts_parts and (parts := learner.restarts(step, program.steps_per_epoch)):
         session.state = program.restart(session.state, parts)
 
 

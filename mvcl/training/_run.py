@@ -151,6 +151,12 @@ def initial_state(run: Run, reference: Config | None = None) -> _program.State:
       ValueError: train.initial is not a run, its encoder differs, or the method does not support it.
     """
     program, config = run.program, run.config
+    if config.train.initial is not None and not isinstance(
+        config.method, (methods.Simclr, methods.Supervised)
+    ):
+        raise ValueError(
+            f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
+        )
     with _progress.during("initialising the parameters"):
         state = program.init()
     if config.train.initial is None:

@@ -206,7 +206,7 @@ def microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Micro
         joined = outputs.swapaxes(0, 1).reshape((-1, *tail))
         return jax.lax.with_sharding_constraint(joined, NamedSharding(mesh, BATCH))
 
-    return methods.Microbatches(split, join)
+    return split, join
 
 
 def placed(shapes: Any, mesh: Mesh) -> Any:

@@ -65,17 +65,9 @@ def test_crop_and_resize_is_pillow_resize_of_a_box(name, box, size):
     assert difference(mirrored, ImageOps.mirror(expected)) <= 2
 
 
-def test_crop_of_the_whole_at_its_size_is_the_image():
-    image = IMAGES["noise"]
-    whole = augment.crop_and_resize(image, np.array([0, 0, 33, 40]), (40, 33))
-    np.testing.assert_allclose(whole, image.astype(np.float32) / 255, atol=1e-7)
-
-
 @each_image
-def test_flip_invert_grayscale(name):
+def test_grayscale(name):
     image = IMAGES[name]
-    assert difference(augment.horizontal_flip(image), ImageOps.mirror(pillow(image))) < 1e-4
-    assert difference(augment.invert(image), ImageOps.invert(pillow(image))) < 1e-4
     luma = np.broadcast_to(np.asarray(pillow(image).convert("L"))[..., None], image.shape)
     assert difference(augment.grayscale(image), luma) <= 0.51
 
@@ -111,13 +103,6 @@ def test_hue_and_saturation_keep_one_channel():
     np.testing.assert_array_equal(augment.hue(augment.saturation(image, 0.3), 0.4), image)
 
 
-def test_hue_of_pure_colours_by_hand():
-    """A third of a turn takes red to green to blue; white, black and grey have no hue."""
-    colours = np.array([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0], [0.2, 0.2, 0.2]]], np.float32)
-    expected = np.array([[[0, 1, 0], [0, 0, 1], [1, 0, 0], [1, 1, 1], [0, 0, 0], [0.2, 0.2, 0.2]]])
-    np.testing.assert_allclose(augment.hue(colours, 85.5 / 255), expected, atol=1e-6)
-
-
 @each_image
 @pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 1.7, 4.0, 12.0])
 def test_blur_equals_pillow_exactly(name, sigma):
@@ -147,28 +132,6 @@ def test_histogram_operations(name):
     assert difference(augment.solarise(image), ImageOps.solarize(pillow(image))) < 1e-4
     assert difference(augment.autocontrast(image), ImageOps.autocontrast(pillow(image))) <= 1.01
     assert difference(augment.equalize(image), ImageOps.equalize(pillow(image))) < 1e-4
-
-
-@each_image
-def test_affine_operations(name):
-    image = IMAGES[name]
-    height, width = image.shape[:2]
-    source = pillow(image)
-
-    def moved(*matrix):
-        return source.transform((width, height), AFFINE, matrix)
-
-    for amount in (0.3, -0.17):
-        assert difference(augment.shear_x(image, amount), moved(1, amount, 0, 0, 1, 0)) < 1e-4
-        assert difference(augment.shear_y(image, amount), moved(1, 0, 0, amount, 1, 0)) < 1e-4
-    for amount in (3, -2, 2.5):
-        assert difference(augment.translate_x(image, amount), moved(1, 0, -amount, 0, 1, 0)) < 1e-4
-        assert difference(augment.translate_y(image, amount), moved(1, 0, 0, 0, 1, -amount)) < 1e-4
-    for degrees in (30, -12.3, 45, 180):
-        assert difference(augment.rotate(image, degrees), source.rotate(degrees)) < 1e-4
-        traced = jax.jit(augment.rotate)(image, float(degrees))
-        wrong = np.abs(255 * np.asarray(traced) - np.asarray(source.rotate(degrees)).reshape(image.shape)) > 2
-        assert wrong.mean() < 1e-3
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -4,7 +4,6 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from parametrize import some
 
@@ -107,21 +106,3 @@ def test_missing_views_reach_the_objectives_that_take_a_mask(objective):
     else:
         with pytest.raises(ValueError, match=f"objective {losses.name(objective)} takes no mask"):
             of_views(z, mask=mask)
-
-
-def test_the_problems_of_student_and_teacher_share_the_key_of_the_step(rng):
-    objective = partial(losses.lejepa, slices=4)
-    learner = learner_of("student_teacher", objective)
-    params, statistics = jax.jit(learner.init)(jax.random.key(1))
-    views = tuple(rng.normal(size=(N, *SHAPE)).astype(np.float32) for _ in range(4))
-
-    def loss(statistics):
-        draw = lambda given: given["views"]  # noqa: E731
-        return learner.loss(params, statistics, methods.Batch({"views": views}, draw), of_step(objective))
-
-    value, (_, z, _) = jax.jit(loss)(statistics)
-    network = learner.network(params, statistics)  # the teacher starts as the student
-    teacher = jnp.stack([network.head(network.encoder(view)) for view in views])
-    problems = [z.at[i].set(teacher[i]) for i in range(4)]
-    expected = sum(jax.jit(objective)(problem, key=KEY) for problem in problems)
-    np.testing.assert_allclose(value, expected, rtol=1e-5)

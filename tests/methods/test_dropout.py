@@ -6,10 +6,9 @@ import numpy as np
 from flax import nnx
 
 from mvcl import methods, models
-from mvcl.methods import Microbatches
 from mvcl.methods._method import embed
 
-PIECES = Microbatches(lambda x: x.reshape(2, -1, *x.shape[1:]), lambda z: z.reshape(-1, z.shape[-1]))
+PIECES = (lambda x: x.reshape(2, -1, *x.shape[1:]), lambda z: z.reshape(-1, z.shape[-1]))
 
 
 def test_masks_change_from_step_to_step_in_microbatches_too(rng):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mvcl import losses, methods, models
-from mvcl.methods._multi_encoder import fused_weights
 
 N, SHAPES = 6, ((5,), (3,), (4,))
 TEMPERATURE = 0.2
@@ -19,7 +18,7 @@ FUSION = models.MLPHead(
 )  # relu gives a zero vector here, which has no direction
 
 
-def setting(objective=OBJECTIVE, shapes=SHAPES, **more):
+def setting(objective=OBJECTIVE, shapes=SHAPES):
     return methods.Specification(
         encoder=models.MLP(widths=(7,)),
         head=models.MLPHead(layers=1, out=3),
@@ -28,7 +27,6 @@ def setting(objective=OBJECTIVE, shapes=SHAPES, **more):
         given=True,
         examples=20,
         classes=3,
-        **more,
     )
 
 
@@ -113,17 +111,6 @@ def test_gradients_reach_the_fusion_networks_and_through_them_the_encoders(rng):
     gradient = jax.jit(jax.grad(lambda p: loss(p, {"views": views})[0]))(params)
     assert set(gradient) == {"encoder", "head", "fusion"}
     assert all(np.any(g) for g in jax.tree.leaves(gradient))
-
-
-def test_weights_are_those_of_the_mean_over_the_pairs_that_count():
-    weights = fused_weights(3, 0.25)
-    assert weights.shape == (6, 6)
-    pairs = np.triu_indices(6, 1)
-    np.testing.assert_allclose(weights, weights.T)
-    np.testing.assert_allclose(weights[pairs].mean(), (3 * 0.75 + 3 * 0.25) / 6, rtol=1e-6)
-    factor = 15 / 6
-    np.testing.assert_allclose(weights[0, [1, 2, 3, 4, 5]] / factor, [0.75, 0.75, 0, 0, 0.25], rtol=1e-6)
-    assert not weights[3:, 3:].any()
 
 
 def test_chance_level_is_that_of_views_without_information():

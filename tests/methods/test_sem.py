@@ -41,8 +41,8 @@ def specification(of, **more):
 
 def batch(rng, epoch=2, present=None):
     views = tuple(rng.normal(size=(N, w)).astype(np.float32) for w in WIDTHS)
-    inputs = {"views": views, "index": np.arange(N), "epoch": np.full(N, epoch)}
-    return inputs if present is None else inputs | {"present": present}
+    present = np.ones((N, 3), bool) if present is None else present
+    return {"views": views, "index": np.arange(N), "epoch": np.full(N, epoch), "present": present}
 
 
 @cache
@@ -64,8 +64,7 @@ def loss(learner, params, statistics, inputs):
     return learner.loss(params, statistics, methods.Batch(inputs, draw), methods.of_views(objective()))
 
 
-# Compiled once per learner.
-value = jax.jit(loss, static_argnums=0)
+# Loss and gradient, compiled once per learner: with a mask, and the views as they are.
 program = jax.jit(jax.value_and_grad(loss, argnums=1, has_aux=True), static_argnums=0)
 
 
@@ -101,7 +100,7 @@ def test_loss_is_equation_1(rng, lam):
     weights = rng.random((3, 3))
     params, statistics = started(learner, weights)
     inputs = batch(rng)
-    total, (_, z, measures) = value(learner, params, statistics, inputs)
+    (total, (_, z, measures)), _ = program(learner, params, statistics, inputs)
     hand, _, restored = by_hand(learner.network(params, statistics), inputs["views"])
     np.testing.assert_allclose(z, hand, atol=1e-5)
     pairs = sum(weights[m, n] * losses.nt_xent(hand[m], hand[n], 0.5) for m in range(3) for n in range(3))
@@ -116,7 +115,11 @@ def test_pretraining_is_reconstruction_only(rng):
     _, gradient = program(learner, params, statistics, batch(rng, epoch=1))
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient["head"]))
     assert all(np.any(leaf) for leaf in jax.tree.leaves(gradient["decoder"]))
+
+
+def test_reconstruction_without_weight_is_not_computed(rng):
     without = build(dataclasses.replace(SMALL, lam=0.0))
+    params, statistics = started(without)
     _, gradient = program(without, params, statistics, batch(rng, epoch=2))
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient["decoder"]))
     assert all(np.any(leaf) for leaf in jax.tree.leaves(gradient["head"]))
@@ -127,18 +130,15 @@ def test_targets_and_contrast_use_clean_views(rng, kind):
     learner, plain = build(dataclasses.replace(SMALL, reconstruction=kind)), build()
     params, statistics = started(learner)
     inputs = batch(rng)
-    total, (_, z, measures) = value(learner, params, statistics, inputs)
-    _, (_, clean, expected) = value(plain, params, statistics, inputs)
+    (total, (_, z, measures)), _ = program(learner, params, statistics, inputs)
+    (_, (_, clean, expected)), _ = program(plain, params, statistics, inputs)
     np.testing.assert_allclose(z, clean, rtol=1e-6)
     np.testing.assert_allclose(measures["contrast"], expected["contrast"], rtol=1e-6)
     assert abs(measures["reconstruction"] - expected["reconstruction"]) > 1e-3
     key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(statistics["key"]), 2), 0)
+    kind = {"dae": "noise", "mae": "masked"}[kind]
     noisy = [
-        np.asarray(
-            losses.corrupted(
-                jax.random.fold_in(key, v), jnp.asarray(x), {"dae": "noise", "mae": "masked"}[kind]
-            )
-        )
+        np.asarray(losses.corrupted(jax.random.fold_in(key, v), x, kind))
         for v, x in enumerate(inputs["views"])
     ]
     _, _, restored = by_hand(learner.network(params, statistics), noisy)
@@ -171,12 +171,9 @@ def test_concatenates_features_of_all_views(rng):
     params, statistics = started(learner)
     inputs = {"views": batch(rng)["views"]}
     z, h, _ = by_hand(learner.network(params, statistics), inputs["views"])
-    np.testing.assert_allclose(
-        learner.features(params, statistics, inputs, "head"), np.concatenate(z, 1), atol=1e-5
-    )
-    np.testing.assert_allclose(
-        learner.features(params, statistics, inputs, "encoder"), np.concatenate(h, 1), atol=1e-5
-    )
+    for output, of_views in (("head", z), ("encoder", h)):
+        found = learner.features(params, statistics, inputs, output)
+        np.testing.assert_allclose(found, np.concatenate(of_views, 1), atol=1e-5)
     inputs["present"] = np.ones((N, 3), bool)
     inputs["present"][0, 1] = False
     found = learner.features(params, statistics, inputs, "head")
@@ -199,11 +196,13 @@ def test_as_released_is_its_parts():
     learner = build(dataclasses.replace(SMALL, as_released=True))
     assert learner.last_batch
     assert learner.restarts_parts
-    parts = dataclasses.replace(
-        SMALL, restart_optimizer=True, last_batch=True, uniform_biases=True, k_means_starts=100
-    )
-    assert dataclasses.replace(SMALL, as_released=True)._resolved() == dataclasses.replace(
-        parts, as_released=True
+    assert learner.options == dataclasses.replace(
+        SMALL,
+        as_released=True,
+        restart_optimizer=True,
+        last_batch=True,
+        uniform_biases=True,
+        k_means_starts=100,
     )
     assert not build().last_batch
 
@@ -301,13 +300,9 @@ def test_weights_of_views_with_missing_rows(rng, kind):
     labels = np.where(present, rng.integers(0, 3, (3, N)), -1)
     found = _sem.view_weights(features, labels, kind, present)
     both = [*range(3, 6), *range(9, 12)]
-    of = {"jsd": losses.jsd_weights, "mmd": losses.mmd_weights}
-    if kind == "none":
-        expected = 1.0
-    elif kind == "cmi":
-        expected = losses.cmi_weights(labels[[0, 2]][:, both])[0, 1]
-    else:
-        expected = of[kind](features[[0, 2]][:, both])[0, 1]
+    features, labels = features[[0, 2]][:, both], labels[[0, 2]][:, both]
+    of = {"none": None, "cmi": losses.cmi_weights, "jsd": losses.jsd_weights, "mmd": losses.mmd_weights}[kind]
+    expected = 1.0 if of is None else of(labels if kind == "cmi" else features)[0, 1]
     np.testing.assert_allclose([found[0, 2], found[2, 0]], expected, rtol=1e-5)
 
 
@@ -331,17 +326,10 @@ def test_sample_weights_follow_the_clusters(rng):
     params, statistics = started(build())
     new, record = learner.refresh(params, statistics, views, None, 10, 5)
     inputs = batch(rng) | {"views": views}
-    _, (_, z, measures) = value(learner, params, new, inputs)
+    (_, (_, z, measures)), _ = program(learner, params, new, inputs)
     agreement = _sem.cluster_agreement(record["clusters"], 2)
-    a = np.array(
-        [
-            [
-                [agreement[m, n, record["clusters"][m, i], record["clusters"][n, i]] for i in range(N)]
-                for n in range(3)
-            ]
-            for m in range(3)
-        ]
-    )
+    c = record["clusters"]
+    a = np.array([[agreement[m, n, c[m], c[n]] for n in range(3)] for m in range(3)])
     np.testing.assert_allclose(a.mean(2), 1, rtol=1e-5)
     weights = record["weights"][:, :, None] * a
     expected = jax.jit(objective())(z, weights=weights)

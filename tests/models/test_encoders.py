@@ -1,6 +1,5 @@
 import dataclasses
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from parametrize import some
 
 from mvcl.models import ENCODERS, MLP, ConvNet, ResNet, ViT, eval_view, parameter_count, train_view
-from mvcl.models._layers import _convolve, norm
+from mvcl.models._layers import convolve, norm
+from mvcl.models._resnet import SplitBatchNorm
 
 SMALL = {
     "resnet_cifar": (ResNet(stem="cifar", width=8), (8, 8, 3)),
@@ -117,20 +117,12 @@ def test_views_share_variables(rng):
     assert evaluated.linears[0].kernel is module.linears[0].kernel
 
 
-def test_running_statistics_by_hand(rng):
-    module, shape = build("mlp_batch")
-    x = (100 + rng.normal(size=(6, *shape))).astype(np.float32)
-    module(x)
-    h = x.reshape(6, -1).astype(np.float64) @ np.asarray(module.linears[0].kernel[...], np.float64)
-    np.testing.assert_allclose(module.norms[0].mean[...], 0.1 * h.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(module.norms[0].var[...], 0.9 + 0.1 * h.var(0), rtol=1e-4)
-
-
 def test_batch_statistics_of_groups(rng):
     """Each group of consecutive rows is normalised on its own; running statistics are the groups' mean."""
     x = np.arange(3).repeat(4)[:, None, None, None] + rng.normal(size=(12, 2, 2, 5))
     x = (0.01 * x).astype(np.float32)  # so that epsilon counts
-    one, split = (norm("batch", 5, groups=groups, rngs=nnx.Rngs(0)) for groups in (1, 3))
+    kinds = (nnx.BatchNorm, functools.partial(SplitBatchNorm, groups=3))
+    one, split = (norm("batch", 5, batch_norm=kind, rngs=nnx.Rngs(0)) for kind in kinds)
     for module in (one, split):
         module.scale[...], module.bias[...] = jnp.arange(1.0, 6), jnp.ones(5)
     found = split(x)
@@ -160,12 +152,13 @@ def test_a_resnet_passes_groups_to_every_norm():
     assert [part.groups for part in norms] == [2] * 20
 
 
-def test_variance_is_accurate_at_a_large_mean():
+def test_running_statistics_are_accurate_at_a_large_mean():
     # deviations of 0.01 about 1000: E[x^2] - E[x]^2 loses the variance 1e-4 to rounding
     module = MLP((1, 1), norm="batch").build((1,), dtype=jnp.float32, rngs=nnx.Rngs(0))
     module.linears[0].kernel[...] = jnp.ones((1, 1))
     x = np.float32(1000) + np.float32([[-0.01], [0.01]] * 8)
     module(x)
+    np.testing.assert_allclose(module.norms[0].mean[...], 0.1 * np.mean(x, dtype=np.float64), rtol=1e-6)
     np.testing.assert_allclose(module.norms[0].var[...], 0.9 + 0.1 * np.var(x.astype(np.float64)), rtol=1e-6)
 
 
@@ -253,7 +246,7 @@ def test_patch_convolution_equals_the_convolution(size, stride, shape, rng):
 
         return run(x, kernel)
 
-    for ours, lax in zip(results(_convolve), results(jax.lax.conv_general_dilated), strict=True):
+    for ours, lax in zip(results(convolve), results(jax.lax.conv_general_dilated), strict=True):
         np.testing.assert_allclose(ours, lax, rtol=1e-5, atol=1e-5)
 
 
@@ -356,23 +349,16 @@ def test_kaiming_uniform():
         (ResNet(batch_groups=0), (8, 8, 3), "batch_groups must be an integer of at least 1"),
         (ResNet(norm="group", batch_groups=2), (8, 8, 3), "batch_groups must be 1 with norm group"),
         (ResNet(depth=20), (32, 32, 3), r"depth must be one of 18, 34, 50, 101; got 20"),
-        (ResNet(stem="cifar10"), (32, 32, 3), r"stem must be one of imagenet, cifar; got 'cifar10'"),
-        (ResNet(norm="layer"), (32, 32, 3), r"norm must be one of batch, group; got 'layer'"),
         (ResNet(width=0), (32, 32, 3), r"width must be an integer of at least 1; got 0"),
         (ResNet(), (64,), r"input_shape of ResNet must be \(height, width, channels\); got \(64,\)"),
         (ConvNet(()), (8, 8, 1), r"widths must name at least one layer"),
-        (ConvNet(), (8, 8), r"input_shape of ConvNet must be \(height, width, channels\); got \(8, 8\)"),
         (ViT(patch=3), (32, 32, 3), r"patch must divide .* got patch 3 for 32x32"),
         (ViT(patch=4, width=30, heads=4), (8, 8, 1), r"heads must divide width; got 4 heads for width 30"),
-        (ViT(depth=0), (32, 32, 3), r"depth must be an integer of at least 1; got 0"),
-        (ViT(positions="rotary"), (32, 32, 3), r"positions must be one of learned, sincos; got 'rotary'"),
-        (ViT(init="lecun"), (32, 32, 3), r"init must be one of trunc_normal, xavier_uniform; got 'lecun'"),
         (
             ViT(patch=4, width=30, heads=3, positions="sincos"),
             (8, 8, 1),
             r"width must be a multiple of 4 with positions sincos; got 30",
         ),
-        (MLP(norm="group"), (8,), r"norm must be one of none, batch; got 'group'"),
         (MLP((8, -1)), (8,), r"widths must be an integer of at least 1; got -1"),
         (MLP(), (), r"input_shape of MLP must have at least one entry; got \(\)"),
     ],
@@ -380,12 +366,3 @@ def test_kaiming_uniform():
 def test_raises_on_bad_configs(config, shape, message):
     with pytest.raises(ValueError, match=message):
         config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(0))
-
-
-def test_mlp_with_gelu_equals_its_formula(rng):
-    module = MLP((5, 4), activation="gelu").build((3,), dtype=jnp.float32, rngs=nnx.Rngs(0))
-    x = rng.normal(size=(6, 3)).astype(np.float32)
-    (w1, b1), (w2, b2) = ((np.asarray(l.kernel[...]), np.asarray(l.bias[...])) for l in module.linears)
-    hidden = x @ w1 + b1
-    phi = np.vectorize(lambda t: 0.5 * (1 + math.erf(t / math.sqrt(2))))
-    np.testing.assert_allclose(module(x), (hidden * phi(hidden)) @ w2 + b2, rtol=1e-4, atol=1e-5)

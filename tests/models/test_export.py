@@ -1,7 +1,6 @@
 """Exported files against torchvision's and timm's names, and against numpy forward passes over the file itself."""
 
 import json
-import math
 
 import jax
 import jax.numpy as jnp
@@ -12,96 +11,34 @@ from numpy.lib.stride_tricks import sliding_window_view
 from parametrize import some
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from scipy.special import erf
 
-from mvcl.models import MLP, ConvNet, ResNet, ViT, eval_view, export, load_exported
-
-# --- The names and shapes, written from torchvision's and timm's documented layouts -------------------------------
-
-
-def batch_norm_entries(name, width):
-    entries = {f"{name}.{leaf}": (width,) for leaf in ("weight", "bias", "running_mean", "running_var")}
-    return entries | {f"{name}.num_batches_tracked": ()}
+from mvcl.models import MLP, ConvNet, EegConv, ResNet, Transformer, ViT, eval_view, export, load_exported
 
 
-def torchvision_resnet(blocks, bottleneck):
-    entries = {"conv1.weight": (64, 3, 7, 7)} | batch_norm_entries("bn1", 64)
-    channels = 64
-    for stage, (width, count) in enumerate(zip((64, 128, 256, 512), blocks), start=1):
-        for index in range(count):
-            block = f"layer{stage}.{index}"
-            out = 4 * width if bottleneck else width
-            if bottleneck:
-                shapes = [(width, channels, 1, 1), (width, width, 3, 3), (out, width, 1, 1)]
-            else:
-                shapes = [(width, channels, 3, 3), (width, width, 3, 3)]
-            for number, shape in enumerate(shapes, start=1):
-                entries[f"{block}.conv{number}.weight"] = shape
-                entries |= batch_norm_entries(f"{block}.bn{number}", shape[0])
-            if index == 0 and (stage > 1 or bottleneck):
-                entries[f"{block}.downsample.0.weight"] = (out, channels, 1, 1)
-                entries |= batch_norm_entries(f"{block}.downsample.1", out)
-            channels = out
-    return entries
+class Tensors(dict):
+    """The tensors of a file in float64, which remembers the names that were read."""
+
+    def __init__(self, path):
+        super().__init__({name: value.astype(np.float64) for name, value in load_file(path).items()})
+        self.read = set()
+
+    def __getitem__(self, name):
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def check(self, metadata, config, names):
+        """That all were read by the reference, except the counts of batches, one of each batch norm."""
+        counts = {name for name in self if name.endswith("num_batches_tracked")}
+        norms = {name for name in self if name.endswith("running_mean")}
+        assert {name.replace("num_batches_tracked", "running_mean") for name in counts} == norms
+        assert set(self) - self.read == counts
+        assert metadata["format"] == "pt"
+        assert metadata["names"] == names
+        assert type(config)(**json.loads(metadata["config"])) == config
 
 
-def timm_vit(width, depth, patch, tokens):
-    entries = {
-        "cls_token": (1, 1, width),
-        "pos_embed": (1, tokens + 1, width),
-        "patch_embed.proj.weight": (width, 3, patch, patch),
-        "patch_embed.proj.bias": (width,),
-        "norm.weight": (width,),
-        "norm.bias": (width,),
-    }
-    for index in range(depth):
-        for layer, out, inputs in [
-            ("attn.qkv", 3 * width, width),
-            ("attn.proj", width, width),
-            ("mlp.fc1", 4 * width, width),
-            ("mlp.fc2", width, 4 * width),
-        ]:
-            entries[f"blocks.{index}.{layer}.weight"] = (out, inputs)
-            entries[f"blocks.{index}.{layer}.bias"] = (out,)
-        for norm in ("norm1", "norm2"):
-            entries[f"blocks.{index}.{norm}.weight"] = (width,)
-            entries[f"blocks.{index}.{norm}.bias"] = (width,)
-    return entries
-
-
-@pytest.mark.parametrize(
-    ("config", "expected", "names", "count"),
-    [
-        (ResNet(depth=18), torchvision_resnet((2, 2, 2, 2), False), "torchvision", 120),
-        pytest.param(
-            *(ResNet(depth=50), torchvision_resnet((3, 4, 6, 3), True), "torchvision", 318),
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(ViT(), timm_vit(384, 12, 16, 196), "timm", 150, marks=pytest.mark.exhaustive),
-        (ViT(width=48, depth=2, heads=3), timm_vit(48, 2, 16, 196), "timm", 30),
-    ],
-)
-def test_names_and_shapes(config, expected, names, count, tmp_path):
-    # count: torchvision's state_dict has 122 and 320 entries with fc.weight and fc.bias, timm's 152 with head.*
-    assert len(expected) == count
-    module = nnx.eval_shape(lambda: config.build((224, 224, 3), dtype=jnp.float32, rngs=nnx.Rngs(0)))
-    graph, state = nnx.split(module)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
-    path = tmp_path / "encoder.safetensors"
-    export(nnx.merge(graph, zeros), config, path)
-    with safe_open(path, "numpy") as file:
-        metadata = file.metadata()
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        assert {name: tuple(entry.get_shape()) for name, entry in slices.items()} == expected
-        dtypes = {name: entry.get_dtype() for name, entry in slices.items()}
-    path.unlink()  # tens of megabytes
-    assert metadata["format"] == "pt"
-    assert metadata["names"] == names
-    assert type(config)(**json.loads(metadata["config"])) == config
-    for name, dtype in dtypes.items():
-        assert dtype == ("I64" if name.endswith("num_batches_tracked") else "F32")
-
-
-# --- Forward passes in numpy, float64, NCHW, over the exported dictionary ------------------------------------------
+# Forward passes in numpy, float64, NCHW, over the exported dictionary, by torchvision's and timm's names
 
 
 def conv2d(x, weight, stride=1, padding=0):
@@ -124,8 +61,11 @@ def relu(x):
     return np.maximum(x, 0)
 
 
-def resnet_stages(t, x, *, depth, stem, train):
-    """Output of the stem, of each stage, and the features."""
+def gelu(x):
+    return x * 0.5 * (1 + erf(x / np.sqrt(2)))
+
+
+def resnet_features(t, x, *, depth, stem, train):
     blocks = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}[depth]
     if stem == "imagenet":
         x = relu(batch_norm(conv2d(x, t["conv1.weight"], 2, 3), t, "bn1", train))
@@ -133,7 +73,6 @@ def resnet_stages(t, x, *, depth, stem, train):
         x = sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max((-1, -2))
     else:
         x = relu(batch_norm(conv2d(x, t["conv1.weight"], 1, 1), t, "bn1", train))
-    outputs = [x]
     for stage, count in enumerate(blocks, start=1):
         for index in range(count):
             b, stride = f"layer{stage}.{index}", 2 if stage > 1 and index == 0 else 1
@@ -149,18 +88,15 @@ def resnet_stages(t, x, *, depth, stem, train):
                     conv2d(x, t[f"{b}.downsample.0.weight"], stride), t, f"{b}.downsample.1", train
                 )
             x = relu(x + h)
-        outputs.append(x)
-    return [*outputs, x.mean((2, 3))]
+    return x.mean((2, 3))
 
 
-def vit_tokens(t, x, *, heads):
-    """Tokens after the embedding and after each block, and the features."""
+def vit_features(t, x, *, heads):
     n = len(x)
     weight = t["patch_embed.proj.weight"]
     patches = conv2d(x, weight, weight.shape[-1]) + t["patch_embed.proj.bias"][:, None, None]
     x = patches.reshape(n, len(weight), -1).transpose(0, 2, 1)
     x = np.concatenate([np.repeat(t["cls_token"], n, 0), x], 1) + t["pos_embed"]
-    erf = np.vectorize(math.erf)
 
     def linear(x, name):
         return x @ t[f"{name}.weight"].T + t[f"{name}.bias"]
@@ -170,7 +106,6 @@ def vit_tokens(t, x, *, heads):
         unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
         return unit * t[f"{name}.weight"] + t[f"{name}.bias"]
 
-    outputs = [x]
     index = 0
     while f"blocks.{index}.norm1.weight" in t:
         b = f"blocks.{index}"
@@ -182,10 +117,9 @@ def vit_tokens(t, x, *, heads):
         mixed = scores / scores.sum(-1, keepdims=True) @ v
         x = x + linear(np.concatenate(list(mixed.swapaxes(0, 1)), -1), f"{b}.attn.proj")
         h = linear(layer_norm(x, f"{b}.norm2"), f"{b}.mlp.fc1")
-        x = x + linear(h * 0.5 * (1 + erf(h / np.sqrt(2))), f"{b}.mlp.fc2")
-        outputs.append(x)
+        x = x + linear(gelu(h), f"{b}.mlp.fc2")
         index += 1
-    return [*outputs, layer_norm(x, "norm")[:, 0]]
+    return layer_norm(x, "norm")[:, 0]
 
 
 def randomise(module, rng):
@@ -203,24 +137,14 @@ def randomise(module, rng):
 def exported(module, config, tmp_path):
     path = tmp_path / "encoder.safetensors"
     export(module, config, path)
-    return {name: value.astype(np.float64) for name, value in load_file(path).items()}
+    with safe_open(path, "numpy") as file:
+        return Tensors(path), file.metadata()
 
 
 def same(ours, reference):
     """To 1e-4 of the reference's largest entry."""
     reference = np.asarray(reference)
     np.testing.assert_allclose(np.asarray(ours), reference, rtol=0, atol=1e-4 * np.abs(reference).max())
-
-
-def every_stage(module, x):
-    """A ResNet's activations by its sub-modules, in the order of the reference, and its features."""
-    outputs = []
-    h = nnx.relu(module.bn1(module.conv1(x)))
-    for stage in ([], module.layer1, module.layer2, module.layer3, module.layer4):
-        for block in stage:
-            h = block(h)
-        outputs.append(jnp.transpose(h, (0, 3, 1, 2)))
-    return [*outputs, module(x)]
 
 
 def forward(module, x):
@@ -242,13 +166,11 @@ def test_resnet_equals_torchvision(depth, stem, size, train, tmp_path, rng):
     module = config.build((size, size, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
     randomise(module, rng)
     x = rng.normal(size=(6, size, size, 3)).astype(np.float32)
-    tensors = exported(module, config, tmp_path)
-    reference = resnet_stages(tensors, x.transpose(0, 3, 1, 2), depth=depth, stem=stem, train=train)
+    tensors, metadata = exported(module, config, tmp_path)
+    reference = resnet_features(tensors, x.transpose(0, 3, 1, 2), depth=depth, stem=stem, train=train)
     module = module if train else eval_view(module)
-    run = every_stage if depth == 18 else lambda module, x: [forward(module, x)]  # half the time to compile
-    outputs = pure(run, module, x)
-    for ours, theirs in zip(outputs, reference[-len(outputs) :], strict=True):
-        same(ours, theirs)
+    same(pure(forward, module, x), reference)
+    tensors.check(metadata, config, "torchvision")
 
 
 @pytest.mark.parametrize("positions", some(["learned", "sincos"], fast=["learned"]))
@@ -257,12 +179,9 @@ def test_vit_equals_timm(positions, tmp_path, rng):
     module = config.build((12, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
     randomise(module, rng)
     x = rng.normal(size=(3, 12, 8, 3)).astype(np.float32)
-    reference = vit_tokens(exported(module, config, tmp_path), x.transpose(0, 3, 1, 2), heads=3)
-    same(pure(forward, module, x), reference[-1])
-    tokens = reference[0]
-    for block, theirs in zip(module.blocks, reference[1:-1], strict=True):
-        same(block(jnp.asarray(tokens, jnp.float32)), theirs)
-        tokens = theirs
+    tensors, metadata = exported(module, config, tmp_path)
+    same(pure(forward, module, x), vit_features(tensors, x.transpose(0, 3, 1, 2), heads=3))
+    tensors.check(metadata, config, "timm")
 
 
 @pytest.mark.parametrize("train", some([False, True], fast=[True]))
@@ -271,7 +190,7 @@ def test_convnet_by_numpy(train, tmp_path, rng):
     module = config.build((9, 8, 2), dtype=jnp.float32, rngs=nnx.Rngs(0))
     randomise(module, rng)
     x = rng.normal(size=(5, 9, 8, 2)).astype(np.float32)
-    t = exported(module, config, tmp_path)
+    t, _ = exported(module, config, tmp_path)
     h = x.transpose(0, 3, 1, 2)
     for index in range(3):
         h = conv2d(h, t[f"convs.{index}.weight"], 1 if index == 0 else 2, 1)
@@ -282,20 +201,18 @@ def test_convnet_by_numpy(train, tmp_path, rng):
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_mlp_by_numpy(norm, train, tmp_path, rng):
-    config = MLP((16, 12, 6), norm=norm)
+    config = MLP((16, 12, 6), norm=norm, activation="gelu" if norm == "none" else "relu")
     module = config.build((3, 4), dtype=jnp.float32, rngs=nnx.Rngs(0))
     randomise(module, rng)
     x = rng.normal(size=(7, 3, 4)).astype(np.float32)
-    t = exported(module, config, tmp_path)
+    t, _ = exported(module, config, tmp_path)
     h = x.reshape(7, 12)
     for index in range(3):
         h = h @ t[f"linears.{index}.weight"].T + t.get(f"linears.{index}.bias", 0)
         if index < 2:
-            h = relu(batch_norm(h, t, f"norms.{index}", train) if norm == "batch" else h)
+            h = relu(batch_norm(h, t, f"norms.{index}", train)) if norm == "batch" else gelu(h)
     same(pure(forward, module if train else eval_view(module), x), h)
 
-
-# --- The file ------------------------------------------------------------------------------------------------------
 
 ROUND_TRIPS = [
     (ResNet(stem="cifar", width=8), (8, 8, 3)),
@@ -304,6 +221,8 @@ ROUND_TRIPS = [
     (ViT(patch=4, width=24, depth=2, heads=3, positions="sincos"), (8, 8, 1)),
     (ConvNet((4, 8)), (8, 8, 1)),
     (MLP((8, 4), norm="batch"), (5,)),
+    (EegConv(channels=4, out=2), (64,)),
+    (Transformer(width=8, depth=1, heads=2), (7, 3)),
 ]
 
 

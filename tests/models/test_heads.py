@@ -80,36 +80,8 @@ def test_initial_weights_of_vit():
         head(MLPHead(init="xavier"), 4)
 
 
-def test_output_norms_have_the_papers_parameters():
-    def leaves(kind):
-        return sorted(nnx.state(head(MLPHead(out=4, output_norm=kind), 8).norms[1], nnx.Param))
-
-    assert leaves("batch") == ["bias", "scale"]
-    assert leaves("batch_no_shift") == ["scale"]
-    assert leaves("batch_plain") == []
-
-
-@pytest.mark.parametrize("name", ["koromilas", "moco_v2", "none"])
-def test_bfloat16_heads_return_float32(name, rng):
-    x = rng.normal(size=(32, 16)).astype(np.float32)
-    single, half = (head(HEADS[name](), 16, dtype)(x) for dtype in (jnp.float32, jnp.bfloat16))
-    assert half.dtype == jnp.float32
-    assert np.linalg.norm(half - single) < 0.03 * np.linalg.norm(single)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (MLPHead(layers=0), r"layers must be an integer of at least 1; got 0"),
-        (MLPHead(hidden=0), r"hidden must be an integer of at least 1; got 0"),
-        (MLPHead(activation="tanh"), r"activation must be one of relu, gelu; got 'tanh'"),
-        (MLPHead(norm="group"), r"norm must be one of none, batch, layer; got 'group'"),
-        (
-            MLPHead(output_norm="l2"),
-            r"output_norm must be one of none, batch, batch_no_shift, batch_plain; got 'l2'",
-        ),
-    ],
-)
-def test_raises_on_bad_configs(config, message):
-    with pytest.raises(ValueError, match=message):
-        head(config, 16)
+def test_raises_on_bad_configs():
+    with pytest.raises(ValueError, match="layers must be an integer of at least 1; got 0"):
+        head(MLPHead(layers=0), 16)
+    with pytest.raises(ValueError, match="layers must be at most 1000; got 1001"):
+        head(MLPHead(layers=1001), 16)

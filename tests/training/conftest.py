@@ -11,7 +11,7 @@ def tiny():
     """A complete experiment of a few seconds: six steps, scored after the second and the fourth."""
     return Config(
         data=data.Digits(),
-        views=Views(k=3, policy=augment.policy("digits")),
+        views=Views(k=3, policy=augment.digits()),
         encoder=models.ConvNet(widths=(4, 8)),
         head=models.MLPHead(out=8, norm="batch", output_norm="batch"),
         objective=partial(losses.mv_dhel, temperature=0.5),

@@ -13,7 +13,7 @@ from mvcl import augment, data, evaluation, losses, methods, models, training
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views
 
 IMAGES = data.Synthetic(image_size=8, examples=24, classes=2)
-POLICY = dataclasses.replace(augment.policy("digits"), image_size=8)
+POLICY = dataclasses.replace(augment.digits(), image_size=8)
 
 
 def config(**changes):

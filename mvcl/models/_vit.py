@@ -1,10 +1,10 @@
-"""Transformers: ViT (Dosovitskiy 2021) under timm's parameter names, and a small one over padded sequences."""
+"""Vision transformer (Dosovitskiy 2021) under timm's parameter names."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -30,19 +30,11 @@ def _xavier_uniform(inputs: int, outputs: int) -> _Initializer:
     return init
 
 
-class _Initializers(NamedTuple):
-    token: _Initializer
-    patches: _ForSizes
-    linear: _ForSizes
-
-
-_INITIALIZERS = {
-    "trunc_normal": _Initializers(
-        token=_layers.small,
-        patches=lambda *_: nnx.initializers.lecun_normal(),  # keeps the input's scale for every patch size
-        linear=lambda *_: _layers.small,
-    ),
-    "xavier_uniform": _Initializers(nnx.initializers.normal(1e-6), _xavier_uniform, _xavier_uniform),
+# By name: of the class token, of the patches and of other linear maps.
+_INITIALIZERS: dict[str, tuple[_Initializer, _ForSizes, _ForSizes]] = {
+    # LeCun's keeps the input's scale for every patch size.
+    "trunc_normal": (_layers.small, lambda *_: nnx.initializers.lecun_normal(), lambda *_: _layers.small),
+    "xavier_uniform": (nnx.initializers.normal(1e-6), _xavier_uniform, _xavier_uniform),
 }
 
 
@@ -63,40 +55,7 @@ class Frozen(nnx.Variable):
     """A variable that keeps its initial value: not a parameter, but part of the network."""
 
 
-class _PatchEmbed(nnx.Module):
-    """Cut images into square patches and map each linearly: (n, height, width, c) -> (n, tokens, width)."""
-
-    def __init__(
-        self,
-        channels: int,
-        width: int,
-        patch: int,
-        frozen: bool,
-        *,
-        init: _ForSizes,
-        dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ):
-        self.proj = nnx.Conv(
-            channels,
-            width,
-            (patch, patch),
-            (patch, patch),
-            padding="VALID",
-            dtype=dtype,
-            kernel_init=init(channels * patch**2, width),
-            rngs=rngs,
-        )
-        if frozen:
-            for name in ("kernel", "bias"):
-                setattr(self.proj, name, Frozen(getattr(self.proj, name)[...]))
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        x = self.proj(x)
-        return x.reshape(x.shape[0], -1, x.shape[-1])
-
-
-class _Attention(nnx.Module):
+class Attention(nnx.Module):
     """Self-attention of the tokens that are there; one matrix for queries, keys and values, in this order."""
 
     def __init__(self, width: int, heads: int, *, init: _ForSizes, dtype: DTypeLike, rngs: nnx.Rngs):
@@ -115,30 +74,19 @@ class _Attention(nnx.Module):
         return self.proj(x.reshape(n, tokens, width))
 
 
-class _Mlp(nnx.Module):
-    """Linear, exact GELU, Linear, with four times the width between."""
-
-    def __init__(self, width: int, *, init: _ForSizes, dtype: DTypeLike, rngs: nnx.Rngs):
-        linear = partial(nnx.Linear, dtype=dtype, kernel_init=init(width, 4 * width), rngs=rngs)
-        self.fc1 = linear(width, 4 * width)
-        self.fc2 = linear(4 * width, width)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.fc2(nnx.gelu(self.fc1(x), approximate=False))
-
-
 class _Block(nnx.Module):
-    """Pre-norm residual block: attention, then the MLP."""
+    """Pre-norm residual block: attention, then Linear, exact GELU, Linear, with four times the width between."""
 
     def __init__(self, width: int, heads: int, *, init: _ForSizes, dtype: DTypeLike, rngs: nnx.Rngs):
-        self.norm1 = _layers.layer_norm(width, rngs=rngs)
-        self.attn = _Attention(width, heads, init=init, dtype=dtype, rngs=rngs)
-        self.norm2 = _layers.layer_norm(width, rngs=rngs)
-        self.mlp = _Mlp(width, init=init, dtype=dtype, rngs=rngs)
+        linear = partial(nnx.Linear, dtype=dtype, kernel_init=init(width, 4 * width), rngs=rngs)
+        self.norm1 = _layers.norm("layer", width, rngs=rngs)
+        self.attn = Attention(width, heads, init=init, dtype=dtype, rngs=rngs)
+        self.norm2 = _layers.norm("layer", width, rngs=rngs)
+        self.mlp = nnx.Dict(fc1=linear(width, 4 * width), fc2=linear(4 * width, width))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x + self.attn(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        return x + self.mlp.fc2(nnx.gelu(self.mlp.fc1(self.norm2(x)), approximate=False))
 
 
 class ViTEncoder(nnx.Module):
@@ -147,36 +95,41 @@ class ViTEncoder(nnx.Module):
     def __init__(self, config: "ViT", shape: tuple[int, int, int], *, dtype: DTypeLike, rngs: nnx.Rngs):
         height, width, channels = shape
         rows, columns = height // config.patch, width // config.patch
-        init = _INITIALIZERS[config.init]
+        of_token, of_patches, of_linear = _INITIALIZERS[config.init]
         self.dtype = dtype
         self.features = config.width
         self.patch, self.grid = config.patch, (rows, columns)
-        self.cls_token = nnx.Param(init.token(rngs.params(), (1, 1, config.width), jnp.float32))
+        self.cls_token = nnx.Param(of_token(rngs.params(), (1, 1, config.width), jnp.float32))
         if config.positions == "learned":
             shape = (1, 1 + rows * columns, config.width)
             self.pos_embed: nnx.Variable = nnx.Param(_layers.small(rngs.params(), shape, jnp.float32))
         else:
             self.pos_embed = Frozen(jnp.asarray(_sincos(rows, columns, config.width)))
-        self.patch_embed = _PatchEmbed(
+        proj = nnx.Conv(
             channels,
             config.width,
-            config.patch,
-            config.frozen_patches,
-            init=init.patches,
+            (config.patch, config.patch),
+            (config.patch, config.patch),
+            padding="VALID",
             dtype=dtype,
+            kernel_init=of_patches(channels * config.patch**2, config.width),
             rngs=rngs,
         )
+        if config.frozen_patches:
+            for name in ("kernel", "bias"):
+                setattr(proj, name, Frozen(getattr(proj, name)[...]))
+        self.patch_embed = nnx.Dict(proj=proj)
         self.blocks = nnx.List(
             [
-                _Block(config.width, config.heads, init=init.linear, dtype=dtype, rngs=rngs)
+                _Block(config.width, config.heads, init=of_linear, dtype=dtype, rngs=rngs)
                 for _ in range(config.depth)
             ]
         )
-        self.norm = _layers.layer_norm(config.width, rngs=rngs)
+        self.norm = _layers.norm("layer", config.width, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         positions = self._positions(*x.shape[1:3])
-        x = self.patch_embed(x)
+        x = self.patch_embed.proj(x).reshape(x.shape[0], -1, self.features)
         class_token = jnp.broadcast_to(self.cls_token[...], (x.shape[0], 1, self.features))
         x = jnp.concatenate([class_token.astype(self.dtype), x], axis=1)
         x = x + positions.astype(self.dtype)
@@ -228,96 +181,12 @@ class ViT:
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ViTEncoder:
         """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
-        _layers.check(self)
-        _layers.check_layers("depth", self.depth)
-        height, width, channels = _layers.image_shape(input_shape, "ViT")
+        _layers.check(self, input_shape)
+        height, width, channels = input_shape
         if height % self.patch or width % self.patch:
             raise ValueError(
                 f"patch must divide the image's height and width; got patch {self.patch} for {height}x{width}"
             )
-        _layers.check_heads(self.width, self.heads)
         if self.positions == "sincos" and self.width % 4:
             raise ValueError(f"width must be a multiple of 4 with positions sincos; got {self.width}")
         return ViTEncoder(self, (height, width, channels), dtype=dtype, rngs=rngs)
-
-
-class _SequenceBlock(nnx.Module):
-    """Pre-norm residual block: attention, then an MLP with four times the width."""
-
-    def __init__(self, width: int, heads: int, rate: float, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        linear = partial(nnx.Linear, dtype=dtype, kernel_init=_layers.small, rngs=rngs)
-        self.norm1 = _layers.layer_norm(width, rngs=rngs)
-        self.attn = _Attention(width, heads, init=lambda *_: _layers.small, dtype=dtype, rngs=rngs)
-        self.norm2 = _layers.layer_norm(width, rngs=rngs)
-        self.fc1 = linear(width, 4 * width)
-        self.fc2 = linear(4 * width, width)
-        self.dropouts = nnx.List([_layers.Dropout(rate, rngs=rngs) for _ in range(3)])
-
-    def __call__(self, x: jax.Array, there: jax.Array) -> jax.Array:
-        attended, hidden, added = self.dropouts
-        x = x + attended(self.attn(self.norm1(x), there))
-        inner = hidden(nnx.gelu(self.fc1(self.norm2(x)), approximate=False))
-        return x + added(self.fc2(inner))
-
-
-class TransformerEncoder(nnx.Module):
-    """Sequences (n, time, d) -> the normalised summary token, (n, features) float32.
-
-    Rows of a sequence with a NaN are padding: they are masked in attention and have no gradient. A sequence of only
-    padding gives the features of an empty sequence, which are finite.
-    """
-
-    def __init__(self, config: "Transformer", time: int, inputs: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        self.dtype = dtype
-        self.features = config.width
-        self.embed = nnx.Linear(
-            inputs, config.width, dtype=dtype, kernel_init=nnx.initializers.lecun_normal(), rngs=rngs
-        )
-        self.cls_token = nnx.Param(_layers.small(rngs.params(), (1, 1, config.width), jnp.float32))
-        self.pos_embed = nnx.Param(_layers.small(rngs.params(), (1, time, config.width), jnp.float32))
-        self.blocks = nnx.List(
-            [
-                _SequenceBlock(config.width, config.heads, config.dropout, dtype=dtype, rngs=rngs)
-                for _ in range(config.depth)
-            ]
-        )
-        self.norm = _layers.layer_norm(config.width, rngs=rngs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        there = ~jnp.isnan(x).any(-1)
-        # Before any arithmetic: 0 * NaN is NaN, also in the gradient.
-        x = self.embed(jnp.where(there[..., None], x, 0)) + self.pos_embed[...].astype(self.dtype)
-        summary = jnp.broadcast_to(self.cls_token[...].astype(self.dtype), (x.shape[0], 1, self.features))
-        x = jnp.concatenate([summary, x], axis=1)
-        there = jnp.pad(there, ((0, 0), (1, 0)), constant_values=True)
-        for block in self.blocks:
-            x = block(x, there)
-        return self.norm(x[:, 0])
-
-
-@dataclass(frozen=True)
-class Transformer:
-    """Transformer with a summary token and learned positions over a sequence of feature vectors.
-
-    Three pre-norm layers, MLP of four times the width. Koromilas 2025 has one for each of text, audio and vision of
-    an utterance; the method fuses the views late.
-    """
-
-    width: int = 128
-    """Length of a token, and the number of features."""
-    depth: int = 3
-    """Number of transformer blocks."""
-    heads: int = 4
-    """Attention heads; must divide the width."""
-    dropout: float = 0.1
-    """Dropout probability after attention, inside the MLP and after it."""
-
-    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> TransformerEncoder:
-        """Build the encoder for sequences of `input_shape` (time, d), or raise ValueError."""
-        _layers.check(self)
-        _layers.check_layers("depth", self.depth)
-        if len(input_shape) != 2 or min(input_shape) < 1:
-            raise ValueError(f"input_shape of Transformer must be (time, d); got {tuple(input_shape)}")
-        _layers.check_heads(self.width, self.heads)
-        time, inputs = input_shape
-        return TransformerEncoder(self, time, inputs, dtype=dtype, rngs=rngs)

@@ -1,0 +1,173 @@
+"""ResNet under torchvision's parameter names."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from mvcl.models import _layers
+
+Depth = Literal[18, 34, 50, 101]
+Stem = Literal["imagenet", "cifar"]
+Initial = Literal["he_fan_out", "kaiming_uniform"]
+
+_INITIAL = {
+    "he_fan_out": _layers.he_fan_out,
+    "kaiming_uniform": nnx.initializers.variance_scaling(2.0, "fan_in", "uniform"),
+}
+_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+
+
+class SplitBatchNorm(nnx.BatchNorm):
+    """Batch normalisation with statistics of each group of consecutive rows; the running ones are the groups' mean.
+
+    With as many groups as devices, it is BatchNorm without synchronisation.
+    """
+
+    def __init__(self, features: int, groups: int, **options: Any) -> None:
+        super().__init__(features, **options)
+        self.groups = groups
+
+    def __call__(self, x: jax.Array, use_running_average: bool | None = None, **options: Any) -> jax.Array:
+        """Normalise (n, ..., features).
+
+        Raises:
+          ValueError: in train mode, n is not a multiple of the groups.
+        """
+        if self.use_running_average if use_running_average is None else use_running_average:
+            return super().__call__(x, use_running_average=True, **options)
+        if x.shape[0] % self.groups:
+            raise ValueError(f"batch_groups must divide the {x.shape[0]} views of a batch, got {self.groups}")
+        split = x.astype(jnp.float32).reshape((self.groups, -1, x.shape[-1]))
+        mean = split.mean(1, keepdims=True)
+        variance = jnp.mean((split - mean) ** 2, axis=1, keepdims=True)
+        for running, found in ((self.mean, mean), (self.var, variance)):
+            running[...] = self.momentum * running[...] + (1 - self.momentum) * found.mean((0, 1))
+        z = (split - mean) * jax.lax.rsqrt(variance + self.epsilon)
+        z = z if self.scale is None else z * self.scale[...][None, None]
+        return (z if self.bias is None else z + self.bias[...][None, None]).reshape(x.shape)
+
+
+class _Residual(nnx.Module):
+    """Two 3x3 convolutions, or 1x1-3x3-1x1 with `bottleneck`; the stride is in the (first) 3x3."""
+
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        stride: int,
+        *,
+        bottleneck: bool,
+        zero_init: bool,
+        conv: Callable[..., nnx.Conv],
+        norm: Callable[..., Any],
+        dtype: DTypeLike,
+    ):
+        self.dtype = dtype
+        self.bottleneck = bottleneck
+        self.features = 4 * width if bottleneck else width
+        if bottleneck:
+            self.conv1, self.bn1 = conv(channels, width, 1), norm(width)
+            self.conv2, self.bn2 = conv(width, width, 3, stride), norm(width)
+            self.conv3 = conv(width, self.features, 1)
+            self.bn3 = norm(self.features, zero_init=zero_init)
+        else:
+            self.conv1, self.bn1 = conv(channels, width, 3, stride), norm(width)
+            self.conv2, self.bn2 = conv(width, width, 3), norm(width, zero_init=zero_init)
+        resized = stride > 1 or channels != self.features
+        self.downsample = nnx.List(
+            [conv(channels, self.features, 1, stride), norm(self.features)] if resized else []
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        h = nnx.relu(self.bn1(self.conv1(x))).astype(self.dtype)
+        h = self.bn2(self.conv2(h))
+        if self.bottleneck:
+            h = self.bn3(self.conv3(nnx.relu(h).astype(self.dtype)))
+        for layer in self.downsample:
+            x = layer(x)
+        return nnx.relu(h + x).astype(self.dtype)  # the sum is float32, as the norms are
+
+
+class ResNetEncoder(nnx.Module):
+    """Images (n, height, width, channels) -> spatial mean of the last stage, (n, features) float32."""
+
+    def __init__(self, config: "ResNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.pools = config.stem == "imagenet"
+        size, stride = (7, 2) if self.pools else (3, 1)
+        conv = partial(_layers.conv, kernel_init=_INITIAL[config.initial], dtype=dtype, rngs=rngs)
+        self.conv1 = conv(channels, config.width, size, stride)
+        groups = config.batch_groups
+        batch_norm = nnx.BatchNorm if groups == 1 else partial(SplitBatchNorm, groups=groups)
+        norm = partial(_layers.norm, config.norm, batch_norm=batch_norm, rngs=rngs)
+        self.bn1 = norm(config.width)
+        stages, features = [], config.width
+        for stage, count in enumerate(_BLOCKS[config.depth]):
+            blocks = []
+            for index in range(count):
+                block = _Residual(
+                    features,
+                    config.width * 2**stage,
+                    2 if stage > 0 and index == 0 else 1,
+                    bottleneck=config.depth >= 50,
+                    zero_init=config.zero_init_residual,
+                    conv=conv,
+                    norm=norm,
+                    dtype=dtype,
+                )
+                features = block.features
+                blocks.append(block)
+            stages.append(nnx.List(blocks))
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        self.features = features
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nnx.relu(self.bn1(self.conv1(x))).astype(self.dtype)
+        if self.pools:
+            x = nnx.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1)))
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            for block in stage:
+                x = block(x)
+        return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """Residual network (He 2016, v1.5: the stride of a bottleneck is in its 3x3 convolution).
+
+    Without classifier, on 3 channels with the ImageNet stem: 11,176,512 parameters at depth 18,
+    23,508,032 at depth 50.
+    """
+
+    depth: Depth = 18
+    """Number of layers; 50 and 101 have bottleneck blocks and four times as many features."""
+    stem: Stem = "imagenet"
+    """imagenet: 7x7 stride 2, then max-pooling; cifar: 3x3 stride 1, no pooling, for images up to 64."""
+    norm: _layers.Norm = "batch"
+    """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
+    require."""
+    batch_groups: int = 1
+    """Groups of consecutive views of a batch that each have their own batch statistics; they must divide the number of
+    views that are encoded at once. 1: the global batch; 8, for MoCo on one device: as on 8 devices."""
+    width: int = 64
+    """Channels after the stem; the features are 8 times as many (32 times from depth 50 on)."""
+    zero_init_residual: bool = False
+    """Initialise each block's last norm with scale 0, so that blocks start as the identity (SimCLR, BYOL)."""
+    initial: Initial = "he_fan_out"
+    """Law of the kernels at the start, He 2015: he_fan_out is normal of variance 2 / fan out, as torchvision's ResNet;
+    kaiming_uniform is uniform of variance 2 / fan in, as torch.nn.init.kaiming_uniform_."""
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
+        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
+        _layers.check(self, input_shape)
+        if self.norm == "group" and self.batch_groups > 1:
+            raise ValueError(
+                f"batch_groups must be 1 with norm group, which has no batch statistics; got {self.batch_groups}"
+            )
+        return ResNetEncoder(self, input_shape[-1], dtype=dtype, rngs=rngs)
